@@ -1,0 +1,2 @@
+//! The wire of Towline.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Test tools.
+#![forbid(unsafe_code)]

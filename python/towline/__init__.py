@@ -1,0 +1,1 @@
+"""Towline: one HTTP engine with three faces."""
