@@ -1,8 +1,13 @@
-//! `towline._native`: the binding between the engine and Python.
+//! `towline._native`: the binding between the engine and Python, and the only crate that knows Python.
 use pyo3::prelude::*;
+
+mod errors;
+mod server;
 
 #[pymodule]
 mod _native {
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
+    #[pymodule_export]
+    use super::server::asgi::AsgiServer;
 }

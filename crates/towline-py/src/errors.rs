@@ -1,0 +1,16 @@
+//! The exceptions of `towline.errors`: defined in Python, once, and raised from here.
+use pyo3::exceptions::PyOSError;
+use pyo3::import_exception;
+use pyo3::prelude::*;
+
+import_exception!(towline.errors, ClientDisconnected);
+
+/// What `send()` raises once the client has gone (ASGI spec 2.4: a subclass of `OSError`).
+pub fn client_disconnected() -> PyErr {
+    ClientDisconnected::new_err("the client has disconnected")
+}
+
+/// A failure of the engine while it was being set up: the address, the certificate, the descriptor.
+pub fn setup(error: &std::io::Error, what: &str) -> PyErr {
+    PyOSError::new_err((error.raw_os_error(), format!("{what}: {error}")))
+}

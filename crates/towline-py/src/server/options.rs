@@ -1,0 +1,120 @@
+//! `ServerConfig` of `towline/config.py` as the native side reads it: names and defaults are decided
+//! there, once; a missing attribute is an error of ours, not of the user.
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+/// Seconds, as Python writes them.
+#[derive(Clone, Copy, Debug)]
+pub struct Seconds(pub Duration);
+
+impl<'py> FromPyObject<'_, 'py> for Seconds {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let seconds: f64 = value.extract()?;
+        Duration::try_from_secs_f64(seconds)
+            .map(Self)
+            .map_err(|e| pyo3::exceptions::PyValueError::new_err(format!("{seconds} seconds: {e}")))
+    }
+}
+
+/// A listening socket that is already open: its descriptor, or an object that has one as `fd`.
+#[derive(FromPyObject, Clone, Copy, Debug)]
+pub enum Bind {
+    #[pyo3(transparent)]
+    Descriptor(i32),
+    Object { fd: i32 },
+}
+
+impl Bind {
+    pub fn fd(self) -> i32 {
+        match self {
+            Self::Descriptor(fd) | Self::Object { fd } => fd,
+        }
+    }
+}
+
+/// Which protocol versions a listener speaks (`--http`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpVersions {
+    Auto,
+    Http1,
+    Http2,
+}
+
+impl<'py> FromPyObject<'_, 'py> for HttpVersions {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match value.extract::<String>()?.as_str() {
+            "auto" => Ok(Self::Auto),
+            "1" => Ok(Self::Http1),
+            "2" => Ok(Self::Http2),
+            other => Err(refused("http", other)),
+        }
+    }
+}
+
+/// Whether clients must show a certificate (`--ssl-cert-reqs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientCertificate {
+    None,
+    Optional,
+    Required,
+}
+
+impl<'py> FromPyObject<'_, 'py> for ClientCertificate {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match value.extract::<String>()?.as_str() {
+            "none" => Ok(Self::None),
+            "optional" => Ok(Self::Optional),
+            "required" => Ok(Self::Required),
+            other => Err(refused("ssl_cert_reqs", other)),
+        }
+    }
+}
+
+fn refused(name: &str, value: &str) -> PyErr {
+    pyo3::exceptions::PyValueError::new_err(format!("{name}: {value:?} is not one of its values"))
+}
+
+/// Every attribute that the native side needs; units as in `ServerConfig` (bytes, seconds).
+#[derive(FromPyObject, Clone, Debug)]
+#[allow(clippy::struct_excessive_bools)] // the user's switches, named as on the command line
+pub struct Options {
+    pub limit_request_line: usize,
+    pub limit_request_fields: usize,
+    pub limit_request_field_size: usize,
+    pub limit_request_head: usize,
+    pub limit_request_body: Option<u64>,
+    pub limit_concurrency: Option<usize>,
+    pub timeout_keep_alive: Seconds,
+    pub timeout_request_header: Seconds,
+    pub timeout_request_body: Seconds,
+    pub min_bytes_per_second: u64,
+    pub backlog: i32,
+    pub threads: usize,
+    pub root_path: String,
+    pub http: HttpVersions,
+    pub ssl_certfile: Option<std::path::PathBuf>,
+    pub ssl_keyfile: Option<std::path::PathBuf>,
+    pub ssl_keyfile_password: Option<String>,
+    pub ssl_ca_certs: Option<std::path::PathBuf>,
+    pub ssl_cert_reqs: ClientCertificate,
+    pub proxy_headers: bool,
+    pub forwarded_allow_ips: Vec<String>,
+    pub proxy_protocol: bool,
+    pub access_log: Option<String>,
+    pub access_log_format: String,
+    #[pyo3(attribute("static"))]
+    pub static_routes: Vec<(String, std::path::PathBuf)>,
+    pub static_expires: u64,
+    pub compress: Vec<String>,
+    pub metrics: bool,
+    pub server_header: bool,
+    pub date_header: bool,
+    pub headers: Vec<(Vec<u8>, Vec<u8>)>,
+}
