@@ -1,0 +1,158 @@
+"""What an option is: one description from which the dataclass field, the flag, the variable and the file key come.
+
+`towline.config` declares each option once with `option(...)`. The command line, the environment and the
+TOML file all read that declaration, so that a name, a default or a reason stands in one place only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from .errors import ConfigError
+
+T = TypeVar("T")
+Parse = Callable[[str], Any]
+
+METADATA_KEY = "towline"
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """How one configuration field appears to its users.
+
+    `help` states unit and reason. `parse` turns text (a flag's argument or a variable) into the value;
+    `check` raises `ConfigError` on a value that makes no sense, wherever it came from. `const` is the
+    value of the flag given without an argument. `repeat`: the flag may be given many times.
+    """
+
+    group: str
+    help: str
+    parse: Parse
+    metavar: str = "VALUE"
+    flag: str | None = None
+    aliases: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    check: Callable[[str, Any], None] | None = None
+    const: Any = None
+    switch: bool = False
+    repeat: bool = False
+
+
+def option(
+    default: T,
+    help: str,
+    *,
+    group: str,
+    parse: Parse | None = None,
+    choices: tuple[str, ...] = (),
+    **rest: Any,
+) -> T:
+    """A dataclass field with its `Option` attached. The type checker sees the plain default."""
+    switch = isinstance(default, bool)
+    if choices:
+        parse = _one_of(choices)
+        rest.setdefault("metavar", "|".join(choices))
+    described = Option(
+        group=group,
+        help=help,
+        parse=parse or (boolean if switch else text),
+        choices=choices,
+        switch=switch,
+        **rest,
+    )
+    metadata: Mapping[str, Any] = {METADATA_KEY: described}
+    field: Any = dataclasses.field(default=default, metadata=metadata)
+    return field  # type: ignore[no-any-return]
+
+
+def options_of(config_class: type) -> dict[str, tuple[Option, Any]]:
+    """Field name -> (its option, its default), in declaration order."""
+    return {
+        field.name: (field.metadata[METADATA_KEY], field.default)
+        for field in dataclasses.fields(config_class)
+        if METADATA_KEY in field.metadata
+    }
+
+
+# Text to value. Each raises ValueError with a sentence that completes "NAME: ...".
+
+
+def text(value: str) -> str:
+    return value
+
+
+def boolean(value: str) -> bool:
+    lowered = value.strip().lower()
+    if lowered in ("1", "true", "yes", "on"):
+        return True
+    if lowered in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError(f"expected true or false, not {value!r}")
+
+
+def integer(value: str) -> int:
+    stripped = value.strip()
+    if not (stripped.isascii() and stripped.isdigit()):
+        raise ValueError(f"expected a whole number, not {value!r}")
+    return int(stripped)
+
+
+def optional_integer(value: str) -> int | None:
+    """A whole number; `none` (or 0, as gunicorn spells it) switches the limit off."""
+    if value.strip().lower() == "none":
+        return None
+    return integer(value) or None
+
+
+def seconds(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError(f"expected a number of seconds, not {value!r}") from None
+
+
+def optional_seconds(value: str) -> float | None:
+    if value.strip().lower() == "none":
+        return None
+    return seconds(value) or None
+
+
+def words(value: str) -> tuple[str, ...]:
+    """A list written with commas or spaces between its members."""
+    return tuple(value.replace(",", " ").split())
+
+
+def _one_of(choices: tuple[str, ...]) -> Parse:
+    def parse(value: str) -> str:
+        if value not in choices:
+            raise ValueError(f"expected one of {', '.join(choices)}, not {value!r}")
+        return value
+
+    return parse
+
+
+# Value checks: what no type can say.
+
+
+def at_least(bound: float) -> Callable[[str, Any], None]:
+    """A number, or None where None means "no limit", that is not below `bound`."""
+
+    def check(name: str, value: Any) -> None:
+        if value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ConfigError(f"{name}: expected a number, not {value!r}")
+        # `not (>=)` also refuses NaN.
+        if not value >= bound or value == float("inf"):
+            raise ConfigError(f"{name}: must be at least {bound:g} and finite, not {value!r}")
+
+    return check
+
+
+def above_zero(name: str, value: Any) -> None:
+    at_least(0)(name, value)
+    if value == 0:
+        raise ConfigError(f"{name}: must be above 0")
