@@ -1,1 +1,3 @@
 //! The machine of Towline.
+
+pub mod serve;
