@@ -1,0 +1,113 @@
+# Towline's commands. `make help` lists them. Every target does its own set-up and is incremental afterwards.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# pyo3's build script must look at the interpreter that will load the module.
+export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+NATIVE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
+	$(shell find crates \( -name '*.rs' -o -name Cargo.toml -o -path '*/testdata/*' \) -type f)
+
+say = @printf '\033[1m== %s\033[0m\n' "$(1)"
+
+.PHONY: help run test check format cargo-test pytest build bench peers fuzz-build conformance clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- set-up -------------------------------------------------------------------------------------
+
+$(BIN)/python:
+	$(call say,creating $(VENV) with $(PYTHON))
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=...") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+
+# pip reads [dependency-groups] from 25.1 on.
+$(VENV)/.stamp-tools: pyproject.toml | $(BIN)/python
+	$(call say,installing the build tools)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --group build
+	@touch $@
+
+$(VENV)/.stamp-test: pyproject.toml $(VENV)/.stamp-tools
+	$(call say,installing what the checks and tests need)
+	$(BIN)/python -m pip install --quiet --group dev
+	@touch $@
+
+$(VENV)/.stamp-peers: pyproject.toml $(VENV)/.stamp-tools
+	$(call say,installing the peers that we compare with)
+	$(BIN)/python -m pip install --quiet --group peers
+	@touch $@
+
+# --- the extension ------------------------------------------------------------------------------
+# Two profiles, one place: `quick` (no LTO) for work and tests, `release` for `make build` and `make bench`.
+# A release build serves the tests as well; a quick build never passes for a release.
+
+$(VENV)/.stamp-native: $(NATIVE_SOURCES) | $(VENV)/.stamp-tools
+	$(call say,building the extension (profile quick))
+	$(BIN)/maturin develop --quiet --locked --profile quick
+	@rm -f $(VENV)/.stamp-release
+	@touch $@
+
+$(VENV)/.stamp-release: $(NATIVE_SOURCES) | $(VENV)/.stamp-tools
+	$(call say,building the extension (profile release with LTO; a few minutes))
+	$(BIN)/maturin develop --quiet --locked --release
+	@touch $(VENV)/.stamp-native $@
+
+# --- commands -----------------------------------------------------------------------------------
+
+run: $(VENV)/.stamp-native ## build, serve examples/hello, send it real requests, show what came back
+	$(BIN)/python scripts/run_hello.py
+
+test: check cargo-test pytest ## everything CI runs: check, Rust tests, Python tests
+
+check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, types, stubs
+	$(call say,house rules)
+	$(BIN)/python scripts/check_layering.py
+	$(BIN)/python scripts/check_text.py
+	$(call say,rustfmt and clippy)
+	cargo fmt --all --check
+	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+	$(call say,ruff)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(call say,mypy and stubtest)
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest towline._native
+
+format: $(VENV)/.stamp-test ## rewrite the sources the way `make check` wants them
+	cargo fmt --all
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The extension crate is left out: it links against the interpreter that loads it, and pytest tests it.
+cargo-test: | $(VENV)/.stamp-tools ## Rust tests only
+	$(call say,Rust tests)
+	cargo test --quiet --locked --workspace --exclude towline-py
+
+pytest: $(VENV)/.stamp-test $(VENV)/.stamp-native ## Python tests only (PYTEST_ARGS=...)
+	$(call say,Python tests)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+conformance: | $(VENV)/.stamp-tools ## the wire-text cases of conformance/, whole and cut at every byte
+	cargo test --locked --package towline-testkit
+
+fuzz-build: ## build the fuzz targets
+	scripts/fuzz_build.sh
+
+build: $(VENV)/.stamp-release ## release build into .venv: .venv/bin/towline is the program
+
+peers: $(VENV)/.stamp-peers ## install the Python servers that we compare with
+
+bench: $(VENV)/.stamp-release $(VENV)/.stamp-peers ## measure against the peers (BENCH_ARGS=...); writes benches/results/
+	$(BIN)/python -m benches.server $(BENCH_ARGS)
+
+clean: ## remove everything that was built or installed here
+	cargo clean --quiet
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis python/towline/_native*.so

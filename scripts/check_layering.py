@@ -1,0 +1,130 @@
+"""The arrow between the rooms, held by CI (DESIGN.md, "The rooms and the one arrow").
+
+Rust: which of our crates a crate may depend on, where pyo3, mio and rustls may stand, and where unsafe
+code is forbidden. Python: the rooms `server`, `client` and `bench` import the foundation and never each
+other. Both: a file keeps one subject; over 600 lines it is listed, over 700 it fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import tomllib
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# crate -> those of our crates that it may depend on (testkit only as a dev-dependency, by anybody below py)
+CRATES = {
+    "towline-proto": set(),
+    "towline-io": {"towline-proto"},
+    "towline-load": {"towline-proto", "towline-io"},
+    "towline-py": {"towline-proto", "towline-io", "towline-load"},
+    "towline-testkit": {"towline-proto"},
+}
+# outside crate -> the crates in which it may stand
+CONFINED = {"pyo3": {"towline-py"}, "mio": {"towline-io"}, "rustls": {"towline-io"}}
+FORBID_UNSAFE = {"towline-proto", "towline-testkit"}
+
+PACKAGE = "towline"
+ROOMS = {"server", "client", "bench"}
+FOUNDATION = {"models", "errors", "config"}  # and the private modules, `_native` first of all
+
+LISTED_LINES, MOST_LINES = 600, 700
+
+
+def crate_problems() -> Iterator[str]:
+    for manifest_path in sorted((ROOT / "crates").glob("*/Cargo.toml")):
+        manifest = tomllib.loads(manifest_path.read_text())
+        crate, folder = manifest["package"]["name"], manifest_path.parent
+        if crate not in CRATES:
+            yield f"{manifest_path.relative_to(ROOT)}: {crate} has no place in scripts/check_layering.py"
+            continue
+        yield from dependency_problems(crate, manifest)
+        yield from source_problems(crate, folder)
+        if crate in FORBID_UNSAFE and "#![forbid(unsafe_code)]" not in (folder / "src/lib.rs").read_text():
+            yield f"{crate}: src/lib.rs must say #![forbid(unsafe_code)]"
+
+
+def dependency_problems(crate: str, manifest: dict) -> Iterator[str]:
+    used = set(manifest.get("dependencies", {})) | set(manifest.get("build-dependencies", {}))
+    for target in manifest.get("target", {}).values():
+        used |= set(target.get("dependencies", {}))
+    for name in sorted(used & CRATES.keys() - CRATES[crate]):
+        yield f"{crate}: may not depend on {name}"
+    used |= set(manifest.get("dev-dependencies", {}))
+    for name, homes in CONFINED.items():
+        if name in used and crate not in homes:
+            yield f"{crate}: {name} may stand only in {', '.join(sorted(homes))}"
+
+
+def source_problems(crate: str, folder: Path) -> Iterator[str]:
+    """A re-export would let a confined crate in without a dependency: look at the paths in the source too."""
+    barred = [name for name, homes in CONFINED.items() if crate not in homes]
+    path = re.compile(rf"\b({'|'.join(barred)})::") if barred else None
+    for source in sorted((folder / "src").rglob("*.rs")) if path else []:
+        for number, line in enumerate(source.read_text().splitlines(), 1):
+            if found := path.search(line.split("//")[0]):
+                yield f"{source.relative_to(ROOT)}:{number}: {found[1]} may not be used in {crate}"
+
+
+def imported(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
+    """Absolute names of everything a module imports, with the line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                kept = parts[: len(parts) - node.level + is_package]
+                base = ".".join([*kept, base] if base else kept)
+            # `from towline import server` imports a room as well
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def room_of(dotted: str) -> str | None:
+    parts = dotted.split(".")
+    return parts[1] if parts[0] == PACKAGE and len(parts) > 1 else None
+
+
+def python_problems() -> Iterator[str]:
+    base = ROOT / "python" / PACKAGE
+    present = {path.stem for path in base.iterdir()}
+    foundation = FOUNDATION | {name for name in present | {"_native"} if name.startswith("_")}
+    for source in sorted(base.rglob("*.py")):
+        relative = source.relative_to(base.parent).with_suffix("")
+        module = ".".join(relative.parts).removesuffix(".__init__")
+        here = room_of(module)
+        if here not in ROOMS | foundation:
+            continue  # the package's face, the command line and the helpers stand above all rooms
+        allowed = foundation | ({here} if here in ROOMS else set())
+        names = imported(ast.parse(source.read_text()), module, source.name == "__init__.py")
+        for line, there in sorted({(line, room_of(name)) for line, name in names if room_of(name)}):
+            if there in present | ROOMS and there not in allowed:
+                yield f"{source.relative_to(ROOT)}:{line}: {here} may not import {there}"
+
+
+def long_files() -> Iterator[tuple[int, Path]]:
+    for folder, suffix in [("crates", "*.rs"), ("python", "*.py"), ("benches", "*.py"), ("scripts", "*.py")]:
+        for source in sorted((ROOT / folder).rglob(suffix)):
+            lines = len(source.read_text().splitlines())
+            if lines > LISTED_LINES:
+                yield lines, source.relative_to(ROOT)
+
+
+def main() -> int:
+    problems = [*crate_problems(), *python_problems()]
+    for lines, source in long_files():
+        print(f"long file: {source} has {lines} lines")
+        if lines > MOST_LINES:
+            problems.append(f"{source}: {lines} lines; split it by subject (at most {MOST_LINES})")
+    print("\n".join(problems) if problems else "layering: the arrows hold")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

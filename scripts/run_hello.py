@@ -1,0 +1,115 @@
+"""`make run`: serve examples/hello with .venv/bin/towline, send real requests, show what came back.
+
+At a terminal the ASGI server stays up afterwards until Ctrl-C; without one it is stopped at once.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TOWLINE = Path(sys.prefix, "bin", "towline")
+APP_DIR = "examples/hello"
+REQUESTS: list[tuple[str, str, bytes | None]] = [
+    ("GET", "/", None),
+    ("GET", "/scope?from=make-run", None),
+    ("POST", "/echo", b"what goes in comes out"),
+    ("GET", "/stream", None),
+    ("HEAD", "/", None),
+    ("GET", "/nowhere", None),
+]
+EXPECTED = [200, 200, 200, 200, 200, 404]
+START_TIMEOUT, STOP_TIMEOUT = 15, 10
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until_open(port: int, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_TIMEOUT
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            sys.exit(f"towline ended during start-up with status {server.returncode}")
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    sys.exit(f"nothing listens on port {port} after {START_TIMEOUT} s")
+
+
+@contextmanager
+def served(target: str) -> Iterator[int]:
+    """The server as its own process; SIGTERM ends it and it must end well."""
+    port = free_port()
+    command = [TOWLINE, "serve", target, "--app-dir", APP_DIR, "--port", str(port)]
+    print(f"\n$ towline serve {target} --app-dir {APP_DIR} --port {port}", flush=True)
+    server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL)
+    try:
+        wait_until_open(port, server)
+        yield port
+    finally:
+        server.send_signal(signal.SIGTERM)
+        try:
+            status = server.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            sys.exit(f"towline did not stop within {STOP_TIMEOUT} s of SIGTERM")
+    if status not in (0, -signal.SIGINT):
+        sys.exit(f"towline ended with status {status}")
+    print("stopped cleanly")
+
+
+def exchange(port: int) -> list[int]:
+    """All requests over one kept-alive connection."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    statuses = []
+    for method, path, body in REQUESTS:
+        connection.request(method, path, body)
+        response = connection.getresponse()
+        payload = response.read()
+        statuses.append(response.status)
+        kind = response.headers.get("content-type", "")
+        print(f"\n> {method} {path}" + (f"   ({len(body)} bytes)" if body else ""))
+        print(f"< {response.status} {response.reason}   {kind}   {len(payload)} bytes")
+        print("".join(f"  {line}\n" for line in payload.decode().splitlines()), end="")
+    connection.close()
+    return statuses
+
+
+def main() -> int:
+    if not TOWLINE.exists():
+        sys.exit(f"{TOWLINE.name} is not installed in this environment: use `make run`")
+    stay = sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
+    for target in ("wsgi_app:app", "asgi_app:app"):
+        with served(target) as port:
+            if (statuses := exchange(port)) != EXPECTED:
+                sys.exit(f"expected the statuses {EXPECTED}, got {statuses}")
+            print(f"\n{target} answers at http://127.0.0.1:{port}/")
+            if stay and target.startswith("asgi"):
+                wait_for_interrupt()
+    return 0
+
+
+def wait_for_interrupt() -> None:
+    print("press Ctrl-C to stop it", flush=True)
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        print()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
