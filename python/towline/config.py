@@ -106,7 +106,8 @@ _BYTES: dict[str, Any] = {"parse": kind.integer, "metavar": "BYTES", "check": at
 _SECONDS: dict[str, Any] = {"parse": kind.seconds, "metavar": "SECONDS", "check": above_zero}
 
 
-# fmt: off  (a table: one option reads best on as few lines as it needs)
+# A table: one option reads best on as few lines as it needs.
+# fmt: off
 @dataclasses.dataclass(frozen=True)
 class ServerConfig:
     """Everything `towline serve` can be told. `app` is an import string or the application itself.
@@ -117,9 +118,7 @@ class ServerConfig:
     app: Any = None
 
     interface: str = option(
-        "auto",
-        "how the application is called; auto looks at it",
-        group=APPLICATION,
+        "auto", "how the application is called; auto looks at it", group=APPLICATION,
         choices=("auto", "asgi", "wsgi"),
     )
     factory: bool = option(False, "APP is a function that returns the application", group=APPLICATION)
@@ -127,116 +126,68 @@ class ServerConfig:
         ".", "looked in first for the application's module (default: here)", group=APPLICATION, metavar="DIR"
     )
     lifespan: str = option(
-        "auto",
-        "ASGI lifespan; auto: an application that refuses it is served without",
-        group=APPLICATION,
+        "auto", "ASGI lifespan; auto: an application that refuses it is served without", group=APPLICATION,
         choices=("auto", "on", "off"),
     )
     root_path: str = option(
-        "",
-        "prefix under which a proxy has mounted the application",
-        group=APPLICATION,
-        metavar="PATH",
-        aliases=("--url-path-prefix",),
+        "", "prefix under which a proxy has mounted the application", group=APPLICATION,
+        metavar="PATH", aliases=("--url-path-prefix",),
     )
     mount: tuple[tuple[str, str], ...] = option(
-        (),
-        "serve another application under a prefix; the longest prefix wins",
-        group=APPLICATION,
-        metavar="PREFIX=APP",
-        parse=_pair("=", "PREFIX=module:app"),
-        repeat=True,
+        (), "serve another application under a prefix; the longest prefix wins", group=APPLICATION,
+        metavar="PREFIX=APP", parse=_pair("=", "PREFIX=module:app"), repeat=True,
     )
 
     bind: tuple[str, ...] = option(
-        (),
-        "host:port, [v6]:port, unix:PATH or fd://N; replaces --host and --port",
-        group=LISTENING,
-        metavar="ADDRESS",
-        parse=kind.words,
-        aliases=("-b",),
-        repeat=True,
+        (), "host:port, [v6]:port, unix:PATH or fd://N; replaces --host and --port", group=LISTENING,
+        metavar="ADDRESS", parse=kind.words, aliases=("-b",), repeat=True,
     )
     host: str = option("127.0.0.1", "address or name; local only by default", group=LISTENING, metavar="HOST")
     port: int = option(8000, "port; 0 takes a free one", group=LISTENING, aliases=("-p",), **_INT)
     uds: str | None = option(None, "Unix socket", group=LISTENING, metavar="PATH")
     fd: int | None = option(None, "inherited descriptor of a listening socket", group=LISTENING, **_INT)
     backlog: int = option(
-        2048,
-        "connections the kernel holds before they are accepted",
-        group=LISTENING,
-        check=at_least(1),
-        **_INT,
+        2048, "connections the kernel holds before they are accepted", group=LISTENING,
+        check=at_least(1), **_INT,
     )
 
     workers: int = option(
-        1,
-        "worker processes",
-        group=WORKERS,
-        aliases=("-w",),
-        variables=("WEB_CONCURRENCY",),
-        check=at_least(1),
-        **_INT,
+        1, "worker processes", group=WORKERS, aliases=("-w",), variables=("WEB_CONCURRENCY",),
+        check=at_least(1), **_INT,
     )
     threads: int = option(
-        1,
-        "WSGI threads of each worker; 1 runs the application on the I/O thread, the fastest",
-        group=WORKERS,
-        check=at_least(1),
-        **_INT,
+        1, "WSGI threads of each worker; 1 runs the application on the I/O thread, the fastest",
+        group=WORKERS, check=at_least(1), **_INT,
     )
     loop: str = option(
-        "auto",
-        "event loop; auto takes uvloop if it is installed",
-        group=WORKERS,
+        "auto", "event loop; auto takes uvloop if it is installed", group=WORKERS,
         choices=("auto", "asyncio", "uvloop"),
     )
     limit_max_requests: int | None = option(
-        None,
-        "replace a worker after this many requests (against leaks in the application)",
-        group=WORKERS,
-        aliases=("--max-requests",),
-        **_LIMIT,
+        None, "replace a worker after this many requests (against leaks in the application)", group=WORKERS,
+        aliases=("--max-requests",), **_LIMIT,
     )
     limit_max_requests_jitter: int = option(
-        0,
-        "up to this many more, at random, so that workers do not all go at once",
-        group=WORKERS,
-        aliases=("--max-requests-jitter",),
-        check=at_least(0),
-        **_INT,
+        0, "up to this many more, at random, so that workers do not all go at once", group=WORKERS,
+        aliases=("--max-requests-jitter",), check=at_least(0), **_INT,
     )
     workers_lifetime: float | None = option(
-        None,
-        "replace a worker after this long",
-        group=WORKERS,
-        parse=kind.optional_seconds,
-        metavar="SECONDS",
-        check=above_zero,
+        None, "replace a worker after this long", group=WORKERS, parse=kind.optional_seconds,
+        metavar="SECONDS", check=above_zero,
     )
     workers_max_rss: int | None = option(
-        None,
-        "replace a worker whose resident memory is over this many MiB",
-        group=WORKERS,
-        parse=kind.optional_integer,
-        metavar="MIB",
-        check=at_least(1),
+        None, "replace a worker whose resident memory is over this many MiB", group=WORKERS,
+        parse=kind.optional_integer, metavar="MIB", check=at_least(1),
     )
     timeout_worker_healthcheck: float = option(
-        30.0,
-        "replace a worker whose loop has not turned for this long",
-        group=WORKERS,
-        aliases=("--workers-kill-timeout",),
-        **_SECONDS,
+        30.0, "replace a worker whose loop has not turned for this long", group=WORKERS,
+        aliases=("--workers-kill-timeout",), **_SECONDS,
     )
     timeout_worker_startup: float = option(
         60.0, "a worker that is not ready to serve after this long has failed", group=WORKERS, **_SECONDS
     )
     pid_file: str | None = option(
-        None,
-        "where to write the supervisor's process id",
-        group=WORKERS,
-        metavar="PATH",
+        None, "where to write the supervisor's process id", group=WORKERS, metavar="PATH",
         aliases=("--pidfile",),
     )
 
@@ -249,81 +200,51 @@ class ServerConfig:
         32768, "all header lines together (trailers too); over it 431", group=LIMITS, **_BYTES
     )
     limit_request_body: int | None = option(
-        None,
-        "body, over it 413; none because bodies stream and cost no memory",
-        group=LIMITS,
-        parse=kind.optional_integer,
-        metavar="BYTES",
-        check=at_least(1),
+        None, "body, over it 413; none because bodies stream and cost no memory", group=LIMITS,
+        parse=kind.optional_integer, metavar="BYTES", check=at_least(1),
     )
     limit_concurrency: int | None = option(
-        None,
-        "requests in flight per worker (idle connections never count); over it 503 and Retry-After",
-        group=LIMITS,
-        aliases=("--backpressure", "--worker-connections"),
-        **_LIMIT,
+        None, "requests in flight per worker (idle connections never count); over it 503 and Retry-After",
+        group=LIMITS, aliases=("--backpressure", "--worker-connections"), **_LIMIT,
     )
 
     timeout_keep_alive: float = option(
-        75.0,
-        "idle connection; load balancers hold 60 s and a shorter one here gives them 502s",
-        group=TIMEOUTS,
-        aliases=("--keep-alive", "--timeout-keepalive"),
-        **_SECONDS,
+        75.0, "idle connection; load balancers hold 60 s and a shorter one here gives them 502s",
+        group=TIMEOUTS, aliases=("--keep-alive", "--timeout-keepalive"), **_SECONDS,
     )
     timeout_request_header: float = option(
-        15.0,
-        "from accept, or the first byte on a kept connection, to the end of the head; over it 408",
-        group=TIMEOUTS,
-        **_SECONDS,
+        15.0, "from accept, or the first byte on a kept connection, to the end of the head; over it 408",
+        group=TIMEOUTS, **_SECONDS,
     )
     timeout_request_body: float = option(
-        30.0,
-        "without progress while a body is read or written; over it 408 or closed",
-        group=TIMEOUTS,
+        30.0, "without progress while a body is read or written; over it 408 or closed", group=TIMEOUTS,
         **_SECONDS,
     )
     min_bytes_per_second: int = option(
-        100,
-        "slowest body that is still served, both ways; 0 switches it off",
-        group=TIMEOUTS,
-        check=at_least(0),
-        **_INT,
+        100, "slowest body that is still served, both ways; 0 switches it off", group=TIMEOUTS,
+        check=at_least(0), **_INT,
     )
     timeout_graceful_shutdown: float = option(
-        30.0,
-        "for requests in flight when stopping, then they are cancelled; always finite",
-        group=TIMEOUTS,
-        aliases=("--graceful-timeout",),
-        parse=kind.seconds,
-        metavar="SECONDS",
-        check=at_least(0),
+        30.0, "for requests in flight when stopping, then they are cancelled; always finite", group=TIMEOUTS,
+        aliases=("--graceful-timeout",), parse=kind.seconds, metavar="SECONDS", check=at_least(0),
     )
 
     ssl_certfile: str | None = option(
         None, "certificate chain, PEM", group=TLS, metavar="PATH", aliases=("--certfile",)
     )
     ssl_keyfile: str | None = option(
-        None,
-        "private key, PEM; may stand in the certificate's file",
-        group=TLS,
-        metavar="PATH",
+        None, "private key, PEM; may stand in the certificate's file", group=TLS, metavar="PATH",
         aliases=("--keyfile",),
     )
     ssl_keyfile_password: str | None = option(
-        None,
-        "of an encrypted key; better given as TOWLINE_SSL_KEYFILE_PASSWORD",
-        group=TLS,
+        None, "of an encrypted key; better given as TOWLINE_SSL_KEYFILE_PASSWORD", group=TLS,
         metavar="PASSWORD",
     )
     ssl_ca_certs: str | None = option(
         None, "authorities that client certificates must come from (mTLS)", group=TLS, metavar="PATH"
     )
     ssl_cert_reqs: str = option(
-        "none",
-        "client certificate: none, optional or required (0, 1, 2)",
-        group=TLS,
-        parse=_cert_reqs,
+        "none", "client certificate: none, optional or required (0, 1, 2)", group=TLS, parse=_cert_reqs,
         metavar="none|optional|required",
     )
 
@@ -331,79 +252,46 @@ class ServerConfig:
         True, "take scheme and client from Forwarded and X-Forwarded-* of trusted addresses", group=PROXY
     )
     forwarded_allow_ips: tuple[str, ...] = option(
-        ("127.0.0.1", "::1", "unix"),
-        "trusted addresses or networks (CIDR), unix for Unix sockets, * for any",
-        group=PROXY,
-        metavar="LIST",
-        parse=kind.words,
-        variables=("FORWARDED_ALLOW_IPS",),
+        ("127.0.0.1", "::1", "unix"), "trusted addresses or networks (CIDR), unix for Unix sockets, * for any",
+        group=PROXY, metavar="LIST", parse=kind.words, variables=("FORWARDED_ALLOW_IPS",),
     )
     proxy_protocol: bool = option(
         False, "expect the PROXY protocol (v1 or v2) from trusted addresses", group=PROXY
     )
 
     log_level: str = option(
-        "info",
-        "least severe line written to stderr",
-        group=LOGGING,
+        "info", "least severe line written to stderr", group=LOGGING,
         choices=("trace", "debug", "info", "warning", "error", "critical"),
     )
     log_config: Any = option(
-        None,
-        "logging configuration: .ini, .json or .toml (a dict from Python)",
-        group=LOGGING,
-        metavar="PATH",
+        None, "logging configuration: .ini, .json or .toml (a dict from Python)", group=LOGGING, metavar="PATH"
     )
     access_log: str | None = option(
-        None,
-        "write one line per request to PATH, or - for stdout; off by default for its cost",
-        group=LOGGING,
-        metavar="PATH",
-        const="-",
+        None, "write one line per request to PATH, or - for stdout; off by default for its cost",
+        group=LOGGING, metavar="PATH", const="-",
     )
     access_log_format: str = option(
-        GUNICORN_LOG_FORMAT,
-        "gunicorn's atoms, or json",
-        group=LOGGING,
-        metavar="FORMAT",
+        GUNICORN_LOG_FORMAT, "gunicorn's atoms, or json", group=LOGGING, metavar="FORMAT",
         aliases=("--access-logformat", "--access-log-fmt"),
     )
 
     static: tuple[tuple[str, str], ...] = option(
-        (),
-        "serve a directory under a route without the application (/static if only DIR is given)",
-        group=FILES,
-        metavar="ROUTE=DIR",
-        parse=_static,
-        repeat=True,
+        (), "serve a directory under a route without the application (/static if only DIR is given)",
+        group=FILES, metavar="ROUTE=DIR", parse=_static, repeat=True,
     )
     static_expires: int = option(
-        86400,
-        "max-age sent with static files; 0 sends no Cache-Control",
-        group=FILES,
-        flag="--static-path-expires",
-        parse=kind.integer,
-        metavar="SECONDS",
-        check=at_least(0),
+        86400, "max-age sent with static files; 0 sends no Cache-Control", group=FILES,
+        flag="--static-path-expires", parse=kind.integer, metavar="SECONDS", check=at_least(0),
     )
     compress: tuple[str, ...] = option(
-        (),
-        "compress responses of 860 bytes and more; codings in order of preference (all: br,zstd,gzip)",
-        group=FILES,
-        metavar="CODINGS",
-        parse=_codings,
-        const=CODINGS,
+        (), "compress responses of 860 bytes and more; codings in order of preference (all: br,zstd,gzip)",
+        group=FILES, metavar="CODINGS", parse=_codings, const=CODINGS,
     )
     server_header: bool = option(True, "send `server: towline`", group=FILES)
     date_header: bool = option(True, "send `date` (RFC 9110 6.6.1 asks for it)", group=FILES)
     headers: tuple[tuple[bytes, bytes], ...] = option(
-        (),
-        "a field sent with every response",
-        group=FILES,
-        flag="--header",
-        metavar="NAME:VALUE",
-        parse=_header,
-        repeat=True,
+        (), "a field sent with every response", group=FILES, flag="--header", metavar="NAME:VALUE",
+        parse=_header, repeat=True,
     )
 
     metrics: bool = option(False, "answer /metrics in Prometheus' text format", group=METRICS)
@@ -418,42 +306,26 @@ class ServerConfig:
     http2_max_headers_size: int = option(65536, "decoded header list", group=PROTOCOLS, **_BYTES)
     ws_max_size: int = option(16777216, "message and frame; over it close 1009", group=PROTOCOLS, **_BYTES)
     ws_ping_interval: float | None = option(
-        20.0,
-        "between pings; none sends none",
-        group=PROTOCOLS,
-        parse=kind.optional_seconds,
-        metavar="SECONDS",
-        check=above_zero,
+        20.0, "between pings; none sends none", group=PROTOCOLS, parse=kind.optional_seconds,
+        metavar="SECONDS", check=above_zero,
     )
     ws_ping_timeout: float | None = option(
-        20.0,
-        "for the answer, then the connection is closed",
-        group=PROTOCOLS,
-        parse=kind.optional_seconds,
-        metavar="SECONDS",
-        check=above_zero,
+        20.0, "for the answer, then the connection is closed", group=PROTOCOLS, parse=kind.optional_seconds,
+        metavar="SECONDS", check=above_zero,
     )
     ws_per_message_deflate: bool = option(True, "offer compression (RFC 7692)", group=PROTOCOLS)
 
     reload: bool = option(False, "restart the worker when a file changes", group=DEVELOPMENT)
     reload_dir: tuple[str, ...] = option(
-        (),
-        "watched instead of the application's directory",
-        group=DEVELOPMENT,
-        metavar="DIR",
-        parse=lambda value: (value,),
-        repeat=True,
+        (), "watched instead of the application's directory", group=DEVELOPMENT, metavar="DIR",
+        parse=lambda value: (value,), repeat=True,
     )
     reload_include: tuple[str, ...] = option(
         ("*.py",), "file names that count", group=DEVELOPMENT, metavar="GLOB", parse=kind.words, repeat=True
     )
     reload_exclude: tuple[str, ...] = option(
-        (".*", "__pycache__", "node_modules"),
-        "file or directory names that do not",
-        group=DEVELOPMENT,
-        metavar="GLOB",
-        parse=kind.words,
-        repeat=True,
+        (".*", "__pycache__", "node_modules"), "file or directory names that do not", group=DEVELOPMENT,
+        metavar="GLOB", parse=kind.words, repeat=True,
     )
 
     def __post_init__(self) -> None:
@@ -482,8 +354,6 @@ class ServerConfig:
             return (f"fd://{self.fd}",)
         host = f"[{self.host}]" if ":" in self.host and not self.host.startswith("[") else self.host
         return (f"{host}:{self.port}",)
-
-
 # fmt: on
 
 
