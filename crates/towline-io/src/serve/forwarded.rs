@@ -1,0 +1,552 @@
+//! Who the client is when trusted proxies stand in between.
+//!
+//! A proxy's word counts only when the connection itself comes from an address that the operator
+//! named (`--forwarded-allow-ips`). The chain of addresses is then walked from the nearest hop: the
+//! client is the right-most address that is *not* a trusted proxy, because everything left of it was
+//! written by somebody nobody vouches for. Only `X-Forwarded-For` and `X-Forwarded-Proto` are obeyed,
+//! as in Uvicorn; `X-Forwarded-Host` never replaces Host, since most proxies pass a client's own one
+//! through. For the same reason `Forwarded` (RFC 7239) is read only when it is chosen instead of the
+//! X- fields, never beside them: a proxy that writes one kind lets the client's other kind pass.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+/// The far end of a connection, as far as trust is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hop {
+    Ip(IpAddr),
+    Unix,
+}
+
+/// Whose word is taken. Empty trusts nobody.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TrustedPeers {
+    everybody: bool,
+    unix: bool,
+    networks: Vec<IpNet>,
+}
+
+/// An entry of the list that is neither an address, a network, `*` nor `unix`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustedPeersError(pub String);
+
+impl fmt::Display for TrustedPeersError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is not an address, a network such as 10.0.0.0/8, `unix` or `*`",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for TrustedPeersError {}
+
+impl TrustedPeers {
+    /// Reads a comma separated list: `127.0.0.1`, `10.0.0.0/8`, `::1`, `unix`, `*`.
+    pub fn parse(list: &str) -> Result<Self, TrustedPeersError> {
+        let mut trusted = Self::default();
+        for entry in list
+            .split(',')
+            .map(str::trim)
+            .filter(|entry| !entry.is_empty())
+        {
+            match entry {
+                "*" => trusted.everybody = true,
+                "unix" => trusted.unix = true,
+                _ => trusted.networks.push(parse_network(entry)?),
+            }
+        }
+        Ok(trusted)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        !self.everybody && !self.unix && self.networks.is_empty()
+    }
+
+    pub fn trusts(&self, hop: Hop) -> bool {
+        match hop {
+            _ if self.everybody => true,
+            Hop::Unix => self.unix,
+            Hop::Ip(ip) => {
+                // A dual-stack listener shows IPv4 clients as ::ffff:a.b.c.d.
+                let ip = ip.to_canonical();
+                self.networks.iter().any(|network| network.contains(&ip))
+            }
+        }
+    }
+}
+
+fn parse_network(entry: &str) -> Result<IpNet, TrustedPeersError> {
+    let network = entry.parse::<IpNet>().or_else(|_| {
+        entry
+            .parse::<IpAddr>()
+            .map(|ip| IpNet::from(ip.to_canonical()))
+    });
+    network.map_err(|_| TrustedPeersError(entry.to_owned()))
+}
+
+/// Which fields the trusted proxies write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kind {
+    /// `X-Forwarded-For` and `X-Forwarded-Proto`.
+    #[default]
+    XForwarded,
+    /// `Forwarded` (RFC 7239).
+    Rfc7239,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    Http,
+    Https,
+}
+
+/// What the proxies say; `None` leaves the connection's own truth in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Origin {
+    /// Address and port; the port is 0 when the proxy did not tell it (as in Uvicorn).
+    pub client: Option<(IpAddr, u16)>,
+    pub scheme: Option<Scheme>,
+}
+
+/// Reads the fields of one request that came over a connection from `peer`. Allocates nothing.
+pub fn resolve<'a>(
+    trusted: &TrustedPeers,
+    kind: Kind,
+    peer: Hop,
+    fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+) -> Origin {
+    if !trusted.trusts(peer) {
+        return Origin::default();
+    }
+    match kind {
+        Kind::XForwarded => x_forwarded(trusted, fields),
+        Kind::Rfc7239 => rfc7239(trusted, fields),
+    }
+}
+
+fn x_forwarded<'a>(
+    trusted: &TrustedPeers,
+    fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+) -> Origin {
+    let mut chain = Chain::new(trusted);
+    let mut schemes = Schemes::None;
+    for (name, value) in fields {
+        if name.eq_ignore_ascii_case(b"x-forwarded-for") {
+            // Several fields are one list (RFC 9110 5.3).
+            for entry in value.split(|&byte| byte == b',') {
+                chain.push(parse_node(entry.trim_ascii()), None);
+            }
+        } else if name.eq_ignore_ascii_case(b"x-forwarded-proto") {
+            for entry in value.split(|&byte| byte == b',') {
+                schemes = schemes.and(parse_scheme(entry.trim_ascii()));
+            }
+        }
+    }
+    Origin {
+        client: chain.elected.map(|hop| hop.node),
+        scheme: schemes.agreed(),
+    }
+}
+
+/// `X-Forwarded-Proto` does not say which hop wrote it, so a list counts only when all agree.
+#[derive(Clone, Copy)]
+enum Schemes {
+    None,
+    All(Scheme),
+    Unclear,
+}
+
+impl Schemes {
+    fn and(self, next: Option<Scheme>) -> Self {
+        match (self, next) {
+            (Self::None, Some(scheme)) => Self::All(scheme),
+            (Self::All(before), Some(scheme)) if before == scheme => self,
+            _ => Self::Unclear,
+        }
+    }
+
+    fn agreed(self) -> Option<Scheme> {
+        match self {
+            Self::All(scheme) => Some(scheme),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct ElectedHop {
+    node: (IpAddr, u16),
+    scheme: Option<Scheme>,
+}
+
+/// Elects the right-most untrusted hop while reading from the left, or the left-most when all are
+/// trusted. An entry that is no address hides everything left of it: who wrote that is unknowable.
+struct Chain<'a> {
+    trusted: &'a TrustedPeers,
+    elected: Option<ElectedHop>,
+}
+
+impl<'a> Chain<'a> {
+    fn new(trusted: &'a TrustedPeers) -> Self {
+        Self {
+            trusted,
+            elected: None,
+        }
+    }
+
+    fn push(&mut self, node: Option<(IpAddr, u16)>, scheme: Option<Scheme>) {
+        let Some(node) = node else {
+            self.elected = None;
+            return;
+        };
+        if self.elected.is_none() || !self.trusted.trusts(Hop::Ip(node.0)) {
+            self.elected = Some(ElectedHop { node, scheme });
+        }
+    }
+}
+
+/// `a.b.c.d`, `a.b.c.d:port`, `v6`, `[v6]`, `[v6]:port`; nothing else, and no names.
+fn parse_node(text: &[u8]) -> Option<(IpAddr, u16)> {
+    let text = std::str::from_utf8(text).ok()?;
+    if let Some(rest) = text.strip_prefix('[') {
+        let (ip, rest) = rest.split_once(']')?;
+        let port = match rest.strip_prefix(':') {
+            Some(port) => parse_port(port)?,
+            None if rest.is_empty() => 0,
+            None => return None,
+        };
+        return Some((
+            IpAddr::V6(ip.parse::<Ipv6Addr>().ok()?).to_canonical(),
+            port,
+        ));
+    }
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return Some((ip.to_canonical(), 0));
+    }
+    let (ip, port) = text.split_once(':')?;
+    Some((ip.parse().ok().map(IpAddr::V4)?, parse_port(port)?))
+}
+
+fn parse_port(text: &str) -> Option<u16> {
+    // `u16::from_str` would take a sign.
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+/// A WebSocket handshake is an HTTP request: `wss` says https.
+fn parse_scheme(text: &[u8]) -> Option<Scheme> {
+    if text.eq_ignore_ascii_case(b"https") || text.eq_ignore_ascii_case(b"wss") {
+        Some(Scheme::Https)
+    } else if text.eq_ignore_ascii_case(b"http") || text.eq_ignore_ascii_case(b"ws") {
+        Some(Scheme::Http)
+    } else {
+        None
+    }
+}
+
+/// The elected element's own `proto` counts: it is what that client spoke (RFC 7239 5.4).
+fn rfc7239<'a>(
+    trusted: &TrustedPeers,
+    fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+) -> Origin {
+    let mut chain = Chain::new(trusted);
+    for (name, value) in fields {
+        if name.eq_ignore_ascii_case(b"forwarded") && push_elements(&mut chain, value).is_none() {
+            // A broken list: nothing up to here can be told apart from what a client made up.
+            chain.push(None, None);
+        }
+    }
+    Origin {
+        client: chain.elected.map(|hop| hop.node),
+        scheme: chain.elected.and_then(|hop| hop.scheme),
+    }
+}
+
+/// `None` when the grammar of RFC 7239 section 4 is not kept.
+fn push_elements(chain: &mut Chain<'_>, value: &[u8]) -> Option<()> {
+    let mut rest = value;
+    let mut node = None;
+    let mut scheme = None;
+    loop {
+        rest = rest.trim_ascii_start();
+        if let Some((name, text, after)) = next_pair(rest) {
+            if name.eq_ignore_ascii_case(b"for") {
+                node = parse_node(text);
+            } else if name.eq_ignore_ascii_case(b"proto") {
+                scheme = parse_scheme(text);
+            }
+            rest = after.trim_ascii_start();
+        }
+        match rest.split_first() {
+            Some((b';', after)) => rest = after,
+            Some((b',', after)) => {
+                chain.push(node.take(), scheme.take());
+                rest = after;
+            }
+            Some(_) => return None,
+            None => {
+                chain.push(node, scheme);
+                return Some(());
+            }
+        }
+    }
+}
+
+/// `name=token` or `name="quoted"`, and what follows. Escapes do not occur in what is read here
+/// (addresses and schemes), so a quoted string with one is left as it stands and matches nothing.
+fn next_pair(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let equals = text.iter().position(|&byte| !is_token_byte(byte))?;
+    let (name, value) = text.split_at(equals);
+    let value = value.strip_prefix(b"=")?;
+    if name.is_empty() {
+        return None;
+    }
+    if let Some(quoted) = value.strip_prefix(b"\"") {
+        let mut escaped = false;
+        let end = quoted.iter().position(|&byte| {
+            let ends = byte == b'"' && !escaped;
+            escaped = byte == b'\\' && !escaped;
+            ends
+        })?;
+        return Some((name, &quoted[..end], &quoted[end + 1..]));
+    }
+    let end = value
+        .iter()
+        .position(|&byte| !is_token_byte(byte))
+        .unwrap_or(value.len());
+    (end > 0).then(|| (name, &value[..end], &value[end..]))
+}
+
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROXY: Hop = Hop::Ip(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+
+    fn origin(
+        trusted: &str,
+        kind: Kind,
+        fields: &[(&str, &str)],
+    ) -> (Option<String>, Option<Scheme>) {
+        let trusted = TrustedPeers::parse(trusted).unwrap();
+        let fields = fields
+            .iter()
+            .map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        let origin = resolve(&trusted, kind, PROXY, fields);
+        (
+            origin.client.map(|(ip, port)| format!("{ip} {port}")),
+            origin.scheme,
+        )
+    }
+
+    fn for_x(trusted: &str, value: &str) -> Option<String> {
+        origin(trusted, Kind::XForwarded, &[("X-Forwarded-For", value)]).0
+    }
+
+    fn for_rfc(trusted: &str, value: &str) -> (Option<String>, Option<Scheme>) {
+        origin(trusted, Kind::Rfc7239, &[("Forwarded", value)])
+    }
+
+    #[test]
+    fn lists_of_trusted_peers() {
+        let trusted = TrustedPeers::parse("127.0.0.1, 10.0.0.0/8,2001:db8::/32, unix").unwrap();
+        let trusts = |ip: &str| trusted.trusts(Hop::Ip(ip.parse().unwrap()));
+        assert!(trusts("127.0.0.1") && trusts("10.255.0.1") && trusts("2001:db8::9"));
+        assert!(
+            trusts("::ffff:10.1.2.3"),
+            "an IPv4 peer of a dual-stack listener"
+        );
+        assert!(!trusts("11.0.0.1") && !trusts("127.0.0.2") && !trusts("::1"));
+        assert!(trusted.trusts(Hop::Unix));
+        assert!(!TrustedPeers::parse("127.0.0.1").unwrap().trusts(Hop::Unix));
+        assert!(TrustedPeers::parse("*").unwrap().trusts(Hop::Unix));
+        assert!(TrustedPeers::parse(" ").unwrap().is_empty());
+        for bad in ["localhost", "10.0.0.0/33", "1.2.3", "unix:/x"] {
+            let error = TrustedPeers::parse(bad).unwrap_err();
+            assert!(error.to_string().contains(bad), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_untrusted_peer_is_not_believed() {
+        let fields = [
+            ("x-forwarded-for", "9.9.9.9"),
+            ("x-forwarded-proto", "https"),
+        ];
+        assert_eq!(origin("10.0.0.1", Kind::XForwarded, &fields), (None, None));
+        assert_eq!(origin("", Kind::XForwarded, &fields), (None, None));
+    }
+
+    #[test]
+    fn the_right_most_untrusted_address_is_the_client() {
+        assert_eq!(for_x("127.0.0.1", "6.6.6.6, 9.9.9.9").unwrap(), "9.9.9.9 0");
+        assert_eq!(
+            for_x("127.0.0.1,10.0.0.0/8", "6.6.6.6, 9.9.9.9, 10.1.1.1").unwrap(),
+            "9.9.9.9 0"
+        );
+        assert_eq!(
+            for_x("127.0.0.1,10.0.0.0/8", "10.0.0.1,10.0.0.2").unwrap(),
+            "10.0.0.1 0"
+        );
+        assert_eq!(for_x("*", "6.6.6.6, 9.9.9.9").unwrap(), "6.6.6.6 0");
+        let two = [
+            ("X-FORWARDED-FOR", "6.6.6.6"),
+            ("x-forwarded-for", "9.9.9.9"),
+        ];
+        assert_eq!(
+            origin("127.0.0.1", Kind::XForwarded, &two).0.unwrap(),
+            "9.9.9.9 0"
+        );
+    }
+
+    #[test]
+    fn forms_of_addresses() {
+        assert_eq!(for_x("127.0.0.1", "9.9.9.9:1234").unwrap(), "9.9.9.9 1234");
+        assert_eq!(
+            for_x("127.0.0.1", "[2001:db8::1]:80").unwrap(),
+            "2001:db8::1 80"
+        );
+        assert_eq!(
+            for_x("127.0.0.1", "[2001:db8::1]").unwrap(),
+            "2001:db8::1 0"
+        );
+        assert_eq!(for_x("127.0.0.1", "2001:db8::1").unwrap(), "2001:db8::1 0");
+        assert_eq!(for_x("127.0.0.1", "::ffff:9.9.9.9").unwrap(), "9.9.9.9 0");
+    }
+
+    #[test]
+    fn a_malformed_entry_hides_what_stands_left_of_it() {
+        for bad in [
+            "unknown",
+            "",
+            "1.2.3",
+            "a.b",
+            "[::1",
+            "[::1]x",
+            "1.1.1.1:+5",
+            "1.1.1.1:70000",
+            "\u{e9}",
+        ] {
+            assert_eq!(
+                for_x("127.0.0.1", &format!("6.6.6.6, {bad}")),
+                None,
+                "{bad:?}"
+            );
+            assert_eq!(
+                for_x("127.0.0.1,10.0.0.1", &format!("6.6.6.6,{bad},10.0.0.1")).unwrap(),
+                "10.0.0.1 0"
+            );
+            assert_eq!(
+                for_x("127.0.0.1", &format!("{bad}, 9.9.9.9")).unwrap(),
+                "9.9.9.9 0"
+            );
+        }
+    }
+
+    #[test]
+    fn schemes() {
+        let scheme = |values: &[&str]| {
+            let fields: Vec<_> = values
+                .iter()
+                .map(|value| ("X-Forwarded-Proto", *value))
+                .collect();
+            origin("127.0.0.1", Kind::XForwarded, &fields).1
+        };
+        assert_eq!(scheme(&["https"]), Some(Scheme::Https));
+        assert_eq!(scheme(&["HTTP "]), Some(Scheme::Http));
+        assert_eq!(scheme(&["wss"]), Some(Scheme::Https));
+        assert_eq!(scheme(&["https, https"]), Some(Scheme::Https));
+        for unclear in [
+            &["https, http"][..],
+            &["http", "https"],
+            &["ftp"],
+            &[""],
+            &["https,"],
+            &[],
+        ] {
+            assert_eq!(scheme(unclear), None, "{unclear:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_chosen_kind_is_read() {
+        let both = [
+            ("Forwarded", "for=6.6.6.6;proto=https"),
+            ("X-Forwarded-For", "9.9.9.9"),
+        ];
+        assert_eq!(
+            origin("127.0.0.1", Kind::XForwarded, &both),
+            (Some("9.9.9.9 0".into()), None)
+        );
+        assert_eq!(
+            origin("127.0.0.1", Kind::Rfc7239, &both),
+            (Some("6.6.6.6 0".into()), Some(Scheme::Https))
+        );
+    }
+
+    #[test]
+    fn rfc7239_elements() {
+        let client = |value| for_rfc("127.0.0.1,10.0.0.0/8", value).0;
+        assert_eq!(
+            client("for=192.0.2.60;proto=http;by=203.0.113.43").unwrap(),
+            "192.0.2.60 0"
+        );
+        assert_eq!(
+            client("For=\"[2001:db8:cafe::17]:4711\"").unwrap(),
+            "2001:db8:cafe::17 4711"
+        );
+        assert_eq!(
+            client("for=6.6.6.6, for=9.9.9.9;proto=https, for=10.0.0.1").unwrap(),
+            "9.9.9.9 0"
+        );
+        assert_eq!(
+            client("for=6.6.6.6, for=_hidden, for=10.0.0.1").unwrap(),
+            "10.0.0.1 0"
+        );
+        assert_eq!(client("for=6.6.6.6, for=unknown"), None);
+        assert_eq!(
+            client("for=6.6.6.6, by=1.1.1.1"),
+            None,
+            "an element without for hides the rest"
+        );
+        let elected = for_rfc(
+            "127.0.0.1,10.0.0.1",
+            "for=9.9.9.9;proto=https, for=10.0.0.1;proto=http",
+        );
+        assert_eq!(
+            elected.1,
+            Some(Scheme::Https),
+            "the client's own proto, not the inner hop's"
+        );
+    }
+
+    #[test]
+    fn rfc7239_broken_lists_are_ignored() {
+        for bad in [
+            "for=\"9.9.9.9",
+            "for",
+            "=x",
+            "for=9.9.9.9 junk",
+            "for=",
+            "for=[::1]",
+        ] {
+            assert_eq!(for_rfc("127.0.0.1", bad), (None, None), "{bad:?}");
+        }
+        assert_eq!(
+            for_rfc("127.0.0.1", "host=\"a,b;for=6.6.6.6\\\"\";for=9.9.9.9")
+                .0
+                .unwrap(),
+            "9.9.9.9 0"
+        );
+    }
+}
