@@ -1,2 +1,47 @@
-//! The wire of Towline.
+//! The wire of Towline: HTTP as pure state machines.
+//!
+//! No I/O, no clock, no threads, no chance: time and bytes are arguments. A [`Connection`] is one end
+//! of one transport connection, client or server. What the peer does arrives as [`Event`]s and is never
+//! an `Err`; an `Err` is always a mistake of our own caller ([`UserError`]).
+//!
+//! ```text
+//!   socket ── recv_space/received ──►  Connection  ── next_event ──────►  program
+//!   socket ◄── send_slices/sent ─────  (h1)        ◄── respond/stream ──  program
+//! ```
+//!
+//! # A connection in five lines
+//!
+//! ```
+//! use std::{sync::Arc, time::Instant};
+//! use towline_proto::{Blocks, BodySize, Connection, Event, Limits, ResponseHead};
+//!
+//! let mut blocks = Blocks::new(64 * 1024, 4);
+//! let now = Instant::now();
+//! let mut conn = Connection::server(Arc::new(Limits::server()), now);
+//! let wire = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+//! conn.recv_space(&mut blocks)[..wire.len()].copy_from_slice(wire);
+//! conn.received(now, wire.len());
+//! if let Some(Event::Head { stream, .. }) = conn.next_event() {
+//!     let head = ResponseHead { status: 204, reason: b"", fields: &[] };
+//!     conn.respond(stream, &head, BodySize::Empty).unwrap();
+//! }
+//! assert!(conn.pending_bytes() > 0);
+//! ```
 #![forbid(unsafe_code)]
+
+mod body;
+mod buffer;
+mod connection;
+mod error;
+mod event;
+mod head;
+mod limits;
+mod timer;
+
+pub use body::BodySize;
+pub use buffer::Blocks;
+pub use connection::{Connection, StreamMut};
+pub use error::{CloseReason, ConnectionError, Party, StreamError, UserError};
+pub use event::{Event, Interest, Read, Side, StreamId};
+pub use head::{Field, Fields, HeadRef, RequestHead, ResponseHead, Version};
+pub use limits::Limits;

@@ -1,0 +1,194 @@
+//! What can go wrong, and who is to blame: the peer and the clock ([`ConnectionError`],
+//! [`StreamError`]) or our caller ([`UserError`]).
+
+use std::{error, fmt, sync::Arc};
+
+/// Who broke the rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Party {
+    /// The other end of the connection.
+    Peer,
+    /// The program that drives this connection.
+    Program,
+    /// Nobody: the connection ended as it should.
+    Nobody,
+}
+
+/// Why a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloseReason {
+    /// In order: asked for by either side, or by end of input between two messages.
+    Done,
+    /// The peer broke the protocol.
+    Protocol,
+    /// The peer sent more than a limit allows.
+    Limit,
+    /// The peer was too slow; for a kept-alive connection without a request this is an orderly end too.
+    Timeout,
+    /// End of input inside a message.
+    Truncated,
+    /// The transport failed (reset, TLS alert, ...).
+    Aborted,
+    /// The program gave up an exchange whose end could not be signalled otherwise.
+    Reset,
+}
+
+/// Why a connection ended, with the rule that was broken and the party that broke it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectionError {
+    /// The kind of end.
+    pub reason: CloseReason,
+    /// What was wrong, with its source: `content-length differs (RFC 9112 6.3)`.
+    pub rule: &'static str,
+    /// Who broke it.
+    pub party: Party,
+    /// The status that answers it on the server side; 0 when nothing is to be answered.
+    pub status: u16,
+}
+
+impl ConnectionError {
+    pub(crate) const fn new(
+        reason: CloseReason,
+        party: Party,
+        status: u16,
+        rule: &'static str,
+    ) -> Self {
+        Self {
+            reason,
+            rule,
+            party,
+            status,
+        }
+    }
+
+    /// A protocol violation by the peer.
+    pub(crate) const fn peer(status: u16, rule: &'static str) -> Self {
+        Self::new(CloseReason::Protocol, Party::Peer, status, rule)
+    }
+
+    /// A limit passed by the peer.
+    pub(crate) const fn limit(status: u16, rule: &'static str) -> Self {
+        Self::new(CloseReason::Limit, Party::Peer, status, rule)
+    }
+
+    /// True when the connection ended in order and nothing needs to be logged.
+    pub fn is_clean(&self) -> bool {
+        self.party == Party::Nobody
+    }
+}
+
+impl fmt::Display for ConnectionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let party = match self.party {
+            Party::Peer => "peer: ",
+            Party::Program => "program: ",
+            Party::Nobody => "",
+        };
+        write!(f, "{party}{}", self.rule)
+    }
+}
+
+impl error::Error for ConnectionError {}
+
+/// Why one exchange can no longer complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StreamError {
+    /// The connection below it ended; the reason says how. On the client, a reason of `Done` or
+    /// `Aborted` with no response byte received is the stale-connection race.
+    Connection(Arc<ConnectionError>),
+    /// The program itself gave it up.
+    Reset,
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connection(error) => error.fmt(f),
+            Self::Reset => f.write_str("given up by the program"),
+        }
+    }
+}
+
+impl error::Error for StreamError {}
+
+/// A mistake of the program. Nothing has been sent and the connection is as it was before the call,
+/// unless a variant says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UserError {
+    /// No exchange of that id is open: it has ended and another began, or it never was.
+    UnknownStream,
+    /// The exchange has failed or the connection is closed; nothing can be sent any more.
+    StreamFailed,
+    /// A client connection that is busy, closing or spoilt cannot take a request.
+    NotIdle,
+    /// A client called a server's method or the reverse.
+    WrongSide,
+    /// A second final response head, or data before any head.
+    WrongOrder,
+    /// Data after the end of the message.
+    AlreadyFinished,
+    /// Status outside 100..=599, or an interim status with a body.
+    InvalidStatus,
+    /// Reason phrase with a control character.
+    InvalidReason,
+    /// Method that is not a token (RFC 9110 9.1).
+    InvalidMethod,
+    /// Target with a space, control or non-ASCII byte, or not of a form its method allows (RFC 9112 3.2).
+    InvalidTarget,
+    /// A request without exactly one valid Host (RFC 9112 3.2).
+    InvalidHost,
+    /// Field name that is not a token (RFC 9110 5.1).
+    InvalidFieldName,
+    /// Field value with CR, LF, NUL or another control character (RFC 9110 5.5).
+    InvalidFieldValue,
+    /// Content-Length that is no number, is given twice, or contradicts the `BodySize`.
+    InvalidContentLength,
+    /// Transfer-Encoding other than `chunked`, or together with a known length.
+    InvalidTransferEncoding,
+    /// Framing or routing field in a trailer section (RFC 9110 6.5.1).
+    ForbiddenTrailer,
+    /// Trailers on a message that cannot carry them (known length, HTTP/1.0).
+    TrailersNotPossible,
+    /// More body bytes than announced; the surplus was not sent.
+    BodyTooLong,
+    /// Fewer body bytes than announced; the connection is aborted, since no valid end exists.
+    BodyTooShort,
+    /// 101 to a request that did not ask for an upgrade, or whose body is not yet read.
+    UpgradeNotPossible,
+}
+
+impl fmt::Display for UserError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownStream => "no exchange of this id is open",
+            Self::StreamFailed => "the exchange has failed: nothing can be sent any more",
+            Self::NotIdle => "the connection is busy or closing and takes no request",
+            Self::WrongSide => "this method belongs to the other side",
+            Self::WrongOrder => "data before the head, or a second final head",
+            Self::AlreadyFinished => "data after the end of the message",
+            Self::InvalidStatus => "status outside 100..=599, or interim status with a body",
+            Self::InvalidReason => "control character in the reason phrase (RFC 9112 4)",
+            Self::InvalidMethod => "method is not a token (RFC 9110 9.1)",
+            Self::InvalidTarget => "malformed request target (RFC 9112 3.2)",
+            Self::InvalidHost => "a request needs exactly one valid Host (RFC 9112 3.2)",
+            Self::InvalidFieldName => "field name is not a token (RFC 9110 5.1)",
+            Self::InvalidFieldValue => "control character in a field value (RFC 9110 5.5)",
+            Self::InvalidContentLength => {
+                "content-length is malformed, doubled or contradicts the body size (RFC 9110 8.6)"
+            }
+            Self::InvalidTransferEncoding => {
+                "transfer-encoding other than chunked, or beside a length (RFC 9112 6.1)"
+            }
+            Self::ForbiddenTrailer => "framing or routing field in trailers (RFC 9110 6.5.1)",
+            Self::TrailersNotPossible => "this message cannot carry trailers (RFC 9112 7.1.2)",
+            Self::BodyTooLong => "more body bytes than announced",
+            Self::BodyTooShort => "fewer body bytes than announced",
+            Self::UpgradeNotPossible => {
+                "101 without an upgrade request, or before its body was read (RFC 9110 7.8)"
+            }
+        })
+    }
+}
+
+impl error::Error for UserError {}

@@ -1,0 +1,73 @@
+//! What a connection tells its two neighbours: events to the program, interest to the transport.
+
+use std::sync::Arc;
+
+use crate::{ConnectionError, HeadRef, StreamError};
+
+/// Which end of the connection we are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// We send requests.
+    Client,
+    /// We answer them.
+    Server,
+}
+
+/// One exchange on a connection. HTTP/1: its ordinal, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u64);
+
+/// One thing that happened. Heads borrow from the receive block: copy what must outlive the borrow.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// Server: a request. Client: the final response. `end`: no body follows.
+    Head {
+        stream: StreamId,
+        head: HeadRef<'a>,
+        end: bool,
+    },
+    /// Client: an interim (1xx) response other than 101.
+    Informational { stream: StreamId, head: HeadRef<'a> },
+    /// Body bytes, the end or the failure can be read now. Comes once after each [`Read::Pending`].
+    Readable(StreamId),
+    /// Fewer than half of the send window is queued again. Comes once after `room()` was 0.
+    Writable(StreamId),
+    /// The peer sent its FIN while its exchange is open; it still gets its answer.
+    HalfClosed(StreamId),
+    /// After 101 or a 2xx to CONNECT: the stream now carries raw bytes, leftovers included.
+    Switched { stream: StreamId },
+    /// This exchange can no longer complete.
+    Failed(StreamId, StreamError),
+    /// HTTP/2: streams above `last` will not be served.
+    GoingAway { last: StreamId },
+    /// No event follows. Bytes may still have to leave: drop the socket when `interest().closed`.
+    Closed(Arc<ConnectionError>),
+}
+
+/// What the transport should do for this connection now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Interest {
+    /// Read when readable. When false there is no room: a FIN or reset should still be noticed.
+    pub read: bool,
+    /// Bytes are waiting in `send_slices`.
+    pub write: bool,
+    /// Everything has been sent and no more will come: send FIN (once), go on reading.
+    pub shutdown: bool,
+    /// Drop the socket.
+    pub closed: bool,
+    /// With `closed`: drop it by reset (`SO_LINGER` 0), since a FIN would look like a valid end.
+    pub abort: bool,
+}
+
+/// What reading a stream gave. Taking the bytes is what lets the peer send more.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Read<'a> {
+    /// The next bytes of the body, never empty.
+    Data(&'a [u8]),
+    /// Nothing now; [`Event::Readable`] follows.
+    Pending,
+    /// The body is complete; trailers can be read.
+    End,
+    /// The body will never be complete; [`Event::Failed`] says why.
+    Failed,
+}

@@ -1,0 +1,178 @@
+//! Heads: as the program gives them, and as views into the receive block.
+
+/// Protocol version of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// HTTP/1.0
+    Http10,
+    /// HTTP/1.1
+    Http11,
+    /// HTTP/2
+    Http2,
+}
+
+/// One field line: name as written or received, value without surrounding whitespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// A token; compare it ignoring case.
+    pub name: &'a [u8],
+    /// The value; bytes above 0x7f are allowed (obs-text).
+    pub value: &'a [u8],
+}
+
+/// A request to send.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestHead<'a> {
+    /// A token, case-sensitive.
+    pub method: &'a [u8],
+    /// In the form its method needs (RFC 9112 3.2); `Host` is the program's duty.
+    pub target: &'a [u8],
+    /// In the order they leave.
+    pub fields: &'a [Field<'a>],
+}
+
+/// A response to send.
+#[derive(Debug, Clone, Copy)]
+pub struct ResponseHead<'a> {
+    /// 100..=599.
+    pub status: u16,
+    /// Empty: the standard phrase.
+    pub reason: &'a [u8],
+    /// In the order they leave. Content-Length, Transfer-Encoding and Connection are honoured or
+    /// refused, never doubled.
+    pub fields: &'a [Field<'a>],
+}
+
+/// Where one field line stands, as offsets from the start of the head.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct FieldSpan {
+    pub name: u32,
+    pub name_len: u32,
+    pub value: u32,
+    pub value_len: u32,
+}
+
+/// Where the parts of the start line stand. A request has method and target, a response a reason
+/// (kept in `target`) and a status.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StartLine {
+    pub method_len: u32,
+    pub target: u32,
+    pub target_len: u32,
+    pub status: u16,
+    pub version: Version,
+}
+
+impl Default for StartLine {
+    fn default() -> Self {
+        Self {
+            method_len: 0,
+            target: 0,
+            target_len: 0,
+            status: 0,
+            version: Version::Http11,
+        }
+    }
+}
+
+/// A received head: a view into the receive block, valid until the connection is touched again.
+#[derive(Debug, Clone, Copy)]
+pub struct HeadRef<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) line: StartLine,
+    pub(crate) fields: &'a [FieldSpan],
+}
+
+impl<'a> HeadRef<'a> {
+    /// Request method; empty for a response.
+    pub fn method(&self) -> &'a [u8] {
+        &self.bytes[..self.line.method_len as usize]
+    }
+
+    /// Request target as received; empty for a response.
+    pub fn target(&self) -> &'a [u8] {
+        if self.line.status == 0 {
+            self.third()
+        } else {
+            &[]
+        }
+    }
+
+    /// Response status; 0 for a request.
+    pub fn status(&self) -> u16 {
+        self.line.status
+    }
+
+    /// Response reason phrase as received, possibly empty.
+    pub fn reason(&self) -> &'a [u8] {
+        if self.line.status == 0 {
+            &[]
+        } else {
+            self.third()
+        }
+    }
+
+    /// Version of the message.
+    pub fn version(&self) -> Version {
+        self.line.version
+    }
+
+    /// The field lines in order, names as received. In a request with an absolute-form target the
+    /// value of `Host` is the target's authority (RFC 9112 3.2.2).
+    pub fn fields(&self) -> Fields<'a> {
+        Fields {
+            bytes: self.bytes,
+            spans: self.fields.iter(),
+        }
+    }
+
+    /// Value of the first field of that name, ignoring case.
+    pub fn field(&self, name: &[u8]) -> Option<&'a [u8]> {
+        self.fields()
+            .find(|field| field.name.eq_ignore_ascii_case(name))
+            .map(|field| field.value)
+    }
+
+    fn third(&self) -> &'a [u8] {
+        slice(self.bytes, self.line.target, self.line.target_len)
+    }
+}
+
+fn slice(bytes: &[u8], start: u32, len: u32) -> &[u8] {
+    &bytes[start as usize..start as usize + len as usize]
+}
+
+/// Iterator over field lines.
+#[derive(Debug, Clone)]
+pub struct Fields<'a> {
+    bytes: &'a [u8],
+    spans: std::slice::Iter<'a, FieldSpan>,
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn new(bytes: &'a [u8], spans: &'a [FieldSpan]) -> Self {
+        Self {
+            bytes,
+            spans: spans.iter(),
+        }
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Field<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Field<'a>> {
+        let span = self.spans.next()?;
+        Some(Field {
+            name: slice(self.bytes, span.name, span.name_len),
+            value: slice(self.bytes, span.value, span.value_len),
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.spans.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Fields<'_> {}

@@ -1,0 +1,101 @@
+//! Every bound of the wire in one place: nothing that a peer sends may grow without one of these.
+
+use std::time::Duration;
+
+/// Bounds and timeouts of one connection. Shared by many connections through an `Arc`.
+///
+/// [`Limits::server`] and [`Limits::client`] give the defaults of the two sides; every field can be
+/// changed before the connection is made. A timeout of `None` never fires.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Request or status line, without its CRLF. Over it: 414 when the target is what is too long, else 400.
+    pub max_start_line_bytes: u32,
+    /// One field line, without its CRLF. Over it: 431.
+    pub max_field_line_bytes: u32,
+    /// The whole field block of a head, or of a trailer section. Over it: 431.
+    pub max_head_bytes: u32,
+    /// Field lines in a head, or in a trailer section. Over it: 431.
+    pub max_fields: u32,
+    /// Body of a received message after decoding; `None`: unbounded, the body is streamed. Over it: 413.
+    pub max_body_bytes: Option<u64>,
+    /// Chunk extensions of one body in all (hyper's figure; nobody uses extensions).
+    pub max_chunk_extension_bytes: u32,
+    /// Chunk framing may cost this many times the data it carries, once it passes 64 KiB in all. A chunk
+    /// of one byte costs 5; leading zeros of the size could make it 20.
+    pub max_chunk_overhead_ratio: u32,
+    /// Empty lines skipped before a start line (RFC 9112 2.2 asks for at least one).
+    pub max_empty_lines: u8,
+    /// Interim (1xx) responses to one request, client side.
+    pub max_interim_responses: u8,
+    /// Bytes held that the program has not read: the only read-ahead there is.
+    pub window_bytes: usize,
+    /// High-water mark of unsent bytes; `StreamMut::room` counts down from it.
+    pub send_window_bytes: usize,
+    /// A rest of a request body that nobody reads is skipped up to here to keep the connection.
+    pub max_drain_bytes: u64,
+    /// Bytes swallowed while lingering after our FIN, so that a reset does not destroy our answer
+    /// (RFC 9112 9.6).
+    pub max_linger_bytes: u64,
+    /// A whole head must arrive within this time, counted from accept or from its first byte; no
+    /// further byte resets it (slowloris). 408.
+    pub header_timeout: Option<Duration>,
+    /// A body in transit, either way, must make progress within this time. 408.
+    pub body_timeout: Option<Duration>,
+    /// ... and over each such period at this rate; 0 switches the check off.
+    pub min_bytes_per_s: u32,
+    /// A kept-alive connection without a request. Longer than the 60 s of usual load balancers, so
+    /// that they and not we close first.
+    pub keep_alive_timeout: Option<Duration>,
+    /// How long we wait for the peer's FIN after ours.
+    pub linger_timeout: Duration,
+}
+
+impl Limits {
+    /// The defaults of a server that faces anybody.
+    pub const fn server() -> Self {
+        Self {
+            max_start_line_bytes: 8_192,
+            max_field_line_bytes: 8_192,
+            max_head_bytes: 32_768,
+            max_fields: 100,
+            max_body_bytes: None,
+            max_chunk_extension_bytes: 16 * 1024,
+            max_chunk_overhead_ratio: 16,
+            max_empty_lines: 4,
+            max_interim_responses: 16,
+            window_bytes: 64 * 1024,
+            send_window_bytes: 64 * 1024,
+            max_drain_bytes: 64 * 1024,
+            max_linger_bytes: 4 * 1024 * 1024,
+            header_timeout: Some(Duration::from_secs(15)),
+            body_timeout: Some(Duration::from_secs(30)),
+            min_bytes_per_s: 100,
+            keep_alive_timeout: Some(Duration::from_secs(75)),
+            linger_timeout: Duration::from_secs(5),
+        }
+    }
+
+    /// The defaults of a client: heads up to 64 KiB (cookies and policies of real sites), and no
+    /// timeout, since the client's own phases (read, write, total) decide those.
+    pub const fn client() -> Self {
+        let mut limits = Self::server();
+        limits.max_field_line_bytes = 64 * 1024;
+        limits.max_head_bytes = 64 * 1024;
+        limits.header_timeout = None;
+        limits.body_timeout = None;
+        limits.min_bytes_per_s = 0;
+        limits.keep_alive_timeout = None;
+        limits
+    }
+
+    /// The longest head that can be accepted: start line, fields and the line ends around them.
+    pub(crate) fn whole_head_bytes(&self) -> usize {
+        self.max_start_line_bytes as usize + self.max_head_bytes as usize + 16
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::server()
+    }
+}

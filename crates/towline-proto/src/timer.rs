@@ -1,0 +1,1 @@
+//! Clocks of a connection, driven by the instants it is given.
