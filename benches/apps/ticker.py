@@ -1,0 +1,70 @@
+"""A 10 ms ticker in the server's own loop, beside the hello and the FastAPI application.
+
+GET /ticker answers how late the ticks since the previous question were, in milliseconds.
+"""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+from asgi_suite import app as suite
+from asgi_suite import start
+from fastapi import FastAPI
+
+PERIOD = 0.010
+late: list[float] = []
+
+
+async def tick():
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + PERIOD
+        await asyncio.sleep(PERIOD)
+        late.append((loop.time() - due) * 1000)
+
+
+def report():
+    ordered = sorted(late) or [0.0]
+    late.clear()
+    at = {
+        name: ordered[min(len(ordered) - 1, int(len(ordered) * q))]
+        for name, q in (("p50", 0.5), ("p99", 0.99))
+    }
+    return {"ticks": len(ordered), **at, "max": ordered[-1]}
+
+
+async def hello(scope, receive, send):
+    """Starts the ticker at the first request, so that it works without lifespan as well."""
+    global ticker
+    if scope["type"] != "http":
+        raise NotImplementedError(scope["type"])
+    if scope["path"] != "/ticker":
+        return await suite(scope, receive, send)
+    if ticker is None:
+        ticker = asyncio.create_task(tick())
+    body = json.dumps(report()).encode()
+    await send(start(len(body)))
+    return await send({"type": "http.response.body", "body": body})
+
+
+ticker = None
+
+
+@asynccontextmanager
+async def lifespan(app):
+    task = asyncio.create_task(tick())
+    yield
+    task.cancel()
+
+
+fastapi = FastAPI(lifespan=lifespan)
+
+
+@fastapi.get("/")
+async def message():
+    return {"message": "Hello, world!"}
+
+
+@fastapi.get("/ticker")
+async def read_ticker():
+    return report()

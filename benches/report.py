@@ -1,0 +1,118 @@
+"""From slices to medians, paired ratios and the files in benches/results/."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = (
+    "towline",
+    "granian",
+    "uvicorn",
+    "uvloop",
+    "httptools",
+    "hypercorn",
+    "gunicorn",
+    "starlette",
+    "fastapi",
+)
+# Student's t, two-sided 95 %, by degrees of freedom; beyond the table the normal value is near enough.
+T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
+
+
+def ratio(ours: list[float], theirs: list[float]) -> dict[str, Any]:
+    """Ours to theirs, paired by round: geometric mean, 95 % interval over rounds, and the extremes."""
+    logs = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
+    mean = statistics.fmean(logs)
+    found: dict[str, Any] = {"ratio": mean, "least": min(logs), "most": max(logs)}
+    if len(logs) > 1:
+        t = T95[len(logs) - 2] if len(logs) - 2 < len(T95) else 1.96
+        half = t * statistics.stdev(logs) / math.sqrt(len(logs))
+        found |= {"low": mean - half, "high": mean + half}
+    return {name: round(math.exp(value), 3) for name, value in found.items()}
+
+
+def machine() -> dict[str, Any]:
+    model = platform.processor()
+    if Path("/proc/cpuinfo").exists():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(
+            (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model
+        )
+    governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
+        "system": f"{platform.system()} {platform.release().split('-')[0]}",
+        "governor": governor.read_text().strip() if governor.exists() else None,
+        "load_before": os.getloadavg()[0],
+    }
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    for name, option in (("wrk", "-v"), ("nginx", "-v")):
+        path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin")
+        if path:
+            said = subprocess.run([path, option], capture_output=True, text=True, check=False)
+            found[name] = (said.stdout + said.stderr).splitlines()[0].split("Copyright")[0].strip()
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=RESULTS.parent,
+    )
+    found["commit"] = commit.stdout.strip() or "unknown"
+    return found
+
+
+def save(name: str, entries: dict[str, Any]) -> Path:
+    """Merges entries into results/NAME.json, so that cells can be measured one at a time."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    kept |= entries
+    path.write_text(json.dumps(kept, indent=1) + "\n")
+    return path
+
+
+def load(name: str) -> dict[str, Any]:
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    align = ["---"] + ["---:"] * (len(head) - 1)
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, align, *rows]) + "\n"
+
+
+def write_markdown(name: str, title: str, parts: list[str]) -> None:
+    text = f"# {title}\n\nWritten by `make bench`; the slices, versions and command lines stand in `{name}.json`.\n\n"
+    (RESULTS / f"{name}.md").write_text(text + "\n".join(parts))
+
+
+def conditions(entry: dict[str, Any]) -> str:
+    m, v = entry["machine"], entry["versions"]
+    return f"{m['cpu']}, {m['cores']} cores, {m['system']}, Python {v['python']}, commit {v['commit']}, {entry['date']}"
+
+
+def fail(message: str) -> None:
+    print(message, file=sys.stderr)
+    raise SystemExit(2)
