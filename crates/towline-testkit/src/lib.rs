@@ -1,2 +1,23 @@
-//! Test tools.
+//! The tools of Towline's own tests: no I/O, no real clock, no chance that was not asked for.
+//!
+//! - [`End`] drives one [`towline_proto::Connection`] with bytes and a scripted program, and writes down what happens
+//!   as an event log: stable text, one line per event.
+//! - [`Pair`] joins a client and a server in memory on a virtual clock, with cuts, delays, full pipes, EOF and abort.
+//! - [`case`] reads the conformance files (`conformance/README.md` describes the format), [`notation`] their wire text.
+//! - [`wire`] builds messages, [`Random`] is the seeded source of every cut.
 #![forbid(unsafe_code)]
+
+pub mod case;
+mod clock;
+mod end;
+mod log;
+pub mod notation;
+mod pair;
+mod random;
+pub mod wire;
+
+pub use clock::Clock;
+pub use end::{App, End, Turn};
+pub use log::Log;
+pub use pair::{Direction, Pair};
+pub use random::Random;

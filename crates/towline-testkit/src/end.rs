@@ -1,0 +1,404 @@
+//! One end of a connection: a `Connection`, a scripted program above it and buffers in place of the socket.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towline_proto::{
+    Blocks, BodySize, Connection, Event, Field, Limits, Read, RequestHead, ResponseHead, Side,
+    StreamId,
+};
+
+use crate::{Clock, Log};
+
+/// What the program above the connection does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum App {
+    /// Reads each request's body to its end, then answers 200 without a body. As a client: reads each response.
+    Read,
+    /// Answers 200 as soon as the head is there and never reads the body.
+    Ignore,
+    /// Answers 200 with `Connection: close` after the body.
+    Close,
+    /// Answers 101, or 200 to CONNECT, and reads the raw bytes that follow.
+    Switch,
+    /// Reads bodies, never answers: the test does.
+    Manual,
+    /// Neither reads nor answers.
+    Silent,
+}
+
+/// How far a pump went; see [`End::pump`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    Moved,
+    Still,
+}
+
+/// An exchange as the scripted program sees it.
+#[derive(Debug)]
+struct Exchange {
+    id: StreamId,
+    connect: bool,
+}
+
+pub struct End {
+    pub conn: Connection,
+    pub blocks: Blocks,
+    pub clock: Clock,
+    pub log: Log,
+    /// Bytes the socket takes before it would block; `usize::MAX`: always all.
+    pub send_room: usize,
+    side: Side,
+    app: App,
+    exchange: Option<Exchange>,
+    requests: VecDeque<(String, String)>,
+    output: VecDeque<u8>,
+    written: Vec<u8>,
+    unread: VecDeque<u8>,
+    eof_given: bool,
+    over: bool,
+}
+
+impl End {
+    pub fn server(limits: &Arc<Limits>, app: App) -> Self {
+        let clock = Clock::default();
+        let conn = Connection::server(Arc::clone(limits), clock.now());
+        Self::new(conn, clock, Side::Server, app)
+    }
+
+    /// A client that sends `requests` (method, target) without bodies, each after the response to the one before.
+    pub fn client(limits: &Arc<Limits>, requests: &[(&str, &str)]) -> Self {
+        let clock = Clock::default();
+        let conn = Connection::client(Arc::clone(limits), clock.now());
+        let mut end = Self::new(conn, clock, Side::Client, App::Read);
+        end.requests = requests
+            .iter()
+            .map(|(method, target)| ((*method).to_owned(), (*target).to_owned()))
+            .collect();
+        end.next_request();
+        end.pump();
+        end
+    }
+
+    /// A client whose test writes the requests.
+    pub fn manual_client(limits: &Arc<Limits>) -> Self {
+        let clock = Clock::default();
+        let conn = Connection::client(Arc::clone(limits), clock.now());
+        Self::new(conn, clock, Side::Client, App::Manual)
+    }
+
+    fn new(conn: Connection, clock: Clock, side: Side, app: App) -> Self {
+        Self {
+            conn,
+            blocks: Blocks::new(64 * 1024, 2),
+            clock,
+            log: Log::default(),
+            send_room: usize::MAX,
+            side,
+            app,
+            exchange: None,
+            requests: VecDeque::new(),
+            output: VecDeque::new(),
+            written: Vec::new(),
+            unread: VecDeque::new(),
+            eof_given: false,
+            over: false,
+        }
+    }
+
+    /// Bytes arrive. Those that the connection does not want yet wait in the receive buffer.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.unread.extend(bytes);
+        self.settle();
+    }
+
+    /// The peer's FIN arrives behind everything fed so far.
+    pub fn feed_eof(&mut self) {
+        self.eof_given = true;
+        self.settle();
+    }
+
+    /// Bytes fed that the connection has not taken: backpressure.
+    pub fn unread_bytes(&self) -> usize {
+        self.unread.len()
+    }
+
+    /// The clock moves and every timer that is due fires.
+    pub fn advance(&mut self, by: Duration) {
+        let target = self.clock.now() + by;
+        while let Some(at) = self.conn.deadline().filter(|at| *at <= target) {
+            self.clock.advance_to(at);
+            self.conn.handle_timeout(self.clock.now());
+            self.settle();
+            assert!(
+                self.conn.deadline() != Some(at),
+                "a deadline that is due must go away when it is handled"
+            );
+        }
+        self.clock.advance_to(target);
+        self.settle();
+    }
+
+    /// Takes at most `max` bytes of what this end has sent.
+    pub fn take_output(&mut self, max: usize) -> Vec<u8> {
+        let n = max.min(self.output.len());
+        self.output.drain(..n).collect()
+    }
+
+    pub fn output_len(&self) -> usize {
+        self.output.len()
+    }
+
+    /// Everything this end has ever sent.
+    pub fn written(&self) -> &[u8] {
+        &self.written
+    }
+
+    /// Event log, then (on a server) the status of every response that went out, then what the socket is asked to do.
+    pub fn log_text(&self) -> String {
+        let mut log = self.log.clone();
+        if self.side == Side::Server {
+            for line in crate::wire::status_lines(&self.written) {
+                log.line(&format!("wrote {line}"));
+            }
+        }
+        let interest = self.conn.interest();
+        log.line(match (interest.closed, interest.shutdown) {
+            (true, _) => "then closed",
+            (false, true) => "then fin",
+            (false, false) => "then open",
+        });
+        log.text()
+    }
+
+    /// Reads, events, the program and writes, until nothing moves any more.
+    pub fn settle(&mut self) {
+        loop {
+            let received = self.receive();
+            let pumped = self.pump();
+            if !received && pumped == Turn::Still {
+                break;
+            }
+        }
+        self.conn.release(&mut self.blocks);
+    }
+
+    fn receive(&mut self) -> bool {
+        let interest = self.conn.interest();
+        if interest.closed || !interest.read {
+            return false;
+        }
+        if self.unread.is_empty() {
+            if std::mem::take(&mut self.eof_given) {
+                self.conn.received_eof(self.clock.now());
+                return true;
+            }
+            return false;
+        }
+        let space = self.conn.recv_space(&mut self.blocks);
+        let n = space.len().min(self.unread.len());
+        for (to, from) in space.iter_mut().zip(self.unread.drain(..n)) {
+            *to = from;
+        }
+        if n > 0 {
+            self.conn.received(self.clock.now(), n);
+        }
+        n > 0
+    }
+
+    /// Hands every event to the program and every byte to the socket.
+    pub fn pump(&mut self) -> Turn {
+        let mut turn = Turn::Still;
+        loop {
+            let mut moved = self.flush();
+            if let Some(next) = self.event() {
+                moved = true;
+                self.act(next);
+            }
+            if !moved {
+                return turn;
+            }
+            turn = Turn::Moved;
+        }
+    }
+
+    fn flush(&mut self) -> bool {
+        let mut moved = false;
+        loop {
+            let mut slices = [IoSlice::new(&[]); 8];
+            let count = self.conn.send_slices(&mut slices);
+            let mut n = 0;
+            for slice in &slices[..count] {
+                let take = slice.len().min(self.send_room - n);
+                self.output.extend(&slice[..take]);
+                self.written.extend_from_slice(&slice[..take]);
+                n += take;
+            }
+            if count == 0 {
+                return moved;
+            }
+            if self.send_room != usize::MAX {
+                self.send_room -= n;
+            }
+            self.conn.sent(self.clock.now(), n);
+            if n == 0 {
+                return moved;
+            }
+            moved = true;
+        }
+    }
+
+    /// Takes one event, writes it down and says what the program does about it.
+    fn event(&mut self) -> Option<Act> {
+        let event = self.conn.next_event()?;
+        assert!(!self.over, "{event:?} after Closed");
+        let act = match event {
+            Event::Head { stream, head, end } => {
+                self.log.head(self.side, stream, &head, end);
+                let connect = self.side == Side::Server && head.method() == b"CONNECT";
+                self.exchange = Some(Exchange {
+                    id: stream,
+                    connect,
+                });
+                Act::Head(stream, end)
+            }
+            Event::Informational { stream, head } => {
+                self.log.interim(stream, &head);
+                Act::Nothing
+            }
+            Event::Readable(stream) => Act::Read(stream),
+            Event::Writable(_) => Act::Nothing,
+            Event::HalfClosed(stream) => {
+                self.log.line(&format!("half-closed {}", stream.0));
+                Act::Nothing
+            }
+            Event::Switched { stream } => {
+                self.log.line(&format!("switched {}", stream.0));
+                Act::Read(stream)
+            }
+            Event::Failed(stream, error) => {
+                self.log.line(&format!("failed {} {error}", stream.0));
+                self.exchange = None;
+                Act::Nothing
+            }
+            Event::GoingAway { last } => {
+                self.log.line(&format!("going away {}", last.0));
+                Act::Nothing
+            }
+            Event::Closed(error) => {
+                self.log.line(&format!("closed {error}"));
+                self.over = true;
+                Act::Nothing
+            }
+        };
+        Some(act)
+    }
+
+    fn act(&mut self, act: Act) {
+        match act {
+            Act::Nothing => {}
+            Act::Head(stream, end) => match (self.side, self.app) {
+                (_, App::Silent) => {}
+                (Side::Server, App::Ignore | App::Switch) => self.respond(stream),
+                _ if end => self.body_ended(stream),
+                _ => self.read(stream),
+            },
+            Act::Read(stream) => {
+                if self.app != App::Silent && self.app != App::Ignore {
+                    self.read(stream);
+                }
+            }
+        }
+    }
+
+    /// Reads until there is nothing more now.
+    pub fn read(&mut self, stream: StreamId) {
+        loop {
+            // A stream that is over cannot be read any more; its `Failed` event says why.
+            let Ok(mut body) = self.conn.stream(stream) else {
+                return;
+            };
+            match body.read(8 * 1024) {
+                Read::Data(data) => self.log.body(stream, data),
+                Read::Pending | Read::Failed => return,
+                Read::End => break,
+            }
+        }
+        self.log.line(&format!("end {}", stream.0));
+        if let Ok(body) = self.conn.stream(stream) {
+            for field in body.trailers() {
+                self.log.field(field.name, field.value);
+            }
+        }
+        self.body_ended(stream);
+    }
+
+    fn body_ended(&mut self, stream: StreamId) {
+        match self.side {
+            _ if self.app == App::Manual => {}
+            Side::Server => self.respond(stream),
+            Side::Client => self.next_request(),
+        }
+    }
+
+    fn respond(&mut self, stream: StreamId) {
+        let Some(exchange) = self.exchange.take_if(|open| open.id == stream) else {
+            return;
+        };
+        let switching: &[Field<'_>] = &[
+            Field {
+                name: b"Connection",
+                value: b"Upgrade",
+            },
+            Field {
+                name: b"Upgrade",
+                value: b"test",
+            },
+        ];
+        let closing: &[Field<'_>] = &[Field {
+            name: b"Connection",
+            value: b"close",
+        }];
+        let (status, fields) = match self.app {
+            App::Switch if !exchange.connect => (101, switching),
+            App::Close => (200, closing),
+            _ => (200, &[][..]),
+        };
+        let head = ResponseHead {
+            status,
+            reason: b"",
+            fields,
+        };
+        if let Err(error) = self.conn.respond(stream, &head, BodySize::Empty) {
+            self.log
+                .line(&format!("respond {} refused: {error}", stream.0));
+        }
+    }
+
+    fn next_request(&mut self) {
+        let Some((method, target)) = self.requests.pop_front() else {
+            return;
+        };
+        let host = [Field {
+            name: b"Host",
+            value: b"a",
+        }];
+        let head = RequestHead {
+            method: method.as_bytes(),
+            target: target.as_bytes(),
+            fields: &host,
+        };
+        if let Err(error) = self.conn.request(&head, BodySize::Empty) {
+            self.log.line(&format!("request refused: {error}"));
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Act {
+    Nothing,
+    Head(StreamId, bool),
+    Read(StreamId),
+}
