@@ -1,0 +1,118 @@
+//! A thread that says "this process runs", whatever Python does meanwhile.
+//!
+//! It holds no lock and calls nothing of Python, so a worker busy in a long C call still beats here
+//! while its loop does not turn: the supervisor can tell slow from dead (SERVER.md, 4).
+
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::slot::SlotHandle;
+
+/// Beats until it is dropped.
+pub struct Heartbeat {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Heartbeat {
+    /// Starts the thread; call it in the worker, after the fork. Each beat also refreshes the
+    /// resident size.
+    pub fn start(slot: SlotHandle, period: Duration) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        beat(&slot);
+        let thread = std::thread::Builder::new()
+            .name("towline-heartbeat".into())
+            .spawn(move || {
+                while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
+                    beat(&slot);
+                }
+            })?;
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        // Dropping the sender wakes the thread at once.
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn beat(slot: &SlotHandle) {
+    slot.heartbeat_native.store(monotonic_ns(), Relaxed);
+    if let Some(bytes) = resident_bytes() {
+        slot.rss_bytes.store(bytes, Relaxed);
+    }
+}
+
+/// `CLOCK_MONOTONIC`, which all processes of a machine share and Python's `time.monotonic_ns` reads.
+pub fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is a valid place for the result; the clock exists on every platform served.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
+/// Resident memory of this process, where the system tells it cheaply.
+#[cfg(target_os = "linux")]
+pub fn resident_bytes() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    // SAFETY: no arguments beyond a constant.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Some(pages * u64::try_from(page_bytes).ok()?)
+}
+
+/// Resident memory of this process, where the system tells it cheaply.
+#[cfg(not(target_os = "linux"))]
+pub fn resident_bytes() -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::slot::Slots;
+    use super::*;
+
+    #[test]
+    fn it_beats_and_stops_at_once() {
+        let slots = Slots::private(1);
+        let slot = slots.handle(0).unwrap();
+        let before = monotonic_ns();
+        let heartbeat = Heartbeat::start(slot.clone(), Duration::from_millis(1)).unwrap();
+        let first = slot.heartbeat_native.load(Relaxed);
+        assert!(first >= before);
+        let deadline = std::time::Instant::now() + Duration::from_secs(5);
+        while slot.heartbeat_native.load(Relaxed) == first {
+            assert!(std::time::Instant::now() < deadline, "no second beat");
+            std::thread::yield_now();
+        }
+        drop(heartbeat);
+        let last = slot.heartbeat_native.load(Relaxed);
+        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(slot.heartbeat_native.load(Relaxed), last);
+        let hourly = Heartbeat::start(slot, Duration::from_secs(3600)).unwrap();
+        let dropped = std::time::Instant::now();
+        drop(hourly);
+        assert!(dropped.elapsed() < Duration::from_secs(60));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn resident_size_is_plausible() {
+        let bytes = resident_bytes().unwrap();
+        assert!((100_000..100_000_000_000).contains(&bytes), "{bytes}");
+    }
+}

@@ -1,0 +1,426 @@
+//! One worker's counters as they lie in shared memory.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// What each worker takes of the region. Python reads this to size its mapping.
+pub const SLOT_BYTES: usize = 1024;
+
+/// The first byte of the status; `None` counts exchanges that ended without an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatusClass {
+    None,
+    Informational,
+    Successful,
+    Redirection,
+    ClientError,
+    ServerError,
+}
+
+impl StatusClass {
+    pub const ALL: [Self; 6] = [
+        Self::None,
+        Self::Informational,
+        Self::Successful,
+        Self::Redirection,
+        Self::ClientError,
+        Self::ServerError,
+    ];
+
+    pub fn of(status: u16) -> Self {
+        match status / 100 {
+            1 => Self::Informational,
+            2 => Self::Successful,
+            3 => Self::Redirection,
+            4 => Self::ClientError,
+            5 => Self::ServerError,
+            _ => Self::None,
+        }
+    }
+
+    pub(super) fn label(self) -> &'static str {
+        ["none", "1xx", "2xx", "3xx", "4xx", "5xx"][self as usize]
+    }
+}
+
+/// Methods that get a label of their own; a peer's invention is `Other`, so labels stay few.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MethodClass {
+    Get,
+    Head,
+    Post,
+    Put,
+    Patch,
+    Delete,
+    Options,
+    Other,
+}
+
+impl MethodClass {
+    pub const ALL: [Self; 8] = [
+        Self::Get,
+        Self::Head,
+        Self::Post,
+        Self::Put,
+        Self::Patch,
+        Self::Delete,
+        Self::Options,
+        Self::Other,
+    ];
+
+    pub fn of(method: &[u8]) -> Self {
+        match method {
+            b"GET" => Self::Get,
+            b"HEAD" => Self::Head,
+            b"POST" => Self::Post,
+            b"PUT" => Self::Put,
+            b"PATCH" => Self::Patch,
+            b"DELETE" => Self::Delete,
+            b"OPTIONS" => Self::Options,
+            _ => Self::Other,
+        }
+    }
+
+    pub(super) fn label(self) -> &'static str {
+        [
+            "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other",
+        ][self as usize]
+    }
+}
+
+/// Upper bounds in microseconds, the last bucket being everything above: 100 us to 30 s, three to a
+/// decade, which tells a fast endpoint from a slow one without hundreds of series.
+pub(super) const BOUNDS_US: [u64; 17] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000,
+];
+
+/// Buckets count what fell into each alone; rendering accumulates them.
+#[repr(C)]
+#[derive(Default)]
+pub struct Histogram {
+    pub(super) buckets: [AtomicU64; BOUNDS_US.len() + 1],
+    pub(super) sum_us: AtomicU64,
+}
+
+impl Histogram {
+    pub fn observe(&self, duration: Duration) {
+        let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS_US.partition_point(|&bound| bound < us);
+        self.buckets[bucket].fetch_add(1, Relaxed);
+        self.sum_us.fetch_add(us, Relaxed);
+    }
+}
+
+/// All counters of one worker. Zero bytes are a valid, empty slot.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub struct Slot {
+    // Who and how alive: read and written by the supervisor too, so these stand first and keep
+    // their place (`Slot::PID_OFFSET` and so on).
+    pub pid: AtomicU64,
+    /// Monotonic nanoseconds, written by a native thread: the process runs at all.
+    pub heartbeat_native: AtomicU64,
+    /// Monotonic nanoseconds of the last turn of the loop: Python runs.
+    pub heartbeat_turn: AtomicU64,
+    /// Written by the supervisor: how often this slot got a new worker after the first.
+    pub worker_restarts: AtomicU64,
+    pub rss_bytes: AtomicU64,
+    /// Monotonic nanoseconds of the worker's start.
+    pub started: AtomicU64,
+
+    pub in_flight: AtomicU64,
+    pub connections_open: AtomicU64,
+    pub connections: AtomicU64,
+    pub bytes_received: AtomicU64,
+    pub bytes_sent: AtomicU64,
+    pub accept_errors: AtomicU64,
+    pub dropped_log_lines: AtomicU64,
+    pub(super) requests: [[AtomicU64; StatusClass::ALL.len()]; MethodClass::ALL.len()],
+    pub duration: Histogram,
+    pub queue_wait: Histogram,
+}
+
+const _: () =
+    assert!(size_of::<Slot>() <= SLOT_BYTES && SLOT_BYTES.is_multiple_of(align_of::<Slot>()));
+
+impl Slot {
+    pub const PID_OFFSET: usize = std::mem::offset_of!(Self, pid);
+    pub const HEARTBEAT_NATIVE_OFFSET: usize = std::mem::offset_of!(Self, heartbeat_native);
+    pub const HEARTBEAT_TURN_OFFSET: usize = std::mem::offset_of!(Self, heartbeat_turn);
+    pub const WORKER_RESTARTS_OFFSET: usize = std::mem::offset_of!(Self, worker_restarts);
+    pub const RSS_BYTES_OFFSET: usize = std::mem::offset_of!(Self, rss_bytes);
+
+    /// A worker takes the slot over: what its predecessor held open is gone with it.
+    pub fn begin(&self, pid: u32, now_ns: u64) {
+        self.in_flight.store(0, Relaxed);
+        self.connections_open.store(0, Relaxed);
+        self.rss_bytes.store(0, Relaxed);
+        self.heartbeat_native.store(now_ns, Relaxed);
+        self.heartbeat_turn.store(now_ns, Relaxed);
+        self.started.store(now_ns, Relaxed);
+        self.pid.store(u64::from(pid), Relaxed);
+    }
+
+    /// The worker is gone: it holds nothing any more, its counts stay.
+    pub fn end(&self) {
+        self.in_flight.store(0, Relaxed);
+        self.connections_open.store(0, Relaxed);
+        self.rss_bytes.store(0, Relaxed);
+        self.pid.store(0, Relaxed);
+    }
+
+    pub fn request_started(&self) {
+        self.in_flight.fetch_add(1, Relaxed);
+    }
+
+    /// One exchange ended; pairs with [`Slot::request_started`].
+    pub fn request_ended(&self, method: MethodClass, status: StatusClass, duration: Duration) {
+        self.in_flight.fetch_sub(1, Relaxed);
+        self.requests[method as usize][status as usize].fetch_add(1, Relaxed);
+        self.duration.observe(duration);
+    }
+
+    pub fn connection_opened(&self) {
+        self.connections_open.fetch_add(1, Relaxed);
+        self.connections.fetch_add(1, Relaxed);
+    }
+
+    pub fn connection_closed(&self) {
+        self.connections_open.fetch_sub(1, Relaxed);
+    }
+
+    pub fn turned(&self, now_ns: u64) {
+        self.heartbeat_turn.store(now_ns, Relaxed);
+    }
+}
+
+/// A region that cannot hold slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlotsError {
+    /// Shorter than one slot, or not a whole number of them.
+    Size(usize),
+    /// Not on a 64-byte boundary, as every mapping is.
+    Alignment,
+}
+
+impl fmt::Display for SlotsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Size(bytes) => {
+                write!(
+                    f,
+                    "{bytes} bytes are not a whole number of slots of {SLOT_BYTES} bytes"
+                )
+            }
+            Self::Alignment => f.write_str("slots must start on a 64-byte boundary"),
+        }
+    }
+}
+
+impl std::error::Error for SlotsError {}
+
+/// All slots of a server. Cheap to clone.
+#[derive(Clone)]
+pub struct Slots {
+    first: *const Slot,
+    count: usize,
+    /// Keeps the mapping (a Python buffer, a `Vec`) alive.
+    _owner: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the memory is only ever seen as atomics (`&Slot`), which may be shared between threads, and
+// `_owner`, which is Send and Sync, keeps it mapped.
+unsafe impl Send for Slots {}
+// SAFETY: as above.
+unsafe impl Sync for Slots {}
+
+impl Slots {
+    /// Slots in this process alone: without a supervisor, and in tests.
+    pub fn private(count: usize) -> Self {
+        #[repr(C, align(64))]
+        struct Cell([AtomicU64; SLOT_BYTES / 8]);
+        let cells: Vec<Cell> = (0..count.max(1))
+            .map(|_| Cell([const { AtomicU64::new(0) }; SLOT_BYTES / 8]))
+            .collect();
+        let (first, bytes) = (cells.as_ptr().cast::<u8>(), cells.len() * SLOT_BYTES);
+        // SAFETY: the vector is aligned, zeroed, of atomics only, and moves into the owner without
+        // its heap block moving.
+        unsafe { Self::from_shared(first, bytes, Arc::new(cells)) }.expect("aligned and whole")
+    }
+
+    /// A view over `bytes` bytes of memory that other processes may share.
+    ///
+    /// # Safety
+    ///
+    /// `start` must point to `bytes` readable and writable bytes that stay mapped as long as `owner`
+    /// lives, hold zeros or earlier slots, and are written by anybody else only in whole, aligned
+    /// 8-byte words.
+    pub unsafe fn from_shared(
+        start: *const u8,
+        bytes: usize,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Self, SlotsError> {
+        if bytes == 0 || !bytes.is_multiple_of(SLOT_BYTES) {
+            return Err(SlotsError::Size(bytes));
+        }
+        if !start.addr().is_multiple_of(align_of::<Slot>()) {
+            return Err(SlotsError::Alignment);
+        }
+        Ok(Self {
+            first: start.cast(),
+            count: bytes / SLOT_BYTES,
+            _owner: owner,
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub fn slot(&self, index: usize) -> Option<&Slot> {
+        if index >= self.count {
+            return None;
+        }
+        // SAFETY: inside the region by the check above, aligned because start and SLOT_BYTES are
+        // multiples of 64, valid for any bytes because a slot is nothing but AtomicU64, and alive as
+        // long as `self` keeps the owner.
+        Some(unsafe { &*self.first.byte_add(index * SLOT_BYTES) })
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Slot> + Clone {
+        (0..self.count).filter_map(|index| self.slot(index))
+    }
+
+    /// The slot of one worker, to keep. `None` when there are not so many.
+    pub fn handle(&self, index: usize) -> Option<SlotHandle> {
+        (index < self.count).then(|| SlotHandle {
+            slots: self.clone(),
+            index,
+        })
+    }
+}
+
+/// One worker's slot, keeping the region mapped.
+#[derive(Clone)]
+pub struct SlotHandle {
+    slots: Slots,
+    index: usize,
+}
+
+impl SlotHandle {
+    pub fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    pub fn index(&self) -> usize {
+        self.index
+    }
+}
+
+impl Deref for SlotHandle {
+    type Target = Slot;
+
+    fn deref(&self) -> &Slot {
+        self.slots
+            .slot(self.index)
+            .expect("checked when the handle was made")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_must_be_whole_and_aligned() {
+        let slots = Slots::private(2);
+        let start = slots.first.cast::<u8>();
+        let owner: Arc<dyn Any + Send + Sync> = Arc::new(slots.clone());
+        // SAFETY: inside `slots`, which the owner keeps.
+        let view = |offset: usize, bytes: usize| unsafe {
+            Slots::from_shared(start.add(offset), bytes, owner.clone())
+        };
+        assert_eq!(view(0, SLOT_BYTES * 2).unwrap().len(), 2);
+        assert_eq!(view(0, 0).err(), Some(SlotsError::Size(0)));
+        assert_eq!(
+            view(0, SLOT_BYTES + 8).err(),
+            Some(SlotsError::Size(SLOT_BYTES + 8))
+        );
+        assert_eq!(view(8, SLOT_BYTES).err(), Some(SlotsError::Alignment));
+        assert!(slots.handle(2).is_none());
+    }
+
+    #[test]
+    fn workers_share_nothing_but_the_region() {
+        let slots = Slots::private(2);
+        slots.handle(1).unwrap().connection_opened();
+        assert_eq!(slots.slot(0).unwrap().connections.load(Relaxed), 0);
+        assert_eq!(slots.slot(1).unwrap().connections.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn a_new_worker_keeps_counts_and_drops_gauges() {
+        let slots = Slots::private(1);
+        let slot = slots.handle(0).unwrap();
+        slot.begin(7, 1);
+        slot.connection_opened();
+        slot.request_started();
+        slot.request_started();
+        slot.request_ended(
+            MethodClass::Get,
+            StatusClass::of(204),
+            Duration::from_millis(2),
+        );
+        slot.begin(8, 2);
+        assert_eq!(slot.in_flight.load(Relaxed), 0);
+        assert_eq!(slot.connections_open.load(Relaxed), 0);
+        assert_eq!(slot.connections.load(Relaxed), 1);
+        let (get, success) = (MethodClass::Get as usize, StatusClass::Successful as usize);
+        assert_eq!(slot.requests[get][success].load(Relaxed), 1);
+        assert_eq!((slot.pid.load(Relaxed), slot.started.load(Relaxed)), (8, 2));
+    }
+
+    #[test]
+    fn buckets_hold_their_upper_bound() {
+        let histogram = Histogram::default();
+        for us in [0, 100, 101, 250, 30_000_000, 30_000_001] {
+            histogram.observe(Duration::from_micros(us));
+        }
+        histogram.observe(Duration::MAX);
+        let counts: Vec<u64> = histogram
+            .buckets
+            .iter()
+            .map(|bucket| bucket.load(Relaxed))
+            .collect();
+        assert_eq!(counts[..3], [2, 2, 0]);
+        assert_eq!(counts[16..], [1, 2]);
+    }
+
+    #[test]
+    fn classes() {
+        assert_eq!(StatusClass::of(599), StatusClass::ServerError);
+        assert_eq!(StatusClass::of(0), StatusClass::None);
+        assert_eq!(StatusClass::of(600), StatusClass::None);
+        assert_eq!(MethodClass::of(b"PATCH"), MethodClass::Patch);
+        assert_eq!(
+            MethodClass::of(b"get"),
+            MethodClass::Other,
+            "methods are case-sensitive"
+        );
+        for (index, method) in MethodClass::ALL.into_iter().enumerate() {
+            assert_eq!(method as usize, index);
+        }
+        for (index, status) in StatusClass::ALL.into_iter().enumerate() {
+            assert_eq!(status as usize, index);
+        }
+    }
+}
