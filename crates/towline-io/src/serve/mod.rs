@@ -3,6 +3,7 @@
 //! Each file has one subject and is driven by a face: it takes bytes, facts and times, and gives back
 //! a decision, fields or text. Sockets stay with the engine, requests with the face.
 
+pub mod access_log;
 pub mod forwarded;
 pub mod metrics;
 pub mod proxy_protocol;

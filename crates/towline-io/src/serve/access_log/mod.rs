@@ -1,0 +1,55 @@
+//! The access log: one line for each exchange, written beside the hot path.
+//!
+//! ```text
+//! head arrives    Format::begin     copies what the format needs into a reused Entry
+//! answer leaves   Format::answered  the same for the response's fields
+//! exchange ends   Log::write        renders into a reused buffer, appends to a bounded one
+//! writer thread   takes the whole buffer, write(2)
+//! ```
+//!
+//! Nothing here waits for the disk: when the bounded buffer is full, lines are dropped and counted.
+
+mod escape;
+mod format;
+mod stamp;
+mod writer;
+
+pub use format::{Entry, Format, FormatError, Outcome, PRESETS};
+pub use stamp::Stamp;
+pub use writer::{DEFAULT_BUFFER_BYTES, Sink, Writer};
+
+/// A compiled format with the buffers that rendering reuses. One for each thread that logs.
+pub struct Log {
+    format: std::sync::Arc<Format>,
+    writer: Writer,
+    stamp: Stamp,
+    line: Vec<u8>,
+}
+
+impl Log {
+    pub fn new(format: std::sync::Arc<Format>, writer: Writer) -> Self {
+        Self {
+            format,
+            writer,
+            stamp: Stamp::default(),
+            line: Vec::with_capacity(512),
+        }
+    }
+
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    pub fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
+    /// Renders one line and hands it over. False: the buffer is full and the line was dropped.
+    pub fn write(&mut self, entry: &Entry, outcome: &Outcome<'_>) -> bool {
+        self.line.clear();
+        self.format
+            .render(entry, outcome, &mut self.stamp, &mut self.line);
+        self.line.push(b'\n');
+        self.writer.push(&self.line)
+    }
+}

@@ -1,0 +1,303 @@
+//! The thread that writes log lines, and the bounded buffer in front of it.
+//!
+//! Two byte buffers change places: requests append to one under a short lock, the thread writes the
+//! other. A full buffer, a full disk, a broken or slow pipe lose lines, counted; they never make a
+//! request wait. The thread starts with the first line, so that a writer made before a fork works in
+//! the worker, and sleeps a moment after each wake-up, so that a busy server wakes it a few dozen
+//! times a second rather than once a request.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Lines waiting for the disk: about 10,000 of them, a slow disk's bad tenth of a second at full load.
+pub const DEFAULT_BUFFER_BYTES: usize = 1024 * 1024;
+
+/// How long lines gather before they are written together; also how stale a log can be.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// POSIX `PIPE_BUF`'s guaranteed floor on Linux: a pipe shared by workers keeps writes up to this whole.
+const PIPE_BYTES: usize = 4096;
+
+/// Where lines go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sink {
+    Stdout,
+    Stderr,
+    /// Appended to, created if missing; several workers may share it.
+    File(PathBuf),
+}
+
+impl Sink {
+    fn open(&self) -> io::Result<Target> {
+        let file = match self {
+            Self::Stdout => duplicate(libc::STDOUT_FILENO)?,
+            Self::Stderr => duplicate(libc::STDERR_FILENO)?,
+            // Non-blocking matters for a FIFO only: opening one without a reader would wait.
+            Self::File(path) => OpenOptions::new()
+                .append(true)
+                .create(true)
+                .mode(0o640)
+                .custom_flags(libc::O_NONBLOCK)
+                .open(path)?,
+        };
+        let is_pipe = file.metadata().is_ok_and(|data| data.file_type().is_fifo());
+        let piece_bytes = if is_pipe { PIPE_BYTES } else { usize::MAX };
+        Ok(Target {
+            file,
+            piece_bytes,
+            torn: false,
+        })
+    }
+}
+
+fn duplicate(fd: i32) -> io::Result<File> {
+    // SAFETY: fcntl with a number; the result is checked before it is owned.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `copy` is a fresh descriptor that nobody else owns.
+    Ok(unsafe { File::from_raw_fd(copy) })
+}
+
+/// A handle for requests to push lines through. Cheap to clone; usable from any thread.
+#[derive(Clone)]
+pub struct Writer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    sink: Sink,
+    buffer_bytes: usize,
+    queue: Mutex<Queue>,
+    /// The thread waits here for lines, [`Writer::close`] for the end.
+    changed: Condvar,
+    dropped: AtomicU64,
+    reopen: AtomicBool,
+}
+
+struct Queue {
+    lines: Vec<u8>,
+    thread: Thread,
+    /// From then on the thread gives up what it cannot write at once.
+    give_up: Option<Instant>,
+}
+
+/// ```text
+/// Absent --first line--> Busy <--wake/sleep--> Idle --close--> Ended
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Thread {
+    Absent,
+    /// Writing or gathering: it will look at the queue again by itself.
+    Busy,
+    /// Waiting: the next line must wake it.
+    Idle,
+    Ended,
+}
+
+impl Writer {
+    /// Opens the sink once, so that a path that cannot be written fails at start-up.
+    pub fn new(sink: Sink, buffer_bytes: usize) -> io::Result<Self> {
+        sink.open()?;
+        let queue = Queue {
+            lines: Vec::new(),
+            thread: Thread::Absent,
+            give_up: None,
+        };
+        Ok(Self {
+            shared: Arc::new(Shared {
+                sink,
+                buffer_bytes,
+                queue: Mutex::new(queue),
+                changed: Condvar::new(),
+                dropped: AtomicU64::new(0),
+                reopen: AtomicBool::new(false),
+            }),
+        })
+    }
+
+    /// Takes one line, newline included. False: there was no room, and the line is counted as lost.
+    pub fn push(&self, line: &[u8]) -> bool {
+        let mut queue = self.shared.lock();
+        let fits = queue.lines.len() + line.len() <= self.shared.buffer_bytes;
+        if !fits || queue.thread == Thread::Ended || queue.give_up.is_some() {
+            drop(queue);
+            self.shared.dropped.fetch_add(1, Relaxed);
+            return false;
+        }
+        queue.lines.extend_from_slice(line);
+        match queue.thread {
+            Thread::Absent => self.start(&mut queue),
+            Thread::Idle => {
+                queue.thread = Thread::Busy;
+                drop(queue);
+                self.shared.changed.notify_all();
+            }
+            Thread::Busy | Thread::Ended => {}
+        }
+        true
+    }
+
+    fn start(&self, queue: &mut Queue) {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name("towline-log".into());
+        queue.thread = match thread.spawn(move || shared.run()) {
+            Ok(_) => Thread::Busy,
+            // Out of threads: the next line tries again, the buffer's bound holds meanwhile.
+            Err(_) => Thread::Absent,
+        };
+    }
+
+    /// Lines lost so far.
+    pub fn dropped(&self) -> u64 {
+        self.shared.dropped.load(Relaxed)
+    }
+
+    /// The file is opened anew before the next line is written (log rotation, SIGUSR1). Only sets a
+    /// flag, so a signal handler may call it.
+    pub fn reopen(&self) {
+        self.shared.reopen.store(true, Relaxed);
+    }
+
+    /// Waits until everything is written, no longer than `timeout`; later lines are dropped. False:
+    /// the deadline came first, and what was left is lost.
+    pub fn close(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut queue = self.shared.lock();
+        if queue.thread == Thread::Absent {
+            queue.thread = Thread::Ended;
+            return queue.lines.is_empty();
+        }
+        queue.give_up.get_or_insert(deadline);
+        let dropped = self.dropped();
+        self.shared.changed.notify_all();
+        while queue.thread != Thread::Ended {
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+                return false;
+            };
+            let waited = self.shared.changed.wait_timeout(queue, left);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        self.dropped() == dropped
+    }
+}
+
+impl Shared {
+    /// A panic elsewhere must not end the log: the queue is valid at every point.
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let mut target = self.sink.open();
+        let mut batch = Vec::new();
+        while let Some(give_up) = self.next_batch(&mut batch) {
+            if self.reopen.swap(false, Relaxed) || target.is_err() {
+                // The old file stays in use when the new one cannot be opened.
+                target = self.sink.open().or(target);
+            }
+            let written = match &mut target {
+                Ok(target) => target.write_lines(&batch, || give_up.or(self.lock().give_up)),
+                Err(_) => 0,
+            };
+            let lost = batch[written..].split(|&byte| byte == b'\n').count() - 1;
+            self.dropped.fetch_add(lost as u64, Relaxed);
+        }
+    }
+
+    /// Swaps the full buffer for the empty one. `None` at the end; the value is the deadline, if any.
+    #[allow(clippy::option_option)] // Outer: is there a batch; inner: is there a deadline.
+    fn next_batch(&self, batch: &mut Vec<u8>) -> Option<Option<Instant>> {
+        batch.clear();
+        let mut queue = self.lock();
+        while queue.lines.is_empty() && queue.give_up.is_none() {
+            queue.thread = Thread::Idle;
+            queue = self
+                .changed
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.thread = Thread::Busy;
+        if queue.give_up.is_none() && queue.lines.len() < self.buffer_bytes / 2 {
+            // Closing cuts the gathering short.
+            let gathered = self.changed.wait_timeout(queue, GATHER);
+            queue = gathered.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if queue.lines.is_empty() {
+            queue.thread = Thread::Ended;
+            self.changed.notify_all();
+            return None;
+        }
+        std::mem::swap(&mut queue.lines, batch);
+        Some(queue.give_up)
+    }
+}
+
+struct Target {
+    file: File,
+    /// The most that is written at once, in whole lines where possible.
+    piece_bytes: usize,
+    /// The last write stopped inside a line.
+    torn: bool,
+}
+
+impl Target {
+    /// How many bytes went out. Fewer than given: an error, or the deadline came.
+    fn write_lines(&mut self, lines: &[u8], give_up: impl Fn() -> Option<Instant>) -> usize {
+        if self.torn && self.file.write(b"\n").is_ok() {
+            self.torn = false;
+        }
+        let mut written = 0;
+        while written < lines.len() {
+            let piece = piece(&lines[written..], self.piece_bytes);
+            match self.file.write(piece) {
+                Ok(0) => break,
+                Ok(n) => written += n,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if give_up().is_some_and(|deadline| Instant::now() >= deadline) {
+                        break;
+                    }
+                    self.wait_writable();
+                }
+                Err(_) => break,
+            }
+        }
+        self.torn = written > 0 && lines[written - 1] != b'\n' || written == 0 && self.torn;
+        written
+    }
+
+    /// A terminal or pipe made non-blocking by somebody: wait a little, then look at the deadline.
+    fn wait_writable(&self) {
+        let mut poll = libc::pollfd {
+            fd: self.file.as_raw_fd(),
+            events: libc::POLLOUT,
+            revents: 0,
+        };
+        // SAFETY: one valid pollfd.
+        unsafe { libc::poll(&raw mut poll, 1, 50) };
+    }
+}
+
+/// The longest beginning of whole lines within `limit`; one longer line alone is cut.
+fn piece(lines: &[u8], limit: usize) -> &[u8] {
+    if lines.len() <= limit {
+        return lines;
+    }
+    let end = lines[..limit]
+        .iter()
+        .rposition(|&byte| byte == b'\n')
+        .map_or(limit, |at| at + 1);
+    &lines[..end]
+}
+
+#[cfg(test)]
+#[path = "writer_tests.rs"]
+mod tests;
