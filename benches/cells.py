@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 HELLO = b"Hello, world!\n"
 JSON = b'{"message":"Hello, world!"}'
@@ -24,6 +24,11 @@ class Cell:
     connections: int = 64
     pipeline: int = 1
     goals: tuple[tuple[str, float], ...] = ()  # peer, least ratio that we promise ourselves
+
+    def for_server(self, name: str) -> Cell:
+        """NAME@N asks over N connections."""
+        _, _, connections = name.partition("@")
+        return replace(self, connections=int(connections)) if connections else self
 
     @property
     def body(self) -> bytes:
@@ -48,7 +53,8 @@ CELLS = {
              body_bytes=4096, goals=AHEAD),
         Cell("large", "64 KiB response", SUITE, ASGI_PEERS, b"x" * 65536, path="/large", goals=AHEAD),
         Cell("sleep", "await asyncio.sleep(0.001)", SUITE, ASGI_PEERS, HELLO, path="/sleep", goals=AHEAD),
-        Cell("c512", "raw ASGI hello, 512 connections", SUITE, (*ASGI_PEERS, "nginx"), HELLO, connections=512),
+        Cell("c512", "raw ASGI hello, 512 connections", SUITE, (*ASGI_PEERS, "nginx", "towline@64"), HELLO,
+             connections=512, goals=(("towline@64", 0.85),)),
         Cell("c1", "raw ASGI hello, one connection", SUITE, (*ASGI_PEERS, "nginx"), HELLO, connections=1,
              goals=AHEAD),
     )

@@ -150,7 +150,7 @@ def one_slice(cell: Cell, subject: Subject, plan: Plan) -> Slice:
     subject.resume()
     time.sleep(0.05)  # timers that ran out while it was stopped
     try:
-        return measure(cell, subject, plan.seconds, plan.generator_core)
+        return measure(cell.for_server(subject.name), subject, plan.seconds, plan.generator_core)
     finally:
         subject.pause()
 
@@ -197,7 +197,9 @@ def cell_table(cell: Cell, entry: dict[str, Any]) -> str:
         if name in goals:
             goal = f"{goals[name]:g} x"
         failed = f"{seen['failed_requests']}" if seen["failed_requests"] else ""
-        rows.append([name, rate, f"{seen['p50_us']:,.0f}", f"{seen['p99_us']:,.0f}", failed, times, goal])
+        # wrk has no latency of its own for pipelined requests
+        p50, p99 = (f"{seen[key]:,.0f}" if cell.pipeline == 1 else "" for key in ("p50_us", "p99_us"))
+        rows.append([name, rate, p50, p99, failed, times, goal])
     head = ["server", "requests/s", "p50 us", "p99 us", "failed", f"{OURS} is [95 %]", "goal"]
     return f"\n## {cell.name}: {entry['what']}\n\n{report.table(head, rows)}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -29,10 +30,13 @@ http {{
 """
 
 
-def command(name: str, app: str, interface: str, port: int, threads: int = 1) -> list[str]:
-    """One worker each, access log off, uvloop where there is a choice; everything else as it comes."""
+def command(name: str, app: str, interface: str, port: int) -> list[str]:
+    """One worker each, access log off, uvloop where there is a choice; everything else as it comes.
+
+    gunicorn's gthread worker gets the number of threads at which it was fastest.
+    """
     bind = f"127.0.0.1:{port}"
-    match name:
+    match name.split("@")[0]:
         case "towline":
             return [
                 "towline",
@@ -45,10 +49,10 @@ def command(name: str, app: str, interface: str, port: int, threads: int = 1) ->
                 "--log-level",
                 "warning",
                 "--threads",
-                str(threads),
+                "1",
             ]
         case "granian":
-            loop = ["--loop", "uvloop"] if interface == "asgi" else ["--blocking-threads", str(threads)]
+            loop = ["--loop", "uvloop"] if interface == "asgi" else ["--blocking-threads", "1"]
             return [
                 "granian",
                 "--interface",
@@ -117,7 +121,7 @@ def command(name: str, app: str, interface: str, port: int, threads: int = 1) ->
                 "--worker-class",
                 "gthread",
                 "--threads",
-                str(max(threads, 2)),
+                "4",
                 "--timeout",
                 "0",
                 "--log-level",
@@ -143,15 +147,16 @@ def command(name: str, app: str, interface: str, port: int, threads: int = 1) ->
     raise ValueError(f"no server is called {name}")  # fmt: skip
 
 
+# NAME@N is the same server asked over N connections, whatever the cell says.
 NAMES = (
-    "towline", "granian", "uvicorn", "hypercorn", "gunicorn-asgi", "gunicorn-uvicorn", "gunicorn-gthread",
+    "towline", "towline@64", "granian", "uvicorn", "hypercorn", "gunicorn-asgi", "gunicorn-uvicorn", "gunicorn-gthread",
     "gunicorn-sync", "nginx",
 )  # fmt: skip
 
 
 def program(name: str) -> str | None:
     """Where the server's program is; None where it is not installed."""
-    base = name.split("-")[0]
+    base = re.split("[-@]", name)[0]
     if base == "nginx":
         return shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
     return shutil.which(str(BIN / base))
@@ -166,9 +171,9 @@ def free_port() -> int:
 class Subject:
     """One running server and its children, which stand in a process group of their own."""
 
-    def __init__(self, name: str, app: str, interface: str, core: int | None, threads: int = 1) -> None:
+    def __init__(self, name: str, app: str, interface: str, core: int | None) -> None:
         self.name, self.port = name, free_port()
-        self.argv = command(name, app, interface, self.port, threads)
+        self.argv = command(name, app, interface, self.port)
         self._folder = tempfile.TemporaryDirectory(prefix="towline-bench-", ignore_cleanup_errors=True)
         argv = [str(program(name)), *self.argv[1:]]
         if name == "nginx":

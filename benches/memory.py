@@ -1,0 +1,201 @@
+"""What connections and streams cost in memory: `python -m benches.memory [--servers towline,uvicorn]`.
+
+Growth is resident memory of the server's whole process group above its warm start. Three questions:
+10,000 idle kept-alive connections; a new request beside 1,100 silent connections more; 200 MB up and down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import resource
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benches import report
+from benches.cells import CELLS
+from benches.server import OURS, cores
+from benches.subjects import NAMES, Subject, program
+from benches.verify import WrongAnswer, read_response, verify
+
+SERVERS = (OURS, "granian", "uvicorn", "hypercorn", "gunicorn-asgi")
+IDLE, SILENT, MEGABYTES = 10_000, 1_100, 200
+PIECE = bytes(65536)
+GOALS = {"idle_mib": 30, "new_request_ms": 50, "upload_mib": 4, "download_mib": 4}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benches.memory", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--servers", default=",".join(SERVERS), help=", ".join(NAMES))
+    parser.add_argument("--connections", type=int, default=IDLE, help="idle kept-alive connections")
+    parser.add_argument("--megabytes", type=int, default=MEGABYTES, help="of the upload and the download")
+    parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
+    options = parser.parse_args()
+    allow_descriptors(options.connections + SILENT + 100)
+    entries = {}
+    for name in options.servers.split(","):
+        if program(name) is None:
+            print(f"{name} is not installed and is left out", file=sys.stderr)
+            continue
+        entries[name] = measure_server(name, options.connections, options.megabytes)
+        print(name, entries[name]["figures"], flush=True)
+    if options.save:
+        report.save("memory", entries)
+        write_tables()
+    return 0
+
+
+def allow_descriptors(wanted: int) -> None:
+    """For us and, by inheritance, for every server alike."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        sys.exit(f"{wanted} descriptors are needed and the hard limit is {hard} (ulimit -Hn)")
+    limit = 65536 if hard == resource.RLIM_INFINITY else hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limit, wanted), hard))
+
+
+def measure_server(name: str, connections: int, megabytes: int) -> dict[str, Any]:
+    figures: dict[str, float | str] = {}
+    questions = {
+        "idle": lambda subject: idle(subject, connections),
+        "upload": lambda subject: streamed(subject, lambda port, size: upload(port, size), megabytes),
+        "download": lambda subject: streamed(subject, lambda port, size: download(port, size), megabytes),
+    }
+    shown = ""
+    for question, ask in questions.items():
+        subject = Subject(name, CELLS["asgi"].app, "asgi", cores()[0])
+        shown = subject.shown
+        try:
+            subject.wait_ready()
+            verify(CELLS["asgi"], subject.port)
+            answer = ask(subject)
+            figures |= answer if isinstance(answer, dict) else {f"{question}_mib": answer}
+        except (OSError, ValueError, RuntimeError, WrongAnswer) as error:
+            figures[f"{question}_mib"] = f"failed: {error}"
+        finally:
+            subject.stop()
+    return {
+        "date": datetime.date.today().isoformat(),
+        "machine": report.machine(),
+        "versions": report.versions(),
+        "command": shown,
+        "connections": connections,
+        "megabytes": megabytes,
+        "figures": figures,
+    }
+
+
+def ask(port: int, connection: socket.socket) -> None:
+    connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    with connection.makefile("rb") as stream:
+        read_response(stream)
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=20)
+
+
+def idle(subject: Subject, count: int) -> dict[str, float | str]:
+    """Each connection has had one answer and waits; then silent ones join, and somebody new asks."""
+    held: list[socket.socket] = []
+    figures: dict[str, float | str] = {}
+    try:
+        for _ in range(200):  # caches, pools and lazy imports belong to the start
+            held.append(connect(subject.port))
+            ask(subject.port, held[-1])
+        before = subject.memory_kib()
+        for _ in range(count):
+            held.append(connect(subject.port))
+            ask(subject.port, held[-1])
+        figures["idle_mib"] = round((subject.memory_kib() - before) / 1024, 1)
+        held.extend(connect(subject.port) for _ in range(SILENT))
+        time.sleep(0.2)
+        try:
+            waits = [timed(lambda: ask_anew(subject.port)) for _ in range(20)]
+            figures["new_request_ms"] = round(max(waits) * 1000, 1)
+            figures["new_request_median_ms"] = round(statistics.median(waits) * 1000, 2)
+        except (OSError, ValueError) as error:
+            figures["new_request_ms"] = f"failed: {error}"
+    finally:
+        for connection in held:
+            connection.close()
+    return figures
+
+
+def ask_anew(port: int) -> None:
+    with connect(port) as connection:
+        ask(port, connection)
+
+
+def timed(act: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    act()
+    return time.perf_counter() - started
+
+
+def streamed(subject: Subject, transfer: Callable[[int, int], None], megabytes: int) -> float:
+    """Peak growth while a large body passes, above the memory after a small one has passed."""
+    transfer(subject.port, 2)
+    before = subject.memory_kib()
+    subject.reset_peak()
+    transfer(subject.port, megabytes)
+    return round((subject.memory_kib("VmHWM") - before) / 1024, 1)
+
+
+def upload(port: int, megabytes: int) -> None:
+    size = megabytes << 20
+    with connect(port) as connection:
+        connection.sendall(
+            f"POST /upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode()
+        )
+        for _ in range(size // len(PIECE)):
+            connection.sendall(PIECE)
+        with connection.makefile("rb") as stream:
+            counted = int(read_response(stream))
+    if counted != size:
+        raise ValueError(f"the application counted {counted} bytes of {size}")
+
+
+def download(port: int, megabytes: int) -> None:
+    """A reader that stops for half a second in the middle: a server without backpressure fills its memory."""
+    size = megabytes << 20
+    with connect(port) as connection:
+        connection.sendall(f"GET /download/{megabytes} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        with connection.makefile("rb") as stream:
+            while stream.readline().strip():
+                pass
+            received = 0
+            while received < size and (piece := stream.read1(1 << 20)):
+                received += len(piece)
+                if received >= size // 2 > received - len(piece):
+                    time.sleep(0.5)
+    if received != size:
+        raise ValueError(f"{received} bytes came of {size}")
+
+
+def write_tables() -> None:
+    measured = report.load("memory")
+    names = {
+        "idle_mib": "idle connections, MiB",
+        "new_request_ms": "slowest new request, ms",
+        "upload_mib": "upload, MiB",
+        "download_mib": "download, MiB",
+    }
+    rows = [
+        [name, *(str(entry["figures"].get(key, ""))[:40] for key in names)]
+        for name, entry in measured.items()
+    ]
+    rows.append(["goal", *(f"< {GOALS[key]}" for key in names)])
+    about = "".join(f"\n{name}: {report.conditions(entry)}\n" for name, entry in measured.items())
+    text = f"{IDLE:,} idle connections, {SILENT:,} silent ones beside them, streams of {MEGABYTES} MB.\n\n"
+    report.write_markdown(
+        "memory", "Memory growth", [text, report.table(["server", *names.values()], rows), about]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
