@@ -1,3 +1,62 @@
-//! The machine of Towline.
+//! The machine of Towline: what moves the bytes of `towline-proto` through real sockets.
+//!
+//! An [`Engine`] owns one poll with listeners, connections, timers and receive blocks, and serves them
+//! in bounded turns. A face (ASGI, WSGI, a native program) drives it:
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use towline_io::{Engine, EngineConfig, Listener, Service};
+//! use towline_proto::{BodySize, Event, Limits, ResponseHead};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let mut engine = Engine::<()>::new(EngineConfig::default())?;
+//! let service = Arc::new(Service::plain(Limits::server()));
+//! for listener in Listener::open("127.0.0.1:8000", 2048)? {
+//!     engine.add_listener(listener, Arc::clone(&service))?;
+//! }
+//! loop {
+//!     engine.turn_start(None)?;
+//!     while let Some(id) = engine.next_ready() {
+//!         let Some(peer) = engine.peer(id) else { continue };
+//!         while let Some(event) = peer.conn.next_event() {
+//!             if let Event::Head { stream, .. } = event {
+//!                 let head = ResponseHead { status: 204, reason: b"", fields: &[] };
+//!                 let _ = peer.conn.respond(stream, &head, BodySize::Empty);
+//!             }
+//!         }
+//!         engine.settle(id);
+//!     }
+//!     engine.turn_end();
+//! }
+//! # }
+//! ```
 
 pub mod serve;
+
+mod accept;
+mod addr;
+mod alarm;
+mod blocking;
+mod deadlines;
+mod engine;
+mod file;
+mod flush;
+mod id;
+mod listener;
+mod peer;
+mod proxy;
+mod service;
+mod sys;
+mod table;
+mod tls;
+mod transport;
+
+pub use accept::Notice;
+pub use addr::PeerAddr;
+pub use blocking::Wait;
+pub use engine::{Engine, EngineConfig, Remote};
+pub use id::ConnId;
+pub use listener::{DEFAULT_BACKLOG, Listener};
+pub use peer::Peer;
+pub use service::{ProxyTrust, Service};
+pub use tls::{ClientCerts, TlsConfig, TlsInfo, TlsSettings};

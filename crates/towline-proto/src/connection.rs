@@ -55,6 +55,12 @@ impl Connection {
     /// the reader at the other end.
     pub fn sent(&mut self, _now: Instant, _n: usize) {}
 
+    /// `n` bytes of the body of `id` went into the transport without passing through here (`sendfile`),
+    /// while nothing was pending. They count against the announced size and as progress at `now`.
+    pub fn sent_outside(&mut self, _now: Instant, _id: StreamId, _n: u64) -> Result<(), UserError> {
+        Err(UserError::UnknownStream)
+    }
+
     /// To be called at or after `deadline()`; harmless at any other time.
     pub fn handle_timeout(&mut self, _now: Instant) {}
 

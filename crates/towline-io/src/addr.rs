@@ -1,0 +1,70 @@
+//! The addresses of the two ends of a connection.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use socket2::SockAddr;
+
+/// Where one end of a connection is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum PeerAddr {
+    /// Not known: an unnamed Unix socket, or a PROXY header that says so.
+    #[default]
+    None,
+    /// An IPv4 address seen through a dual-stack listener is given as IPv4.
+    Inet(SocketAddr),
+    Unix(Box<Path>),
+}
+
+impl PeerAddr {
+    pub(crate) fn from_sock_addr(addr: &SockAddr) -> Self {
+        if let Some(inet) = addr.as_socket() {
+            return Self::Inet(canonical(inet));
+        }
+        addr.as_pathname()
+            .map_or(Self::None, |path| Self::Unix(path.into()))
+    }
+
+    /// The address and port, when there is one.
+    pub fn inet(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Inet(addr) => Some(*addr),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for PeerAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("-"),
+            Self::Inet(addr) => addr.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// `::ffff:192.0.2.1` is 192.0.2.1 to everybody who reads a log or an allow list.
+fn canonical(addr: SocketAddr) -> SocketAddr {
+    match addr {
+        SocketAddr::V4(_) => addr,
+        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
+            Some(v4) => SocketAddr::from((v4, v6.port())),
+            None => addr,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_addresses_are_given_as_ipv4() {
+        let mapped: SocketAddr = "[::ffff:192.0.2.1]:80".parse().unwrap();
+        assert_eq!(canonical(mapped).to_string(), "192.0.2.1:80");
+        let plain: SocketAddr = "[2001:db8::1]:80".parse().unwrap();
+        assert_eq!(canonical(plain), plain);
+    }
+}

@@ -1,0 +1,150 @@
+//! From the wire core to the socket: one `writev` where the kernel has room, and no system call where
+//! there is nothing to say.
+
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use crate::peer::{Output, Peer, rule_of};
+
+/// Slices of one `writev`: sixteen pipelined answers of four pieces each.
+const SLICES: usize = 64;
+
+/// Where a flush stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flushed {
+    /// Everything is out.
+    All,
+    /// The kernel takes nothing more for now.
+    Blocked,
+    /// The budget is spent: others first.
+    Budget,
+}
+
+impl<S> Peer<S> {
+    /// Sends what waits, `budget` bytes at most (and one write more). A failure is told to the wire core.
+    pub(crate) fn flush(&mut self, now: Instant, budget: usize) -> Flushed {
+        if self.output == Output::Finished && self.io.tls.is_none() {
+            return Flushed::All;
+        }
+        let result = if self.io.tls.is_some() {
+            self.flush_tls(now, budget)
+        } else {
+            self.flush_plain(now, budget)
+        };
+        let flushed = result.unwrap_or_else(|error| {
+            self.broke(now, rule_of(&error));
+            Flushed::All
+        });
+        if self.output != Output::Finished {
+            self.output = match flushed {
+                Flushed::Blocked => Output::Blocked,
+                Flushed::All | Flushed::Budget => Output::Open,
+            };
+        }
+        flushed
+    }
+
+    fn flush_plain(&mut self, now: Instant, budget: usize) -> io::Result<Flushed> {
+        let mut done = 0;
+        loop {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let count = self.conn.send_slices(&mut slices);
+            let slices = &slices[..count];
+            if count == 0 {
+                match self.flush_file(now)? {
+                    // A file ends its message, which may have queued more.
+                    Some(0) if self.file.is_none() && self.conn.pending_bytes() == 0 => {
+                        return Ok(Flushed::All);
+                    }
+                    Some(bytes) => done += bytes,
+                    None => return Ok(Flushed::Blocked),
+                }
+            } else {
+                let offered: usize = slices.iter().map(|slice| slice.len()).sum();
+                let sent = match self.io.send_plain(slices) {
+                    Ok(n) => n,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) => return Err(error),
+                };
+                done += sent;
+                if sent > 0 {
+                    self.conn.sent(now, sent);
+                }
+                if sent < offered {
+                    // The kernel is full and will say when it is not: no need to ask it twice.
+                    self.conn.sent(now, 0);
+                    return Ok(Flushed::Blocked);
+                }
+                if count < SLICES && self.file.is_none() {
+                    return Ok(Flushed::All);
+                }
+            }
+            if done >= budget {
+                return Ok(Flushed::Budget);
+            }
+        }
+    }
+
+    /// Records first, then plain bytes in portions of what rustls buffers.
+    fn flush_tls(&mut self, now: Instant, budget: usize) -> io::Result<Flushed> {
+        let mut done = 0;
+        loop {
+            let Some(tls) = &mut self.io.tls else {
+                return Ok(Flushed::All);
+            };
+            if tls.wants_write() {
+                match tls.flush(&self.io.socket)? {
+                    Some(plain) if plain > 0 => self.conn.sent(now, plain),
+                    Some(_) => {}
+                    None => {
+                        self.conn.sent(now, 0);
+                        return Ok(Flushed::Blocked);
+                    }
+                }
+                continue;
+            }
+            if done >= budget {
+                return Ok(Flushed::Budget);
+            }
+            self.fill_from_file()?;
+            let Some(tls) = &mut self.io.tls else {
+                return Ok(Flushed::All);
+            };
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let count = self.conn.send_slices(&mut slices);
+            if count == 0 || !tls.takes_plain() {
+                return Ok(Flushed::All);
+            }
+            done += tls.encrypt(&slices[..count])?;
+        }
+    }
+
+    /// Says to the peer that nothing more comes from us.
+    pub(crate) fn finish_output(&mut self, now: Instant) {
+        if self.output == Output::Finished {
+            return;
+        }
+        if let Some(tls) = &mut self.io.tls {
+            tls.close_notify();
+            self.flush(now, usize::MAX);
+        }
+        self.output = Output::Finished;
+        // A peer that is gone already is what closing is for.
+        let _ = self.io.socket.shutdown(Shutdown::Write);
+    }
+
+    /// The last act before the socket is dropped.
+    pub(crate) fn part(&mut self, now: Instant) {
+        if self.conn.interest().abort {
+            // A FIN would look like a valid end of a body that ends with the connection.
+            let _ = self.io.socket.set_linger(Some(Duration::ZERO));
+        } else if self.output != Output::Finished
+            && let Some(tls) = &mut self.io.tls
+        {
+            tls.close_notify();
+            self.flush(now, usize::MAX);
+        }
+    }
+}

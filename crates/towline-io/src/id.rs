@@ -1,0 +1,107 @@
+//! How a connection is named: its place in the table and the generation of that place.
+
+use mio::Token;
+
+// A token carries both halves.
+const _: () = assert!(usize::BITS == 64, "towline-io needs a 64-bit machine");
+
+/// The name of one connection of one engine. Copy it freely: once the connection is gone the name
+/// finds nothing, even when its place in the table has been given to another one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnId {
+    generation: u32,
+    index: u32,
+}
+
+/// The generation that no connection gets: such tokens belong to the engine itself.
+const OWN: u32 = u32::MAX;
+
+impl ConnId {
+    pub(crate) fn new(index: usize, generation: u32) -> Self {
+        debug_assert_ne!(generation, OWN);
+        Self {
+            generation,
+            index: index as u32,
+        }
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self.index as usize
+    }
+
+    /// As one number, for languages and logs that cannot hold a struct.
+    pub fn as_u64(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// The inverse of [`ConnId::as_u64`].
+    pub fn from_u64(number: u64) -> Self {
+        Self {
+            generation: (number >> 32) as u32,
+            index: number as u32,
+        }
+    }
+
+    pub(crate) fn token(self) -> Token {
+        Token(self.as_u64() as usize)
+    }
+}
+
+/// What an event of the poll is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// Another thread, or the engine itself, asked for a turn.
+    Wake,
+    /// The earliest deadline has come.
+    Alarm,
+    Listener(usize),
+    Connection(ConnId),
+}
+
+impl Source {
+    pub(crate) fn token(self) -> Token {
+        let own = |index: usize| {
+            ConnId {
+                generation: OWN,
+                index: index as u32,
+            }
+            .token()
+        };
+        match self {
+            Self::Wake => own(0),
+            Self::Alarm => own(1),
+            Self::Listener(index) => own(index + 2),
+            Self::Connection(id) => id.token(),
+        }
+    }
+
+    pub(crate) fn from_token(token: Token) -> Self {
+        let id = ConnId::from_u64(token.0 as u64);
+        match (id.generation, id.index()) {
+            (OWN, 0) => Self::Wake,
+            (OWN, 1) => Self::Alarm,
+            (OWN, index) => Self::Listener(index - 2),
+            _ => Self::Connection(id),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_leads_back_to_its_source() {
+        let sources = [
+            Source::Wake,
+            Source::Alarm,
+            Source::Listener(3),
+            Source::Connection(ConnId::new(7, 9)),
+        ];
+        for source in sources {
+            assert_eq!(Source::from_token(source.token()), source);
+        }
+        let id = ConnId::new(70_000, 12);
+        assert_eq!(ConnId::from_u64(id.as_u64()), id);
+    }
+}

@@ -1,0 +1,196 @@
+//! One connection as the faces see it: the wire core, their own state, and the transport below.
+
+use std::cell::OnceCell;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use socket2::Socket;
+use towline_proto::{Blocks, Connection};
+
+use crate::addr::PeerAddr;
+use crate::file::FileBody;
+use crate::id::ConnId;
+use crate::proxy::ProxyStage;
+use crate::service::Service;
+use crate::tls::{Recv, Session, TlsInfo};
+use crate::transport::Transport;
+
+/// A connection and the state `S` that a face keeps beside it.
+pub struct Peer<S> {
+    pub conn: Connection,
+    pub state: S,
+    pub(crate) io: Transport,
+    pub(crate) file: Option<Box<FileBody>>,
+    pub(crate) input: Input,
+    pub(crate) output: Output,
+    /// The earliest time at which the engine has promised to look at the deadline.
+    pub(crate) looked: Option<Instant>,
+    /// The poll also tells when there is room to write. Most connections never need it.
+    pub(crate) write_armed: bool,
+    /// Stands in the engine's ready list.
+    pub(crate) queued: bool,
+    id: ConnId,
+    service: Arc<Service>,
+    remote: PeerAddr,
+    local: OnceCell<PeerAddr>,
+}
+
+/// What the poll has said about reading. Edge-triggered: it says so once.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Input {
+    pub(crate) readable: bool,
+    /// A FIN or an error stands behind the bytes: a short read is not the end of the news.
+    pub(crate) closed: bool,
+    /// Nothing comes any more.
+    pub(crate) over: bool,
+}
+
+/// ```text
+/// Open ──would block──► Blocked ──writable──► Open ──interest.shutdown──► Finished
+/// ```
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    #[default]
+    Open,
+    /// The kernel's buffer is full and the poll will tell when it is not.
+    Blocked,
+    /// Our FIN is out.
+    Finished,
+}
+
+impl<S: Default> Peer<S> {
+    pub(crate) fn accepted(
+        id: ConnId,
+        socket: Socket,
+        remote: PeerAddr,
+        service: &Arc<Service>,
+        now: Instant,
+    ) -> std::io::Result<Self> {
+        let tls = match &service.tls {
+            Some(config) => Some(Box::new(Session::new(config)?)),
+            None => None,
+        };
+        let expects_proxy = service.proxy_protocol.as_ref();
+        let expects_proxy =
+            expects_proxy.is_some_and(|trusts| trusts(remote.inet().map(|addr| addr.ip())));
+        Ok(Self {
+            conn: Connection::server(Arc::clone(&service.limits), now),
+            state: S::default(),
+            io: Transport {
+                socket,
+                tls,
+                proxy: expects_proxy.then(|| Box::new(ProxyStage::default())),
+                proxied: None,
+            },
+            file: None,
+            input: Input::default(),
+            output: Output::default(),
+            looked: None,
+            write_armed: false,
+            queued: false,
+            id,
+            service: Arc::clone(service),
+            remote,
+            local: OnceCell::new(),
+        })
+    }
+}
+
+impl<S> Peer<S> {
+    pub fn id(&self) -> ConnId {
+        self.id
+    }
+
+    /// The rules of the listener that it came through.
+    pub fn service(&self) -> &Arc<Service> {
+        &self.service
+    }
+
+    /// The client, as a trusted PROXY header names it, else as the socket does.
+    pub fn remote_addr(&self) -> &PeerAddr {
+        match &self.io.proxied {
+            Some(pair) => &pair.0,
+            None => &self.remote,
+        }
+    }
+
+    /// The address that the client connected to.
+    pub fn local_addr(&self) -> &PeerAddr {
+        if let Some(pair) = &self.io.proxied {
+            return &pair.1;
+        }
+        self.local.get_or_init(|| {
+            let addr = self.io.socket.local_addr();
+            addr.map_or(PeerAddr::None, |addr| PeerAddr::from_sock_addr(&addr))
+        })
+    }
+
+    /// Connections over TLS, their handshake done or not.
+    pub fn is_tls(&self) -> bool {
+        self.io.tls.is_some()
+    }
+
+    /// What the TLS handshake agreed on, once it has.
+    pub fn tls(&self) -> Option<TlsInfo> {
+        self.io.tls.as_ref()?.info()
+    }
+
+    pub fn as_raw_fd(&self) -> RawFd {
+        self.io.fd()
+    }
+
+    /// Reads once from the socket into the wire core, or as often as the end of input needs. Whether
+    /// that brought anything, the end included.
+    pub(crate) fn receive(&mut self, blocks: &mut Blocks, now: Instant) -> bool {
+        let mut news = false;
+        while self.input.readable && !self.input.over {
+            let space = self.conn.recv_space(blocks);
+            if space.is_empty() {
+                // Backpressure: the socket stays readable and is read when there is room.
+                return news;
+            }
+            match self.io.recv(space) {
+                Ok(Recv::Data { bytes, drained }) => {
+                    news = true;
+                    self.conn.received(now, bytes);
+                    self.input.readable = !drained || self.input.closed;
+                    if !(drained && self.input.closed) {
+                        return true;
+                    }
+                }
+                Ok(Recv::WouldBlock) => self.input.readable = false,
+                Ok(Recv::Eof) => {
+                    news = true;
+                    self.input.over = true;
+                    self.conn.received_eof(now);
+                }
+                Err(error) => {
+                    news = true;
+                    self.broke(now, rule_of(&error));
+                }
+            }
+        }
+        news
+    }
+
+    /// The transport is of no more use.
+    pub(crate) fn broke(&mut self, now: Instant, rule: &'static str) {
+        self.input.over = true;
+        self.file = None;
+        self.conn.received_abort(now, rule);
+    }
+}
+
+/// What is said about a connection whose transport failed.
+pub(crate) fn rule_of(error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::ConnectionReset => "connection reset (RFC 9293 3.10.7)",
+        ErrorKind::BrokenPipe => "connection closed while we were sending",
+        ErrorKind::UnexpectedEof => "closed without close_notify (RFC 8446 6.1)",
+        ErrorKind::InvalidData => "broken TLS record or PROXY header",
+        ErrorKind::TimedOut => "peer unreachable: retransmission timed out",
+        _ => "transport failed",
+    }
+}

@@ -1,0 +1,42 @@
+//! What a listener does with the connections it accepts.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use towline_proto::Limits;
+
+use crate::tls::TlsConfig;
+
+/// Says whether a PROXY header is expected from a peer; `None` is a peer on a Unix socket.
+pub type ProxyTrust = Box<dyn Fn(Option<IpAddr>) -> bool + Send + Sync>;
+
+/// The rules for the connections of one listener.
+#[derive(Default)]
+pub struct Service {
+    pub limits: Arc<Limits>,
+    /// Connections speak TLS when this is given.
+    pub tls: Option<TlsConfig>,
+    /// Peers for which this holds must begin with a PROXY header (version 1 or 2).
+    pub proxy_protocol: Option<ProxyTrust>,
+}
+
+impl Service {
+    /// Plain HTTP within `limits`.
+    pub fn plain(limits: Limits) -> Self {
+        Self {
+            limits: Arc::new(limits),
+            ..Self::default()
+        }
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service")
+            .field("limits", &self.limits)
+            .field("tls", &self.tls)
+            .field("proxy_protocol", &self.proxy_protocol.is_some())
+            .finish()
+    }
+}

@@ -1,0 +1,44 @@
+//! What mio does not offer.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use mio::Registry;
+
+use crate::id::Source;
+
+/// Registers a listener so that a new connection wakes one of the processes that share it, not all.
+/// Level-triggered: a listener left with waiting connections is reported again.
+#[cfg(target_os = "linux")]
+pub(crate) fn register_listener(registry: &Registry, fd: RawFd, source: Source) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+
+    let mut event = libc::epoll_event {
+        events: (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32,
+        u64: source.token().0 as u64,
+    };
+    // SAFETY: the registry's descriptor is an epoll instance on Linux, mio keeps the token in the same
+    // field and reads EPOLLIN as any other, and `event` outlives the call.
+    let result = unsafe {
+        libc::epoll_ctl(
+            registry.as_raw_fd(),
+            libc::EPOLL_CTL_ADD,
+            fd,
+            &raw mut event,
+        )
+    };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn register_listener(registry: &Registry, fd: RawFd, source: Source) -> io::Result<()> {
+    registry.register(
+        &mut mio::unix::SourceFd(&fd),
+        source.token(),
+        mio::Interest::READABLE,
+    )
+}

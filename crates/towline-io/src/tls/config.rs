@@ -1,0 +1,147 @@
+//! The server's side of the handshake, from PEM files. Every error names the file it is about.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+
+/// What `--ssl-*` says.
+#[derive(Clone, Debug, Default)]
+pub struct TlsSettings {
+    /// The server's chain, leaf first; the key may stand in the same file.
+    pub cert_file: PathBuf,
+    /// PKCS#8, PKCS#1 or SEC1; the certificate's file when not given.
+    pub key_file: Option<PathBuf>,
+    pub client_certs: ClientCerts,
+    /// Whose client certificates are believed.
+    pub ca_file: Option<PathBuf>,
+    /// Protocols offered by ALPN, the preferred one first.
+    pub alpn: Vec<Vec<u8>>,
+}
+
+/// Whether clients show a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientCerts {
+    #[default]
+    NotAsked,
+    /// Asked for; when one is shown it must be valid.
+    Optional,
+    Required,
+}
+
+/// A loaded configuration, shared by all connections of a service.
+#[derive(Clone)]
+pub struct TlsConfig {
+    pub(crate) server: Arc<rustls::ServerConfig>,
+}
+
+impl fmt::Debug for TlsConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsConfig")
+            .field("alpn", &self.server.alpn_protocols)
+            .finish()
+    }
+}
+
+impl TlsConfig {
+    /// Loads the files. Fails with `NotFound`, `PermissionDenied` or `InvalidData`, naming the file.
+    pub fn load(settings: &TlsSettings) -> io::Result<Self> {
+        let key_file = settings.key_file.as_deref().unwrap_or(&settings.cert_file);
+        let chain = certificates(&settings.cert_file)?;
+        let key = private_key(key_file)?;
+        let builder =
+            rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .map_err(io::Error::other)?;
+        let builder = match client_verifier(settings)? {
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            None => builder.with_no_client_auth(),
+        };
+        let mut server = builder
+            .with_single_cert(chain, key)
+            .map_err(|error| bad(key_file, &error))?;
+        server.alpn_protocols.clone_from(&settings.alpn);
+        Ok(Self {
+            server: Arc::new(server),
+        })
+    }
+}
+
+impl From<Arc<rustls::ServerConfig>> for TlsConfig {
+    fn from(server: Arc<rustls::ServerConfig>) -> Self {
+        Self { server }
+    }
+}
+
+fn certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+    let text = read(file)?;
+    let certs: Vec<_> = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<_, _>>()
+        .map_err(|error| bad(file, &error))?;
+    if certs.is_empty() {
+        return Err(bad(file, &"no certificate (PEM section CERTIFICATE) in it"));
+    }
+    Ok(certs)
+}
+
+fn private_key(file: &Path) -> io::Result<PrivateKeyDer<'static>> {
+    let text = read(file)?;
+    PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
+        // Both forms: the PKCS#8 section and the header of the older ones.
+        pem::Error::NoItemsFound if contains(&text, b"ENCRYPTED") => bad(
+            file,
+            &"the private key is encrypted; decrypt it with `openssl pkey -in KEY -out PLAIN`",
+        ),
+        pem::Error::NoItemsFound => bad(file, &"no private key (PKCS#8, PKCS#1 or SEC1 PEM) in it"),
+        _ if contains(&text, b"Proc-Type: 4,ENCRYPTED") => bad(
+            file,
+            &"the private key is encrypted; decrypt it with `openssl pkey -in KEY -out PLAIN`",
+        ),
+        other => bad(file, &other),
+    })
+}
+
+fn client_verifier(settings: &TlsSettings) -> io::Result<Option<Arc<dyn ClientCertVerifier>>> {
+    if settings.client_certs == ClientCerts::NotAsked {
+        return Ok(None);
+    }
+    let file = settings.ca_file.as_deref().ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "client certificates need a file of CAs",
+        )
+    })?;
+    let mut roots = RootCertStore::empty();
+    for cert in certificates(file)? {
+        roots.add(cert).map_err(|error| bad(file, &error))?;
+    }
+    let provider = Arc::new(ring::default_provider());
+    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    if settings.client_certs == ClientCerts::Optional {
+        builder = builder.allow_unauthenticated();
+    }
+    builder.build().map(Some).map_err(|error| bad(file, &error))
+}
+
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    std::fs::read(file)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))
+}
+
+fn bad(file: &Path, why: &dyn fmt::Display) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("{}: {why}", file.display()),
+    )
+}
+
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|window| window == word)
+}
