@@ -31,6 +31,7 @@
 //! # }
 //! ```
 
+pub mod coding;
 pub mod serve;
 
 mod accept;

@@ -4,6 +4,7 @@
 //! a decision, fields or text. Sockets stay with the engine, requests with the face.
 
 pub mod access_log;
+pub mod compress;
 pub mod forwarded;
 pub mod metrics;
 pub mod proxy_protocol;

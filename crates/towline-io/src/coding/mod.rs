@@ -1,0 +1,38 @@
+//! Content codings (RFC 9110 8.4.1): their names, who accepts which, and the streams that apply them.
+//!
+//! The server encodes with these; a client's decoders belong beside [`encode`].
+
+pub mod accept;
+pub mod encode;
+
+/// A coding that changes the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coding {
+    Brotli,
+    Zstd,
+    Gzip,
+}
+
+impl Coding {
+    pub const ALL: [Self; 3] = [Self::Brotli, Self::Zstd, Self::Gzip];
+
+    /// The registered name, as Content-Encoding writes it.
+    pub fn name(self) -> &'static str {
+        ["br", "zstd", "gzip"][self as usize]
+    }
+
+    /// By registered name, case-insensitive; `x-gzip` is gzip (RFC 9110 8.4.1.3).
+    pub fn named(name: &[u8]) -> Option<Self> {
+        if name.eq_ignore_ascii_case(b"x-gzip") {
+            return Some(Self::Gzip);
+        }
+        Self::ALL
+            .into_iter()
+            .find(|coding| name.eq_ignore_ascii_case(coding.name().as_bytes()))
+    }
+
+    /// What a precompressed sibling's file name ends in, after the dot.
+    pub fn suffix(self) -> &'static str {
+        ["br", "zst", "gz"][self as usize]
+    }
+}
