@@ -71,6 +71,7 @@ check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, typ
 	$(call say,house rules)
 	$(BIN)/python scripts/check_layering.py
 	$(BIN)/python scripts/check_text.py
+	$(BIN)/python scripts/options_doc.py --check
 	$(call say,rustfmt and clippy)
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
@@ -81,8 +82,9 @@ check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, typ
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest towline._native
 
-format: $(VENV)/.stamp-test ## rewrite the sources the way `make check` wants them
+format: $(VENV)/.stamp-test $(VENV)/.stamp-native ## rewrite the sources the way `make check` wants them
 	cargo fmt --all
+	$(BIN)/python scripts/options_doc.py
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
