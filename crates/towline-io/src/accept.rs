@@ -5,19 +5,26 @@
 //! tries again at once burns a core. Here the listeners leave the poll for a while, and a reserve
 //! descriptor is spent on closing one waiting connection, so that its client learns where it stands.
 
-use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mio::Interest;
+use mio::unix::SourceFd;
 use socket2::Socket;
 
 use crate::addr::PeerAddr;
+use crate::engine::Engine;
+use crate::id::{ConnId, Source};
 use crate::listener::Listener;
+use crate::peer::Peer;
 use crate::service::Service;
+use crate::sys;
 
 /// Connections accepted per listener and turn: those that are open already want their turn too.
-pub(crate) const ACCEPTS_PER_TURN: usize = 32;
+const ACCEPTS_PER_TURN: usize = 32;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -53,16 +60,82 @@ impl Listening {
     }
 }
 
-#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-fn accept(listener: &Socket) -> io::Result<(Socket, socket2::SockAddr)> {
-    listener.accept4(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)
-}
+impl<S: Default> Engine<S> {
+    /// A listener is known to have connections waiting, and nothing speaks against taking them.
+    pub(crate) fn accept_pending(&self) -> bool {
+        self.shortage.until.is_none() && self.listeners.iter().any(|listening| listening.pending)
+    }
 
-#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
-fn accept(listener: &Socket) -> io::Result<(Socket, socket2::SockAddr)> {
-    let (socket, addr) = listener.accept()?;
-    socket.set_nonblocking(true)?;
-    Ok((socket, addr))
+    pub(crate) fn accept(&mut self, now: Instant) {
+        if self.shortage.is_over(now) {
+            self.shortage.resume();
+            self.register_listeners();
+        }
+        for index in 0..self.listeners.len() {
+            let mut left = ACCEPTS_PER_TURN;
+            while self.shortage.until.is_none() && self.listeners[index].pending && left > 0 {
+                left -= 1;
+                self.accept_one(index, now);
+            }
+        }
+    }
+
+    fn accept_one(&mut self, index: usize, now: Instant) {
+        let listening = &mut self.listeners[index];
+        match listening.accept() {
+            Ok(None) => listening.pending = false,
+            Ok(Some((socket, remote))) => {
+                self.shortage.accepted();
+                let service = Arc::clone(&listening.service);
+                let id = self.table.next_id();
+                let fd = socket.as_raw_fd();
+                let registry = self.poll.registry();
+                let registered =
+                    registry.register(&mut SourceFd(&fd), id.token(), Interest::READABLE);
+                let peer = Peer::accepted(id, socket, remote, &service, now);
+                if let (Ok(()), Ok(peer)) = (registered, peer) {
+                    self.add(id, peer, now);
+                }
+            }
+            Err(error) => {
+                self.shortage.begin(&self.listeners[index], &error, now);
+                for listening in &self.listeners {
+                    let fd = listening.listener.socket().as_raw_fd();
+                    let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, id: ConnId, mut peer: Peer<S>, now: Instant) {
+        self.accepted += 1;
+        if let Some(deadline) = peer.conn.deadline() {
+            self.deadlines.promise(id, &mut peer.looked, deadline);
+        }
+        if peer.is_tls() {
+            self.handshakes.push_back(id);
+        }
+        self.table.insert(Box::new(peer));
+        if self.handshakes.len() > self.config.max_handshakes
+            && let Some(oldest) = self.handshakes.pop_front()
+            && self
+                .table
+                .peer(oldest)
+                .is_some_and(|peer| peer.io.is_handshaking())
+        {
+            self.shortage.evicted_handshake();
+            self.close(oldest, now);
+        }
+    }
+
+    fn register_listeners(&mut self) {
+        for (index, listening) in self.listeners.iter_mut().enumerate() {
+            let fd = listening.listener.socket().as_raw_fd();
+            // It was registered before: what could fail now failed then.
+            let _ = sys::register_listener(self.poll.registry(), fd, Source::Listener(index));
+            listening.pending = true;
+        }
+    }
 }
 
 /// What went wrong since the last notice; for one line of log.
@@ -80,7 +153,7 @@ pub struct Notice {
 
 /// The reserve descriptor, the pause, and the account of both.
 pub(crate) struct Shortage {
-    reserve: Option<File>,
+    reserve: Option<UnixDatagram>,
     pause: Duration,
     pub(crate) until: Option<Instant>,
     notice: Notice,
@@ -143,6 +216,19 @@ impl Shortage {
     }
 }
 
-fn reserve() -> io::Result<File> {
-    File::open("/dev/null")
+/// Any descriptor does; this one needs no file system.
+fn reserve() -> io::Result<UnixDatagram> {
+    UnixDatagram::unbound()
+}
+
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+fn accept(listener: &Socket) -> io::Result<(Socket, socket2::SockAddr)> {
+    listener.accept4(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+fn accept(listener: &Socket) -> io::Result<(Socket, socket2::SockAddr)> {
+    let (socket, addr) = listener.accept()?;
+    socket.set_nonblocking(true)?;
+    Ok((socket, addr))
 }

@@ -16,13 +16,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Waker};
+use mio::{Events, Poll, Waker};
 use towline_proto::Blocks;
 
-use crate::accept::{ACCEPTS_PER_TURN, Listening, Notice, Shortage};
+use crate::accept::{Listening, Notice, Shortage};
 use crate::alarm::Alarm;
 use crate::deadlines::Deadlines;
-use crate::flush::Flushed;
 use crate::id::{ConnId, Source};
 use crate::listener::Listener;
 use crate::peer::{Output, Peer};
@@ -73,34 +72,34 @@ impl Remote {
 
 /// See the module's picture. `S` is what a face keeps per connection.
 pub struct Engine<S> {
-    config: EngineConfig,
-    poll: Poll,
-    events: Events,
-    waker: Arc<Waker>,
-    listeners: Vec<Listening>,
-    shortage: Shortage,
-    table: Table<S>,
-    handshakes: VecDeque<ConnId>,
-    blocks: Blocks,
-    deadlines: Deadlines,
-    alarm: Alarm,
-    alarm_at: Option<Instant>,
-    ready: VecDeque<ConnId>,
-    turn: Turn,
-    draining: bool,
-    accepted: u64,
+    pub(crate) config: EngineConfig,
+    pub(crate) poll: Poll,
+    pub(crate) events: Events,
+    pub(crate) waker: Arc<Waker>,
+    pub(crate) listeners: Vec<Listening>,
+    pub(crate) shortage: Shortage,
+    pub(crate) table: Table<S>,
+    pub(crate) handshakes: VecDeque<ConnId>,
+    pub(crate) blocks: Blocks,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) alarm: Alarm,
+    pub(crate) alarm_at: Option<Instant>,
+    pub(crate) ready: VecDeque<ConnId>,
+    pub(crate) turn: Turn,
+    pub(crate) draining: bool,
+    pub(crate) accepted: u64,
 }
 
 /// The turn under way, or the last one.
-struct Turn {
-    running: bool,
+pub(crate) struct Turn {
+    pub(crate) running: bool,
     /// Started from a foreign loop, which must be told when work is left.
-    foreign: bool,
+    pub(crate) foreign: bool,
     /// The engine's descriptor is readable because we made it so.
-    rearmed: bool,
-    started: Instant,
-    now: Instant,
-    served: usize,
+    pub(crate) rearmed: bool,
+    pub(crate) started: Instant,
+    pub(crate) now: Instant,
+    pub(crate) served: usize,
 }
 
 impl<S: Default> Engine<S> {
@@ -202,6 +201,9 @@ impl<S: Default> Engine<S> {
         if polled {
             self.take_events();
         }
+        if self.alarm_at.is_some_and(|at| at <= now) {
+            self.alarm_at = None;
+        }
         self.expire(now);
         self.accept(now);
         Ok(())
@@ -211,8 +213,7 @@ impl<S: Default> Engine<S> {
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         for event in &events {
             match Source::from_token(event.token()) {
-                Source::Wake => {}
-                Source::Alarm => self.alarm_at = None,
+                Source::Wake | Source::Alarm => {}
                 Source::Listener(index) => {
                     if let Some(listening) = self.listeners.get_mut(index) {
                         listening.pending = true;
@@ -232,7 +233,7 @@ impl<S: Default> Engine<S> {
     }
 
     /// Notes what the poll, or a check-in, says about a connection.
-    fn noticed(&mut self, id: ConnId, news: News) {
+    pub(crate) fn noticed(&mut self, id: ConnId, news: News) {
         match self.table.place(id) {
             Some(Place::Here(peer)) => {
                 peer.input.readable |= news.readable || news.closed;
@@ -245,16 +246,16 @@ impl<S: Default> Engine<S> {
                     self.enqueue(id);
                 }
             }
-            Some(Place::Away { news: missed, .. }) => {
-                missed.readable |= news.readable;
-                missed.closed |= news.closed;
-                missed.writable |= news.writable;
+            Some(Place::Away(away)) => {
+                away.news.readable |= news.readable;
+                away.news.closed |= news.closed;
+                away.news.writable |= news.writable;
             }
             None => {}
         }
     }
 
-    fn enqueue(&mut self, id: ConnId) {
+    pub(crate) fn enqueue(&mut self, id: ConnId) {
         if let Some(peer) = self.table.peer(id)
             && !std::mem::replace(&mut peer.queued, true)
         {
@@ -266,7 +267,7 @@ impl<S: Default> Engine<S> {
     }
 
     /// Makes our own descriptor readable: there is work that no socket will announce.
-    fn rearm(&mut self) {
+    pub(crate) fn rearm(&mut self) {
         if !std::mem::replace(&mut self.turn.rearmed, true) {
             // A counter that is full keeps the descriptor readable just as well.
             let _ = self.waker.wake();
@@ -315,7 +316,7 @@ impl<S: Default> Engine<S> {
         self.table.peer(id)
     }
 
-    fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         if self.turn.running {
             self.turn.now
         } else {
@@ -323,84 +324,7 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    /// To be called after anything was done with a connection: sends what waits, watches what must be
-    /// watched, keeps the clock, gives the receive block back, and closes what is over. New events that
-    /// come of it are announced by `next_ready`.
-    pub fn settle(&mut self, id: ConnId) {
-        let now = self.now();
-        let Some(peer) = self.table.peer(id) else {
-            return;
-        };
-        if peer.conn.interest().closed {
-            self.close(id, now);
-            return;
-        }
-        let mut again = false;
-        if peer.output != Output::Blocked {
-            let before = peer.conn.pending_bytes();
-            let had_file = peer.file.is_some();
-            let flushed = peer.flush(now, self.config.settle_bytes);
-            if flushed == Flushed::Blocked && !peer.write_armed {
-                peer.write_armed = true;
-                arm_write(&self.poll, peer);
-            }
-            let room_again = before >= peer.service().limits.send_window_bytes;
-            again = flushed == Flushed::Budget || room_again || had_file || peer.input.over;
-        }
-        let interest = peer.conn.interest();
-        if interest.shutdown && peer.output == Output::Open {
-            peer.finish_output(now);
-        }
-        // The face has not seen the event of this end: once more, and then it is closed.
-        again |= interest.closed;
-        again |= peer.input.readable && !peer.input.over && interest.read;
-        peer.conn.release(&mut self.blocks);
-        if let Some(deadline) = peer.conn.deadline() {
-            self.deadlines.promise(id, &mut peer.looked, deadline);
-        }
-        if again {
-            self.enqueue(id);
-        }
-        if !self.turn.running {
-            self.set_alarm(now);
-        }
-    }
-
-    fn close(&mut self, id: ConnId, now: Instant) {
-        if let Some(Place::Here(mut peer)) = self.table.remove(id) {
-            peer.conn.release(&mut self.blocks);
-            peer.part(now);
-        }
-    }
-
-    /// Drops a connection at once: its socket is reset, its state is dropped.
-    pub fn abort(&mut self, id: ConnId) {
-        if let Some(Place::Here(peer)) = self.table.remove(id) {
-            let _ = peer.io.socket.set_linger(Some(Duration::ZERO));
-        }
-    }
-
-    fn expire(&mut self, now: Instant) {
-        while let Some((at, id)) = self.deadlines.pop_due(now) {
-            let Some(peer) = self.table.peer(id) else {
-                continue;
-            };
-            if peer.looked != Some(at) {
-                continue;
-            }
-            peer.looked = None;
-            match peer.conn.deadline() {
-                Some(deadline) if deadline <= now => {
-                    peer.conn.handle_timeout(now);
-                    self.enqueue(id);
-                }
-                Some(later) => self.deadlines.promise(id, &mut peer.looked, later),
-                None => {}
-            }
-        }
-    }
-
-    fn set_alarm(&mut self, now: Instant) {
+    pub(crate) fn set_alarm(&mut self, now: Instant) {
         let next = [self.deadlines.next(), self.shortage.until];
         let Some(next) = next.into_iter().flatten().min() else {
             return;
@@ -408,135 +332,6 @@ impl<S: Default> Engine<S> {
         if self.alarm_at.is_none_or(|at| next < at) {
             self.alarm.set(next, now);
             self.alarm_at = Some(next);
-        }
-    }
-
-    fn accept_pending(&self) -> bool {
-        self.shortage.until.is_none() && self.listeners.iter().any(|listening| listening.pending)
-    }
-
-    fn accept(&mut self, now: Instant) {
-        if self.shortage.is_over(now) {
-            self.shortage.resume();
-            self.register_listeners();
-        }
-        for index in 0..self.listeners.len() {
-            let mut left = ACCEPTS_PER_TURN;
-            while self.shortage.until.is_none() && self.listeners[index].pending && left > 0 {
-                left -= 1;
-                self.accept_one(index, now);
-            }
-        }
-    }
-
-    fn accept_one(&mut self, index: usize, now: Instant) {
-        let listening = &mut self.listeners[index];
-        match listening.accept() {
-            Ok(None) => listening.pending = false,
-            Ok(Some((socket, remote))) => {
-                self.shortage.accepted();
-                let service = Arc::clone(&listening.service);
-                let id = self.table.next_id();
-                let fd = socket.as_raw_fd();
-                let registry = self.poll.registry();
-                let registered =
-                    registry.register(&mut SourceFd(&fd), id.token(), Interest::READABLE);
-                let peer = Peer::accepted(id, socket, remote, &service, now);
-                if let (Ok(()), Ok(peer)) = (registered, peer) {
-                    self.add(id, peer, now);
-                }
-            }
-            Err(error) => {
-                self.shortage.begin(&self.listeners[index], &error, now);
-                for listening in &self.listeners {
-                    let fd = listening.listener.socket().as_raw_fd();
-                    let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
-                }
-            }
-        }
-    }
-
-    fn add(&mut self, id: ConnId, mut peer: Peer<S>, now: Instant) {
-        self.accepted += 1;
-        if let Some(deadline) = peer.conn.deadline() {
-            self.deadlines.promise(id, &mut peer.looked, deadline);
-        }
-        if peer.is_tls() {
-            self.handshakes.push_back(id);
-        }
-        self.table.insert(Box::new(peer));
-        if self.handshakes.len() > self.config.max_handshakes
-            && let Some(oldest) = self.handshakes.pop_front()
-            && self
-                .table
-                .peer(oldest)
-                .is_some_and(|peer| peer.io.is_handshaking())
-        {
-            self.shortage.evicted_handshake();
-            self.close(oldest, now);
-        }
-    }
-
-    fn register_listeners(&mut self) {
-        for (index, listening) in self.listeners.iter_mut().enumerate() {
-            let fd = listening.listener.socket().as_raw_fd();
-            // It was registered before: what could fail now failed then.
-            let _ = sys::register_listener(self.poll.registry(), fd, Source::Listener(index));
-            listening.pending = true;
-        }
-    }
-
-    /// Lends a connection to another thread. Until `check_in`, the engine only remembers what happens.
-    pub fn check_out(&mut self, id: ConnId) -> Option<Box<Peer<S>>> {
-        let place = self.table.place(id)?;
-        if matches!(place, Place::Away { .. }) {
-            return None;
-        }
-        let away = Place::Away {
-            news: News::default(),
-            close_asked: false,
-        };
-        match std::mem::replace(place, away) {
-            Place::Here(mut peer) => {
-                // A look at its deadline now falls on a connection that is away.
-                peer.looked = None;
-                Some(peer)
-            }
-            Place::Away { .. } => None,
-        }
-    }
-
-    /// Takes a connection back and settles it.
-    pub fn check_in(&mut self, id: ConnId, mut peer: Box<Peer<S>>) {
-        let Some(place) = self.table.place(id) else {
-            return;
-        };
-        let Place::Away { news, close_asked } = *place else {
-            return;
-        };
-        // The ready list may have dropped it while it was away.
-        peer.queued = false;
-        if close_asked {
-            peer.conn.close();
-        }
-        if news.writable && peer.output == Output::Blocked {
-            peer.output = Output::Open;
-        }
-        *place = Place::Here(peer);
-        self.noticed(id, news);
-        self.settle(id);
-    }
-
-    /// Closes every connection as soon as it has nothing in flight; new requests are not taken.
-    pub fn drain(&mut self) {
-        self.draining = true;
-        for id in self.connection_ids() {
-            match self.table.place(id) {
-                Some(Place::Here(peer)) => peer.conn.close(),
-                Some(Place::Away { close_asked, .. }) => *close_asked = true,
-                None => {}
-            }
-            self.enqueue(id);
         }
     }
 
@@ -572,13 +367,4 @@ impl<S: Default> Engine<S> {
     pub fn blocks(&mut self) -> &mut Blocks {
         &mut self.blocks
     }
-}
-
-fn arm_write<S>(poll: &Poll, peer: &Peer<S>) {
-    let (fd, token) = (peer.as_raw_fd(), peer.id().token());
-    let interest = Interest::READABLE | Interest::WRITABLE;
-    // It is registered; without the news of room the write timeout ends the connection.
-    let _ = poll
-        .registry()
-        .reregister(&mut SourceFd(&fd), token, interest);
 }

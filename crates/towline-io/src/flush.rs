@@ -137,14 +137,19 @@ impl<S> Peer<S> {
 
     /// The last act before the socket is dropped.
     pub(crate) fn part(&mut self, now: Instant) {
-        if self.conn.interest().abort {
+        let greeted = !self.io.is_handshaking();
+        if let Some(tls) = &mut self.io.tls
+            && self.output != Output::Finished
+        {
+            // An alert may wait too, and a client that failed to greet should learn why.
+            if greeted {
+                tls.close_notify();
+            }
+            self.flush(now, usize::MAX);
+        }
+        if self.conn.interest().abort && greeted {
             // A FIN would look like a valid end of a body that ends with the connection.
             let _ = self.io.socket.set_linger(Some(Duration::ZERO));
-        } else if self.output != Output::Finished
-            && let Some(tls) = &mut self.io.tls
-        {
-            tls.close_notify();
-            self.flush(now, usize::MAX);
         }
     }
 }

@@ -147,7 +147,14 @@ impl<S> Peer<S> {
         while self.input.readable && !self.input.over {
             let space = self.conn.recv_space(blocks);
             if space.is_empty() {
-                // Backpressure: the socket stays readable and is read when there is room.
+                // Backpressure: the socket stays readable and is read when there is room. A reset
+                // shows all the same.
+                if self.input.closed
+                    && let Ok(Some(error)) = self.io.socket.take_error()
+                {
+                    self.broke(now, rule_of(&error));
+                    return true;
+                }
                 return news;
             }
             match self.io.recv(space) {
@@ -172,6 +179,16 @@ impl<S> Peer<S> {
             }
         }
         news
+    }
+
+    /// The connection's deadline has come.
+    pub(crate) fn timed_out(&mut self, now: Instant) {
+        if self.io.is_before_http() {
+            // An answer could not be sent, or nobody knows to whom.
+            self.broke(now, "TLS handshake or PROXY header not complete in time");
+        } else {
+            self.conn.handle_timeout(now);
+        }
     }
 
     /// The transport is of no more use.

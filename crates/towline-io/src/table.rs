@@ -8,11 +8,17 @@ use crate::peer::Peer;
 /// Where a connection is.
 pub(crate) enum Place<S> {
     Here(Box<Peer<S>>),
-    /// Checked out to another thread; what happens meanwhile is kept for its return.
-    Away {
-        news: News,
-        close_asked: bool,
-    },
+    /// Checked out to another thread.
+    Away(Away),
+}
+
+/// What a connection that is checked out has missed.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Away {
+    pub(crate) news: News,
+    /// The promised look at its deadline fell into its absence.
+    pub(crate) looked: bool,
+    pub(crate) close_asked: bool,
 }
 
 /// What the poll says about a connection.
@@ -66,7 +72,7 @@ impl<S> Table<S> {
     pub(crate) fn peer(&mut self, id: ConnId) -> Option<&mut Peer<S>> {
         match self.place(id)? {
             Place::Here(peer) => Some(peer),
-            Place::Away { .. } => None,
+            Place::Away(_) => None,
         }
     }
 

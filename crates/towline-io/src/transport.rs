@@ -72,6 +72,11 @@ impl Transport {
         }
     }
 
+    /// What stands in front of HTTP is not over yet.
+    pub(crate) fn is_before_http(&self) -> bool {
+        self.is_handshaking() || self.proxy.is_some()
+    }
+
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }

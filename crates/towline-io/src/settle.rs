@@ -1,0 +1,108 @@
+//! What follows every activity on a connection, and what follows from none at all.
+
+use std::time::{Duration, Instant};
+
+use mio::unix::SourceFd;
+use mio::{Interest, Poll};
+
+use crate::engine::Engine;
+use crate::flush::Flushed;
+use crate::id::ConnId;
+use crate::peer::{Output, Peer};
+use crate::table::Place;
+
+impl<S: Default> Engine<S> {
+    /// To be called after anything was done with a connection: sends what waits, watches what must be
+    /// watched, keeps the clock, gives the receive block back, and closes what is over. New events that
+    /// come of it are announced by `next_ready`.
+    pub fn settle(&mut self, id: ConnId) {
+        let now = self.now();
+        let Some(peer) = self.table.peer(id) else {
+            return;
+        };
+        if peer.conn.interest().closed {
+            self.close(id, now);
+            return;
+        }
+        let mut again = false;
+        if peer.output != Output::Blocked {
+            let before = peer.conn.pending_bytes();
+            let (had_file, was_over) = (peer.file.is_some(), peer.input.over);
+            let flushed = peer.flush(now, self.config.settle_bytes);
+            if flushed == Flushed::Blocked && !peer.write_armed {
+                peer.write_armed = true;
+                arm_write(&self.poll, peer);
+            }
+            let room_again = before >= peer.service().limits.send_window_bytes;
+            let broke = peer.input.over && !was_over;
+            let file_ended = had_file && peer.file.is_none();
+            again = flushed == Flushed::Budget || room_again || file_ended || broke;
+        }
+        let interest = peer.conn.interest();
+        if interest.shutdown && peer.output == Output::Open {
+            peer.finish_output(now);
+        }
+        // The face has not seen the event of this end: once more, and then it is closed.
+        again |= interest.closed;
+        again |= peer.input.readable && !peer.input.over && interest.read;
+        peer.conn.release(&mut self.blocks);
+        if let Some(deadline) = peer.conn.deadline() {
+            self.deadlines.promise(id, &mut peer.looked, deadline);
+        }
+        if again {
+            self.enqueue(id);
+        }
+        if !self.turn.running {
+            self.set_alarm(now);
+        }
+    }
+
+    pub(crate) fn close(&mut self, id: ConnId, now: Instant) {
+        if let Some(Place::Here(mut peer)) = self.table.remove(id) {
+            peer.conn.release(&mut self.blocks);
+            peer.part(now);
+        }
+    }
+
+    /// Drops a connection at once: its socket is reset, its state is dropped.
+    pub fn abort(&mut self, id: ConnId) {
+        if let Some(Place::Here(peer)) = self.table.remove(id) {
+            let _ = peer.io.socket.set_linger(Some(Duration::ZERO));
+        }
+    }
+
+    /// Looks at the connections whose promised time has come.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        while let Some((at, id)) = self.deadlines.pop_due(now) {
+            let peer = match self.table.place(id) {
+                Some(Place::Here(peer)) => peer,
+                Some(Place::Away(away)) => {
+                    away.looked = true;
+                    continue;
+                }
+                None => continue,
+            };
+            if peer.looked != Some(at) {
+                continue;
+            }
+            peer.looked = None;
+            match peer.conn.deadline() {
+                Some(deadline) if deadline <= now => {
+                    peer.timed_out(now);
+                    self.enqueue(id);
+                }
+                Some(later) => self.deadlines.promise(id, &mut peer.looked, later),
+                None => {}
+            }
+        }
+    }
+}
+
+fn arm_write<S>(poll: &Poll, peer: &Peer<S>) {
+    let (fd, token) = (peer.as_raw_fd(), peer.id().token());
+    let interest = Interest::READABLE | Interest::WRITABLE;
+    // It is registered; without the news of room the write timeout ends the connection.
+    let _ = poll
+        .registry()
+        .reregister(&mut SourceFd(&fd), token, interest);
+}
