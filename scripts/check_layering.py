@@ -94,7 +94,7 @@ def room_of(dotted: str) -> str | None:
 def python_problems() -> Iterator[str]:
     base = ROOT / "python" / PACKAGE
     present = {path.stem for path in base.iterdir()}
-    foundation = FOUNDATION | {name for name in present | {"_native"} if name.startswith("_")}
+    foundation = FOUNDATION | {name for name in present | {"_native"} if re.match("_[^_]", name)}
     for source in sorted(base.rglob("*.py")):
         relative = source.relative_to(base.parent).with_suffix("")
         module = ".".join(relative.parts).removesuffix(".__init__")

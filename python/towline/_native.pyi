@@ -8,60 +8,97 @@ from .config import Bind, ServerConfig
 
 VERSION: str
 
-SLOT_BYTES: int
-"""Size of one worker's slot in the shared page: counters, then what follows."""
-SLOT_HEARTBEAT: int
-"""Offset in a slot: CLOCK_MONOTONIC nanoseconds (u64, native order) of the native thread's last beat."""
-SLOT_LAST_TURN: int
-"""Offset in a slot: CLOCK_MONOTONIC nanoseconds (u64, native order) of the loop's last turn."""
+@final
+class Board:
+    """One slot per worker, in memory that forked processes share."""
+    def __new__(cls, slots: int) -> Board: ...
+    def __len__(self) -> int: ...
+    def slot(self, index: int) -> Slot: ...
+
+@final
+class Slot:
+    """One worker's counters and signs of life. Times are nanoseconds of `time.monotonic_ns()`."""
+    @property
+    def index(self) -> int: ...
+    @property
+    def heartbeat(self) -> int:
+        """When the native thread last beat."""
+    @property
+    def last_turn(self) -> int:
+        """When the loop last turned."""
+    @property
+    def requests(self) -> int:
+        """Requests that have ended in this slot, by all its workers."""
+    @property
+    def in_flight(self) -> int: ...
+    def begin(self, pid: int, again: bool) -> None:
+        """A worker takes the slot over: counters go on, gauges start again. `again`: after a death."""
+    def end(self) -> None:
+        """The worker is gone."""
+    def turned(self) -> None: ...
+    def start_heartbeat(self, period: float) -> None:
+        """Beat every `period` seconds from a native thread. For the worker, after the fork."""
 
 _Log: TypeAlias = Callable[[int, str, BaseException | None], None]
 
-def open_listener(address: str, backlog: int) -> int:
-    """Open a listening socket (`host:port`, `[v6]:port`, `unix:PATH`, `fd://N`) and return its descriptor.
+def open_listeners(address: str, backlog: int) -> list[int]:
+    """Open the listening sockets of `host:port`, `[v6]:port`, `:port`, `unix:PATH` or `fd://N`: descriptors.
 
-    Raises OSError with the system's errno, ValueError for an address that is none.
+    A host name gives one for each of its addresses. Raises OSError; the message names the address.
     """
 
 @final
 class AsgiServer:
-    in_flight: int
-    connections: int
-    requests: int
-    addresses: list[str]
-    def __init__(
-        self,
+    """Serves one ASGI application: `loop.add_reader(server.fileno(), server.turn)`, once."""
+    def __new__(
+        cls,
         app: Any,
         loop: AbstractEventLoop,
         config: ServerConfig,
         binds: Sequence[Bind],
         *,
         state: dict[str, Any] | None = None,
-        slot: memoryview | None = None,
-        log: _Log,
-    ) -> None: ...
+        slot: Slot | None = None,
+        log: _Log | None = None,
+    ) -> AsgiServer: ...
+    @property
+    def in_flight(self) -> int:
+        """Calls of the application that have not returned."""
+    @property
+    def connections(self) -> int: ...
+    @property
+    def requests(self) -> int: ...
+    @property
+    def addresses(self) -> list[str]: ...
     def fileno(self) -> int: ...
     def turn(self) -> None: ...
     def stop_listening(self) -> None: ...
-    def drain(self) -> None: ...
-    def cancel_all(self) -> None: ...
+    def drain(self) -> None:
+        """Idle connections close, the others after what is in flight."""
+    def cancel_all(self) -> None:
+        """Requests in flight are disconnected and cancelled, sockets closed."""
     def close(self) -> None: ...
 
 @final
 class WsgiServer:
-    in_flight: int
-    connections: int
-    requests: int
-    addresses: list[str]
-    def __init__(
-        self,
+    """Serves one WSGI application: `run()` blocks without the GIL until all is drained, or `stop()`."""
+    def __new__(
+        cls,
         app: Any,
         config: ServerConfig,
         binds: Sequence[Bind],
         *,
-        slot: memoryview | None = None,
-        log: _Log,
-    ) -> None: ...
+        slot: Slot | None = None,
+        log: _Log | None = None,
+    ) -> WsgiServer: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def connections(self) -> int: ...
+    @property
+    def requests(self) -> int: ...
+    @property
+    def addresses(self) -> list[str]: ...
     def run(self) -> None: ...
     def stop(self) -> None: ...
     def stop_listening(self) -> None: ...

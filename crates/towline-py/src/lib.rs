@@ -10,4 +10,8 @@ mod _native {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     #[pymodule_export]
     use super::server::asgi::AsgiServer;
+    #[pymodule_export]
+    use super::server::board::{Board, Slot};
+    #[pymodule_export]
+    use super::server::listeners::open_listeners;
 }

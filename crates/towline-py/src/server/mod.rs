@@ -1,5 +1,7 @@
 //! The server face. Both servers read the same options and share what does not depend on the
 //! application's interface; `asgi` and `wsgi` hold what does.
 pub mod asgi;
+pub mod board;
+pub mod listeners;
 pub mod options;
 pub mod wsgi;

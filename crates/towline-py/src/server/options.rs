@@ -24,7 +24,9 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
 pub enum Bind {
     #[pyo3(transparent)]
     Descriptor(i32),
-    Object { fd: i32 },
+    Object {
+        fd: i32,
+    },
 }
 
 impl Bind {

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -185,6 +186,12 @@ impl Slot {
         self.duration.observe(duration);
     }
 
+    /// Exchanges that have ended, over all methods and answers.
+    pub fn requests_ended(&self) -> u64 {
+        let all = self.requests.iter().flatten();
+        all.map(|count| count.load(Relaxed)).sum()
+    }
+
     pub fn connection_opened(&self) {
         self.connections_open.fetch_add(1, Relaxed);
         self.connections.fetch_add(1, Relaxed);
@@ -253,6 +260,15 @@ impl Slots {
         unsafe { Self::from_shared(first, bytes, Arc::new(cells)) }.expect("aligned and whole")
     }
 
+    /// Slots that processes forked from this one share: an anonymous mapping, zero until touched.
+    pub fn mapped(count: usize) -> io::Result<Self> {
+        let mapping = Mapping::new(count.max(1) * SLOT_BYTES)?;
+        let (start, bytes) = (mapping.start.cast_const(), mapping.bytes);
+        // SAFETY: a fresh mapping is zeroed and on a page boundary, and moves into the owner.
+        let slots = unsafe { Self::from_shared(start, bytes, Arc::new(mapping)) };
+        slots.map_err(io::Error::other)
+    }
+
     /// A view over `bytes` bytes of memory that other processes may share.
     ///
     /// # Safety
@@ -309,6 +325,42 @@ impl Slots {
     }
 }
 
+/// An anonymous shared mapping, unmapped with its owner.
+struct Mapping {
+    start: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: only an address and a length; who may touch the memory is decided by `Slots`.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(bytes: usize) -> io::Result<Self> {
+        let (protection, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+        );
+        // SAFETY: no address is asked for and no file is involved; the result is checked.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            start: start.cast(),
+            bytes,
+        })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` with this length, and nobody looks at it after its owner.
+        unsafe { libc::munmap(self.start.cast(), self.bytes) };
+    }
+}
+
 /// One worker's slot, keeping the region mapped.
 #[derive(Clone)]
 pub struct SlotHandle {
@@ -357,6 +409,16 @@ mod tests {
         );
         assert_eq!(view(8, SLOT_BYTES).err(), Some(SlotsError::Alignment));
         assert!(slots.handle(2).is_none());
+    }
+
+    #[test]
+    fn a_mapping_holds_slots() {
+        let slots = Slots::mapped(3).unwrap();
+        let slot = slots.handle(2).unwrap();
+        slot.request_started();
+        slot.request_ended(MethodClass::Get, StatusClass::of(200), Duration::ZERO);
+        assert_eq!(slot.requests_ended(), 1);
+        assert_eq!(slots.slot(0).unwrap().requests_ended(), 0);
     }
 
     #[test]

@@ -24,6 +24,9 @@ impl AsgiServer {
         log: Option<Py<PyAny>>,
     ) -> Self {
         let _ = (app, r#loop, state, slot, log);
-        Self { options: config, binds }
+        Self {
+            options: config,
+            binds,
+        }
     }
 }

@@ -1,0 +1,15 @@
+//! Opening listening sockets for whoever owns them: a supervisor, or a server without one.
+use std::os::fd::RawFd;
+
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use towline_io::Listener;
+
+/// Opens what `address` names (`Listener::open`); the descriptors are the caller's.
+#[pyfunction]
+pub fn open_listeners(py: Python<'_>, address: &str, backlog: u32) -> PyResult<Vec<RawFd>> {
+    // A host name may have to be looked up.
+    let opened = py.detach(|| Listener::open(address, backlog));
+    let listeners = opened.map_err(|error| PyOSError::new_err(error.to_string()))?;
+    Ok(listeners.into_iter().map(Listener::into_raw_fd).collect())
+}

@@ -1,0 +1,101 @@
+"""What `towline serve --help` prints: an overview that fits a screen, and one screen for each group."""
+
+from __future__ import annotations
+
+import difflib
+import shutil
+import textwrap
+from collections.abc import Iterable
+from typing import Any
+
+from .._options import Option, options_of
+from ..config import GROUPS, ServerConfig
+
+# What most people need on most days.
+_COMMON = (
+    "bind",
+    "host",
+    "port",
+    "workers",
+    "threads",
+    "reload",
+    "access_log",
+    "log_level",
+    "app_dir",
+    "factory",
+)
+_COLUMN = 34
+
+
+def overview() -> str:
+    """The usage line, the everyday options and the names of the groups."""
+    known = options_of(ServerConfig)
+    lines = ["usage: towline serve [OPTIONS] module:app", "", "everyday options:"]
+    for name in _COMMON:
+        lines += _entry(name, *known[name])
+    lines += ["", "more, by subject (towline serve --help SUBJECT, or all):"]
+    lines += [f"  {name:<12} {summary}" for name, summary in GROUPS.items()]
+    lines += [
+        "",
+        "Each option is also a variable (TOWLINE_LOG_LEVEL) and a key of [tool.towline.serve] in",
+        "pyproject.toml or of the file given with --config. Command line, environment, file, default.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def group(name: str) -> str | None:
+    """The options of one group, or of all; None when there is no such group."""
+    if name == "all":
+        return "\n".join(_group(each) for each in GROUPS)
+    return _group(name) if name in GROUPS else None
+
+
+def unknown_group(name: str) -> str:
+    close = difflib.get_close_matches(name, GROUPS, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"no subject {name!r}{hint}; there are {', '.join(GROUPS)} and all"
+
+
+def flags(name: str, option: Option) -> list[str]:
+    """The flag first, then its aliases."""
+    return [option.flag or "--" + name.replace("_", "-"), *option.aliases]
+
+
+def _group(name: str) -> str:
+    lines = [f"{name}: {GROUPS[name]}"]
+    for field, (option, default) in options_of(ServerConfig).items():
+        if option.group == name:
+            lines += _entry(field, option, default)
+    return "\n".join([*lines, ""])
+
+
+def _entry(name: str, option: Option, default: Any) -> Iterable[str]:
+    spelled = flags(name, option)
+    shown = spelled[0]
+    if option.switch and default is True:
+        shown = f"--no-{shown.removeprefix('--')}"
+    elif not option.switch:
+        shown += f" [{option.metavar}]" if option.const is not None else f" {option.metavar}"
+    help_text = option.help
+    if option.switch and default is True:
+        help_text = f"do not: {help_text}"
+    if len(spelled) > 1:
+        help_text += f" (also {', '.join(spelled[1:])})"
+    help_text += _default(option, default)
+    width = max(shutil.get_terminal_size().columns, 60) - _COLUMN
+    wrapped = textwrap.wrap(help_text, width)
+    left = f"  {shown}"
+    if len(left) >= _COLUMN - 1:
+        return [left, *(" " * _COLUMN + line for line in wrapped)]
+    return [f"{left:<{_COLUMN}}{wrapped[0]}", *(" " * _COLUMN + line for line in wrapped[1:])]
+
+
+def _default(option: Option, default: Any) -> str:
+    if option.switch or default in (None, (), "") or option.help.endswith("(default: here)"):
+        return ""
+    if isinstance(default, tuple):
+        default = ",".join(default)
+    if isinstance(default, float):
+        default = f"{default:g}"
+    return "" if len(str(default)) > 40 else f" [{default}]"

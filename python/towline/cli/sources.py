@@ -1,0 +1,145 @@
+"""Where option values come from: command line, then environment, then file, then default.
+
+A source is a dict of field name to value that holds only what was really given; merging them is then
+one line, and a message can say which source a bad value stands in.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .._options import Option, options_of
+from ..config import ServerConfig
+from ..errors import ConfigError
+
+PREFIX = "TOWLINE_"
+# Keys of a file and variables that are no field of their own.
+APP = "app"
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """`TOWLINE_LIMIT_REQUEST_LINE=4096` and the names other servers use (`WEB_CONCURRENCY`).
+
+    Our own name wins over a borrowed one. An empty variable counts as not given.
+    """
+    found: dict[str, Any] = {}
+    if environment.get(PREFIX + "APP"):
+        found[APP] = environment[PREFIX + "APP"]
+    for name, (option, _) in options_of(ServerConfig).items():
+        for variable in (PREFIX + name.upper(), *option.variables):
+            if environment.get(variable):
+                found[name] = _parse_list(option, variable, environment[variable])
+                break
+    return found
+
+
+def from_file(path: str | None) -> dict[str, Any]:
+    """The table `[tool.towline.serve]` of pyproject.toml, or of the file that `--config` names.
+
+    A file of our own may also hold the keys at its top. Without `--config`, a pyproject.toml in the
+    current directory is read if it has the table.
+    """
+    if path is None:
+        if not os.path.isfile("pyproject.toml"):
+            return {}
+        return _fields(_table(_load("pyproject.toml"), top=False), "pyproject.toml")
+    return _fields(_table(_load(path), top=True), path)
+
+
+def merge(*sources: Mapping[str, Any]) -> dict[str, Any]:
+    """The first source that has a value wins."""
+    merged: dict[str, Any] = {}
+    for source in reversed(sources):
+        merged.update(source)
+    return merged
+
+
+def parse(option: Option, where: str, value: str) -> Any:
+    try:
+        return option.parse(value)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _parse_list(option: Option, where: str, value: str) -> Any:
+    """In one variable, members of a repeatable option stand on lines of their own or after semicolons."""
+    if not option.repeat:
+        return parse(option, where, value)
+    parts = [part.strip() for part in value.replace("\n", ";").split(";")]
+    return tuple(member for part in parts if part for member in parse(option, where, part))
+
+
+def _load(path: str) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        with open(path, "rb") as file:
+            document: dict[str, Any] = tomllib.load(file)
+            return document
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _table(document: dict[str, Any], *, top: bool) -> dict[str, Any]:
+    tool = document.get("tool", {})
+    table = tool.get("towline", {}).get("serve") if isinstance(tool, dict) else None
+    if table is None:
+        table = document if top and "tool" not in document else {}
+    return dict(table)
+
+
+def _fields(table: Mapping[str, Any], path: str) -> dict[str, Any]:
+    known = options_of(ServerConfig)
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        name = _field_name(key, known)
+        if name is None:
+            raise ConfigError(f"{path}: unknown option {key!r}{_suggestion(key, known)}")
+        found[name] = value if name == APP else _from_toml(known[name][0], f"{path}: {key}", value)
+    return found
+
+
+def _field_name(key: str, known: Mapping[str, tuple[Option, Any]]) -> str | None:
+    name = key.replace("-", "_")
+    if name in known or name == APP:
+        return name
+    for field, (option, _) in known.items():
+        if f"--{key.replace('_', '-')}" in (option.flag, *option.aliases):
+            return field
+    return None
+
+
+def _suggestion(key: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(key.replace("-", "_"), list(known), n=1)
+    return f"; did you mean {close[0].replace('_', '-')!r}?" if close else ""
+
+
+def _from_toml(option: Option, where: str, value: Any) -> Any:
+    """TOML has types of its own; text still goes through the option's parser, so both spellings work."""
+    if isinstance(value, str):
+        return _parse_list(option, where, value)
+    if isinstance(value, list):
+        if all(isinstance(item, str) for item in value):
+            return tuple(member for item in value for member in _members(parse(option, where, item)))
+        return tuple(tuple(item) if isinstance(item, list) else item for item in value)
+    if isinstance(value, dict) and option.repeat:
+        # [tool.towline.serve.mount] "/admin" = "admin:app"
+        separator = "=" if "=" in option.metavar else ":"
+        return tuple(m for k, v in value.items() for m in parse(option, where, f"{k}{separator}{v}"))
+    if value is True and option.const is not None:
+        return option.const
+    if isinstance(value, bool) and not option.switch:
+        return parse(option, where, "true" if value else "false")
+    return value
+
+
+def _members(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)

@@ -1,0 +1,130 @@
+"""The server: `serve` is what the command line runs, `Server` is one worker for embedding and tests."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..config import ServerConfig
+from ..errors import ConfigError
+
+__all__ = ["Server", "serve", "serve_config"]
+
+
+def serve(app: Any, **options: Any) -> None:
+    """Serve `app` as `towline serve` does: supervised workers, signals, until told to stop.
+
+    `app` is an import string (`"module:app"`) or the application; `options` are those of `ServerConfig`.
+    Call it from the main thread of a program that has started no others, because workers are forked.
+    Raises `SystemExit(3)` when start-up fails and `ConfigError` for an option that makes no sense.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise ConfigError("towline.serve() needs the main thread; use `await towline.Server(config).serve()`")
+    status = serve_config(ServerConfig(app, **options))
+    if status:
+        raise SystemExit(status)
+
+
+def serve_config(config: ServerConfig) -> int:
+    """`serve` for a configuration; returns the exit status."""
+    from . import logs
+    from .supervisor import Supervisor
+
+    logs.configure(config.log_level, config.log_config)
+    return Supervisor(config).run()
+
+
+class Server:
+    """One worker in this process, without a supervisor.
+
+    `run()` blocks and handles SIGTERM and SIGINT. `serve()` runs an ASGI application inside the running
+    event loop, and leaves signals alone: cancel it, or call `stop()`. Options about several processes
+    (workers, recycling, reload, pid file) have no effect here.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
+        self.addresses: list[str] = []
+        """Where it listens (`127.0.0.1:8000`), known once it does."""
+        self.started = threading.Event()
+        self._stop: Callable[[bool], None] | None = None
+        self._signals = 0
+
+    def stop(self, now: bool = False) -> None:
+        """End gracefully; `now` cancels what is in flight.
+
+        From another thread use `loop.call_soon_threadsafe(server.stop)`.
+        """
+        if self._stop is not None:
+            self._stop(now)
+
+    def run(self) -> None:
+        """Serve until SIGTERM, SIGINT or `stop()`. Raises `StartupError`."""
+        from . import logs
+        from .application import load
+
+        logs.configure(self.config.log_level, self.config.log_config)
+        application = load(self.config)
+        if application.interface == "wsgi":
+            self._run_wsgi(application.call)
+            return
+        from .asgi import new_loop, run_to_end
+
+        loop, _ = new_loop(self.config.loop)
+        run_to_end(loop, self._serve_asgi(application.call, signals=True))
+
+    async def serve(self) -> None:
+        """Serve an ASGI application in the running loop until cancelled or stopped. Raises `StartupError`."""
+        from .application import load
+
+        application = load(self.config)
+        if application.interface == "wsgi":
+            raise ConfigError("Server.serve() is for ASGI applications; Server.run() serves WSGI")
+        await self._serve_asgi(application.call, signals=False)
+
+    async def _serve_asgi(self, app: Any, *, signals: bool) -> None:
+        import asyncio
+
+        from . import listeners
+        from .asgi import AsgiWorker
+
+        opened = listeners.open_all(self.config)
+        try:
+            worker = AsgiWorker(app, self.config, opened.binds)
+            self._stop = worker.stop
+            if signals:
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+            await worker.serve(lambda: self._ready(opened))
+        finally:
+            opened.close()
+            opened.remove_unix_sockets()
+
+    def _run_wsgi(self, app: Any) -> None:
+        from . import listeners
+        from .wsgi import WsgiWorker
+
+        opened = listeners.open_all(self.config)
+        try:
+            worker = WsgiWorker(app, self.config, opened.binds)
+            self._stop = worker.stop
+            if threading.current_thread() is threading.main_thread():
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    signal.signal(number, lambda *_: self._signalled())
+            worker.serve(lambda: self._ready(opened))
+        finally:
+            opened.close()
+            opened.remove_unix_sockets()
+
+    def _signalled(self) -> None:
+        """The second signal is the impatient one."""
+        self.stop(now=self._signals > 0)
+        self._signals += 1
+
+    def _ready(self, opened: Any) -> None:
+        self.addresses = [bind.address for bind in opened.binds]
+        # The worker has copies of its own: closing these lets `stop_listening` really refuse.
+        opened.close()
+        self.started.set()

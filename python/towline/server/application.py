@@ -1,0 +1,42 @@
+"""From the configuration to one application that can be called: import, detect, mount."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ..config import ServerConfig
+from .importer import import_application
+from .interface import Interface, resolve
+from .mount import combine
+
+
+@dataclasses.dataclass(frozen=True)
+class Application:
+    """What is served: the callable, and how it wants to be called."""
+
+    call: Any
+    interface: Interface
+
+
+def load(config: ServerConfig) -> Application:
+    """Import everything the configuration names. Raises `StartupError` or `ConfigError`."""
+    app = import_application(config.app or _nothing_here, app_dir=config.app_dir, factory=config.factory)
+    call, interface = resolve(app, config.interface)
+    if config.mount:
+        mounted = [(prefix, *_mounted(target, config)) for prefix, target in config.mount]
+        call = combine(call, interface, mounted)
+    return Application(call, interface)
+
+
+def _mounted(target: Any, config: ServerConfig) -> tuple[Any, Interface]:
+    return resolve(import_application(target, app_dir=config.app_dir), "auto")
+
+
+async def _nothing_here(scope: Any, receive: Any, send: Any) -> None:
+    """What stands behind static files when no application was named."""
+    if scope["type"] != "http":
+        raise NotImplementedError(scope["type"])
+    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    await send({"type": "http.response.start", "status": 404, "headers": headers})
+    await send({"type": "http.response.body", "body": b"Not Found\n"})

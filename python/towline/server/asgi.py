@@ -1,0 +1,136 @@
+"""One ASGI worker: an event loop, the native server registered in it once, and an orderly end.
+
+```
+            stop()                 idle, or deadline           cancelled or ended
+ Serving ──────────▶ Draining ──────────────────────▶ Cancelling ───────────────▶ Over
+    └──────────────────── stop(now=True) ──────────────────▲
+```
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from .. import _native
+from ..config import Bind, ServerConfig
+from ..errors import StartupError
+from . import logs
+from .lifespan import Lifespan
+
+T = TypeVar("T")
+logger = logging.getLogger("towline.server")
+
+DRAIN_POLL = 0.01
+"""Seconds between two looks at what is still in flight, while draining only."""
+CANCEL_TIMEOUT = 1.0
+"""Seconds for cancelled requests to run their `finally` blocks."""
+
+
+def new_loop(name: str) -> tuple[asyncio.AbstractEventLoop, str]:
+    """An event loop for `--loop`, and what it is called. Raises `StartupError` if uvloop is asked for and absent."""
+    if name != "asyncio":
+        try:
+            import uvloop
+
+            return uvloop.new_event_loop(), "uvloop"
+        except ImportError:
+            if name == "uvloop":
+                raise StartupError("--loop uvloop: uvloop is not installed") from None
+    return asyncio.new_event_loop(), "asyncio"
+
+
+def run_to_end(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run` on a loop of our choice (asyncio.Runner takes one from 3.11 on only)."""
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        try:
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.wait(left, timeout=CANCEL_TIMEOUT))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+class AsgiWorker:
+    """Serves `app` on sockets that are already open, in the running loop."""
+
+    def __init__(
+        self, app: Any, config: ServerConfig, binds: Sequence[Bind], *, slot: _native.Slot | None = None
+    ) -> None:
+        self._app, self._config, self._binds = app, config, binds
+        self._slot = slot
+        self._stopping = asyncio.Event()
+        self._now = False
+
+    def stop(self, now: bool = False) -> None:
+        """Begin to end, from the loop's own thread. `now`: cancel what is in flight instead of finishing it.
+
+        Calling it twice changes nothing: systemd and the supervisor may both say so.
+        """
+        self._now = self._now or now
+        self._stopping.set()
+
+    async def serve(self, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Serve until `stop()`. Cancelling this call is `stop()` too. Raises `StartupError`."""
+        lifespan = Lifespan(self._app, self._config.lifespan)
+        await lifespan.startup()
+        try:
+            await self._serve(lifespan.state, on_ready)
+        finally:
+            await lifespan.shutdown()
+
+    async def _serve(self, state: dict[str, Any], on_ready: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        native = self._open(loop, state)
+        loop.add_reader(native.fileno(), native.turn)
+        try:
+            on_ready()
+            await self._stopping.wait()
+        finally:
+            # Also when cancelled: an embedding program's Ctrl-C must not cut requests short.
+            try:
+                await self._end(native)
+            finally:
+                loop.remove_reader(native.fileno())
+                native.close()
+
+    def _open(self, loop: asyncio.AbstractEventLoop, state: dict[str, Any]) -> _native.AsgiServer:
+        try:
+            return _native.AsgiServer(
+                self._app,
+                loop,
+                self._config,
+                self._binds,
+                state=state,
+                slot=self._slot,
+                log=logs.native_log,
+            )
+        except (OSError, ValueError) as error:
+            raise StartupError(str(error)) from error
+
+    async def _end(self, native: _native.AsgiServer) -> None:
+        loop = asyncio.get_running_loop()
+        native.stop_listening()
+        native.drain()
+        deadline = loop.time() + self._config.timeout_graceful_shutdown
+        while _busy(native) and not self._now and loop.time() < deadline:
+            await asyncio.sleep(DRAIN_POLL)
+        if _busy(native):
+            logger.warning("cancelling %d requests that did not finish in time", native.in_flight)
+            native.cancel_all()
+            deadline = loop.time() + CANCEL_TIMEOUT
+            while native.in_flight and loop.time() < deadline:
+                await asyncio.sleep(DRAIN_POLL)
+
+
+def _busy(native: _native.AsgiServer) -> bool:
+    return native.in_flight > 0 or native.connections > 0

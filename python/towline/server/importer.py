@@ -1,0 +1,117 @@
+"""`module:attribute.path` -> the object, with messages for the person who typed it.
+
+Two kinds of failure are kept apart: the import string names nothing (`ImportFromStringError`, with a
+suggestion), and the application's own code raised while it was imported (`ApplicationImportError`, which
+carries the traceback without our frames).
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import pkgutil
+import sys
+import traceback
+from types import ModuleType
+from typing import Any
+
+from ..errors import ImportFromStringError, StartupError
+
+
+class ApplicationImportError(StartupError):
+    """The application raised during import; the message is its traceback and nothing else."""
+
+
+def import_application(target: Any, *, app_dir: str = ".", factory: bool = False) -> Any:
+    """The application that `target` names, called once if it is a factory. Objects are returned as they are."""
+    if isinstance(target, str):
+        target = import_from_string(target, app_dir=app_dir)
+    if not factory:
+        return target
+    if not callable(target):
+        raise ImportFromStringError(f"--factory: {target!r} cannot be called")
+    try:
+        return target()
+    except Exception as error:
+        raise ApplicationImportError(own_traceback(error)) from error
+
+
+def import_from_string(target: str, *, app_dir: str = ".") -> Any:
+    """Import `module:attribute.path` with `app_dir` first on the path."""
+    module_name, separator, attributes = target.partition(":")
+    if not separator or not module_name or not attributes:
+        raise ImportFromStringError(f"{target!r} is not of the form module:attribute ({_hint(target)})")
+    directory = os.path.abspath(app_dir)
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    found: Any = _module(module_name, directory)
+    for attribute in attributes.split("."):
+        found = _attribute(found, attribute, module_name)
+    return found
+
+
+def _hint(target: str) -> str:
+    if target.endswith(".py") or "/" in target:
+        return f"for example {target.removesuffix('.py').strip('./').replace('/', '.')}:app"
+    return f"for example {target or 'main'}:app"
+
+
+def _module(name: str, directory: str) -> ModuleType:
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # Its own missing dependency is the application's business; a missing `name` is a misspelling.
+        missing = error.name or ""
+        if name != missing and not name.startswith(missing + "."):
+            raise ApplicationImportError(own_traceback(error)) from error
+        raise ImportFromStringError(
+            f"no module {missing!r} (looked in {directory} first){_did_you_mean(missing, _modules(name, directory))}"
+        ) from None
+    except Exception as error:
+        raise ApplicationImportError(own_traceback(error)) from error
+    except SystemExit as error:
+        raise StartupError(f"{name} ended the process during import (SystemExit {error.code})") from None
+
+
+def _attribute(owner: Any, attribute: str, module_name: str) -> Any:
+    try:
+        return getattr(owner, attribute)
+    except AttributeError:
+        names = [name for name in dir(owner) if not name.startswith("_")]
+        raise ImportFromStringError(
+            f"{module_name!r} has no attribute {attribute!r}{_did_you_mean(attribute, names, usual=True)}"
+        ) from None
+
+
+def _modules(name: str, directory: str) -> list[str]:
+    """The modules that stand beside the missing one."""
+    parent, _, _ = name.rpartition(".")
+    where = os.path.join(directory, *parent.split(".")) if parent else directory
+    prefix = f"{parent}." if parent else ""
+    return [prefix + info.name for info in pkgutil.iter_modules([where])]
+
+
+def _did_you_mean(name: str, candidates: list[str], *, usual: bool = False) -> str:
+    close = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
+    if not close and usual:
+        close = [candidate for candidate in ("app", "application") if candidate in candidates]
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def own_traceback(error: BaseException) -> str:
+    """The traceback from the first frame that is neither ours nor the import system's."""
+    frame = error.__traceback__
+    while frame is not None and _is_machinery(frame.tb_frame.f_code.co_filename):
+        frame = frame.tb_next
+    lines = traceback.format_exception(type(error), error.with_traceback(frame), frame)
+    return "".join(lines).rstrip("\n")
+
+
+def _is_machinery(filename: str) -> bool:
+    return (
+        filename == __file__
+        or filename.startswith("<frozen importlib")
+        or "importlib" in filename.split(os.sep)
+    )

@@ -1,0 +1,113 @@
+"""The ASGI lifespan protocol: one long call of the application that spans start-up and shutdown.
+
+```
+            startup.complete            shutdown.complete
+ Starting ───────────────────▶ Running ──────────────────▶ Over
+    │ startup.failed, or raised with `on`
+    ├──────────────▶ StartupError
+    │ raised with `auto`
+    └──────────────▶ Unsupported: served without
+```
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from ..errors import StartupError
+from .importer import own_traceback
+
+logger = logging.getLogger("towline.server")
+
+SHUTDOWN_TIMEOUT = 10.0
+"""Seconds for the application to shut down after its last request, then its task is cancelled."""
+
+
+class Lifespan:
+    """Drives one application through the protocol. `state` is what it left there for its requests."""
+
+    def __init__(self, app: Any, mode: str) -> None:
+        self.state: dict[str, Any] = {}
+        self._app = app
+        self._mode = mode
+        self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._started: asyncio.Future[None] | None = None
+        self._stopped: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def startup(self) -> None:
+        """Returns when the application is ready. Raises `StartupError` when it says or shows that it is not."""
+        if self._mode == "off":
+            return
+        loop = asyncio.get_running_loop()
+        self._started, self._stopped = loop.create_future(), loop.create_future()
+        self._inbox.put_nowait({"type": "lifespan.startup"})
+        self._task = loop.create_task(self._run(), name="towline-lifespan")
+        await asyncio.wait({self._started, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        if self._started.done():
+            self._started.result()  # raises what startup.failed said
+            return
+        self._refused(self._task)
+
+    def _refused(self, task: asyncio.Task[None]) -> None:
+        """The call ended before it answered: unsupported with `auto`, an error with `on`."""
+        error = None if task.cancelled() else task.exception()
+        self._task = None
+        if self._mode == "on":
+            reason = own_traceback(error) if error else "it returned without lifespan.startup.complete"
+            raise StartupError(f"the application does not take part in lifespan (--lifespan on): {reason}")
+        # Raising is how an application says that it does not know the protocol; a bug looks the same.
+        logger.debug("the application does not support lifespan", exc_info=error)
+
+    async def shutdown(self) -> None:
+        """Tell the application that the last request is over, and wait for it, at most SHUTDOWN_TIMEOUT."""
+        task, stopped = self._task, self._stopped
+        if task is None or stopped is None:
+            return
+        if not task.done():
+            self._inbox.put_nowait({"type": "lifespan.shutdown"})
+            await asyncio.wait({stopped, task}, timeout=SHUTDOWN_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done() and stopped.done():
+            # It answered; let it return by itself.
+            await asyncio.wait({task}, timeout=1.0)
+        if not task.done():
+            if not stopped.done():
+                logger.error("the application did not shut down within %g s", SHUTDOWN_TIMEOUT)
+            task.cancel()
+            await asyncio.wait({task}, timeout=1.0)
+        self._report(task, stopped)
+
+    def _report(self, task: asyncio.Task[None], stopped: asyncio.Future[None]) -> None:
+        if stopped.done() and stopped.exception() is not None:
+            logger.error("%s", stopped.exception())
+        if task.done() and not task.cancelled() and task.exception() is not None:
+            logger.error("the application raised in its lifespan", exc_info=task.exception())
+
+    async def _run(self) -> None:
+        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self.state}
+        await self._app(scope, self._inbox.get, self._send)
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        kind = message.get("type")
+        detail = message.get("message") or "it gave no message"
+        if kind == "lifespan.startup.complete":
+            self._settle(self._started, None)
+        elif kind == "lifespan.startup.failed":
+            self._settle(self._started, StartupError(f"the application failed to start: {detail}"))
+        elif kind == "lifespan.shutdown.complete":
+            self._settle(self._stopped, None)
+        elif kind == "lifespan.shutdown.failed":
+            self._settle(self._stopped, StartupError(f"the application failed to shut down: {detail}"))
+        else:
+            raise RuntimeError(f"unexpected lifespan message {kind!r}")
+
+    @staticmethod
+    def _settle(future: asyncio.Future[None] | None, error: Exception | None) -> None:
+        if future is None or future.done():
+            raise RuntimeError("this lifespan message was already sent")
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)

@@ -1,0 +1,71 @@
+"""The server's own log: the logger `towline.server`, to stderr, one clean line each.
+
+The application's logging is left alone. The access log does not come through here: it is written natively,
+off the path of requests.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.config
+import os
+import sys
+from typing import Any
+
+from ..errors import ConfigError
+
+LOGGER = "towline"
+TRACE = 5
+FORMAT = "%(asctime)s [%(process)d] %(levelname)-7s %(message)s"
+DATE_FORMAT = "%Y-%m-%d %H:%M:%S %z"
+
+
+def configure(level: str, log_config: Any) -> None:
+    """Apply `--log-config` if given, else the default handler; then the level. Raises `ConfigError`."""
+    logging.addLevelName(TRACE, "TRACE")
+    logger = logging.getLogger(LOGGER)
+    if log_config is not None:
+        _apply(log_config)
+    elif not logger.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter(FORMAT, DATE_FORMAT))
+        logger.addHandler(handler)
+        logger.propagate = False
+    logger.setLevel(TRACE if level == "trace" else level.upper())
+
+
+def native_log(level: int, message: str, error: BaseException | None = None) -> None:
+    """What the native servers call: a level of the logging module, a sentence, and what was raised."""
+    logging.getLogger("towline.server").log(level, message, exc_info=error)
+
+
+def _apply(log_config: Any) -> None:
+    if isinstance(log_config, dict):
+        logging.config.dictConfig(log_config)
+        return
+    path = os.fspath(log_config)
+    try:
+        if path.endswith((".json", ".toml")):
+            logging.config.dictConfig(_load(path))
+        else:
+            with open(path, encoding="utf-8"):
+                pass  # fileConfig hides which file is missing
+            logging.config.fileConfig(path, disable_existing_loggers=False)
+    except OSError as error:
+        raise ConfigError(f"log_config: cannot read {path}: {error.strerror}") from None
+    except Exception as error:
+        raise ConfigError(f"log_config: {path}: {error}") from None
+
+
+def _load(path: str) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        if path.endswith(".json"):
+            loaded: dict[str, Any] = json.load(file)
+            return loaded
+        if sys.version_info >= (3, 11):
+            import tomllib
+        else:
+            import tomli as tomllib
+        table: dict[str, Any] = tomllib.load(file)
+        return table

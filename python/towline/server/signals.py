@@ -1,0 +1,49 @@
+"""Signals as bytes to read: the handlers do nothing, the wake-up descriptor does the rest."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+WATCHED = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGHUP,
+    signal.SIGCHLD,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+)
+
+
+class Signals:
+    """Watches the supervisor's signals until `close()`, which puts everything back."""
+
+    def __init__(self) -> None:
+        self.read, self.write = os.pipe()
+        os.set_blocking(self.read, False)
+        os.set_blocking(self.write, False)
+        self._before: dict[signal.Signals, Any] = {n: signal.signal(n, self._noted) for n in WATCHED}
+        self._wakeup_before = signal.set_wakeup_fd(self.write, warn_on_full_buffer=False)
+
+    def descriptors(self) -> tuple[int, int]:
+        return self.read, self.write
+
+    def take(self) -> list[int]:
+        """The signals that came since the last call, each as often as it was delivered."""
+        try:
+            return list(os.read(self.read, 4096))
+        except BlockingIOError:
+            return []
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(self._wakeup_before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self.read)
+        os.close(self.write)
+
+    @staticmethod
+    def _noted(number: int, frame: Any) -> None:
+        """A handler must stand here so that the interpreter writes the number to the wake-up descriptor."""

@@ -1,0 +1,402 @@
+"""The supervisor: owns the listening sockets and keeps the wanted number of workers serving.
+
+It never imports the application and has no threads, so that its forks are clean and nothing of the
+application can bring it down. One loop waits for signals and for lines from the workers; after each
+event `_tend` brings what is towards what should be.
+
+| signal         | meaning                                                                        |
+|----------------|--------------------------------------------------------------------------------|
+| TERM, INT      | finish what is in flight, at most `timeout_graceful_shutdown`, then end; a second INT: QUIT |
+| QUIT           | cancel what is in flight and end                                               |
+| HUP            | new workers with new code; the old ones drain when those are ready             |
+| TTIN, TTOU     | one worker more, one fewer                                                     |
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+from .. import _native
+from ..config import ServerConfig
+from ..errors import Error
+from . import listeners, reloader
+from .health import MIB, SLOTS, Backoff, Board, Health, health, resident_bytes
+from .signals import Signals
+from .worker import FAILED, READY, STARTUP_FAILED
+from .workers import Shipyard, State, Worker, fork
+
+logger = logging.getLogger("towline.server")
+
+EXIT_MARGIN = 6.0
+"""Seconds after the drain deadline for cancellation, lifespan shutdown and exit; then SIGKILL."""
+QUICK_EXIT = 2.0
+RELOAD_GRACE = 1.0
+"""With --reload an open stream must not keep the old code alive for long."""
+REQUEST_POLL = 0.05
+MEMORY_POLL = 1.0
+CONFIRMATION = 0.5
+"""Seconds for which bad health must last: after a pause of the whole machine everybody looks unwell."""
+
+
+class Supervisor:
+    """Runs until told to stop. `run()` returns the exit status: 0, or 3 when start-up failed."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._config = config
+        self._target = config.workers
+        self._workers: list[Worker] = []
+        self._backoff = Backoff()
+        self._stopping = False
+        self._ever_ready = False
+        self._status = 0
+        self._next_memory_check = 0.0
+        self._watcher: tuple[int, int] | None = None  # its process and its channel
+        self._await_change = False
+
+    def run(self) -> int:
+        try:
+            self._listeners = listeners.open_all(self._config)
+        except Error as error:
+            return self._refuse(str(error))
+        self._lifeline = os.pipe()
+        self._signals = Signals()
+        self._shipyard = Shipyard(
+            self._config, self._listeners.binds, Board(), self._lifeline, self._own_descriptors
+        )
+        try:
+            self._write_pid_file()
+            if self._config.reload:
+                self._start_watcher()
+            self._loop()
+        except Error as error:
+            return self._refuse(str(error))
+        finally:
+            self._clean_up()
+        return self._status
+
+    # One turn after another.
+
+    def _loop(self) -> None:
+        self._tend(time.monotonic())
+        while self._workers or not self._stopping:
+            for number in self._wait():
+                self._on_signal(number)
+            for worker in list(self._workers):
+                self._read_reports(worker)
+            self._read_watcher()
+            self._reap()
+            self._tend(time.monotonic())
+
+    def _wait(self) -> list[int]:
+        """Sleep until something happens or the next deadline; returns the signals that came."""
+        poller = select.poll()
+        for fd in self._own_descriptors():
+            if fd != self._signals.write:
+                poller.register(fd, select.POLLIN)
+        poller.poll(max(0.0, self._next_deadline() - time.monotonic()) * 1000 + 1)
+        return self._signals.take()
+
+    def _next_deadline(self) -> float:
+        now = time.monotonic()
+        deadlines = [now + min(1.0, self._config.timeout_worker_healthcheck / 4)]
+        if self._config.limit_max_requests is not None and not self._stopping:
+            deadlines.append(now + REQUEST_POLL)
+        if self._backoff.until > now:
+            deadlines.append(self._backoff.until)
+        deadlines += [worker.kill_at for worker in self._workers if worker.kill_at is not None]
+        return min(deadlines)
+
+    def _own_descriptors(self) -> Iterator[int]:
+        """What this process listens to: not for children."""
+        yield from self._signals.descriptors()
+        yield from (worker.channel for worker in self._workers if worker.channel >= 0)
+        if self._watcher is not None:
+            yield self._watcher[1]
+
+    # Events.
+
+    def _on_signal(self, number: int) -> None:
+        if number in (signal.SIGTERM, signal.SIGINT):
+            self._stop(quick=self._stopping and number == signal.SIGINT)
+        elif number == signal.SIGQUIT:
+            self._stop(quick=True)
+        elif number == signal.SIGHUP and not self._stopping:
+            self._reload("SIGHUP")
+        elif number == signal.SIGTTIN and self._target < SLOTS // 4:
+            self._target += 1
+            logger.info("%d workers wanted", self._target)
+        elif number == signal.SIGTTOU and self._target > 1:
+            self._target -= 1
+            logger.info("%d workers wanted", self._target)
+
+    def _read_reports(self, worker: Worker) -> None:
+        for kind, text in worker.lines():
+            if kind == READY:
+                self._on_ready(worker, text)
+            elif kind == FAILED:
+                worker.failure = text
+
+    def _on_ready(self, worker: Worker, text: str) -> None:
+        if worker.state is not State.BOOTING:
+            return
+        worker.state = State.SERVING
+        logger.debug("worker %d serves", worker.pid)
+        if not self._ever_ready:
+            self._ever_ready = True
+            self._banner(text)
+        if worker.replaces is not None:
+            self._drain(worker.replaces)
+            worker.replaces = None
+        if worker.outdated:
+            self._retire(worker, "reload")
+
+    def _reap(self) -> None:
+        for worker in list(self._workers):
+            try:
+                pid, status = os.waitpid(worker.pid, os.WNOHANG)
+            except ChildProcessError:
+                pid, status = worker.pid, 0  # reaped by somebody else: gone all the same
+            if pid:
+                self._on_exit(worker, os.waitstatus_to_exitcode(status))
+
+    def _on_exit(self, worker: Worker, code: int) -> None:
+        self._read_reports(worker)
+        self._workers.remove(worker)
+        os.close(worker.channel)
+        worker.channel = -1
+        self._shipyard.board.give_back(worker.slot)
+        for other in self._workers:
+            if other.replaces is worker:
+                other.replaces = None  # it takes the seat itself
+        if worker.state is State.DRAINING or self._stopping:
+            logger.debug("worker %d ended (%s)", worker.pid, _cause(code))
+            return
+        if worker.state is State.BOOTING:
+            self._on_failed_boot(worker, code)
+            return
+        wait = self._backoff.died(time.monotonic(), time.monotonic() - worker.born)
+        logger.error("worker %d ended (%s), starting another%s", worker.pid, _cause(code), _after(wait))
+
+    def _on_failed_boot(self, worker: Worker, code: int) -> None:
+        reason = worker.failure or f"worker {worker.pid} ended while starting ({_cause(code)})"
+        if self._config.reload:
+            self._await_change = worker.replaces is None
+            logger.error("waiting for a change after a failed start:\n%s", reason)
+        elif not self._ever_ready:
+            self._status = self._refuse(reason)
+            self._stop(quick=True)
+            return
+        else:
+            wait = self._backoff.died(time.monotonic(), 0.0)
+            again = "the old one keeps serving" if worker.replaces else f"trying again{_after(wait)}"
+            logger.error("a new worker failed to start, %s:\n%s", again, reason)
+        if worker.replaces is not None:
+            worker.replaces.retiring = False
+            worker.replaces.last_request = self._last_request(worker.replaces.slot)
+
+    # Towards what should be.
+
+    def _tend(self, now: float) -> None:
+        for worker in list(self._workers):
+            self._enforce_deadlines(worker, now)
+        if self._stopping:
+            return
+        for worker in list(self._workers):
+            if worker.state is State.SERVING:
+                self._check_health(worker, now)
+                self._check_recycling(worker, now)
+        if now >= self._next_memory_check:
+            self._next_memory_check = now + MEMORY_POLL
+        self._man(now)
+
+    def _man(self, now: float) -> None:
+        """Start or drain workers until the wanted number has a seat."""
+        seated = [w for w in self._workers if w.state is not State.DRAINING and w.replaces is None]
+        for worker in [w for w in seated if w.state is State.SERVING][: max(0, len(seated) - self._target)]:
+            self._drain(worker)
+        if now < self._backoff.until or self._await_change:
+            return
+        for _ in range(self._target - len(seated)):
+            if not self._start(replaces=None):
+                return
+
+    def _start(self, replaces: Worker | None) -> bool:
+        try:
+            worker = self._shipyard.build()
+        except (OSError, IndexError) as error:
+            wait = self._backoff.died(time.monotonic(), 0.0)
+            logger.error("cannot start a worker: %s; trying again%s", error, _after(wait))
+            return False
+        worker.replaces = replaces
+        worker.last_request = self._last_request(worker.slot)
+        self._workers.append(worker)
+        return True
+
+    def _last_request(self, slot: _native.Slot) -> int | None:
+        limit = self._config.limit_max_requests
+        if limit is None:
+            return None
+        return slot.requests + limit + random.randint(0, self._config.limit_max_requests_jitter)
+
+    def _retire(self, worker: Worker, reason: str) -> None:
+        """Start its replacement; the worker itself serves until that is ready."""
+        if worker.retiring or time.monotonic() < self._backoff.until:
+            return
+        logger.info("replacing worker %d: %s", worker.pid, reason)
+        worker.retiring = self._start(replaces=worker)
+
+    def _drain(self, worker: Worker) -> None:
+        worker.state = State.DRAINING
+        worker.signal(signal.SIGTERM)
+        grace = self._config.timeout_graceful_shutdown
+        if self._config.reload:
+            grace = min(grace, RELOAD_GRACE)
+        worker.kill_at = time.monotonic() + grace + (0.0 if self._config.reload else EXIT_MARGIN)
+
+    def _reload(self, cause: str) -> None:
+        logger.info("reloading: %s", cause)
+        self._backoff.clear()
+        self._await_change = False
+        for worker in list(self._workers):
+            if worker.state is State.BOOTING:
+                worker.outdated = True
+            elif worker.state is State.SERVING:
+                self._retire(worker, cause)
+
+    def _stop(self, *, quick: bool) -> None:
+        if not self._stopping:
+            logger.info("stopping")
+            self._stopping = True
+            self._listeners.close()
+        now = time.monotonic()
+        for worker in self._workers:
+            worker.signal(signal.SIGQUIT if quick else signal.SIGTERM)
+            grace = QUICK_EXIT if quick else self._config.timeout_graceful_shutdown + EXIT_MARGIN
+            worker.kill_at = min(worker.kill_at or now + grace, now + grace)
+
+    def _enforce_deadlines(self, worker: Worker, now: float) -> None:
+        if worker.kill_at is not None and now >= worker.kill_at:
+            logger.error("worker %d did not end in time: killed", worker.pid)
+            worker.signal(signal.SIGKILL)
+            worker.kill_at = None
+        booting_for = now - worker.born
+        if worker.state is State.BOOTING and booting_for > self._config.timeout_worker_startup:
+            worker.failure = f"worker {worker.pid} was not ready after {booting_for:.0f} s"
+            worker.signal(signal.SIGABRT)
+            worker.kill_at = worker.kill_at or now + QUICK_EXIT
+
+    def _check_health(self, worker: Worker, now: float) -> None:
+        timeout = self._config.timeout_worker_healthcheck
+        found = health(worker.slot, timeout)
+        if found is Health.WELL or worker.kill_at is not None:
+            worker.unwell_since = None
+            return
+        if worker.unwell_since is None:
+            worker.unwell_since = now
+            return
+        lasted = now - worker.unwell_since
+        if found is Health.STUCK and lasted >= CONFIRMATION:
+            logger.error(
+                "worker %d is stuck: its loop has not turned for %g s; its stack follows", worker.pid, timeout
+            )
+            worker.signal(signal.SIGABRT)
+            worker.kill_at = now + QUICK_EXIT
+        elif found is Health.PAUSED and lasted >= timeout:
+            logger.error("worker %d is stopped as a whole: killed", worker.pid)
+            worker.signal(signal.SIGKILL)
+            worker.kill_at = now + QUICK_EXIT
+
+    def _check_recycling(self, worker: Worker, now: float) -> None:
+        config = self._config
+        if worker.retiring:
+            return
+        if worker.last_request is not None and worker.slot.requests >= worker.last_request:
+            self._retire(worker, "it has served its number of requests")
+        elif config.workers_lifetime is not None and now - worker.born >= config.workers_lifetime:
+            self._retire(worker, f"it is {now - worker.born:.0f} s old")
+        elif config.workers_max_rss is not None and now >= self._next_memory_check:
+            resident = resident_bytes(worker.pid)
+            if resident > config.workers_max_rss * MIB:
+                self._retire(worker, f"it holds {resident // MIB} MiB")
+
+    # What surrounds it.
+
+    def _refuse(self, message: str) -> int:
+        sys.stderr.write(f"{message}\n" if message.startswith("Traceback") else f"towline: {message}\n")
+        return STARTUP_FAILED
+
+    def _banner(self, text: str) -> None:
+        from .._version import __version__
+
+        interface, _, detail = text.partition(" ")
+        addresses = ", ".join(listeners.url(bind, self._config) for bind in self._listeners.binds)
+        count = f"{self._target} worker{'s' if self._target > 1 else ''}"
+        logger.info("Towline %s on %s (%s, %s, %s)", __version__, addresses, interface, count, detail)
+
+    def _write_pid_file(self) -> None:
+        path = self._config.pid_file
+        if path is None:
+            return
+        try:
+            with open(path, "w", encoding="ascii") as file:
+                file.write(f"{os.getpid()}\n")
+        except OSError as error:
+            raise Error(f"cannot write the pid file {path}: {error.strerror}") from None
+
+    def _start_watcher(self) -> None:
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+
+        def child() -> None:
+            for fd in (*self._signals.descriptors(), self._lifeline[1], read):
+                os.close(fd)
+            self._listeners.close()
+            reloader.watch(self._config, write, self._lifeline[0])
+
+        pid = fork(child)
+        os.close(write)
+        self._watcher = pid, read
+
+    def _read_watcher(self) -> None:
+        if self._watcher is None or self._stopping:
+            return
+        try:
+            changed = os.read(self._watcher[1], 65536)
+        except BlockingIOError:
+            return
+        if changed:
+            self._reload(f"{changed.decode(errors='replace').splitlines()[0]} has changed")
+        else:
+            logger.error("the file watcher has ended: no more reloads")
+            os.close(self._watcher[1])
+            os.waitpid(self._watcher[0], 0)
+            self._watcher = None
+
+    def _clean_up(self) -> None:
+        os.close(self._lifeline[1])  # a watcher, or a worker after an error of ours, ends by this
+        if self._watcher is not None:
+            os.kill(self._watcher[0], signal.SIGTERM)
+            os.waitpid(self._watcher[0], 0)
+        self._listeners.close()
+        self._listeners.remove_unix_sockets()
+        self._signals.close()
+        if self._config.pid_file is not None:
+            try:
+                os.unlink(self._config.pid_file)
+            except OSError:
+                pass
+
+
+def _cause(code: int) -> str:
+    return f"status {code}" if code >= 0 else signal.Signals(-code).name
+
+
+def _after(wait: float) -> str:
+    return f" in {wait:g} s" if wait else ""
