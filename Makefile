@@ -37,7 +37,7 @@ $(VENV)/.stamp-tools: pyproject.toml | $(BIN)/python
 
 $(VENV)/.stamp-test: pyproject.toml $(VENV)/.stamp-tools
 	$(call say,installing what the checks and tests need)
-	$(BIN)/python -m pip install --quiet --group dev
+	$(BIN)/python -m pip install --quiet --group ci
 	@touch $@
 
 $(VENV)/.stamp-peers: pyproject.toml $(VENV)/.stamp-tools

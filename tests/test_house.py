@@ -1,0 +1,128 @@
+"""The house's own tools: a layering check that lets everything pass would be worse than none."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def layering(tmp_path, monkeypatch):
+    module = load("check_layering")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    return module
+
+
+def crate(root, name, dependencies="", source="#![forbid(unsafe_code)]\n"):
+    folder = root / "crates" / name
+    (folder / "src").mkdir(parents=True)
+    (folder / "Cargo.toml").write_text(f'[package]\nname = "{name}"\n{dependencies}\n')
+    (folder / "src/lib.rs").write_text(source)
+
+
+def module(root, path, source):
+    file = root / "python/towline" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(source)
+
+
+@pytest.mark.parametrize(
+    ("name", "dependencies", "complaint"),
+    [
+        ("towline-proto", "[dependencies]\ntowline-io.workspace = true", "may not depend on towline-io"),
+        ("towline-io", "[dependencies]\npyo3 = '1'", "pyo3 may stand only in towline-py"),
+        ("towline-proto", "[dev-dependencies]\nmio = '1'", "mio may stand only in towline-io"),
+        ("towline-io", "[dependencies]\ntowline-testkit = '1'", "may not depend on towline-testkit"),
+        ("towline-new", "", "has no place"),
+    ],
+)
+def test_crates(layering, tmp_path, name, dependencies, complaint):
+    crate(tmp_path, name, dependencies)
+    (problem,) = layering.crate_problems()
+    assert complaint in problem
+
+
+def test_crates_that_keep_the_rule(layering, tmp_path):
+    crate(tmp_path, "towline-proto", "[dev-dependencies]\ntowline-testkit = '1'")
+    crate(tmp_path, "towline-io", "[dependencies]\ntowline-proto = '1'\nmio = '1'", "use mio::Poll;\n")
+    assert list(layering.crate_problems()) == []
+
+
+def test_source_paths_and_unsafe(layering, tmp_path):
+    crate(tmp_path, "towline-proto", source="// rustls:: in a comment is fine\nuse mio::Poll;\n")
+    problems = "\n".join(layering.crate_problems())
+    assert "lib.rs:2: mio may not be used" in problems
+    assert "forbid(unsafe_code)" in problems
+    assert "rustls" not in problems
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "complaint"),
+    [
+        ("server/asgi.py", "from .. import client\n", "server may not import client"),
+        ("server/asgi.py", "from towline.client import Client\n", "server may not import client"),
+        ("client.py", "import towline.server.asgi\n", "client may not import server"),
+        ("config.py", "def f():\n    from . import server\n", "config may not import server"),
+        ("bench/runner.py", "from ..server import serve\n", "bench may not import server"),
+    ],
+)
+def test_python_rooms(layering, tmp_path, path, source, complaint):
+    module(tmp_path, path, source)
+    (problem,) = layering.python_problems()
+    assert complaint in problem
+
+
+def test_python_rooms_that_keep_the_rule(layering, tmp_path):
+    module(tmp_path, "_private.py", "import os\n")
+    module(
+        tmp_path,
+        "server/__init__.py",
+        "from ..config import X\nfrom .asgi import Y\nfrom .. import _native\n",
+    )
+    module(tmp_path, "server/asgi.py", "from .._private import Z\nfrom . import lifespan\n")
+    module(tmp_path, "cli.py", "from . import server, client\n")
+    assert list(layering.python_problems()) == []
+
+
+def test_text_of_one_machine():
+    text = load("check_text")
+    found = [pattern for pattern in text.PATTERNS.values() if pattern.search("cd " + "/ro" + "ot/work")]
+    assert len(found) == 1
+    assert not any(pattern.search("https://example.org/work/item") for pattern in text.PATTERNS.values())
+
+
+def test_option_page_knows_every_option():
+    pages = load("options_doc")
+    from towline._options import options_of
+    from towline.config import ServerConfig
+
+    page = pages.page()
+    for name, (option, _) in options_of(ServerConfig).items():
+        assert f"`{option.flag or '--' + name.replace('_', '-')}" in page
+
+
+def test_ratio_of_the_bench():
+    from benches.report import ratio
+
+    found = ratio([200.0, 400.0, 300.0], [100.0, 200.0, 150.0])
+    assert found["ratio"] == found["low"] == found["high"] == 2.0
+    # two rounds at 1 and 4: mean of the logarithms is that of 2, t(1) = 12.71 makes the interval useless, as it is
+    wide = ratio([100.0, 400.0], [100.0, 100.0])
+    assert wide["ratio"] == 2.0
+    assert wide["least"] == 1.0
+    assert wide["most"] == 4.0
+    assert wide["low"] < 0.01
+    assert wide["high"] > 100
+    # known by hand: logs 0, ln 1.21 and ln 1.1; sd 0.0953, half = 4.30 * 0.0953 / sqrt(3)
+    three = ratio([100.0, 121.0, 110.0], [100.0, 100.0, 100.0])
+    assert three["ratio"] == 1.1
+    assert three["high"] == pytest.approx(1.1 * 2.71828 ** (4.30 * 0.0953 / 3**0.5), rel=0.002)
