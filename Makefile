@@ -98,7 +98,7 @@ pytest: $(VENV)/.stamp-test $(VENV)/.stamp-native ## Python tests only (PYTEST_A
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 conformance: | $(VENV)/.stamp-tools ## the wire-text cases of conformance/, whole and cut at every byte
-	cargo test --locked --package towline-testkit
+	cargo test --locked --package towline-proto --test conformance --test corpus
 
 fuzz-build: ## build the fuzz targets
 	scripts/fuzz_build.sh

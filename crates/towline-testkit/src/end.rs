@@ -21,13 +21,16 @@ pub enum App {
     Ignore,
     /// Answers 200 with `Connection: close` after the body.
     Close,
-    /// Answers 101, or 200 to CONNECT, and reads the raw bytes that follow.
+    /// Answers 101 after the body, or 200 to CONNECT, and reads the raw bytes that follow.
     Switch,
     /// Reads bodies, never answers: the test does.
     Manual,
     /// Neither reads nor answers.
     Silent,
 }
+
+/// No input of these tests needs as many; a loop that does is a loop without end.
+const MAX_ROUNDS: usize = 10_000_000;
 
 /// How far a pump went; see [`End::pump`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +62,7 @@ pub struct End {
     unread: VecDeque<u8>,
     eof_given: bool,
     over: bool,
+    last_stream: Option<StreamId>,
 }
 
 impl End {
@@ -69,6 +73,7 @@ impl End {
     }
 
     /// A client that sends `requests` (method, target) without bodies, each after the response to the one before.
+    /// `GET+upgrade` asks for an upgrade.
     pub fn client(limits: &Arc<Limits>, requests: &[(&str, &str)]) -> Self {
         let clock = Clock::default();
         let conn = Connection::client(Arc::clone(limits), clock.now());
@@ -105,6 +110,7 @@ impl End {
             unread: VecDeque::new(),
             eof_given: false,
             over: false,
+            last_stream: None,
         }
     }
 
@@ -112,6 +118,21 @@ impl End {
     pub fn feed(&mut self, bytes: &[u8]) {
         self.unread.extend(bytes);
         self.settle();
+    }
+
+    /// Which end this is.
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
+    /// The exchange whose head came last.
+    pub fn last_stream(&self) -> Option<StreamId> {
+        self.last_stream
+    }
+
+    /// True after `Event::Closed`.
+    pub fn is_over(&self) -> bool {
+        self.over
     }
 
     /// The peer's FIN arrives behind everything fed so far.
@@ -166,6 +187,7 @@ impl End {
         }
         let interest = self.conn.interest();
         log.line(match (interest.closed, interest.shutdown) {
+            (true, _) if interest.abort => "then closed, reset",
             (true, _) => "then closed",
             (false, true) => "then fin",
             (false, false) => "then open",
@@ -175,7 +197,8 @@ impl End {
 
     /// Reads, events, the program and writes, until nothing moves any more.
     pub fn settle(&mut self) {
-        loop {
+        for round in 0.. {
+            assert!(round < MAX_ROUNDS, "no end of reading and writing");
             let received = self.receive();
             let pumped = self.pump();
             if !received && pumped == Turn::Still {
@@ -211,7 +234,8 @@ impl End {
     /// Hands every event to the program and every byte to the socket.
     pub fn pump(&mut self) -> Turn {
         let mut turn = Turn::Still;
-        loop {
+        for round in 0.. {
+            assert!(round < MAX_ROUNDS, "no end of events");
             let mut moved = self.flush();
             if let Some(next) = self.event() {
                 moved = true;
@@ -222,6 +246,7 @@ impl End {
             }
             turn = Turn::Moved;
         }
+        turn
     }
 
     fn flush(&mut self) -> bool {
@@ -258,6 +283,7 @@ impl End {
             Event::Head { stream, head, end } => {
                 self.log.head(self.side, stream, &head, end);
                 let connect = self.side == Side::Server && head.method() == b"CONNECT";
+                self.last_stream = Some(stream);
                 self.exchange = Some(Exchange {
                     id: stream,
                     connect,
@@ -301,7 +327,7 @@ impl End {
             Act::Nothing => {}
             Act::Head(stream, end) => match (self.side, self.app) {
                 (_, App::Silent) => {}
-                (Side::Server, App::Ignore | App::Switch) => self.respond(stream),
+                (Side::Server, App::Ignore) => self.respond(stream),
                 _ if end => self.body_ended(stream),
                 _ => self.read(stream),
             },
@@ -381,14 +407,28 @@ impl End {
         let Some((method, target)) = self.requests.pop_front() else {
             return;
         };
-        let host = [Field {
-            name: b"Host",
-            value: b"a",
-        }];
+        let fields = [
+            Field {
+                name: b"Host",
+                value: b"a",
+            },
+            Field {
+                name: b"Connection",
+                value: b"Upgrade",
+            },
+            Field {
+                name: b"Upgrade",
+                value: b"test",
+            },
+        ];
+        let (method, fields) = match method.strip_suffix("+upgrade") {
+            Some(method) => (method, &fields[..]),
+            None => (method.as_str(), &fields[..1]),
+        };
         let head = RequestHead {
             method: method.as_bytes(),
             target: target.as_bytes(),
-            fields: &host,
+            fields,
         };
         if let Err(error) = self.conn.request(&head, BodySize::Empty) {
             self.log.line(&format!("request refused: {error}"));

@@ -4,6 +4,7 @@
 //!   as an event log: stable text, one line per event.
 //! - [`Pair`] joins a client and a server in memory on a virtual clock, with cuts, delays, full pipes, EOF and abort.
 //! - [`case`] reads the conformance files (`conformance/README.md` describes the format), [`notation`] their wire text.
+//! - [`oracle`] holds what must be true of any input, [`operations`] of any sequence of calls: for properties and fuzzing.
 //! - [`wire`] builds messages, [`Random`] is the seeded source of every cut.
 #![forbid(unsafe_code)]
 
@@ -12,8 +13,11 @@ mod clock;
 mod end;
 mod log;
 pub mod notation;
+pub mod operations;
+pub mod oracle;
 mod pair;
 mod random;
+mod run;
 pub mod wire;
 
 pub use clock::Clock;
@@ -21,3 +25,4 @@ pub use end::{App, End, Turn};
 pub use log::Log;
 pub use pair::{Direction, Pair};
 pub use random::Random;
+pub use run::Setup;

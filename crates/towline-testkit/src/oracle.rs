@@ -1,0 +1,186 @@
+//! What must be true of every input, whatever the peer sends.
+
+use std::sync::Arc;
+
+use towline_proto::{Limits, Party};
+
+use crate::{App, End, Random};
+
+/// A request stream in front of a server. Panics when something that must hold does not.
+pub fn check_requests(wire: &[u8], seed: u64) {
+    for app in [App::Read, App::Ignore, App::Switch] {
+        let make = || End::server(&Arc::new(Limits::server()), app);
+        let end = same_events_however_cut(wire, seed, make);
+        if app == App::Read {
+            first_request_agrees_with_httparse(wire, &end);
+        }
+        closed_after_a_violation(end);
+    }
+}
+
+/// A response stream in front of a client that has sent two requests.
+pub fn check_responses(wire: &[u8], seed: u64) {
+    for methods in [
+        ["GET", "GET"],
+        ["HEAD", "GET"],
+        ["GET+upgrade", "GET"],
+        ["CONNECT", "GET"],
+    ] {
+        let target = |method: &'static str| if method == "CONNECT" { "a:443" } else { "/" };
+        let requests = methods.map(|method| (method, target(method)));
+        let end = same_events_however_cut(wire, seed, || {
+            End::client(&Arc::new(Limits::client()), &requests)
+        });
+        first_response_agrees_with_httparse(wire, &end);
+        closed_after_a_violation(end);
+    }
+}
+
+/// A chunked body, on a connection that is otherwise as it should be.
+pub fn check_chunked(body: &[u8], seed: u64) {
+    let mut wire = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    wire.extend_from_slice(body);
+    check_requests(&wire, seed);
+}
+
+/// Feeds the wire whole, byte by byte and in random pieces; gives back the end that had it whole.
+fn same_events_however_cut(wire: &[u8], seed: u64, make: impl Fn() -> End) -> End {
+    let run = |sizes: &[usize]| {
+        let mut end = make();
+        let mut rest = wire;
+        for size in sizes {
+            let (piece, after) = rest.split_at((*size).min(rest.len()));
+            end.feed(piece);
+            rest = after;
+        }
+        end.feed(rest);
+        bounded(&end, wire.len());
+        end
+    };
+    let whole = run(&[]);
+    let expected = log_without_100(&whole);
+    let mut random = Random::new(seed);
+    for sizes in [
+        vec![1; wire.len()],
+        random.pieces(wire.len()),
+        random.pieces(wire.len()),
+    ] {
+        let found = log_without_100(&run(&sizes));
+        assert!(
+            found == expected,
+            "cut into {sizes:?}:\n{found}\nbut whole:\n{expected}"
+        );
+    }
+    whole
+}
+
+/// Whether a 100 is sent depends on what has already arrived, so it may differ between cuts.
+fn log_without_100(end: &End) -> String {
+    end.log_text().replace("wrote 100\n", "")
+}
+
+/// What is kept never outgrows what was received by more than the answers we owe, nor the window.
+fn bounded(end: &End, wire_bytes: usize) {
+    assert!(
+        end.conn.pending_bytes() <= 256 * 1024,
+        "{} bytes pending",
+        end.conn.pending_bytes()
+    );
+    assert!(
+        end.written().len() <= 4 * 1024 + 512 * (1 + wire_bytes / 16),
+        "{} written",
+        end.written().len()
+    );
+}
+
+/// After a violation the connection takes nothing more and says so.
+fn closed_after_a_violation(mut end: End) {
+    let Some(error) = end.conn.error() else {
+        return;
+    };
+    if error.party != Party::Peer {
+        return;
+    }
+    let interest = end.conn.interest();
+    assert!(interest.shutdown || interest.closed, "{error}: still open");
+    assert!(
+        !end.conn.is_reusable() && !end.conn.is_idle(),
+        "{error}: to be used again"
+    );
+    let before = end.log.text();
+    end.feed(b"GET /again HTTP/1.1\r\nHost: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    end.feed_eof();
+    assert_eq!(before, end.log.text(), "events after a violation");
+}
+
+/// Accepted by us implies accepted, and framed alike, by `httparse`.
+fn first_request_agrees_with_httparse(wire: &[u8], end: &End) {
+    let log = end.log.text();
+    let Some(line) = log
+        .lines()
+        .next()
+        .filter(|line| line.starts_with("request 1 "))
+    else {
+        return;
+    };
+    let start = wire.iter().position(|b| !b"\r\n".contains(b)).unwrap_or(0);
+    let mut fields = [httparse::EMPTY_HEADER; 128];
+    let mut request = httparse::Request::new(&mut fields);
+    let parsed = request.parse(&wire[start..]);
+    assert!(
+        matches!(parsed, Ok(httparse::Status::Complete(_))),
+        "httparse: {parsed:?} for {log}"
+    );
+    let has_body = has_body(request.headers);
+    assert_eq!(
+        line.ends_with(" end"),
+        !has_body,
+        "httparse sees another framing: {log}"
+    );
+    assert_eq!(
+        field_lines(&log),
+        request.headers.len(),
+        "httparse sees other fields: {log}"
+    );
+}
+
+fn first_response_agrees_with_httparse(wire: &[u8], end: &End) {
+    let log = end.log.text();
+    let Some(line) = log.lines().next() else {
+        return;
+    };
+    if !line.starts_with("response 1 ") && !line.starts_with("interim 1 ") {
+        return;
+    }
+    let start = wire.iter().position(|b| !b"\r\n".contains(b)).unwrap_or(0);
+    let mut fields = [httparse::EMPTY_HEADER; 128];
+    let mut response = httparse::Response::new(&mut fields);
+    let parsed = response.parse(&wire[start..]);
+    assert!(
+        matches!(parsed, Ok(httparse::Status::Complete(_))),
+        "httparse: {parsed:?} for {log}"
+    );
+    let status = line.split(' ').nth(2).and_then(|s| s.parse().ok());
+    assert_eq!(status, response.code, "httparse sees another status: {log}");
+    assert_eq!(
+        field_lines(&log),
+        response.headers.len(),
+        "httparse sees other fields: {log}"
+    );
+}
+
+/// Indented lines behind the first line of a log.
+fn field_lines(log: &str) -> usize {
+    log.lines()
+        .skip(1)
+        .take_while(|line| line.starts_with("  "))
+        .count()
+}
+
+fn has_body(fields: &[httparse::Header<'_>]) -> bool {
+    fields.iter().any(|field| {
+        field.name.eq_ignore_ascii_case("transfer-encoding")
+            || field.name.eq_ignore_ascii_case("content-length")
+                && field.value.iter().any(|b| (b'1'..=b'9').contains(b))
+    })
+}

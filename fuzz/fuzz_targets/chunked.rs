@@ -1,0 +1,12 @@
+//! A chunked body, cut in several ways; `towline_testkit::oracle` says what must hold.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use towline_testkit::oracle;
+
+// The first byte seeds the cuts, so that the fuzzer can choose them too.
+fuzz_target!(|data: &[u8]| {
+    if let [seed, wire @ ..] = data {
+        oracle::check_chunked(wire, u64::from(*seed));
+    }
+});
