@@ -5,6 +5,7 @@
 
 pub mod access_log;
 pub mod compress;
+pub mod files;
 pub mod forwarded;
 pub mod metrics;
 pub mod proxy_protocol;

@@ -1,0 +1,384 @@
+//! Static files: a mounted prefix answers from a directory, without the application.
+//!
+//! [`Mount::answer`] turns a request into a [`FileAnswer`]: status, fields and an open file with the
+//! part of it to send, which a face gives to `sendfile` or reads in pieces. A mount owns its prefix:
+//! what it does not find is 404, it does not fall through to the application (as in Granian).
+//!
+//! Decisions: dotfiles are hidden (but `.well-known`), listings do not exist, `index.html` is served
+//! only when asked for by [`Options::index`], several ranges are answered whole (see [`range`]),
+//! precompressed siblings count only when they are at least as new as the file itself.
+
+mod conditions;
+mod path;
+mod range;
+mod root;
+#[cfg(test)]
+pub(crate) mod testing;
+
+use std::borrow::Cow;
+use std::fs::{File, Metadata};
+use std::io;
+use std::path::Path;
+use std::time::SystemTime;
+
+use self::conditions::{Conditions, Validators, Verdict, judge};
+use self::range::Selection;
+use self::root::Root;
+use super::compress::is_compressible;
+use crate::coding::Coding;
+use crate::coding::accept::Accepted;
+
+/// How a mount behaves.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// `max-age` in seconds; 0 sends no Cache-Control.
+    pub expires: u64,
+    /// The file that stands for its directory, such as `index.html`.
+    pub index: Option<String>,
+    pub dotfiles: bool,
+    /// Look for `.br`, `.zst` and `.gz` beside a file.
+    pub precompressed: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            expires: 86_400,
+            index: None,
+            dotfiles: false,
+            precompressed: true,
+        }
+    }
+}
+
+/// A prefix and the directory behind it.
+#[derive(Debug)]
+pub struct Mount {
+    prefix: Vec<u8>,
+    root: Root,
+    options: Options,
+    cache_control: Option<String>,
+}
+
+/// A field of an answer.
+pub type AnswerField = (&'static [u8], Cow<'static, [u8]>);
+
+/// What to send. Content-Length is not among the fields: it is `content_length`.
+#[derive(Debug)]
+pub struct FileAnswer {
+    pub status: u16,
+    pub fields: Vec<AnswerField>,
+    /// `None` for 304, which must not state one it does not know (RFC 9110 8.6).
+    pub content_length: Option<u64>,
+    pub body: FileBody,
+}
+
+#[derive(Debug)]
+pub enum FileBody {
+    /// Also for HEAD, whose `content_length` is then that of GET.
+    Empty,
+    Text(&'static str),
+    File {
+        file: File,
+        offset: u64,
+        bytes: u64,
+    },
+}
+
+/// Methods that a file knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Method {
+    Get,
+    Head,
+}
+
+/// A regular file that was found, opened and measured.
+struct Found {
+    file: File,
+    data: Metadata,
+}
+
+impl Mount {
+    /// `prefix` begins with a slash; `/` serves everything. Fails when the directory cannot be opened.
+    pub fn open(prefix: &str, directory: &Path, options: Options) -> io::Result<Self> {
+        let root = Root::open(directory)?;
+        let prefix = prefix.trim_end_matches('/').as_bytes().to_vec();
+        let cache_control = (options.expires > 0).then(|| format!("max-age={}", options.expires));
+        Ok(Self {
+            prefix,
+            root,
+            options,
+            cache_control,
+        })
+    }
+
+    /// Whether this mount, and not the application, answers for the target.
+    pub fn covers(&self, target: &[u8]) -> bool {
+        path::of_target(target).is_some_and(|path| path::below(path, &self.prefix).is_some())
+    }
+
+    /// `None` when the target lies outside the prefix.
+    pub fn answer<'a>(
+        &self,
+        method: &[u8],
+        target: &'a [u8],
+        fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])> + Clone,
+        now: SystemTime,
+    ) -> Option<FileAnswer> {
+        let encoded = path::below(path::of_target(target)?, &self.prefix)?;
+        let method = match method {
+            b"GET" => Method::Get,
+            b"HEAD" => Method::Head,
+            _ => return Some(method_not_allowed()),
+        };
+        let Some(relative) = path::relative(encoded, self.options.dotfiles) else {
+            return Some(plain(404, method));
+        };
+        let answer = self.find(&relative, target).map(|place| match place {
+            Place::File(name, found) => self.file_answer(method, &name, found, fields, now),
+            Place::Redirect(location) => redirect(location, method),
+        });
+        Some(answer.unwrap_or_else(|error| plain(status_of(&error), method)))
+    }
+
+    fn find(&self, relative: &path::Relative, target: &[u8]) -> io::Result<Place> {
+        let not_found = || io::Error::from(io::ErrorKind::NotFound);
+        let file = self.root.file(&relative.bytes)?;
+        let data = file.metadata()?;
+        if data.is_file() && !relative.slash {
+            return Ok(Place::File(relative.bytes.clone(), Found { file, data }));
+        }
+        let Some(index) = self.options.index.as_ref().filter(|_| data.is_dir()) else {
+            return Err(not_found());
+        };
+        if !relative.slash {
+            return with_slash(target)
+                .map(Place::Redirect)
+                .ok_or_else(not_found);
+        }
+        let mut name = relative.bytes.clone();
+        if !name.is_empty() {
+            name.push(b'/');
+        }
+        name.extend_from_slice(index.as_bytes());
+        let file = self.root.file(&name)?;
+        let data = file.metadata()?;
+        if !data.is_file() {
+            return Err(not_found());
+        }
+        Ok(Place::File(name, Found { file, data }))
+    }
+
+    fn file_answer<'a>(
+        &self,
+        method: Method,
+        name: &[u8],
+        found: Found,
+        request: impl IntoIterator<Item = (&'a [u8], &'a [u8])> + Clone,
+        now: SystemTime,
+    ) -> FileAnswer {
+        let content_type = content_type(name);
+        let mut fields: Vec<AnswerField> = Vec::with_capacity(10);
+        let mut coding = None;
+        let mut found = found;
+        if self.options.precompressed && is_compressible(&content_type) {
+            let accepted = Accepted::from_fields(request.clone());
+            if let Some((sibling, its_coding)) = self.sibling(name, &found.data, &accepted) {
+                found = sibling;
+                coding = Some(its_coding);
+            }
+            fields.push((b"vary", borrowed("Accept-Encoding")));
+        }
+        let validators = Validators::of(&found.data, coding.map_or("", Coding::name), now);
+        fields.push((b"etag", owned(validators.etag.clone())));
+        fields.push((b"last-modified", owned(validators.last_modified())));
+        if let Some(value) = &self.cache_control {
+            fields.push((b"cache-control", owned(value.clone())));
+        }
+        let conditions = Conditions::from_fields(request);
+        let with_range = match judge(&conditions, &validators) {
+            Verdict::NotModified => {
+                return FileAnswer {
+                    status: 304,
+                    fields,
+                    content_length: None,
+                    body: FileBody::Empty,
+                };
+            }
+            Verdict::Failed => return plain(412, method),
+            Verdict::Go { with_range } => with_range,
+        };
+        fields.push((b"content-type", content_type));
+        fields.push((b"accept-ranges", borrowed("bytes")));
+        // A file is what its name says, whatever a browser reads into its bytes.
+        fields.push((b"x-content-type-options", borrowed("nosniff")));
+        if let Some(coding) = coding {
+            fields.push((b"content-encoding", borrowed(coding.name())));
+        }
+        // Range is defined for GET alone (RFC 9110 14.2).
+        let range = conditions
+            .range
+            .filter(|_| with_range && method == Method::Get);
+        send(method, found, fields, range)
+    }
+
+    /// The precompressed sibling that the client likes best, among those that exist.
+    fn sibling(
+        &self,
+        name: &[u8],
+        original: &Metadata,
+        accepted: &Accepted,
+    ) -> Option<(Found, Coding)> {
+        if !accepted.is_present() {
+            return None;
+        }
+        let mut left = Coding::ALL.to_vec();
+        while let Some(coding) = accepted.choose(&left) {
+            if let Some(found) = self.open_sibling(name, original, coding) {
+                return Some((found, coding));
+            }
+            left.retain(|&other| other != coding);
+        }
+        None
+    }
+
+    fn open_sibling(&self, name: &[u8], original: &Metadata, coding: Coding) -> Option<Found> {
+        let name = [name, b".", coding.suffix().as_bytes()].concat();
+        let file = self.root.file(&name).ok()?;
+        let data = file.metadata().ok()?;
+        let is_current = data.modified().ok()? >= original.modified().ok()?;
+        (data.is_file() && is_current).then_some(Found { file, data })
+    }
+}
+
+enum Place {
+    File(Vec<u8>, Found),
+    Redirect(Vec<u8>),
+}
+
+fn send(
+    method: Method,
+    found: Found,
+    mut fields: Vec<AnswerField>,
+    range: Option<&[u8]>,
+) -> FileAnswer {
+    let size = found.data.len();
+    let (status, offset, bytes) =
+        match range.map_or(Selection::Whole, |range| range::select(range, size)) {
+            Selection::Whole => (200, 0, size),
+            Selection::Part { offset, bytes } => {
+                let last = offset + bytes - 1;
+                fields.push((
+                    b"content-range",
+                    owned(format!("bytes {offset}-{last}/{size}")),
+                ));
+                (206, offset, bytes)
+            }
+            Selection::Unsatisfiable => {
+                let mut answer = plain(416, method);
+                answer
+                    .fields
+                    .push((b"content-range", owned(format!("bytes */{size}"))));
+                return answer;
+            }
+        };
+    let body = match method {
+        Method::Get if bytes > 0 => FileBody::File {
+            file: found.file,
+            offset,
+            bytes,
+        },
+        _ => FileBody::Empty,
+    };
+    FileAnswer {
+        status,
+        fields,
+        content_length: Some(bytes),
+        body,
+    }
+}
+
+/// The target with a slash behind its path, so that a page's relative links work. `None` for one that
+/// begins with two slashes: as a Location it would name another host.
+fn with_slash(target: &[u8]) -> Option<Vec<u8>> {
+    if target.starts_with(b"//") || target.contains(&b'\\') {
+        return None;
+    }
+    let path = path::of_target(target)?;
+    Some([path, b"/", &target[path.len()..]].concat())
+}
+
+fn redirect(location: Vec<u8>, method: Method) -> FileAnswer {
+    let mut answer = plain(301, method);
+    answer.fields.push((b"location", Cow::Owned(location)));
+    answer
+}
+
+fn method_not_allowed() -> FileAnswer {
+    let mut answer = plain(405, Method::Get);
+    answer.fields.push((b"allow", borrowed("GET, HEAD")));
+    answer
+}
+
+/// An answer without a file.
+fn plain(status: u16, method: Method) -> FileAnswer {
+    let text = match status {
+        301 => "Moved Permanently\n",
+        403 => "Forbidden\n",
+        404 => "Not Found\n",
+        405 => "Method Not Allowed\n",
+        412 => "Precondition Failed\n",
+        416 => "Range Not Satisfiable\n",
+        503 => "Service Unavailable\n",
+        _ => "Internal Server Error\n",
+    };
+    let fields = vec![(&b"content-type"[..], borrowed("text/plain; charset=utf-8"))];
+    let body = if method == Method::Head {
+        FileBody::Empty
+    } else {
+        FileBody::Text(text)
+    };
+    FileAnswer {
+        status,
+        fields,
+        content_length: Some(text.len() as u64),
+        body,
+    }
+}
+
+fn status_of(error: &io::Error) -> u16 {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => 403,
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => 503,
+        Some(libc::EIO) => 500,
+        // ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG, ENXIO (a socket): no such file to anybody outside.
+        _ => 404,
+    }
+}
+
+/// By the name's extension; text is UTF-8, as everything written today is.
+fn content_type(name: &[u8]) -> Cow<'static, [u8]> {
+    let extension = name.rsplit(|&byte| byte == b'/').next().and_then(|file| {
+        let dot = file.iter().rposition(|&byte| byte == b'.')?;
+        std::str::from_utf8(&file[dot + 1..]).ok()
+    });
+    let guess = extension.and_then(|extension| mime_guess::from_ext(extension).first_raw());
+    match guess {
+        None => borrowed("application/octet-stream"),
+        Some(essence) if essence.starts_with("text/") || essence.ends_with("javascript") => {
+            owned(format!("{essence}; charset=utf-8"))
+        }
+        Some(essence) => borrowed(essence),
+    }
+}
+
+fn borrowed(value: &'static str) -> Cow<'static, [u8]> {
+    Cow::Borrowed(value.as_bytes())
+}
+
+fn owned(value: String) -> Cow<'static, [u8]> {
+    Cow::Owned(value.into_bytes())
+}
+
+#[cfg(test)]
+mod tests;
