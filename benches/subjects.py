@@ -182,7 +182,7 @@ class Subject:
             argv = [argv[0], "-c", str(config)]
         self._log = Path(self._folder.name, "log").open("wb+")  # noqa: SIM115 (closed by stop)
         # A fresh size of the environment moves the stack: one unlucky layout must not colour every restart.
-        environment = os.environ | {"TOWLINE_BENCH_PADDING": "x" * (os.urandom(1)[0] * 8)}
+        environment = os.environ | {"BENCH_PADDING": "x" * (os.urandom(1)[0] * 8)}
         self._process = subprocess.Popen(
             argv, cwd=APPS, env=environment, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
             start_new_session=True, preexec_fn=(lambda: os.sched_setaffinity(0, {core})) if core is not None else None,

@@ -249,7 +249,7 @@ class ServerConfig:
     )
 
     proxy_headers: bool = option(
-        True, "take scheme and client from Forwarded and X-Forwarded-* of trusted addresses", group=PROXY
+        True, "take client and scheme from X-Forwarded-For and X-Forwarded-Proto of trusted addresses", group=PROXY
     )
     forwarded_allow_ips: tuple[str, ...] = option(
         ("127.0.0.1", "::1", "unix"), "trusted addresses or networks (CIDR), unix for Unix sockets, * for any",
