@@ -57,6 +57,12 @@ impl<S: Default> Engine<S> {
         }
     }
 
+    /// Puts a connection in line again: its events have not all been taken, or the exchange that held
+    /// back the next request has ended.
+    pub fn revisit(&mut self, id: ConnId) {
+        self.enqueue(id);
+    }
+
     pub(crate) fn close(&mut self, id: ConnId, now: Instant) {
         if let Some(Place::Here(mut peer)) = self.table.remove(id) {
             peer.conn.release(&mut self.blocks);

@@ -14,3 +14,6 @@ pub fn client_disconnected() -> PyErr {
 pub fn setup(error: &std::io::Error, what: &str) -> PyErr {
     PyOSError::new_err((error.raw_os_error(), format!("{what}: {error}")))
 }
+
+import_exception!(asyncio, CancelledError);
+import_exception!(towline.errors, ResponseStateError);

@@ -2,9 +2,11 @@
 use pyo3::prelude::*;
 
 mod errors;
+mod gil;
 mod server;
 
-#[pymodule]
+// One thread at a time, also on a free-threaded build: see `gil`.
+#[pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -2,6 +2,9 @@
 //! application's interface; `asgi` and `wsgi` hold what does.
 pub mod asgi;
 pub mod board;
+pub mod fields;
 pub mod listeners;
 pub mod options;
+pub mod setup;
+pub mod target;
 pub mod wsgi;

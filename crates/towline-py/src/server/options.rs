@@ -19,22 +19,13 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
     }
 }
 
-/// A listening socket that is already open: its descriptor, or an object that has one as `fd`.
-#[derive(FromPyObject, Clone, Copy, Debug)]
-pub enum Bind {
-    #[pyo3(transparent)]
-    Descriptor(i32),
-    Object {
-        fd: i32,
-    },
-}
-
-impl Bind {
-    pub fn fd(self) -> i32 {
-        match self {
-            Self::Descriptor(fd) | Self::Object { fd } => fd,
-        }
-    }
+/// `Bind` of `towline/config.py`: a listening socket that is already open.
+#[derive(FromPyObject, Clone, Debug)]
+pub struct Bind {
+    pub fd: i32,
+    pub address: String,
+    /// Answers the metrics page and nothing else.
+    pub metrics: bool,
 }
 
 /// Which protocol versions a listener speaks (`--http`).
@@ -97,7 +88,7 @@ pub struct Options {
     pub timeout_request_header: Seconds,
     pub timeout_request_body: Seconds,
     pub min_bytes_per_second: u64,
-    pub backlog: i32,
+    pub backlog: u32,
     pub threads: usize,
     pub root_path: String,
     pub http: HttpVersions,

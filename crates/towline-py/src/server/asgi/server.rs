@@ -1,32 +1,393 @@
-//! The Python class `AsgiServer`.
+//! The Python class `AsgiServer`: one engine, registered once in the running event loop.
+use std::cell::RefMut;
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use towline_io::serve::forwarded::TrustedPeers;
+use towline_io::{ConnId, Engine, EngineConfig, Service};
 
+use super::exchange::{Exchange, Kit, wake};
+use super::scope::{Ends, Scopes};
+use super::stepping;
+use super::tasks::{Asyncio, Spare};
+use super::waiting::Sent;
+use crate::errors;
+use crate::gil::GilCell;
+use crate::server::fields::DefaultFields;
 use crate::server::options::{Bind, Options};
+use crate::server::setup;
 
-/// One engine, registered once in the running event loop, that serves one ASGI application.
-#[pyclass(unsendable, module = "towline._native")]
+/// What the engine keeps for us beside each connection.
+#[derive(Default)]
+pub struct ConnState {
+    /// Found out with the first request.
+    pub ends: Option<Ends>,
+    /// The exchange whose application has suspended. HTTP/1 has one at a time.
+    pub exchange: Option<Py<Exchange>>,
+}
+
+pub type Machine = Engine<ConnState>;
+
+/// The engine, opened. It must be given back before Python code can run.
+pub struct OpenEngine<'a>(RefMut<'a, Option<Machine>>);
+
+impl Deref for OpenEngine<'_> {
+    type Target = Machine;
+
+    fn deref(&self) -> &Machine {
+        self.0.as_ref().expect("checked when opened")
+    }
+}
+
+impl DerefMut for OpenEngine<'_> {
+    fn deref_mut(&mut self) -> &mut Machine {
+        self.0.as_mut().expect("checked when opened")
+    }
+}
+
+/// What changes from request to request.
+#[derive(Default)]
+pub struct Pool {
+    pub spare: Option<Spare>,
+    pub kits: Vec<Kit>,
+    /// Exchanges whose task runs in the loop. The loop itself holds tasks weakly.
+    pub running: HashMap<usize, Py<Exchange>>,
+    /// The exchange whose application is being stepped right now: it is flushed after the step.
+    pub stepped: usize,
+    pub requests: u64,
+    pub in_flight: usize,
+    pub in_turn: bool,
+    pub cancelling: bool,
+}
+
+#[pyclass(frozen, weakref, module = "towline._native")]
 pub struct AsgiServer {
-    options: Options,
-    binds: Vec<Bind>,
+    pub app: Py<PyAny>,
+    pub asyncio: Asyncio,
+    pub scopes: Scopes,
+    pub fields: GilCell<DefaultFields>,
+    pub pool: GilCell<Pool>,
+    pub base_context: Py<PyAny>,
+    pub limit_concurrency: usize,
+    /// `None` without --proxy-headers.
+    pub trusted: Option<TrustedPeers>,
+    pub server_cert: Option<String>,
+    /// The program makes its tasks its own way: each request gets one made so.
+    pub task_factory: bool,
+    loop_: Py<PyAny>,
+    log: Option<Py<PyAny>>,
+    sent: Py<PyAny>,
+    engine: GilCell<Option<Machine>>,
+    #[expect(dead_code, reason = "its rules outlive the listeners")]
+    service: Arc<Service>,
+    addresses: Vec<String>,
+    fd: i32,
 }
 
 #[pymethods]
 impl AsgiServer {
     #[new]
     #[pyo3(signature = (app, r#loop, config, binds, *, state=None, slot=None, log=None))]
+    #[allow(clippy::too_many_arguments)] // Python's keywords are the named fields
     fn new(
+        py: Python<'_>,
         app: Py<PyAny>,
-        r#loop: Py<PyAny>,
+        r#loop: Bound<'_, PyAny>,
         config: Options,
         binds: Vec<Bind>,
-        state: Option<Py<PyAny>>,
+        state: Option<Py<PyDict>>,
         slot: Option<Py<PyAny>>,
         log: Option<Py<PyAny>>,
-    ) -> Self {
-        let _ = (app, r#loop, state, slot, log);
-        Self {
-            options: config,
-            binds,
+    ) -> PyResult<Self> {
+        let _ = slot;
+        let mut engine = Engine::new(EngineConfig::default())
+            .map_err(|error| errors::setup(&error, "cannot start the engine"))?;
+        let service = setup::listen(&mut engine, &config, &binds)?;
+        let addresses = engine
+            .listeners()
+            .map(|listener| {
+                listener
+                    .local_addr()
+                    .map_or_else(|_| String::from("-"), |address| address.to_string())
+            })
+            .collect();
+        let trusted = if config.proxy_headers {
+            Some(setup::trusted_peers(&config)?)
+        } else {
+            None
+        };
+        let asyncio = Asyncio::new(&r#loop)?;
+        Ok(Self {
+            app,
+            task_factory: asyncio.has_task_factory(py)?,
+            asyncio,
+            scopes: Scopes::new(py, &config.root_path, state)?,
+            fields: GilCell::new(DefaultFields::new(&config)),
+            pool: GilCell::new(Pool::default()),
+            base_context: stepping::current_context(py)?,
+            limit_concurrency: config.limit_concurrency.unwrap_or(usize::MAX),
+            trusted: trusted.filter(|trusted| !trusted.is_empty()),
+            server_cert: config
+                .ssl_certfile
+                .as_ref()
+                .and_then(|file| std::fs::read_to_string(file).ok()),
+            loop_: r#loop.unbind(),
+            log,
+            sent: Py::new(py, Sent)?.into_any(),
+            fd: engine.as_raw_fd(),
+            engine: GilCell::new(Some(engine)),
+            service,
+            addresses,
+        })
+    }
+
+    /// Readable whenever `turn` has work: for `loop.add_reader`.
+    fn fileno(&self) -> i32 {
+        self.fd
+    }
+
+    /// Accepts, reads, dispatches and writes for every ready connection, up to a bound.
+    fn turn(slf: &Bound<'_, Self>) -> PyResult<()> {
+        super::turn::turn(slf)
+    }
+
+    fn stop_listening(&self, py: Python<'_>) -> PyResult<()> {
+        self.engine(py)?.stop_listening();
+        Ok(())
+    }
+
+    /// Lets what is in flight finish with `connection: close`; idle connections close now.
+    fn drain(&self, py: Python<'_>) -> PyResult<()> {
+        self.engine(py)?.drain();
+        Ok(())
+    }
+
+    /// The deadline: applications learn that the client is gone, their tasks are cancelled, sockets close.
+    fn cancel_all(&self, py: Python<'_>) -> PyResult<()> {
+        let running: Vec<Py<Exchange>> = {
+            let mut pool = self.pool.open(py);
+            pool.cancelling = true;
+            pool.running
+                .values()
+                .map(|exchange| exchange.clone_ref(py))
+                .collect()
+        };
+        for exchange in running {
+            let waiters = exchange.get().lose(py);
+            wake(py, waiters)?;
+            let task = exchange
+                .get()
+                .state
+                .open(py)
+                .task
+                .as_ref()
+                .map(|task| task.clone_ref(py));
+            if let Some(task) = task {
+                task.call_method0(py, intern!(py, "cancel"))?;
+            }
+        }
+        let ids = self.engine(py)?.connection_ids();
+        for id in ids {
+            self.engine(py)?.abort(id);
+        }
+        Ok(())
+    }
+
+    /// Requests whose application has not ended.
+    #[getter]
+    fn in_flight(&self, py: Python<'_>) -> usize {
+        self.pool.open(py).in_flight
+    }
+
+    #[getter]
+    fn connections(&self, py: Python<'_>) -> usize {
+        self.engine(py).map_or(0, |engine| engine.len())
+    }
+
+    /// Requests begun since the start.
+    #[getter]
+    fn requests(&self, py: Python<'_>) -> u64 {
+        self.pool.open(py).requests
+    }
+
+    #[getter]
+    fn addresses(&self) -> Vec<String> {
+        self.addresses.clone()
+    }
+
+    /// Closes every socket. The descriptor must have been taken out of the loop.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let engine = self.engine.try_open(py).ok_or_else(busy)?.take();
+        drop(engine);
+        let (spare, kits) = {
+            let mut pool = self.pool.open(py);
+            (pool.spare.take(), std::mem::take(&mut pool.kits))
+        };
+        drop(kits);
+        let closed = self
+            .loop_
+            .bind(py)
+            .call_method0(intern!(py, "is_closed"))?
+            .is_truthy()?;
+        match spare {
+            Some(spare) if !closed => spare.host.get().retire(py),
+            _ => Ok(()),
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.app)?;
+        visit.call(&self.loop_)?;
+        visit.call(&self.log)?;
+        visit.call(&self.base_context)?;
+        let Some(pool) = self.pool.peek() else {
+            return Ok(());
+        };
+        if let Some(spare) = &pool.spare {
+            visit.call(&spare.task)?;
+            visit.call(&spare.host)?;
+        }
+        for kit in &pool.kits {
+            kit.traverse(&visit)?;
+        }
+        for exchange in pool.running.values() {
+            visit.call(exchange)?;
+        }
+        Ok(())
+    }
+
+    /// Breaks the cycles of a server that nobody closed.
+    fn __clear__(&self) {
+        // SAFETY: the collector runs with the GIL held.
+        let py = unsafe { Python::assume_attached() };
+        let Some(mut pool) = self.pool.try_open(py) else {
+            return;
+        };
+        let cleared = std::mem::take(&mut *pool);
+        drop(pool);
+        drop(cleared);
+    }
+}
+
+fn busy() -> PyErr {
+    PyRuntimeError::new_err(
+        "the server's engine is in use: called from a finaliser in the middle of a turn",
+    )
+}
+
+impl AsgiServer {
+    /// The engine, for as long as no Python code runs.
+    pub fn engine<'a>(&'a self, py: Python<'a>) -> PyResult<OpenEngine<'a>> {
+        let engine = self.engine.try_open(py).ok_or_else(busy)?;
+        if engine.is_none() {
+            return Err(PyRuntimeError::new_err("the server is closed"));
+        }
+        Ok(OpenEngine(engine))
+    }
+
+    /// What `send()` returns when nothing has to wait.
+    pub fn sent(&self, py: Python<'_>) -> Py<PyAny> {
+        self.sent.clone_ref(py)
+    }
+
+    /// One line for the server's log. `level` is that of the module `logging`.
+    pub fn say(&self, py: Python<'_>, level: i32, message: &str, error: Option<PyErr>) {
+        let Some(log) = &self.log else { return };
+        let error = error.map(|error| error.into_value(py));
+        if let Err(error) = log.call1(py, (level, message, error)) {
+            error.write_unraisable(py, Some(log.bind(py)));
+        }
+    }
+
+    /// The application of `kit` is about to be stepped. Returns what `leave_exchange` wants back.
+    pub fn enter_exchange(&self, py: Python<'_>, kit: &Kit) -> usize {
+        std::mem::replace(
+            &mut self.pool.open(py).stepped,
+            kit.exchange.as_ptr() as usize,
+        )
+    }
+
+    pub fn leave_exchange(&self, py: Python<'_>, outer: usize) {
+        self.pool.open(py).stepped = outer;
+    }
+
+    /// After a step: sends what the step has left to send.
+    pub fn flush(&self, py: Python<'_>, kit: &Kit) {
+        let exchange = kit.exchange.get();
+        if exchange.state.open(py).dirty {
+            self.settle(py, exchange);
+        }
+    }
+
+    /// After reading: within a step the end of the step is soon enough.
+    pub fn flush_outside(&self, py: Python<'_>, exchange: &Bound<'_, Exchange>) {
+        let (stepped, dirty) = (
+            self.pool.open(py).stepped,
+            exchange.get().state.open(py).dirty,
+        );
+        if dirty && stepped != exchange.as_ptr() as usize {
+            self.settle(py, exchange.get());
+        }
+    }
+
+    /// After sending: now, since the application may go on for long. Only pipelined requests that wait
+    /// already are answered together.
+    pub fn flush_part(&self, py: Python<'_>, exchange: &Bound<'_, Exchange>) {
+        if self.pool.open(py).stepped == exchange.as_ptr() as usize {
+            let state = exchange.get().state.open(py);
+            let Ok(mut engine) = self.engine(py) else {
+                return;
+            };
+            let Some(peer) = engine.peer(state.id) else {
+                return;
+            };
+            if peer
+                .conn
+                .stream(state.stream)
+                .is_ok_and(|stream| stream.buffered() > 0)
+            {
+                return;
+            }
+        }
+        self.settle(py, exchange.get());
+    }
+
+    /// Hands the connection back to the engine after something was done with it.
+    pub fn settle(&self, py: Python<'_>, exchange: &Exchange) {
+        let gone = {
+            let mut state = exchange.state.open(py);
+            state.dirty = false;
+            let Ok(mut engine) = self.engine(py) else {
+                return;
+            };
+            engine.settle(state.id);
+            engine.peer(state.id).is_none()
+        };
+        if gone {
+            let waiters = exchange.lose(py);
+            if let Err(error) = wake(py, waiters) {
+                error.write_unraisable(py, None);
+            }
+        }
+    }
+
+    /// An exchange for a new request.
+    pub fn kit(
+        slf: &Bound<'_, Self>,
+        id: ConnId,
+        stream: towline_proto::StreamId,
+    ) -> PyResult<Kit> {
+        let py = slf.py();
+        let kept = slf.get().pool.open(py).kits.pop();
+        match kept {
+            Some(kit) => Ok(kit),
+            None => Kit::new(py, slf.clone().unbind(), id, stream),
         }
     }
 }

@@ -1,0 +1,254 @@
+//! The scope of a request, from a template that has every key in its place.
+use std::net::IpAddr;
+
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use towline_io::{PeerAddr, TlsInfo};
+use towline_proto::{Fields, HeadRef, Version};
+
+use super::names::{FieldNames, method};
+use crate::server::target::{Target, percent_decoded};
+
+/// What requests of one server have in common.
+pub struct Scopes {
+    template: Py<PyDict>,
+    extensions: Py<PyDict>,
+    /// The lifespan's state; each request gets a shallow copy.
+    state: Option<Py<PyDict>>,
+    names: FieldNames,
+    root_path: String,
+}
+
+/// The two ends of a connection, as scopes show them.
+pub struct Ends {
+    pub client: Py<PyAny>,
+    pub server: Py<PyAny>,
+    /// The extension `tls`, when the connection has it.
+    pub tls: Option<Py<PyDict>>,
+}
+
+/// What a trusted proxy said of one request.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Origin {
+    pub client: Option<(IpAddr, u16)>,
+    pub https: Option<bool>,
+}
+
+impl Scopes {
+    pub fn new(py: Python<'_>, root_path: &str, state: Option<Py<PyDict>>) -> PyResult<Self> {
+        let asgi = PyDict::new(py);
+        asgi.set_item(intern!(py, "version"), intern!(py, "3.0"))?;
+        asgi.set_item(intern!(py, "spec_version"), intern!(py, "2.5"))?;
+        let template = PyDict::new(py);
+        template.set_item(intern!(py, "type"), intern!(py, "http"))?;
+        template.set_item(intern!(py, "asgi"), asgi)?;
+        template.set_item(intern!(py, "http_version"), intern!(py, "1.1"))?;
+        template.set_item(intern!(py, "server"), py.None())?;
+        template.set_item(intern!(py, "client"), py.None())?;
+        template.set_item(intern!(py, "scheme"), intern!(py, "http"))?;
+        template.set_item(intern!(py, "method"), intern!(py, "GET"))?;
+        template.set_item(intern!(py, "root_path"), PyString::new(py, root_path))?;
+        template.set_item(intern!(py, "path"), intern!(py, "/"))?;
+        template.set_item(intern!(py, "raw_path"), PyBytes::new(py, b"/"))?;
+        template.set_item(intern!(py, "query_string"), PyBytes::new(py, b""))?;
+        template.set_item(intern!(py, "headers"), py.None())?;
+        template.set_item(intern!(py, "extensions"), py.None())?;
+        if state.is_some() {
+            template.set_item(intern!(py, "state"), py.None())?;
+        }
+        let extensions = PyDict::new(py);
+        for name in [
+            "http.response.trailers",
+            "http.response.early_hint",
+            "http.response.pathsend",
+        ] {
+            extensions.set_item(PyString::intern(py, name), PyDict::new(py))?;
+        }
+        Ok(Self {
+            template: template.unbind(),
+            extensions: extensions.unbind(),
+            state,
+            names: FieldNames::new(py),
+            root_path: root_path.to_owned(),
+        })
+    }
+
+    /// The scope of one request. Only built-in objects are made: no Python code runs, save a collection.
+    pub fn build<'py>(
+        &self,
+        py: Python<'py>,
+        head: &HeadRef<'_>,
+        ends: &Ends,
+        origin: &Origin,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let scope = self.template.bind(py).copy()?;
+        match head.version() {
+            Version::Http11 => {}
+            Version::Http10 => scope.set_item(intern!(py, "http_version"), intern!(py, "1.0"))?,
+            Version::Http2 => scope.set_item(intern!(py, "http_version"), intern!(py, "2"))?,
+        }
+        if head.method() != b"GET" {
+            scope.set_item(intern!(py, "method"), method(py, head.method()))?;
+        }
+        self.set_target(&scope, head.target())?;
+        scope.set_item(intern!(py, "headers"), self.headers(py, head.fields())?)?;
+        scope.set_item(intern!(py, "server"), &ends.server)?;
+        match origin.client {
+            None => scope.set_item(intern!(py, "client"), &ends.client)?,
+            Some((address, port)) => {
+                scope.set_item(intern!(py, "client"), (address.to_string(), port))?
+            }
+        }
+        if origin.https.unwrap_or(ends.tls.is_some()) {
+            scope.set_item(intern!(py, "scheme"), intern!(py, "https"))?;
+        }
+        let extensions = self.extensions.bind(py).copy()?;
+        if let Some(tls) = &ends.tls {
+            extensions.set_item(intern!(py, "tls"), tls)?;
+        }
+        scope.set_item(intern!(py, "extensions"), extensions)?;
+        if let Some(state) = &self.state {
+            scope.set_item(intern!(py, "state"), state.bind(py).copy()?)?;
+        }
+        Ok(scope)
+    }
+
+    /// `path` is decoded, `raw_path` is not, and both carry the root path in front, as under Uvicorn.
+    fn set_target(&self, scope: &Bound<'_, PyDict>, target: &[u8]) -> PyResult<()> {
+        let py = scope.py();
+        let Target { path, query } = Target::parse(target);
+        if path != b"/" || !self.root_path.is_empty() {
+            let decoded = percent_decoded(path);
+            let text = String::from_utf8_lossy(&decoded);
+            if self.root_path.is_empty() {
+                scope.set_item(intern!(py, "path"), PyString::new(py, &text))?;
+                scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, path))?;
+            } else {
+                scope.set_item(intern!(py, "path"), format!("{}{text}", self.root_path))?;
+                let raw = [self.root_path.as_bytes(), path].concat();
+                scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, &raw))?;
+            }
+        }
+        if !query.is_empty() {
+            scope.set_item(intern!(py, "query_string"), PyBytes::new(py, query))?;
+        }
+        Ok(())
+    }
+
+    /// Pairs in the order received, names in lower case.
+    fn headers<'py>(&self, py: Python<'py>, fields: Fields<'_>) -> PyResult<Bound<'py, PyAny>> {
+        let count = fields.clone().count();
+        // SAFETY: every slot of the new list and tuples is filled, with a reference that they take over,
+        // before anybody else can see them; null results are turned into errors.
+        unsafe {
+            let list = Bound::from_owned_ptr_or_err(py, ffi::PyList_New(count as ffi::Py_ssize_t))?;
+            for (index, field) in fields.enumerate() {
+                let pair = Bound::from_owned_ptr_or_err(py, ffi::PyTuple_New(2))?;
+                ffi::PyTuple_SET_ITEM(
+                    pair.as_ptr(),
+                    0,
+                    self.names.lower(py, field.name).into_ptr(),
+                );
+                ffi::PyTuple_SET_ITEM(pair.as_ptr(), 1, PyBytes::new(py, field.value).into_ptr());
+                ffi::PyList_SET_ITEM(list.as_ptr(), index as ffi::Py_ssize_t, pair.into_ptr());
+            }
+            Ok(list)
+        }
+    }
+}
+
+impl Ends {
+    pub fn new(
+        py: Python<'_>,
+        remote: &PeerAddr,
+        local: &PeerAddr,
+        tls: Option<Tls<'_>>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            client: match remote {
+                PeerAddr::Inet(address) => (address.ip().to_string(), address.port())
+                    .into_pyobject(py)?
+                    .into_any()
+                    .unbind(),
+                // Unix clients are anonymous (ASGI, HTTP connection scope).
+                PeerAddr::Unix(_) | PeerAddr::None => py.None(),
+            },
+            server: end(py, local)?,
+            tls: tls.map(|tls| tls_extension(py, tls)).transpose()?,
+        })
+    }
+}
+
+/// The handshake's outcome and the server's own certificate.
+pub struct Tls<'a> {
+    pub info: Option<TlsInfo>,
+    pub server_cert: Option<&'a str>,
+}
+
+fn end(py: Python<'_>, address: &PeerAddr) -> PyResult<Py<PyAny>> {
+    Ok(match address {
+        PeerAddr::Inet(address) => (address.ip().to_string(), address.port())
+            .into_pyobject(py)?
+            .into_any()
+            .unbind(),
+        PeerAddr::Unix(path) => PyTuple::new(
+            py,
+            [
+                path.to_string_lossy().into_pyobject(py)?.into_any(),
+                py.None().into_bound(py),
+            ],
+        )?
+        .into_any()
+        .unbind(),
+        PeerAddr::None => py.None(),
+    })
+}
+
+/// The extension `tls` (ASGI TLS extension 0.2).
+fn tls_extension(py: Python<'_>, tls: Tls<'_>) -> PyResult<Py<PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("server_cert", tls.server_cert)?;
+    let chain = tls.info.as_ref().map(|info| {
+        info.peer_certs
+            .iter()
+            .map(|cert| pem(cert.as_ref()))
+            .collect::<Vec<_>>()
+    });
+    dict.set_item("client_cert_chain", chain.unwrap_or_default())?;
+    dict.set_item("client_cert_name", py.None())?;
+    dict.set_item("client_cert_error", py.None())?;
+    dict.set_item("tls_version", tls.info.as_ref().map(|info| info.version))?;
+    dict.set_item(
+        "cipher_suite",
+        tls.info.as_ref().map(|info| info.cipher_suite),
+    )?;
+    Ok(dict.unbind())
+}
+
+/// RFC 7468.
+fn pem(der: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::from("-----BEGIN CERTIFICATE-----\n");
+    // 48 bytes make a line of 64 characters.
+    for line in der.chunks(48) {
+        for group in line.chunks(3) {
+            let bits = group
+                .iter()
+                .fold(0u32, |bits, &byte| bits << 8 | u32::from(byte))
+                << (8 * (3 - group.len()));
+            for index in 0..4 {
+                let sextet = (bits >> (18 - 6 * index)) as usize & 63;
+                out.push(if index <= group.len() {
+                    ALPHABET[sextet] as char
+                } else {
+                    '='
+                });
+            }
+        }
+        out.push('\n');
+    }
+    out.push_str("-----END CERTIFICATE-----\n");
+    out
+}

@@ -1,0 +1,63 @@
+//! Fields that the server adds to every response that does not have them.
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use towline_proto::Field;
+
+use super::options::Options;
+
+/// `server`, `date` (RFC 9110 6.6.1) and those of `--header`.
+#[derive(Debug)]
+pub struct DefaultFields {
+    date_header: bool,
+    fixed: Vec<(Vec<u8>, Vec<u8>)>,
+    second: u64,
+    date: String,
+}
+
+impl DefaultFields {
+    pub fn new(options: &Options) -> Self {
+        let mut fixed = options.headers.clone();
+        let named = fixed
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case(b"server"));
+        if options.server_header && !named {
+            fixed.push((b"server".to_vec(), b"towline".to_vec()));
+        }
+        Self {
+            date_header: options.date_header,
+            fixed,
+            second: 0,
+            date: String::new(),
+        }
+    }
+
+    /// Formats the date again when the second has changed.
+    pub fn refresh(&mut self) {
+        if !self.date_header {
+            return;
+        }
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
+        if now != self.second {
+            self.second = now;
+            self.date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(now));
+        }
+    }
+
+    /// The fields to add, less those for which `has` says that they are there.
+    pub fn missing<'a>(
+        &'a self,
+        has: impl Fn(&[u8]) -> bool + 'a,
+    ) -> impl Iterator<Item = Field<'a>> {
+        let date = self.date_header.then_some(Field {
+            name: b"date",
+            value: self.date.as_bytes(),
+        });
+        let fixed = self.fixed.iter().map(|(name, value)| Field { name, value });
+        date.into_iter()
+            .chain(fixed)
+            .filter(move |field| !has(field.name))
+    }
+}

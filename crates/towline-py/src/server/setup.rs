@@ -1,0 +1,91 @@
+//! From options and open sockets to an engine that listens.
+use std::io;
+use std::os::fd::{IntoRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use towline_io::serve::forwarded::{Hop, TrustedPeers};
+use towline_io::{ClientCerts, Engine, Listener, Service, TlsConfig, TlsSettings};
+use towline_proto::Limits;
+
+use super::options::{Bind, ClientCertificate, Options};
+use crate::errors;
+
+/// The wire's bounds as the user set them.
+pub fn limits(options: &Options) -> Limits {
+    let bytes = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    Limits {
+        max_start_line_bytes: bytes(options.limit_request_line),
+        max_field_line_bytes: bytes(options.limit_request_field_size),
+        max_head_bytes: bytes(options.limit_request_head),
+        max_fields: bytes(options.limit_request_fields),
+        max_body_bytes: options.limit_request_body,
+        header_timeout: Some(options.timeout_request_header.0),
+        body_timeout: Some(options.timeout_request_body.0),
+        min_bytes_per_s: u32::try_from(options.min_bytes_per_second).unwrap_or(u32::MAX),
+        keep_alive_timeout: Some(options.timeout_keep_alive.0),
+        ..Limits::server()
+    }
+}
+
+/// The addresses whose word on the client is taken (`--forwarded-allow-ips`).
+pub fn trusted_peers(options: &Options) -> PyResult<TrustedPeers> {
+    TrustedPeers::parse(&options.forwarded_allow_ips.join(","))
+        .map_err(|error| PyValueError::new_err(format!("forwarded_allow_ips: {error}")))
+}
+
+/// How the connections of all listeners are treated.
+pub fn service(options: &Options) -> PyResult<Service> {
+    let mut service = Service::plain(limits(options));
+    if let Some(cert_file) = &options.ssl_certfile {
+        let settings = TlsSettings {
+            cert_file: cert_file.clone(),
+            key_file: options.ssl_keyfile.clone(),
+            client_certs: match options.ssl_cert_reqs {
+                ClientCertificate::None => ClientCerts::NotAsked,
+                ClientCertificate::Optional => ClientCerts::Optional,
+                ClientCertificate::Required => ClientCerts::Required,
+            },
+            ca_file: options.ssl_ca_certs.clone(),
+            alpn: vec![b"http/1.1".to_vec()],
+        };
+        service.tls =
+            Some(TlsConfig::load(&settings).map_err(|error| errors::setup(&error, "TLS"))?);
+    }
+    if options.proxy_protocol {
+        let trusted = trusted_peers(options)?;
+        service.proxy_protocol = Some(Box::new(move |ip| {
+            trusted.trusts(ip.map_or(Hop::Unix, Hop::Ip))
+        }));
+    }
+    Ok(service)
+}
+
+/// Listens on every bind; the descriptors stay their owner's.
+pub fn listen<S: Default>(
+    engine: &mut Engine<S>,
+    options: &Options,
+    binds: &[Bind],
+) -> PyResult<Arc<Service>> {
+    let service = Arc::new(service(options)?);
+    for bind in binds {
+        let listener =
+            listener(bind, options).map_err(|error| errors::setup(&error, &bind.address))?;
+        engine
+            .add_listener(listener, Arc::clone(&service))
+            .map_err(|error| errors::setup(&error, &bind.address))?;
+    }
+    Ok(service)
+}
+
+fn listener(bind: &Bind, options: &Options) -> io::Result<Listener> {
+    // SAFETY: the descriptor is borrowed for the one call that duplicates it.
+    let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(bind.fd) };
+    let own: OwnedFd = fd.try_clone_to_owned()?;
+    Listener::inherited(own.into_raw_fd(), options.backlog)
+}
+
+/// How long a `turn` called from a foreign loop may block.
+pub const NOT_AT_ALL: Option<Duration> = Some(Duration::ZERO);
