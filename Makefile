@@ -65,7 +65,7 @@ $(VENV)/.stamp-release: $(NATIVE_SOURCES) | $(VENV)/.stamp-tools
 run: $(VENV)/.stamp-native ## build, serve examples/hello, send it real requests, show what came back
 	$(BIN)/python scripts/run_hello.py
 
-test: check cargo-test pytest ## everything CI runs: check, Rust tests, Python tests
+test: check cargo-test pytest fuzz-build ## everything CI runs: check, Rust tests, Python tests, fuzz targets
 
 check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, types, stubs
 	$(call say,house rules)
@@ -101,6 +101,7 @@ conformance: | $(VENV)/.stamp-tools ## the wire-text cases of conformance/, whol
 	cargo test --locked --package towline-proto --test conformance --test corpus
 
 fuzz-build: ## build the fuzz targets
+	$(call say,fuzz targets)
 	scripts/fuzz_build.sh
 
 build: $(VENV)/.stamp-release ## release build into .venv: .venv/bin/towline is the program
