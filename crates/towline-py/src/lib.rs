@@ -16,4 +16,6 @@ mod _native {
     use super::server::board::{Board, Slot};
     #[pymodule_export]
     use super::server::listeners::open_listeners;
+    #[pymodule_export]
+    use super::server::wsgi::WsgiServer;
 }

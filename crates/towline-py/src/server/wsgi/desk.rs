@@ -1,0 +1,296 @@
+//! Where one application thread does its I/O: the whole engine (inline mode) or the one connection that
+//! was checked out to this thread (threads mode).
+//!
+//! `wsgi.input` and `write()` reach their connection through the desk, by the serial number of their
+//! exchange: an object that the application kept too long finds that its exchange is over.
+//!
+//! Nobody holds the lock of a desk while Python code runs, and nobody waits for it with the GIL held
+//! (`lock_py_attached`), so a thread that the application started may read the body, too.
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt as _;
+use towline_io::{ConnId, Engine, Peer};
+use towline_proto::{Blocks, Connection, Event, StreamId, StreamMut};
+
+use super::request::{ConnState, OwnedHead, Request, WINDOW_BYTES, next_request};
+use crate::errors::client_disconnected;
+
+/// A waiting thread looks at signals and at the server's commands this often even when nothing happens.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+pub type SharedDesk = std::sync::Arc<Mutex<Desk>>;
+
+pub struct Desk {
+    serial: u64,
+    stream: Option<StreamId>,
+    lost: bool,
+    pub seat: Seat,
+}
+
+pub enum Seat {
+    Inline(Box<Inline>),
+    Worker(Box<Worker>),
+}
+
+/// The connection that was checked out to this thread.
+pub struct Worker {
+    pub peer: Option<Box<Peer<ConnState>>>,
+    blocks: Blocks,
+}
+
+/// The engine, driven by the thread that also runs the application.
+pub struct Inline {
+    pub engine: Engine<ConnState>,
+    current: Option<ConnId>,
+    /// Connections that got something to read while an application call was waiting for its own.
+    deferred: VecDeque<ConnId>,
+    pub spare: OwnedHead,
+}
+
+impl Desk {
+    pub fn inline(engine: Engine<ConnState>) -> Self {
+        let inline = Inline {
+            engine,
+            current: None,
+            deferred: VecDeque::new(),
+            spare: OwnedHead::default(),
+        };
+        Self::with(Seat::Inline(Box::new(inline)))
+    }
+
+    pub fn worker() -> Self {
+        let worker = Worker {
+            peer: None,
+            blocks: Blocks::new(WINDOW_BYTES, 1),
+        };
+        Self::with(Seat::Worker(Box::new(worker)))
+    }
+
+    fn with(seat: Seat) -> Self {
+        Self {
+            serial: 0,
+            stream: None,
+            lost: false,
+            seat,
+        }
+    }
+
+    pub fn inline_seat(&mut self) -> Option<&mut Inline> {
+        match &mut self.seat {
+            Seat::Inline(inline) => Some(inline),
+            Seat::Worker(_) => None,
+        }
+    }
+
+    pub fn worker_seat(&mut self) -> Option<&mut Worker> {
+        match &mut self.seat {
+            Seat::Worker(worker) => Some(worker),
+            Seat::Inline(_) => None,
+        }
+    }
+
+    /// A new exchange sits down: from here on, older serial numbers are over.
+    pub fn begin(&mut self, stream: StreamId) -> u64 {
+        self.serial += 1;
+        self.stream = Some(stream);
+        self.lost = false;
+        self.serial
+    }
+
+    pub fn end(&mut self) {
+        self.serial += 1;
+        self.stream = None;
+    }
+
+    pub fn peer(&mut self) -> Option<&mut Peer<ConnState>> {
+        match &mut self.seat {
+            Seat::Inline(inline) => inline.peer(),
+            Seat::Worker(worker) => worker.peer.as_deref_mut(),
+        }
+    }
+
+    pub fn conn(&mut self) -> Option<&mut Connection> {
+        self.peer().map(|peer| &mut peer.conn)
+    }
+
+    /// The exchange with this number, while it is the present one and its client is there.
+    pub fn current(&self, serial: u64) -> Option<StreamId> {
+        self.stream.filter(|_| serial == self.serial && !self.lost)
+    }
+
+    pub fn stream(&mut self, serial: u64) -> Option<StreamMut<'_>> {
+        let stream = self.current(serial)?;
+        self.conn()?.stream(stream).ok()
+    }
+
+    pub fn is_lost(&self, serial: u64) -> bool {
+        self.lost || serial != self.serial
+    }
+
+    /// Writes what can be written now; blocks never.
+    pub fn flush(&mut self) {
+        match &mut self.seat {
+            Seat::Inline(inline) => {
+                if let Some(id) = inline.current {
+                    inline.engine.settle(id);
+                }
+            }
+            Seat::Worker(worker) => worker.flush(),
+        }
+    }
+
+    fn pending_bytes(&mut self) -> usize {
+        self.conn().map_or(0, |conn| conn.pending_bytes())
+    }
+
+    /// Waits until this connection may have got further. Other connections' I/O goes on meanwhile (inline
+    /// mode), but no other application call begins: PEP 3333 applications keep state in their thread
+    /// (database connections, locals), which a second call in the middle of the first would share.
+    fn wait(&mut self) -> io::Result<()> {
+        match &mut self.seat {
+            Seat::Inline(inline) => inline.pump()?,
+            Seat::Worker(worker) => worker.wait()?,
+        }
+        let Some(conn) = self.conn() else {
+            self.lost = true;
+            return Ok(());
+        };
+        let mut lost = false;
+        while let Some(event) = conn.next_event() {
+            lost |= matches!(event, Event::Failed(..) | Event::Closed(_));
+        }
+        self.lost |= lost;
+        Ok(())
+    }
+}
+
+impl Inline {
+    /// The next request of any connection; None when this turn has no more. Settles what it leaves.
+    pub fn next_request(&mut self) -> Option<Request> {
+        loop {
+            if let Some(id) = self.current {
+                if let Some(peer) = self.engine.peer(id) {
+                    if let Some(request) = next_request(peer, &mut self.spare) {
+                        return Some(request);
+                    }
+                    self.engine.settle(id);
+                }
+                self.current = None;
+            }
+            self.current = Some(self.next_ready()?);
+        }
+    }
+
+    pub fn peer(&mut self) -> Option<&mut Peer<ConnState>> {
+        self.engine.peer(self.current?)
+    }
+
+    pub fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    fn next_ready(&mut self) -> Option<ConnId> {
+        while let Some(id) = self.deferred.pop_front() {
+            if let Some(peer) = self.engine.peer(id) {
+                peer.state.deferred = false;
+                return Some(id);
+            }
+        }
+        self.engine.next_ready()
+    }
+
+    /// One turn of the engine in the middle of an application call.
+    fn pump(&mut self) -> io::Result<()> {
+        if let Some(id) = self.current {
+            self.engine.settle(id);
+        }
+        self.engine.turn_start(Some(LONGEST_WAIT))?;
+        while let Some(id) = self.engine.next_ready() {
+            if self.current == Some(id) {
+                continue;
+            }
+            if let Some(peer) = self.engine.peer(id)
+                && !std::mem::replace(&mut peer.state.deferred, true)
+            {
+                self.deferred.push_back(id);
+            }
+        }
+        self.engine.turn_end();
+        Ok(())
+    }
+}
+
+impl Worker {
+    /// An error is also an event of the connection.
+    fn flush(&mut self) {
+        if let Some(peer) = &mut self.peer {
+            let _ = peer.flush_blocking(Some(Instant::now()));
+        }
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        let Some(peer) = &mut self.peer else {
+            return Ok(());
+        };
+        let until = Some(Instant::now() + LONGEST_WAIT);
+        if peer.conn.pending_bytes() > 0 {
+            peer.flush_blocking(until)?;
+        } else {
+            peer.fill(&mut self.blocks, until)?;
+        }
+        Ok(())
+    }
+
+    /// The connection leaves; its receive block stays.
+    pub fn leave(&mut self) -> Option<Box<Peer<ConnState>>> {
+        let mut peer = self.peer.take()?;
+        peer.conn.release(&mut self.blocks);
+        Some(peer)
+    }
+}
+
+/// Waits, GIL released, until `done` says so or the client is lost.
+pub fn wait_until<T>(
+    py: Python<'_>,
+    desk: &Mutex<Desk>,
+    serial: u64,
+    mut done: impl FnMut(&mut Desk) -> Option<T>,
+) -> PyResult<T> {
+    loop {
+        let mut guard = lock(py, desk);
+        if let Some(value) = done(&mut guard) {
+            return Ok(value);
+        }
+        if guard.is_lost(serial) {
+            return Err(client_disconnected());
+        }
+        drop(guard);
+        py.detach(|| {
+            desk.lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .wait()
+        })?;
+        py.check_signals()?;
+    }
+}
+
+/// Hands everything written so far to the kernel, as long as it takes (PEP 3333, "Buffering and
+/// Streaming": a block is transmitted before the next one is asked for).
+pub fn write_out(py: Python<'_>, desk: &Mutex<Desk>, serial: u64) -> PyResult<()> {
+    wait_until(py, desk, serial, |desk| {
+        if desk.is_lost(serial) {
+            return None;
+        }
+        desk.flush();
+        (desk.pending_bytes() == 0 && desk.conn().is_some()).then_some(())
+    })
+}
+
+pub fn lock<'a>(py: Python<'_>, desk: &'a Mutex<Desk>) -> std::sync::MutexGuard<'a, Desk> {
+    desk.lock_py_attached(py)
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,210 @@
+//! The response head that an application hands to `start_response`, checked and turned into bytes.
+use std::ops::Range;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString, PyTuple};
+use towline_proto::Field;
+
+use super::text::append_bytes;
+
+/// One head. Its buffers are kept from request to request.
+#[derive(Default)]
+pub struct Draft {
+    pub status: u16,
+    pub content_length: Option<u64>,
+    bytes: Vec<u8>,
+    reason: Range<usize>,
+    fields: Vec<(Range<usize>, Range<usize>)>,
+}
+
+impl Draft {
+    pub fn reason(&self) -> &[u8] {
+        &self.bytes[self.reason.clone()]
+    }
+
+    pub fn fields(&self) -> impl Iterator<Item = Field<'_>> {
+        self.fields.iter().map(|(name, value)| Field {
+            name: &self.bytes[name.clone()],
+            value: &self.bytes[value.clone()],
+        })
+    }
+
+    /// Replaces the head by `status` ("200 OK") and `headers` (a list of pairs of native strings).
+    pub fn fill(
+        &mut self,
+        status: &Bound<'_, PyString>,
+        headers: &Bound<'_, PyList>,
+    ) -> PyResult<()> {
+        self.content_length = None;
+        self.bytes.clear();
+        self.fields.clear();
+        self.fill_status(status)?;
+        for pair in headers {
+            let pair = pair.cast_into::<PyTuple>().map_err(|_| not_a_pair())?;
+            self.push_field(&pair)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the pairs of another list: early hints, which have no status line of their own.
+    pub fn fill_interim(&mut self, status: u16, headers: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.content_length = None;
+        self.bytes.clear();
+        self.fields.clear();
+        self.reason = 0..0;
+        self.status = status;
+        for pair in headers.try_iter()? {
+            self.push_field(pair?.cast::<PyTuple>().map_err(|_| not_a_pair())?)?;
+        }
+        Ok(())
+    }
+
+    /// A head of the server's own, for a plain text.
+    pub fn fill_plain(&mut self, status: u16) {
+        self.content_length = None;
+        self.bytes.clear();
+        self.fields.clear();
+        self.reason = 0..0;
+        self.status = status;
+        self.bytes
+            .extend_from_slice(b"content-typetext/plain; charset=utf-8");
+        self.fields.push((0..12, 12..self.bytes.len()));
+    }
+
+    /// Three digits, a space, the reason phrase (PEP 3333, RFC 9112 4).
+    fn fill_status(&mut self, status: &Bound<'_, PyString>) -> PyResult<()> {
+        append_bytes(&mut self.bytes, status, "status")?;
+        let code = match self.bytes.as_slice() {
+            [a, b, c] | [a, b, c, b' ', ..] if [a, b, c].iter().all(|d| d.is_ascii_digit()) => {
+                [a, b, c]
+                    .iter()
+                    .fold(0, |code, digit| code * 10 + u16::from(**digit - b'0'))
+            }
+            _ => 0,
+        };
+        if !(200..=999).contains(&code) || self.bytes.iter().any(|&b| is_forbidden(b)) {
+            return Err(PyValueError::new_err(format!(
+                "status {status} is not of the form \"200 OK\""
+            )));
+        }
+        self.status = code;
+        self.reason = self.bytes.len().min(4)..self.bytes.len();
+        Ok(())
+    }
+
+    fn push_field(&mut self, pair: &Bound<'_, PyTuple>) -> PyResult<()> {
+        if pair.len() != 2 {
+            return Err(not_a_pair());
+        }
+        let name = pair.get_borrowed_item(0)?;
+        let value = pair.get_borrowed_item(1)?;
+        let (Ok(name), Ok(value)) = (name.cast::<PyString>(), value.cast::<PyString>()) else {
+            return Err(not_a_pair());
+        };
+        let start = self.bytes.len();
+        append_bytes(&mut self.bytes, &name, "header name")?;
+        let middle = self.bytes.len();
+        append_bytes(&mut self.bytes, &value, "header value")?;
+        self.check_field(start, middle)
+    }
+
+    fn check_field(&mut self, start: usize, middle: usize) -> PyResult<()> {
+        let (name, value) = (&self.bytes[start..middle], &self.bytes[middle..]);
+        if name.is_empty() || !name.iter().all(|&b| is_token(b)) {
+            return Err(refused("name", name, "is not a token (RFC 9110 5.6.2)"));
+        }
+        if value.iter().any(|&b| is_forbidden(b)) {
+            return Err(refused(
+                "value",
+                value,
+                "has a control character (RFC 9110 5.5)",
+            ));
+        }
+        if is_hop_by_hop(name) {
+            return Err(refused(
+                "name",
+                name,
+                "is hop-by-hop, which is the server's business (PEP 3333)",
+            ));
+        }
+        if name.eq_ignore_ascii_case(b"content-length") {
+            // The wire writes it, from the size of the body: it is never there twice.
+            let length = digits(value).ok_or_else(|| refused("value", value, "is not a length"))?;
+            if self.content_length.is_some_and(|other| other != length) {
+                return Err(PyValueError::new_err(
+                    "two different content-length headers",
+                ));
+            }
+            self.content_length = Some(length);
+            self.bytes.truncate(start);
+        } else {
+            let end = self.bytes.len();
+            self.fields.push((start..middle, middle..end));
+        }
+        Ok(())
+    }
+}
+
+fn not_a_pair() -> PyErr {
+    PyTypeError::new_err("headers must be a list of (name, value) tuples of str (PEP 3333)")
+}
+
+fn refused(part: &str, text: &[u8], why: &str) -> PyErr {
+    PyValueError::new_err(format!(
+        "header {part} {:?} {why}",
+        String::from_utf8_lossy(text)
+    ))
+}
+
+/// 1*DIGIT (RFC 9110 8.6).
+fn digits(value: &[u8]) -> Option<u64> {
+    if value.is_empty() {
+        return None;
+    }
+    value.iter().try_fold(0_u64, |sum, &digit| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// Control characters other than the tab may not stand in a field value or a reason phrase.
+fn is_forbidden(byte: u8) -> bool {
+    (byte < 0x20 && byte != b'\t') || byte == 0x7f
+}
+
+fn is_token(byte: u8) -> bool {
+    TOKEN[usize::from(byte)]
+}
+
+const TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let marks = b"!#$%&'*+-.^_`|~";
+    let mut at = 0;
+    while at < marks.len() {
+        table[marks[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
+
+/// The list of `wsgiref.util.is_hop_by_hop`: an application using one is in error (PEP 3333).
+fn is_hop_by_hop(name: &[u8]) -> bool {
+    const NAMES: [&[u8]; 9] = [
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"te",
+        b"trailer",
+        b"trailers",
+        b"transfer-encoding",
+        b"upgrade",
+    ];
+    NAMES.iter().any(|known| name.eq_ignore_ascii_case(known))
+}

@@ -1,0 +1,317 @@
+//! One call of the application, from environ to the end of its response.
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use towline_io::Peer;
+
+use super::context::InFreshContext;
+use super::desk::{SharedDesk, lock};
+use super::environ::{Constants, Ends, Environs, Line};
+use super::file_wrapper::FileWrapper;
+use super::input::{ErrorStream, InputStream};
+use super::log::Log;
+use super::request::{ConnState, Request};
+use super::responder::{Phase, Plain, Responder, Sent};
+use crate::errors::ClientDisconnected;
+use crate::server::fields::DefaultFields;
+use crate::server::options::Options;
+
+/// What every application thread needs to know.
+pub struct Application {
+    pub app: Py<PyAny>,
+    pub options: Options,
+    pub multiprocess: bool,
+    pub log: Log,
+}
+
+/// The Python objects with which one thread calls the application, reused from request to request.
+pub struct Caller {
+    application: Arc<Application>,
+    desk: SharedDesk,
+    environs: Environs,
+    words: Words,
+    callables: Callables,
+}
+
+struct Words {
+    input: Py<PyAny>,
+    close: Py<PyAny>,
+}
+
+/// `start_response` and `wsgi.early_hints`: two methods of one object.
+struct Callables {
+    responder: Py<Responder>,
+    start: Py<PyAny>,
+    early_hints: Py<PyAny>,
+}
+
+/// Where the request came from, as the environ says it.
+pub struct Origin {
+    pub remote: Option<SocketAddr>,
+    pub local: Option<SocketAddr>,
+    pub scheme: &'static str,
+}
+
+impl Origin {
+    pub fn of(peer: &Peer<ConnState>) -> Self {
+        Self {
+            remote: peer.remote_addr().inet(),
+            local: peer.local_addr().inet(),
+            scheme: if peer.is_tls() { "https" } else { "http" },
+        }
+    }
+}
+
+impl Caller {
+    pub fn new(py: Python<'_>, application: Arc<Application>, desk: SharedDesk) -> PyResult<Self> {
+        let constants = Constants {
+            input: Bound::new(py, InputStream::complete(Vec::new()))?.into_any(),
+            errors: Bound::new(py, ErrorStream::new(application.log.clone()))?.into_any(),
+            file_wrapper: py.get_type::<FileWrapper>().into_any(),
+            multithread: application.options.threads > 1,
+            multiprocess: application.multiprocess,
+        };
+        let environs = Environs::new(py, &application.options.root_path, &constants)?;
+        let words = Words {
+            input: pyo3::intern!(py, "wsgi.input").clone().into_any().unbind(),
+            close: pyo3::intern!(py, "close").clone().into_any().unbind(),
+        };
+        let callables = Callables::new(py, &desk, &application.options)?;
+        callables.install(py, &environs)?;
+        Ok(Self {
+            application,
+            desk,
+            environs,
+            words,
+            callables,
+        })
+    }
+
+    /// Serves one request. Whatever the application does, the exchange is over afterwards.
+    pub fn serve(
+        &mut self,
+        py: Python<'_>,
+        request: &mut Request,
+        origin: &Origin,
+    ) -> PyResult<Sent> {
+        let serial = lock(py, &self.desk).begin(request.stream);
+        let responder = self.callables.responder.clone_ref(py);
+        let responder = responder.get();
+        responder.begin(py, serial, request.head.method() == b"HEAD");
+        let outcome = self
+            .environ(py, request, origin, serial)
+            .and_then(|environ| {
+                let _context = InFreshContext::enter(py)?;
+                self.call(py, &environ, responder)
+            });
+        if let Err(error) = outcome {
+            self.failed(py, responder, &error, request)?;
+        }
+        let sent = responder.end(py);
+        lock(py, &self.desk).end();
+        if self.callables.are_kept() {
+            self.callables = Callables::new(py, &self.desk, &self.application.options)?;
+            self.callables.install(py, &self.environs)?;
+        }
+        Ok(sent)
+    }
+
+    fn environ<'py>(
+        &mut self,
+        py: Python<'py>,
+        request: &mut Request,
+        origin: &Origin,
+        serial: u64,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let head = &request.head;
+        let line = Line {
+            method: head.method(),
+            target: head.target(),
+            version: head.version(),
+        };
+        let ends = Ends {
+            remote: origin.remote,
+            local: origin.local,
+            scheme: origin.scheme,
+        };
+        let environ = self.environs.build(py, &line, &ends, head.fields())?;
+        let body = std::mem::take(&mut request.body);
+        if !request.complete {
+            let input = InputStream::coming(body, self.desk.clone(), serial);
+            environ.set_item(&self.words.input, Bound::new(py, input)?)?;
+        } else if !body.is_empty() {
+            environ.set_item(
+                &self.words.input,
+                Bound::new(py, InputStream::complete(body))?,
+            )?;
+        }
+        Ok(environ)
+    }
+
+    fn call(
+        &self,
+        py: Python<'_>,
+        environ: &Bound<'_, PyDict>,
+        responder: &Responder,
+    ) -> PyResult<()> {
+        let result = self
+            .application
+            .app
+            .bind(py)
+            .call1((environ, self.callables.start.bind(py)))?;
+        if let Ok(list) = result.cast_exact::<PyList>() {
+            if list.len() == 1 {
+                let only = list.get_item(0)?;
+                return send_known(
+                    py,
+                    responder,
+                    std::slice::from_ref(Responder::piece(&only)?),
+                );
+            }
+            return send_pieces(py, responder, &list.to_tuple());
+        }
+        if let Ok(tuple) = result.cast_exact::<PyTuple>() {
+            return send_pieces(py, responder, tuple);
+        }
+        let sent = send_iterable(py, responder, &result);
+        // PEP 3333: close() is called however the response ended.
+        let closed = match result.getattr_opt(self.words.close.bind(py).cast()?)? {
+            Some(close) => close.call0().map(drop),
+            None => Ok(()),
+        };
+        match (sent, closed) {
+            (Err(first), Err(second)) => {
+                self.application.log.error(
+                    py,
+                    "exception in close() of a WSGI response",
+                    Some(&second),
+                );
+                Err(first)
+            }
+            (Ok(()), Err(error)) => {
+                self.application.log.error(
+                    py,
+                    "exception in close() of a WSGI response",
+                    Some(&error),
+                );
+                Ok(())
+            }
+            (sent, Ok(())) => sent,
+        }
+    }
+
+    /// The application failed. Before the head: 500. After it: the connection is aborted, so that the
+    /// client cannot take what it has for the whole. A client that left is nobody's failure.
+    fn failed(
+        &self,
+        py: Python<'_>,
+        responder: &Responder,
+        error: &PyErr,
+        request: &Request,
+    ) -> PyResult<()> {
+        if !error.is_instance_of::<ClientDisconnected>(py) {
+            let text = format!(
+                "exception in the WSGI application: {} {}",
+                String::from_utf8_lossy(request.head.method()),
+                String::from_utf8_lossy(request.head.target())
+            );
+            self.application.log.error(py, &text, Some(error));
+        }
+        if responder.phase(py) == Phase::Sent || responder.send_plain(py, &SERVER_ERROR).is_err() {
+            responder.abort(py);
+        }
+        let is_stop = error.is_instance_of::<pyo3::exceptions::PySystemExit>(py)
+            || error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py);
+        if is_stop {
+            Err(error.clone_ref(py))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Callables {
+    fn new(py: Python<'_>, desk: &SharedDesk, options: &Options) -> PyResult<Self> {
+        let responder = Bound::new(
+            py,
+            Responder::new(desk.clone(), DefaultFields::new(options)),
+        )?;
+        let start = responder.getattr("start")?.unbind();
+        let early_hints = responder.getattr("early_hints")?.unbind();
+        Ok(Self {
+            responder: responder.unbind(),
+            start,
+            early_hints,
+        })
+    }
+
+    fn install(&self, py: Python<'_>, environs: &Environs) -> PyResult<()> {
+        environs.set(py, "wsgi.early_hints", self.early_hints.bind(py))
+    }
+
+    /// Somebody else holds one of them: `start` is ours alone, `early_hints` also the template's, and the
+    /// object is held by both and by us.
+    fn are_kept(&self) -> bool {
+        references(&self.start) > 1
+            || references(&self.early_hints) > 2
+            || references(&self.responder) > 3
+    }
+}
+
+fn references<T>(object: &Py<T>) -> ffi::Py_ssize_t {
+    // SAFETY: a live object, as we hold it; every caller is attached, so the count stands still.
+    unsafe { ffi::Py_REFCNT(object.as_ptr()) }
+}
+
+const SERVER_ERROR: Plain = Plain {
+    status: 500,
+    text: b"Internal Server Error",
+};
+
+/// A list or tuple: all of the body is known, so its length is, too.
+fn send_pieces(py: Python<'_>, responder: &Responder, pieces: &Bound<'_, PyTuple>) -> PyResult<()> {
+    if let [only] = pieces.as_slice() {
+        return send_known(py, responder, std::slice::from_ref(Responder::piece(only)?));
+    }
+    let pieces: Vec<Bound<'_, PyBytes>> = pieces
+        .iter()
+        .map(|piece| Responder::piece(&piece).cloned())
+        .collect::<PyResult<_>>()?;
+    send_known(py, responder, &pieces)
+}
+
+fn send_known(
+    py: Python<'_>,
+    responder: &Responder,
+    pieces: &[Bound<'_, PyBytes>],
+) -> PyResult<()> {
+    let total: usize = pieces.iter().map(|piece| piece.as_bytes().len()).sum();
+    responder.send_all(py, pieces, total as u64)
+}
+
+/// Anything else that can be iterated over: each block is sent before the next is asked for.
+fn send_iterable(py: Python<'_>, responder: &Responder, result: &Bound<'_, PyAny>) -> PyResult<()> {
+    if let Ok(file) = result.cast_exact::<FileWrapper>()
+        && file.get().send(py, responder)?
+    {
+        return Ok(());
+    }
+    // PEP 3333, "Handling the Content-Length Header": one block is the whole body.
+    let is_single = result.hasattr(pyo3::intern!(py, "__len__"))? && result.len()? == 1;
+    for piece in result.try_iter()? {
+        let piece = piece?;
+        let piece = Responder::piece(&piece)?;
+        if piece.as_bytes().is_empty() {
+            continue;
+        }
+        responder.send_head(py, is_single.then(|| piece.as_bytes().len() as u64))?;
+        if responder.is_bodyless(py) {
+            break;
+        }
+        responder.send_piece(py, piece)?;
+    }
+    responder.send_end(py)
+}

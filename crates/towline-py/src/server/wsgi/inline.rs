@@ -1,0 +1,66 @@
+//! One thread: the application runs right in the turn that read its request.
+//!
+//! The GIL is released once per turn, around the poll, and kept for all requests of the turn: a request costs
+//! one recv, one call and one send, and no hand-over of anything.
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use super::desk::{Desk, LONGEST_WAIT, SharedDesk, lock};
+use super::exchange::{Application, Caller, Origin};
+use super::request::Request;
+use super::server::Control;
+
+pub fn run(
+    py: Python<'_>,
+    application: &Arc<Application>,
+    control: &Arc<Control>,
+    desk: Desk,
+) -> PyResult<()> {
+    let desk: SharedDesk = Arc::new(Mutex::new(desk));
+    let mut caller = Caller::new(py, application.clone(), desk.clone())?;
+    loop {
+        let over = py.detach(|| {
+            let mut desk = desk.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(inline) = desk.inline_seat() else {
+                return Ok(true);
+            };
+            if control.obey(&mut inline.engine) {
+                return Ok(true);
+            }
+            let wait = if inline.has_deferred() {
+                Duration::ZERO
+            } else {
+                LONGEST_WAIT
+            };
+            inline.engine.turn_start(Some(wait)).map(|()| false)
+        })?;
+        if over {
+            return Ok(());
+        }
+        py.check_signals()?;
+        while let Some((mut request, origin)) = next_request(py, &desk) {
+            control.in_flight.fetch_add(1, Relaxed);
+            let served = caller.serve(py, &mut request, &origin);
+            control.in_flight.fetch_sub(1, Relaxed);
+            control.requests.fetch_add(1, Relaxed);
+            if let Some(inline) = lock(py, &desk).inline_seat() {
+                inline.spare = request.head;
+            }
+            served?;
+        }
+        if let Some(inline) = lock(py, &desk).inline_seat() {
+            inline.engine.turn_end();
+        }
+    }
+}
+
+fn next_request(py: Python<'_>, desk: &Mutex<Desk>) -> Option<(Request, Origin)> {
+    let mut desk = lock(py, desk);
+    let inline = desk.inline_seat()?;
+    let request = inline.next_request()?;
+    let origin = Origin::of(inline.peer()?);
+    Some((request, origin))
+}

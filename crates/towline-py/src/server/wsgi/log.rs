@@ -1,0 +1,35 @@
+//! The server's log, as the supervisor hands it in: `log(level, text, exception)`.
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+/// Levels of the `logging` module.
+const ERROR: i32 = 40;
+
+#[derive(Clone)]
+pub struct Log {
+    call: Option<Arc<Py<PyAny>>>,
+}
+
+impl Log {
+    pub fn new(call: Option<Py<PyAny>>) -> Self {
+        Self {
+            call: call.map(Arc::new),
+        }
+    }
+
+    /// A logger that raises must not take the request with it: its exception goes to `sys.unraisablehook`.
+    pub fn error(&self, py: Python<'_>, text: &str, cause: Option<&PyErr>) {
+        let exception = cause.map(|error| error.value(py).clone().unbind());
+        let Some(call) = &self.call else {
+            eprintln!("{text}");
+            if let Some(error) = cause {
+                error.clone_ref(py).print(py);
+            }
+            return;
+        };
+        if let Err(error) = call.call1(py, (ERROR, text, exception)) {
+            error.write_unraisable(py, None);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+"""What an application finds in environ (PEP 3333)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from wsgiref.validate import validator
+
+import pytest
+
+from tests.server.wsgi_harness import MODES, Served, serving
+
+KEYS_AS_TEXT = (str, int, bool)
+
+
+def show(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+    shown = {key: value for key, value in environ.items() if isinstance(value, KEYS_AS_TEXT)}
+    shown["wsgi.version"] = environ["wsgi.version"]
+    start_response("200 OK", [("Content-Type", "application/json")])
+    return [json.dumps(shown).encode()]
+
+
+def environ_of(served: Served, wire: bytes) -> dict[str, Any]:
+    answer = served.raw(wire)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200"), answer
+    loaded: dict[str, Any] = json.loads(body)
+    return loaded
+
+
+def get(target: bytes = b"/", *fields: bytes) -> bytes:
+    lines = [b"GET " + target + b" HTTP/1.1", b"Host: example.org:81", b"Connection: close", *fields]
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+@pytest.fixture(params=MODES.values(), ids=MODES.keys())
+def served(request: pytest.FixtureRequest) -> Any:
+    with serving(show, threads=request.param) as served:
+        served.threads = request.param  # type: ignore[attr-defined]
+        yield served
+
+
+def test_every_key_of_pep_3333(served: Any) -> None:
+    environ = environ_of(served, get(b"/a/b?x=1&y=%20"))
+    expected = {
+        "REQUEST_METHOD": "GET",
+        "SCRIPT_NAME": "",
+        "PATH_INFO": "/a/b",
+        "QUERY_STRING": "x=1&y=%20",
+        "RAW_URI": "/a/b?x=1&y=%20",
+        "REQUEST_URI": "/a/b?x=1&y=%20",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "SERVER_NAME": "127.0.0.1",
+        "SERVER_PORT": str(served.port),
+        "REMOTE_ADDR": "127.0.0.1",
+        "HTTP_HOST": "example.org:81",
+        "wsgi.url_scheme": "http",
+        "wsgi.version": [1, 0],
+        "wsgi.multithread": served.threads > 1,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+        "wsgi.input_terminated": True,
+    }
+    assert {key: environ.get(key) for key in expected} == expected
+    assert int(environ["REMOTE_PORT"]) > 0
+    assert "CONTENT_LENGTH" not in environ
+    assert "CONTENT_TYPE" not in environ
+
+
+def test_requests_do_not_see_each_other(served: Any) -> None:
+    first = environ_of(served, get(b"/one?q=1", b"X-Only: 1", b"Cookie: a=b"))
+    second = environ_of(served, get(b"/two"))
+    assert first["HTTP_X_ONLY"] == "1"
+    assert second["QUERY_STRING"] == ""
+    assert second["PATH_INFO"] == "/two"
+    assert not {"HTTP_X_ONLY", "HTTP_COOKIE"} & second.keys()
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        (b"/caf%C3%A9", "/cafÃ©"),
+        (b"/a%2Fb%20c", "/a/b c"),
+        (b"/bad%zz%2", "/bad%zz%2"),
+        (b"http://example.org/there?q", "/there"),
+        (b"http://example.org", "/"),
+        (b"/x%3Fy", "/x?y"),
+    ],
+)
+def test_path_info_is_decoded_bytes_as_latin_1(served: Any, target: bytes, path: str) -> None:
+    fields = get(target)
+    if target.startswith(b"http:"):
+        fields = fields.replace(b"example.org:81", b"example.org")
+    environ = environ_of(served, fields)
+    assert environ["PATH_INFO"] == path
+    assert environ["RAW_URI"] == target.decode()
+
+
+def test_repeated_fields_are_joined(served: Any) -> None:
+    environ = environ_of(
+        served, get(b"/", b"Accept: a", b"ACCEPT: b", b"accept: a", b"Cookie: x=1", b"cookie: y=2")
+    )
+    assert environ["HTTP_ACCEPT"] == "a,b,a"
+    assert environ["HTTP_COOKIE"] == "x=1; y=2"
+
+
+def test_names_with_underscores_cannot_stand_in_for_others(served: Any) -> None:
+    environ = environ_of(served, get(b"/", b"X_User: root", b"X-Real: me", b"X_Real: you"))
+    assert "HTTP_X_USER" not in environ
+    assert environ["HTTP_X_REAL"] == "me"
+
+
+def test_values_are_latin_1(served: Any) -> None:
+    assert environ_of(served, get(b"/", b"X-Name: \xe9\xff"))["HTTP_X_NAME"] == "éÿ"
+
+
+def test_more_names_than_are_cached(served: Any) -> None:
+    for start in range(0, 900, 90):
+        fields = [b"X-N%d: %d" % (n, n) for n in range(start, start + 90)]
+        environ = environ_of(served, get(b"/", *fields))
+        assert all(environ[f"HTTP_X_N{n}"] == str(n) for n in range(start, start + 90))
+
+
+def test_content_type_and_length(served: Any) -> None:
+    wire = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Type: a/b\r\nConnection: close\r\n\r\nabc"
+    environ = environ_of(served, wire)
+    assert environ["CONTENT_LENGTH"] == "3"
+    assert environ["CONTENT_TYPE"] == "a/b"
+    assert environ["REQUEST_METHOD"] == "POST"
+    assert not {"HTTP_CONTENT_LENGTH", "HTTP_CONTENT_TYPE"} & environ.keys()
+
+
+def test_http_1_0(served: Any) -> None:
+    answer = served.raw(b"GET / HTTP/1.0\r\n\r\n")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["SERVER_PROTOCOL"] == "HTTP/1.0"
+
+
+@pytest.mark.parametrize(
+    ("path", "script", "info"),
+    [("/app/x", "/app", "/x"), ("/app", "/app", ""), ("/x", "/app", "/x"), ("/apple", "/app", "/apple")],
+)
+def test_root_path(path: str, script: str, info: str) -> None:
+    with serving(show, root_path="/app") as served:
+        environ = environ_of(served, get(path.encode()))
+        assert (environ["SCRIPT_NAME"], environ["PATH_INFO"]) == (script, info)
+
+
+@pytest.mark.parametrize("threads", MODES.values(), ids=MODES.keys())
+@pytest.mark.parametrize("method", ["GET", "POST", "HEAD", "OPTIONS", "DELETE"])
+def test_the_validator_has_nothing_to_say(method: str, threads: int) -> None:
+    @validator
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        body = environ["wsgi.input"].read(10)
+        environ["wsgi.errors"].write("noted\n")
+        environ["wsgi.errors"].flush()
+        write = start_response("200 OK", [("Content-Type", "text/plain")])
+        assert callable(write)
+        return iter([b"body:", body])
+
+    with serving(app, threads=threads) as served:
+        response = served.request(method, "/a?b=c", body=b"hello" if method == "POST" else None)
+        assert response.status == 200, served.log
+        if method != "HEAD":
+            assert response.content == (b"body:hello" if method == "POST" else b"body:")  # type: ignore[attr-defined]
+        assert [text for _, text, _ in served.log] == ["noted"]
+
+
+def test_each_request_has_a_context_of_its_own() -> None:
+    import contextvars
+
+    seen: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="nothing")
+
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        before = seen.get()
+        seen.set(environ["PATH_INFO"])
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        yield before.encode()
+        yield seen.get().encode()
+
+    with serving(app) as served:
+        for path in ("/one", "/two"):
+            assert served.request(path=path).content == b"nothing" + path.encode()  # type: ignore[attr-defined]
