@@ -147,7 +147,7 @@ def at_least(bound: float) -> Callable[[str, Any], None]:
             raise ConfigError(f"{name}: expected a number, not {value!r}")
         # `not (>=)` also refuses NaN.
         if not value >= bound or value == float("inf"):
-            raise ConfigError(f"{name}: must be at least {bound:g} and finite, not {value!r}")
+            raise ConfigError(f"{name}: must be a number of at least {bound:g}, not {value!r}")
 
     return check
 

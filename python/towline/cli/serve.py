@@ -7,6 +7,7 @@ seventy options helps nobody.
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -42,7 +43,10 @@ def configure(arguments: Sequence[str], environment: Any) -> ServerConfig:
 
     Raises `ConfigError` for a value that makes no sense; exits with 2 where the command line itself does not.
     """
-    given = vars(_parser().parse_args(_normalised(arguments)))
+    parsed, unknown = _parser().parse_known_args(_normalised(arguments))
+    if unknown:
+        _fail(_unknown(unknown[0]))
+    given = vars(parsed)
     path = given.pop("config", None) or environment.get(sources.PREFIX + "CONFIG")
     command_line = _command_line(given)
     merged = sources.merge(command_line, sources.from_environment(environment), sources.from_file(path))
@@ -60,6 +64,15 @@ class _Parser(argparse.ArgumentParser):
 def _fail(message: str) -> NoReturn:
     sys.stderr.write(f"towline serve: {message}\n")
     raise SystemExit(2)
+
+
+def _unknown(argument: str) -> str:
+    known = [
+        flag for name, (option, _) in options_of(ServerConfig).items() for flag in pages.flags(name, option)
+    ]
+    close = difflib.get_close_matches(argument.partition("=")[0], known, n=1)
+    hint = f"; did you mean {close[0]}?" if close else " (towline serve --help explains the options)"
+    return f"unknown argument {argument!r}{hint}"
 
 
 def _parser() -> argparse.ArgumentParser:

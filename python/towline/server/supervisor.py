@@ -272,7 +272,8 @@ class Supervisor:
 
     def _stop(self, *, quick: bool) -> None:
         if not self._stopping:
-            logger.info("stopping")
+            if not self._status:
+                logger.info("stopping")
             self._stopping = True
             self._listeners.close()
         now = time.monotonic()

@@ -1,0 +1,256 @@
+"""Every option parses, from every source, and the sources rank as documented."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from towline._options import options_of
+from towline.cli import help as pages
+from towline.cli.serve import configure
+from towline.config import CODINGS, GROUPS, ServerConfig
+from towline.errors import ConfigError
+
+APP = "module:app"
+
+# One telling value for each option: as text, and what the field must then hold.
+VALUES: dict[str, tuple[str, Any]] = {
+    "interface": ("wsgi", "wsgi"),
+    "app_dir": ("src", "src"),
+    "lifespan": ("on", "on"),
+    "root_path": ("/api", "/api"),
+    "mount": ("/admin=admin:app", (("/admin", "admin:app"),)),
+    "bind": ("127.0.0.1:9000", ("127.0.0.1:9000",)),
+    "host": ("0.0.0.0", "0.0.0.0"),
+    "port": ("9000", 9000),
+    "uds": ("/run/app.sock", "/run/app.sock"),
+    "fd": ("7", 7),
+    "backlog": ("64", 64),
+    "workers": ("3", 3),
+    "threads": ("4", 4),
+    "loop": ("asyncio", "asyncio"),
+    "limit_max_requests": ("1000", 1000),
+    "limit_max_requests_jitter": ("50", 50),
+    "workers_lifetime": ("3600", 3600.0),
+    "workers_max_rss": ("512", 512),
+    "timeout_worker_healthcheck": ("5", 5.0),
+    "timeout_worker_startup": ("7.5", 7.5),
+    "pid_file": ("app.pid", "app.pid"),
+    "limit_request_line": ("4096", 4096),
+    "limit_request_fields": ("50", 50),
+    "limit_request_field_size": ("4096", 4096),
+    "limit_request_head": ("16384", 16384),
+    "limit_request_body": ("1048576", 1048576),
+    "limit_concurrency": ("100", 100),
+    "timeout_keep_alive": ("5", 5.0),
+    "timeout_request_header": ("5", 5.0),
+    "timeout_request_body": ("5", 5.0),
+    "min_bytes_per_second": ("0", 0),
+    "timeout_graceful_shutdown": ("1.5", 1.5),
+    "ssl_certfile": ("cert.pem", "cert.pem"),
+    "ssl_keyfile": ("key.pem", "key.pem"),
+    "ssl_keyfile_password": ("secret", "secret"),
+    "ssl_ca_certs": ("ca.pem", "ca.pem"),
+    "ssl_cert_reqs": ("2", "required"),
+    "forwarded_allow_ips": ("10.0.0.0/8,::1", ("10.0.0.0/8", "::1")),
+    "log_level": ("debug", "debug"),
+    "log_config": ("logging.json", "logging.json"),
+    "access_log": ("access.log", "access.log"),
+    "access_log_format": ("json", "json"),
+    "static": ("/files=public", (("/files", "public"),)),
+    "static_expires": ("60", 60),
+    "compress": ("br,gzip", ("br", "gzip")),
+    "headers": ("x-frame-options: deny", ((b"x-frame-options", b"deny"),)),
+    "metrics_address": ("127.0.0.1:9100", "127.0.0.1:9100"),
+    "http": ("1", "1"),
+    "http2_max_concurrent_streams": ("10", 10),
+    "http2_initial_stream_window_size": ("65536", 65536),
+    "http2_initial_connection_window_size": ("65536", 65536),
+    "http2_max_headers_size": ("4096", 4096),
+    "ws_max_size": ("1024", 1024),
+    "ws_ping_interval": ("none", None),
+    "ws_ping_timeout": ("none", None),
+    "reload_dir": ("src", ("src",)),
+    "reload_include": ("*.html", ("*.html",)),
+    "reload_exclude": ("build", ("build",)),
+}
+SWITCHES = [name for name, (option, _) in options_of(ServerConfig).items() if option.switch]
+# Options that only make sense beside others.
+NEEDS: dict[str, dict[str, str]] = {
+    "ssl_keyfile": {"ssl_certfile": "cert.pem"},
+    "ssl_cert_reqs": {"ssl_ca_certs": "ca.pem"},
+}
+OUR_FLAGS = [
+    (name, flag)
+    for name, (option, _) in options_of(ServerConfig).items()
+    if not option.switch
+    for flag in pages.flags(name, option)
+]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: str, **environment: str) -> ServerConfig:
+    return configure([*arguments, APP], environment)
+
+
+def needed(name: str) -> list[str]:
+    return [f"--{key.replace('_', '-')}={value}" for key, value in NEEDS.get(name, {}).items()]
+
+
+def test_no_option_is_left_out_of_these_tables() -> None:
+    assert set(VALUES) | set(SWITCHES) == set(options_of(ServerConfig))
+    assert {field.name for field in dataclasses.fields(ServerConfig)} == {"app", *options_of(ServerConfig)}
+
+
+@pytest.mark.parametrize(("name", "flag"), OUR_FLAGS)
+def test_flag_and_alias(name: str, flag: str) -> None:
+    value, expected = VALUES[name]
+    given = [f"{flag}={value}"] if flag.startswith("--") else [flag, value]
+    assert getattr(run(*needed(name), *given), name) == expected
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_variable(name: str) -> None:
+    value, expected = VALUES[name]
+    needs = {f"TOWLINE_{key.upper()}": text for key, text in NEEDS.get(name, {}).items()}
+    assert getattr(run(**needs, **{f"TOWLINE_{name.upper()}": value}), name) == expected
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_file_key(name: str, tmp_path: Path) -> None:
+    value, expected = VALUES[name]
+    lines = [
+        f'{key.replace("_", "-")} = "{text}"' for key, text in {**NEEDS.get(name, {}), name: value}.items()
+    ]
+    (tmp_path / "towline.toml").write_text("\n".join(lines))
+    assert getattr(run("--config", "towline.toml"), name) == expected
+
+
+@pytest.mark.parametrize("name", [name for name in SWITCHES if name != "reload"])
+def test_switch(name: str) -> None:
+    flag = name.replace("_", "-")
+    assert getattr(run(f"--{flag}"), name) is True
+    assert getattr(run(f"--no-{flag}"), name) is False
+    assert getattr(run(**{f"TOWLINE_{name.upper()}": "0"}), name) is False
+    assert getattr(run(**{f"TOWLINE_{name.upper()}": "true"}), name) is True
+
+
+def test_command_line_over_environment_over_file_over_default(tmp_path: Path) -> None:
+    assert run().workers == 1
+    (tmp_path / "pyproject.toml").write_text("[tool.towline.serve]\nworkers = 2\nthreads = 2\n")
+    assert run().workers == 2
+    assert run(WEB_CONCURRENCY="3").workers == 3
+    assert run(WEB_CONCURRENCY="3", TOWLINE_WORKERS="4").workers == 4
+    five = run("--workers", "5", WEB_CONCURRENCY="3", TOWLINE_WORKERS="4")
+    assert (five.workers, five.threads) == (5, 2)
+
+
+def test_config_option_replaces_pyproject(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.towline.serve]\nworkers = 2\n")
+    (tmp_path / "other.toml").write_text('[tool.towline.serve]\napp = "file:app"\nthreads = 3\n')
+    config = configure(["--config", "other.toml"], {})
+    assert (config.app, config.workers, config.threads) == ("file:app", 1, 3)
+    assert configure([], {"TOWLINE_CONFIG": "other.toml", "TOWLINE_APP": "env:app"}).app == "env:app"
+
+
+def test_an_address_on_the_command_line_replaces_one_in_the_file(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.towline.serve]\nbind = ["127.0.0.1:1", "[::1]:1"]\n')
+    assert run().addresses == ("127.0.0.1:1", "[::1]:1")
+    assert run("--port", "9000").addresses == ("127.0.0.1:9000",)
+    assert run("--bind", "unix:a", "-b", "b:1").addresses == ("unix:a", "b:1")
+    assert run("--host", "::1").addresses == ("[::1]:8000",)
+
+
+def test_toml_types(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.towline.serve]\nport = 9000\ntimeout-keep-alive = 5\naccess-log = true\ncompress = true\n"
+        'keep-alive = 6\nmetrics = true\nheaders = ["a: b", "c: d"]\n'
+        '[tool.towline.serve.mount]\n"/x" = "x:app"\n"/y" = "y:app"\n'
+    )
+    config = run()
+    assert (config.port, config.timeout_keep_alive, config.metrics) == (9000, 6, True)
+    assert (config.access_log, config.compress) == ("-", CODINGS)
+    assert config.headers == ((b"a", b"b"), (b"c", b"d"))
+    assert config.mount == (("/x", "x:app"), ("/y", "y:app"))
+
+
+def test_an_optional_argument_does_not_swallow_the_application() -> None:
+    for flag, name, expected in [("--access-log", "access_log", "-"), ("--compress", "compress", CODINGS)]:
+        config = configure([flag, APP], {})
+        assert (config.app, getattr(config, name)) == (APP, expected)
+    assert configure([APP, "--access-log", "file"], {}).access_log == "file"
+    assert run("--no-access-log", TOWLINE_ACCESS_LOG="x").access_log is None
+
+
+def test_static_in_granians_spelling() -> None:
+    config = run("--static-path-mount", "a", "--static-path-route", "/files")
+    assert config.static == (("/files", "a"),)
+    assert run("--static-path-mount", "a").static == (("/static", "a"),)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"port": 65536}, "port: must be between 0 and 65535"),
+        ({"workers": 0}, "workers: must be a number of at least 1"),
+        ({"workers": True}, "workers: expected a whole number"),
+        ({"timeout_keep_alive": 0}, "timeout_keep_alive: must be above 0"),
+        ({"timeout_keep_alive": float("nan")}, "timeout_keep_alive: must be a number"),
+        ({"timeout_graceful_shutdown": float("inf")}, "timeout_graceful_shutdown: must be a number"),
+        ({"loop": "trio"}, "loop: expected one of auto, asyncio, uvloop"),
+        ({"ssl_keyfile": "k"}, "ssl_keyfile: needs ssl_certfile"),
+        ({"ssl_cert_reqs": "required"}, "ssl_cert_reqs: needs ssl_ca_certs"),
+        ({"root_path": "api"}, "root_path: must start with /"),
+        ({"compress": ("lzw",)}, "compress: unknown coding 'lzw'"),
+        ({"mount": (("x", "a:b"),)}, "a mounted prefix must start with /"),
+        ({"metrics": "yes"}, "metrics: expected true or false"),
+        ({"log_level": 3}, "log_level: expected one of"),
+        ({"reload": True, "workers": 2}, "reload: "),
+    ],
+)
+def test_values_that_make_no_sense_name_their_option(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match="^" + message.replace("(", r"\(")):
+        ServerConfig(APP, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("prot = 1", "unknown option 'prot'; did you mean 'port'"),
+        ("port = 'x'", "port: expected a whole number"),
+        ("port = ", "towline.toml: "),
+    ],
+)
+def test_a_bad_file_is_named(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "towline.toml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        run("--config", "towline.toml")
+    with pytest.raises(ConfigError, match=r"cannot read absent\.toml"):
+        run("--config", "absent.toml")
+
+
+def test_a_bad_variable_is_named() -> None:
+    with pytest.raises(ConfigError, match="WEB_CONCURRENCY: expected a whole number, not 'many'"):
+        run(WEB_CONCURRENCY="many")
+
+
+def test_the_overview_and_each_group_fit_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert len(pages.overview().splitlines()) <= 40
+    for group in GROUPS:
+        page = pages.group(group)
+        assert page is not None
+        assert len(page.splitlines()) <= 24, group
+        assert all(len(line) <= 80 for line in page.splitlines()), group
+
+
+def test_the_groups_show_every_option() -> None:
+    everything = pages.group("all") or ""
+    for name, (option, _) in options_of(ServerConfig).items():
+        assert pages.flags(name, option)[0].removeprefix("--") in everything

@@ -1,0 +1,141 @@
+"""The installed program: its messages and its exit statuses."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+APPS = {
+    "good.py": """
+        async def app(scope, receive, send):
+            raise NotImplementedError
+    """,
+    "broken.py": """
+        def fail():
+            raise RuntimeError("boom")
+        fail()
+    """,
+    "dependent.py": "import a_package_that_is_not_there\n",
+    "refusing.py": """
+        async def app(scope, receive, send):
+            await receive()
+            await send({"type": "lifespan.startup.failed", "message": "no database"})
+    """,
+    "notcallable.py": "app = 3\n",
+    "factory.py": """
+        def make():
+            raise ValueError("no settings")
+    """,
+}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    for name, source in APPS.items():
+        (tmp_path / name).write_text(textwrap.dedent(source))
+    return tmp_path
+
+
+def towline(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "towline", *arguments]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=30)
+
+
+def test_version_and_help(directory: Path) -> None:
+    assert towline(directory, "--version").stdout.startswith("towline 0.")
+    assert "serve" in towline(directory, "--help").stdout
+    overview = towline(directory, "serve", "--help")
+    assert (overview.returncode, "--bind" in overview.stdout) == (0, True)
+    assert "--ssl-certfile" in towline(directory, "serve", "--help", "tls").stdout
+    unknown = towline(directory, "serve", "--help", "wrokers")
+    assert (unknown.returncode, "did you mean 'workers'" in unknown.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["srve"], "did you mean 'serve'?"),
+        (["serve"], "which application? towline serve module:app"),
+        (["serve", "--prot", "1", "good:app"], "unknown argument '--prot'; did you mean --port?"),
+        (["serve", "--port", "x", "good:app"], "expected a whole number, not 'x'"),
+        (["serve", "--loop", "trio", "good:app"], "expected one of auto, asyncio, uvloop"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_is_2(directory: Path, arguments: list[str], message: str) -> None:
+    ended = towline(directory, *arguments)
+    assert ended.returncode == 2
+    assert message in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["goood:app"], "towline: no module 'goood' (looked in {here} first); did you mean 'good'?\n"),
+        (["good:ap"], "towline: 'good' has no attribute 'ap'; did you mean 'app'?\n"),
+        (["good"], "towline: 'good' is not of the form module:attribute (for example good:app)\n"),
+        (["good.py"], "towline: 'good.py' is not of the form module:attribute (for example good:app)\n"),
+        (["notcallable:app"], "towline: the application 3 is a int and cannot be called\n"),
+        (["refusing:app"], "towline: the application failed to start: no database\n"),
+        (["good:app", "--workers", "0"], "towline: workers: must be a number of at least 1, not 0\n"),
+        (
+            ["good:app", "--log-config", "x.json"],
+            "towline: log_config: cannot read x.json: No such file or directory\n",
+        ),
+    ],
+)
+def test_a_failed_start_is_3_with_one_message(directory: Path, arguments: list[str], message: str) -> None:
+    ended = towline(directory, "serve", "--port", "0", *arguments)
+    assert ended.returncode == 3
+    assert ended.stderr == message.format(here=directory)
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_an_applications_own_error_is_its_traceback_and_nothing_else(directory: Path, workers: str) -> None:
+    ended = towline(directory, "serve", "broken:app", "--port", "0", "--workers", workers)
+    assert ended.returncode == 3
+    lines = ended.stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1] == "RuntimeError: boom"
+    assert ended.stderr.count("Traceback") == 1
+    assert "towline" not in ended.stderr.replace(str(directory), "")
+
+
+def test_a_missing_dependency_is_the_applications_error(directory: Path) -> None:
+    ended = towline(directory, "serve", "dependent:app", "--port", "0")
+    assert ended.returncode == 3
+    assert (
+        ended.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'a_package_that_is_not_there'"
+    )
+
+
+def test_a_factory_that_fails(directory: Path) -> None:
+    ended = towline(directory, "serve", "factory:make", "--factory", "--port", "0")
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (3, "ValueError: no settings")
+
+
+def test_a_port_in_use_is_named(directory: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = towline(directory, "serve", "good:app", "--port", str(port))
+    assert ended.returncode == 3
+    assert ended.stderr == f"towline: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+def test_an_unreadable_certificate_is_named(directory: Path) -> None:
+    ended = towline(directory, "serve", "good:app", "--port", "0", "--ssl-certfile", "absent.pem")
+    assert ended.returncode == 3
+    assert "absent.pem" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_importing_the_package_loads_nothing_else(directory: Path) -> None:
+    script = "import sys, towline; print(sorted(m for m in sys.modules if m.startswith(('towline', 'asyncio', 'argparse'))))"
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert ended.stdout.strip() == "['towline']"
