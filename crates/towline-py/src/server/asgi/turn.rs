@@ -5,12 +5,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use towline_io::serve::forwarded::{self, Hop, Kind, Scheme};
 use towline_io::{ConnId, Peer, PeerAddr};
-use towline_proto::{BodySize, Event, Field, HeadRef, ResponseHead, StreamId};
+use towline_proto::{Event, HeadRef, StreamId};
 
 use super::exchange::{Client, Exchange, wake};
 use super::run;
 use super::scope::{Ends, Origin, Tls};
 use super::server::{AsgiServer, ConnState};
+use crate::server::overload::overloaded;
 use crate::server::setup::NOT_AT_ALL;
 
 /// Pipelined requests of one connection before the others have their turn.
@@ -210,36 +211,6 @@ fn origin(server: &AsgiServer, hop: Option<Hop>, head: &HeadRef<'_>) -> Origin {
         client: said.client,
         https: said.scheme.map(|scheme| scheme == Scheme::Https),
     }
-}
-
-/// RFC 9110 15.6.4: over --limit-concurrency.
-fn overloaded(
-    conn: &mut towline_proto::Connection,
-    stream: StreamId,
-    defaults: &mut crate::server::fields::DefaultFields,
-) -> Result<(), towline_proto::UserError> {
-    const BODY: &[u8] = b"Service Unavailable";
-    defaults.refresh();
-    let mut fields = vec![
-        Field {
-            name: b"content-type",
-            value: b"text/plain; charset=utf-8",
-        },
-        Field {
-            name: b"retry-after",
-            value: b"1",
-        },
-    ];
-    fields.extend(defaults.missing(|_| false));
-    let head = ResponseHead {
-        status: 503,
-        reason: b"",
-        fields: &fields,
-    };
-    conn.respond(stream, &head, BodySize::Known(BODY.len() as u64))?;
-    let mut stream = conn.stream(stream)?;
-    stream.write(BODY)?;
-    stream.finish()
 }
 
 /// When a request began.
