@@ -23,8 +23,9 @@ use crate::peer::Peer;
 use crate::service::Service;
 use crate::sys;
 
-/// Connections accepted per listener and turn: those that are open already want their turn too.
-const ACCEPTS_PER_TURN: usize = 32;
+/// Connections accepted per listener and turn: those that are open already want their turn too, and
+/// so do the other processes that share the listener.
+const ACCEPTS_PER_TURN: usize = 8;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -204,11 +205,15 @@ impl Shortage {
     }
 
     /// At most once a second, and only when there is something to say.
-    pub(crate) fn take_notice(&mut self, now: Instant) -> Option<Notice> {
+    pub(crate) fn take_notice(&mut self) -> Option<Notice> {
+        if self.notice == Notice::default() {
+            return None;
+        }
+        let now = Instant::now();
         let said_lately = self
             .last_notice
             .is_some_and(|last| now < last + NOTICE_INTERVAL);
-        if said_lately || self.notice == Notice::default() {
+        if said_lately {
             return None;
         }
         self.last_notice = Some(now);

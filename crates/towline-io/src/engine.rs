@@ -260,7 +260,8 @@ impl<S: Default> Engine<S> {
             && !std::mem::replace(&mut peer.queued, true)
         {
             self.ready.push_back(id);
-            if !self.turn.running {
+            // A face with its own thread comes by anyway, and then finds it.
+            if self.turn.foreign && !self.turn.running {
                 self.rearm();
             }
         }
@@ -359,8 +360,7 @@ impl<S: Default> Engine<S> {
 
     /// Trouble to log, at most once a second.
     pub fn take_notice(&mut self) -> Option<Notice> {
-        let now = self.now();
-        self.shortage.take_notice(now)
+        self.shortage.take_notice()
     }
 
     /// The engine's pool, for reading on a peer by hand.

@@ -128,7 +128,9 @@ impl<S> Peer<S> {
         }
         if let Some(tls) = &mut self.io.tls {
             tls.close_notify();
-            self.flush(now, usize::MAX);
+            if self.flush(now, usize::MAX) == Flushed::Blocked {
+                return;
+            }
         }
         self.output = Output::Finished;
         // A peer that is gone already is what closing is for.

@@ -21,7 +21,10 @@ impl<S: Default> Engine<S> {
             return;
         };
         if peer.conn.interest().closed {
-            self.close(id, now);
+            // The face first learns of it, if it does not know yet.
+            if !peer.queued {
+                self.close(id, now);
+            }
             return;
         }
         let mut again = false;
@@ -29,10 +32,6 @@ impl<S: Default> Engine<S> {
             let before = peer.conn.pending_bytes();
             let (had_file, was_over) = (peer.file.is_some(), peer.input.over);
             let flushed = peer.flush(now, self.config.settle_bytes);
-            if flushed == Flushed::Blocked && !peer.write_armed {
-                peer.write_armed = true;
-                arm_write(&self.poll, peer);
-            }
             let room_again = before >= peer.service().limits.send_window_bytes;
             let broke = peer.input.over && !was_over;
             let file_ended = had_file && peer.file.is_none();
@@ -41,6 +40,10 @@ impl<S: Default> Engine<S> {
         let interest = peer.conn.interest();
         if interest.shutdown && peer.output == Output::Open {
             peer.finish_output(now);
+        }
+        if peer.output == Output::Blocked && !peer.write_armed {
+            peer.write_armed = true;
+            arm_write(&self.poll, peer);
         }
         // The face has not seen the event of this end: once more, and then it is closed.
         again |= interest.closed;

@@ -73,7 +73,7 @@ fn route(head: &HeadRef<'_>) -> Route {
 }
 
 /// Everything that a connection has to say, and the answers to it.
-fn serve(peer: &mut Peer<Job>, delayed: &mut Delayed) {
+pub fn serve(peer: &mut Peer<Job>, delayed: &mut Delayed) {
     while let Some(event) = peer.conn.next_event() {
         match event {
             Event::Head { stream, head, .. } => {
@@ -221,7 +221,7 @@ fn work(peer: &mut Peer<Job>) {
     }
 }
 
-fn answer_delayed(engine: &mut Engine<Job>, delayed: &mut Delayed) {
+pub fn answer_delayed(engine: &mut Engine<Job>, delayed: &mut Delayed) {
     let now = Instant::now();
     while delayed.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
         let Some(Reverse((_, id, stream))) = delayed.pop() else {

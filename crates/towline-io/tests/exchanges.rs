@@ -1,0 +1,319 @@
+//! Requests and answers over real sockets.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use support::{Server, answer, ask, get, patient, post, rest};
+use towline_io::{EngineConfig, Listener, Service};
+use towline_proto::Limits;
+
+const HELLO: &[u8] = b"Hello, World!";
+
+#[test]
+fn one_connection_serves_many_requests() {
+    let server = Server::plain();
+    let mut stream = server.connect();
+    for _ in 0..50 {
+        let answer = ask(&mut stream, &get("/"));
+        assert_eq!((answer.status, &answer.body[..]), (200, HELLO));
+    }
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let server = Server::plain();
+    let mut stream = server.connect();
+    let mut wire = Vec::new();
+    for n in 0..40 {
+        wire.extend(if n % 4 == 3 {
+            post("/echo", format!("body {n}").as_bytes())
+        } else {
+            get("/")
+        });
+    }
+    stream.write_all(&wire).unwrap();
+    for n in 0..40 {
+        let body = answer(&mut stream).body;
+        if n % 4 == 3 {
+            assert_eq!(body, format!("body {n}").as_bytes());
+        } else {
+            assert_eq!(body, HELLO);
+        }
+    }
+}
+
+#[test]
+fn a_request_behind_a_delayed_one_waits_for_its_turn() {
+    let server = Server::plain();
+    let mut stream = server.connect();
+    stream
+        .write_all(&[get("/delay?ms=50"), get("/large")].concat())
+        .unwrap();
+    let start = Instant::now();
+    assert_eq!(answer(&mut stream).body, HELLO);
+    assert!(start.elapsed() >= Duration::from_millis(40));
+    assert_eq!(answer(&mut stream).body.len(), 65_536);
+}
+
+#[test]
+fn a_request_may_come_byte_by_byte() {
+    let server = Server::plain();
+    let mut stream = server.connect();
+    for byte in post("/echo", b"abc") {
+        stream.write_all(&[byte]).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(answer(&mut stream).body, b"abc");
+}
+
+#[test]
+fn a_body_passes_through_while_both_sides_are_bounded() {
+    let server = Server::plain();
+    let mut stream = server.connect();
+    let body: Vec<u8> = (0..5_000_000u32).map(|n| (n % 251) as u8).collect();
+    let mut writer = stream.try_clone().unwrap();
+    let request = post("/echo", &body);
+    let writing = std::thread::spawn(move || writer.write_all(&request).unwrap());
+    let answer = answer(&mut stream);
+    writing.join().unwrap();
+    assert!(answer.body == body, "the echo differs");
+}
+
+#[test]
+fn a_large_upload_is_counted() {
+    let server = Server::plain();
+    let answer = ask(&mut server.connect(), &post("/drain", &vec![7; 3_000_000]));
+    assert_eq!(answer.body, b"3000000");
+}
+
+#[test]
+fn a_reader_that_sleeps_gets_everything_in_the_end() {
+    let server = Server::plain();
+    let mut stream = server.connect();
+    let asked = 400;
+    let mut writer = stream.try_clone().unwrap();
+    let requests = get("/large").repeat(asked);
+    let writing = std::thread::spawn(move || writer.write_all(&requests).unwrap());
+    std::thread::sleep(Duration::from_millis(200));
+    // Others are served meanwhile.
+    assert_eq!(ask(&mut server.connect(), &get("/")).body, HELLO);
+    for _ in 0..asked {
+        assert_eq!(answer(&mut stream).body.len(), 65_536);
+    }
+    writing.join().unwrap();
+}
+
+#[test]
+fn a_half_closed_client_still_gets_its_answer() {
+    let server = Server::plain();
+    let mut stream = server.connect();
+    stream.write_all(&get("/delay?ms=30")).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let text = String::from_utf8(rest(&mut stream)).unwrap();
+    assert!(
+        text.starts_with("HTTP/1.1 200 ") && text.ends_with("Hello, World!"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_chunked_answer_ends() {
+    let server = Server::plain();
+    let mut stream = server.connect();
+    stream
+        .write_all(b"GET /chunked HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
+        .unwrap();
+    let text = String::from_utf8(rest(&mut stream)).unwrap();
+    assert!(text.ends_with("\r\n0\r\n\r\n"), "{text}");
+}
+
+#[test]
+fn a_broken_request_is_refused_and_closed() {
+    let server = Server::plain();
+    let mut stream = server.connect();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nhost : x\r\n\r\n")
+        .unwrap();
+    let text = String::from_utf8(rest(&mut stream)).unwrap();
+    assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
+}
+
+#[test]
+fn a_vanished_client_does_no_harm() {
+    let server = Server::plain();
+    for _ in 0..50 {
+        let mut stream = server.connect();
+        stream.write_all(&get("/large").repeat(20)).unwrap();
+        socket2::SockRef::from(&stream)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+    }
+    assert_eq!(ask(&mut server.connect(), &get("/")).body, HELLO);
+}
+
+#[test]
+fn a_thousand_idle_connections_do_not_slow_a_new_one() {
+    let server = Server::plain();
+    let mut idle: Vec<TcpStream> = (0..400).map(|_| server.connect()).collect();
+    for stream in &mut idle {
+        assert_eq!(ask(stream, &get("/")).status, 200);
+    }
+    let silent: Vec<TcpStream> = (0..100).map(|_| server.connect()).collect();
+    let start = Instant::now();
+    assert_eq!(ask(&mut server.connect(), &get("/")).body, HELLO);
+    assert!(start.elapsed() < Duration::from_millis(500));
+    assert_eq!(silent.len(), 100);
+}
+
+#[test]
+fn a_file_is_sent_whole() {
+    let path = std::env::temp_dir().join(format!("towline-file-{}", std::process::id()));
+    let content: Vec<u8> = (0..4_000_000u32).map(|n| (n % 253) as u8).collect();
+    std::fs::write(&path, &content).unwrap();
+    let server = Server::plain();
+    let mut stream = server.connect();
+    for _ in 0..3 {
+        let answer = ask(&mut stream, &get(&format!("/file?path={}", path.display())));
+        assert!(answer.body == content, "the file differs");
+    }
+    // The connection is as good as before.
+    assert_eq!(ask(&mut stream, &get("/")).body, HELLO);
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_silent_connection_is_closed_at_its_deadline() {
+    let limits = Limits {
+        header_timeout: Some(Duration::from_millis(150)),
+        ..Limits::server()
+    };
+    let server = Server::start(Service::plain(limits));
+    let start = Instant::now();
+    rest(&mut server.connect());
+    assert!(start.elapsed() >= Duration::from_millis(140));
+    let mut slow = server.connect();
+    slow.write_all(b"GET / HT").unwrap();
+    let text = String::from_utf8(rest(&mut slow)).unwrap();
+    assert!(text.starts_with("HTTP/1.1 408 "), "{text}");
+}
+
+#[test]
+fn an_idle_connection_is_closed_after_the_keep_alive_time() {
+    let keep_alive_timeout = Some(Duration::from_millis(150));
+    let limits = Limits {
+        keep_alive_timeout,
+        ..Limits::server()
+    };
+    let server = Server::start(Service::plain(limits));
+    let mut stream = server.connect();
+    for _ in 0..4 {
+        assert_eq!(ask(&mut stream, &get("/")).status, 200);
+        std::thread::sleep(Duration::from_millis(60));
+    }
+    assert_eq!(rest(&mut stream), b"");
+}
+
+#[test]
+fn unix_sockets_are_served_and_cleaned_up() {
+    let path = std::env::temp_dir().join(format!("towline-unix-{}", std::process::id()));
+    let listener = Listener::unix(&path, Some(0o600), 64).unwrap();
+    let taken = Listener::unix(&path, None, 64).unwrap_err();
+    assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
+    assert!(taken.to_string().contains("towline-unix-"), "{taken}");
+    let server = Server::on(
+        listener,
+        Service::plain(Limits::server()),
+        EngineConfig::default(),
+    );
+    let mut stream = UnixStream::connect(&path).unwrap();
+    for _ in 0..5 {
+        assert_eq!(ask(&mut stream, &get("/")).body, HELLO);
+        assert_eq!(ask(&mut stream, &get("/large")).body.len(), 65_536);
+    }
+    drop(server);
+    assert!(!path.exists());
+    // A file that a killed process left behind is replaced.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    drop(Listener::unix(&path, None, 64).unwrap());
+    assert!(!path.exists());
+}
+
+#[test]
+fn the_unspecified_ipv6_address_serves_both_families() {
+    let Ok(listener) = Listener::tcp("[::]:0".parse().unwrap(), 64) else {
+        return; // a machine without IPv6
+    };
+    let port = listener.local_addr().unwrap().inet().unwrap().port();
+    let _server = Server::on(
+        listener,
+        Service::plain(Limits::server()),
+        EngineConfig::default(),
+    );
+    for host in ["127.0.0.1", "::1"] {
+        let mut stream = patient(TcpStream::connect((host, port)).unwrap());
+        assert_eq!(ask(&mut stream, &get("/")).body, HELLO);
+    }
+}
+
+#[test]
+fn an_inherited_descriptor_is_served() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let fd = std::os::fd::IntoRawFd::into_raw_fd(listener);
+    let listener = Listener::inherited(fd, 64).unwrap();
+    let server = Server::on(
+        listener,
+        Service::plain(Limits::server()),
+        EngineConfig::default(),
+    );
+    assert_eq!(ask(&mut server.connect(), &get("/")).body, HELLO);
+    assert!(
+        Listener::inherited(9_999, 64)
+            .unwrap_err()
+            .to_string()
+            .contains("fd://9999")
+    );
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let server = Server::plain();
+    let error = Listener::tcp(server.addr, 64).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    assert!(
+        error.to_string().contains(&server.addr.port().to_string()),
+        "{error}"
+    );
+    for bad in ["nowhere", "host:99999", "fd://x"] {
+        assert!(
+            Listener::open(bad, 64)
+                .unwrap_err()
+                .to_string()
+                .contains(bad)
+        );
+    }
+}
+
+#[test]
+fn a_proxy_header_gives_the_addresses_and_goes_before_http() {
+    let mut service = Service::plain(Limits::server());
+    service.proxy_protocol = Some(Box::new(|addr| addr.is_some_and(|addr| addr.is_loopback())));
+    let server = Server::start(service);
+    let mut stream = server.connect();
+    let header = b"PROXY TCP4 192.0.2.7 192.0.2.8 40000 443\r\n";
+    assert_eq!(
+        ask(&mut stream, &[&header[..], &get("/")].concat()).body,
+        HELLO
+    );
+    assert_eq!(ask(&mut stream, &get("/")).body, HELLO);
+    // Without one: closed, and no answer.
+    let mut bare = server.connect();
+    bare.write_all(&get("/")).unwrap();
+    let mut answer = Vec::new();
+    let _ = bare.read_to_end(&mut answer);
+    assert_eq!(answer, b"");
+}

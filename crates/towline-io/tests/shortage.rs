@@ -1,0 +1,95 @@
+//! No descriptor left: the server waits without burning time, tells once a second, and recovers. Alone
+//! in its file, since the limit it sets holds for the whole process.
+
+mod support;
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use support::routes::{Job, serve};
+use support::{answer, get, patient};
+use towline_io::{Engine, EngineConfig, Listener, Notice, Service};
+use towline_proto::Limits;
+
+fn limit_descriptors(soft: u64) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a whole rlimit that outlives both calls.
+    let result = unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur = soft;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit)
+    };
+    assert_eq!(result, 0);
+}
+
+fn cpu_time() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a whole timespec that outlives the call.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    assert_eq!(result, 0);
+    Duration::new(
+        time.tv_sec.try_into().unwrap(),
+        time.tv_nsec.try_into().unwrap(),
+    )
+}
+
+fn turns(engine: &mut Engine<Job>, time: Duration, notices: &mut Vec<Notice>) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        engine.turn_start(Some(Duration::from_millis(20))).unwrap();
+        while let Some(id) = engine.next_ready() {
+            serve(
+                engine.peer(id).unwrap(),
+                &mut support::routes::Delayed::new(),
+            );
+            engine.settle(id);
+        }
+        engine.turn_end();
+        notices.extend(engine.take_notice());
+    }
+}
+
+#[test]
+fn a_shortage_of_descriptors_costs_nothing_and_ends() {
+    let mut engine = Engine::<Job>::new(EngineConfig::default()).unwrap();
+    let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), 2048).unwrap();
+    let addr = listener.local_addr().unwrap().inet().unwrap();
+    engine
+        .add_listener(listener, Arc::new(Service::plain(Limits::server())))
+        .unwrap();
+    let mut notices = Vec::new();
+    // The clients' own descriptors first, so that only the accepting side runs dry.
+    let mut clients: Vec<TcpStream> = (0..40)
+        .map(|_| patient(TcpStream::connect(addr).unwrap()))
+        .collect();
+    // The lowest free number decides what the limit lets through.
+    let lowest = std::os::fd::AsRawFd::as_raw_fd(&std::fs::File::open("/dev/null").unwrap());
+    limit_descriptors(u64::try_from(lowest).unwrap() + 10);
+    let before = cpu_time();
+    turns(&mut engine, Duration::from_secs(3), &mut notices);
+    let spent = cpu_time().saturating_sub(before);
+    assert!(spent < Duration::from_millis(50), "{spent:?}");
+    assert!((1..=4).contains(&notices.len()), "{notices:?}");
+    assert!(
+        notices[0].accept_failures > 0 && notices[0].shed > 0,
+        "{notices:?}"
+    );
+    assert!(notices[0].error.contains("open files"), "{notices:?}");
+    assert!(engine.len() <= 10);
+    limit_descriptors(1024);
+    turns(&mut engine, Duration::from_millis(1200), &mut notices);
+    let mut client = patient(TcpStream::connect(addr).unwrap());
+    std::io::Write::write_all(&mut client, &get("/")).unwrap();
+    turns(&mut engine, Duration::from_millis(200), &mut notices);
+    assert_eq!(answer(&mut client).status, 200);
+    let shed: u64 = notices.iter().map(|notice| notice.shed).sum();
+    assert_eq!(engine.accepted() + shed, 41);
+    clients.clear();
+}

@@ -1,0 +1,133 @@
+//! A responder on a thread of the test, and a client that is as dumb as possible.
+#![allow(dead_code)] // every test file uses its own part
+
+#[path = "../../examples/responder/routes.rs"]
+pub mod routes;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use routes::{Delayed, Job};
+use towline_io::{Engine, EngineConfig, Listener, Remote, Service};
+use towline_proto::Limits;
+
+/// Nothing in a test waits longer than this for something that must come.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Server {
+    pub addr: SocketAddr,
+    remote: Remote,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub fn plain() -> Self {
+        Self::start(Service::plain(Limits::server()))
+    }
+
+    pub fn start(service: Service) -> Self {
+        let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), 2048).unwrap();
+        Self::on(listener, service, EngineConfig::default())
+    }
+
+    pub fn on(listener: Listener, service: Service, config: EngineConfig) -> Self {
+        let unknown = || "0.0.0.0:0".parse().unwrap();
+        let addr = listener
+            .local_addr()
+            .unwrap()
+            .inet()
+            .unwrap_or_else(unknown);
+        let mut engine = Engine::<Job>::new(config).unwrap();
+        engine.add_listener(listener, Arc::new(service)).unwrap();
+        let remote = engine.remote();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut delayed = Delayed::new();
+            while !stopped.load(Ordering::Relaxed) {
+                routes::turn(&mut engine, &mut delayed).unwrap();
+            }
+        });
+        Self {
+            addr,
+            remote,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        patient(TcpStream::connect(self.addr).unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.remote.wake().unwrap();
+        let result = self.thread.take().map(JoinHandle::join);
+        if !std::thread::panicking() {
+            result.unwrap().unwrap();
+        }
+    }
+}
+
+pub fn patient(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+pub fn get(target: &str) -> Vec<u8> {
+    format!("GET {target} HTTP/1.1\r\nhost: test\r\n\r\n").into_bytes()
+}
+
+pub fn post(target: &str, body: &[u8]) -> Vec<u8> {
+    let len = body.len();
+    let head = format!("POST {target} HTTP/1.1\r\nhost: test\r\ncontent-length: {len}\r\n\r\n");
+    [head.as_bytes(), body].concat()
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+/// Reads one response with a content-length, and not a byte more.
+pub fn answer(stream: &mut impl Read) -> Answer {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+        assert!(head.len() < 64 * 1024, "endless head");
+    }
+    let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let length = head.split("content-length: ").nth(1).map_or(0, |rest| {
+        rest.split("\r\n").next().unwrap().parse().unwrap()
+    });
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).unwrap();
+    Answer { status, head, body }
+}
+
+pub fn ask(stream: &mut (impl Read + Write), request: &[u8]) -> Answer {
+    stream.write_all(request).unwrap();
+    answer(stream)
+}
+
+/// Everything until the end of input.
+pub fn rest(stream: &mut impl Read) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    bytes
+}

@@ -1,0 +1,292 @@
+//! The engine inside somebody else's loop: its descriptor says everything there is to know.
+
+mod support;
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use support::routes::{Delayed, Job, serve};
+use support::{PATIENCE, answer, get, patient, post, rest};
+use towline_io::{ConnId, Engine, EngineConfig, Listener, Service, Wait};
+use towline_proto::{Blocks, Limits};
+
+fn engine(config: EngineConfig, limits: Limits) -> (Engine<Job>, std::net::SocketAddr) {
+    let mut engine = Engine::new(config).unwrap();
+    let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), 2048).unwrap();
+    let addr = listener.local_addr().unwrap().inet().unwrap();
+    engine
+        .add_listener(listener, Arc::new(Service::plain(limits)))
+        .unwrap();
+    (engine, addr)
+}
+
+/// Whether the descriptor became readable within `time`.
+fn readable(fd: RawFd, time: Duration) -> bool {
+    let mut entry = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one whole pollfd that outlives the call.
+    let result = unsafe { libc::poll(&raw mut entry, 1, time.as_millis() as libc::c_int) };
+    result == 1
+}
+
+/// One turn as a foreign loop gives it; how many connections it served.
+fn turn(engine: &mut Engine<Job>) -> usize {
+    let mut served = 0;
+    engine.turn_start(Some(Duration::ZERO)).unwrap();
+    while let Some(id) = engine.next_ready() {
+        serve(engine.peer(id).unwrap(), &mut Delayed::new());
+        engine.settle(id);
+        served += 1;
+    }
+    engine.turn_end();
+    served
+}
+
+/// Turns while the descriptor asks for them; how many connections each served.
+fn turns_until(engine: &mut Engine<Job>, mut done: impl FnMut(&Engine<Job>) -> bool) -> Vec<usize> {
+    let (mut served, start) = (Vec::new(), Instant::now());
+    while !done(engine) {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "the descriptor stayed silent: {served:?}"
+        );
+        if readable(engine.as_raw_fd(), Duration::from_millis(100)) {
+            served.push(turn(engine));
+        }
+    }
+    served
+}
+
+fn connections(addr: std::net::SocketAddr, n: usize) -> Vec<TcpStream> {
+    (0..n)
+        .map(|_| patient(TcpStream::connect(addr).unwrap()))
+        .collect()
+}
+
+#[test]
+fn a_turn_is_bounded_and_nobody_starves() {
+    let config = EngineConfig {
+        turn_time: Duration::from_secs(5),
+        ..EngineConfig::default()
+    };
+    let (mut engine, addr) = engine(config, Limits::server());
+    let mut streams = connections(addr, 100);
+    turns_until(&mut engine, |engine| engine.len() == 100);
+    for stream in &mut streams {
+        stream.write_all(&get("/")).unwrap();
+    }
+    let mut left = 100;
+    let served = turns_until(&mut engine, |_| {
+        streams.retain(|stream| {
+            stream.set_nonblocking(true).unwrap();
+            !matches!(stream.peek(&mut [0; 16]), Ok(n) if n > 0)
+        });
+        left = left.min(streams.len());
+        streams.is_empty()
+    });
+    assert!(served.iter().all(|&n| n <= 16), "{served:?}");
+    assert!(served.iter().sum::<usize>() <= 110, "{served:?}");
+}
+
+#[test]
+fn a_turn_that_ran_out_of_time_announces_the_rest() {
+    let config = EngineConfig {
+        turn_time: Duration::ZERO,
+        ..EngineConfig::default()
+    };
+    let (mut engine, addr) = engine(config, Limits::server());
+    let mut streams = connections(addr, 20);
+    turns_until(&mut engine, |engine| engine.len() == 20);
+    for stream in &mut streams {
+        stream.write_all(&get("/")).unwrap();
+    }
+    let mut answered = 0;
+    while answered < 20 {
+        // Nothing new happens on any socket: only the engine's own word keeps this going.
+        assert!(
+            readable(engine.as_raw_fd(), PATIENCE),
+            "{answered} answered"
+        );
+        let served = turn(&mut engine);
+        assert!(served <= 1);
+        answered += served;
+    }
+    for stream in &mut streams {
+        assert_eq!(answer(stream).status, 200);
+    }
+}
+
+#[test]
+fn an_idle_engine_is_silent() {
+    let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
+    let mut streams = connections(addr, 3);
+    turns_until(&mut engine, |engine| engine.len() == 3);
+    for stream in &mut streams {
+        stream.write_all(&get("/")).unwrap();
+    }
+    while readable(engine.as_raw_fd(), Duration::from_millis(50)) {
+        turn(&mut engine);
+    }
+    assert!(!readable(engine.as_raw_fd(), Duration::from_millis(200)));
+}
+
+#[test]
+fn deadlines_come_through_the_descriptor() {
+    let header_timeout = Some(Duration::from_millis(120));
+    let limits = Limits {
+        header_timeout,
+        ..Limits::server()
+    };
+    let (mut engine, addr) = engine(EngineConfig::default(), limits);
+    let mut stream = connections(addr, 1).remove(0);
+    turns_until(&mut engine, |engine| engine.len() == 1);
+    let start = Instant::now();
+    turns_until(&mut engine, Engine::is_empty);
+    assert!(start.elapsed() >= Duration::from_millis(100));
+    assert!(start.elapsed() < Duration::from_secs(5));
+    rest(&mut stream);
+}
+
+#[test]
+fn an_answer_given_between_turns_is_sent_at_once() {
+    let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
+    let mut stream = connections(addr, 1).remove(0);
+    stream
+        .write_all(&[get("/delay?ms=0"), get("/")].concat())
+        .unwrap();
+    let mut delayed = Delayed::new();
+    let mut asked: Option<ConnId> = None;
+    while asked.is_none() {
+        assert!(readable(engine.as_raw_fd(), PATIENCE));
+        engine.turn_start(Some(Duration::ZERO)).unwrap();
+        while let Some(id) = engine.next_ready() {
+            serve(engine.peer(id).unwrap(), &mut delayed);
+            engine.settle(id);
+            asked = (!delayed.is_empty()).then_some(id);
+        }
+        engine.turn_end();
+    }
+    support::routes::answer_delayed(&mut engine, &mut delayed);
+    assert_eq!(answer(&mut stream).status, 200);
+    assert_eq!(answer(&mut stream).status, 200);
+}
+
+#[test]
+fn another_thread_can_wake_it() {
+    let (mut engine, _addr) = engine(EngineConfig::default(), Limits::server());
+    while readable(engine.as_raw_fd(), Duration::from_millis(20)) {
+        turn(&mut engine);
+    }
+    let remote = engine.remote();
+    let thread = std::thread::spawn(move || remote.wake().unwrap());
+    assert!(readable(engine.as_raw_fd(), PATIENCE));
+    thread.join().unwrap();
+    engine.turn_start(None).unwrap();
+    engine.turn_end();
+    assert!(!readable(engine.as_raw_fd(), Duration::from_millis(50)));
+}
+
+#[test]
+fn draining_closes_idle_connections_and_lets_others_finish() {
+    let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
+    let mut streams = connections(addr, 2);
+    turns_until(&mut engine, |engine| engine.len() == 2);
+    let mut busy = streams.remove(0);
+    // A request whose body is not there yet is in flight.
+    let request = post("/echo", b"abcdef");
+    let (first, second) = request.split_at(request.len() - 3);
+    busy.write_all(first).unwrap();
+    std::thread::sleep(Duration::from_millis(30));
+    while readable(engine.as_raw_fd(), Duration::from_millis(50)) {
+        turn(&mut engine);
+    }
+    engine.stop_listening();
+    engine.drain();
+    turns_until(&mut engine, |engine| engine.len() == 1);
+    assert!(TcpStream::connect(addr).is_err(), "it still listens");
+    busy.write_all(second).unwrap();
+    turns_until(&mut engine, |_| {
+        busy.set_nonblocking(true).unwrap();
+        matches!(busy.peek(&mut [0; 512]), Ok(n) if n > 0)
+    });
+    busy.set_nonblocking(false).unwrap();
+    assert_eq!(answer(&mut busy).body, b"abcdef");
+    drop(busy);
+    turns_until(&mut engine, Engine::is_empty);
+}
+
+#[test]
+fn a_connection_works_on_another_thread_and_comes_back() {
+    let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
+    let mut stream = connections(addr, 1).remove(0);
+    let request = post("/drain", b"0123456789");
+    let (first, second) = request.split_at(request.len() - 4);
+    stream.write_all(first).unwrap();
+    let mut out = None;
+    while out.is_none() {
+        assert!(readable(engine.as_raw_fd(), PATIENCE));
+        engine.turn_start(Some(Duration::ZERO)).unwrap();
+        while let Some(id) = engine.next_ready() {
+            let peer = engine.check_out(id).unwrap();
+            assert!(engine.peer(id).is_none() && engine.check_out(id).is_none());
+            out = Some((id, peer));
+        }
+        engine.turn_end();
+    }
+    let (id, mut peer) = out.unwrap();
+    let thread = std::thread::spawn(move || {
+        let mut blocks = Blocks::new(64 * 1024, 1);
+        let mut delayed = Delayed::new();
+        serve(&mut peer, &mut delayed);
+        // Nothing more comes for now.
+        let soon = Some(Instant::now() + Duration::from_millis(50));
+        assert_eq!(peer.fill(&mut blocks, soon).unwrap(), Wait::TimedOut);
+        assert_eq!(peer.fill(&mut blocks, None).unwrap(), Wait::Done);
+        serve(&mut peer, &mut delayed);
+        assert_eq!(peer.flush_blocking(None).unwrap(), Wait::Done);
+        peer
+    });
+    std::thread::sleep(Duration::from_millis(150));
+    stream.write_all(second).unwrap();
+    assert_eq!(answer(&mut stream).body, b"10");
+    let peer = thread.join().unwrap();
+    // What arrives while it is away is not lost.
+    stream.write_all(&get("/")).unwrap();
+    std::thread::sleep(Duration::from_millis(30));
+    while readable(engine.as_raw_fd(), Duration::from_millis(20)) {
+        turn(&mut engine);
+    }
+    engine.check_in(id, peer);
+    turns_until(&mut engine, |_| {
+        stream.set_nonblocking(true).unwrap();
+        matches!(stream.peek(&mut [0; 16]), Ok(n) if n > 0)
+    });
+    stream.set_nonblocking(false).unwrap();
+    assert_eq!(answer(&mut stream).status, 200);
+}
+
+#[test]
+fn names_of_closed_connections_find_nothing() {
+    let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
+    let first = connections(addr, 1).remove(0);
+    turns_until(&mut engine, |engine| engine.len() == 1);
+    let id = engine.connection_ids()[0];
+    drop(first);
+    turns_until(&mut engine, Engine::is_empty);
+    let mut second = connections(addr, 1).remove(0);
+    turns_until(&mut engine, |engine| engine.len() == 1);
+    assert!(engine.peer(id).is_none());
+    engine.settle(id);
+    engine.abort(id);
+    second.write_all(&get("/")).unwrap();
+    second.set_nonblocking(true).unwrap();
+    turns_until(&mut engine, |_| matches!(second.peek(&mut [0; 1]), Ok(1)));
+    second.set_nonblocking(false).unwrap();
+    assert_eq!(answer(&mut second).status, 200);
+}
