@@ -1,4 +1,20 @@
-//! Receive blocks and where they are kept.
+//! Bytes in transit: receive blocks and their pool, and the buffer of what is to be sent.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::{Buf, Bytes};
+
+use crate::head::FieldSpan;
+
+/// A rest of at most this many unread bytes moves out of its block when the connection rests.
+const RESIDUE_BYTES: usize = 4096;
+/// Shared bytes up to this size are copied behind the head: one slice costs the kernel less than two.
+const COPY_BYTES: usize = 16 * 1024;
+/// Send buffers larger than this are not kept for the next exchange.
+const KEPT_SEND_BYTES: usize = 128 * 1024;
+/// Less free space than this is not worth a system call: make room first.
+const SMALL_READ_BYTES: usize = 8 * 1024;
 
 /// A pool of receive blocks and send buffers, one per thread of I/O. A connection holds a block only
 /// while it has unread bytes, so thousands of idle connections cost little.
@@ -6,11 +22,400 @@
 pub struct Blocks {
     block_bytes: usize,
     kept: usize,
+    blocks: Vec<Block>,
+    send: Vec<Vec<u8>>,
 }
 
 impl Blocks {
     /// A pool that hands out blocks of `block_bytes` (64 KiB is right) and keeps at most `kept` spare ones.
     pub fn new(block_bytes: usize, kept: usize) -> Self {
-        Self { block_bytes, kept }
+        Self {
+            block_bytes,
+            kept,
+            blocks: Vec::new(),
+            send: Vec::new(),
+        }
+    }
+
+    fn take(&mut self) -> Block {
+        self.blocks
+            .pop()
+            .unwrap_or_else(|| Block::of_size(self.block_bytes))
+    }
+
+    fn give(&mut self, mut block: Block) {
+        if block.bytes.len() == self.block_bytes && self.blocks.len() < self.kept {
+            block.spans.clear();
+            self.blocks.push(block);
+        }
+    }
+
+    fn take_send(&mut self) -> Vec<u8> {
+        self.send.pop().unwrap_or_default()
+    }
+
+    fn give_send(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() > 0
+            && buffer.capacity() <= KEPT_SEND_BYTES
+            && self.send.len() < self.kept
+        {
+            buffer.clear();
+            self.send.push(buffer);
+        }
+    }
+}
+
+/// Received bytes and the spans of the head being parsed in them. Empty: not allocated.
+#[derive(Debug, Default)]
+struct Block {
+    bytes: Box<[u8]>,
+    spans: Vec<FieldSpan>,
+}
+
+impl Block {
+    fn of_size(bytes: usize) -> Self {
+        Self {
+            bytes: vec![0; bytes].into_boxed_slice(),
+            spans: Vec::new(),
+        }
+    }
+}
+
+/// How much may be held unread, and whether it has to stand in one piece.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// Bytes that may be held unread.
+    pub unread: usize,
+    /// A head is parsed in place: grow or compact rather than stop.
+    pub contiguous: bool,
+}
+
+/// The unread bytes of a connection, `block[start..end]`.
+#[derive(Debug, Default)]
+pub(crate) struct RecvBuffer {
+    block: Block,
+    start: usize,
+    end: usize,
+}
+
+impl RecvBuffer {
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    pub fn unread(&self) -> &[u8] {
+        &self.block.bytes[self.start..self.end]
+    }
+
+    /// The unread bytes together with the spans that the parser fills.
+    pub fn parse_parts(&mut self) -> (&[u8], &mut Vec<FieldSpan>) {
+        (
+            &self.block.bytes[self.start..self.end],
+            &mut self.block.spans,
+        )
+    }
+
+    pub fn spans(&self) -> &[FieldSpan] {
+        &self.block.spans
+    }
+
+    /// Marks `n` bytes as read and returns where they stand, for `consumed`.
+    pub fn consume(&mut self, n: usize) -> usize {
+        let at = self.start;
+        self.start += n;
+        at
+    }
+
+    /// Bytes consumed earlier, intact until `space` is called again.
+    pub fn consumed(&self, at: usize, n: usize) -> &[u8] {
+        &self.block.bytes[at..at + n]
+    }
+
+    pub fn clear(&mut self) {
+        self.start = self.end;
+    }
+
+    /// Whether `space` would give room.
+    pub fn has_room(&self, room: Room) -> bool {
+        let unread = self.len();
+        let capacity = self.block.bytes.len();
+        // Moving most of a full block for a little room costs more than waiting for the program.
+        let movable = room.contiguous || capacity <= RESIDUE_BYTES || unread <= capacity / 4 * 3;
+        unread < room.unread && (self.end < capacity || movable)
+    }
+
+    /// Free space behind the unread bytes; makes it by taking, growing or compacting a block.
+    pub fn space(&mut self, blocks: &mut Blocks, room: Room) -> &mut [u8] {
+        if !self.has_room(room) {
+            return &mut [];
+        }
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+        if self.block.bytes.len() - self.end < SMALL_READ_BYTES {
+            self.make_space(blocks, room);
+        }
+        let allowed = room.unread - (self.end - self.start);
+        let end = self.block.bytes.len().min(self.end.saturating_add(allowed));
+        &mut self.block.bytes[self.end..end]
+    }
+
+    fn make_space(&mut self, blocks: &mut Blocks, room: Room) {
+        let unread = self.len();
+        if self.block.bytes.len() < blocks.block_bytes {
+            let bigger = blocks.take();
+            self.move_to(bigger, blocks);
+        } else if unread == self.block.bytes.len() {
+            // A head longer than a block: only where the limits allow more than a block holds.
+            self.move_to(Block::of_size(room.unread), blocks);
+        } else if self.start > 0 && (room.contiguous || unread <= self.block.bytes.len() / 4 * 3) {
+            self.block.bytes.copy_within(self.start..self.end, 0);
+            self.start = 0;
+            self.end = unread;
+        }
+    }
+
+    fn move_to(&mut self, mut to: Block, blocks: &mut Blocks) {
+        let unread = self.len();
+        to.bytes[..unread].copy_from_slice(&self.block.bytes[self.start..self.end]);
+        to.spans.clear();
+        to.spans.extend_from_slice(&self.block.spans);
+        blocks.give(std::mem::replace(&mut self.block, to));
+        self.start = 0;
+        self.end = unread;
+    }
+
+    pub fn received(&mut self, n: usize) {
+        self.end = (self.end + n).min(self.block.bytes.len());
+    }
+
+    /// Gives the block back when nothing, or only a small rest, is unread.
+    pub fn release(&mut self, blocks: &mut Blocks, parsing: bool) {
+        let unread = self.len();
+        if unread == 0 {
+            blocks.give(std::mem::take(&mut self.block));
+            self.start = 0;
+            self.end = 0;
+        } else if unread <= RESIDUE_BYTES && self.block.bytes.len() > RESIDUE_BYTES {
+            let spans = if parsing {
+                self.block.spans.as_slice().to_vec()
+            } else {
+                Vec::new()
+            };
+            let residue = Block {
+                bytes: self.unread().into(),
+                spans,
+            };
+            blocks.give(std::mem::replace(&mut self.block, residue));
+            self.start = 0;
+            self.end = unread;
+        }
+    }
+}
+
+/// Bytes to send: small pieces in one vector, large ones kept by reference between them.
+#[derive(Debug, Default)]
+pub(crate) struct SendBuffer {
+    copied: Vec<u8>,
+    /// How much of `copied` has left.
+    left: usize,
+    shared: VecDeque<Shared>,
+    pending: usize,
+}
+
+/// A large piece that belongs in front of `copied[before..]`.
+#[derive(Debug)]
+struct Shared {
+    before: usize,
+    bytes: Bytes,
+}
+
+impl SendBuffer {
+    pub fn pending(&self) -> usize {
+        self.pending
+    }
+
+    /// Appends through a function that may fail; a failure leaves no trace.
+    pub fn append<T, E>(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let before = self.copied.len();
+        let result = write(&mut self.copied);
+        if result.is_err() {
+            self.copied.truncate(before);
+        }
+        self.pending += self.copied.len() - before;
+        result
+    }
+
+    pub fn push(&mut self, data: &[u8]) {
+        self.copied.extend_from_slice(data);
+        self.pending += data.len();
+    }
+
+    pub fn push_shared(&mut self, data: Bytes) {
+        if data.len() <= COPY_BYTES {
+            return self.push(&data);
+        }
+        self.pending += data.len();
+        self.shared.push_back(Shared {
+            before: self.copied.len(),
+            bytes: data,
+        });
+    }
+
+    pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
+        let mut at = self.left;
+        let mut count = 0;
+        let mut add = |slice: &'a [u8]| {
+            if !slice.is_empty() && count < out.len() {
+                out[count] = IoSlice::new(slice);
+                count += 1;
+            }
+        };
+        for shared in &self.shared {
+            add(&self.copied[at..shared.before]);
+            at = shared.before;
+            add(&shared.bytes);
+        }
+        add(&self.copied[at..]);
+        count
+    }
+
+    /// `n` bytes have left.
+    pub fn sent(&mut self, n: usize) {
+        let mut n = n.min(self.pending);
+        self.pending -= n;
+        while let Some(shared) = self.shared.front_mut() {
+            let before = (shared.before - self.left).min(n);
+            self.left += before;
+            n -= before;
+            let part = shared.bytes.len().min(n);
+            shared.bytes.advance(part);
+            n -= part;
+            if self.left < shared.before || !shared.bytes.is_empty() {
+                return;
+            }
+            self.shared.pop_front();
+        }
+        self.left += n;
+        if self.pending == 0 {
+            self.copied.clear();
+            self.left = 0;
+        } else if self.left > KEPT_SEND_BYTES && self.left > self.copied.len() / 2 {
+            self.forget_sent();
+        }
+    }
+
+    /// A stream that never drains wholly must not keep what has left.
+    fn forget_sent(&mut self) {
+        self.copied.drain(..self.left);
+        for shared in &mut self.shared {
+            shared.before -= self.left;
+        }
+        self.left = 0;
+    }
+
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Takes a used buffer from the pool: the answer to what is about to be received goes there.
+    pub fn prepare(&mut self, blocks: &mut Blocks) {
+        if self.copied.capacity() == 0 {
+            self.copied = blocks.take_send();
+        }
+    }
+
+    pub fn release(&mut self, blocks: &mut Blocks) {
+        if self.pending == 0 {
+            blocks.give_send(std::mem::take(&mut self.copied));
+            if self.shared.capacity() > 0 {
+                self.shared = VecDeque::new();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slices_of(buffer: &SendBuffer) -> Vec<u8> {
+        let mut out = [IoSlice::new(&[]); 16];
+        let count = buffer.slices(&mut out);
+        out[..count]
+            .iter()
+            .flat_map(|slice| slice.iter().copied())
+            .take(50)
+            .collect()
+    }
+
+    #[test]
+    fn shared_pieces_leave_in_order_at_every_cut() {
+        for step in [1, 7, 1000, 16_384, 20_000, 100_000] {
+            let mut buffer = SendBuffer::default();
+            let mut expected = Vec::new();
+            for byte in 0..4_u8 {
+                buffer.push(b"head");
+                buffer.push_shared(Bytes::from(vec![byte; 20_000]));
+                buffer.push_shared(Bytes::from(vec![byte; 10]));
+                expected.extend_from_slice(b"head");
+                expected.extend(std::iter::repeat_n(byte, 20_010));
+            }
+            let mut seen = 0;
+            while buffer.pending() > 0 {
+                assert!(expected[seen..].starts_with(&slices_of(&buffer)));
+                seen += step.min(buffer.pending());
+                buffer.sent(step);
+            }
+            assert_eq!(seen, expected.len());
+            assert_eq!(slices_of(&buffer), b"");
+        }
+    }
+
+    #[test]
+    fn a_full_window_stops_reading_and_reading_reopens_it() {
+        let mut blocks = Blocks::new(1024 * 16, 2);
+        let mut buffer = RecvBuffer::default();
+        let room = Room {
+            unread: 1024 * 16,
+            contiguous: false,
+        };
+        let n = buffer.space(&mut blocks, room).len();
+        assert_eq!(n, 1024 * 16);
+        buffer.received(n);
+        assert!(buffer.space(&mut blocks, room).is_empty());
+        buffer.consume(n / 2);
+        assert!(!buffer.space(&mut blocks, room).is_empty());
+    }
+
+    #[test]
+    fn a_small_rest_moves_out_of_its_block_and_back() {
+        let mut blocks = Blocks::new(64 * 1024, 2);
+        let mut buffer = RecvBuffer::default();
+        let room = Room {
+            unread: 64 * 1024,
+            contiguous: true,
+        };
+        buffer.space(&mut blocks, room)[..5].copy_from_slice(b"hello");
+        buffer.received(5);
+        buffer.release(&mut blocks, false);
+        assert_eq!(
+            (
+                buffer.block.bytes.len(),
+                buffer.unread(),
+                blocks.blocks.len()
+            ),
+            (5, &b"hello"[..], 1)
+        );
+        assert!(buffer.space(&mut blocks, room).len() > 60_000);
+        assert_eq!(buffer.unread(), b"hello");
     }
 }

@@ -34,6 +34,7 @@ mod buffer;
 mod connection;
 mod error;
 mod event;
+mod h1;
 mod head;
 mod limits;
 mod timer;

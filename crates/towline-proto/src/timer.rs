@@ -1,1 +1,156 @@
 //! Clocks of a connection, driven by the instants it is given.
+
+use std::time::{Duration, Instant};
+
+use crate::Limits;
+
+/// What the clock over the next head counts from (server: both kinds are deadlines).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeadClock {
+    /// A head is being received, or awaited since accept. No byte resets it.
+    Head(Instant),
+    /// Kept alive between two exchanges.
+    Idle(Instant),
+    /// No head is due.
+    Off,
+}
+
+impl HeadClock {
+    pub fn deadline(self, limits: &Limits) -> Option<Instant> {
+        match self {
+            Self::Head(since) => Some(since + limits.header_timeout?),
+            Self::Idle(since) => Some(since + limits.keep_alive_timeout?),
+            Self::Off => None,
+        }
+    }
+}
+
+/// Watches that bytes of a body move: some within every `body_timeout`, and in each such period at
+/// the minimum rate.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum Progress {
+    #[default]
+    Off,
+    /// It was not the peer's turn for a while (nobody read): the next expiry only starts anew.
+    Paused(Period),
+    Running(Period),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Period {
+    last: Instant,
+    start: Instant,
+    bytes: u64,
+}
+
+impl Progress {
+    pub fn start(&mut self, now: Instant) {
+        *self = Self::Running(Period {
+            last: now,
+            start: now,
+            bytes: 0,
+        });
+    }
+
+    pub fn stop(&mut self) {
+        *self = Self::Off;
+    }
+
+    pub fn pause(&mut self) {
+        if let Self::Running(period) = *self {
+            *self = Self::Paused(period);
+        }
+    }
+
+    pub fn advance(&mut self, now: Instant, n: usize) {
+        if let Self::Running(period) | Self::Paused(period) = self {
+            period.last = now;
+            period.bytes += n as u64;
+        }
+    }
+
+    pub fn is_running(self) -> bool {
+        matches!(self, Self::Running(_))
+    }
+
+    pub fn deadline(self, limits: &Limits) -> Option<Instant> {
+        let timeout = limits.body_timeout?;
+        match self {
+            Self::Off => None,
+            Self::Paused(period) | Self::Running(period) => {
+                let first = if limits.min_bytes_per_s == 0 {
+                    period.last
+                } else {
+                    period.start
+                };
+                Some(first.min(period.last) + timeout)
+            }
+        }
+    }
+
+    /// Whether the peer is too slow. A period that ended well starts the next one.
+    pub fn expired(&mut self, now: Instant, limits: &Limits) -> bool {
+        if self.deadline(limits).is_none_or(|deadline| now < deadline) {
+            return false;
+        }
+        let Self::Running(period) = *self else {
+            self.start(now);
+            return false;
+        };
+        let timeout = limits.body_timeout.unwrap_or(Duration::MAX);
+        if now >= period.last + timeout || period.bytes < least_bytes(timeout, limits) {
+            return true;
+        }
+        *self = Self::Running(Period {
+            last: period.last,
+            start: now,
+            bytes: 0,
+        });
+        false
+    }
+}
+
+fn least_bytes(period: Duration, limits: &Limits) -> u64 {
+    u64::from(limits.min_bytes_per_s).saturating_mul(period.as_millis() as u64) / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn silence_and_drip_expire_a_steady_flow_does_not() {
+        let limits = Limits::server();
+        let start = Instant::now();
+        let mut silent = Progress::Off;
+        silent.start(start);
+        assert!(!silent.expired(start + 29 * S, &limits));
+        assert!(silent.expired(start + 30 * S, &limits));
+
+        let mut drip = Progress::Off;
+        let mut steady = Progress::Off;
+        drip.start(start);
+        steady.start(start);
+        for second in 1..=29 {
+            drip.advance(start + second * S, 1);
+            steady.advance(start + second * S, 200);
+        }
+        assert!(drip.expired(start + 30 * S, &limits));
+        assert!(!steady.expired(start + 30 * S, &limits));
+        assert!(steady.expired(start + 60 * S, &limits));
+    }
+
+    #[test]
+    fn a_pause_only_starts_anew() {
+        let limits = Limits::server();
+        let start = Instant::now();
+        let mut clock = Progress::Off;
+        clock.start(start);
+        clock.pause();
+        assert!(!clock.expired(start + 300 * S, &limits));
+        assert!(!clock.expired(start + 329 * S, &limits));
+        assert!(clock.expired(start + 330 * S, &limits));
+    }
+}

@@ -1,0 +1,404 @@
+//! Heads, sent: validated while they are appended, in one pass.
+
+use crate::body::parse_length;
+use crate::{Field, UserError};
+
+use super::facts::Options;
+use super::tables::{is_token_bytes, value_end};
+
+/// The fields of the program that speak of framing. They are held back while the others are
+/// appended, so that each can be written once and in agreement with the body.
+#[derive(Debug, Default)]
+pub(super) struct Held<'a> {
+    pub length: Option<u64>,
+    pub chunked: bool,
+    pub connection: Option<&'a [u8]>,
+    pub options: Options,
+    pub hosts: u32,
+    pub upgrade: bool,
+    pub expects_continue: bool,
+}
+
+/// Appends fields, all but the held ones.
+pub(super) fn fields<'a>(out: &mut Vec<u8>, fields: &[Field<'a>]) -> Result<Held<'a>, UserError> {
+    let mut held = Held::default();
+    for field in fields {
+        if !is_token_bytes(field.name) {
+            return Err(UserError::InvalidFieldName);
+        }
+        if value_end(field.value, 0) != field.value.len() {
+            return Err(UserError::InvalidFieldValue);
+        }
+        if !held.hold(field)? {
+            out.extend_from_slice(field.name);
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(field.value);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+    Ok(held)
+}
+
+impl<'a> Held<'a> {
+    /// Notes a field; true when it must not be appended as it is.
+    #[inline]
+    fn hold(&mut self, field: &Field<'a>) -> Result<bool, UserError> {
+        match (field.name.len(), field.name[0] | 0x20) {
+            (14, b'c') if is(field, b"content-length") => self.hold_length(field.value),
+            (17, b't') if is(field, b"transfer-encoding") => self.hold_coding(field.value),
+            (10, b'c') if is(field, b"connection") => self.hold_connection(field.value),
+            (4, b'h') if is(field, b"host") => {
+                self.hosts += 1;
+                Ok(false)
+            }
+            (7, b'u') if is(field, b"upgrade") => {
+                self.upgrade = true;
+                Ok(false)
+            }
+            (6, b'e') if is(field, b"expect") => {
+                self.expects_continue |= field.value.eq_ignore_ascii_case(b"100-continue");
+                Ok(false)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn hold_length(&mut self, value: &[u8]) -> Result<bool, UserError> {
+        if self.length.is_some() {
+            return Err(UserError::InvalidContentLength);
+        }
+        self.length = Some(parse_length(value).ok_or(UserError::InvalidContentLength)?);
+        Ok(true)
+    }
+
+    fn hold_coding(&mut self, value: &[u8]) -> Result<bool, UserError> {
+        if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
+            return Err(UserError::InvalidTransferEncoding);
+        }
+        self.chunked = true;
+        Ok(true)
+    }
+
+    fn hold_connection(&mut self, value: &'a [u8]) -> Result<bool, UserError> {
+        if self.connection.is_some() {
+            return Err(UserError::InvalidFieldValue);
+        }
+        self.connection = Some(value);
+        self.options.add(value);
+        Ok(true)
+    }
+}
+
+fn is(field: &Field<'_>, lower: &[u8]) -> bool {
+    field.name.eq_ignore_ascii_case(lower)
+}
+
+/// Appends the one Connection field: what the program gave, and what must be said beside it.
+pub(super) fn connection(out: &mut Vec<u8>, held: &Held<'_>, close: bool, keep_alive: bool) {
+    let add: &[u8] = match (close, keep_alive) {
+        (true, _) if !held.options.close => b"close",
+        (false, true) if !held.options.keep_alive => b"keep-alive",
+        _ => b"",
+    };
+    // A `keep-alive` that the program wished for contradicts a `close` that must be.
+    let given = held
+        .connection
+        .filter(|value| !value.is_empty() && !(close && held.options.keep_alive));
+    if given.is_none() && add.is_empty() {
+        return;
+    }
+    out.extend_from_slice(b"connection: ");
+    out.extend_from_slice(given.unwrap_or_default());
+    if given.is_some() && !add.is_empty() {
+        out.extend_from_slice(b", ");
+    }
+    out.extend_from_slice(add);
+    out.extend_from_slice(b"\r\n");
+}
+
+pub(super) fn content_length(out: &mut Vec<u8>, length: u64) {
+    out.extend_from_slice(b"content-length: ");
+    decimal(out, length);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a status line; an empty `reason` stands for the standard one.
+pub(super) fn status_line(out: &mut Vec<u8>, status: u16, reason: &[u8]) -> Result<(), UserError> {
+    if !(100..=599).contains(&status) {
+        return Err(UserError::InvalidStatus);
+    }
+    if value_end(reason, 0) != reason.len() {
+        return Err(UserError::InvalidReason);
+    }
+    if status == 200 && reason.is_empty() {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        return Ok(());
+    }
+    out.extend_from_slice(b"HTTP/1.1 ");
+    decimal(out, u64::from(status));
+    out.push(b' ');
+    out.extend_from_slice(if reason.is_empty() {
+        standard_reason(status)
+    } else {
+        reason
+    });
+    out.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
+/// Appends `n` in decimal.
+fn decimal(out: &mut Vec<u8>, mut n: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// Appends the line in front of a chunk of `n` bytes.
+pub(super) fn chunk_size(out: &mut Vec<u8>, n: usize) {
+    let mut digits = [0; 18];
+    digits[16..].copy_from_slice(b"\r\n");
+    let mut at = 16;
+    let mut n = n;
+    loop {
+        at -= 1;
+        digits[at] = b"0123456789abcdef"[n & 15];
+        n >>= 4;
+        if n == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// Appends the last chunk and the trailer section.
+pub(super) fn last_chunk(out: &mut Vec<u8>, trailers: &[Field<'_>]) -> Result<(), UserError> {
+    out.extend_from_slice(b"0\r\n");
+    if !trailers.is_empty() {
+        if trailers
+            .iter()
+            .any(|field| is_forbidden_trailer(field.name))
+        {
+            return Err(UserError::ForbiddenTrailer);
+        }
+        fields(out, trailers)?;
+    }
+    out.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
+/// Fields about framing, routing, authentication or the content's form must not come in a trailer
+/// section (RFC 9110 6.5.1).
+pub(super) fn is_forbidden_trailer(name: &[u8]) -> bool {
+    const FORBIDDEN: [&[u8]; 20] = [
+        b"content-length",
+        b"transfer-encoding",
+        b"host",
+        b"connection",
+        b"keep-alive",
+        b"upgrade",
+        b"te",
+        b"trailer",
+        b"expect",
+        b"max-forwards",
+        b"range",
+        b"authorization",
+        b"proxy-authorization",
+        b"cookie",
+        b"set-cookie",
+        b"content-encoding",
+        b"content-type",
+        b"content-range",
+        b"proxy-authenticate",
+        b"www-authenticate",
+    ];
+    FORBIDDEN
+        .iter()
+        .any(|forbidden| name.eq_ignore_ascii_case(forbidden))
+}
+
+/// The standard phrase of a status (RFC 9110 15 and the IANA registry); empty for an unknown one.
+#[rustfmt::skip]
+pub(super) const fn standard_reason(status: u16) -> &'static [u8] {
+    match status {
+        100 => b"Continue",
+        101 => b"Switching Protocols",
+        102 => b"Processing",
+        103 => b"Early Hints",
+        200 => b"OK",
+        201 => b"Created",
+        202 => b"Accepted",
+        203 => b"Non-Authoritative Information",
+        204 => b"No Content",
+        205 => b"Reset Content",
+        206 => b"Partial Content",
+        207 => b"Multi-Status",
+        208 => b"Already Reported",
+        226 => b"IM Used",
+        300 => b"Multiple Choices",
+        301 => b"Moved Permanently",
+        302 => b"Found",
+        303 => b"See Other",
+        304 => b"Not Modified",
+        305 => b"Use Proxy",
+        307 => b"Temporary Redirect",
+        308 => b"Permanent Redirect",
+        400 => b"Bad Request",
+        401 => b"Unauthorized",
+        402 => b"Payment Required",
+        403 => b"Forbidden",
+        404 => b"Not Found",
+        405 => b"Method Not Allowed",
+        406 => b"Not Acceptable",
+        407 => b"Proxy Authentication Required",
+        408 => b"Request Timeout",
+        409 => b"Conflict",
+        410 => b"Gone",
+        411 => b"Length Required",
+        412 => b"Precondition Failed",
+        413 => b"Content Too Large",
+        414 => b"URI Too Long",
+        415 => b"Unsupported Media Type",
+        416 => b"Range Not Satisfiable",
+        417 => b"Expectation Failed",
+        418 => b"I'm a teapot",
+        421 => b"Misdirected Request",
+        422 => b"Unprocessable Content",
+        423 => b"Locked",
+        424 => b"Failed Dependency",
+        425 => b"Too Early",
+        426 => b"Upgrade Required",
+        428 => b"Precondition Required",
+        429 => b"Too Many Requests",
+        431 => b"Request Header Fields Too Large",
+        451 => b"Unavailable For Legal Reasons",
+        500 => b"Internal Server Error",
+        501 => b"Not Implemented",
+        502 => b"Bad Gateway",
+        503 => b"Service Unavailable",
+        504 => b"Gateway Timeout",
+        505 => b"HTTP Version Not Supported",
+        506 => b"Variant Also Negotiates",
+        507 => b"Insufficient Storage",
+        508 => b"Loop Detected",
+        510 => b"Not Extended",
+        511 => b"Network Authentication Required",
+        _ => b"",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(given: &[(&str, &str)]) -> Result<String, UserError> {
+        let given: Vec<Field<'_>> = given
+            .iter()
+            .map(|(name, value)| Field {
+                name: name.as_bytes(),
+                value: value.as_bytes(),
+            })
+            .collect();
+        let mut out = Vec::new();
+        fields(&mut out, &given)?;
+        Ok(String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn splitting_tricks_are_refused() {
+        assert_eq!(
+            written(&[("x", "a\tb"), ("Y-z", "")]),
+            Ok("x: a\tb\r\nY-z: \r\n".into())
+        );
+        for value in ["a\r\nb: c", "a\rb", "a\nb", "a\0b", "a\x7f", "\x0b"] {
+            assert_eq!(
+                written(&[("x", value)]),
+                Err(UserError::InvalidFieldValue),
+                "{value:?}"
+            );
+        }
+        for name in ["", "a b", "a:", "a\r\n", "é", "a\0"] {
+            assert_eq!(
+                written(&[(name, "x")]),
+                Err(UserError::InvalidFieldName),
+                "{name:?}"
+            );
+        }
+        assert_eq!(
+            status_line(&mut Vec::new(), 200, b"O\r\nK"),
+            Err(UserError::InvalidReason)
+        );
+        assert_eq!(
+            status_line(&mut Vec::new(), 600, b""),
+            Err(UserError::InvalidStatus)
+        );
+    }
+
+    #[test]
+    fn framing_fields_are_taken_once_or_refused() {
+        for given in [
+            [("content-length", "5"), ("Content-Length", "5")],
+            [("content-length", "+5"), ("x", "y")],
+        ] {
+            assert_eq!(written(&given), Err(UserError::InvalidContentLength));
+        }
+        assert_eq!(
+            written(&[("transfer-encoding", "gzip")]),
+            Err(UserError::InvalidTransferEncoding)
+        );
+        assert_eq!(
+            written(&[("Content-Length", "5"), ("Transfer-Encoding", "chunked")]),
+            Ok(String::new())
+        );
+    }
+
+    #[test]
+    fn numbers() {
+        let mut out = Vec::new();
+        for n in [0, 9, 10, 65_535, u64::MAX] {
+            decimal(&mut out, n);
+            out.push(b' ');
+        }
+        chunk_size(&mut out, 0xabc0);
+        chunk_size(&mut out, usize::MAX);
+        assert_eq!(
+            out,
+            b"0 9 10 65535 18446744073709551615 abc0\r\nffffffffffffffff\r\n"
+        );
+    }
+
+    #[test]
+    fn one_connection_field() {
+        let cases = [
+            (None, true, false, "connection: close\r\n"),
+            (None, false, true, "connection: keep-alive\r\n"),
+            (None, false, false, ""),
+            (Some("upgrade"), false, false, "connection: upgrade\r\n"),
+            (Some("x"), true, false, "connection: x, close\r\n"),
+            (Some("close"), true, false, "connection: close\r\n"),
+            (Some("keep-alive"), true, false, "connection: close\r\n"),
+            (
+                Some("keep-alive"),
+                false,
+                true,
+                "connection: keep-alive\r\n",
+            ),
+        ];
+        for (given, close, keep_alive, expected) in cases {
+            let mut held = Held::default();
+            if let Some(value) = given {
+                held.hold_connection(value.as_bytes()).unwrap();
+            }
+            let mut out = Vec::new();
+            connection(&mut out, &held, close, keep_alive);
+            assert_eq!(out, expected.as_bytes(), "{given:?}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What a head says about the connection and its framing, gathered while its fields are scanned.
+
+use crate::body::{Coding, Length, trim_ows};
+
+/// Expect (RFC 9110 10.1.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Expect {
+    #[default]
+    Nothing,
+    Continue,
+    Other,
+}
+
+/// The Host lines: none, where the only one stands among the fields, or too many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Host {
+    #[default]
+    Absent,
+    At(u32),
+    Repeated,
+}
+
+/// Options of the Connection field (RFC 9110 7.6.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Options {
+    pub close: bool,
+    pub keep_alive: bool,
+    pub upgrade: bool,
+}
+
+impl Options {
+    /// Another Connection line.
+    pub fn add(&mut self, value: &[u8]) {
+        if value.eq_ignore_ascii_case(b"keep-alive") {
+            self.keep_alive = true;
+            return;
+        }
+        for option in value.split(|&byte| byte == b',').map(trim_ows) {
+            self.close |= option.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            self.upgrade |= option.eq_ignore_ascii_case(b"upgrade");
+        }
+    }
+}
+
+/// Everything of a head that matters below the program.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Facts {
+    pub length: Length,
+    pub coding: Coding,
+    pub host: Host,
+    pub options: Options,
+    /// An Upgrade field is there.
+    pub upgrade: bool,
+    pub expect: Expect,
+}
+
+impl Facts {
+    /// Looks at one field, the `index`-th. Most fields leave at the first comparison.
+    #[inline]
+    pub fn note(&mut self, name: &[u8], value: &[u8], index: usize) {
+        match (name.len(), name[0] | 0x20) {
+            (4, b'h') if is(name, b"host") => self.host(index),
+            (14, b'c') if is(name, b"content-length") => self.length.add(value),
+            (17, b't') if is(name, b"transfer-encoding") => self.coding.add(value),
+            (10, b'c') if is(name, b"connection") => self.options.add(value),
+            (7, b'u') if is(name, b"upgrade") => self.upgrade = true,
+            (6, b'e') if is(name, b"expect") => self.expect(value),
+            _ => {}
+        }
+    }
+
+    fn host(&mut self, index: usize) {
+        self.host = match self.host {
+            Host::Absent => Host::At(index as u32),
+            _ => Host::Repeated,
+        };
+    }
+
+    fn expect(&mut self, value: &[u8]) {
+        self.expect = match (self.expect, is(value, b"100-continue")) {
+            (Expect::Nothing | Expect::Continue, true) => Expect::Continue,
+            _ => Expect::Other,
+        };
+    }
+}
+
+fn is(name: &[u8], lower: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(lower)
+}

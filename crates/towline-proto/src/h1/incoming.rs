@@ -1,0 +1,541 @@
+//! The incoming half: heads become events, bodies are pulled by the program.
+
+use crate::body::{Framing, Length, Method, request_framing, response_framing};
+use crate::head::{FieldSpan, StartLine};
+use crate::timer::HeadClock;
+use crate::{ConnectionError, Event, Fields, HeadRef, Read, Side, StreamId, Version};
+
+use super::chunked::{Decoder, Next};
+use super::encode::is_forbidden_trailer;
+use super::facts::{Expect, Facts, Host};
+use super::parse::{Parsed, Stop, empty_lines, field_line};
+use super::target::{check_host, check_target};
+use super::{Connection, Incoming, Notices, Outgoing, Phase, rules};
+
+/// Trailer fields, kept apart from the block they came in.
+#[derive(Debug, Default)]
+pub(super) struct Trailers {
+    bytes: Vec<u8>,
+    spans: Vec<FieldSpan>,
+    /// Wire bytes and lines, dropped fields included.
+    section_bytes: usize,
+    lines: u32,
+}
+
+/// An event before it borrows anything.
+enum Signal {
+    Head { at: usize, len: usize, end: bool },
+    Informational { at: usize, len: usize },
+    Readable,
+    Switched,
+    HalfClosed,
+    Writable,
+    Failed,
+    Closed,
+}
+
+/// What stands at the front of the body.
+enum Ready {
+    Data(usize),
+    End,
+    Pending,
+    Failed,
+}
+
+impl Connection {
+    pub fn next_event(&mut self) -> Option<Event<'_>> {
+        let signal = self.next_signal()?;
+        let stream = StreamId(self.exchange.id);
+        Some(match signal {
+            Signal::Head { at, len, end } => Event::Head {
+                stream,
+                head: self.head_ref(at, len),
+                end,
+            },
+            Signal::Informational { at, len } => Event::Informational {
+                stream,
+                head: self.head_ref(at, len),
+            },
+            Signal::Readable => Event::Readable(stream),
+            Signal::Switched => Event::Switched { stream },
+            Signal::HalfClosed => Event::HalfClosed(stream),
+            Signal::Writable => Event::Writable(stream),
+            Signal::Failed => Event::Failed(stream, self.stream_error()),
+            Signal::Closed => Event::Closed(self.error.clone()?),
+        })
+    }
+
+    fn head_ref(&self, at: usize, len: usize) -> HeadRef<'_> {
+        HeadRef {
+            bytes: self.recv.consumed(at, len),
+            line: self.parser.line,
+            fields: self.recv.spans(),
+        }
+    }
+
+    fn next_signal(&mut self) -> Option<Signal> {
+        if self.notices.take(Notices::SWITCHED) {
+            return Some(Signal::Switched);
+        }
+        if self.phase == Phase::Open {
+            if self.is_draining() {
+                self.drain();
+            }
+            let signal = match self.incoming {
+                Incoming::Head => self.next_head(),
+                Incoming::Idle | Incoming::Complete | Incoming::Failed => None,
+                _ => self.wake_reader(),
+            };
+            if signal.is_some() {
+                return signal;
+            }
+        }
+        [
+            (Notices::HALF_CLOSED, Signal::HalfClosed),
+            (Notices::WRITABLE, Signal::Writable),
+            (Notices::FAILED, Signal::Failed),
+            (Notices::CLOSED, Signal::Closed),
+        ]
+        .into_iter()
+        .find_map(|(notice, signal)| self.notices.take(notice).then_some(signal))
+    }
+
+    fn wake_reader(&mut self) -> Option<Signal> {
+        if !self.notices.has(Notices::READER_WAITS)
+            || matches!(self.body_ready(), Ready::Pending | Ready::Failed)
+        {
+            return None;
+        }
+        self.notices.take(Notices::READER_WAITS);
+        Some(Signal::Readable)
+    }
+
+    // Heads.
+
+    fn next_head(&mut self) -> Option<Signal> {
+        if let Err(error) = self.skip_empty_lines() {
+            self.violate(error);
+            return None;
+        }
+        if self.recv.is_empty() {
+            self.end_without_head();
+            return None;
+        }
+        let (bytes, spans) = self.recv.parse_parts();
+        // A CR alone may become an empty line.
+        let parsed = if bytes == b"\r" && self.parser.is_fresh() {
+            Ok(Parsed::Partial)
+        } else {
+            self.parser.parse(bytes, spans, &self.limits, self.side)
+        };
+        let begun = match (parsed, self.side) {
+            (Ok(Parsed::Partial), _) if self.eof => Err(rules::TRUNCATED_HEAD),
+            (Ok(Parsed::Partial), _) => return None,
+            (Ok(Parsed::Complete(len)), Side::Server) => self.begin_request(len),
+            (Ok(Parsed::Complete(len)), Side::Client) => self.begin_response(len),
+            (Err(error), _) => Err(error),
+        };
+        match begun {
+            Ok(signal) => Some(signal),
+            Err(error) => {
+                self.violate(error);
+                None
+            }
+        }
+    }
+
+    fn skip_empty_lines(&mut self) -> Result<(), ConnectionError> {
+        if self.recv.unread().first() == Some(&b'\r')
+            && self.parser.is_fresh()
+            && self.side == Side::Server
+        {
+            let n = empty_lines(self.recv.unread(), &mut self.empty_lines, &self.limits)?;
+            self.recv.consume(n);
+        }
+        Ok(())
+    }
+
+    fn end_without_head(&mut self) {
+        match self.side {
+            _ if !self.eof => {}
+            Side::Server => self.shut(rules::DONE),
+            Side::Client => self.violate(rules::NO_RESPONSE),
+        }
+    }
+
+    /// A complete request head of `len` bytes: everything about it is decided here.
+    fn begin_request(&mut self, len: usize) -> Result<Signal, ConnectionError> {
+        let StartLine {
+            version,
+            method_len,
+            ..
+        } = self.parser.line;
+        let facts = self.parser.facts;
+        let method = Method::of(&self.recv.unread()[..method_len as usize]);
+        self.check_routing(version, &facts)?;
+        let framing = request_framing(version, facts.length, facts.coding)?;
+        if facts.expect == Expect::Other && version == Version::Http11 {
+            return Err(rules::EXPECT);
+        }
+        self.check_body_limit(facts.length)?;
+
+        let at = self.recv.consume(len);
+        let keep_alive = wants_keep_alive(version, &facts);
+        let exchange = &mut self.exchange;
+        exchange.id += 1;
+        exchange.method = method;
+        exchange.version = version;
+        exchange.keep_alive = keep_alive;
+        exchange.may_upgrade = facts.upgrade && facts.options.upgrade && version == Version::Http11;
+        // A body that has begun to arrive waits for nothing (RFC 9110 10.1.1).
+        exchange.awaits_continue = facts.expect == Expect::Continue
+            && version == Version::Http11
+            && framing != Framing::None
+            && self.recv.is_empty();
+        exchange.body_bytes = 0;
+        exchange.drained_bytes = 0;
+        self.empty_lines = 0;
+        self.trailers = None;
+        self.notices.take(Notices::WAITS);
+        self.head_clock = HeadClock::Off;
+        self.outgoing = Outgoing::Head;
+        self.begin_body(framing);
+        if self.eof {
+            self.notices.set(Notices::HALF_CLOSED);
+        }
+        Ok(Signal::Head {
+            at,
+            len,
+            end: framing == Framing::None,
+        })
+    }
+
+    /// Target and Host (RFC 9112 3.2); the host named by an absolute-form target replaces the field's.
+    fn check_routing(&mut self, version: Version, facts: &Facts) -> Result<(), ConnectionError> {
+        let StartLine {
+            method_len,
+            target,
+            target_len,
+            ..
+        } = self.parser.line;
+        let (bytes, spans) = self.recv.parse_parts();
+        let target = target as usize;
+        let named = check_target(
+            &bytes[..method_len as usize],
+            &bytes[target..target + target_len as usize],
+        )?;
+        match facts.host {
+            Host::Absent if version == Version::Http11 => Err(rules::NO_HOST),
+            Host::Absent => Ok(()),
+            Host::Repeated => Err(rules::HOSTS),
+            Host::At(index) => {
+                let span = &mut spans[index as usize];
+                let value = span.value as usize;
+                check_host(&bytes[value..value + span.value_len as usize])?;
+                if let Some((at, len)) = named {
+                    span.value = (target + at) as u32;
+                    span.value_len = len as u32;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn check_body_limit(&self, length: Length) -> Result<(), ConnectionError> {
+        match (length, self.limits.max_body_bytes) {
+            (Length::Bytes(bytes), Some(most)) if bytes > most => Err(rules::BODY),
+            _ => Ok(()),
+        }
+    }
+
+    /// A complete response head of `len` bytes, interim or final.
+    fn begin_response(&mut self, len: usize) -> Result<Signal, ConnectionError> {
+        let StartLine {
+            version, status, ..
+        } = self.parser.line;
+        let facts = self.parser.facts;
+        let framing = response_framing(
+            self.exchange.method,
+            status,
+            version,
+            facts.length,
+            facts.coding,
+        )?;
+        if (100..=199).contains(&status) && status != 101 {
+            self.exchange.interim_responses += 1;
+            if self.exchange.interim_responses > self.limits.max_interim_responses {
+                return Err(rules::INTERIM);
+            }
+            return Ok(Signal::Informational {
+                at: self.recv.consume(len),
+                len,
+            });
+        }
+        if status == 101 && !self.exchange.may_upgrade {
+            return Err(rules::UNASKED_SWITCH);
+        }
+        if framing != Framing::None {
+            self.check_body_limit(facts.length)?;
+        }
+        self.exchange.version = version;
+        self.exchange.keep_alive &= wants_keep_alive(version, &facts);
+        let at = self.recv.consume(len);
+        self.head_clock = HeadClock::Off;
+        self.begin_body(framing);
+        Ok(Signal::Head {
+            at,
+            len,
+            end: framing == Framing::None,
+        })
+    }
+
+    fn begin_body(&mut self, framing: Framing) {
+        self.incoming = match framing {
+            Framing::None => Incoming::Complete,
+            Framing::Length(bytes) => Incoming::Length(bytes),
+            Framing::Chunked => Incoming::Chunked(Decoder::new()),
+            Framing::UntilClose => Incoming::UntilClose,
+            Framing::Switch => Incoming::Raw,
+        };
+        match framing {
+            Framing::None => return self.try_end_exchange(),
+            Framing::Switch => {
+                self.outgoing = Outgoing::Raw;
+                self.notices.set(Notices::SWITCHED);
+            }
+            _ => self.recv_clock.start(self.now),
+        }
+        self.exchange.keep_alive &= !matches!(framing, Framing::UntilClose | Framing::Switch);
+        // Nothing is due from a client that awaits `100 Continue`; and a full window is our fault.
+        if self.exchange.awaits_continue || !self.recv.has_room(self.room_to_read()) {
+            self.recv_clock.pause();
+        }
+    }
+
+    // Bodies.
+
+    pub fn read(&mut self, max: usize) -> Read<'_> {
+        match self.body_ready() {
+            Ready::Data(n) => {
+                let n = n.min(max.max(1));
+                let at = self.take(n);
+                Read::Data(self.recv.consumed(at, n))
+            }
+            Ready::End => Read::End,
+            Ready::Failed => Read::Failed,
+            Ready::Pending => {
+                self.notices.set(Notices::READER_WAITS);
+                self.send_continue();
+                Read::Pending
+            }
+        }
+    }
+
+    pub fn buffered(&self) -> usize {
+        match self.incoming {
+            Incoming::Length(left) => self
+                .recv
+                .len()
+                .min(usize::try_from(left).unwrap_or(usize::MAX)),
+            Incoming::Chunked(_) | Incoming::UntilClose | Incoming::Raw => self.recv.len(),
+            _ => 0,
+        }
+    }
+
+    pub fn trailers(&self) -> Fields<'_> {
+        match &self.trailers {
+            Some(trailers) if !matches!(self.incoming, Incoming::Chunked(_)) => {
+                Fields::new(&trailers.bytes, &trailers.spans)
+            }
+            _ => Fields::new(&[], &[]),
+        }
+    }
+
+    /// Reads framing up to the next body bytes, or to the end.
+    fn body_ready(&mut self) -> Ready {
+        let arrived = self.recv.len();
+        match &mut self.incoming {
+            Incoming::Idle | Incoming::Head | Incoming::Complete => Ready::End,
+            Incoming::Failed => Ready::Failed,
+            Incoming::Length(left) => {
+                match usize::try_from(*left).map_or(arrived, |left| left.min(arrived)) {
+                    0 => self.body_missing(),
+                    n => Ready::Data(n),
+                }
+            }
+            Incoming::UntilClose | Incoming::Raw => match arrived {
+                0 if self.eof => self.body_complete(),
+                0 => Ready::Pending,
+                n => Ready::Data(n),
+            },
+            Incoming::Chunked(decoder) => {
+                let next = decoder.advance(self.recv.unread(), &self.limits);
+                let data_bytes = decoder.data_bytes();
+                match next {
+                    Ok((used, next)) => {
+                        self.recv.consume(used);
+                        self.chunk_ready(next, data_bytes)
+                    }
+                    Err(error) => self.body_spoilt(error),
+                }
+            }
+        }
+    }
+
+    fn chunk_ready(&mut self, next: Next, data_bytes: u64) -> Ready {
+        match next {
+            Next::Data(left) => {
+                if self
+                    .limits
+                    .max_body_bytes
+                    .is_some_and(|most| data_bytes + left > most)
+                {
+                    return self.body_spoilt(rules::BODY);
+                }
+                match usize::try_from(left)
+                    .unwrap_or(usize::MAX)
+                    .min(self.recv.len())
+                {
+                    0 => self.body_missing(),
+                    n => Ready::Data(n),
+                }
+            }
+            Next::Trailers => match self.read_trailers() {
+                Ok(true) => self.body_complete(),
+                Ok(false) => self.body_missing(),
+                Err(error) => self.body_spoilt(error),
+            },
+            Next::Pending => self.body_missing(),
+        }
+    }
+
+    fn body_missing(&mut self) -> Ready {
+        if self.eof {
+            self.body_spoilt(rules::TRUNCATED_BODY)
+        } else {
+            Ready::Pending
+        }
+    }
+
+    fn body_spoilt(&mut self, error: ConnectionError) -> Ready {
+        self.violate(error);
+        Ready::Failed
+    }
+
+    fn body_complete(&mut self) -> Ready {
+        self.incoming = Incoming::Complete;
+        self.recv_clock.stop();
+        self.try_end_exchange();
+        Ready::End
+    }
+
+    /// Takes `n` bytes that `body_ready` gave; returns where they stand.
+    fn take(&mut self, n: usize) -> usize {
+        let at = self.recv.consume(n);
+        self.exchange.body_bytes += n as u64;
+        self.exchange.awaits_continue = false;
+        match &mut self.incoming {
+            Incoming::Length(left) => {
+                *left -= n as u64;
+                if *left == 0 {
+                    self.body_complete();
+                }
+            }
+            Incoming::Chunked(decoder) => decoder.took(n as u64),
+            _ => {}
+        }
+        at
+    }
+
+    fn send_continue(&mut self) {
+        if self.exchange.awaits_continue && self.outgoing == Outgoing::Head {
+            self.exchange.awaits_continue = false;
+            self.send.push(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+    }
+
+    /// Skips a request body that nobody will read, as far as that is cheaper than a new connection.
+    pub(super) fn drain(&mut self) {
+        while self.is_draining() {
+            let most = self
+                .limits
+                .max_drain_bytes
+                .saturating_sub(self.exchange.drained_bytes);
+            if matches!(self.incoming, Incoming::Length(left) if left > most) {
+                return self.shut(rules::UNREAD_BODY);
+            }
+            match self.body_ready() {
+                Ready::Data(n) if n as u64 > most => return self.shut(rules::UNREAD_BODY),
+                Ready::Data(n) => {
+                    self.exchange.drained_bytes += n as u64;
+                    self.take(n);
+                }
+                Ready::End | Ready::Pending | Ready::Failed => return,
+            }
+        }
+    }
+
+    // Trailers.
+
+    /// Reads complete trailer lines; true when the section has ended.
+    fn read_trailers(&mut self) -> Result<bool, ConnectionError> {
+        loop {
+            let bytes = self.recv.unread();
+            match bytes {
+                [b'\r', b'\n', ..] => {
+                    self.recv.consume(2);
+                    return Ok(true);
+                }
+                [] | [b'\r'] => return Ok(false),
+                _ => {}
+            }
+            let longest = self.limits.max_field_line_bytes as usize;
+            // Parsing only whole lines keeps a line that trickles in linear.
+            let Some(end) = memchr::memchr(b'\n', bytes) else {
+                return if bytes.len() > longest + 1 {
+                    Err(rules::TRAILERS)
+                } else {
+                    Ok(false)
+                };
+            };
+            match field_line(bytes, 0) {
+                Ok((span, end)) if end - 2 <= longest => self.keep_trailer(span, end)?,
+                Ok(_) => return Err(rules::TRAILERS),
+                Err(_) if end > longest + 1 => return Err(rules::TRAILERS),
+                Err(Stop::Wrong(..) | Stop::Partial) => return Err(rules::TRAILER),
+            }
+        }
+    }
+
+    /// Keeps one trailer line of `len` bytes, unless it would speak of framing or routing.
+    fn keep_trailer(&mut self, span: FieldSpan, len: usize) -> Result<(), ConnectionError> {
+        let trailers = self.trailers.get_or_insert_default();
+        trailers.section_bytes += len;
+        trailers.lines += 1;
+        if trailers.section_bytes > self.limits.max_head_bytes as usize
+            || trailers.lines > self.limits.max_fields
+        {
+            return Err(rules::TRAILERS);
+        }
+        let at = self.recv.consume(len);
+        let line = self.recv.consumed(at, len);
+        if !is_forbidden_trailer(&line[..span.name_len as usize]) {
+            let base = trailers.bytes.len() as u32;
+            trailers.bytes.extend_from_slice(line);
+            trailers.spans.push(FieldSpan {
+                name: base + span.name,
+                value: base + span.value,
+                ..span
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Whether the peer wishes to go on after this message (RFC 9112 9.3).
+fn wants_keep_alive(version: Version, facts: &Facts) -> bool {
+    match version {
+        Version::Http10 => facts.options.keep_alive && !facts.options.close,
+        Version::Http11 | Version::Http2 => !facts.options.close,
+    }
+}

@@ -1,0 +1,592 @@
+//! Heads, received (RFC 9112 2 to 5): scanned in place, line by line, strictly.
+//!
+//! A head that arrives whole is parsed in one pass. One that arrives in pieces goes on at the line
+//! that was incomplete, and a long incomplete line is looked at again only when the new bytes hold a
+//! control byte: the work stays linear however the input is cut, and so do the verdicts.
+
+use crate::head::{FieldSpan, StartLine};
+use crate::{ConnectionError, Limits, Side, Version};
+
+use super::facts::Facts;
+use super::tables::{not_visible, token_end, value_end};
+
+const EMPTY_LINES: ConnectionError =
+    ConnectionError::peer(400, "empty lines instead of a start line (RFC 9112 2.2)");
+const LINE_END: ConnectionError =
+    ConnectionError::peer(400, "line not ended by CRLF (RFC 9112 2.2)");
+const METHOD: ConnectionError = ConnectionError::peer(400, "method is not a token (RFC 9112 3)");
+const TARGET: ConnectionError =
+    ConnectionError::peer(400, "forbidden byte in the request target (RFC 9112 3.2)");
+const NO_VERSION: ConnectionError =
+    ConnectionError::peer(400, "no HTTP version in the request line (RFC 9112 3)");
+const VERSION: ConnectionError =
+    ConnectionError::peer(400, "malformed HTTP version (RFC 9112 2.3)");
+const VERSION_OTHER: ConnectionError =
+    ConnectionError::peer(505, "HTTP version not supported (RFC 9110 15.6.6)");
+const STATUS_LINE: ConnectionError =
+    ConnectionError::peer(400, "not an HTTP/1 status line (RFC 9112 4)");
+const STATUS: ConnectionError = ConnectionError::peer(400, "malformed status code (RFC 9112 4)");
+const REASON: ConnectionError =
+    ConnectionError::peer(400, "control byte in the reason phrase (RFC 9112 4)");
+const NAME: ConnectionError =
+    ConnectionError::peer(400, "field name is not a token (RFC 9110 5.1)");
+const COLON: ConnectionError =
+    ConnectionError::peer(400, "whitespace before the colon (RFC 9112 5.1)");
+const FOLD: ConnectionError = ConnectionError::peer(400, "folded field line (RFC 9112 5.2)");
+const VALUE: ConnectionError =
+    ConnectionError::peer(400, "control byte in a field value (RFC 9110 5.5)");
+const LONG_TARGET: ConnectionError = ConnectionError::limit(414, "request line too long");
+const LONG_START: ConnectionError = ConnectionError::limit(400, "start line too long");
+const LONG_FIELD: ConnectionError = ConnectionError::limit(431, "field line too long");
+const LONG_HEAD: ConnectionError = ConnectionError::limit(431, "field block too long");
+const FIELDS: ConnectionError = ConnectionError::limit(431, "too many fields");
+
+/// An incomplete line shorter than this is simply scanned again.
+const SHORT_LINE_BYTES: usize = 256;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Stage {
+    #[default]
+    StartLine,
+    Fields,
+    /// Complete: kept for its views, and forgotten when the next head is parsed.
+    Done,
+}
+
+/// What a pass over the bytes gave.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Parsed {
+    /// More bytes are needed.
+    Partial,
+    /// The head is complete and so many bytes long.
+    Complete(usize),
+}
+
+/// Why a line ends the pass: more is needed, or it is wrong at some offset.
+pub(super) enum Stop {
+    Partial,
+    Wrong(ConnectionError, usize),
+}
+
+pub(super) type Scan<T> = Result<T, Stop>;
+
+/// The head being received. Offsets count from its first byte.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct HeadParser {
+    stage: Stage,
+    /// Where the incomplete line starts.
+    at: u32,
+    /// How far the incomplete line has been looked at.
+    scanned: u32,
+    /// Where the fields start.
+    fields_at: u32,
+    pub line: StartLine,
+    pub facts: Facts,
+}
+
+impl HeadParser {
+    /// Parses as much of `bytes` (the head from its first byte on) as there is.
+    pub fn parse(
+        &mut self,
+        bytes: &[u8],
+        spans: &mut Vec<FieldSpan>,
+        limits: &Limits,
+        side: Side,
+    ) -> Result<Parsed, ConnectionError> {
+        if self.stage == Stage::Done {
+            *self = Self::default();
+        }
+        if self.scanned > 0 && !self.worth_another_pass(bytes, limits) {
+            return Ok(Parsed::Partial);
+        }
+        if self.stage == Stage::StartLine {
+            let line = match side {
+                Side::Server => request_line(bytes),
+                Side::Client => status_line(bytes),
+            };
+            match line {
+                Ok((line, end)) if end - 2 <= limits.max_start_line_bytes as usize => {
+                    self.line = line;
+                    self.at = end as u32;
+                    self.fields_at = end as u32;
+                    self.stage = Stage::Fields;
+                    spans.clear();
+                    spans.reserve(16);
+                }
+                Ok((_, end)) => return Err(long_start(&bytes[..end], side)),
+                Err(stop) => return self.start_line_stopped(bytes, stop, limits, side),
+            }
+        }
+        self.fields(bytes, spans, limits)
+    }
+
+    /// No byte of a head has been looked at.
+    pub fn is_fresh(&self) -> bool {
+        self.stage == Stage::Done || (self.stage == Stage::StartLine && self.scanned == 0)
+    }
+
+    /// The new part of a long incomplete line matters only if it could end the line or spoil it.
+    fn worth_another_pass(&mut self, bytes: &[u8], limits: &Limits) -> bool {
+        let line = bytes.len() - self.at as usize;
+        let longest = limits.max_start_line_bytes.min(limits.max_field_line_bytes) as usize;
+        let from = (self.scanned as usize).saturating_sub(1);
+        if line < SHORT_LINE_BYTES || line > longest || value_end(bytes, from) < bytes.len() {
+            return true;
+        }
+        self.scanned = bytes.len() as u32;
+        false
+    }
+
+    fn start_line_stopped(
+        &mut self,
+        bytes: &[u8],
+        stop: Stop,
+        limits: &Limits,
+        side: Side,
+    ) -> Result<Parsed, ConnectionError> {
+        let longest = limits.max_start_line_bytes as usize;
+        match stop {
+            Stop::Partial if bytes.len() <= longest + 1 => {
+                self.scanned = bytes.len() as u32;
+                Ok(Parsed::Partial)
+            }
+            Stop::Wrong(error, at) if at <= longest => Err(error),
+            _ => Err(long_start(bytes, side)),
+        }
+    }
+
+    fn fields(
+        &mut self,
+        bytes: &[u8],
+        spans: &mut Vec<FieldSpan>,
+        limits: &Limits,
+    ) -> Result<Parsed, ConnectionError> {
+        let mut at = self.at as usize;
+        let fields_at = self.fields_at as usize;
+        let last = fields_at + limits.max_head_bytes as usize;
+        loop {
+            if bytes.get(at) == Some(&b'\r') {
+                return match bytes.get(at + 1) {
+                    Some(b'\n') => {
+                        self.stage = Stage::Done;
+                        Ok(Parsed::Complete(at + 2))
+                    }
+                    Some(_) => Err(LINE_END),
+                    None => Ok(self.partial(at, bytes)),
+                };
+            }
+            match field_line(bytes, at) {
+                Ok((span, end)) => {
+                    if end - at - 2 > limits.max_field_line_bytes as usize {
+                        return Err(LONG_FIELD);
+                    }
+                    if end > last {
+                        return Err(LONG_HEAD);
+                    }
+                    if spans.len() == limits.max_fields as usize {
+                        return Err(FIELDS);
+                    }
+                    let name = &bytes[span.name as usize..(span.name + span.name_len) as usize];
+                    let value = &bytes[span.value as usize..(span.value + span.value_len) as usize];
+                    self.facts.note(name, value, spans.len());
+                    spans.push(span);
+                    at = end;
+                }
+                Err(stop) => return self.field_stopped(bytes, at, last, stop, limits),
+            }
+        }
+    }
+
+    #[cold]
+    fn field_stopped(
+        &mut self,
+        bytes: &[u8],
+        at: usize,
+        last: usize,
+        stop: Stop,
+        limits: &Limits,
+    ) -> Result<Parsed, ConnectionError> {
+        let longest = limits.max_field_line_bytes as usize;
+        let (seen, error) = match stop {
+            Stop::Partial => (bytes.len(), None),
+            Stop::Wrong(error, wrong) => (wrong, Some(error)),
+        };
+        // The CR of the line end does not count against the limits.
+        if seen > at + longest + 1 {
+            return Err(LONG_FIELD);
+        }
+        if seen > last + 1 {
+            return Err(LONG_HEAD);
+        }
+        error.map_or_else(|| Ok(self.partial(at, bytes)), Err)
+    }
+
+    fn partial(&mut self, at: usize, bytes: &[u8]) -> Parsed {
+        self.at = at as u32;
+        self.scanned = bytes.len() as u32;
+        Parsed::Partial
+    }
+}
+
+/// How many bytes of empty lines stand before a start line; an error when there are too many.
+pub(super) fn empty_lines(
+    bytes: &[u8],
+    seen: &mut u8,
+    limits: &Limits,
+) -> Result<usize, ConnectionError> {
+    let mut at = 0;
+    while bytes[at..].starts_with(b"\r\n") {
+        *seen += 1;
+        at += 2;
+        if *seen > limits.max_empty_lines {
+            return Err(EMPTY_LINES);
+        }
+    }
+    Ok(at)
+}
+
+#[cold]
+fn long_start(bytes: &[u8], side: Side) -> ConnectionError {
+    // A method without end is no matter of the target.
+    if side == Side::Server && bytes.iter().take(64).any(|&byte| byte == b' ') {
+        LONG_TARGET
+    } else {
+        LONG_START
+    }
+}
+
+fn byte(bytes: &[u8], at: usize) -> Scan<u8> {
+    bytes.get(at).copied().ok_or(Stop::Partial)
+}
+
+fn wrong<T>(error: &ConnectionError, at: usize) -> Scan<T> {
+    Err(Stop::Wrong(error.clone(), at))
+}
+
+/// `method SP request-target SP HTTP-version CRLF`
+fn request_line(bytes: &[u8]) -> Scan<(StartLine, usize)> {
+    let method_len = token_end(bytes, 0);
+    if byte(bytes, method_len)? != b' ' || method_len == 0 {
+        return wrong(&METHOD, method_len);
+    }
+    let target = method_len + 1;
+    let target_end = not_visible(bytes, target);
+    match byte(bytes, target_end)? {
+        b' ' if target_end > target => {}
+        b'\r' => return wrong(&NO_VERSION, target_end),
+        _ => return wrong(&TARGET, target_end),
+    }
+    let (version, end) = version(bytes, target_end + 1)?;
+    line_end(bytes, end)?;
+    let line = StartLine {
+        method_len: method_len as u32,
+        target: target as u32,
+        target_len: (target_end - target) as u32,
+        status: 0,
+        version,
+    };
+    Ok((line, end + 2))
+}
+
+/// `HTTP-version SP status-code [ SP [ reason-phrase ] ] CRLF`. The second SP may be missing: servers
+/// without a reason phrase leave it out.
+fn status_line(bytes: &[u8]) -> Scan<(StartLine, usize)> {
+    if !b"HTTP/"[..].starts_with(&bytes[..bytes.len().min(5)]) {
+        return wrong(&STATUS_LINE, 0);
+    }
+    let (version, at) = version(bytes, 0)?;
+    if byte(bytes, at)? != b' ' {
+        return wrong(&STATUS_LINE, at);
+    }
+    let mut status = 0;
+    for place in at + 1..at + 4 {
+        match byte(bytes, place)? {
+            digit @ b'0'..=b'9' => status = status * 10 + u16::from(digit - b'0'),
+            _ => return wrong(&STATUS, place),
+        }
+    }
+    if !(100..=999).contains(&status) {
+        return wrong(&STATUS, at + 3);
+    }
+    let mut reason = at + 4;
+    match byte(bytes, reason)? {
+        b' ' => reason += 1,
+        b'\r' => {}
+        _ => return wrong(&STATUS, reason),
+    }
+    let end = value_end(bytes, reason);
+    if byte(bytes, end)? != b'\r' {
+        return wrong(
+            if bytes[end] == b'\n' {
+                &LINE_END
+            } else {
+                &REASON
+            },
+            end,
+        );
+    }
+    line_end(bytes, end)?;
+    let line = StartLine {
+        method_len: 0,
+        target: reason as u32,
+        target_len: (end - reason) as u32,
+        status,
+        version,
+    };
+    Ok((line, end + 2))
+}
+
+fn line_end(bytes: &[u8], at: usize) -> Scan<()> {
+    match (byte(bytes, at)?, bytes.get(at + 1)) {
+        (b'\r', Some(b'\n')) => Ok(()),
+        (b'\r', None) => Err(Stop::Partial),
+        _ => wrong(&LINE_END, at),
+    }
+}
+
+/// The version at `at` and where it ends.
+#[inline]
+fn version(bytes: &[u8], at: usize) -> Scan<(Version, usize)> {
+    match bytes[at..].first_chunk::<8>() {
+        Some(b"HTTP/1.1") => Ok((Version::Http11, at + 8)),
+        Some(b"HTTP/1.0") => Ok((Version::Http10, at + 8)),
+        _ => other_version(bytes, at),
+    }
+}
+
+#[cold]
+fn other_version(bytes: &[u8], at: usize) -> Scan<(Version, usize)> {
+    for (place, &expected) in (at..).zip(b"HTTP/") {
+        if byte(bytes, place)? != expected {
+            return wrong(&VERSION, place);
+        }
+    }
+    for (place, is_right) in [
+        (at + 5, u8::is_ascii_digit as fn(&u8) -> bool),
+        (at + 6, |byte: &u8| *byte == b'.'),
+        (at + 7, u8::is_ascii_digit),
+        (at + 8, |byte: &u8| matches!(byte, b'\r' | b' ')),
+    ] {
+        if !is_right(&byte(bytes, place)?) {
+            return wrong(&VERSION, place);
+        }
+    }
+    wrong(&VERSION_OTHER, at + 8)
+}
+
+/// `field-name ":" OWS field-value OWS CRLF`, starting at `at`; returns where the next line starts.
+#[inline]
+pub(super) fn field_line(bytes: &[u8], at: usize) -> Scan<(FieldSpan, usize)> {
+    let colon = token_end(bytes, at);
+    match bytes.get(colon) {
+        Some(b':') if colon > at => {}
+        _ => return Err(bad_name(bytes, at, colon)),
+    }
+    let mut value = colon + 1;
+    while matches!(bytes.get(value), Some(b' ' | b'\t')) {
+        value += 1;
+    }
+    let end = value_end(bytes, value);
+    match bytes.get(end..end + 2) {
+        Some(b"\r\n") => {}
+        _ => return Err(bad_value(bytes, end)),
+    }
+    let mut value_len = end - value;
+    while value_len > 0 && matches!(bytes[value + value_len - 1], b' ' | b'\t') {
+        value_len -= 1;
+    }
+    let span = FieldSpan {
+        name: at as u32,
+        name_len: (colon - at) as u32,
+        value: value as u32,
+        value_len: value_len as u32,
+    };
+    Ok((span, end + 2))
+}
+
+#[cold]
+fn bad_name(bytes: &[u8], at: usize, end: usize) -> Stop {
+    let error = match bytes.get(end) {
+        None => return Stop::Partial,
+        Some(b' ' | b'\t') if end == at => FOLD,
+        Some(b' ' | b'\t') => COLON,
+        Some(b'\n') if end == at => LINE_END,
+        Some(_) => NAME,
+    };
+    Stop::Wrong(error, end)
+}
+
+#[cold]
+fn bad_value(bytes: &[u8], end: usize) -> Stop {
+    match (bytes.get(end), bytes.get(end + 1)) {
+        (None, _) | (Some(b'\r'), None) => Stop::Partial,
+        (Some(b'\n'), _) => Stop::Wrong(LINE_END, end),
+        _ => Stop::Wrong(VALUE, end),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_in_steps(
+        bytes: &[u8],
+        step: usize,
+        side: Side,
+        limits: &Limits,
+    ) -> (HeadParser, Vec<FieldSpan>, Result<Parsed, ConnectionError>) {
+        let mut parser = HeadParser::default();
+        let mut spans = Vec::new();
+        let mut end = 0;
+        loop {
+            end = (end + step).min(bytes.len());
+            let result = parser.parse(&bytes[..end], &mut spans, limits, side);
+            if result != Ok(Parsed::Partial) || end == bytes.len() {
+                return (parser, spans, result);
+            }
+        }
+    }
+
+    /// The rule that refuses `wire`, the same at every cut.
+    fn refusal(wire: &[u8], side: Side) -> &'static str {
+        let limits = Limits::server();
+        let mut rules =
+            (1..=wire.len()).map(|step| match parse_in_steps(wire, step, side, &limits).2 {
+                Err(error) => error.rule,
+                Ok(other) => panic!("{other:?} for {}", wire.escape_ascii()),
+            });
+        let first = rules.next().unwrap();
+        assert!(rules.all(|rule| rule == first), "{}", wire.escape_ascii());
+        first
+    }
+
+    #[test]
+    fn malformed_requests_are_refused_at_every_cut() {
+        let bad: &[(&[u8], &ConnectionError)] = &[
+            (b" / HTTP/1.1\r\n\r\n", &METHOD),
+            (b"GET\r/ HTTP/1.1\r\n\r\n", &METHOD),
+            (b"GE(T / HTTP/1.1\r\n\r\n", &METHOD),
+            (b"G\0T / HTTP/1.1\r\n\r\n", &METHOD),
+            (b"\x16\x03\x01\x02\0\x01\0", &METHOD),
+            (b"\nGET / HTTP/1.1\r\n\r\n", &METHOD),
+            (b"GET  / HTTP/1.1\r\n\r\n", &TARGET),
+            (b"GET /\0 HTTP/1.1\r\n\r\n", &TARGET),
+            (b"GET /\xc3\xa9 HTTP/1.1\r\n\r\n", &TARGET),
+            (b"GET /\nHTTP/1.1\r\n\r\n", &TARGET),
+            (b"GET /\r\n\r\n", &NO_VERSION),
+            (b"GET /a b HTTP/1.1\r\n\r\n", &VERSION),
+            (b"GET / http/1.1\r\n\r\n", &VERSION),
+            (b"GET / HTTP/1.32\r\n\r\n", &VERSION),
+            (b"GET / HTTP/\r\r1.1\r\n\r\n", &VERSION),
+            (b"GET / HTTP/4294967295.255\r\n\r\n", &VERSION),
+            (b"GET / HTTP/2.0\r\n\r\n", &VERSION_OTHER),
+            (b"GET / HTTP/0.9\r\n\r\n", &VERSION_OTHER),
+            (b"GET / HTTP/1.1 \r\n\r\n", &LINE_END),
+            (b"GET / HTTP/1.1\n\n", &LINE_END),
+            (b"GET / HTTP/1.1\r\rHost: a", &LINE_END),
+            (b"GET / HTTP/1.1\r\n Host: a\r\n\r\n", &FOLD),
+            (b"GET / HTTP/1.1\r\nX: a\r\n b\r\n\r\n", &FOLD),
+            (b"GET / HTTP/1.1\r\nX : y\r\n\r\n", &COLON),
+            (b"GET / HTTP/1.1\r\nX\t: y\r\n\r\n", &COLON),
+            (b"GET / HTTP/1.1\r\nX 10\r\n\r\n", &COLON),
+            (b"GET / HTTP/1.1\r\n: x\r\n\r\n", &NAME),
+            (b"GET / HTTP/1.1\r\nabc\r\n\r\n", &NAME),
+            (b"GET / HTTP/1.1\r\na\0b: c\r\n\r\n", &NAME),
+            (b"GET / HTTP/1.1\r\nFo(o: 1\r\n\r\n", &NAME),
+            (b"GET / HTTP/1.1\r\nX\x85: 1\r\n\r\n", &NAME),
+            (b"GET / HTTP/1.1\r\nX: a\0b\r\n\r\n", &VALUE),
+            (b"GET / HTTP/1.1\r\nX: a\rb\r\n\r\n", &VALUE),
+            (b"GET / HTTP/1.1\r\nX: a\x0cb\r\n\r\n", &VALUE),
+            (b"GET / HTTP/1.1\r\nX: a\x7fb\r\n\r\n", &VALUE),
+            (b"GET / HTTP/1.1\r\nX: a\nY: b\r\n\r\n", &LINE_END),
+            (b"GET / HTTP/1.1\r\nX: a\r\n\rZ", &LINE_END),
+            (b"GET / HTTP/1.1\r\nX: a\r\n\nZ", &LINE_END),
+        ];
+        for (wire, error) in bad {
+            assert_eq!(
+                refusal(wire, Side::Server),
+                error.rule,
+                "{}",
+                wire.escape_ascii()
+            );
+        }
+    }
+
+    #[test]
+    fn malformed_responses_are_refused_at_every_cut() {
+        let bad: &[(&[u8], &ConnectionError)] = &[
+            (b"HTP/1.1 200 OK\r\n\r\n", &STATUS_LINE),
+            (b"\rHTTP/1.1 200 OK\r\n\r\n", &STATUS_LINE),
+            (b"HTTP/1.1\t200 OK\r\n\r\n", &STATUS_LINE),
+            (b"HTTP/01.1 200 OK\r\n\r\n", &VERSION),
+            (b"HTTP/5.6 200 OK\r\n\r\n", &VERSION_OTHER),
+            (b"HTTP/1.1  200 OK\r\n\r\n", &STATUS),
+            (b"HTTP/1.1 2 OK\r\n\r\n", &STATUS),
+            (b"HTTP/1.1 +20 OK\r\n\r\n", &STATUS),
+            (b"HTTP/1.1 099 OK\r\n\r\n", &STATUS),
+            (b"HTTP/1.1 2000 OK\r\n\r\n", &STATUS),
+            (b"HTTP/1.1 200 OK\rX: 0\r\n\r\n", &LINE_END),
+            (b"HTTP/1.1 200 OK\nX: 0\n\n", &LINE_END),
+            (b"HTTP/1.1 200 O\0K\r\n\r\n", &REASON),
+        ];
+        for (wire, error) in bad {
+            assert_eq!(
+                refusal(wire, Side::Client),
+                error.rule,
+                "{}",
+                wire.escape_ascii()
+            );
+        }
+    }
+
+    #[test]
+    fn a_head_is_the_same_at_every_cut() {
+        let wire = b"GET /a?b=c HTTP/1.1\r\nHost: a\r\nX:\t v \t w \t\r\nEmpty:\r\nCaf: \xc3\xa9\r\n\r\nrest";
+        for step in 1..=wire.len() {
+            let limits = Limits::server();
+            let (parser, spans, result) = parse_in_steps(wire, step, Side::Server, &limits);
+            assert_eq!(result, Ok(Parsed::Complete(wire.len() - 4)));
+            assert_eq!((parser.line.method_len, parser.line.target_len), (3, 6));
+            let values: Vec<&[u8]> = crate::Fields::new(wire, &spans)
+                .map(|field| field.value)
+                .collect();
+            assert_eq!(values, [&b"a"[..], b"v \t w", b"", b"\xc3\xa9"]);
+        }
+    }
+
+    #[test]
+    fn limits_hold_to_the_byte_at_every_cut() {
+        let mut limits = Limits::server();
+        limits.max_start_line_bytes = 300;
+        limits.max_field_line_bytes = 400;
+        limits.max_head_bytes = 800;
+        limits.max_fields = 3;
+        let line = |n: usize| format!("GET /{} HTTP/1.1\r\n", "a".repeat(n - 14));
+        let field = |n: usize| format!("X: {}\r\n", "a".repeat(n - 3));
+        let ok = Ok(());
+        let cases = [
+            (line(300) + "\r\n", ok.clone()),
+            (line(301) + "\r\n", Err(LONG_TARGET)),
+            (line(5000) + "\r\n", Err(LONG_TARGET)),
+            ("A".repeat(5000), Err(LONG_START)),
+            (line(20) + &field(400) + "\r\n", ok.clone()),
+            (line(20) + &field(401) + "\r\n", Err(LONG_FIELD)),
+            (
+                line(20) + &field(390) + &field(390) + &field(14) + "\r\n",
+                ok.clone(),
+            ),
+            (
+                line(20) + &field(390) + &field(390) + &field(15) + "\r\n",
+                Err(LONG_HEAD),
+            ),
+            (line(20) + &field(5).repeat(3) + "\r\n", ok),
+            (line(20) + &field(5).repeat(4) + "\r\n", Err(FIELDS)),
+        ];
+        for (wire, expected) in cases {
+            for step in [1, 2, 3, 7, 64, 299, 1000, 10_000] {
+                let (_, _, result) = parse_in_steps(wire.as_bytes(), step, Side::Server, &limits);
+                assert_eq!(result.map(|_| ()), expected, "{step} {wire}");
+            }
+        }
+    }
+}

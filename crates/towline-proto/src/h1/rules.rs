@@ -1,0 +1,91 @@
+//! The errors of the state machine, each with its rule; those of the parsers stand beside them.
+
+use crate::ConnectionError;
+use crate::error::{CloseReason, Party};
+
+pub(super) const DONE: ConnectionError =
+    ConnectionError::new(CloseReason::Done, Party::Nobody, 0, "closed in order");
+pub(super) const IDLE: ConnectionError =
+    ConnectionError::new(CloseReason::Timeout, Party::Nobody, 0, "keep-alive timeout");
+pub(super) const SILENT: ConnectionError = ConnectionError::new(
+    CloseReason::Timeout,
+    Party::Peer,
+    0,
+    "no request within the header timeout",
+);
+pub(super) const SLOW_HEAD: ConnectionError = ConnectionError::new(
+    CloseReason::Timeout,
+    Party::Peer,
+    408,
+    "head not complete within the header timeout",
+);
+pub(super) const SLOW_BODY: ConnectionError = ConnectionError::new(
+    CloseReason::Timeout,
+    Party::Peer,
+    408,
+    "body stalled or below the minimum rate",
+);
+pub(super) const SLOW_READER: ConnectionError = ConnectionError::new(
+    CloseReason::Timeout,
+    Party::Peer,
+    0,
+    "reading stalled or below the minimum rate",
+);
+pub(super) const RESET: ConnectionError = ConnectionError::new(
+    CloseReason::Reset,
+    Party::Program,
+    0,
+    "given up by the program",
+);
+pub(super) const TOO_SHORT: ConnectionError = ConnectionError::new(
+    CloseReason::Reset,
+    Party::Program,
+    0,
+    "fewer body bytes than announced (RFC 9112 6.2)",
+);
+pub(super) const TRUNCATED_HEAD: ConnectionError = ConnectionError::new(
+    CloseReason::Truncated,
+    Party::Peer,
+    400,
+    "end of input inside a head (RFC 9112 8)",
+);
+pub(super) const TRUNCATED_BODY: ConnectionError = ConnectionError::new(
+    CloseReason::Truncated,
+    Party::Peer,
+    400,
+    "end of input inside a body (RFC 9112 8)",
+);
+pub(super) const NO_RESPONSE: ConnectionError = ConnectionError::new(
+    CloseReason::Truncated,
+    Party::Peer,
+    0,
+    "closed before a response (RFC 9112 9.3.1)",
+);
+pub(super) const UNSOLICITED: ConnectionError =
+    ConnectionError::peer(0, "bytes from the server without a request (RFC 9112 6.3)");
+pub(super) const EXTRA_BYTES: ConnectionError =
+    ConnectionError::peer(0, "bytes behind the end of the response (RFC 9112 6.3)");
+pub(super) const INTERIM: ConnectionError = ConnectionError::limit(0, "too many interim responses");
+pub(super) const UNASKED_SWITCH: ConnectionError =
+    ConnectionError::peer(0, "101 without an upgrade request (RFC 9110 15.2.2)");
+pub(super) const NO_HOST: ConnectionError =
+    ConnectionError::peer(400, "missing Host (RFC 9112 3.2)");
+pub(super) const HOSTS: ConnectionError =
+    ConnectionError::peer(400, "several Host lines (RFC 9112 3.2)");
+pub(super) const EXPECT: ConnectionError =
+    ConnectionError::peer(417, "unknown expectation (RFC 9110 10.1.1)");
+pub(super) const BODY: ConnectionError = ConnectionError::limit(413, "body too large");
+pub(super) const TRAILERS: ConnectionError =
+    ConnectionError::limit(431, "trailer section too long");
+pub(super) const TRAILER: ConnectionError =
+    ConnectionError::peer(400, "malformed trailer (RFC 9112 7.1.2)");
+pub(super) const UNREAD_BODY: ConnectionError = ConnectionError::new(
+    CloseReason::Done,
+    Party::Nobody,
+    0,
+    "closed with the request body unread",
+);
+
+pub(super) const fn aborted(rule: &'static str) -> ConnectionError {
+    ConnectionError::new(CloseReason::Aborted, Party::Peer, 0, rule)
+}

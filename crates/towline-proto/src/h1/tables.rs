@@ -1,0 +1,133 @@
+//! Byte classes, and the search for the first byte outside of one.
+
+/// `tchar` of RFC 9110 5.6.2.
+const TOKEN: [bool; 256] =
+    class(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
+
+/// Bytes of `uri-host [ ":" port ]` (RFC 3986 3.2.2), brackets included.
+const HOST: [bool; 256] =
+    class(b"-._~%!$&'()*+,;=:[]0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
+
+const fn class(members: &[u8]) -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut i = 0;
+    while i < members.len() {
+        table[members[i] as usize] = true;
+        i += 1;
+    }
+    table
+}
+
+#[inline]
+pub(super) const fn is_token(byte: u8) -> bool {
+    TOKEN[byte as usize]
+}
+
+/// A non-empty token.
+pub(super) fn is_token_bytes(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(|&byte| is_token(byte))
+}
+
+pub(super) fn is_host_byte(byte: u8) -> bool {
+    HOST[byte as usize]
+}
+
+/// Index of the first byte at or after `from` that is no `tchar`; `bytes.len()` if there is none.
+#[inline]
+pub(super) fn token_end(bytes: &[u8], from: usize) -> usize {
+    let mut at = from;
+    while at < bytes.len() && TOKEN[bytes[at] as usize] {
+        at += 1;
+    }
+    at
+}
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGHS: u64 = 0x8080_8080_8080_8080;
+
+/// High bit set in each byte below `n` (n <= 0x80). The lowest bit set is exact; higher ones may be
+/// carried over from it.
+#[inline]
+const fn below(word: u64, n: u8) -> u64 {
+    word.wrapping_sub(ONES * n as u64) & !word & HIGHS
+}
+
+/// The same for bytes equal to `byte`.
+#[inline]
+const fn equal(word: u64, byte: u8) -> u64 {
+    let word = word ^ (ONES * byte as u64);
+    word.wrapping_sub(ONES) & !word & HIGHS
+}
+
+#[inline]
+fn word(bytes: &[u8; 8]) -> u64 {
+    u64::from_le_bytes(*bytes)
+}
+
+/// Index of the first control byte (below SP, or DEL) at or after `from`; `bytes.len()` if none. HTAB
+/// counts as one although a field value may hold it: the caller goes on behind it.
+#[inline]
+pub(super) fn control(bytes: &[u8], from: usize) -> usize {
+    let mut at = from;
+    while let Some(chunk) = bytes[at..].first_chunk::<8>() {
+        let found = below(word(chunk), b' ') | equal(word(chunk), 0x7f);
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    while at < bytes.len() && bytes[at] >= b' ' && bytes[at] != 0x7f {
+        at += 1;
+    }
+    at
+}
+
+/// Index of the first byte at or after `from` that is not visible ASCII (`!` to `~`).
+#[inline]
+pub(super) fn not_visible(bytes: &[u8], from: usize) -> usize {
+    let mut at = from;
+    while let Some(chunk) = bytes[at..].first_chunk::<8>() {
+        let word = word(chunk);
+        let found = below(word, b'!') | equal(word, 0x7f) | (word & HIGHS);
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    while at < bytes.len() && bytes[at].is_ascii_graphic() {
+        at += 1;
+    }
+    at
+}
+
+/// Index of the first byte that a field value cannot hold (RFC 9110 5.5).
+#[inline]
+pub(super) fn value_end(bytes: &[u8], from: usize) -> usize {
+    let mut at = control(bytes, from);
+    while at < bytes.len() && bytes[at] == b'\t' {
+        at = control(bytes, at + 1);
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every byte value at every place of a word and beyond it, against the definition.
+    #[test]
+    fn searches_agree_with_their_definition() {
+        for place in 0..20 {
+            for byte in 0..=255_u8 {
+                let mut bytes = *b"abcdefghijklmnopqrst";
+                bytes[place] = byte;
+                let expect = |stop: bool| if stop { place } else { 20 };
+                let is_control = byte < b' ' || byte == 0x7f;
+                assert_eq!(control(&bytes, 0), expect(is_control));
+                assert_eq!(value_end(&bytes, 0), expect(is_control && byte != b'\t'));
+                assert_eq!(not_visible(&bytes, 0), expect(!byte.is_ascii_graphic()));
+                assert_eq!(token_end(&bytes, 0), expect(!is_token(byte)));
+            }
+        }
+    }
+}

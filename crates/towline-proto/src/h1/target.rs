@@ -1,0 +1,171 @@
+//! The request target and the Host it must agree with (RFC 9112 3.2).
+
+use crate::ConnectionError;
+
+use super::tables::is_host_byte;
+
+const FORM: ConnectionError =
+    ConnectionError::peer(400, "request target of no known form (RFC 9112 3.2)");
+const HOST: ConnectionError = ConnectionError::peer(400, "malformed host (RFC 9112 3.2)");
+
+/// Checks a target of visible ASCII against the forms its method allows. For the absolute form,
+/// returns where its authority stands: that, not the Host field, names the host (RFC 9112 3.2.2).
+pub(super) fn check_target(
+    method: &[u8],
+    target: &[u8],
+) -> Result<Option<(usize, usize)>, ConnectionError> {
+    match target.first() {
+        // No client sends a fragment, and what it would hide differs between parsers.
+        _ if target.contains(&b'#') => Err(FORM),
+        Some(b'/') if method != b"CONNECT" => Ok(None),
+        Some(b'*') if target.len() == 1 && method == b"OPTIONS" => Ok(None),
+        _ if method == b"CONNECT" => check_authority_form(target),
+        _ => check_absolute_form(target).map(Some),
+    }
+}
+
+/// `uri-host ":" port`, the port required (RFC 9112 3.2.3).
+fn check_authority_form(target: &[u8]) -> Result<Option<(usize, usize)>, ConnectionError> {
+    let has_port = target.last().is_some_and(u8::is_ascii_digit);
+    if has_port && is_host(target) && !target.starts_with(b":") && host_len(target) < target.len() {
+        return Ok(None);
+    }
+    Err(FORM)
+}
+
+/// `scheme "://" authority [ path ] [ "?" query ]`
+fn check_absolute_form(target: &[u8]) -> Result<(usize, usize), ConnectionError> {
+    let scheme = target.iter().position(|&byte| byte == b':').ok_or(FORM)?;
+    let name = &target[..scheme];
+    let is_scheme = name.first().is_some_and(u8::is_ascii_alphabetic)
+        && name
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
+    if !is_scheme || !target[scheme..].starts_with(b"://") {
+        return Err(FORM);
+    }
+    let start = scheme + 3;
+    let end = target[start..]
+        .iter()
+        .position(|byte| b"/?".contains(byte))
+        .map_or(target.len(), |len| start + len);
+    if start == end || !is_host(&target[start..end]) {
+        return Err(FORM);
+    }
+    Ok((start, end - start))
+}
+
+/// Checks the value of a Host field. It may be empty (RFC 9110 7.2).
+pub(super) fn check_host(value: &[u8]) -> Result<(), ConnectionError> {
+    if value.is_empty() || is_host(value) {
+        Ok(())
+    } else {
+        Err(HOST)
+    }
+}
+
+/// `uri-host [ ":" port ]`. Userinfo is not part of it.
+pub(super) fn is_host(value: &[u8]) -> bool {
+    if !value.iter().all(|&byte| is_host_byte(byte)) {
+        return false;
+    }
+    let (host, rest) = value.split_at(host_len(value));
+    let is_literal = host.starts_with(b"[");
+    let host_ok = if is_literal {
+        is_ip_literal(host)
+    } else {
+        !host.iter().any(|byte| b"[]".contains(byte))
+    };
+    let port_ok = rest.is_empty() || (rest[0] == b':' && rest[1..].iter().all(u8::is_ascii_digit));
+    host_ok && port_ok && !host.is_empty()
+}
+
+/// How much of `host:port` is the host.
+fn host_len(value: &[u8]) -> usize {
+    let end = if value.starts_with(b"[") {
+        value.iter().position(|&byte| byte == b']').map(|at| at + 1)
+    } else {
+        value.iter().position(|&byte| byte == b':')
+    };
+    end.unwrap_or(value.len())
+}
+
+fn is_ip_literal(host: &[u8]) -> bool {
+    host.len() > 3
+        && host.ends_with(b"]")
+        && host[1..host.len() - 1]
+            .iter()
+            .all(|byte| !b"[]%".contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts() {
+        for good in [
+            "a",
+            "a.b:80",
+            "a:",
+            "[::1]",
+            "[::1]:8080",
+            "127.0.0.1:1",
+            "a_b",
+            "xn--a",
+            "%41",
+        ] {
+            assert!(is_host(good.as_bytes()), "{good}");
+        }
+        for bad in [
+            "a b", "a/b", "a@b", "a:b", "a:1:2", "[::1", "::1", "[]", "[::1]a", "a]", ":80",
+            "a,b\0", "é", "[a[b]]",
+        ] {
+            assert!(!is_host(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn targets() {
+        let good = [
+            ("GET", "/", None),
+            ("GET", "/a?b//c", None),
+            ("OPTIONS", "*", None),
+            ("CONNECT", "a:443", None),
+            ("CONNECT", "[::1]:443", None),
+            ("GET", "http://a/x?y", Some((7, 1))),
+            ("GET", "https://a.b:80", Some((8, 6))),
+            ("GET", "http://a?x", Some((7, 1))),
+        ];
+        for (method, target, authority) in good {
+            assert_eq!(
+                check_target(method.as_bytes(), target.as_bytes()),
+                Ok(authority),
+                "{target}"
+            );
+        }
+        for (method, target) in [
+            ("GET", "foo"),
+            ("GET", "!"),
+            ("GET", "*"),
+            ("OPTIONS", "**"),
+            ("CONNECT", "/"),
+            ("CONNECT", "a"),
+            ("CONNECT", "a:"),
+            ("CONNECT", ":1"),
+            ("GET", "http:///x"),
+            ("GET", "http:a"),
+            ("GET", "://a"),
+            ("GET", "http://u@a/"),
+            ("GET", "/a#b"),
+            ("GET", "1http://a"),
+            ("GET", "a:443"),
+            ("GET", ""),
+        ] {
+            assert!(
+                check_target(method.as_bytes(), target.as_bytes()).is_err(),
+                "{method} {target}"
+            );
+        }
+    }
+}
