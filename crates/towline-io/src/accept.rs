@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use mio::Interest;
@@ -175,6 +176,9 @@ impl Shortage {
     /// An accept failed: sheds one connection of `listening` and says until when to pause.
     pub(crate) fn begin(&mut self, listening: &Listening, error: &io::Error, now: Instant) {
         self.notice.accept_failures += 1;
+        if let Some(meter) = &listening.service.meter {
+            meter.accept_errors.fetch_add(1, Relaxed);
+        }
         self.notice.error = error.to_string();
         if self.reserve.take().is_some() && matches!(listening.accept(), Ok(Some(_))) {
             self.notice.shed += 1;

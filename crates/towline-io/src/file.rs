@@ -76,6 +76,7 @@ impl<S> Peer<S> {
                 body.offset += n as u64;
                 body.left -= n as u64;
                 let (stream, over) = (body.stream, body.left == 0);
+                self.count_sent(n);
                 if self.conn.sent_outside(now, stream, n as u64).is_err() {
                     self.give_file_up();
                 } else if over {

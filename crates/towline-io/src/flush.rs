@@ -71,6 +71,7 @@ impl<S> Peer<S> {
                 done += sent;
                 if sent > 0 {
                     self.conn.sent(now, sent);
+                    self.count_sent(sent);
                 }
                 if sent < offered {
                     // The kernel is full and will say when it is not: no need to ask it twice.
@@ -96,7 +97,10 @@ impl<S> Peer<S> {
             };
             if tls.wants_write() {
                 match tls.flush(&self.io.socket)? {
-                    Some(plain) if plain > 0 => self.conn.sent(now, plain),
+                    Some(plain) if plain > 0 => {
+                        self.conn.sent(now, plain);
+                        self.count_sent(plain);
+                    }
                     Some(_) => {}
                     None => {
                         self.conn.sent(now, 0);

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use socket2::Socket;
@@ -12,6 +13,7 @@ use crate::addr::PeerAddr;
 use crate::file::FileBody;
 use crate::id::ConnId;
 use crate::proxy::ProxyStage;
+use crate::serve::metrics::SlotHandle;
 use crate::service::Service;
 use crate::tls::{Recv, Session, TlsInfo};
 use crate::transport::Transport;
@@ -32,6 +34,7 @@ pub struct Peer<S> {
     pub(crate) queued: bool,
     id: ConnId,
     service: Arc<Service>,
+    _open: Open,
     remote: PeerAddr,
     local: OnceCell<PeerAddr>,
 }
@@ -57,6 +60,26 @@ pub(crate) enum Output {
     Blocked,
     /// Our FIN is out.
     Finished,
+}
+
+/// Counts a connection as open for as long as it lives, wherever it is.
+struct Open(Option<SlotHandle>);
+
+impl Open {
+    fn count(service: &Service) -> Self {
+        if let Some(meter) = &service.meter {
+            meter.connection_opened();
+        }
+        Self(service.meter.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Some(meter) = &self.0 {
+            meter.connection_closed();
+        }
+    }
 }
 
 impl<S: Default> Peer<S> {
@@ -91,6 +114,7 @@ impl<S: Default> Peer<S> {
             queued: false,
             id,
             service: Arc::clone(service),
+            _open: Open::count(service),
             remote,
             local: OnceCell::new(),
         })
@@ -136,6 +160,19 @@ impl<S> Peer<S> {
         self.io.tls.as_ref()?.info()
     }
 
+    /// Bytes of HTTP: what TLS adds is not counted.
+    pub(crate) fn count_sent(&self, bytes: usize) {
+        if let Some(meter) = &self.service.meter {
+            meter.bytes_sent.fetch_add(bytes as u64, Relaxed);
+        }
+    }
+
+    fn count_received(&self, bytes: usize) {
+        if let Some(meter) = &self.service.meter {
+            meter.bytes_received.fetch_add(bytes as u64, Relaxed);
+        }
+    }
+
     pub fn as_raw_fd(&self) -> RawFd {
         self.io.fd()
     }
@@ -161,6 +198,7 @@ impl<S> Peer<S> {
                 Ok(Recv::Data { bytes, drained }) => {
                     news = true;
                     self.conn.received(now, bytes);
+                    self.count_received(bytes);
                     self.input.readable = !drained || self.input.closed;
                     if !(drained && self.input.closed) {
                         return true;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use towline_proto::Limits;
 
+use crate::serve::metrics::SlotHandle;
 use crate::tls::TlsConfig;
 
 /// Says whether a PROXY header is expected from a peer; `None` is a peer on a Unix socket.
@@ -19,6 +20,10 @@ pub struct Service {
     pub tls: Option<TlsConfig>,
     /// Peers for which this holds must begin with a PROXY header (version 1 or 2).
     pub proxy_protocol: Option<ProxyTrust>,
+    /// Answers the metrics page and nothing else.
+    pub metrics_only: bool,
+    /// Where connections and their bytes are counted.
+    pub meter: Option<SlotHandle>,
 }
 
 impl Service {
@@ -37,6 +42,7 @@ impl fmt::Debug for Service {
             .field("limits", &self.limits)
             .field("tls", &self.tls)
             .field("proxy_protocol", &self.proxy_protocol.is_some())
-            .finish()
+            .field("metrics_only", &self.metrics_only)
+            .finish_non_exhaustive()
     }
 }

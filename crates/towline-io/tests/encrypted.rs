@@ -56,7 +56,7 @@ impl Files {
         let service = Service {
             limits: Arc::new(limits),
             tls: Some(TlsConfig::load(&self.settings(client_certs)).unwrap()),
-            proxy_protocol: None,
+            ..Service::default()
         };
         let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), 64).unwrap();
         Server::on(listener, service, config)

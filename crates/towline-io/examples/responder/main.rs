@@ -35,7 +35,7 @@ fn main() -> io::Result<()> {
     let service = Arc::new(Service {
         limits: Arc::new(Limits::server()),
         tls: options.tls.as_ref().map(TlsConfig::load).transpose()?,
-        proxy_protocol: None,
+        ..Service::default()
     });
     for spec in &options.binds {
         for listener in Listener::open(spec, DEFAULT_BACKLOG)? {

@@ -9,3 +9,4 @@ pub mod files;
 pub mod forwarded;
 pub mod metrics;
 pub mod proxy_protocol;
+pub mod site;

@@ -112,6 +112,11 @@ impl Mount {
         })
     }
 
+    /// Without a slash at its end; empty covers everything.
+    pub fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
     /// Whether this mount, and not the application, answers for the target.
     pub fn covers(&self, target: &[u8]) -> bool {
         path::of_target(target).is_some_and(|path| path::below(path, &self.prefix).is_some())

@@ -1,0 +1,309 @@
+//! The application's answer on its way to the wire, encoded where the plan says so.
+
+use bytes::Bytes;
+use towline_proto::{BodySize, Connection, Field, ResponseHead, StreamId, StreamMut, UserError};
+
+use super::super::compress::{Plan, rewrite};
+use super::{Site, Visit};
+use crate::coding::encode::Encoder;
+
+/// What the face knows of the body when it sends the head.
+#[derive(Debug, Clone, Copy)]
+pub enum Payload<'a> {
+    /// This is all of it: one [`Site::write`] of exactly these bytes follows.
+    Whole(&'a [u8]),
+    /// Pieces follow.
+    Pieces,
+    /// A file is handed to the kernel, which does not encode.
+    File,
+}
+
+#[derive(Default)]
+pub(super) enum Body {
+    #[default]
+    Plain,
+    Encoded(Encoding),
+    /// Encoded with the head, to be written instead of the plain bytes.
+    Ready(Vec<u8>),
+    /// HEAD: the encoded body is not even made.
+    Swallowed,
+}
+
+pub(super) struct Encoding {
+    pub encoder: Encoder,
+    flush_each_piece: bool,
+    /// What the application announced and has not given yet: the encoded length cannot tell.
+    left: Option<u64>,
+    out: Vec<u8>,
+}
+
+/// A piece is encoded in portions, so that one large piece does not hold all of its output twice.
+const PORTION_BYTES: usize = 64 * 1024;
+
+impl Site {
+    /// Sends the head, with the fields that compression changes. Instead of `conn.respond`.
+    pub fn respond(
+        &mut self,
+        visit: &mut Visit,
+        conn: &mut Connection,
+        (id, head, size): (StreamId, &ResponseHead<'_>, BodySize),
+        payload: Payload<'_>,
+    ) -> Result<(), UserError> {
+        let plan = self.plan(visit, head, size, payload);
+        if plan == Plan::Untouched {
+            conn.respond(id, head, size)?;
+        } else {
+            let (plan, body, size) = self.body(visit, plan, size, payload);
+            let fields = Owned::rewritten(plan, head.fields);
+            let fields: Vec<Field<'_>> = fields.iter().collect();
+            conn.respond(
+                id,
+                &ResponseHead {
+                    fields: &fields,
+                    ..*head
+                },
+                size,
+            )?;
+            visit.body = body;
+        }
+        visit.status = head.status;
+        if let Some(log) = &self.log {
+            let fields = head.fields.iter().map(|field| (field.name, field.value));
+            log.format().answered(&mut visit.entry, head.status, fields);
+        }
+        Ok(())
+    }
+
+    fn plan(
+        &self,
+        visit: &Visit,
+        head: &ResponseHead<'_>,
+        size: BodySize,
+        payload: Payload<'_>,
+    ) -> Plan {
+        let Some(policy) = &self.rules.compression else {
+            return Plan::Untouched;
+        };
+        if matches!(payload, Payload::File) || matches!(size, BodySize::Empty) {
+            return Plan::Untouched;
+        }
+        let length = match size {
+            BodySize::Known(bytes) => Some(bytes),
+            _ => None,
+        };
+        let fields = head.fields.iter().map(|field| (field.name, field.value));
+        policy.plan(&visit.accepted, head.status, fields, length)
+    }
+
+    /// How the body will go out, and how long that makes it. An encoder that cannot be had (out of
+    /// memory) leaves the body as it is.
+    fn body(
+        &mut self,
+        visit: &Visit,
+        plan: Plan,
+        size: BodySize,
+        payload: Payload<'_>,
+    ) -> (Plan, Body, BodySize) {
+        let Plan::Encode {
+            coding,
+            flush_each_piece,
+        } = plan
+        else {
+            return (plan, Body::Plain, size);
+        };
+        if visit.is_head {
+            return (plan, Body::Swallowed, BodySize::Unknown);
+        }
+        let Ok(mut encoder) = self.encoders.take(coding) else {
+            return (Plan::Varies, Body::Plain, size);
+        };
+        let left = match size {
+            BodySize::Known(bytes) => Some(bytes),
+            _ => None,
+        };
+        if let Payload::Whole(bytes) = payload
+            && left == Some(bytes.len() as u64)
+        {
+            let mut out = Vec::with_capacity(bytes.len() / 4);
+            let result = encoder
+                .write(bytes, &mut out)
+                .and_then(|()| encoder.finish(&mut out));
+            self.encoders.give(encoder);
+            return match result {
+                Ok(()) => {
+                    let size = BodySize::Known(out.len() as u64);
+                    (plan, Body::Ready(out), size)
+                }
+                Err(_) => (Plan::Varies, Body::Plain, size),
+            };
+        }
+        let encoding = Encoding {
+            encoder,
+            flush_each_piece,
+            left,
+            out: Vec::new(),
+        };
+        (plan, Body::Encoded(encoding), BodySize::Unknown)
+    }
+
+    /// Sends body bytes. Instead of `stream.write`.
+    pub fn write(
+        &self,
+        visit: &mut Visit,
+        stream: &mut StreamMut<'_>,
+        data: &[u8],
+    ) -> Result<(), UserError> {
+        match &mut visit.body {
+            Body::Plain => {
+                stream.write(data)?;
+                visit.body_bytes += data.len() as u64;
+                Ok(())
+            }
+            _ => write_encoded(visit, stream, data),
+        }
+    }
+
+    /// Sends large body bytes without copying them where they go out as they are.
+    pub fn write_shared(
+        &self,
+        visit: &mut Visit,
+        stream: &mut StreamMut<'_>,
+        data: Bytes,
+    ) -> Result<(), UserError> {
+        match &mut visit.body {
+            Body::Plain => {
+                visit.body_bytes += data.len() as u64;
+                stream.write_shared(data)
+            }
+            _ => write_encoded(visit, stream, &data),
+        }
+    }
+
+    /// Ends the body, with trailers or without. Instead of `stream.finish_with`.
+    pub fn finish(
+        &self,
+        visit: &mut Visit,
+        stream: &mut StreamMut<'_>,
+        trailers: &[Field<'_>],
+    ) -> Result<(), UserError> {
+        if let Body::Encoded(encoding) = &mut visit.body {
+            if encoding.left.is_some_and(|left| left > 0) {
+                stream.reset();
+                return Err(UserError::BodyTooShort);
+            }
+            let Encoding { encoder, out, .. } = encoding;
+            out.clear();
+            if encoder.finish(out).is_err() {
+                stream.reset();
+                return Err(UserError::StreamFailed);
+            }
+            visit.body_bytes += out.len() as u64;
+            stream.write(out)?;
+        }
+        if trailers.is_empty() {
+            stream.finish()
+        } else {
+            stream.finish_with(trailers)
+        }
+    }
+
+    /// Body bytes that the face sent by other means (a file).
+    pub fn count_body(&self, visit: &mut Visit, bytes: u64) {
+        visit.body_bytes += bytes;
+    }
+}
+
+fn write_encoded(
+    visit: &mut Visit,
+    stream: &mut StreamMut<'_>,
+    data: &[u8],
+) -> Result<(), UserError> {
+    match &mut visit.body {
+        Body::Plain | Body::Swallowed => Ok(()),
+        Body::Ready(bytes) => {
+            let bytes = std::mem::take(bytes);
+            visit.body_bytes += bytes.len() as u64;
+            stream.write_shared(bytes.into())
+        }
+        Body::Encoded(encoding) => {
+            let sent = encoding.write(stream, data)?;
+            visit.body_bytes += sent;
+            Ok(())
+        }
+    }
+}
+
+impl Encoding {
+    /// How many bytes went out.
+    fn write(&mut self, stream: &mut StreamMut<'_>, data: &[u8]) -> Result<u64, UserError> {
+        if data.is_empty() {
+            return Ok(0);
+        }
+        if let Some(left) = &mut self.left {
+            *left = left
+                .checked_sub(data.len() as u64)
+                .ok_or(UserError::BodyTooLong)?;
+        }
+        let mut sent = 0;
+        for portion in data.chunks(PORTION_BYTES) {
+            self.out.clear();
+            let encoded = self.encoder.write(portion, &mut self.out);
+            sent += send(stream, &encoded, &self.out)?;
+        }
+        if self.flush_each_piece {
+            self.out.clear();
+            let flushed = self.encoder.flush(&mut self.out);
+            sent += send(stream, &flushed, &self.out)?;
+        }
+        Ok(sent)
+    }
+}
+
+/// An encoder that fails (out of memory) leaves a body that cannot end well.
+fn send(
+    stream: &mut StreamMut<'_>,
+    encoded: &std::io::Result<()>,
+    out: &[u8],
+) -> Result<u64, UserError> {
+    if encoded.is_err() {
+        stream.reset();
+        return Err(UserError::StreamFailed);
+    }
+    if !out.is_empty() {
+        stream.write(out)?;
+    }
+    Ok(out.len() as u64)
+}
+
+/// Fields in memory of their own.
+struct Owned {
+    bytes: Vec<u8>,
+    /// Length of name and value, one after the other in `bytes`.
+    lengths: Vec<(usize, usize)>,
+}
+
+impl Owned {
+    fn rewritten(plan: Plan, fields: &[Field<'_>]) -> Self {
+        let mut owned = Self {
+            bytes: Vec::with_capacity(512),
+            lengths: Vec::with_capacity(fields.len() + 2),
+        };
+        let pairs = fields.iter().map(|field| (field.name, field.value));
+        rewrite(plan, pairs, |name, value| {
+            owned.bytes.extend_from_slice(name);
+            owned.bytes.extend_from_slice(value);
+            owned.lengths.push((name.len(), value.len()));
+        });
+        owned
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Field<'_>> {
+        let mut rest = &self.bytes[..];
+        self.lengths.iter().map(move |&(name, value)| {
+            let (field, after) = rest.split_at(name + value);
+            rest = after;
+            let (name, value) = field.split_at(name);
+            Field { name, value }
+        })
+    }
+}
