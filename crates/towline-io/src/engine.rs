@@ -304,6 +304,11 @@ impl<S: Default> Engine<S> {
         None
     }
 
+    /// In a turn, time stands still; a face that was busy for a while says so before it settles.
+    pub fn refresh_clock(&mut self) {
+        self.turn.now = Instant::now();
+    }
+
     /// Ends the turn. When work is left, the next one is announced.
     pub fn turn_end(&mut self) {
         self.turn.running = false;

@@ -8,7 +8,7 @@
 //! (`lock_py_attached`), so a thread that the application started may read the body, too.
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -17,18 +17,20 @@ use towline_io::{ConnId, Engine, Peer};
 use towline_proto::{Blocks, Connection, Event, StreamId, StreamMut};
 
 use super::request::{ConnState, OwnedHead, Request, WINDOW_BYTES, next_request};
+use super::server::Control;
 use crate::errors::client_disconnected;
 
 /// A waiting thread looks at signals and at the server's commands this often even when nothing happens.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-pub type SharedDesk = std::sync::Arc<Mutex<Desk>>;
+pub type SharedDesk = Arc<Mutex<Desk>>;
 
 pub struct Desk {
     serial: u64,
     stream: Option<StreamId>,
     lost: bool,
-    pub seat: Seat,
+    control: Arc<Control>,
+    seat: Seat,
 }
 
 pub enum Seat {
@@ -49,32 +51,39 @@ pub struct Inline {
     /// Connections that got something to read while an application call was waiting for its own.
     deferred: VecDeque<ConnId>,
     pub spare: OwnedHead,
+    /// Requests of the current connection in this visit.
+    requests: usize,
 }
 
+/// Pipelined requests of one connection before the others have their turn; their answers leave together.
+const REQUESTS_PER_VISIT: usize = 16;
+
 impl Desk {
-    pub fn inline(engine: Engine<ConnState>) -> Self {
+    pub fn inline(engine: Engine<ConnState>, control: Arc<Control>) -> Self {
         let inline = Inline {
             engine,
             current: None,
             deferred: VecDeque::new(),
             spare: OwnedHead::default(),
+            requests: 0,
         };
-        Self::with(Seat::Inline(Box::new(inline)))
+        Self::with(Seat::Inline(Box::new(inline)), control)
     }
 
-    pub fn worker() -> Self {
+    pub fn worker(control: Arc<Control>) -> Self {
         let worker = Worker {
             peer: None,
             blocks: Blocks::new(WINDOW_BYTES, 1),
         };
-        Self::with(Seat::Worker(Box::new(worker)))
+        Self::with(Seat::Worker(Box::new(worker)), control)
     }
 
-    fn with(seat: Seat) -> Self {
+    fn with(seat: Seat, control: Arc<Control>) -> Self {
         Self {
             serial: 0,
             stream: None,
             lost: false,
+            control,
             seat,
         }
     }
@@ -135,9 +144,7 @@ impl Desk {
     pub fn flush(&mut self) {
         match &mut self.seat {
             Seat::Inline(inline) => {
-                if let Some(id) = inline.current {
-                    inline.engine.settle(id);
-                }
+                inline.settle_current();
             }
             Seat::Worker(worker) => worker.flush(),
         }
@@ -152,7 +159,7 @@ impl Desk {
     /// (database connections, locals), which a second call in the middle of the first would share.
     fn wait(&mut self) -> io::Result<()> {
         match &mut self.seat {
-            Seat::Inline(inline) => inline.pump()?,
+            Seat::Inline(inline) => inline.pump(&self.control)?,
             Seat::Worker(worker) => worker.wait()?,
         }
         let Some(conn) = self.conn() else {
@@ -163,7 +170,7 @@ impl Desk {
         while let Some(event) = conn.next_event() {
             lost |= matches!(event, Event::Failed(..) | Event::Closed(_));
         }
-        self.lost |= lost;
+        self.lost |= lost || self.control.is_stopping();
         Ok(())
     }
 }
@@ -173,16 +180,35 @@ impl Inline {
     pub fn next_request(&mut self) -> Option<Request> {
         loop {
             if let Some(id) = self.current {
-                if let Some(peer) = self.engine.peer(id) {
-                    if let Some(request) = next_request(peer, &mut self.spare) {
-                        return Some(request);
-                    }
-                    self.engine.settle(id);
+                if self.requests == REQUESTS_PER_VISIT {
+                    self.engine.revisit(id);
+                } else if let Some(peer) = self.engine.peer(id)
+                    && let Some(request) = next_request(peer, &mut self.spare)
+                {
+                    self.requests += 1;
+                    return Some(request);
                 }
-                self.current = None;
+                self.leave(id);
             }
             self.current = Some(self.next_ready()?);
         }
+    }
+
+    fn settle_current(&mut self) {
+        if let Some(id) = self.current {
+            // Nobody knows how long the application took.
+            self.engine.refresh_clock();
+            self.engine.settle(id);
+        }
+    }
+
+    fn leave(&mut self, id: ConnId) {
+        if self.requests > 0 {
+            self.engine.refresh_clock();
+        }
+        self.engine.settle(id);
+        self.current = None;
+        self.requests = 0;
     }
 
     pub fn peer(&mut self) -> Option<&mut Peer<ConnState>> {
@@ -204,10 +230,9 @@ impl Inline {
     }
 
     /// One turn of the engine in the middle of an application call.
-    fn pump(&mut self) -> io::Result<()> {
-        if let Some(id) = self.current {
-            self.engine.settle(id);
-        }
+    fn pump(&mut self, control: &Control) -> io::Result<()> {
+        self.settle_current();
+        control.obey(&mut self.engine);
         self.engine.turn_start(Some(LONGEST_WAIT))?;
         while let Some(id) = self.engine.next_ready() {
             if self.current == Some(id) {

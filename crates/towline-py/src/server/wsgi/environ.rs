@@ -3,12 +3,13 @@
 //!
 //! The template already holds every key that every request sets. `dict.copy()` of it is then one copy of
 //! the key table, and replacing values never makes the table grow.
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use towline_proto::{Field, Version};
 
+use super::origin::Origin;
 use super::text::native;
 use crate::server::target::{Target, percent_decoded};
 
@@ -17,13 +18,6 @@ pub struct Line<'a> {
     pub method: &'a [u8],
     pub target: &'a [u8],
     pub version: Version,
-}
-
-/// The two ends of the connection and how it is secured.
-pub struct Ends<'a> {
-    pub remote: Option<SocketAddr>,
-    pub local: Option<SocketAddr>,
-    pub scheme: &'a str,
 }
 
 /// Keys and values that are in every environ, made once.
@@ -40,6 +34,7 @@ struct Words {
     server_name: Py<PyString>,
     server_port: Py<PyString>,
     scheme: Py<PyString>,
+    https: Py<PyString>,
     empty: Py<PyString>,
     http10: Py<PyString>,
     http2: Py<PyString>,
@@ -82,6 +77,7 @@ impl Environs {
             server_name: word("SERVER_NAME"),
             server_port: word("SERVER_PORT"),
             scheme: word("wsgi.url_scheme"),
+            https: word("https"),
             empty: word(""),
             http10: word("HTTP/1.0"),
             http2: word("HTTP/2"),
@@ -108,12 +104,12 @@ impl Environs {
         &mut self,
         py: Python<'py>,
         line: &Line<'_>,
-        ends: &Ends<'_>,
+        origin: &Origin,
         fields: impl Iterator<Item = Field<'a>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let environ = self.template.bind(py).copy()?;
         self.put_line(&environ, line)?;
-        self.put_ends(&environ, ends)?;
+        self.put_ends(&environ, origin)?;
         for field in fields {
             self.put_field(&environ, &field)?;
         }
@@ -150,24 +146,28 @@ impl Environs {
         environ.set_item(&words.path_info, native(py, below))
     }
 
-    fn put_ends(&mut self, environ: &Bound<'_, PyDict>, ends: &Ends<'_>) -> PyResult<()> {
+    fn put_ends(&mut self, environ: &Bound<'_, PyDict>, origin: &Origin) -> PyResult<()> {
         let py = environ.py();
-        if let Some(remote) = ends.remote {
+        if let Some(remote) = origin.remote {
             environ.set_item(
                 &self.words.remote_addr,
                 cached(&mut self.addresses[0], py, remote.ip()),
             )?;
-            environ.set_item(&self.words.remote_port, decimal(py, remote.port()))?;
+            // A proxy need not tell the port; 0 is no port.
+            if remote.port() != 0 {
+                environ.set_item(&self.words.remote_port, decimal(py, remote.port()))?;
+            }
         }
-        if let Some(local) = ends.local {
+        if let Some(local) = origin.local {
             environ.set_item(
                 &self.words.server_name,
                 cached(&mut self.addresses[1], py, local.ip()),
             )?;
             environ.set_item(&self.words.server_port, decimal(py, local.port()))?;
         }
-        if ends.scheme != "http" {
-            environ.set_item(&self.words.scheme, ends.scheme)?;
+        if origin.is_https {
+            environ.set_item(&self.words.scheme, &self.words.https)?;
+            origin.put_tls(environ)?;
         }
         Ok(())
     }

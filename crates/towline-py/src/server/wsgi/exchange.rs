@@ -1,19 +1,19 @@
 //! One call of the application, from environ to the end of its response.
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
-use towline_io::Peer;
+use towline_io::serve::forwarded::TrustedPeers;
 
 use super::context::InFreshContext;
 use super::desk::{SharedDesk, lock};
-use super::environ::{Constants, Ends, Environs, Line};
+use super::environ::{Constants, Environs, Line};
 use super::file_wrapper::FileWrapper;
 use super::input::{ErrorStream, InputStream};
 use super::log::Log;
-use super::request::{ConnState, Request};
+use super::origin::Origin;
+use super::request::Request;
 use super::responder::{Phase, Plain, Responder, Sent};
 use crate::errors::ClientDisconnected;
 use crate::server::fields::DefaultFields;
@@ -24,6 +24,8 @@ pub struct Application {
     pub app: Py<PyAny>,
     pub options: Options,
     pub multiprocess: bool,
+    /// Whose word on the client is taken; None without --proxy-headers.
+    pub trusted: Option<TrustedPeers>,
     pub log: Log,
 }
 
@@ -46,23 +48,6 @@ struct Callables {
     responder: Py<Responder>,
     start: Py<PyAny>,
     early_hints: Py<PyAny>,
-}
-
-/// Where the request came from, as the environ says it.
-pub struct Origin {
-    pub remote: Option<SocketAddr>,
-    pub local: Option<SocketAddr>,
-    pub scheme: &'static str,
-}
-
-impl Origin {
-    pub fn of(peer: &Peer<ConnState>) -> Self {
-        Self {
-            remote: peer.remote_addr().inet(),
-            local: peer.local_addr().inet(),
-            scheme: if peer.is_tls() { "https" } else { "http" },
-        }
-    }
 }
 
 impl Caller {
@@ -90,13 +75,14 @@ impl Caller {
         })
     }
 
-    /// Serves one request. Whatever the application does, the exchange is over afterwards.
+    /// Serves one request. Whatever the application does, the exchange is over afterwards; the error is
+    /// one that is to end the server (`SystemExit`, `KeyboardInterrupt`).
     pub fn serve(
         &mut self,
         py: Python<'_>,
         request: &mut Request,
         origin: &Origin,
-    ) -> PyResult<Sent> {
+    ) -> (Sent, PyResult<()>) {
         let serial = lock(py, &self.desk).begin(request.stream);
         let responder = self.callables.responder.clone_ref(py);
         let responder = responder.get();
@@ -107,16 +93,19 @@ impl Caller {
                 let _context = InFreshContext::enter(py)?;
                 self.call(py, &environ, responder)
             });
-        if let Err(error) = outcome {
-            self.failed(py, responder, &error, request)?;
-        }
+        let outcome = outcome.or_else(|error| self.failed(py, responder, &error, request));
         let sent = responder.end(py);
         lock(py, &self.desk).end();
+        (sent, outcome.and_then(|()| self.renew(py)))
+    }
+
+    /// What the application kept is not used again: it could answer somebody else's request.
+    fn renew(&mut self, py: Python<'_>) -> PyResult<()> {
         if self.callables.are_kept() {
             self.callables = Callables::new(py, &self.desk, &self.application.options)?;
             self.callables.install(py, &self.environs)?;
         }
-        Ok(sent)
+        Ok(())
     }
 
     fn environ<'py>(
@@ -132,12 +121,7 @@ impl Caller {
             target: head.target(),
             version: head.version(),
         };
-        let ends = Ends {
-            remote: origin.remote,
-            local: origin.local,
-            scheme: origin.scheme,
-        };
-        let environ = self.environs.build(py, &line, &ends, head.fields())?;
+        let environ = self.environs.build(py, &line, origin, head.fields())?;
         let body = std::mem::take(&mut request.body);
         if !request.complete {
             let input = InputStream::coming(body, self.desk.clone(), serial);

@@ -2,24 +2,25 @@
 //!
 //! The GIL is released once per turn, around the poll, and kept for all requests of the turn: a request costs
 //! one recv, one call and one send, and no hand-over of anything.
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use towline_io::Engine;
 
 use super::desk::{Desk, LONGEST_WAIT, SharedDesk, lock};
-use super::exchange::{Application, Caller, Origin};
-use super::request::Request;
+use super::exchange::{Application, Caller};
+use super::origin::Origin;
+use super::request::{ConnState, Request};
 use super::server::Control;
 
 pub fn run(
     py: Python<'_>,
     application: &Arc<Application>,
     control: &Arc<Control>,
-    desk: Desk,
+    engine: Engine<ConnState>,
 ) -> PyResult<()> {
-    let desk: SharedDesk = Arc::new(Mutex::new(desk));
+    let desk: SharedDesk = Arc::new(Mutex::new(Desk::inline(engine, control.clone())));
     let mut caller = Caller::new(py, application.clone(), desk.clone())?;
     loop {
         let over = py.detach(|| {
@@ -41,15 +42,14 @@ pub fn run(
             return Ok(());
         }
         py.check_signals()?;
-        while let Some((mut request, origin)) = next_request(py, &desk) {
-            control.in_flight.fetch_add(1, Relaxed);
-            let served = caller.serve(py, &mut request, &origin);
-            control.in_flight.fetch_sub(1, Relaxed);
-            control.requests.fetch_add(1, Relaxed);
+        while let Some((mut request, origin)) = next_request(py, &desk, application) {
+            let began = control.begin();
+            let (sent, outcome) = caller.serve(py, &mut request, &origin);
+            control.end(&began, request.head.method(), sent);
             if let Some(inline) = lock(py, &desk).inline_seat() {
                 inline.spare = request.head;
             }
-            served?;
+            outcome?;
         }
         if let Some(inline) = lock(py, &desk).inline_seat() {
             inline.engine.turn_end();
@@ -57,10 +57,14 @@ pub fn run(
     }
 }
 
-fn next_request(py: Python<'_>, desk: &Mutex<Desk>) -> Option<(Request, Origin)> {
+fn next_request(
+    py: Python<'_>,
+    desk: &Mutex<Desk>,
+    application: &Application,
+) -> Option<(Request, Origin)> {
     let mut desk = lock(py, desk);
     let inline = desk.inline_seat()?;
     let request = inline.next_request()?;
-    let origin = Origin::of(inline.peer()?);
+    let origin = Origin::of(inline.peer()?, &request.head, application.trusted.as_ref());
     Some((request, origin))
 }

@@ -15,6 +15,7 @@ mod file_wrapper;
 mod inline;
 mod input;
 mod log;
+mod origin;
 mod request;
 mod responder;
 mod server;

@@ -6,20 +6,22 @@
 //! ```
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use towline_io::serve::metrics::{MethodClass, SlotHandle, StatusClass, monotonic_ns};
 use towline_io::{Engine, EngineConfig, Remote};
 
-use super::desk::Desk;
 use super::exchange::Application;
 use super::log::Log;
 use super::request::ConnState;
+use super::responder::Sent;
 use super::{inline, threads};
 use crate::errors;
+use crate::server::board::Slot;
 use crate::server::options::{Bind, Options};
-use crate::server::setup::listen;
+use crate::server::setup::{listen, trusted_peers};
 
 /// What is asked of a running server, and what it tells about itself. Atomics, because a signal handler may
 /// interrupt any place of any thread.
@@ -28,21 +30,25 @@ pub struct Control {
     stop: AtomicBool,
     drain: AtomicBool,
     stop_listening: AtomicBool,
-    pub in_flight: AtomicUsize,
-    pub connections: AtomicUsize,
-    pub requests: AtomicU64,
+    slot: Option<SlotHandle>,
+    in_flight: AtomicUsize,
+    connections: AtomicUsize,
+    requests: AtomicU64,
+    accepted: AtomicU64,
 }
 
 impl Control {
-    fn new(remote: Remote) -> Self {
+    fn new(remote: Remote, slot: Option<SlotHandle>) -> Self {
         Self {
             remote,
+            slot,
             stop: AtomicBool::new(false),
             drain: AtomicBool::new(false),
             stop_listening: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
         }
     }
 
@@ -61,13 +67,55 @@ impl Control {
             engine.drain();
         }
         self.connections.store(engine.len(), Relaxed);
+        if let Some(slot) = &self.slot {
+            let before = self.accepted.swap(engine.accepted(), Relaxed);
+            slot.connections
+                .fetch_add(engine.accepted() - before, Relaxed);
+            slot.connections_open.store(engine.len() as u64, Relaxed);
+            slot.turned(monotonic_ns());
+        }
         self.stop.load(Relaxed) || (engine.is_draining() && engine.is_empty())
+    }
+
+    /// Application calls that wait for their client must not wait any longer.
+    pub fn is_stopping(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Relaxed)
+    }
+
+    /// A request leaves its connection for the application.
+    pub fn begin(&self) -> Began {
+        self.in_flight.fetch_add(1, Relaxed);
+        let slot = self.slot.as_ref();
+        if let Some(slot) = slot {
+            slot.request_started();
+        }
+        Began(slot.map(|_| Instant::now()))
+    }
+
+    pub fn end(&self, began: &Began, method: &[u8], sent: Sent) {
+        self.in_flight.fetch_sub(1, Relaxed);
+        self.requests.fetch_add(1, Relaxed);
+        if let (Some(slot), Some(began)) = (&self.slot, began.0) {
+            slot.request_ended(
+                MethodClass::of(method),
+                StatusClass::of(sent.status),
+                began.elapsed(),
+            );
+            slot.bytes_sent.fetch_add(sent.body_bytes, Relaxed);
+        }
     }
 
     pub fn wake(&self) {
         let _ = self.remote.wake();
     }
 }
+
+/// When a request began; the clock is not asked unless somebody counts.
+pub struct Began(Option<Instant>);
 
 /// One engine that serves one WSGI application. `run()` blocks; everything else may be called meanwhile.
 #[pyclass(frozen, module = "towline._native")]
@@ -92,10 +140,9 @@ impl WsgiServer {
         app: Py<PyAny>,
         config: &Bound<'_, PyAny>,
         binds: Vec<Bind>,
-        slot: Option<Py<PyAny>>,
+        slot: Option<PyRef<'_, Slot>>,
         log: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let _ = slot;
         let options: Options = config.extract()?;
         let engine_config = EngineConfig {
             max_ready_per_turn: MAX_READY_PER_TURN,
@@ -113,12 +160,21 @@ impl WsgiServer {
                     .map_or_else(|_| "-".to_owned(), |at| at.to_string())
             })
             .collect();
-        let control = Arc::new(Control::new(engine.remote()));
+        let control = Arc::new(Control::new(
+            engine.remote(),
+            slot.map(|slot| slot.handle()),
+        ));
         let workers: usize = config.getattr("workers")?.extract()?;
+        let trusted = if options.proxy_headers {
+            Some(trusted_peers(&options)?)
+        } else {
+            None
+        };
         let application = Application {
             app,
             options,
             multiprocess: workers > 1,
+            trusted: trusted.filter(|trusted| !trusted.is_empty()),
             log: Log::new(log),
         };
         Ok(Self {
@@ -141,7 +197,7 @@ impl WsgiServer {
         if self.application.options.threads > 1 {
             threads::run(py, &self.application, &self.control, engine)
         } else {
-            inline::run(py, &self.application, &self.control, Desk::inline(engine))
+            inline::run(py, &self.application, &self.control, engine)
         }
     }
 

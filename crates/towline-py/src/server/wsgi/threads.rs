@@ -11,7 +11,6 @@
 //! in their connections.
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,9 +19,12 @@ use pyo3::types::{PyCFunction, PyDict};
 use towline_io::{ConnId, Engine, Peer};
 
 use super::desk::{Desk, LONGEST_WAIT, SharedDesk, lock};
-use super::exchange::{Application, Caller, Origin};
+use super::exchange::{Application, Caller};
+use super::origin::Origin;
 use super::request::{ConnState, OwnedHead, Request, next_request};
-use super::server::Control;
+use super::server::{Began, Control};
+use crate::server::fields::DefaultFields;
+use crate::server::overload::overloaded;
 
 /// Requests that wait for a worker, for each worker: enough to keep it busy, few enough to be fair.
 const QUEUED_PER_THREAD: usize = 16;
@@ -34,6 +36,7 @@ struct Job {
     id: ConnId,
     peer: Box<Peer<ConnState>>,
     request: Request,
+    began: Began,
 }
 
 /// What the I/O thread and the workers share.
@@ -132,6 +135,8 @@ pub fn run(
         exchange: exchange.clone(),
         deferred: VecDeque::new(),
         spare: OwnedHead::default(),
+        limit_concurrency: application.options.limit_concurrency.unwrap_or(usize::MAX),
+        fields: DefaultFields::new(&application.options),
     };
     let outcome = loop {
         let over = py.detach(|| io.turns());
@@ -175,30 +180,30 @@ fn start_worker(
 }
 
 fn work(py: Python<'_>, application: &Arc<Application>, exchange: &Exchange) -> PyResult<()> {
-    let desk: SharedDesk = Arc::new(Mutex::new(Desk::worker()));
+    let desk: SharedDesk = Arc::new(Mutex::new(Desk::worker(exchange.control.clone())));
     let mut caller = Caller::new(py, application.clone(), desk.clone())?;
     while let Some(Job {
         id,
         peer,
         mut request,
+        began,
     }) = exchange.take(py)
     {
-        let origin = Origin::of(&peer);
+        let origin = Origin::of(&peer, &request.head, application.trusted.as_ref());
         if let Some(worker) = lock(py, &desk).worker_seat() {
             worker.peer = Some(peer);
         }
-        let served = caller.serve(py, &mut request, &origin);
+        let (sent, outcome) = caller.serve(py, &mut request, &origin);
         let peer = {
             let mut desk = lock(py, &desk);
             desk.flush();
             desk.worker_seat().and_then(super::desk::Worker::leave)
         };
-        exchange.control.in_flight.fetch_sub(1, Relaxed);
-        exchange.control.requests.fetch_add(1, Relaxed);
+        exchange.control.end(&began, request.head.method(), sent);
         if let Some(peer) = peer {
             exchange.give_back(id, peer);
         }
-        if let Err(error) = served {
+        if let Err(error) = outcome {
             // SystemExit in a worker thread ends nothing but its request, as in any thread.
             application
                 .log
@@ -214,6 +219,8 @@ struct IoThread {
     /// Connections that may hold a request, while the queue is full.
     deferred: VecDeque<ConnId>,
     spare: OwnedHead,
+    limit_concurrency: usize,
+    fields: DefaultFields,
 }
 
 impl IoThread {
@@ -284,16 +291,29 @@ impl IoThread {
             self.defer(id);
             return;
         }
-        let Some(peer) = self.engine.peer(id) else {
-            return;
-        };
-        let Some(request) = next_request(peer, &mut self.spare) else {
-            self.engine.settle(id);
-            return;
-        };
-        if let Some(peer) = self.engine.check_out(id) {
-            self.exchange.control.in_flight.fetch_add(1, Relaxed);
-            self.exchange.put(Job { id, peer, request });
+        while let Some(request) = self.next_request(id) {
+            let control = &self.exchange.control;
+            if control.in_flight() < self.limit_concurrency {
+                let began = control.begin();
+                if let Some(peer) = self.engine.check_out(id) {
+                    self.exchange.put(Job {
+                        id,
+                        peer,
+                        request,
+                        began,
+                    });
+                }
+                return;
+            }
+            if let Some(peer) = self.engine.peer(id) {
+                // An error is a client that has left.
+                let _ = overloaded(&mut peer.conn, request.stream, &mut self.fields);
+            }
         }
+        self.engine.settle(id);
+    }
+
+    fn next_request(&mut self, id: ConnId) -> Option<Request> {
+        next_request(self.engine.peer(id)?, &mut self.spare)
     }
 }

@@ -1,0 +1,76 @@
+//! Where a request came from: its connection's two ends, and what trusted proxies say instead.
+use std::net::SocketAddr;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use towline_io::serve::forwarded::{self, Hop, Kind, Scheme, TrustedPeers};
+use towline_io::{Peer, PeerAddr, TlsInfo};
+
+use super::request::{ConnState, OwnedHead};
+use crate::server::pem::pem;
+
+pub struct Origin {
+    pub remote: Option<SocketAddr>,
+    pub local: Option<SocketAddr>,
+    pub is_https: bool,
+    pub tls: Option<Box<TlsInfo>>,
+}
+
+impl Origin {
+    pub fn of(peer: &Peer<ConnState>, head: &OwnedHead, trusted: Option<&TrustedPeers>) -> Self {
+        let mut origin = Self {
+            remote: peer.remote_addr().inet(),
+            local: peer.local_addr().inet(),
+            is_https: peer.is_tls(),
+            tls: peer.tls().map(Box::new),
+        };
+        if let Some(trusted) = trusted {
+            origin.believe(trusted, peer.remote_addr(), head);
+        }
+        origin
+    }
+
+    fn believe(&mut self, trusted: &TrustedPeers, remote: &PeerAddr, head: &OwnedHead) {
+        let hop = remote.inet().map_or(Hop::Unix, |addr| Hop::Ip(addr.ip()));
+        let fields = head.fields().map(|field| (field.name, field.value));
+        let said = forwarded::resolve(trusted, Kind::XForwarded, hop, fields);
+        if let Some((ip, port)) = said.client {
+            self.remote = Some(SocketAddr::new(ip, port));
+        }
+        if let Some(scheme) = said.scheme {
+            self.is_https = scheme == Scheme::Https;
+        }
+    }
+
+    /// `HTTPS` and `SSL_*` as Apache's `mod_ssl` names them, for applications that look at the client's
+    /// certificate.
+    pub fn put_tls(&self, environ: &Bound<'_, PyDict>) -> PyResult<()> {
+        if self.is_https {
+            environ.set_item("HTTPS", "on")?;
+        }
+        let Some(tls) = &self.tls else { return Ok(()) };
+        environ.set_item(
+            "SSL_PROTOCOL",
+            if tls.version == 0x0304 {
+                "TLSv1.3"
+            } else {
+                "TLSv1.2"
+            },
+        )?;
+        if let Some(name) = &tls.server_name {
+            environ.set_item("SSL_TLS_SNI", name)?;
+        }
+        let Some((leaf, chain)) = tls.peer_certs.split_first() else {
+            return environ.set_item("SSL_CLIENT_VERIFY", "NONE");
+        };
+        environ.set_item("SSL_CLIENT_VERIFY", "SUCCESS")?;
+        environ.set_item("SSL_CLIENT_CERT", pem(leaf.as_ref()))?;
+        for (index, certificate) in chain.iter().enumerate() {
+            environ.set_item(
+                format!("SSL_CLIENT_CERT_CHAIN_{index}"),
+                pem(certificate.as_ref()),
+            )?;
+        }
+        Ok(())
+    }
+}
