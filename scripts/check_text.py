@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HERE = Path(__file__).resolve().relative_to(ROOT)
 PATTERNS = {
     "path of one machine": re.compile(r"(?<![\w.*~-])/(root|work|Users|home/\w+)/\w"),
-    "private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
+    "private key": re.compile(r"^-----BEGIN [A-Z ]*PRIVATE KEY-----$"),
 }
 DATA = {".json", ".lock", ".gz", ".png", ".bin"}  # corpora and lists: what others wrote
 

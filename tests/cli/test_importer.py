@@ -86,8 +86,8 @@ def test_a_mounted_wsgi_application_sees_its_own_paths() -> None:
 
     mounts = WsgiMounts(app, [("/api", app)])
     for path in ("/api/x", "/api", "/apis"):
-        mounts({"SCRIPT_NAME": "/root", "PATH_INFO": path}, lambda *_: None)
-    assert seen == [("/root/api", "/x"), ("/root/api", ""), ("/root", "/apis")]
+        mounts({"SCRIPT_NAME": "/base", "PATH_INFO": path}, lambda *_: None)
+    assert seen == [("/base/api", "/x"), ("/base/api", ""), ("/base", "/apis")]
 
 
 def test_interfaces_do_not_mix() -> None:

@@ -266,7 +266,9 @@ def test_an_exception_after_the_head_cuts_the_response(threads: int) -> None:
 def test_too_short_and_too_long(threads: int) -> None:
     def app(environ: Any, start_response: Any) -> Any:
         start_response("200 OK", [*TEXT, ("Content-Length", "5")])
-        return {"/short": iter([b"123"]), "/long": iter([b"12345", b"678"]), "/list": [b"123"]}[environ["PATH_INFO"]]
+        return {"/short": iter([b"123"]), "/long": iter([b"12345", b"678"]), "/list": [b"123"]}[
+            environ["PATH_INFO"]
+        ]
 
     with serving(app, threads=threads) as served:
         short = served.raw(GET.replace(b"/ ", b"/short ", 1))
@@ -463,4 +465,7 @@ def test_own_server_header_stays() -> None:
 
     with serving(app) as served:
         _, fields, _ = split(served.raw(GET))
-        assert [f for f in fields if f.startswith((b"server:", b"date:"))] == [b"server: mine", b"date: never"]
+        assert [f for f in fields if f.startswith((b"server:", b"date:"))] == [
+            b"server: mine",
+            b"date: never",
+        ]

@@ -34,7 +34,12 @@ class Served:
             return read_all(conn)
 
     def request(
-        self, method: str = "GET", path: str = "/", body: Any = None, headers: dict[str, str] | None = None, **more: Any
+        self,
+        method: str = "GET",
+        path: str = "/",
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+        **more: Any,
     ) -> http.client.HTTPResponse:
         conn = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         conn.request(method, path, body=body, headers=headers or {}, **more)
