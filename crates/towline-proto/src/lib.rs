@@ -44,5 +44,6 @@ pub use buffer::Blocks;
 pub use connection::{Connection, StreamMut};
 pub use error::{CloseReason, ConnectionError, Party, StreamError, UserError};
 pub use event::{Event, Interest, Read, Side, StreamId};
+pub use h1::standard_reason;
 pub use head::{Field, Fields, HeadRef, RequestHead, ResponseHead, Version};
 pub use limits::Limits;

@@ -226,7 +226,7 @@ pub(super) fn is_forbidden_trailer(name: &[u8]) -> bool {
 
 /// The standard phrase of a status (RFC 9110 15 and the IANA registry); empty for an unknown one.
 #[rustfmt::skip]
-pub(super) const fn standard_reason(status: u16) -> &'static [u8] {
+pub const fn standard_reason(status: u16) -> &'static [u8] {
     match status {
         100 => b"Continue",
         101 => b"Switching Protocols",

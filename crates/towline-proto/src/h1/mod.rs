@@ -36,6 +36,8 @@ use crate::{
     Blocks, ConnectionError, Interest, Limits, Side, StreamError, StreamId, UserError, Version,
 };
 
+pub use encode::standard_reason;
+
 use chunked::Decoder;
 use incoming::Trailers;
 use parse::HeadParser;

@@ -109,7 +109,7 @@ pub struct Outcome<'a> {
     /// Body bytes sent.
     pub body_bytes: u64,
     /// The reason phrase of the status, for `st`.
-    pub reason: &'a str,
+    pub reason: &'a [u8],
 }
 
 impl Format {
@@ -391,7 +391,7 @@ fn render_part(
         Part::Version => write!(out, "{}", entry.version),
         Part::Status if entry.status == 0 => write!(out, "-"),
         Part::Status => write!(out, "{}", entry.status),
-        Part::Reason => return push_or_dash(out, Some(outcome.reason.as_bytes())),
+        Part::Reason => return push_or_dash(out, Some(outcome.reason)),
         Part::BytesOrDash if outcome.body_bytes == 0 => write!(out, "-"),
         Part::Bytes | Part::BytesOrDash => write!(out, "{}", outcome.body_bytes),
         Part::Seconds => write!(out, "{}", outcome.duration.as_secs()),

@@ -185,7 +185,7 @@ impl Site {
                 ended: SystemTime::now(),
                 duration,
                 body_bytes: visit.body_bytes,
-                reason: "",
+                reason: towline_proto::standard_reason(visit.status),
             };
             log.write(&visit.entry, &outcome);
         }
@@ -215,3 +215,6 @@ fn version_name(version: Version) -> &'static str {
         Version::Http2 => "HTTP/2",
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,385 @@
+//! Exchanges over a wire core in memory: what the bytes say with each feature on.
+
+use std::io::{IoSlice, Read};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use towline_proto::{
+    Blocks, BodySize, Connection, Event, Field, Limits, ResponseHead, StreamId, UserError,
+};
+
+use super::super::access_log::Sink;
+use super::super::compress::MIN_BYTES;
+use super::super::files::testing::Directory;
+use super::*;
+use crate::coding::Coding;
+
+/// One connection, its site, and the visit under way.
+struct Room {
+    site: Site,
+    visit: Visit,
+    conn: Connection,
+    now: Instant,
+}
+
+impl Room {
+    fn new(rules: Rules) -> Self {
+        let now = Instant::now();
+        let conn = Connection::server(Arc::new(Limits::server()), now);
+        Self {
+            site: Site::new(Arc::new(rules)),
+            visit: Visit::default(),
+            conn,
+            now,
+        }
+    }
+
+    fn compressing() -> Self {
+        let policy = Policy {
+            codings: Coding::ALL.to_vec(),
+            min_bytes: MIN_BYTES,
+        };
+        Self::new(Rules {
+            compression: Some(policy),
+            ..Rules::default()
+        })
+    }
+
+    /// Receives a request without a body and begins its visit.
+    fn request(&mut self, line: &str, fields: &str) -> (StreamId, Option<OwnAnswer>) {
+        let wire = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let mut blocks = Blocks::new(64 * 1024, 1);
+        self.conn.recv_space(&mut blocks)[..wire.len()].copy_from_slice(wire.as_bytes());
+        self.conn.received(self.now, wire.len());
+        while let Some(event) = self.conn.next_event() {
+            if let Event::Head { stream, head, .. } = event {
+                let client = Some(IpAddr::from([192, 0, 2, 7]));
+                self.site.begin(&mut self.visit, &head, client, self.now);
+                return (stream, self.site.own_answer(&head, false));
+            }
+        }
+        panic!("{wire} gave no head");
+    }
+
+    fn respond(
+        &mut self,
+        id: StreamId,
+        fields: &[(&str, &str)],
+        size: BodySize,
+        payload: Payload<'_>,
+    ) {
+        let fields: Vec<Field<'_>> = fields
+            .iter()
+            .map(|(name, value)| Field {
+                name: name.as_bytes(),
+                value: value.as_bytes(),
+            })
+            .collect();
+        let head = ResponseHead {
+            status: 200,
+            reason: b"",
+            fields: &fields,
+        };
+        self.site
+            .respond(&mut self.visit, &mut self.conn, (id, &head, size), payload)
+            .unwrap();
+    }
+
+    fn write(&mut self, id: StreamId, data: &[u8]) -> Result<(), UserError> {
+        self.site
+            .write(&mut self.visit, &mut self.conn.stream(id)?, data)
+    }
+
+    fn finish(&mut self, id: StreamId) -> Result<(), UserError> {
+        self.site
+            .finish(&mut self.visit, &mut self.conn.stream(id)?, &[])
+    }
+
+    /// Everything that waits to be sent: the head as text, and what follows it.
+    fn sent(&mut self) -> (String, Vec<u8>) {
+        let mut bytes = Vec::new();
+        loop {
+            let mut slices = [IoSlice::new(&[]); 16];
+            let count = self.conn.send_slices(&mut slices);
+            let n: usize = slices[..count].iter().map(|slice| slice.len()).sum();
+            for slice in &slices[..count] {
+                bytes.extend_from_slice(slice);
+            }
+            if n == 0 {
+                break;
+            }
+            self.conn.sent(self.now, n);
+        }
+        let end = bytes
+            .windows(4)
+            .position(|four| four == b"\r\n\r\n")
+            .expect("a head")
+            + 4;
+        let body = bytes.split_off(end);
+        (String::from_utf8(bytes).unwrap().to_ascii_lowercase(), body)
+    }
+}
+
+fn gunzip(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    flate2::read::GzDecoder::new(bytes)
+        .read_to_end(&mut out)
+        .unwrap();
+    out
+}
+
+/// The content of a chunked body.
+fn unchunked(mut bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    loop {
+        let line = bytes
+            .windows(2)
+            .position(|two| two == b"\r\n")
+            .expect("a chunk's size");
+        let size = usize::from_str_radix(std::str::from_utf8(&bytes[..line]).unwrap(), 16).unwrap();
+        if size == 0 {
+            assert_eq!(&bytes[line..], b"\r\n\r\n");
+            return out;
+        }
+        out.extend_from_slice(&bytes[line + 2..line + 2 + size]);
+        bytes = &bytes[line + 4 + size..];
+    }
+}
+
+const TEXT: (&str, &str) = ("Content-Type", "text/plain");
+
+#[test]
+fn a_whole_body_is_compressed_with_its_length() {
+    let mut room = Room::compressing();
+    let (id, _) = room.request("GET /", "Accept-Encoding: gzip\r\n");
+    let body = b"hello ".repeat(500);
+    room.respond(id, &[TEXT], BodySize::Known(3000), Payload::Whole(&body));
+    room.write(id, &body).unwrap();
+    room.finish(id).unwrap();
+    let (head, sent) = room.sent();
+    assert!(
+        head.contains("content-encoding: gzip\r\n") && head.contains("vary: accept-encoding\r\n")
+    );
+    assert!(
+        head.contains(&format!("content-length: {}\r\n", sent.len())),
+        "{head}"
+    );
+    assert_eq!(gunzip(&sent), body);
+    assert_eq!(room.visit.body_bytes, sent.len() as u64);
+}
+
+#[test]
+fn a_stream_reaches_the_client_piece_by_piece() {
+    let mut room = Room::compressing();
+    let (id, _) = room.request("GET /", "Accept-Encoding: gzip\r\n");
+    room.respond(
+        id,
+        &[("Content-Type", "text/event-stream")],
+        BodySize::Unknown,
+        Payload::Pieces,
+    );
+    let (head, _) = room.sent();
+    assert!(head.contains("transfer-encoding: chunked\r\n"), "{head}");
+    for _ in 0..3 {
+        let before = room.conn.pending_bytes();
+        room.write(id, b"data: tick\n\n").unwrap();
+        assert!(
+            room.conn.pending_bytes() > before,
+            "the piece waits in the encoder"
+        );
+    }
+    room.finish(id).unwrap();
+    let mut rest = vec![0; room.conn.pending_bytes()];
+    let mut slices = [IoSlice::new(&[]); 16];
+    let count = room.conn.send_slices(&mut slices);
+    let bytes: Vec<u8> = slices[..count]
+        .iter()
+        .flat_map(|slice| slice.to_vec())
+        .collect();
+    rest.copy_from_slice(&bytes);
+    assert_eq!(gunzip(&unchunked(&rest)), b"data: tick\n\n".repeat(3));
+}
+
+#[test]
+fn announced_pieces_are_held_to_their_announcement() {
+    for (given, error) in [
+        (999, UserError::BodyTooShort),
+        (1001, UserError::BodyTooLong),
+    ] {
+        let mut room = Room::compressing();
+        let (id, _) = room.request("GET /", "Accept-Encoding: gzip\r\n");
+        room.respond(id, &[TEXT], BodySize::Known(1000), Payload::Pieces);
+        let result = room
+            .write(id, &vec![b'x'; given])
+            .and_then(|()| room.finish(id));
+        assert_eq!(result, Err(error));
+    }
+}
+
+#[test]
+fn head_has_the_fields_of_get_and_no_body() {
+    let mut room = Room::compressing();
+    let (id, _) = room.request("HEAD /", "Accept-Encoding: gzip\r\n");
+    let body = vec![b'x'; 3000];
+    room.respond(id, &[TEXT], BodySize::Known(3000), Payload::Whole(&body));
+    room.write(id, &body).unwrap();
+    room.finish(id).unwrap();
+    let (head, sent) = room.sent();
+    assert!(
+        head.contains("content-encoding: gzip\r\n") && !head.contains("content-length"),
+        "{head}"
+    );
+    assert!(sent.is_empty());
+}
+
+#[test]
+fn what_is_not_compressed_goes_out_as_it_is() {
+    let mut room = Room::compressing();
+    let (id, _) = room.request("GET /", "Accept-Encoding: gzip\r\n");
+    room.respond(id, &[TEXT], BodySize::Known(5), Payload::Whole(b"hello"));
+    room.write(id, b"hello").unwrap();
+    room.finish(id).unwrap();
+    let (head, sent) = room.sent();
+    assert!(
+        !head.contains("vary") && head.contains("content-length: 5\r\n"),
+        "{head}"
+    );
+    assert_eq!(sent, b"hello");
+    let mut room = Room::compressing();
+    let (id, _) = room.request("GET /", "");
+    room.respond(id, &[TEXT], BodySize::Known(3000), Payload::Pieces);
+    room.write(id, &[b'x'; 3000]).unwrap();
+    room.finish(id).unwrap();
+    let (head, sent) = room.sent();
+    assert!(
+        head.contains("vary: accept-encoding\r\n") && sent.len() == 3000,
+        "{head}"
+    );
+}
+
+#[test]
+fn exchanges_are_counted_once() {
+    let slots = Slots::private(1);
+    let rules = Rules {
+        slot: slots.handle(0),
+        metrics: true,
+        ..Rules::default()
+    };
+    let mut room = Room::new(rules);
+    let (id, own) = room.request("GET /", "");
+    assert!(own.is_none());
+    let slot = slots.slot(0).unwrap();
+    assert_eq!(slot.in_flight.load(Relaxed), 1);
+    room.respond(id, &[TEXT], BodySize::Known(0), Payload::Whole(b""));
+    room.finish(id).unwrap();
+    for _ in 0..2 {
+        room.site
+            .end(&mut room.visit, room.now + Duration::from_millis(3));
+    }
+    assert_eq!(slot.in_flight.load(Relaxed), 0);
+    let page = metrics::render(&slots, 0);
+    assert!(
+        page.contains("towline_requests_total{method=\"GET\",status=\"2xx\"} 1\n"),
+        "{page}"
+    );
+    assert!(
+        page.contains("towline_request_duration_seconds_sum 0.003\n"),
+        "{page}"
+    );
+}
+
+#[test]
+fn the_metrics_page_has_its_path_and_methods() {
+    let rules = || Rules {
+        slot: Slots::private(1).handle(0),
+        metrics: true,
+        ..Rules::default()
+    };
+    for (line, status) in [
+        ("GET /metrics", 200),
+        ("HEAD /metrics?x", 200),
+        ("POST /metrics", 405),
+    ] {
+        let (_, own) = Room::new(rules()).request(line, "");
+        assert_eq!(own.unwrap().status(), status, "{line}");
+    }
+    let (_, own) = Room::new(rules()).request("GET /metricsx", "");
+    assert!(own.is_none());
+    let (_, own) = Room::new(Rules::default()).request("GET /metrics", "");
+    assert!(own.is_none(), "switched off");
+}
+
+#[test]
+fn the_longest_mount_answers() {
+    let directory = Directory::new("mounts");
+    directory.write("outer/a", "outer");
+    directory.write("inner/b", "inner");
+    let mount = |prefix: &str, path: &str| {
+        Mount::open(
+            prefix,
+            &directory.path().join(path),
+            super::super::files::Options::default(),
+        )
+        .unwrap()
+    };
+    let mounts = || vec![mount("/s", "outer"), mount("/s/inner", "inner")];
+    for (line, status) in [
+        ("GET /s/a", Some(200)),
+        ("GET /s/inner/b", Some(200)),
+        ("GET /s/inner/a", Some(404)),
+        ("GET /x", None),
+    ] {
+        let (_, own) = Room::new(Rules {
+            mounts: mounts(),
+            ..Rules::default()
+        })
+        .request(line, "");
+        assert_eq!(own.map(|own| own.status()), status, "{line}");
+    }
+}
+
+#[test]
+fn the_access_log_has_a_line_for_each_exchange() {
+    let directory = Directory::new("log");
+    let path = directory.path().join("access.log");
+    let format = Format::compile("%(h)s \"%(r)s\" %(s)s %(B)s %({x-id}o)s %(D)s %(st)s").unwrap();
+    let writer = Writer::new(Sink::File(path.clone()), 10_000).unwrap();
+    let mut room = Room::new(Rules {
+        access_log: Some((Arc::new(format), writer.clone())),
+        ..Rules::default()
+    });
+    let (id, _) = room.request("GET /a?b", "");
+    room.respond(
+        id,
+        &[TEXT, ("X-Id", "7")],
+        BodySize::Known(5),
+        Payload::Pieces,
+    );
+    room.write(id, b"hello").unwrap();
+    room.finish(id).unwrap();
+    room.site
+        .end(&mut room.visit, room.now + Duration::from_micros(42));
+    assert!(writer.close(Duration::from_secs(20)));
+    let text = std::fs::read_to_string(path).unwrap();
+    assert_eq!(text, "192.0.2.7 \"GET /a?b HTTP/1.1\" 200 5 7 42 OK\n");
+}
+
+#[test]
+fn trusted_proxies_name_the_client() {
+    let trusted = TrustedPeers::parse("127.0.0.1").unwrap();
+    let mut room = Room::new(Rules {
+        trusted: Some(trusted),
+        ..Rules::default()
+    });
+    let mut blocks = Blocks::new(64 * 1024, 1);
+    let wire = b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Proto: https\r\n\r\n";
+    room.conn.recv_space(&mut blocks)[..wire.len()].copy_from_slice(wire);
+    room.conn.received(room.now, wire.len());
+    let Some(Event::Head { head, .. }) = room.conn.next_event() else {
+        panic!("no head")
+    };
+    let origin = room.site.origin(Hop::Ip([127, 0, 0, 1].into()), &head);
+    assert_eq!(origin.client, Some(([9, 9, 9, 9].into(), 0)));
+    assert_eq!(origin.scheme, Some(forwarded::Scheme::Https));
+    assert_eq!(room.site.origin(Hop::Unix, &head), Origin::default());
+}
