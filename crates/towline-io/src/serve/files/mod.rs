@@ -126,7 +126,7 @@ impl Mount {
     pub fn answer<'a>(
         &self,
         method: &[u8],
-        target: &'a [u8],
+        target: &[u8],
         fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])> + Clone,
         now: SystemTime,
     ) -> Option<FileAnswer> {

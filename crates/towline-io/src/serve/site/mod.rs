@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use towline_proto::{HeadRef, Version};
+use towline_proto::{Field, HeadRef, Version};
 
 use self::body::Body;
 pub use self::body::Payload;
@@ -75,6 +75,24 @@ pub struct Site {
     dropped_lines: u64,
 }
 
+/// The first line of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestLine<'a> {
+    pub method: &'a [u8],
+    pub target: &'a [u8],
+    pub version: Version,
+}
+
+impl<'a> RequestLine<'a> {
+    pub fn of(head: &HeadRef<'a>) -> Self {
+        Self {
+            method: head.method(),
+            target: head.target(),
+            version: head.version(),
+        }
+    }
+}
+
 /// What is remembered of one exchange. Reused: [`Site::begin`] forgets everything.
 #[derive(Default)]
 pub struct Visit {
@@ -107,32 +125,36 @@ impl Site {
     }
 
     /// What trusted proxies say about the client of this request.
-    pub fn origin(&self, peer: Hop, head: &HeadRef<'_>) -> Origin {
+    pub fn origin<'a>(&self, peer: Hop, fields: impl IntoIterator<Item = Field<'a>>) -> Origin {
         match &self.rules.trusted {
-            Some(trusted) => forwarded::resolve(trusted, Kind::XForwarded, peer, pairs(head)),
+            Some(trusted) => forwarded::resolve(
+                trusted,
+                Kind::XForwarded,
+                peer,
+                fields.into_iter().map(pair),
+            ),
             None => Origin::default(),
         }
     }
 
-    /// A request has come. `client`: as proxies or else the socket name it; `None` on a Unix socket.
-    pub fn begin(
+    /// A request came at `now`. `client`: as proxies or else the socket name it; `None` on a Unix socket.
+    pub fn begin<'a>(
         &self,
         visit: &mut Visit,
-        head: &HeadRef<'_>,
-        client: Option<IpAddr>,
-        now: Instant,
+        (line, client, now): (&RequestLine<'_>, Option<IpAddr>, Instant),
+        fields: impl IntoIterator<Item = Field<'a>> + Clone,
     ) {
         visit.started = Some(now);
         visit.status = 0;
         visit.body_bytes = 0;
         visit.body = Body::Plain;
-        visit.is_head = head.method() == b"HEAD";
+        visit.is_head = line.method == b"HEAD";
         if let Some(slot) = &self.rules.slot {
             slot.request_started();
-            visit.method = Some(MethodClass::of(head.method()));
+            visit.method = Some(MethodClass::of(line.method));
         }
         if self.rules.compression.is_some() {
-            visit.accepted = Accepted::from_fields(pairs(head));
+            visit.accepted = Accepted::from_fields(fields.clone().into_iter().map(pair));
         }
         if let Some(log) = &self.log {
             visit.client.clear();
@@ -140,32 +162,49 @@ impl Site {
                 // Writing to a String cannot fail.
                 let _ = write!(visit.client, "{ip}");
             }
-            let line = (head.method(), head.target(), version_name(head.version()));
-            log.format().begin(&mut visit.entry, line, pairs(head));
+            let line = (line.method, line.target, version_name(line.version));
+            log.format()
+                .begin(&mut visit.entry, line, fields.into_iter().map(pair));
+        }
+    }
+
+    /// The application is called at `now`: until then the request had to wait.
+    pub fn called(&self, visit: &Visit, now: Instant) {
+        if let (Some(slot), Some(started)) = (&self.rules.slot, visit.started) {
+            slot.queue_wait
+                .observe(now.saturating_duration_since(started));
         }
     }
 
     /// What the server answers by itself. `metrics_only`: the listener has nothing else.
-    pub fn own_answer(&self, head: &HeadRef<'_>, metrics_only: bool) -> Option<OwnAnswer> {
+    pub fn own_answer<'a>(
+        &self,
+        line: &RequestLine<'_>,
+        fields: impl IntoIterator<Item = Field<'a>>,
+        metrics_only: bool,
+    ) -> Option<OwnAnswer> {
         if !metrics_only && !self.rules.metrics && self.rules.mounts.is_empty() {
             return None;
         }
-        let target = head.target();
-        let path = target
+        let path = line
+            .target
             .split(|&byte| byte == b'?')
             .next()
             .unwrap_or_default();
         if (metrics_only || self.rules.metrics) && path == METRICS_PATH {
-            return Some(own::metrics_page(head.method(), || {
+            return Some(own::metrics_page(line.method, || {
                 metrics::render(&self.rules.slots(), metrics::monotonic_ns())
             }));
         }
         if metrics_only {
             return Some(own::not_found());
         }
-        let mount = self.rules.mount(target)?;
+        let mount = self.rules.mount(line.target)?;
+        // They are looked at several times.
+        let fields: Vec<_> = fields.into_iter().map(pair).collect();
+        let fields = fields.iter().copied();
         mount
-            .answer(head.method(), target, pairs(head), SystemTime::now())
+            .answer(line.method, line.target, fields, SystemTime::now())
             .map(OwnAnswer::from)
     }
 
@@ -204,8 +243,8 @@ impl Site {
     }
 }
 
-fn pairs<'a>(head: &HeadRef<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
-    head.fields().map(|field| (field.name, field.value))
+fn pair<'a>(field: Field<'a>) -> (&'a [u8], &'a [u8]) {
+    (field.name, field.value)
 }
 
 fn version_name(version: Version) -> &'static str {

@@ -54,8 +54,10 @@ impl Room {
         while let Some(event) = self.conn.next_event() {
             if let Event::Head { stream, head, .. } = event {
                 let client = Some(IpAddr::from([192, 0, 2, 7]));
-                self.site.begin(&mut self.visit, &head, client, self.now);
-                return (stream, self.site.own_answer(&head, false));
+                let line = RequestLine::of(&head);
+                self.site
+                    .begin(&mut self.visit, (&line, client, self.now), head.fields());
+                return (stream, self.site.own_answer(&line, head.fields(), false));
             }
         }
         panic!("{wire} gave no head");
@@ -378,8 +380,13 @@ fn trusted_proxies_name_the_client() {
     let Some(Event::Head { head, .. }) = room.conn.next_event() else {
         panic!("no head")
     };
-    let origin = room.site.origin(Hop::Ip([127, 0, 0, 1].into()), &head);
+    let origin = room
+        .site
+        .origin(Hop::Ip([127, 0, 0, 1].into()), head.fields());
     assert_eq!(origin.client, Some(([9, 9, 9, 9].into(), 0)));
     assert_eq!(origin.scheme, Some(forwarded::Scheme::Https));
-    assert_eq!(room.site.origin(Hop::Unix, &head), Origin::default());
+    assert_eq!(
+        room.site.origin(Hop::Unix, head.fields()),
+        Origin::default()
+    );
 }
