@@ -333,9 +333,12 @@ impl SendBuffer {
         }
     }
 
-    pub fn release(&mut self, blocks: &mut Blocks) {
+    /// Gives an empty buffer back, unless it is of at most `kept` bytes.
+    pub fn release(&mut self, blocks: &mut Blocks, kept: usize) {
         if self.pending == 0 {
-            blocks.give_send(std::mem::take(&mut self.copied));
+            if self.copied.capacity() > kept {
+                blocks.give_send(std::mem::take(&mut self.copied));
+            }
             if self.shared.capacity() > 0 {
                 self.shared = VecDeque::new();
             }

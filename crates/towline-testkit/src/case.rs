@@ -8,7 +8,8 @@ pub struct Case {
     pub title: String,
     /// The words after `wire` on its fence line: `client`, `method=HEAD`, `eof`, ...
     pub options: Vec<(String, String)>,
-    pub wire: Vec<u8>,
+    /// The parts of the wire: each arrives when what came before has been dealt with. Mostly one.
+    pub wire: Vec<Vec<u8>>,
     /// The event log as it stands in the file; empty before it is blessed for the first time.
     pub events: String,
     /// Line (from 0) of the fence that opens the events block, and of the one that closes it.
@@ -131,7 +132,7 @@ mod tests {
         let cases = parse(FILE).unwrap();
         assert_eq!(cases.len(), 1);
         assert_eq!(
-            (cases[0].wire.as_slice(), cases[0].events.as_str()),
+            (cases[0].wire.concat().as_slice(), cases[0].events.as_str()),
             (&b"A\r\n"[..], "old\n")
         );
         assert_eq!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use towline_proto::{
     Blocks, BodySize, Connection, Event, Field, Limits, Read, RequestHead, ResponseHead, Side,
-    StreamId,
+    StreamId, UserError,
 };
 
 use crate::{Clock, Log};
@@ -63,6 +63,8 @@ pub struct End {
     eof_given: bool,
     over: bool,
     last_stream: Option<StreamId>,
+    /// Read when there are no more events: a program learns first what has happened.
+    to_read: Option<StreamId>,
 }
 
 impl End {
@@ -70,6 +72,14 @@ impl End {
         let clock = Clock::default();
         let conn = Connection::server(Arc::clone(limits), clock.now());
         Self::new(conn, clock, Side::Server, app)
+    }
+
+    /// A server with the default limits that has been sent `wire` and waits for its program, the test.
+    pub fn asked(wire: &[u8]) -> Self {
+        let mut end = Self::server(&Arc::new(Limits::server()), App::Manual);
+        end.feed(wire);
+        assert!(end.last_stream.is_some(), "{}", end.log_text());
+        end
     }
 
     /// A client that sends `requests` (method, target) without bodies, each after the response to the one before.
@@ -111,6 +121,7 @@ impl End {
             eof_given: false,
             over: false,
             last_stream: None,
+            to_read: None,
         }
     }
 
@@ -138,6 +149,15 @@ impl End {
     /// The peer's FIN arrives behind everything fed so far.
     pub fn feed_eof(&mut self) {
         self.eof_given = true;
+        self.settle();
+    }
+
+    /// The transport breaks: what is under way is lost.
+    pub fn feed_abort(&mut self) {
+        self.unread.clear();
+        self.output.clear();
+        self.conn
+            .received_abort(self.clock.now(), "connection reset");
         self.settle();
     }
 
@@ -240,6 +260,9 @@ impl End {
             if let Some(next) = self.event() {
                 moved = true;
                 self.act(next);
+            } else if let Some(stream) = self.to_read.take() {
+                moved = true;
+                self.read(stream);
             }
             if !moved {
                 return turn;
@@ -329,11 +352,11 @@ impl End {
                 (_, App::Silent) => {}
                 (Side::Server, App::Ignore) => self.respond(stream),
                 _ if end => self.body_ended(stream),
-                _ => self.read(stream),
+                _ => self.to_read = Some(stream),
             },
             Act::Read(stream) => {
                 if self.app != App::Silent && self.app != App::Ignore {
-                    self.read(stream);
+                    self.to_read = Some(stream);
                 }
             }
         }
@@ -367,6 +390,25 @@ impl End {
             Side::Server => self.respond(stream),
             Side::Client => self.next_request(),
         }
+    }
+
+    /// Answers the exchange whose head came last.
+    ///
+    /// # Errors
+    /// Those of `Connection::respond`.
+    pub fn answer(
+        &mut self,
+        status: u16,
+        fields: &[Field<'_>],
+        body: BodySize,
+    ) -> Result<(), UserError> {
+        let head = ResponseHead {
+            status,
+            reason: b"",
+            fields,
+        };
+        self.conn
+            .respond(self.last_stream.unwrap_or(StreamId(1)), &head, body)
     }
 
     fn respond(&mut self, stream: StreamId) {

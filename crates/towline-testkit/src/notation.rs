@@ -2,28 +2,36 @@
 //!
 //! A line stands for itself and CRLF. A line that ends in a single `\` has no CRLF. Escapes: `\r` `\n` `\t` `\0` `\\`,
 //! `\xHH`, and `\{N text}`: the text N times (escapes work inside; no nesting). Bytes outside printable ASCII are
-//! always escaped.
+//! always escaped. A line that is only `\|` is no text: it parts the wire, and what follows arrives only when everything
+//! before it has been dealt with.
 
 use std::fmt::Write;
 
-/// Wire bytes of a block of text.
+/// Wire bytes of a block of text, in the parts that it is divided into.
 ///
 /// # Errors
 /// The line and what is wrong with it.
-pub fn unescape(block: &str) -> Result<Vec<u8>, String> {
-    let mut out = Vec::new();
+pub fn unescape(block: &str) -> Result<Vec<Vec<u8>>, String> {
+    let mut parts = vec![Vec::new()];
     for (number, line) in block.lines().enumerate() {
+        if line == "\\|" {
+            parts.push(Vec::new());
+            continue;
+        }
+        let Some(out) = parts.last_mut() else {
+            continue;
+        };
         let context = |problem: String| format!("line {}: {problem}", number + 1);
         let (text, ends) = match line.strip_suffix('\\') {
             Some(text) if !text.ends_with('\\') || text.ends_with("\\\\") => (text, false),
             _ => (line, true),
         };
-        unescape_text(text.as_bytes(), &mut out).map_err(context)?;
+        unescape_text(text.as_bytes(), out).map_err(context)?;
         if ends {
             out.extend_from_slice(b"\r\n");
         }
     }
-    Ok(out)
+    Ok(parts)
 }
 
 fn unescape_text(mut text: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
@@ -140,20 +148,32 @@ fn checksum(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
+    fn whole(text: &str) -> Vec<u8> {
+        unescape(text).unwrap().concat()
+    }
+
     #[test]
     fn a_line_is_itself_and_crlf() {
         assert_eq!(
-            unescape("GET / HTTP/1.1\nHost: a\n\n").unwrap(),
+            whole("GET / HTTP/1.1\nHost: a\n\n"),
             b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
         );
     }
 
     #[test]
     fn escapes_and_repeats() {
-        assert_eq!(unescape("a\\n\\").unwrap(), b"a\n");
-        assert_eq!(unescape("a\\\\").unwrap(), b"a\\\r\n");
-        assert_eq!(unescape("\\x00\\xff\\t\\\\\\").unwrap(), b"\x00\xff\t\\");
-        assert_eq!(unescape("<\\{3 ab\\r}>\\").unwrap(), b"<ab\rab\rab\r>");
+        assert_eq!(whole("a\\n\\"), b"a\n");
+        assert_eq!(whole("a\\\\"), b"a\\\r\n");
+        assert_eq!(whole("\\x00\\xff\\t\\\\\\"), b"\x00\xff\t\\");
+        assert_eq!(whole("<\\{3 ab\\r}>\\"), b"<ab\rab\rab\r>");
+    }
+
+    #[test]
+    fn a_bar_parts_the_wire() {
+        assert_eq!(
+            unescape("a\n\\|\nb\\\n").unwrap(),
+            [b"a\r\n".to_vec(), b"b".to_vec()]
+        );
     }
 
     #[test]

@@ -228,13 +228,18 @@ fn bounded(pair: &mut Pair) {
     }
 }
 
-/// Closed and given time, both ends come to rest; nothing waits for ever.
+/// Closed, given up by their programs and given time, both ends come to rest; nothing waits for ever.
 fn both_end(mut pair: Pair) {
     pair.pipe_bytes = usize::MAX;
     pair.client.conn.close();
     pair.server.conn.close();
     pair.run();
-    pair.abort();
+    for side in [Side::Client, Side::Server] {
+        let id = stream(&mut pair, side, 0);
+        if let Ok(mut body) = end(&mut pair, side).conn.stream(id) {
+            body.reset();
+        }
+    }
     pair.run();
     pair.advance(Duration::from_secs(3600));
     for side in [Side::Client, Side::Server] {

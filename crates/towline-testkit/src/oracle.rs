@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use towline_proto::{Limits, Party};
+use towline_proto::{Limits, Party, Side};
 
+use crate::run::feed;
 use crate::{App, End, Random};
 
 /// A request stream in front of a server. Panics when something that must hold does not.
@@ -47,13 +48,10 @@ pub fn check_chunked(body: &[u8], seed: u64) {
 fn same_events_however_cut(wire: &[u8], seed: u64, make: impl Fn() -> End) -> End {
     let run = |sizes: &[usize]| {
         let mut end = make();
-        let mut rest = wire;
-        for size in sizes {
-            let (piece, after) = rest.split_at((*size).min(rest.len()));
-            end.feed(piece);
-            rest = after;
+        let mut sizes = sizes.iter().copied();
+        for part in parts(wire, end.side()) {
+            feed(&mut end, part, &mut sizes);
         }
-        end.feed(rest);
         bounded(&end, wire.len());
         end
     };
@@ -72,6 +70,19 @@ fn same_events_however_cut(wire: &[u8], seed: u64, make: impl Fn() -> End) -> En
         );
     }
     whole
+}
+
+/// A response that arrives before its request is a violation, but when it arrives depends on the cuts: each thing that
+/// looks like a response begins a part of its own, so that the request is there.
+fn parts(wire: &[u8], side: Side) -> Vec<&[u8]> {
+    let begin = |at: &usize| side == Side::Client && wire[*at..].starts_with(b"HTTP/1.");
+    let mut bounds = vec![0];
+    bounds.extend((1..wire.len()).filter(begin));
+    bounds.push(wire.len());
+    bounds
+        .windows(2)
+        .map(|pair| &wire[pair[0]..pair[1]])
+        .collect()
 }
 
 /// Whether a 100 is sent depends on what has already arrived, so it may differ between cuts.

@@ -110,15 +110,10 @@ impl Pair {
         self.server.advance(by);
     }
 
-    /// The connection breaks: bytes under way are lost, both ends see the end of the stream.
+    /// The connection breaks: bytes under way are lost, both ends see a reset.
     pub fn abort(&mut self) {
-        for direction in [Direction::ToServer, Direction::ToClient] {
-            let fin = std::mem::replace(&mut self.fin[direction as usize], Fin::Delivered);
-            let (from, to) = self.ends(direction);
-            from.take_output(usize::MAX);
-            if fin == Fin::Open {
-                to.feed_eof();
-            }
-        }
+        self.fin = [Fin::Delivered; 2];
+        self.client.feed_abort();
+        self.server.feed_abort();
     }
 }

@@ -62,17 +62,12 @@ impl Setup {
         Ok(setup)
     }
 
-    /// The event log of `wire` fed in pieces of these sizes; what the sizes leave over is the last piece.
-    pub fn log(&self, wire: &[u8], sizes: &[usize]) -> String {
+    /// The event log of a wire whose parts are fed in pieces of these sizes; a part begins a new piece.
+    pub fn log(&self, parts: &[Vec<u8>], sizes: &[usize]) -> String {
         let mut end = self.end();
-        let mut rest = wire;
-        for size in sizes {
-            let (piece, after) = rest.split_at((*size).min(rest.len()));
-            end.feed(piece);
-            rest = after;
-        }
-        if !rest.is_empty() {
-            end.feed(rest);
+        let mut sizes = sizes.iter().copied();
+        for part in parts {
+            feed(&mut end, part, &mut sizes);
         }
         if self.eof {
             end.feed_eof();
@@ -98,6 +93,17 @@ impl Setup {
                 End::client(&self.limits, &requests)
             }
         }
+    }
+}
+
+/// Feeds `wire` in pieces of these sizes; what they leave over is the last piece.
+pub(crate) fn feed(end: &mut End, wire: &[u8], sizes: &mut impl Iterator<Item = usize>) {
+    let mut rest = wire;
+    while !rest.is_empty() {
+        let size = sizes.next().unwrap_or(rest.len());
+        let (piece, after) = rest.split_at(size.min(rest.len()));
+        end.feed(piece);
+        rest = after;
     }
 }
 

@@ -82,6 +82,7 @@ impl Connection {
                 self.drain();
             }
             let signal = match self.incoming {
+                Incoming::Head if self.answers_wait() => None,
                 Incoming::Head => self.next_head(),
                 Incoming::Idle | Incoming::Complete | Incoming::Failed => None,
                 _ => self.wake_reader(),
@@ -174,6 +175,10 @@ impl Connection {
         let method = Method::of(&self.recv.unread()[..method_len as usize]);
         self.check_routing(version, &facts)?;
         let framing = request_framing(version, facts.length, facts.coding)?;
+        // It means nothing, and others take the tunnel to begin right behind the head.
+        if method == Method::Connect && framing != Framing::None {
+            return Err(rules::CONNECT_BODY);
+        }
         if facts.expect == Expect::Other && version == Version::Http11 {
             return Err(rules::EXPECT);
         }
@@ -187,11 +192,9 @@ impl Connection {
         exchange.version = version;
         exchange.keep_alive = keep_alive;
         exchange.may_upgrade = facts.upgrade && facts.options.upgrade && version == Version::Http11;
-        // A body that has begun to arrive waits for nothing (RFC 9110 10.1.1).
         exchange.awaits_continue = facts.expect == Expect::Continue
             && version == Version::Http11
-            && framing != Framing::None
-            && self.recv.is_empty();
+            && framing != Framing::None;
         exchange.body_bytes = 0;
         exchange.drained_bytes = 0;
         self.empty_lines = 0;

@@ -42,6 +42,9 @@ use chunked::Decoder;
 use incoming::Trailers;
 use parse::HeadParser;
 
+/// What an idle client connection keeps to write its next head and a small body into.
+const CLIENT_SEND_BYTES: usize = 8 * 1024;
+
 /// The message being received.
 #[derive(Debug)]
 enum Incoming {
@@ -363,7 +366,13 @@ impl Connection {
 
     pub fn release(&mut self, blocks: &mut Blocks) {
         self.recv.release(blocks, self.awaits_head());
-        self.send.release(blocks);
+        // A client writes before it reads, when no pool is at hand: some room stays with it.
+        let kept = if self.side == Side::Client {
+            CLIENT_SEND_BYTES
+        } else {
+            0
+        };
+        self.send.release(blocks, kept);
     }
 
     // From the program.
@@ -451,7 +460,7 @@ impl Connection {
         }
         let input = !self.recv.is_empty() || self.eof;
         let wanted = match self.incoming {
-            Incoming::Head => true,
+            Incoming::Head => !self.answers_wait(),
             Incoming::Idle | Incoming::Complete | Incoming::Failed => false,
             _ => self.notices.has(Notices::READER_WAITS) || self.is_draining(),
         };
@@ -500,6 +509,12 @@ impl Connection {
                 contiguous: false,
             },
         }
+    }
+
+    /// Pipelined requests are not looked at while the peer does not take the answers to those before:
+    /// then the window fills and reading stops too.
+    fn answers_wait(&self) -> bool {
+        self.side == Side::Server && self.send.pending() >= self.limits.send_window_bytes
     }
 
     fn awaits_head(&self) -> bool {
@@ -562,7 +577,8 @@ impl Connection {
     fn end_exchange(&mut self) {
         let last = !self.exchange.keep_alive || self.closing;
         match self.side {
-            Side::Client if !self.recv.is_empty() => return self.violate(rules::EXTRA_BYTES),
+            // The response itself is complete and in order; only the connection is of no use any more.
+            Side::Client if !self.recv.is_empty() => return self.shut(rules::UNSOLICITED),
             Side::Client if last || self.eof => return self.shut(rules::DONE),
             Side::Server if last => return self.shut(rules::DONE),
             Side::Server if self.eof && self.recv.is_empty() => return self.shut(rules::DONE),

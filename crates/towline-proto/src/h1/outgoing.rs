@@ -126,10 +126,9 @@ impl Connection {
     fn may_keep_alive(&self) -> bool {
         // A client that was not told to continue may send its body or not: nothing can follow it. One
         // whose CONNECT was refused may have begun to speak the other protocol.
-        let unclear = self.exchange.awaits_continue && self.recv.is_empty();
         self.exchange.keep_alive
             && !self.closing
-            && !unclear
+            && !self.exchange.awaits_continue
             && self.exchange.method != Method::Connect
     }
 
@@ -265,10 +264,15 @@ impl Connection {
     fn outgoing_complete(&mut self) {
         self.outgoing = Outgoing::Complete;
         self.try_end_exchange();
-        if self.is_draining() {
-            self.recv_clock.start(self.now);
-            self.drain();
+        if !self.is_draining() {
+            return;
         }
+        if !self.exchange.keep_alive || self.closing {
+            // Draining serves the next exchange, and there will be none: FIN at once.
+            return self.shut(rules::UNREAD_BODY);
+        }
+        self.recv_clock.start(self.now);
+        self.drain();
     }
 
     pub fn reset(&mut self) {

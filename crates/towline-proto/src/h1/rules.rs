@@ -62,9 +62,7 @@ pub(super) const NO_RESPONSE: ConnectionError = ConnectionError::new(
     "closed before a response (RFC 9112 9.3.1)",
 );
 pub(super) const UNSOLICITED: ConnectionError =
-    ConnectionError::peer(0, "bytes from the server without a request (RFC 9112 6.3)");
-pub(super) const EXTRA_BYTES: ConnectionError =
-    ConnectionError::peer(0, "bytes behind the end of the response (RFC 9112 6.3)");
+    ConnectionError::peer(0, "bytes that answer no request (RFC 9112 6.3)");
 pub(super) const INTERIM: ConnectionError = ConnectionError::limit(0, "too many interim responses");
 pub(super) const UNASKED_SWITCH: ConnectionError =
     ConnectionError::peer(0, "101 without an upgrade request (RFC 9110 15.2.2)");
@@ -74,6 +72,8 @@ pub(super) const HOSTS: ConnectionError =
     ConnectionError::peer(400, "several Host lines (RFC 9112 3.2)");
 pub(super) const EXPECT: ConnectionError =
     ConnectionError::peer(417, "unknown expectation (RFC 9110 10.1.1)");
+pub(super) const CONNECT_BODY: ConnectionError =
+    ConnectionError::peer(400, "content in a CONNECT request (RFC 9110 9.3.6)");
 pub(super) const BODY: ConnectionError = ConnectionError::limit(413, "body too large");
 pub(super) const TRAILERS: ConnectionError =
     ConnectionError::limit(431, "trailer section too long");

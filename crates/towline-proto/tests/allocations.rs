@@ -1,0 +1,242 @@
+//! The allocation budget: in steady state a kept-alive connection allocates nothing.
+//!
+//! A counting allocator needs `unsafe impl GlobalAlloc`; it stands in this test binary because the library forbids
+//! `unsafe`.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Instant;
+
+use towline_proto::{
+    Blocks, BodySize, Connection, Event, Field, Limits, Read, RequestHead, ResponseHead, StreamId,
+};
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call goes to `System` unchanged; the counter is a thread-local without a destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's contract is that of `System.alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: `block` came from `System` through `alloc` above.
+        unsafe { System.dealloc(block, layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        COUNT.with(|count| count.set(count.get() + 1));
+        // SAFETY: `block` came from `System` through `alloc` above.
+        unsafe { System.realloc(block, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Both ends of a connection and the pool, moved without a byte of memory of the test's own.
+struct Ends {
+    client: Connection,
+    server: Connection,
+    blocks: Blocks,
+    now: Instant,
+}
+
+fn transfer(from: &mut Connection, to: &mut Connection, blocks: &mut Blocks, now: Instant) {
+    loop {
+        let mut slices = [IoSlice::new(&[]); 16];
+        let count = from.send_slices(&mut slices);
+        let space = to.recv_space(blocks);
+        let mut n = 0;
+        for slice in &slices[..count] {
+            let take = slice.len().min(space.len() - n);
+            space[n..n + take].copy_from_slice(&slice[..take]);
+            n += take;
+        }
+        if n == 0 {
+            return;
+        }
+        to.received(now, n);
+        from.sent(now, n);
+    }
+}
+
+fn read_all(conn: &mut Connection, id: StreamId) -> usize {
+    let mut total = 0;
+    loop {
+        match conn.stream(id).expect("open").read(64 * 1024) {
+            Read::Data(data) => total += data.len(),
+            Read::Pending | Read::End => return total,
+            Read::Failed => panic!("failed"),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Shape {
+    method: &'static [u8],
+    request: &'static [u8],
+    response: &'static [u8],
+    size: BodySize,
+}
+
+impl Ends {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            client: Connection::client(Arc::new(Limits::client()), now),
+            server: Connection::server(Arc::new(Limits::server()), now),
+            blocks: Blocks::new(64 * 1024, 4),
+            now,
+        }
+    }
+
+    fn exchange(&mut self, shape: Shape) {
+        let fields = [
+            Field {
+                name: b"Host",
+                value: b"localhost:8000",
+            },
+            Field {
+                name: b"User-Agent",
+                value: b"towline-test/1.0",
+            },
+            Field {
+                name: b"Accept",
+                value: b"*/*",
+            },
+        ];
+        let size = if shape.request.is_empty() {
+            BodySize::Empty
+        } else {
+            BodySize::Known(shape.request.len() as u64)
+        };
+        let head = RequestHead {
+            method: shape.method,
+            target: b"/hello?x=y",
+            fields: &fields,
+        };
+        let asked = self.client.request(&head, size).expect("idle");
+        if !shape.request.is_empty() {
+            let mut stream = self.client.stream(asked).expect("open");
+            stream.write(shape.request).expect("room");
+            stream.finish().expect("complete");
+        }
+        transfer(
+            &mut self.client,
+            &mut self.server,
+            &mut self.blocks,
+            self.now,
+        );
+        let id = self.next_head(false);
+        assert_eq!(read_all(&mut self.server, id), shape.request.len());
+        self.respond(id, shape);
+        transfer(
+            &mut self.server,
+            &mut self.client,
+            &mut self.blocks,
+            self.now,
+        );
+        let id = self.next_head(true);
+        assert_eq!(read_all(&mut self.client, id), shape.response.len());
+        self.client.release(&mut self.blocks);
+        self.server.release(&mut self.blocks);
+    }
+
+    fn respond(&mut self, id: StreamId, shape: Shape) {
+        let fields = [
+            Field {
+                name: b"Content-Type",
+                value: b"text/plain; charset=utf-8",
+            },
+            Field {
+                name: b"Server",
+                value: b"towline",
+            },
+        ];
+        let head = ResponseHead {
+            status: 200,
+            reason: b"",
+            fields: &fields,
+        };
+        self.server.respond(id, &head, shape.size).expect("open");
+        if shape.size == BodySize::Empty {
+            return;
+        }
+        let mut stream = self.server.stream(id).expect("open");
+        stream.write(shape.response).expect("room");
+        stream.finish().expect("complete");
+    }
+
+    fn next_head(&mut self, client: bool) -> StreamId {
+        let conn = if client {
+            &mut self.client
+        } else {
+            &mut self.server
+        };
+        loop {
+            match conn.next_event() {
+                Some(Event::Head { stream, .. }) => return stream,
+                Some(_) => {}
+                None => panic!("no head"),
+            }
+        }
+    }
+}
+
+fn allocations_per_thousand(shape: Shape) -> u64 {
+    let mut ends = Ends::new();
+    for _ in 0..10 {
+        ends.exchange(shape);
+    }
+    let before = COUNT.get();
+    for _ in 0..1000 {
+        ends.exchange(shape);
+    }
+    COUNT.get() - before
+}
+
+#[test]
+fn a_kept_alive_exchange_allocates_nothing_on_either_side() {
+    let body = b"Hello, world!";
+    let get = Shape {
+        method: b"GET",
+        request: b"",
+        response: body,
+        size: BodySize::Known(body.len() as u64),
+    };
+    let post = Shape {
+        method: b"POST",
+        request: &[b'x'; 4096],
+        ..get
+    };
+    let chunked = Shape {
+        size: BodySize::Unknown,
+        ..get
+    };
+    let empty = Shape {
+        response: b"",
+        size: BodySize::Empty,
+        ..get
+    };
+    for (name, shape) in [
+        ("get", get),
+        ("post 4 KiB", post),
+        ("chunked", chunked),
+        ("empty", empty),
+    ] {
+        assert_eq!(
+            allocations_per_thousand(shape),
+            0,
+            "{name}: allocations in 1000 exchanges"
+        );
+    }
+}

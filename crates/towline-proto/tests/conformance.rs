@@ -1,0 +1,118 @@
+//! Runs `conformance/http1/*.md`: every case whole, byte by byte, cut at every position and at random.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use towline_testkit::case::{self, Case};
+use towline_testkit::{Random, Setup};
+
+/// Above this, a wire is cut in two at random positions only: every position would be quadratic.
+const EVERY_CUT_BYTES: usize = 1024;
+const RANDOM_CUTS: usize = 24;
+
+fn files() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/http1");
+    let entries = fs::read_dir(&folder).expect("conformance/http1 is part of the repository");
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("readable").path())
+        .collect();
+    files.retain(|path| path.extension().is_some_and(|e| e == "md"));
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+/// The ways to cut a wire: each the sizes of its pieces.
+fn cuts(len: usize, random: &mut Random) -> Vec<Vec<usize>> {
+    let mut all = vec![vec![1; len]];
+    if len <= EVERY_CUT_BYTES {
+        all.extend((1..len).map(|at| vec![at]));
+    } else {
+        all.extend((0..RANDOM_CUTS).map(|_| vec![1 + random.below(len)]));
+    }
+    all.extend((0..RANDOM_CUTS).map(|_| random.pieces(len)));
+    all
+}
+
+/// The first way to cut that gives another log than the whole wire.
+fn cut_that_differs(setup: &Setup, case: &Case, whole: &str) -> Option<String> {
+    if !setup.cuts {
+        return None;
+    }
+    let len = case.wire.iter().map(Vec::len).sum();
+    let mut random = Random::new(len as u64);
+    cuts(len, &mut random).into_iter().find_map(|sizes| {
+        let log = setup.log(&case.wire, &sizes);
+        (log != whole).then(|| {
+            let shown = &sizes[..sizes.len().min(12)];
+            format!("cut into {shown:?}...:\n{}", diff(whole, &log))
+        })
+    })
+}
+
+fn diff(expected: &str, found: &str) -> String {
+    let (expected, found): (Vec<_>, Vec<_>) = (expected.lines().collect(), found.lines().collect());
+    let same = expected
+        .iter()
+        .zip(&found)
+        .take_while(|(a, b)| a == b)
+        .count();
+    let show = |sign: char, lines: &[&str]| -> String {
+        lines[same..]
+            .iter()
+            .flat_map(|line| ["  ", if sign == '-' { "- " } else { "+ " }, line, "\n"])
+            .collect()
+    };
+    let context: String = expected[..same]
+        .iter()
+        .flat_map(|line| ["    ", line, "\n"])
+        .collect();
+    format!("{context}{}{}", show('-', &expected), show('+', &found))
+}
+
+#[test]
+fn every_case_gives_its_log_however_it_is_cut() {
+    let blessing = std::env::var_os("TOWLINE_BLESS").is_some();
+    let wanted = std::env::var("TOWLINE_CASE")
+        .unwrap_or_default()
+        .to_lowercase();
+    let (mut count, mut problems) = (0, Vec::new());
+    for path in files() {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let markdown = fs::read_to_string(&path).expect("readable");
+        let cases = case::parse(&markdown).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let mut logs = Vec::new();
+        for case in &cases {
+            let setup = Setup::of(case).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let whole = setup.log(&case.wire, &[]);
+            if case.title.to_lowercase().contains(&wanted) {
+                count += 1;
+                if whole != case.events && !blessing {
+                    problems.push(format!(
+                        "{name}: {}: whole\n{}",
+                        case.title,
+                        diff(&case.events, &whole)
+                    ));
+                }
+                if let Some(problem) = cut_that_differs(&setup, case, &whole) {
+                    problems.push(format!("{name}: {}: {problem}", case.title));
+                }
+            }
+            logs.push(whole);
+        }
+        if blessing {
+            fs::write(&path, case::bless(&markdown, &cases, &logs)).expect("writable");
+        }
+    }
+    println!("{count} cases");
+    assert!(
+        problems.is_empty(),
+        "{} of {count} cases:\n\n{}",
+        problems.len(),
+        problems.join("\n")
+    );
+}
