@@ -243,7 +243,7 @@ impl Site {
     }
 }
 
-fn pair<'a>(field: Field<'a>) -> (&'a [u8], &'a [u8]) {
+fn pair(field: Field<'_>) -> (&[u8], &[u8]) {
     (field.name, field.value)
 }
 
