@@ -8,5 +8,6 @@ pub mod options;
 pub mod overload;
 pub mod pem;
 pub mod setup;
+pub mod site;
 pub mod target;
 pub mod wsgi;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use towline_io::serve::forwarded::{Hop, TrustedPeers};
+use towline_io::serve::metrics::SlotHandle;
 use towline_io::{ClientCerts, Engine, Listener, Service, TlsConfig, TlsSettings};
 use towline_proto::Limits;
 
@@ -63,21 +64,26 @@ pub fn service(options: &Options) -> PyResult<Service> {
     Ok(service)
 }
 
-/// Listens on every bind; the descriptors stay their owner's.
+/// Listens on every bind; the descriptors stay their owner's. Returns the service of those binds that
+/// answer nothing but the metrics page.
 pub fn listen<S: Default>(
     engine: &mut Engine<S>,
     options: &Options,
     binds: &[Bind],
+    slot: Option<SlotHandle>,
 ) -> PyResult<Arc<Service>> {
-    let service = Arc::new(service(options)?);
+    let application = Arc::new(Service {
+        meter: slot,
+        ..service(options)?
+    });
+    let metrics = Arc::new(Service::plain(limits(options)));
     for bind in binds {
-        let listener =
-            listener(bind, options).map_err(|error| errors::setup(&error, &bind.address))?;
-        engine
-            .add_listener(listener, Arc::clone(&service))
+        let service = if bind.metrics { &metrics } else { &application };
+        listener(bind, options)
+            .and_then(|listener| engine.add_listener(listener, Arc::clone(service)))
             .map_err(|error| errors::setup(&error, &bind.address))?;
     }
-    Ok(service)
+    Ok(metrics)
 }
 
 fn listener(bind: &Bind, options: &Options) -> io::Result<Listener> {

@@ -3,8 +3,8 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use std::time::Instant;
 use towline_io::ConnId;
+use towline_io::serve::site::Visit;
 use towline_proto::{Read, StreamId};
 
 use super::draft::Draft;
@@ -52,9 +52,10 @@ pub struct Exchanged {
     /// A file is under way (http.response.pathsend).
     pub sends_file: bool,
     pub draft: Draft,
+    /// For counters, the access log and compression.
+    pub visit: Visit,
     /// The task that runs it, once it has suspended.
     pub task: Option<Py<PyAny>>,
-    pub started: Instant,
     receivers: Vec<Py<PyAny>>,
     senders: Vec<Py<PyAny>>,
 }
@@ -106,8 +107,8 @@ impl Kit {
             head_only: false,
             sends_file: false,
             draft: Draft::default(),
+            visit: Visit::default(),
             task: None,
-            started: Instant::now(),
             receivers: Vec::new(),
             senders: Vec::new(),
         };
@@ -128,7 +129,7 @@ impl Kit {
     }
 
     /// Makes it a new exchange.
-    pub fn begin(&self, py: Python<'_>, id: ConnId, stream: StreamId, now: Instant) {
+    pub fn begin(&self, py: Python<'_>, id: ConnId, stream: StreamId) {
         let mut state = self.exchange.get().state.open(py);
         state.id = id;
         state.stream = stream;
@@ -137,7 +138,6 @@ impl Kit {
         state.body_ended = false;
         state.dirty = false;
         state.sends_file = false;
-        state.started = now;
         state.draft.clear();
     }
 

@@ -6,14 +6,14 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyMemoryView, PyString};
+use towline_io::serve::site::Payload;
 use towline_proto::{BodySize, Field, ResponseHead, UserError};
 
 use super::draft::Draft;
 use super::exchange::{Client, Exchange, Exchanged, Response, wake};
-use super::server::Machine;
+use super::server::{Extras, Machine};
 use super::waiting::{Purpose, Waiting};
 use crate::errors::{ResponseStateError, client_disconnected};
-use crate::server::fields::DefaultFields;
 
 /// Bodies from here on are sent from the application's own bytes object instead of a copy.
 const SHARED_BYTES: usize = 16 * 1024;
@@ -183,11 +183,15 @@ enum Data<'a> {
 }
 
 impl Data<'_> {
-    fn len(&self) -> usize {
+    fn as_slice(&self) -> &[u8] {
         match self {
-            Self::Copied(bytes) => bytes.len(),
-            Self::Shared(bytes) => bytes.len(),
+            Self::Copied(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
         }
+    }
+
+    fn len(&self) -> usize {
+        self.as_slice().len()
     }
 }
 
@@ -204,8 +208,8 @@ fn write(exchange: &Bound<'_, Exchange>, data: Data<'_>, more: bool) -> PyResult
             return Err(client_disconnected());
         }
         let mut engine = server.engine(py)?;
-        let mut fields = server.fields.open(py);
-        let room = write_part(&mut state, &mut engine, &mut fields, data, more)?;
+        let mut extras = server.extras.open(py);
+        let room = write_part(&mut state, &mut engine, &mut extras, data, more)?;
         let complete = state.response == Response::Complete;
         (
             room,
@@ -231,32 +235,39 @@ fn write(exchange: &Bound<'_, Exchange>, data: Data<'_>, more: bool) -> PyResult
 fn write_part(
     state: &mut Exchanged,
     engine: &mut Machine,
-    fields: &mut DefaultFields,
+    extras: &mut Extras,
     data: Data<'_>,
     more: bool,
 ) -> Result<usize, Refusal> {
     let peer = engine.peer(state.id).ok_or(Refusal::Gone)?;
     state.dirty = true;
     if state.response == Response::Held {
+        let whole = !more && !state.draft.trailers;
         let size = match state.draft.content_length {
             Some(announced) => BodySize::Known(announced),
-            None if more || state.draft.trailers => BodySize::Unknown,
-            None => BodySize::Known(data.len() as u64),
+            None if whole => BodySize::Known(data.len() as u64),
+            None => BodySize::Unknown,
         };
-        respond(state, &mut peer.conn, fields, size)?;
+        let payload = if whole {
+            Payload::Whole(data.as_slice())
+        } else {
+            Payload::Pieces
+        };
+        respond(state, &mut peer.conn, extras, size, payload)?;
     }
     let mut stream = peer.conn.stream(state.stream)?;
+    let (site, visit) = (&extras.site, &mut state.visit);
     match data {
         Data::Copied(b"") => {}
-        Data::Copied(bytes) => stream.write(bytes)?,
-        Data::Shared(bytes) => stream.write_shared(bytes)?,
+        Data::Copied(bytes) => site.write(visit, &mut stream, bytes)?,
+        Data::Shared(bytes) => site.write_shared(visit, &mut stream, bytes)?,
     }
     if !more && state.draft.trailers {
         state.response = Response::Trailers;
     } else if !more {
         // Complete for the application, whatever comes of it: too few bytes end the connection.
         state.response = Response::Complete;
-        stream.finish()?;
+        site.finish(visit, &mut stream, &[])?;
     }
     Ok(stream.room())
 }
@@ -265,20 +276,28 @@ fn write_part(
 pub fn respond(
     state: &mut Exchanged,
     conn: &mut towline_proto::Connection,
-    defaults: &mut DefaultFields,
+    extras: &mut Extras,
     size: BodySize,
+    payload: Payload<'_>,
 ) -> Result<(), UserError> {
-    defaults.refresh();
-    let draft = &state.draft;
+    extras.fields.refresh();
+    let Exchanged {
+        draft,
+        visit,
+        stream,
+        ..
+    } = state;
     let mut fields: Vec<Field<'_>> = Vec::with_capacity(16);
     fields.extend(draft.fields());
-    fields.extend(defaults.missing(|name| draft.has(name)));
+    fields.extend(extras.fields.missing(|name| draft.has(name)));
     let head = ResponseHead {
         status: draft.status,
         reason: b"",
         fields: &fields,
     };
-    conn.respond(state.stream, &head, size)?;
+    extras
+        .site
+        .respond(visit, conn, (*stream, &head, size), payload)?;
     state.response = Response::Body;
     Ok(())
 }
@@ -303,7 +322,8 @@ fn trailers(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyRe
         if more {
             return Ok(server.sent(py));
         }
-        finish_with_trailers(&mut state, &mut *server.engine(py)?)?;
+        let extras = server.extras.open(py);
+        finish_with_trailers(&mut state, &mut *server.engine(py)?, &extras)?;
         state.take_receivers()
     };
     wake(py, receivers)?;
@@ -311,7 +331,11 @@ fn trailers(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyRe
     Ok(server.sent(py))
 }
 
-fn finish_with_trailers(state: &mut Exchanged, engine: &mut Machine) -> Result<(), Refusal> {
+fn finish_with_trailers(
+    state: &mut Exchanged,
+    engine: &mut Machine,
+    extras: &Extras,
+) -> Result<(), Refusal> {
     let peer = engine.peer(state.id).ok_or(Refusal::Gone)?;
     state.dirty = true;
     state.response = Response::Complete;
@@ -321,7 +345,7 @@ fn finish_with_trailers(state: &mut Exchanged, engine: &mut Machine) -> Result<(
         Vec::new()
     };
     let mut stream = peer.conn.stream(state.stream)?;
-    match stream.finish_with(&fields) {
+    match extras.site.finish(&mut state.visit, &mut stream, &fields) {
         // HTTP/1.0 has none: they are not worth failing for (RFC 9110 6.5.1).
         Err(UserError::TrailersNotPossible) => stream.finish()?,
         other => other?,
@@ -374,8 +398,8 @@ fn pathsend(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyRe
     {
         let mut state = expect(exchange, Response::Held, "http.response.pathsend")?;
         let mut engine = server.engine(py)?;
-        let mut fields = server.fields.open(py);
-        send_file(&mut state, &mut engine, &mut fields, file, size)?;
+        let mut extras = server.extras.open(py);
+        send_file(&mut state, &mut engine, &mut extras, file, size)?;
     }
     server.flush_part(py, exchange);
     wait(exchange, Purpose::File)
@@ -384,19 +408,26 @@ fn pathsend(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyRe
 fn send_file(
     state: &mut Exchanged,
     engine: &mut Machine,
-    fields: &mut DefaultFields,
+    extras: &mut Extras,
     file: File,
     size: u64,
 ) -> Result<(), Refusal> {
     let peer = engine.peer(state.id).ok_or(Refusal::Gone)?;
     let size = state.draft.content_length.unwrap_or(size);
     state.dirty = true;
-    respond(state, &mut peer.conn, fields, BodySize::Known(size))?;
+    respond(
+        state,
+        &mut peer.conn,
+        extras,
+        BodySize::Known(size),
+        Payload::File,
+    )?;
     state.response = Response::Complete;
     if state.head_only || size == 0 {
         return Ok(peer.conn.stream(state.stream)?.finish()?);
     }
     state.sends_file = true;
+    extras.site.count_body(&mut state.visit, size);
     Ok(peer.send_file(state.stream, file, 0, size)?)
 }
 

@@ -1,18 +1,20 @@
 //! Running one request: the first step in the turn, the rest in the task that adopts it, the end.
+use std::time::Instant;
+
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PySystemExit, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use towline_io::serve::site::Payload;
 use towline_proto::BodySize;
 
 use super::exchange::{Client, Exchange, Exchanged, Kit, Response, wake};
 use super::host::{Assignment, Host};
 use super::response::respond;
-use super::server::{AsgiServer, Machine};
+use super::server::{AsgiServer, Extras, Machine};
 use super::stepping::{self, Step, copy_context, in_context};
 use super::tasks::Spare;
-use super::turn::{Request, now};
+use super::turn::Request;
 use crate::errors::{CancelledError, ClientDisconnected};
-use crate::server::fields::DefaultFields;
 
 const ERROR: i32 = 40;
 
@@ -24,8 +26,12 @@ pub fn serve(server: &Bound<'_, AsgiServer>, request: Request<'_>) -> PyResult<(
     let py = server.py();
     let this = server.get();
     let kit = AsgiServer::kit(server, request.id, request.stream)?;
-    kit.begin(py, request.id, request.stream, now());
-    kit.exchange.get().state.open(py).head_only = request.head_only;
+    kit.begin(py, request.id, request.stream);
+    {
+        let mut state = kit.exchange.get().state.open(py);
+        state.head_only = request.head_only;
+        std::mem::swap(&mut state.visit, &mut this.pool.open(py).visit);
+    }
     let context = copy_context(py, &this.base_context)?;
     if this.task_factory {
         return in_own_task(server, &request, kit, context);
@@ -241,9 +247,15 @@ impl AsgiServer {
         let (end, task, waiters) = {
             let mut state = exchange.state.open(py);
             let end = match self.engine(py) {
-                Ok(mut engine) => end_response(&mut state, &mut engine, &mut self.fields.open(py)),
+                Ok(mut engine) => end_response(&mut state, &mut engine, &mut self.extras.open(py)),
                 Err(_) => End::Lost,
             };
+            if self.watching {
+                self.extras
+                    .open(py)
+                    .site
+                    .end(&mut state.visit, Instant::now());
+            }
             (end, state.task.take(), state.take_waiters())
         };
         let known = {
@@ -339,7 +351,7 @@ impl AsgiServer {
     }
 }
 
-fn end_response(state: &mut Exchanged, engine: &mut Machine, defaults: &mut DefaultFields) -> End {
+fn end_response(state: &mut Exchanged, engine: &mut Machine, extras: &mut Extras) -> End {
     let Some(peer) = engine.peer(state.id) else {
         state.client = Client::Gone;
         return End::Lost;
@@ -363,8 +375,9 @@ fn end_response(state: &mut Exchanged, engine: &mut Machine, defaults: &mut Defa
         let answered = respond(
             state,
             &mut peer.conn,
-            defaults,
+            extras,
             BodySize::Known(BODY.len() as u64),
+            Payload::File,
         );
         state.response = Response::Complete;
         if answered.is_ok()

@@ -1,10 +1,9 @@
 //! The scope of a request, from a template that has every key in its place.
-use std::net::IpAddr;
-
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use towline_io::serve::forwarded::{Origin, Scheme};
 use towline_io::{PeerAddr, TlsInfo};
 use towline_proto::{Fields, HeadRef, Version};
 
@@ -28,13 +27,6 @@ pub struct Ends {
     pub server: Py<PyAny>,
     /// The extension `tls`, when the connection has it.
     pub tls: Option<Py<PyDict>>,
-}
-
-/// What a trusted proxy said of one request.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Origin {
-    pub client: Option<(IpAddr, u16)>,
-    pub https: Option<bool>,
 }
 
 impl Scopes {
@@ -102,7 +94,10 @@ impl Scopes {
                 scope.set_item(intern!(py, "client"), (address.to_string(), port))?
             }
         }
-        if origin.https.unwrap_or(ends.tls.is_some()) {
+        let https = origin
+            .scheme
+            .map_or(ends.tls.is_some(), |scheme| scheme == Scheme::Https);
+        if https {
             scope.set_item(intern!(py, "scheme"), intern!(py, "https"))?;
         }
         let extensions = self.extensions.bind(py).copy()?;

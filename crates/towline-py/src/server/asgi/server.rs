@@ -3,13 +3,14 @@ use std::cell::RefMut;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use towline_io::serve::forwarded::TrustedPeers;
+use towline_io::serve::site::{Site, Visit};
 use towline_io::{ConnId, Engine, EngineConfig, Service};
 
 use super::exchange::{Exchange, Kit, wake};
@@ -19,9 +20,13 @@ use super::tasks::{Asyncio, Spare};
 use super::waiting::Sent;
 use crate::errors;
 use crate::gil::GilCell;
+use crate::server::board::Slot;
 use crate::server::fields::DefaultFields;
 use crate::server::options::{Bind, Options};
-use crate::server::setup;
+use crate::server::{setup, site};
+
+/// How long the last lines of the access log may take at the end.
+const LOG_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What the engine keeps for us beside each connection.
 #[derive(Default)]
@@ -51,6 +56,12 @@ impl DerefMut for OpenEngine<'_> {
     }
 }
 
+/// What joins every response, whatever the application.
+pub struct Extras {
+    pub fields: DefaultFields,
+    pub site: Site,
+}
+
 /// What changes from request to request.
 #[derive(Default)]
 pub struct Pool {
@@ -64,6 +75,8 @@ pub struct Pool {
     pub in_flight: usize,
     pub in_turn: bool,
     pub cancelling: bool,
+    /// Of the request that is about to run.
+    pub visit: Visit,
 }
 
 #[pyclass(frozen, weakref, module = "towline._native")]
@@ -71,12 +84,14 @@ pub struct AsgiServer {
     pub app: Py<PyAny>,
     pub asyncio: Asyncio,
     pub scopes: Scopes,
-    pub fields: GilCell<DefaultFields>,
+    pub extras: GilCell<Extras>,
+    /// Exchanges are counted, logged or compressed.
+    pub watching: bool,
+    /// Serves the connections of `--metrics-address`.
+    pub metrics_service: Arc<Service>,
     pub pool: GilCell<Pool>,
     pub base_context: Py<PyAny>,
     pub limit_concurrency: usize,
-    /// `None` without --proxy-headers.
-    pub trusted: Option<TrustedPeers>,
     pub server_cert: Option<String>,
     /// The program makes its tasks its own way: each request gets one made so.
     pub task_factory: bool,
@@ -84,8 +99,6 @@ pub struct AsgiServer {
     log: Option<Py<PyAny>>,
     sent: Py<PyAny>,
     engine: GilCell<Option<Machine>>,
-    #[expect(dead_code, reason = "its rules outlive the listeners")]
-    service: Arc<Service>,
     addresses: Vec<String>,
     fd: i32,
 }
@@ -102,13 +115,14 @@ impl AsgiServer {
         config: Options,
         binds: Vec<Bind>,
         state: Option<Py<PyDict>>,
-        slot: Option<Py<PyAny>>,
+        slot: Option<Py<Slot>>,
         log: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let _ = slot;
+        let slot = slot.map(|slot| slot.get().handle());
+        let rules = site::rules(&config, slot.clone())?;
         let mut engine = Engine::new(EngineConfig::default())
             .map_err(|error| errors::setup(&error, "cannot start the engine"))?;
-        let service = setup::listen(&mut engine, &config, &binds)?;
+        let metrics_service = setup::listen(&mut engine, &config, &binds, slot)?;
         let addresses = engine
             .listeners()
             .map(|listener| {
@@ -117,22 +131,22 @@ impl AsgiServer {
                     .map_or_else(|_| String::from("-"), |address| address.to_string())
             })
             .collect();
-        let trusted = if config.proxy_headers {
-            Some(setup::trusted_peers(&config)?)
-        } else {
-            None
-        };
         let asyncio = Asyncio::new(&r#loop)?;
         Ok(Self {
             app,
             task_factory: asyncio.has_task_factory(py)?,
             asyncio,
             scopes: Scopes::new(py, &config.root_path, state)?,
-            fields: GilCell::new(DefaultFields::new(&config)),
+            watching: rules.slot.is_some()
+                || rules.access_log.is_some()
+                || rules.compression.is_some(),
+            extras: GilCell::new(Extras {
+                fields: DefaultFields::new(&config),
+                site: Site::new(Arc::new(rules)),
+            }),
             pool: GilCell::new(Pool::default()),
             base_context: stepping::current_context(py)?,
             limit_concurrency: config.limit_concurrency.unwrap_or(usize::MAX),
-            trusted: trusted.filter(|trusted| !trusted.is_empty()),
             server_cert: config
                 .ssl_certfile
                 .as_ref()
@@ -142,7 +156,7 @@ impl AsgiServer {
             sent: Py::new(py, Sent)?.into_any(),
             fd: engine.as_raw_fd(),
             engine: GilCell::new(Some(engine)),
-            service,
+            metrics_service,
             addresses,
         })
     }
@@ -225,6 +239,9 @@ impl AsgiServer {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let engine = self.engine.try_open(py).ok_or_else(busy)?.take();
         drop(engine);
+        if let Some((_, writer)) = &self.extras.open(py).site.rules().access_log {
+            writer.close(LOG_CLOSE_TIMEOUT);
+        }
         let (spare, kits) = {
             let mut pool = self.pool.open(py);
             (pool.spare.take(), std::mem::take(&mut pool.kits))

@@ -1,16 +1,19 @@
 //! One turn: the events of every ready connection, and the requests among them.
+use std::sync::Arc;
 use std::time::Instant;
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use towline_io::serve::forwarded::{self, Hop, Kind, Scheme};
+use towline_io::serve::forwarded::Hop;
+use towline_io::serve::site::OwnAnswer;
 use towline_io::{ConnId, Peer, PeerAddr};
 use towline_proto::{Event, HeadRef, StreamId};
 
 use super::exchange::{Client, Exchange, wake};
 use super::run;
-use super::scope::{Ends, Origin, Tls};
-use super::server::{AsgiServer, ConnState};
+use super::scope::{Ends, Tls};
+use super::server::{AsgiServer, ConnState, Extras};
 use crate::server::overload::overloaded;
 use crate::server::setup::NOT_AT_ALL;
 
@@ -127,46 +130,126 @@ fn next<'py>(server: &Bound<'py, AsgiServer>, id: ConnId) -> PyResult<Option<Nex
     let Some(peer) = engine.peer(id) else {
         return Ok(None);
     };
-    if peer.state.ends.is_none() {
+    // Not kept before there is a head: until then a handshake or a PROXY header may be under way.
+    let news_ends = peer.state.ends.is_none();
+    if news_ends {
         peer.state.ends = Some(ends(py, this, peer)?);
     }
-    let hop = this.trusted.as_ref().map(|_| hop(peer.remote_addr()));
+    let facts = Facts {
+        hop: hop(peer.remote_addr()),
+        metrics_only: Arc::ptr_eq(peer.service(), &this.metrics_service),
+    };
     let Peer { conn, state, .. } = peer;
     let about = |state: &ConnState, news| match &state.exchange {
         Some(exchange) => Next::News(exchange.clone_ref(py), news),
         None => Next::Seen,
     };
-    Ok(Some(match conn.next_event() {
-        None => return Ok(None),
+    let next = match conn.next_event() {
+        None => None,
         Some(Event::Head { stream, head, .. }) => {
-            let mut pool = this.pool.open(py);
-            if pool.in_flight >= this.limit_concurrency {
-                let _ = overloaded(conn, stream, &mut this.fields.open(py));
-                return Ok(Some(Next::Seen));
-            }
-            pool.in_flight += 1;
-            pool.requests += 1;
-            drop(pool);
-            let origin = origin(this, hop, &head);
-            let Some(ends) = &state.ends else {
-                return Ok(None);
+            return match begin(this, py, &head, state, &facts)? {
+                Begun::Call(scope) => {
+                    let head_only = head.method() == b"HEAD";
+                    Ok(Some(Next::Request(Request {
+                        id,
+                        stream,
+                        scope,
+                        head_only,
+                    })))
+                }
+                Begun::Overloaded => {
+                    let _ = overloaded(conn, stream, &mut this.extras.open(py).fields);
+                    Ok(Some(Next::Seen))
+                }
+                Begun::Answer(answer) => {
+                    this.answer(py, peer, stream, *answer);
+                    Ok(Some(Next::Seen))
+                }
             };
-            let scope = this.scopes.build(py, &head, ends, &origin)?;
-            Next::Request(Request {
-                id,
-                stream,
-                scope,
-                head_only: head.method() == b"HEAD",
-            })
         }
-        Some(Event::Readable(_)) => about(state, News::Readable),
-        Some(Event::Writable(_)) => about(state, News::Writable),
-        Some(Event::HalfClosed(_)) => about(state, News::HalfClosed),
-        Some(Event::Failed(..) | Event::Closed(_)) => about(state, News::Gone),
+        Some(Event::Readable(_)) => Some(about(state, News::Readable)),
+        Some(Event::Writable(_)) => Some(about(state, News::Writable)),
+        Some(Event::HalfClosed(_)) => Some(about(state, News::HalfClosed)),
+        Some(Event::Failed(..) | Event::Closed(_)) => Some(about(state, News::Gone)),
         Some(Event::Informational { .. } | Event::Switched { .. } | Event::GoingAway { .. }) => {
-            Next::Seen
+            Some(Next::Seen)
         }
-    }))
+    };
+    if news_ends {
+        state.ends = None;
+    }
+    Ok(next)
+}
+
+/// What is known of a connection without its wire.
+struct Facts {
+    hop: Hop,
+    metrics_only: bool,
+}
+
+/// What becomes of a head.
+enum Begun<'py> {
+    Call(Bound<'py, PyDict>),
+    Answer(Box<OwnAnswer>),
+    Overloaded,
+}
+
+fn begin<'py>(
+    server: &AsgiServer,
+    py: Python<'py>,
+    head: &HeadRef<'_>,
+    state: &ConnState,
+    facts: &Facts,
+) -> PyResult<Begun<'py>> {
+    let mut pool = server.pool.open(py);
+    let extras = server.extras.open(py);
+    let origin = extras.site.origin(facts.hop, head);
+    let answer = extras.site.own_answer(head, facts.metrics_only);
+    if answer.is_none() && pool.in_flight >= server.limit_concurrency {
+        return Ok(Begun::Overloaded);
+    }
+    if server.watching {
+        let client = origin
+            .client
+            .map(|(address, _)| address)
+            .or(match facts.hop {
+                Hop::Ip(address) => Some(address),
+                Hop::Unix => None,
+            });
+        extras
+            .site
+            .begin(&mut pool.visit, head, client, Instant::now());
+    }
+    pool.requests += 1;
+    if let Some(answer) = answer {
+        return Ok(Begun::Answer(Box::new(answer)));
+    }
+    pool.in_flight += 1;
+    drop(pool);
+    match &state.ends {
+        Some(ends) => Ok(Begun::Call(server.scopes.build(py, head, ends, &origin)?)),
+        None => Err(PyRuntimeError::new_err(
+            "a head on a connection without ends",
+        )),
+    }
+}
+
+impl AsgiServer {
+    /// Static files and the metrics page.
+    fn answer(
+        &self,
+        py: Python<'_>,
+        peer: &mut Peer<ConnState>,
+        stream: StreamId,
+        answer: OwnAnswer,
+    ) {
+        let visit = &mut self.pool.open(py).visit;
+        let Extras { fields, site } = &mut *self.extras.open(py);
+        fields.refresh();
+        // A refusal is about a client that has gone meanwhile.
+        let _ = answer.send(site, visit, peer, stream, fields.missing(|_| false));
+        site.end(visit, Instant::now());
+    }
 }
 
 fn tell(py: Python<'_>, exchange: &Py<Exchange>, news: News) -> PyResult<()> {
@@ -199,21 +282,4 @@ fn hop(remote: &PeerAddr) -> Hop {
         PeerAddr::Inet(address) => Hop::Ip(address.ip()),
         PeerAddr::Unix(_) | PeerAddr::None => Hop::Unix,
     }
-}
-
-fn origin(server: &AsgiServer, hop: Option<Hop>, head: &HeadRef<'_>) -> Origin {
-    let (Some(trusted), Some(hop)) = (&server.trusted, hop) else {
-        return Origin::default();
-    };
-    let fields = head.fields().map(|field| (field.name, field.value));
-    let said = forwarded::resolve(trusted, Kind::XForwarded, hop, fields);
-    Origin {
-        client: said.client,
-        https: said.scheme.map(|scheme| scheme == Scheme::Https),
-    }
-}
-
-/// When a request began.
-pub fn now() -> Instant {
-    Instant::now()
 }

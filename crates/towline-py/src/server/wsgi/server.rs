@@ -151,7 +151,7 @@ impl WsgiServer {
         };
         let mut engine =
             Engine::new(engine_config).map_err(|error| errors::setup(&error, "the engine"))?;
-        listen(&mut engine, &options, &binds)?;
+        listen(&mut engine, &options, &binds, None)?;
         let addresses = engine
             .listeners()
             .map(|listener| {

@@ -1,0 +1,70 @@
+//! From options to the rules of `towline_io::serve::site`: files, metrics, access log, compression and
+//! trusted proxies, the same for both interfaces.
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use towline_io::coding::Coding;
+use towline_io::serve::access_log::{DEFAULT_BUFFER_BYTES, Format, Sink, Writer};
+use towline_io::serve::compress::{MIN_BYTES, Policy};
+use towline_io::serve::files::{self, Mount};
+use towline_io::serve::metrics::SlotHandle;
+use towline_io::serve::site::Rules;
+
+use super::options::Options;
+use super::setup::trusted_peers;
+use crate::errors;
+
+/// What the options configure. `slot`: where the supervisor looks.
+pub fn rules(options: &Options, slot: Option<SlotHandle>) -> PyResult<Rules> {
+    let trusted = if options.proxy_headers {
+        Some(trusted_peers(options)?)
+    } else {
+        None
+    };
+    let settings = files::Options {
+        expires: options.static_expires,
+        ..files::Options::default()
+    };
+    let mount = |(route, directory): &(String, PathBuf)| {
+        Mount::open(route, directory, settings.clone())
+            .map_err(|error| errors::setup(&error, &format!("static: {}", directory.display())))
+    };
+    let codings: Vec<Coding> = options
+        .compress
+        .iter()
+        .filter_map(|name| Coding::named(name.as_bytes()))
+        .collect();
+    Ok(Rules {
+        trusted: trusted.filter(|trusted| !trusted.is_empty()),
+        mounts: options
+            .static_routes
+            .iter()
+            .map(mount)
+            .collect::<PyResult<_>>()?,
+        compression: (!codings.is_empty()).then_some(Policy {
+            codings,
+            min_bytes: MIN_BYTES,
+        }),
+        access_log: access_log(options)?,
+        slot,
+        metrics: options.metrics,
+    })
+}
+
+fn access_log(options: &Options) -> PyResult<Option<(Arc<Format>, Writer)>> {
+    let Some(place) = &options.access_log else {
+        return Ok(None);
+    };
+    let sink = if place == "-" {
+        Sink::Stdout
+    } else {
+        Sink::File(place.into())
+    };
+    let format = Format::compile(&options.access_log_format)
+        .map_err(|error| PyValueError::new_err(format!("access_log_format: {error}")))?;
+    let writer = Writer::new(sink, DEFAULT_BUFFER_BYTES)
+        .map_err(|error| errors::setup(&error, &format!("access_log: {place}")))?;
+    Ok(Some((Arc::new(format), writer)))
+}
