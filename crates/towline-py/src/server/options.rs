@@ -107,6 +107,7 @@ pub struct Options {
     pub static_expires: u64,
     pub compress: Vec<String>,
     pub metrics: bool,
+    pub metrics_address: Option<String>,
     pub server_header: bool,
     pub date_header: bool,
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,

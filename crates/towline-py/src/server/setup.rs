@@ -64,26 +64,29 @@ pub fn service(options: &Options) -> PyResult<Service> {
     Ok(service)
 }
 
-/// Listens on every bind; the descriptors stay their owner's. Returns the service of those binds that
-/// answer nothing but the metrics page.
+/// Listens on every bind; the descriptors stay their owner's. The metrics page of `--metrics-address` is
+/// plain HTTP, whatever the application's listeners speak.
 pub fn listen<S: Default>(
     engine: &mut Engine<S>,
     options: &Options,
     binds: &[Bind],
     slot: Option<SlotHandle>,
-) -> PyResult<Arc<Service>> {
+) -> PyResult<()> {
     let application = Arc::new(Service {
         meter: slot,
         ..service(options)?
     });
-    let metrics = Arc::new(Service::plain(limits(options)));
+    let metrics = Arc::new(Service {
+        metrics_only: true,
+        ..Service::plain(limits(options))
+    });
     for bind in binds {
         let service = if bind.metrics { &metrics } else { &application };
         listener(bind, options)
             .and_then(|listener| engine.add_listener(listener, Arc::clone(service)))
             .map_err(|error| errors::setup(&error, &bind.address))?;
     }
-    Ok(metrics)
+    Ok(())
 }
 
 fn listener(bind: &Bind, options: &Options) -> io::Result<Listener> {

@@ -49,7 +49,8 @@ pub fn rules(options: &Options, slot: Option<SlotHandle>) -> PyResult<Rules> {
         }),
         access_log: access_log(options)?,
         slot,
-        metrics: options.metrics,
+        // On an address of its own it is nowhere else.
+        metrics: options.metrics && options.metrics_address.is_none(),
     })
 }
 

@@ -11,7 +11,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use towline_io::serve::site::{Site, Visit};
-use towline_io::{ConnId, Engine, EngineConfig, Service};
+use towline_io::{ConnId, Engine, EngineConfig};
 
 use super::exchange::{Exchange, Kit, wake};
 use super::scope::{Ends, Scopes};
@@ -87,8 +87,6 @@ pub struct AsgiServer {
     pub extras: GilCell<Extras>,
     /// Exchanges are counted, logged or compressed.
     pub watching: bool,
-    /// Serves the connections of `--metrics-address`.
-    pub metrics_service: Arc<Service>,
     pub pool: GilCell<Pool>,
     pub base_context: Py<PyAny>,
     pub limit_concurrency: usize,
@@ -122,7 +120,7 @@ impl AsgiServer {
         let rules = site::rules(&config, slot.clone())?;
         let mut engine = Engine::new(EngineConfig::default())
             .map_err(|error| errors::setup(&error, "cannot start the engine"))?;
-        let metrics_service = setup::listen(&mut engine, &config, &binds, slot)?;
+        setup::listen(&mut engine, &config, &binds, slot)?;
         let addresses = engine
             .listeners()
             .map(|listener| {
@@ -156,7 +154,6 @@ impl AsgiServer {
             sent: Py::new(py, Sent)?.into_any(),
             fd: engine.as_raw_fd(),
             engine: GilCell::new(Some(engine)),
-            metrics_service,
             addresses,
         })
     }

@@ -1,12 +1,11 @@
 //! One turn: the events of every ready connection, and the requests among them.
-use std::sync::Arc;
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use towline_io::serve::forwarded::Hop;
-use towline_io::serve::site::OwnAnswer;
+use towline_io::serve::site::{OwnAnswer, RequestLine};
 use towline_io::{ConnId, Peer, PeerAddr};
 use towline_proto::{Event, HeadRef, StreamId};
 
@@ -137,7 +136,7 @@ fn next<'py>(server: &Bound<'py, AsgiServer>, id: ConnId) -> PyResult<Option<Nex
     }
     let facts = Facts {
         hop: hop(peer.remote_addr()),
-        metrics_only: Arc::ptr_eq(peer.service(), &this.metrics_service),
+        metrics_only: peer.service().metrics_only,
     };
     let Peer { conn, state, .. } = peer;
     let about = |state: &ConnState, news| match &state.exchange {
@@ -203,8 +202,11 @@ fn begin<'py>(
 ) -> PyResult<Begun<'py>> {
     let mut pool = server.pool.open(py);
     let extras = server.extras.open(py);
-    let origin = extras.site.origin(facts.hop, head);
-    let answer = extras.site.own_answer(head, facts.metrics_only);
+    let line = RequestLine::of(head);
+    let origin = extras.site.origin(facts.hop, head.fields());
+    let answer = extras
+        .site
+        .own_answer(&line, head.fields(), facts.metrics_only);
     if answer.is_none() && pool.in_flight >= server.limit_concurrency {
         return Ok(Begun::Overloaded);
     }
@@ -216,9 +218,11 @@ fn begin<'py>(
                 Hop::Ip(address) => Some(address),
                 Hop::Unix => None,
             });
-        extras
-            .site
-            .begin(&mut pool.visit, head, client, Instant::now());
+        extras.site.begin(
+            &mut pool.visit,
+            (&line, client, Instant::now()),
+            head.fields(),
+        );
     }
     pool.requests += 1;
     if let Some(answer) = answer {
