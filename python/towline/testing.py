@@ -95,7 +95,7 @@ class _ServerThread(threading.Thread):
                 loop.call_soon_threadsafe(worker.stop)
 
             self._stop_worker = stop
-            await worker.serve(lambda: self._started(opened))
+            await worker.serve(lambda: self._has_started(opened))
 
         run_to_end(loop, main())
 
@@ -104,9 +104,9 @@ class _ServerThread(threading.Thread):
 
         worker = WsgiWorker(app, self._config, opened.binds)
         self._stop_worker = worker.stop
-        worker.serve(lambda: self._started(opened))
+        worker.serve(lambda: self._has_started(opened))
 
-    def _started(self, opened: Any) -> None:
+    def _has_started(self, opened: Any) -> None:
         opened.close()  # the worker has copies
         self._ready.set()
 
