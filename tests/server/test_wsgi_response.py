@@ -207,11 +207,11 @@ def test_wrong_heads_are_refused(status: Any, headers: Any) -> None:
         assert isinstance(served.log[0][2], (ValueError, TypeError))
 
 
-@pytest.mark.parametrize("result", [b"bytes", ["text"], [bytearray(b"x")], None, iter(["text"])])
+@pytest.mark.parametrize("result", [b"bytes", ["text"], [bytearray(b"x")], None, Closing])
 def test_wrong_bodies_are_refused(threads: int, result: Any) -> None:
     def app(environ: Any, start_response: Any) -> Any:
         start_response("200 OK", TEXT)
-        return result
+        return Closing(["text"]) if result is Closing else result
 
     with serving(app, threads=threads) as served:
         assert served.raw(GET).startswith(b"HTTP/1.1 500 ")

@@ -86,7 +86,10 @@ impl<S> Peer<S> {
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => {
-                    self.conn.sent(now, 0);
+                    let stream = body.stream;
+                    if self.conn.sent_outside(now, stream, 0).is_err() {
+                        self.give_file_up();
+                    }
                     return Ok(None);
                 }
                 io::ErrorKind::Interrupted => {}

@@ -84,8 +84,8 @@ impl Connection {
 
     /// `n` bytes of the body of `id` went into the transport without passing through here (`sendfile`),
     /// while nothing was pending. They count against the announced size and as progress at `now`.
-    pub fn sent_outside(&mut self, _now: Instant, _id: StreamId, _n: u64) -> Result<(), UserError> {
-        Err(UserError::UnknownStream)
+    pub fn sent_outside(&mut self, now: Instant, id: StreamId, n: u64) -> Result<(), UserError> {
+        on_wire!(&mut self.wire, conn => conn.sent_outside(now, id, n))
     }
 
     /// To be called at or after `deadline()`; harmless at any other time.

@@ -331,7 +331,7 @@ impl Connection {
 
     pub fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
-        if self.send.pending() > 0 && self.send_clock.expired(now, &self.limits) {
+        if self.send_clock.is_running() && self.send_clock.expired(now, &self.limits) {
             return self.abandon(rules::SLOW_READER);
         }
         match self.phase {
@@ -432,11 +432,8 @@ impl Connection {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let sending = if self.send.pending() > 0 {
-            self.send_clock.deadline(&self.limits)
-        } else {
-            None
-        };
+        // It runs only while the peer has something to take.
+        let sending = self.send_clock.deadline(&self.limits);
         let receiving = match self.phase {
             Phase::Closed { .. } => return None,
             Phase::Closing { since, .. } if self.send.pending() == 0 => {

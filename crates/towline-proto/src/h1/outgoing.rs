@@ -1,5 +1,7 @@
 //! The outgoing half: what the program says becomes bytes, framed once and never against the rules.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 
 use crate::body::Method;
@@ -229,6 +231,24 @@ impl Connection {
             Outgoing::Idle | Outgoing::Complete => Err(UserError::AlreadyFinished),
             Outgoing::Failed => Err(UserError::StreamFailed),
         }
+    }
+
+    /// `n` bytes of the body went out beside `send_slices`; 0: the transport would block.
+    pub fn sent_outside(&mut self, now: Instant, id: StreamId, n: u64) -> Result<(), UserError> {
+        self.check_stream(id)?;
+        match &mut self.outgoing {
+            Outgoing::Length(left) => *left = left.checked_sub(n).ok_or(UserError::BodyTooLong)?,
+            Outgoing::UntilClose | Outgoing::Raw => {}
+            Outgoing::Failed => return Err(UserError::StreamFailed),
+            _ => return Err(UserError::WrongOrder),
+        }
+        self.now = now;
+        if n > 0 {
+            self.send_clock.stop();
+        } else if !self.send_clock.is_running() {
+            self.send_clock.start(now);
+        }
+        Ok(())
     }
 
     fn end_frame(&mut self) {

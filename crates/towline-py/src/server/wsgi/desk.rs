@@ -243,6 +243,7 @@ impl Inline {
             {
                 self.deferred.push_back(id);
             }
+            self.engine.settle(id);
         }
         self.engine.turn_end();
         Ok(())

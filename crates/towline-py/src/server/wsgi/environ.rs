@@ -181,7 +181,7 @@ impl Environs {
         };
         let key = key.bind(py);
         let value = native(py, field.value);
-        if environ.set_default(key, &value)? {
+        if !environ.set_default(key, &value)? {
             let before = environ.get_item(key)?;
             let before = before
                 .as_ref()

@@ -20,7 +20,8 @@ impl Log {
 
     /// A logger that raises must not take the request with it: its exception goes to `sys.unraisablehook`.
     pub fn error(&self, py: Python<'_>, text: &str, cause: Option<&PyErr>) {
-        let exception = cause.map(|error| error.value(py).clone().unbind());
+        // Its value alone would come without the traceback.
+        let exception = cause.map(|error| error.clone_ref(py).into_value(py));
         let Some(call) = &self.call else {
             eprintln!("{text}");
             if let Some(error) = cause {
