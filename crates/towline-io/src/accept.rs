@@ -28,6 +28,9 @@ use crate::sys;
 /// so do the other processes that share the listener.
 const ACCEPTS_PER_TURN: usize = 8;
 
+/// Connections accepted per listener when it is about to close.
+const LAST_ACCEPTS: usize = 512;
+
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const NOTICE_INTERVAL: Duration = Duration::from_secs(1);
@@ -75,6 +78,18 @@ impl<S: Default> Engine<S> {
         }
         for index in 0..self.listeners.len() {
             let mut left = ACCEPTS_PER_TURN;
+            while self.shortage.until.is_none() && self.listeners[index].pending && left > 0 {
+                left -= 1;
+                self.accept_one(index, now);
+            }
+        }
+    }
+
+    /// Accepts what waits now. A bound, since clients may connect as fast as we accept.
+    pub(crate) fn accept_waiting(&mut self, now: Instant) {
+        for index in 0..self.listeners.len() {
+            self.listeners[index].pending = true;
+            let mut left = LAST_ACCEPTS;
             while self.shortage.until.is_none() && self.listeners[index].pending && left > 0 {
                 left -= 1;
                 self.accept_one(index, now);

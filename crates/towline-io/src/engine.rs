@@ -165,8 +165,11 @@ impl<S: Default> Engine<S> {
         self.listeners.iter().map(|listening| &listening.listener)
     }
 
-    /// Closes the listeners. Connections that are open stay.
+    /// Closes the listeners. Connections that are open stay, and those that wait in the kernel's queue
+    /// are accepted first: the last process to close a listener resets them.
     pub fn stop_listening(&mut self) {
+        let now = self.now();
+        self.accept_waiting(now);
         for listening in self.listeners.drain(..) {
             // Explicitly, since another process may hold the same socket open.
             let fd = listening.listener.socket().as_raw_fd();

@@ -39,12 +39,20 @@ impl<S: Default> Engine<S> {
         self.settle(id);
     }
 
-    /// Closes every connection as soon as it has nothing in flight; new requests are not taken.
+    /// Closes every connection as soon as it has nothing in flight. What its peer has sent already is
+    /// still read and answered; an unread request would become a reset.
     pub fn drain(&mut self) {
         self.draining = true;
+        let now = self.now();
         for id in self.connection_ids() {
             match self.table.place(id) {
-                Some(Place::Here(peer)) => peer.conn.close(),
+                Some(Place::Here(peer)) => {
+                    if peer.conn.is_idle() {
+                        peer.input.readable = true;
+                        peer.receive(&mut self.blocks, now);
+                    }
+                    peer.conn.close();
+                }
                 Some(Place::Away(away)) => away.close_asked = true,
                 None => {}
             }

@@ -222,6 +222,60 @@ fn draining_closes_idle_connections_and_lets_others_finish() {
 }
 
 #[test]
+fn what_was_sent_before_a_drain_is_answered() {
+    let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
+    // One in the kernel's queue, one accepted, one kept alive; none of the requests read.
+    let mut kept = connections(addr, 1).remove(0);
+    kept.write_all(&get("/")).unwrap();
+    turns_until(&mut engine, |engine| engine.len() == 1);
+    kept.set_nonblocking(true).unwrap();
+    turns_until(
+        &mut engine,
+        |_| matches!(kept.peek(&mut [0; 512]), Ok(n) if n > 0),
+    );
+    kept.set_nonblocking(false).unwrap();
+    assert_eq!(answer(&mut kept).status, 200);
+    let accepted = connections(addr, 1).remove(0);
+    turns_until(&mut engine, |engine| engine.len() == 2);
+    let queued = connections(addr, 1).remove(0);
+    let mut streams = [kept, accepted, queued];
+    for stream in &mut streams {
+        stream.write_all(&get("/")).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(30));
+    engine.stop_listening();
+    engine.drain();
+    turns_until(&mut engine, Engine::is_empty);
+    for stream in &mut streams {
+        assert_eq!(answer(stream).status, 200);
+    }
+}
+
+#[test]
+fn a_new_connection_has_a_moment_to_send_while_draining() {
+    let limits = Limits {
+        parting_timeout: Duration::from_millis(300),
+        ..Limits::server()
+    };
+    let (mut engine, addr) = engine(EngineConfig::default(), limits);
+    let mut streams = connections(addr, 2);
+    turns_until(&mut engine, |engine| engine.len() == 2);
+    let (start, mut sent) = (Instant::now(), false);
+    engine.drain();
+    turns_until(&mut engine, |engine| {
+        if !std::mem::replace(&mut sent, true) {
+            streams[0].write_all(&get("/")).unwrap();
+        }
+        engine.is_empty()
+    });
+    assert_eq!(answer(&mut streams[0]).status, 200);
+    assert!(
+        start.elapsed() >= Duration::from_millis(250),
+        "the silent one was cut off"
+    );
+}
+
+#[test]
 fn a_connection_works_on_another_thread_and_comes_back() {
     let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
     let mut stream = connections(addr, 1).remove(0);

@@ -46,6 +46,9 @@ pub struct Limits {
     /// A kept-alive connection without a request. Longer than the 60 s of usual load balancers, so
     /// that they and not we close first.
     pub keep_alive_timeout: Option<Duration>,
+    /// How long after accept a connection that is told to close may still send its first request:
+    /// bytes that were on their way when a server began to stop deserve an answer.
+    pub parting_timeout: Duration,
     /// How long we wait for the peer's FIN after ours.
     pub linger_timeout: Duration,
 }
@@ -71,6 +74,7 @@ impl Limits {
             body_timeout: Some(Duration::from_secs(30)),
             min_bytes_per_s: 100,
             keep_alive_timeout: Some(Duration::from_secs(75)),
+            parting_timeout: Duration::from_secs(1),
             linger_timeout: Duration::from_secs(5),
         }
     }

@@ -11,6 +11,8 @@ pub(crate) enum HeadClock {
     Head(Instant),
     /// Kept alive between two exchanges.
     Idle(Instant),
+    /// Accepted at that time and told to close before its first byte, which may be on its way.
+    Parting(Instant),
     /// No head is due.
     Off,
 }
@@ -20,6 +22,7 @@ impl HeadClock {
         match self {
             Self::Head(since) => Some(since + limits.header_timeout?),
             Self::Idle(since) => Some(since + limits.keep_alive_timeout?),
+            Self::Parting(since) => Some(since + limits.parting_timeout),
             Self::Off => None,
         }
     }

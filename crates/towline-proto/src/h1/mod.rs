@@ -241,7 +241,7 @@ impl Connection {
         }
         match self.incoming {
             Incoming::Head => {
-                if let HeadClock::Idle(_) = self.head_clock {
+                if let HeadClock::Idle(_) | HeadClock::Parting(_) = self.head_clock {
                     self.head_clock = HeadClock::Head(now);
                 }
             }
@@ -380,6 +380,11 @@ impl Connection {
     pub fn close(&mut self) {
         self.closing = true;
         if self.phase != Phase::Open || self.exchange_is_open() || !self.recv.is_empty() {
+            return;
+        }
+        if let (Side::Server, HeadClock::Head(accepted)) = (self.side, self.head_clock) {
+            // Its first request may be on its way.
+            self.head_clock = HeadClock::Parting(accepted);
             return;
         }
         match self.incoming {
