@@ -6,6 +6,8 @@ from typing import Any, TypeAlias, final
 
 from .config import Bind, ServerConfig
 
+__all__ = ["VERSION", "AsgiServer", "Board", "Slot", "WsgiServer", "open_listeners"]
+
 VERSION: str
 
 @final

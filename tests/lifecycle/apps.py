@@ -1,0 +1,72 @@
+"""What the life-cycle tests serve: the same paths as ASGI and as WSGI.
+
+| path             | answer                                                       |
+|------------------|--------------------------------------------------------------|
+| /pid             | the worker's process id                                      |
+| /sleep/SECONDS   | `slept`, after that time                                     |
+| /stream/N/SECONDS| N chunks of 5 bytes, that long apart                         |
+| /endless         | events for ever                                              |
+| /block           | never: the worker's thread hangs in Python                   |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterable
+from typing import Any
+
+CHUNK = b"chunk"
+
+
+async def asgi(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "lifespan":
+        await _lifespan(receive, send)
+        return
+    command, *arguments = scope["path"].strip("/").split("/")
+    kind = b"text/event-stream" if command == "endless" else b"text/plain"
+    if command == "block":
+        while True:
+            time.sleep(0.01)
+    if command == "sleep":
+        await asyncio.sleep(float(arguments[0]))
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+    if command == "stream":
+        for _ in range(int(arguments[0])):
+            await asyncio.sleep(float(arguments[1]))
+            await send({"type": "http.response.body", "body": CHUNK, "more_body": True})
+    while command == "endless":
+        await send({"type": "http.response.body", "body": b"data: tick\n\n", "more_body": True})
+        await asyncio.sleep(0.05)
+    body = {"pid": b"%d" % os.getpid(), "sleep": b"slept"}.get(command, b"")
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _lifespan(receive: Any, send: Any) -> None:
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    print("shut down", flush=True)
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+def wsgi(environ: Any, start_response: Any) -> Iterable[bytes]:
+    command, *arguments = environ["PATH_INFO"].strip("/").split("/")
+    if command == "block":
+        while True:
+            time.sleep(0.01)
+    if command == "sleep":
+        time.sleep(float(arguments[0]))
+    body = {"pid": b"%d" % os.getpid(), "sleep": b"slept"}.get(command, b"")
+    if command == "stream":
+        start_response("200 OK", [("content-type", "text/plain")])
+        return _stream(int(arguments[0]), float(arguments[1]))
+    start_response("200 OK", [("content-type", "text/plain"), ("content-length", str(len(body)))])
+    return [body]
+
+
+def _stream(count: int, pause: float) -> Iterable[bytes]:
+    for _ in range(count):
+        time.sleep(pause)
+        yield CHUNK

@@ -1,0 +1,251 @@
+"""The real program as a process, a small HTTP client on a socket, and a load made of it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PATIENCE = 20.0
+"""Seconds that anything may take on a busy machine before a test gives up."""
+
+
+def eventually(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> float:
+    """Wait until `condition()` is true; returns the seconds it took."""
+    begun = time.monotonic()
+    while not condition():
+        assert time.monotonic() - begun < patience, f"{what}: not within {patience} s"
+        time.sleep(0.005)
+    return time.monotonic() - begun
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Program:
+    """`towline serve`, started on a free port of 127.0.0.1."""
+
+    def __init__(self, app: str, *options: str, cwd: Path = HERE) -> None:
+        command = [sys.executable, "-m", "towline", "serve", app, "--port", "0", *options]
+        self.process = subprocess.Popen(
+            command, cwd=cwd, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.lines: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream,), daemon=True)
+            for stream in (self.process.stderr, self.process.stdout)
+        ]
+        for reader in self._readers:
+            reader.start()
+        eventually(lambda: self.port or self.process.poll() is not None, "start")
+        assert self.process.poll() is None, self.log
+
+    def _read(self, stream: Iterator[str]) -> None:
+        self.lines.extend(stream)
+
+    @property
+    def log(self) -> str:
+        return "".join(self.lines)
+
+    @property
+    def port(self) -> int:
+        found = re.search(r"Towline .* on .*http://127\.0\.0\.1:(\d+)", self.log)
+        return int(found[1]) if found else 0
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def children(self) -> list[int]:
+        try:
+            text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        except OSError:
+            return []
+        return [pid for pid in map(int, text.split()) if alive(pid)]
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, patience: float = PATIENCE) -> int:
+        """The exit status."""
+        status = self.process.wait(patience)
+        for reader in self._readers:
+            reader.join(PATIENCE)
+        return status
+
+    def pids(self, count: int, patience: float = PATIENCE) -> set[int]:
+        """The ids of `count` workers that answer."""
+        found: set[int] = set()
+
+        def enough() -> bool:
+            with contextlib.suppress(OSError):
+                found.add(int(request(self.port, "/pid").body))
+            return len(found) >= count
+
+        eventually(enough, f"{count} workers that answer (found {found})\n{self.log}", patience)
+        return found
+
+
+@contextlib.contextmanager
+def running(app: str, *options: str, cwd: Path = HERE) -> Iterator[Program]:
+    """A program that is gone afterwards, with its workers, whatever happened."""
+    program = Program(app, *options, cwd=cwd)
+    try:
+        yield program
+    except BaseException:
+        sys.stderr.write(program.log)
+        raise
+    finally:
+        left = [program.pid, *program.children()]
+        if program.process.poll() is None:
+            program.signal(signal.SIGQUIT)
+            try:
+                program.wait()
+            except subprocess.TimeoutExpired:
+                for pid in left:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                raise
+
+
+@dataclasses.dataclass
+class Response:
+    status: int
+    body: bytes
+    closes: bool
+
+
+def request(port: int, path: str, timeout: float = PATIENCE) -> Response:
+    """One request on a connection of its own. Raises OSError unless a whole response came."""
+    with connect(port, timeout) as conn:
+        return conn.get(path)
+
+
+@contextlib.contextmanager
+def connect(port: int, timeout: float = PATIENCE) -> Iterator[Conn]:
+    with socket.create_connection(("127.0.0.1", port), timeout) as sock:
+        yield Conn(sock)
+
+
+class Conn:
+    """An HTTP/1.1 connection that understands just enough to see a truncated response."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._buffer = b""
+
+    def get(self, path: str) -> Response:
+        self.send(path)
+        return self.response()
+
+    def send(self, path: str) -> None:
+        self.sock.sendall(f"GET {path} HTTP/1.1\r\nhost: test\r\n\r\n".encode())
+
+    def response(self) -> Response:
+        head = self.head()
+        if "transfer-encoding: chunked" in head:
+            return Response(int(head[9:12]), b"".join(self._chunks()), "connection: close" in head)
+        length = re.search(r"content-length: (\d+)", head)
+        assert length, head
+        body = self._take(int(length[1]))
+        return Response(int(head[9:12]), body, "connection: close" in head)
+
+    def head(self) -> str:
+        while b"\r\n\r\n" not in self._buffer:
+            self._fill()
+        head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
+        return head.decode().lower()
+
+    def _chunks(self) -> Iterator[bytes]:
+        while True:
+            while b"\r\n" not in self._buffer:
+                self._fill()
+            size, _, self._buffer = self._buffer.partition(b"\r\n")
+            data = self._take(int(size, 16) + 2)[:-2]
+            if not data:
+                return
+            yield data
+
+    def _take(self, count: int) -> bytes:
+        while len(self._buffer) < count:
+            self._fill()
+        data, self._buffer = self._buffer[:count], self._buffer[count:]
+        return data
+
+    def _fill(self) -> None:
+        data = self.sock.recv(65536)
+        if not data:
+            raise ConnectionError("the server closed the connection before the response was whole")
+        self._buffer += data
+
+
+class Load:
+    """Threads that send requests until told to stop. `failures` must stay empty.
+
+    With `keep_alive`, a kept connection that ends before the first byte of an answer is tried again on a
+    new one, as RFC 9112 9.3.1 lets every client do: the server may close an idle connection at any time.
+    """
+
+    def __init__(self, port: int, path: str = "/pid", *, threads: int = 4, keep_alive: bool = False) -> None:
+        self.port, self.path, self.keep_alive = port, path, keep_alive
+        self.answers: list[bytes] = []
+        self.failures: list[str] = []
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        eventually(lambda: len(self.answers) > 20, f"a first few answers {self.failures[:3]}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(PATIENCE)
+
+    def more(self, count: int = 50) -> None:
+        """Wait for that many further answers."""
+        target = len(self.answers) + count
+        eventually(lambda: len(self.answers) >= target or self.failures, "more answers")
+
+    def _run(self) -> None:
+        conn: Conn | None = None
+        while not self._over.is_set() and len(self.failures) < 20:
+            reused = conn is not None
+            try:
+                if conn is None:
+                    conn = Conn(socket.create_connection(("127.0.0.1", self.port), PATIENCE))
+                response = conn.get(self.path)
+                assert response.status == 200, response
+                self.answers.append(response.body)
+                if response.closes or not self.keep_alive:
+                    conn.sock.close()
+                    conn = None
+            except (OSError, AssertionError) as error:
+                stale = reused and conn is not None and not conn._buffer and isinstance(error, OSError)
+                if not stale:
+                    self.failures.append(repr(error))
+                if conn is not None:
+                    conn.sock.close()
+                conn = None
+        if conn is not None:
+            conn.sock.close()

@@ -1,0 +1,118 @@
+"""The server inside another program: `Server`, `serve()` and the test helper."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+import towline
+from towline import testing
+
+from . import apps
+from .harness import connect, eventually, request
+
+
+@pytest.mark.parametrize("app", [apps.asgi, apps.wsgi])
+def test_the_helper_serves_and_stops(app: Any) -> None:
+    before = threading.active_count()
+    with testing.serve(app) as server:
+        assert server.url == f"http://127.0.0.1:{server.port}"
+        assert request(server.port, "/sleep/0").body == b"slept"
+    with pytest.raises(ConnectionRefusedError):
+        request(server.port, "/pid")
+    eventually(lambda: threading.active_count() == before, "the threads' end")
+
+
+@pytest.mark.parametrize("app", [apps.asgi, apps.wsgi])
+def test_two_helpers_at_once(app: Any) -> None:
+    with testing.serve(app) as one, testing.serve(app, threads=2) as two:
+        assert one.port != two.port
+        assert request(one.port, "/pid").body == request(two.port, "/pid").body
+
+
+def test_the_helper_raises_what_stops_a_start() -> None:
+    async def refusing(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": "no database"})
+
+    with pytest.raises(towline.StartupError, match="no database"), testing.serve(refusing):
+        pass
+    with pytest.raises(towline.ImportFromStringError, match="no module"), testing.serve("nowhere:app"):
+        pass
+    with pytest.raises(towline.ConfigError, match="workers"), testing.serve(apps.asgi, workers=0):
+        pass
+
+
+def test_the_helper_cuts_an_endless_stream_at_the_end() -> None:
+    with testing.serve(apps.asgi, timeout_graceful_shutdown=0.2) as server:
+        context = connect(server.port)
+        conn = context.__enter__()
+        conn.send("/endless")
+        conn.head()
+    context.__exit__(None, None, None)
+
+
+def test_state_of_the_lifespan_reaches_requests() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            scope["state"]["name"] = b"towline"
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": scope["state"]["name"]})
+
+    with testing.serve(app) as server:
+        assert request(server.port, "/").body == b"towline"
+
+
+@pytest.mark.parametrize("how", ["cancel", "stop"])
+def test_serve_inside_a_running_loop(how: str) -> None:
+    async def main() -> None:
+        server = towline.Server(towline.ServerConfig(apps.asgi, port=0))
+        task = asyncio.create_task(server.serve())
+        while not server.started.is_set():
+            await asyncio.sleep(0.005)
+        port = int(server.addresses[0].rpartition(":")[2])
+        slow = asyncio.create_task(asyncio.to_thread(request, port, "/sleep/0.3"))
+        await asyncio.sleep(0.1)
+        begun = time.monotonic()
+        if how == "cancel":
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            server.stop()
+            await task
+        assert (await slow).body == b"slept"
+        assert time.monotonic() - begun < 10
+
+    asyncio.run(main())
+
+
+def test_serve_refuses_other_threads_and_wsgi_in_a_loop() -> None:
+    with pytest.raises(towline.ConfigError, match=r"Server\.run\(\) serves WSGI"):
+        asyncio.run(towline.Server(towline.ServerConfig(apps.wsgi, port=0)).serve())
+    caught: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            towline.serve(apps.asgi)
+        except towline.ConfigError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert "main thread" in str(caught[0])
+
+
+def test_exported_names() -> None:
+    assert sorted(name for name in towline.__all__ if hasattr(towline, name)) == sorted(towline.__all__)
+    with pytest.raises(AttributeError):
+        towline.nothing

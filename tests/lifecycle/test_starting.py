@@ -1,0 +1,169 @@
+"""How a server comes up: inherited sockets, log configuration, reload on change, several applications."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from .harness import HERE, eventually, request, running
+
+
+def test_the_banner_and_nothing_else() -> None:
+    with running("apps:asgi", "--workers", "2", "--loop", "asyncio") as program:
+        program.pids(2)
+        program.signal(signal.SIGTERM)
+        assert program.wait() == 0
+    banner, *rest = [line for line in program.lines if line.startswith("20")]
+    assert banner.rstrip().endswith(f"on http://127.0.0.1:{program.port} (asgi, 2 workers, asyncio)")
+    assert [line.rstrip().rpartition(" ")[2] for line in rest] == ["stopping"]
+
+
+def test_systemd_socket_activation() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        # LISTEN_PID must be the server's own id: exec keeps the one that the shell has.
+        script = f'export LISTEN_FDS=1 LISTEN_PID=$$; exec "{sys.executable}" -m towline serve apps:asgi 3<&{listener.fileno()}'
+        process = subprocess.Popen(
+            ["/bin/bash", "-c", script], cwd=HERE, pass_fds=[listener.fileno()], stderr=subprocess.PIPE
+        )
+        try:
+            assert request(port, "/pid").status == 200
+        finally:
+            process.terminate()
+            assert process.wait(10) == 0, process.stderr and process.stderr.read()
+            assert process.stderr
+            process.stderr.close()
+
+
+def test_an_inherited_descriptor_and_several_binds(tmp_path: Path) -> None:
+    path = tmp_path / "app.sock"
+    with running("apps:asgi", "--bind", "127.0.0.1:0", "--bind", f"unix:{path}") as program:
+        assert request(program.port, "/pid").status == 200
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(path))
+            sock.sendall(b"GET /pid HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
+            assert sock.recv(64).startswith(b"HTTP/1.1 200")
+
+
+def test_log_config(tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    handler = {"class": "logging.FileHandler", "filename": str(tmp_path / "server.log")}
+    stderr = {"class": "logging.StreamHandler"}
+    path.write_text(
+        json.dumps(
+            {
+                "version": 1,
+                "handlers": {"file": handler, "stderr": stderr},
+                "loggers": {"towline": {"handlers": ["file", "stderr"], "level": "INFO"}},
+            }
+        )
+    )
+    with running("apps:asgi", "--log-config", str(path)) as program:
+        assert "Towline" in program.log
+    assert "Towline" in (tmp_path / "server.log").read_text()
+
+
+def test_mounted_applications(tmp_path: Path) -> None:
+    (tmp_path / "several.py").write_text(
+        textwrap.dedent("""
+            def reply(name):
+                async def app(scope, receive, send):
+                    if scope["type"] == "lifespan":
+                        raise NotImplementedError
+                    body = f"{name} {scope['root_path']} {scope['path']}".encode()
+                    await send({"type": "http.response.start", "status": 200, "headers": []})
+                    await send({"type": "http.response.body", "body": body})
+                return app
+
+            main, api, deep = reply("main"), reply("api"), reply("deep")
+        """)
+    )
+    mounts = ["--mount", "/api=several:api", "--mount", "/api/deep=several:deep"]
+    with running("several:main", *mounts, cwd=tmp_path) as program:
+        answers = [request(program.port, path).body for path in ("/x", "/api/x", "/api/deep/x", "/apis")]
+    assert answers == [b"main  /x", b"api /api /api/x", b"deep /api/deep /api/deep/x", b"main  /apis"]
+
+
+@pytest.mark.parametrize("watcher", ["watchfiles", "polling"])
+def test_reload_of_changed_code(tmp_path: Path, watcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if watcher == "watchfiles":
+        pytest.importorskip("watchfiles")
+    else:
+        (tmp_path / "watchfiles.py").write_text("raise ImportError\n")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    source = tmp_path / "changing.py"
+
+    def write(answer: str) -> None:
+        source.write_text(
+            textwrap.dedent(f"""
+                def app(environ, start_response):
+                    start_response("200 OK", [("content-length", "{len(answer)}")])
+                    return [b"{answer}"]
+            """)
+        )
+
+    write("one")
+    with running("changing:app", "--reload", cwd=tmp_path) as program:
+        assert request(program.port, "/").body == b"one"
+        time.sleep(0.3)  # the watcher has begun to look
+        write("two!")
+        eventually(lambda: request(program.port, "/").body == b"two!", "the new code")
+        source.write_text("nonsense nonsense\n")
+        eventually(lambda: "SyntaxError" in program.log, "the message")
+        assert request(program.port, "/").body == b"two!"
+        write("three")
+        eventually(lambda: request(program.port, "/").body == b"three", "the newest code")
+        program.signal(signal.SIGINT)
+        assert program.wait() == 0
+
+
+def test_reload_waits_for_a_first_good_version(tmp_path: Path) -> None:
+    source = tmp_path / "changing.py"
+    source.write_text("nonsense nonsense\n")
+    command = [sys.executable, "-m", "towline", "serve", "changing:app", "--reload", "--port", "0"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    lines: list[str] = []
+    try:
+        while "SyntaxError" not in "".join(lines):
+            lines.append(process.stderr.readline())
+        time.sleep(0.6)
+        source.write_text("async def app(scope, receive, send):\n    raise NotImplementedError\n")
+        while "Towline" not in lines[-1]:
+            lines.append(process.stderr.readline())
+            assert lines[-1], "".join(lines)
+    finally:
+        process.terminate()
+        assert process.wait(10) == 0
+        process.stderr.close()
+
+
+def test_no_thread_and_no_application_in_the_supervisor() -> None:
+    with running("apps:asgi", "--workers", "2") as program:
+        assert len(os.listdir(f"/proc/{program.pid}/task")) == 1
+        maps = Path(f"/proc/{program.pid}/maps").read_text()
+        assert "_asyncio" not in maps
+
+
+def test_workers_share_no_descriptor_but_the_lifeline() -> None:
+    with running("apps:asgi", "--workers", "3") as program:
+        program.pids(3)
+        pipes = [{fd for fd in descriptors(pid) if fd.startswith("pipe:")} for pid in program.children()]
+        one, two, three = pipes
+        # stdout and stderr are pipes of this test; the third is the lifeline.
+        for shared in (one & two, two & three, one & three):
+            assert len(shared) == 3
+
+
+def descriptors(pid: int) -> list[str]:
+    folder = Path(f"/proc/{pid}/fd")
+    return [os.readlink(entry) for entry in folder.iterdir()]

@@ -1,0 +1,183 @@
+"""How a server ends: what is in flight finishes, the deadline holds, nothing is left behind."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from .harness import Load, Program, alive, connect, eventually, request, running
+
+APPS = [pytest.param("apps:asgi", id="asgi"), pytest.param("apps:wsgi", id="wsgi")]
+
+
+def in_background(function: Any, *arguments: Any) -> tuple[threading.Thread, list[Any]]:
+    results: list[Any] = []
+
+    def run() -> None:
+        try:
+            results.append(function(*arguments))
+        except Exception as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, results
+
+
+def threads_for(app: str) -> list[str]:
+    return ["--threads", "8"] if app.endswith("wsgi") else []
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_sigterm_finishes_what_is_in_flight(app: str) -> None:
+    with running(app, "--workers", "2", *threads_for(app)) as program:
+        slow = [in_background(request, program.port, "/sleep/0.8") for _ in range(3)]
+        streams = [in_background(request, program.port, "/stream/8/0.1") for _ in range(3)]
+        time.sleep(0.4)
+        port = program.port
+        program.signal(signal.SIGTERM)
+        eventually(lambda: "stopping" in program.log, "the log")
+        newcomers = refused_or_served(port)
+        assert program.wait() == 0
+        for thread, results in slow + streams:
+            thread.join(5)
+            (response,) = results
+            assert getattr(response, "status", response) == 200
+            assert response.body in (b"slept", b"chunk" * 8)
+        assert newcomers
+        assert "cancelling" not in program.log
+        with pytest.raises(ConnectionRefusedError):
+            request(port, "/pid")
+
+
+def refused_or_served(port: int) -> bool:
+    """A connection that comes while draining must not be parked: an answer or an end, within seconds."""
+    for _ in range(3):
+        try:
+            with connect(port, 3.0) as conn:
+                conn.get("/pid")
+        except TimeoutError:
+            return False
+        except OSError:
+            pass
+    return True
+
+
+@pytest.mark.parametrize("app", APPS)
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_sigterm_under_load_loses_nothing(app: str, workers: str) -> None:
+    with running(app, "--workers", workers) as program:
+        load = Load(program.port, "/stream/3/0.01", keep_alive=False)
+        with load:
+            load.more(20)
+            program.signal(signal.SIGTERM)
+            assert program.wait() == 0
+        # From the moment it stops listening, connections are refused or reset in the backlog; but no
+        # response was cut short once it had begun.
+        cut = [failure for failure in load.failures if "before the response was whole" in failure]
+        assert not cut
+        assert all(answer == b"chunk" * 3 for answer in load.answers)
+
+
+def test_keep_alive_connections_are_told_or_closed() -> None:
+    with running("apps:asgi") as program:
+        with connect(program.port) as idle, connect(program.port) as busy:
+            assert idle.get("/pid").status == 200
+            assert busy.get("/pid").closes is False
+            busy.send("/sleep/0.5")
+            time.sleep(0.2)
+            program.signal(signal.SIGTERM)
+            idle.sock.settimeout(2.0)
+            assert idle.sock.recv(1) == b""
+            last = busy.response()
+            assert (last.body, last.closes) == (b"slept", True)
+        assert program.wait() == 0
+        assert "shut down" in program.log
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_drain_ends_at_its_deadline_with_an_endless_stream(workers: str) -> None:
+    with running("apps:asgi", "--workers", workers, "--timeout-graceful-shutdown", "1") as program:
+        with connect(program.port) as conn:
+            conn.send("/endless")
+            assert "200" in conn.head()
+            begun = time.monotonic()
+            program.signal(signal.SIGTERM)
+            assert program.wait() == 0
+            took = time.monotonic() - begun
+        assert took >= 0.9
+        print(f"deadline 1 s, ended after {took:.2f} s")
+        assert "cancelling 1 request" in program.log
+        assert "shut down" in program.log
+
+
+def test_a_request_that_hangs_in_python_is_killed_after_the_deadline() -> None:
+    # The worker's loop is stuck: only the supervisor's SIGKILL ends it.
+    with running("apps:asgi", "--timeout-graceful-shutdown", "0") as program:
+        with connect(program.port) as conn:
+            conn.send("/block")
+            time.sleep(0.3)
+            workers = program.children()
+            program.signal(signal.SIGTERM)
+            assert program.wait(15) == 0
+        assert not any(map(alive, workers))
+
+
+def test_a_second_sigint_is_quick() -> None:
+    with running("apps:asgi", "--workers", "2") as program:
+        with connect(program.port) as conn:
+            conn.send("/endless")
+            conn.head()
+            program.signal(signal.SIGINT)
+            eventually(lambda: "stopping" in program.log, "the log")
+            program.signal(signal.SIGINT)
+            assert program.wait(10) == 0
+
+
+def test_sigquit_is_quick() -> None:
+    with running("apps:wsgi", "--threads", "2") as program:
+        with connect(program.port) as conn:
+            conn.send("/sleep/60")
+            time.sleep(0.2)
+            program.signal(signal.SIGQUIT)
+            assert program.wait(10) == 0
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_the_supervisors_death_leaves_no_orphan_and_the_port_free(app: str) -> None:
+    program = Program(app, "--workers", "2", *threads_for(app))
+    port, workers = program.port, program.children()
+    assert len(workers) == 2
+    thread, results = in_background(request, port, "/sleep/0.5")
+    time.sleep(0.2)
+    program.signal(signal.SIGKILL)
+    program.process.wait()
+    took = eventually(lambda: not any(map(alive, workers)), "the workers' end")
+    print(f"workers gone {took:.2f} s after the supervisor")
+    thread.join(5)
+    assert getattr(results[0], "body", results) == b"slept"
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+
+
+def test_a_unix_socket_is_removed(tmp_path: Any) -> None:
+    path = tmp_path / "app.sock"
+    with running("apps:asgi", "--bind", f"unix:{path}", "--bind", "127.0.0.1:0") as program:
+        assert path.is_socket()
+        program.signal(signal.SIGTERM)
+        assert program.wait() == 0
+        assert not path.exists()
+
+
+def test_the_pid_file_is_written_and_removed(tmp_path: Any) -> None:
+    path = tmp_path / "app.pid"
+    with running("apps:asgi", "--pid-file", str(path)) as program:
+        assert int(path.read_text()) == program.pid
+        program.signal(signal.SIGTERM)
+        assert program.wait() == 0
+        assert not path.exists()
