@@ -1,7 +1,7 @@
 //! One end of a connection: a `Connection`, a scripted program above it and buffers in place of the socket.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io::{IoSlice, Read as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,6 +125,13 @@ impl End {
         }
     }
 
+    /// The same with receive blocks of another size.
+    #[must_use]
+    pub fn with_blocks(mut self, block_bytes: usize) -> Self {
+        self.blocks = Blocks::new(block_bytes, 2);
+        self
+    }
+
     /// Bytes arrive. Those that the connection does not want yet wait in the receive buffer.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.unread.extend(bytes);
@@ -241,10 +248,8 @@ impl End {
             return false;
         }
         let space = self.conn.recv_space(&mut self.blocks);
-        let n = space.len().min(self.unread.len());
-        for (to, from) in space.iter_mut().zip(self.unread.drain(..n)) {
-            *to = from;
-        }
+        // Reading from memory cannot fail.
+        let n = self.unread.read(space).unwrap_or(0);
         if n > 0 {
             self.conn.received(self.clock.now(), n);
         }

@@ -314,7 +314,8 @@ impl Connection {
         } else if !self.send_clock.is_running() {
             self.send_clock.start(now);
         }
-        if self.notices.has(Notices::WRITER_WAITS) && pending < self.limits.send_window_bytes / 2 {
+        let is_low = pending < self.limits.send_window_bytes / 2;
+        if is_low && self.phase == Phase::Open && self.notices.has(Notices::WRITER_WAITS) {
             self.notices.take(Notices::WRITER_WAITS);
             self.notices.set(Notices::WRITABLE);
         }
@@ -579,10 +580,10 @@ impl Connection {
     fn end_exchange(&mut self) {
         let last = !self.exchange.keep_alive || self.closing;
         match self.side {
+            _ if last => return self.shut(rules::DONE),
             // The response itself is complete and in order; only the connection is of no use any more.
             Side::Client if !self.recv.is_empty() => return self.shut(rules::UNSOLICITED),
-            Side::Client if last || self.eof => return self.shut(rules::DONE),
-            Side::Server if last => return self.shut(rules::DONE),
+            Side::Client if self.eof => return self.shut(rules::DONE),
             Side::Server if self.eof && self.recv.is_empty() => return self.shut(rules::DONE),
             Side::Client => self.incoming = Incoming::Idle,
             Side::Server => self.incoming = Incoming::Head,
