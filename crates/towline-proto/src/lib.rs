@@ -47,3 +47,9 @@ pub use event::{Event, Interest, Read, Side, StreamId};
 pub use h1::standard_reason;
 pub use head::{Field, Fields, HeadRef, RequestHead, ResponseHead, Version};
 pub use limits::Limits;
+
+/// The head parser on its own, for the benchmark that holds it against others. Not part of the surface.
+#[doc(hidden)]
+pub mod bench {
+    pub use crate::h1::HeadScratch;
+}

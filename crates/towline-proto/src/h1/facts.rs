@@ -31,7 +31,7 @@ pub(super) struct Options {
 impl Options {
     /// Another Connection line.
     pub fn add(&mut self, value: &[u8]) {
-        if value.eq_ignore_ascii_case(b"keep-alive") {
+        if value == b"keep-alive" || value == b"Keep-Alive" {
             self.keep_alive = true;
             return;
         }
@@ -60,12 +60,14 @@ impl Facts {
     #[inline]
     pub fn note(&mut self, name: &[u8], value: &[u8], index: usize) {
         match (name.len(), name[0] | 0x20) {
-            (4, b'h') if is(name, b"host") => self.host(index),
-            (14, b'c') if is(name, b"content-length") => self.length.add(value),
-            (17, b't') if is(name, b"transfer-encoding") => self.coding.add(value),
-            (10, b'c') if is(name, b"connection") => self.options.add(value),
-            (7, b'u') if is(name, b"upgrade") => self.upgrade = true,
-            (6, b'e') if is(name, b"expect") => self.expect(value),
+            (4, b'h') if is(name, b"Host", b"host") => self.host(index),
+            (14, b'c') if is(name, b"Content-Length", b"content-length") => self.length.add(value),
+            (17, b't') if is(name, b"Transfer-Encoding", b"transfer-encoding") => {
+                self.coding.add(value)
+            }
+            (10, b'c') if is(name, b"Connection", b"connection") => self.options.add(value),
+            (7, b'u') if is(name, b"Upgrade", b"upgrade") => self.upgrade = true,
+            (6, b'e') if is(name, b"Expect", b"expect") => self.expect(value),
             _ => {}
         }
     }
@@ -78,13 +80,18 @@ impl Facts {
     }
 
     fn expect(&mut self, value: &[u8]) {
-        self.expect = match (self.expect, is(value, b"100-continue")) {
+        self.expect = match (self.expect, value.eq_ignore_ascii_case(b"100-continue")) {
             (Expect::Nothing | Expect::Continue, true) => Expect::Continue,
             _ => Expect::Other,
         };
     }
 }
 
-fn is(name: &[u8], lower: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(lower)
+/// Compares a name of `N` bytes ignoring case; the two usual spellings compare as whole words.
+#[inline]
+fn is<const N: usize>(name: &[u8], usual: &[u8; N], lower: &[u8; N]) -> bool {
+    match name.first_chunk::<N>() {
+        Some(name) => name == usual || name == lower || name.eq_ignore_ascii_case(lower),
+        None => false,
+    }
 }

@@ -41,6 +41,7 @@ pub use encode::standard_reason;
 use chunked::Decoder;
 use incoming::Trailers;
 use parse::HeadParser;
+pub use parse::HeadScratch;
 
 /// What an idle client connection keeps to write its next head and a small body into.
 const CLIENT_SEND_BYTES: usize = 8 * 1024;
