@@ -36,13 +36,19 @@ impl<S> Peer<S> {
         offset: u64,
         len: u64,
     ) -> Result<(), UserError> {
-        self.conn.stream(stream)?;
+        let mut body = self.conn.stream(stream)?;
+        let left = match body.body_left() {
+            // To HEAD nothing is sent, so nothing is read.
+            Some(0) => return body.finish(),
+            left => left,
+        };
         self.file = Some(Box::new(FileBody {
             file,
             offset,
             left: len,
             stream,
-            by_reading: self.io.tls.is_some(),
+            // The kernel cannot frame chunks or encrypt.
+            by_reading: self.io.tls.is_some() || left.is_none_or(|left| left < len),
         }));
         Ok(())
     }

@@ -29,13 +29,7 @@ impl<S: Default> Engine<S> {
         }
         let mut again = false;
         if peer.output != Output::Blocked {
-            let before = peer.conn.pending_bytes();
-            let (had_file, was_over) = (peer.file.is_some(), peer.input.over);
-            let flushed = peer.flush(now, self.config.settle_bytes);
-            let room_again = before >= peer.service().limits.send_window_bytes;
-            let broke = peer.input.over && !was_over;
-            let file_ended = had_file && peer.file.is_none();
-            again = flushed == Flushed::Budget || room_again || file_ended || broke;
+            again = peer.flush(now, self.config.settle_bytes) == Flushed::Budget;
         }
         let interest = peer.conn.interest();
         if interest.shutdown && peer.output == Output::Open {
@@ -45,8 +39,8 @@ impl<S: Default> Engine<S> {
             peer.write_armed = true;
             arm_write(&self.poll, peer);
         }
-        // The face has not seen the event of this end: once more, and then it is closed.
-        again |= interest.closed;
+        // What has just been sent, or failed, may be news to the face; an end certainly is.
+        again |= interest.closed || peer.conn.has_events();
         again |= peer.input.readable && !peer.input.over && interest.read;
         peer.conn.release(&mut self.blocks);
         if let Some(deadline) = peer.conn.deadline() {
