@@ -83,7 +83,8 @@ impl Connection {
     }
 
     /// `n` bytes of the body of `id` went into the transport without passing through here (`sendfile`),
-    /// while nothing was pending. They count against the announced size and as progress at `now`.
+    /// while nothing was pending. They count against the announced size and as progress; 0: the
+    /// transport would block.
     pub fn sent_outside(&mut self, now: Instant, id: StreamId, n: u64) -> Result<(), UserError> {
         on_wire!(&mut self.wire, conn => conn.sent_outside(now, id, n))
     }
@@ -234,6 +235,12 @@ impl StreamMut<'_> {
     /// Gives the exchange up. A message under way never looks complete to the peer: the connection closes.
     pub fn reset(&mut self) {
         on_wire!(&mut *self.wire, conn => conn.reset())
+    }
+
+    /// Bytes of a body of known size that are still to be sent, 0 where its method or status allows
+    /// none. `None`: the size is not known, or no body is due.
+    pub fn body_left(&self) -> Option<u64> {
+        on_wire!(&*self.wire, conn => conn.body_left())
     }
 
     /// Bytes that may be queued before the high-water mark; 0: wait for [`Event::Writable`].

@@ -113,6 +113,12 @@ impl Connection {
 
     // Heads.
 
+    /// What is here of the next head has been looked at and is not the whole.
+    pub(super) fn has_parsed_all(&self) -> bool {
+        let unread = self.recv.unread();
+        self.parser.scanned() == unread.len() || unread == b"\r"
+    }
+
     fn next_head(&mut self) -> Option<Signal> {
         if let Err(error) = self.skip_empty_lines() {
             self.violate(error);

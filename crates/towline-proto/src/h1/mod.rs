@@ -464,7 +464,7 @@ impl Connection {
         }
         let input = !self.recv.is_empty() || self.eof;
         let wanted = match self.incoming {
-            Incoming::Head => !self.answers_wait(),
+            Incoming::Head => !self.answers_wait() && (self.eof || !self.has_parsed_all()),
             Incoming::Idle | Incoming::Complete | Incoming::Failed => false,
             _ => self.notices.has(Notices::READER_WAITS) || self.is_draining(),
         };
@@ -552,7 +552,7 @@ impl Connection {
         }
     }
 
-    fn check_stream(&self, id: StreamId) -> Result<(), UserError> {
+    pub(super) fn check_stream(&self, id: StreamId) -> Result<(), UserError> {
         if id.0 == self.exchange.id && id.0 != 0 {
             Ok(())
         } else {

@@ -243,8 +243,12 @@ impl Connection {
             _ => return Err(UserError::WrongOrder),
         }
         self.now = now;
-        if n > 0 {
+        if n > 0 && self.body_left() == Some(0) {
             self.send_clock.stop();
+        } else if n > 0 {
+            // Not stopped, or a reader of one byte a minute would be as good as any.
+            let bytes = usize::try_from(n).unwrap_or(usize::MAX);
+            self.send_clock.advance(now, bytes);
         } else if !self.send_clock.is_running() {
             self.send_clock.start(now);
         }
@@ -279,6 +283,14 @@ impl Connection {
         }
         self.outgoing_complete();
         Ok(())
+    }
+
+    pub fn body_left(&self) -> Option<u64> {
+        match self.outgoing {
+            Outgoing::Length(left) => Some(left),
+            Outgoing::Swallow => Some(0),
+            _ => None,
+        }
     }
 
     fn outgoing_complete(&mut self) {

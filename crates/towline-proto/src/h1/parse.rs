@@ -120,6 +120,15 @@ impl HeadParser {
         self.fields(bytes, spans, limits)
     }
 
+    /// How much of an incomplete head has been looked at.
+    pub fn scanned(&self) -> usize {
+        if self.stage == Stage::Done {
+            0
+        } else {
+            self.scanned as usize
+        }
+    }
+
     /// No byte of a head has been looked at.
     pub fn is_fresh(&self) -> bool {
         self.stage == Stage::Done || (self.stage == Stage::StartLine && self.scanned == 0)
