@@ -34,12 +34,12 @@ class Slot:
     @property
     def in_flight(self) -> int: ...
     def begin(self, pid: int, again: bool) -> None:
-        """A worker takes the slot over: counters go on, gauges start again. `again`: after a death."""
+        """A worker takes the slot over: counters go on, gauges start again. `again`: it replaces another."""
     def end(self) -> None:
         """The worker is gone."""
     def turned(self) -> None: ...
     def start_heartbeat(self, period: float) -> None:
-        """Beat every `period` seconds from a native thread. For the worker, after the fork."""
+        """Note this process in the slot, and beat every `period` seconds from a native thread. After the fork."""
 
 _Log: TypeAlias = Callable[[int, str, BaseException | None], None]
 

@@ -36,14 +36,14 @@ class Board:
     def __init__(self, slots: int = SLOTS) -> None:
         self._board = _native.Board(slots)
         self._free = list(range(slots - 1, -1, -1))
-        self._used: set[int] = set()
 
-    def take(self) -> _native.Slot:
-        """A slot for a new worker; its counters continue those of the worker that had it before."""
-        index = self._free.pop()
-        slot = self._board.slot(index)
-        slot.begin(0, index in self._used)
-        self._used.add(index)
+    def take(self, again: bool) -> _native.Slot:
+        """A slot for a new worker; its counters continue those of the worker that had it before.
+
+        `again`: it replaces a worker, which the metrics count.
+        """
+        slot = self._board.slot(self._free.pop())
+        slot.begin(0, again)
         return slot
 
     def give_back(self, slot: _native.Slot) -> None:

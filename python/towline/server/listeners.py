@@ -67,6 +67,8 @@ def url(bind: Bind, config: ServerConfig) -> str:
     """How a person reaches this address."""
     if bind.address.startswith("unix:"):
         return bind.address
+    if bind.metrics:
+        return f"http://{bind.address}/metrics"
     return f"{'https' if config.ssl_certfile else 'http'}://{bind.address}"
 
 

@@ -55,6 +55,7 @@ class Supervisor:
         self._backoff = Backoff()
         self._stopping = False
         self._ever_ready = False
+        self._lost = 0  # workers that died and have no successor yet
         self._status = 0
         self._next_memory_check = 0.0
         self._watcher: tuple[int, int] | None = None  # its process and its channel
@@ -181,6 +182,7 @@ class Supervisor:
         if worker.state is State.BOOTING:
             self._on_failed_boot(worker, code)
             return
+        self._lost += 1
         wait = self._backoff.died(time.monotonic(), time.monotonic() - worker.born)
         logger.error("worker %d ended (%s), starting another%s", worker.pid, _cause(code), _after(wait))
 
@@ -229,11 +231,13 @@ class Supervisor:
 
     def _start(self, replaces: Worker | None) -> bool:
         try:
-            worker = self._shipyard.build()
+            worker = self._shipyard.build(again=replaces is not None or self._lost > 0)
         except (OSError, IndexError) as error:
             wait = self._backoff.died(time.monotonic(), 0.0)
             logger.error("cannot start a worker: %s; trying again%s", error, _after(wait))
             return False
+        if replaces is None:
+            self._lost = max(0, self._lost - 1)
         worker.replaces = replaces
         worker.last_request = self._last_request(worker.slot)
         self._workers.append(worker)

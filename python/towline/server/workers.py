@@ -79,9 +79,12 @@ class Shipyard:
     lifeline: tuple[int, int]
     inherited: Callable[[], Iterable[int]]
 
-    def build(self) -> Worker:
-        """Fork one worker. Raises OSError when the system refuses, IndexError when every slot is taken."""
-        slot = self.board.take()
+    def build(self, again: bool) -> Worker:
+        """Fork one worker. Raises OSError when the system refuses, IndexError when every slot is taken.
+
+        `again`: it takes the place of another.
+        """
+        slot = self.board.take(again)
         read, write = os.pipe()
         os.set_blocking(read, False)
         try:

@@ -1,4 +1,5 @@
 //! The region in which workers count and show that they live, as the supervisor and a worker see it.
+use std::process;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -99,6 +100,8 @@ impl Slot {
 
     /// Beats from a native thread, which needs no GIL, until the process ends. For the worker, after the fork.
     fn start_heartbeat(&self, period: f64) -> PyResult<()> {
+        // Only the worker knows its process id; the slot was taken before the fork.
+        self.handle.pid.store(u64::from(process::id()), Relaxed);
         let heartbeat = Heartbeat::start(
             self.handle(),
             Duration::from_secs_f64(period.clamp(0.01, 60.0)),
