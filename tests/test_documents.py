@@ -1,0 +1,63 @@
+"""The documents: links lead somewhere, options exist, examples are valid."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import tomllib
+from towline._options import options_of
+from towline.config import ServerConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+OUTSIDE = {"--config", "--help", "--cells", "--servers", "--seconds", "--rounds", "--restarts", "--cacert"}
+OUTSIDE |= {"--no-cache-dir"}
+
+
+def option_names():
+    names = set()
+    for field, (option, _) in options_of(ServerConfig).items():
+        flag = option.flag or "--" + field.replace("_", "-")
+        names |= {flag, *option.aliases, "--no-" + flag[2:]}
+    return names
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page):
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
+    assert [t for t in targets if "://" not in t and not (page.parent / t).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_exist(page):
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", page.read_text()))
+    assert named - option_names() - OUTSIDE == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_examples_parse(page):
+    for block in blocks(page, "python"):
+        ast.parse(block)
+
+
+def test_configuration_examples_are_taken():
+    page = ROOT / "docs" / "serve.md"
+    (example,) = blocks(page, "toml")
+    table = tomllib.loads(example)["tool"]["towline"]["serve"]
+    config = ServerConfig(**{key.replace("-", "_"): value for key, value in table.items()})
+    assert config.workers == 4
+    assert config.addresses == ("127.0.0.1:8000", "unix:/run/app.sock")
+
+
+def test_limits_of_the_tuning_page_are_the_defaults():
+    page = (ROOT / "docs" / "tuning.md").read_text()
+    rows = re.findall(r"^\| `--([a-z-]+)` \| ([\d,]+)", page, re.MULTILINE)
+    assert len(rows) >= 10
+    for name, default in rows:
+        _, known = options_of(ServerConfig)[name.replace("-", "_")]
+        assert known == int(default.replace(",", "")), name
