@@ -79,6 +79,8 @@ class AsgiServer:
         """Idle connections close, the others after what is in flight."""
     def cancel_all(self) -> None:
         """Requests in flight are disconnected and cancelled, sockets closed."""
+    def reopen_logs(self) -> None:
+        """Open the access log's file anew before its next line: it was rotated."""
     def close(self) -> None: ...
 
 @final
@@ -105,3 +107,5 @@ class WsgiServer:
     def stop(self) -> None: ...
     def stop_listening(self) -> None: ...
     def drain(self) -> None: ...
+    def reopen_logs(self) -> None:
+        """Open the access log's file anew before its next line: it was rotated."""

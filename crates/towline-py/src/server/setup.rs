@@ -98,3 +98,6 @@ fn listener(bind: &Bind, options: &Options) -> io::Result<Listener> {
 
 /// How long a `turn` called from a foreign loop may block.
 pub const NOT_AT_ALL: Option<Duration> = Some(Duration::ZERO);
+
+/// How long the last lines of the access log may take at the end.
+pub const LOG_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);

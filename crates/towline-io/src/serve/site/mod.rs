@@ -57,6 +57,13 @@ impl Rules {
         covering.max_by_key(|mount| mount.prefix().len())
     }
 
+    /// The access log was rotated: its file is opened anew before the next line.
+    pub fn reopen_logs(&self) {
+        if let Some((_, writer)) = &self.access_log {
+            writer.reopen();
+        }
+    }
+
     /// Without a supervisor's board there is this process alone to report, and nothing was counted.
     fn slots(&self) -> Slots {
         self.slot

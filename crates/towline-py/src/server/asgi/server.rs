@@ -3,7 +3,6 @@ use std::cell::RefMut;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -24,9 +23,6 @@ use crate::server::board::Slot;
 use crate::server::fields::DefaultFields;
 use crate::server::options::{Bind, Options};
 use crate::server::{setup, site};
-
-/// How long the last lines of the access log may take at the end.
-const LOG_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What the engine keeps for us beside each connection.
 #[derive(Default)]
@@ -232,12 +228,22 @@ impl AsgiServer {
         self.addresses.clone()
     }
 
+    /// The access log's file is opened anew before its next line (after it was rotated).
+    fn reopen_logs(&self, py: Python<'_>) {
+        self.extras.open(py).site.rules().reopen_logs();
+    }
+
     /// Closes every socket. The descriptor must have been taken out of the loop.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let engine = self.engine.try_open(py).ok_or_else(busy)?.take();
         drop(engine);
-        if let Some((_, writer)) = &self.extras.open(py).site.rules().access_log {
-            writer.close(LOG_CLOSE_TIMEOUT);
+        let writer = {
+            let extras = self.extras.open(py);
+            let log = extras.site.rules().access_log.as_ref();
+            log.map(|(_, writer)| writer.clone())
+        };
+        if let Some(writer) = writer {
+            py.detach(|| writer.close(setup::LOG_CLOSE_TIMEOUT));
         }
         let (spare, kits) = {
             let mut pool = self.pool.open(py);

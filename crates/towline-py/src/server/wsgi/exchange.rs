@@ -1,10 +1,11 @@
 //! One call of the application, from environ to the end of its response.
 use std::sync::Arc;
+use std::time::Instant;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
-use towline_io::serve::forwarded::TrustedPeers;
+use towline_io::serve::site::{Payload, Rules, Site};
 
 use super::context::InFreshContext;
 use super::desk::{SharedDesk, lock};
@@ -14,7 +15,7 @@ use super::input::{ErrorStream, InputStream};
 use super::log::Log;
 use super::origin::Origin;
 use super::request::Request;
-use super::responder::{Phase, Plain, Responder, Sent};
+use super::responder::{Phase, Plain, Responder};
 use crate::errors::ClientDisconnected;
 use crate::server::fields::DefaultFields;
 use crate::server::options::Options;
@@ -24,8 +25,7 @@ pub struct Application {
     pub app: Py<PyAny>,
     pub options: Options,
     pub multiprocess: bool,
-    /// Whose word on the client is taken; None without --proxy-headers.
-    pub trusted: Option<TrustedPeers>,
+    pub rules: Arc<Rules>,
     pub log: Log,
 }
 
@@ -64,7 +64,7 @@ impl Caller {
             input: pyo3::intern!(py, "wsgi.input").clone().into_any().unbind(),
             close: pyo3::intern!(py, "close").clone().into_any().unbind(),
         };
-        let callables = Callables::new(py, &desk, &application.options)?;
+        let callables = Callables::new(py, &desk, &application)?;
         callables.install(py, &environs)?;
         Ok(Self {
             application,
@@ -75,18 +75,20 @@ impl Caller {
         })
     }
 
-    /// Serves one request. Whatever the application does, the exchange is over afterwards; the error is
+    /// Serves one request that came at `since`. Whatever the application does, the exchange is over afterwards; the error is
     /// one that is to end the server (`SystemExit`, `KeyboardInterrupt`).
     pub fn serve(
         &mut self,
         py: Python<'_>,
         request: &mut Request,
         origin: &Origin,
-    ) -> (Sent, PyResult<()>) {
+        since: Instant,
+    ) -> PyResult<()> {
         let serial = lock(py, &self.desk).begin(request.stream);
         let responder = self.callables.responder.clone_ref(py);
         let responder = responder.get();
-        responder.begin(py, serial, request.head.method() == b"HEAD");
+        let client = origin.remote.map(|address| address.ip());
+        responder.begin(py, serial, request, (client, since));
         let outcome = self
             .environ(py, request, origin, serial)
             .and_then(|environ| {
@@ -94,15 +96,15 @@ impl Caller {
                 self.call(py, &environ, responder)
             });
         let outcome = outcome.or_else(|error| self.failed(py, responder, &error, request));
-        let sent = responder.end(py);
+        responder.end(py);
         lock(py, &self.desk).end();
-        (sent, outcome.and_then(|()| self.renew(py)))
+        outcome.and_then(|()| self.renew(py))
     }
 
     /// What the application kept is not used again: it could answer somebody else's request.
     fn renew(&mut self, py: Python<'_>) -> PyResult<()> {
         if self.callables.are_kept() {
-            self.callables = Callables::new(py, &self.desk, &self.application.options)?;
+            self.callables = Callables::new(py, &self.desk, &self.application)?;
             self.callables.install(py, &self.environs)?;
         }
         Ok(())
@@ -218,11 +220,10 @@ impl Caller {
 }
 
 impl Callables {
-    fn new(py: Python<'_>, desk: &SharedDesk, options: &Options) -> PyResult<Self> {
-        let responder = Bound::new(
-            py,
-            Responder::new(desk.clone(), DefaultFields::new(options)),
-        )?;
+    fn new(py: Python<'_>, desk: &SharedDesk, application: &Application) -> PyResult<Self> {
+        let added = DefaultFields::new(&application.options);
+        let site = Site::new(application.rules.clone());
+        let responder = Bound::new(py, Responder::new(desk.clone(), added, site))?;
         let start = responder.getattr("start")?.unbind();
         let early_hints = responder.getattr("early_hints")?.unbind();
         Ok(Self {
@@ -291,7 +292,8 @@ fn send_iterable(py: Python<'_>, responder: &Responder, result: &Bound<'_, PyAny
         if piece.as_bytes().is_empty() {
             continue;
         }
-        responder.send_head(py, is_single.then(|| piece.as_bytes().len() as u64))?;
+        let inferred = is_single.then(|| piece.as_bytes().len() as u64);
+        responder.send_head(py, inferred, Payload::Pieces)?;
         if responder.is_bodyless(py) {
             break;
         }

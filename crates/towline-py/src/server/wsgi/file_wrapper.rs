@@ -6,6 +6,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use towline_io::serve::site::Payload;
+
 use super::responder::{Phase, Responder};
 
 /// An iterable over the blocks of a file-like object. Returned as it is by the application, a real file is
@@ -39,7 +41,7 @@ impl FileWrapper {
                 real.left
             )));
         }
-        responder.send_head(py, Some(length))?;
+        responder.send_head(py, Some(length), Payload::File)?;
         if responder.is_bodyless(py) || length == 0 {
             responder.send_end(py)?;
         } else {

@@ -3,7 +3,7 @@
 //! The GIL is released once per turn, around the poll, and kept for all requests of the turn: a request costs
 //! one recv, one call and one send, and no hand-over of anything.
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use towline_io::Engine;
@@ -11,6 +11,7 @@ use towline_io::Engine;
 use super::desk::{Desk, LONGEST_WAIT, SharedDesk, lock};
 use super::exchange::{Application, Caller};
 use super::origin::Origin;
+use super::own::Own;
 use super::request::{ConnState, Request};
 use super::server::Control;
 
@@ -22,6 +23,7 @@ pub fn run(
 ) -> PyResult<()> {
     let desk: SharedDesk = Arc::new(Mutex::new(Desk::inline(engine, control.clone())));
     let mut caller = Caller::new(py, application.clone(), desk.clone())?;
+    let mut own = Own::new(application);
     loop {
         let over = py.detach(|| {
             let mut desk = desk.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,10 +44,10 @@ pub fn run(
             return Ok(());
         }
         py.check_signals()?;
-        while let Some((mut request, origin)) = next_request(py, &desk, application) {
-            let began = control.begin();
-            let (sent, outcome) = caller.serve(py, &mut request, &origin);
-            control.end(&began, request.head.method(), sent);
+        while let Some((mut request, origin)) = next_request(py, &desk, &mut own, application) {
+            control.begin();
+            let outcome = caller.serve(py, &mut request, &origin, Instant::now());
+            control.end();
             if let Some(inline) = lock(py, &desk).inline_seat() {
                 inline.spare = request.head;
             }
@@ -60,11 +62,18 @@ pub fn run(
 fn next_request(
     py: Python<'_>,
     desk: &Mutex<Desk>,
+    own: &mut Own,
     application: &Application,
 ) -> Option<(Request, Origin)> {
     let mut desk = lock(py, desk);
     let inline = desk.inline_seat()?;
-    let request = inline.next_request()?;
-    let origin = Origin::of(inline.peer()?, &request.head, application.trusted.as_ref());
-    Some((request, origin))
+    loop {
+        let request = inline.next_request()?;
+        let peer = inline.peer()?;
+        if !own.answer(peer, &request) {
+            let origin = Origin::of(peer, &request.head, application.rules.trusted.as_ref());
+            return Some((request, origin));
+        }
+        inline.spare = request.head;
+    }
 }

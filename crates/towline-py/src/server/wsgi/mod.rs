@@ -4,6 +4,7 @@
 //! request   from events to a request                      (no Python)
 //! desk      where an application thread does its I/O      inline: the engine; threads: one connection
 //! exchange  one call of the application: environ, responder, input, draft, file_wrapper, context
+//! own       what the server answers itself: files, metrics
 //! inline, threads   the two loops; server: the Python class
 //! ```
 mod context;
@@ -16,6 +17,7 @@ mod inline;
 mod input;
 mod log;
 mod origin;
+mod own;
 mod request;
 mod responder;
 mod server;

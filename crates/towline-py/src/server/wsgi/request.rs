@@ -14,6 +14,7 @@
 use std::ops::Range;
 
 use towline_io::Peer;
+use towline_io::serve::site::RequestLine;
 use towline_proto::{Event, Field, HeadRef, Read, StreamId, Version};
 
 /// How much of a body is awaited; longer ones are pulled by `wsgi.input`.
@@ -42,7 +43,15 @@ impl OwnedHead {
         self.version.unwrap_or(Version::Http11)
     }
 
-    pub fn fields(&self) -> impl Iterator<Item = Field<'_>> {
+    pub fn line(&self) -> RequestLine<'_> {
+        RequestLine {
+            method: self.method(),
+            target: self.target(),
+            version: self.version(),
+        }
+    }
+
+    pub fn fields(&self) -> impl Iterator<Item = Field<'_>> + Clone {
         self.fields.iter().map(|(name, value)| Field {
             name: &self.bytes[name.clone()],
             value: &self.bytes[value.clone()],

@@ -10,16 +10,20 @@
 //!
 //! One such object serves request after request, unless an application kept it (or one of its methods).
 use std::fs::File;
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
-use towline_proto::{BodySize, Field, ResponseHead, StreamMut, UserError};
+use towline_io::serve::site::{Payload, Site, Visit};
+use towline_proto::{BodySize, Field, ResponseHead, UserError};
 
 use super::desk::{Desk, SharedDesk, lock, write_out};
 use super::draft::Draft;
+use super::request::Request;
 use crate::errors::client_disconnected;
 use crate::server::fields::DefaultFields;
 
@@ -43,8 +47,9 @@ struct State {
     is_head: bool,
     draft: Draft,
     interim: Draft,
-    body_bytes: u64,
     added: DefaultFields,
+    site: Site,
+    visit: Visit,
 }
 
 /// From here on a piece is handed over by reference, below it is copied: a copy of a page costs less than
@@ -63,24 +68,17 @@ impl State {
     }
 }
 
-/// What became of a response, for the access log.
-#[derive(Clone, Copy)]
-pub struct Sent {
-    pub phase: Phase,
-    pub status: u16,
-    pub body_bytes: u64,
-}
-
 impl Responder {
-    pub fn new(desk: SharedDesk, added: DefaultFields) -> Self {
+    pub fn new(desk: SharedDesk, added: DefaultFields, site: Site) -> Self {
         let state = State {
             phase: Phase::Over,
             serial: 0,
             is_head: false,
             draft: Draft::default(),
             interim: Draft::default(),
-            body_bytes: 0,
             added,
+            site,
+            visit: Visit::default(),
         };
         Self {
             desk,
@@ -94,23 +92,31 @@ impl Responder {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn begin(&self, py: Python<'_>, serial: u64, is_head: bool) {
+    /// A request that came at `since` is handed to the application.
+    pub fn begin(
+        &self,
+        py: Python<'_>,
+        serial: u64,
+        request: &Request,
+        (client, since): (Option<IpAddr>, Instant),
+    ) {
         let mut state = self.state(py);
+        let State { site, visit, .. } = &mut *state;
+        let line = request.head.line();
+        site.begin(visit, (&line, client, since), request.head.fields());
+        if site.rules().slot.is_some() {
+            site.called(visit, Instant::now());
+        }
         state.phase = Phase::Waiting;
         state.serial = serial;
-        state.is_head = is_head;
-        state.body_bytes = 0;
+        state.is_head = line.method == b"HEAD";
     }
 
-    pub fn end(&self, py: Python<'_>) -> Sent {
+    pub fn end(&self, py: Python<'_>) {
         let mut state = self.state(py);
-        let sent = Sent {
-            phase: state.phase,
-            status: state.draft.status,
-            body_bytes: state.body_bytes,
-        };
+        let State { site, visit, .. } = &mut *state;
+        site.end(visit, Instant::now());
         state.phase = Phase::Over;
-        sent
     }
 
     pub fn phase(&self, py: Python<'_>) -> Phase {
@@ -141,7 +147,7 @@ impl Responder {
             for piece in pieces {
                 write_piece(&mut desk, &mut state, piece)?;
             }
-            return finish(&mut desk, &state);
+            return finish(&mut desk, &mut state);
         }
         if let Some(announced) = state.draft.content_length
             && announced != total
@@ -152,24 +158,33 @@ impl Responder {
                 "content-length says {announced}, the body has {total} bytes"
             )));
         }
-        send_head(&mut state, &mut desk, Some(total))?;
+        let payload = match pieces {
+            [only] => Payload::Whole(only.as_bytes()),
+            _ => Payload::Pieces,
+        };
+        send_head(&mut state, &mut desk, Some(total), payload)?;
         if state.is_bodyless() {
-            return finish(&mut desk, &state);
+            return finish(&mut desk, &mut state);
         }
         for piece in pieces {
             write_piece(&mut desk, &mut state, piece)?;
         }
-        finish(&mut desk, &state)
+        finish(&mut desk, &mut state)
     }
 
     /// Sends the head unless it has been sent; `inferred` is the length of the body when it is known.
-    pub fn send_head(&self, py: Python<'_>, inferred: Option<u64>) -> PyResult<()> {
+    pub fn send_head(
+        &self,
+        py: Python<'_>,
+        inferred: Option<u64>,
+        payload: Payload<'_>,
+    ) -> PyResult<()> {
         let mut state = self.state(py);
         if state.phase == Phase::Sent {
             return Ok(());
         }
         let mut desk = lock(py, &self.desk);
-        send_head(&mut state, &mut desk, inferred)
+        send_head(&mut state, &mut desk, inferred, payload)
     }
 
     /// One piece of the body, on its way before this returns.
@@ -190,9 +205,9 @@ impl Responder {
         let mut state = self.state(py);
         let mut desk = lock(py, &self.desk);
         if state.phase != Phase::Sent {
-            send_head(&mut state, &mut desk, Some(0))?;
+            send_head(&mut state, &mut desk, Some(0), Payload::Whole(b""))?;
         }
-        finish(&mut desk, &state)?;
+        finish(&mut desk, &mut state)?;
         desk.flush();
         Ok(())
     }
@@ -205,7 +220,8 @@ impl Responder {
         let peer = desk.peer().ok_or_else(client_disconnected)?;
         peer.send_file(stream, file, offset, length)
             .map_err(refused)?;
-        state.body_bytes += length;
+        let State { site, visit, .. } = &mut *state;
+        site.count_body(visit, length);
         desk.flush();
         Ok(())
     }
@@ -216,13 +232,25 @@ impl Responder {
         let mut desk = lock(py, &self.desk);
         state.draft.fill_plain(plain.status);
         state.phase = Phase::Started;
-        send_head(&mut state, &mut desk, Some(plain.text.len() as u64))?;
+        let payload = Payload::Whole(plain.text);
+        send_head(
+            &mut state,
+            &mut desk,
+            Some(plain.text.len() as u64),
+            payload,
+        )?;
         if !state.is_head {
-            let mut stream = desk.stream(state.serial).ok_or_else(client_disconnected)?;
-            stream.write(plain.text).map_err(refused)?;
-            state.body_bytes += plain.text.len() as u64;
+            let State {
+                site,
+                visit,
+                serial,
+                ..
+            } = &mut *state;
+            let mut stream = desk.stream(*serial).ok_or_else(client_disconnected)?;
+            site.write(visit, &mut stream, plain.text)
+                .map_err(refused)?;
         }
-        finish(&mut desk, &state)
+        finish(&mut desk, &mut state)
     }
 
     /// Gives the exchange up: what the client has must not look complete.
@@ -249,7 +277,12 @@ impl Responder {
     }
 }
 
-fn send_head(state: &mut State, desk: &mut Desk, inferred: Option<u64>) -> PyResult<()> {
+fn send_head(
+    state: &mut State,
+    desk: &mut Desk,
+    inferred: Option<u64>,
+    payload: Payload<'_>,
+) -> PyResult<()> {
     if state.phase != Phase::Started {
         return Err(PyRuntimeError::new_err(
             "start_response() was not called before the body (PEP 3333)",
@@ -260,23 +293,31 @@ fn send_head(state: &mut State, desk: &mut Desk, inferred: Option<u64>) -> PyRes
         None if matches!(state.draft.status, 204 | 304) => BodySize::Empty,
         None => BodySize::Unknown,
     };
+    let State {
+        draft,
+        added,
+        site,
+        visit,
+        serial,
+        ..
+    } = state;
     let mut fields: Vec<Field<'_>> = Vec::with_capacity(16);
-    fields.extend(state.draft.fields());
-    state.added.refresh();
-    for field in state.added.missing(|name| {
-        state
-            .draft
+    fields.extend(draft.fields());
+    added.refresh();
+    fields.extend(added.missing(|name| {
+        draft
             .fields()
-            .any(|f| f.name.eq_ignore_ascii_case(name))
-    }) {
-        fields.push(field);
-    }
+            .any(|field| field.name.eq_ignore_ascii_case(name))
+    }));
     let head = ResponseHead {
-        status: state.draft.status,
-        reason: state.draft.reason(),
+        status: draft.status,
+        reason: draft.reason(),
         fields: &fields,
     };
-    respond(desk, state.serial, &head, size)?;
+    let stream = desk.current(*serial).ok_or_else(client_disconnected)?;
+    let conn = desk.conn().ok_or_else(client_disconnected)?;
+    site.respond(visit, conn, (stream, &head, size), payload)
+        .map_err(refused)?;
     state.phase = Phase::Sent;
     Ok(())
 }
@@ -292,16 +333,20 @@ fn write_piece(desk: &mut Desk, state: &mut State, piece: &Bound<'_, PyBytes>) -
     if bytes.is_empty() {
         return Ok(());
     }
-    let mut stream: StreamMut<'_> = desk.stream(state.serial).ok_or_else(client_disconnected)?;
+    let State {
+        site,
+        visit,
+        serial,
+        ..
+    } = state;
+    let mut stream = desk.stream(*serial).ok_or_else(client_disconnected)?;
     let written = if bytes.len() < SHARED_FROM_BYTES {
-        stream.write(bytes)
+        site.write(visit, &mut stream, bytes)
     } else {
         let kept = pyo3::pybacked::PyBackedBytes::from(piece.clone());
-        stream.write_shared(bytes::Bytes::from_owner(kept))
+        site.write_shared(visit, &mut stream, bytes::Bytes::from_owner(kept))
     };
-    written.map_err(refused)?;
-    state.body_bytes += bytes.len() as u64;
-    Ok(())
+    written.map_err(refused)
 }
 
 /// A failed stream is a client that left; anything else is a mistake of the application.
@@ -312,9 +357,12 @@ fn refused(error: UserError) -> PyErr {
     }
 }
 
-fn finish(desk: &mut Desk, state: &State) -> PyResult<()> {
+fn finish(desk: &mut Desk, state: &mut State) -> PyResult<()> {
     let mut stream = desk.stream(state.serial).ok_or_else(client_disconnected)?;
-    stream.finish().map_err(refused)
+    state
+        .site
+        .finish(&mut state.visit, &mut stream, &[])
+        .map_err(refused)
 }
 
 #[pymethods]
@@ -355,7 +403,7 @@ impl Responder {
         if data.as_bytes().is_empty() {
             return Ok(());
         }
-        self.send_head(py, None)?;
+        self.send_head(py, None, Payload::Pieces)?;
         self.send_piece(py, data)
     }
 

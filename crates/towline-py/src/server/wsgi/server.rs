@@ -6,22 +6,22 @@
 //! ```
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use towline_io::serve::metrics::{MethodClass, SlotHandle, StatusClass, monotonic_ns};
+use towline_io::serve::metrics::{SlotHandle, monotonic_ns};
 use towline_io::{Engine, EngineConfig, Remote};
 
 use super::exchange::Application;
 use super::log::Log;
 use super::request::ConnState;
-use super::responder::Sent;
 use super::{inline, threads};
 use crate::errors;
 use crate::server::board::Slot;
 use crate::server::options::{Bind, Options};
-use crate::server::setup::{listen, trusted_peers};
+use crate::server::setup::{LOG_CLOSE_TIMEOUT, listen};
+use crate::server::site;
 
 /// What is asked of a running server, and what it tells about itself. Atomics, because a signal handler may
 /// interrupt any place of any thread.
@@ -34,7 +34,6 @@ pub struct Control {
     in_flight: AtomicUsize,
     connections: AtomicUsize,
     requests: AtomicU64,
-    accepted: AtomicU64,
 }
 
 impl Control {
@@ -48,7 +47,6 @@ impl Control {
             in_flight: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
-            accepted: AtomicU64::new(0),
         }
     }
 
@@ -68,10 +66,6 @@ impl Control {
         }
         self.connections.store(engine.len(), Relaxed);
         if let Some(slot) = &self.slot {
-            let before = self.accepted.swap(engine.accepted(), Relaxed);
-            slot.connections
-                .fetch_add(engine.accepted() - before, Relaxed);
-            slot.connections_open.store(engine.len() as u64, Relaxed);
             slot.turned(monotonic_ns());
         }
         self.stop.load(Relaxed) || (engine.is_draining() && engine.is_empty())
@@ -87,35 +81,19 @@ impl Control {
     }
 
     /// A request leaves its connection for the application.
-    pub fn begin(&self) -> Began {
+    pub fn begin(&self) {
         self.in_flight.fetch_add(1, Relaxed);
-        let slot = self.slot.as_ref();
-        if let Some(slot) = slot {
-            slot.request_started();
-        }
-        Began(slot.map(|_| Instant::now()))
     }
 
-    pub fn end(&self, began: &Began, method: &[u8], sent: Sent) {
+    pub fn end(&self) {
         self.in_flight.fetch_sub(1, Relaxed);
         self.requests.fetch_add(1, Relaxed);
-        if let (Some(slot), Some(began)) = (&self.slot, began.0) {
-            slot.request_ended(
-                MethodClass::of(method),
-                StatusClass::of(sent.status),
-                began.elapsed(),
-            );
-            slot.bytes_sent.fetch_add(sent.body_bytes, Relaxed);
-        }
     }
 
     pub fn wake(&self) {
         let _ = self.remote.wake();
     }
 }
-
-/// When a request began; the clock is not asked unless somebody counts.
-pub struct Began(Option<Instant>);
 
 /// One engine that serves one WSGI application. `run()` blocks; everything else may be called meanwhile.
 #[pyclass(frozen, module = "towline._native")]
@@ -144,6 +122,8 @@ impl WsgiServer {
         log: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let options: Options = config.extract()?;
+        let slot = slot.map(|slot| slot.handle());
+        let rules = site::rules(&options, slot.clone())?;
         let engine_config = EngineConfig {
             max_ready_per_turn: MAX_READY_PER_TURN,
             turn_time: TURN_TIME,
@@ -151,7 +131,7 @@ impl WsgiServer {
         };
         let mut engine =
             Engine::new(engine_config).map_err(|error| errors::setup(&error, "the engine"))?;
-        listen(&mut engine, &options, &binds, None)?;
+        listen(&mut engine, &options, &binds, slot.clone())?;
         let addresses = engine
             .listeners()
             .map(|listener| {
@@ -160,21 +140,13 @@ impl WsgiServer {
                     .map_or_else(|_| "-".to_owned(), |at| at.to_string())
             })
             .collect();
-        let control = Arc::new(Control::new(
-            engine.remote(),
-            slot.map(|slot| slot.handle()),
-        ));
+        let control = Arc::new(Control::new(engine.remote(), slot));
         let workers: usize = config.getattr("workers")?.extract()?;
-        let trusted = if options.proxy_headers {
-            Some(trusted_peers(&options)?)
-        } else {
-            None
-        };
         let application = Application {
             app,
             options,
             multiprocess: workers > 1,
-            trusted: trusted.filter(|trusted| !trusted.is_empty()),
+            rules: Arc::new(rules),
             log: Log::new(log),
         };
         Ok(Self {
@@ -194,11 +166,20 @@ impl WsgiServer {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         let engine = engine.ok_or_else(|| PyRuntimeError::new_err("run() was called before"))?;
-        if self.application.options.threads > 1 {
+        let outcome = if self.application.options.threads > 1 {
             threads::run(py, &self.application, &self.control, engine)
         } else {
             inline::run(py, &self.application, &self.control, engine)
+        };
+        if let Some((_, writer)) = &self.application.rules.access_log {
+            py.detach(|| writer.close(LOG_CLOSE_TIMEOUT));
         }
+        outcome
+    }
+
+    /// The access log's file is opened anew before its next line (after it was rotated).
+    fn reopen_logs(&self) {
+        self.application.rules.reopen_logs();
     }
 
     fn stop(&self) {

@@ -21,9 +21,9 @@ use towline_io::{ConnId, Engine, Peer};
 use super::desk::{Desk, LONGEST_WAIT, SharedDesk, lock};
 use super::exchange::{Application, Caller};
 use super::origin::Origin;
+use super::own::Own;
 use super::request::{ConnState, OwnedHead, Request, next_request};
-use super::server::{Began, Control};
-use crate::server::fields::DefaultFields;
+use super::server::Control;
 use crate::server::overload::overloaded;
 
 /// Requests that wait for a worker, for each worker: enough to keep it busy, few enough to be fair.
@@ -36,7 +36,7 @@ struct Job {
     id: ConnId,
     peer: Box<Peer<ConnState>>,
     request: Request,
-    began: Began,
+    queued: Instant,
 }
 
 /// What the I/O thread and the workers share.
@@ -136,7 +136,7 @@ pub fn run(
         deferred: VecDeque::new(),
         spare: OwnedHead::default(),
         limit_concurrency: application.options.limit_concurrency.unwrap_or(usize::MAX),
-        fields: DefaultFields::new(&application.options),
+        own: Own::new(application),
     };
     let outcome = loop {
         let over = py.detach(|| io.turns());
@@ -186,20 +186,20 @@ fn work(py: Python<'_>, application: &Arc<Application>, exchange: &Exchange) -> 
         id,
         peer,
         mut request,
-        began,
+        queued,
     }) = exchange.take(py)
     {
-        let origin = Origin::of(&peer, &request.head, application.trusted.as_ref());
+        let origin = Origin::of(&peer, &request.head, application.rules.trusted.as_ref());
         if let Some(worker) = lock(py, &desk).worker_seat() {
             worker.peer = Some(peer);
         }
-        let (sent, outcome) = caller.serve(py, &mut request, &origin);
+        let outcome = caller.serve(py, &mut request, &origin, queued);
         let peer = {
             let mut desk = lock(py, &desk);
             desk.flush();
             desk.worker_seat().and_then(super::desk::Worker::leave)
         };
-        exchange.control.end(&began, request.head.method(), sent);
+        exchange.control.end();
         if let Some(peer) = peer {
             exchange.give_back(id, peer);
         }
@@ -220,7 +220,7 @@ struct IoThread {
     deferred: VecDeque<ConnId>,
     spare: OwnedHead,
     limit_concurrency: usize,
-    fields: DefaultFields,
+    own: Own,
 }
 
 impl IoThread {
@@ -292,22 +292,27 @@ impl IoThread {
             return;
         }
         while let Some(request) = self.next_request(id) {
+            if let Some(peer) = self.engine.peer(id)
+                && self.own.answer(peer, &request)
+            {
+                continue;
+            }
             let control = &self.exchange.control;
             if control.in_flight() < self.limit_concurrency {
-                let began = control.begin();
+                control.begin();
                 if let Some(peer) = self.engine.check_out(id) {
                     self.exchange.put(Job {
                         id,
                         peer,
                         request,
-                        began,
+                        queued: Instant::now(),
                     });
                 }
                 return;
             }
             if let Some(peer) = self.engine.peer(id) {
                 // An error is a client that has left.
-                let _ = overloaded(&mut peer.conn, request.stream, &mut self.fields);
+                let _ = overloaded(&mut peer.conn, request.stream, &mut self.own.fields);
             }
         }
         self.engine.settle(id);

@@ -1,0 +1,48 @@
+//! Requests that the server answers without the application: static files and the metrics page.
+use std::time::Instant;
+
+use towline_io::Peer;
+use towline_io::serve::site::{Site, Visit};
+
+use super::exchange::Application;
+use super::origin::Origin;
+use super::request::{ConnState, Request};
+use crate::server::fields::DefaultFields;
+
+/// What the thread with the engine keeps for them.
+pub struct Own {
+    pub fields: DefaultFields,
+    site: Site,
+    visit: Visit,
+}
+
+impl Own {
+    pub fn new(application: &Application) -> Self {
+        Self {
+            fields: DefaultFields::new(&application.options),
+            site: Site::new(application.rules.clone()),
+            visit: Visit::default(),
+        }
+    }
+
+    /// True: the request was none of the application's.
+    pub fn answer(&mut self, peer: &mut Peer<ConnState>, request: &Request) -> bool {
+        let (line, fields) = (request.head.line(), request.head.fields());
+        let metrics_only = peer.service().metrics_only;
+        let answer = self.site.own_answer(&line, fields.clone(), metrics_only);
+        let Some(answer) = answer else {
+            return false;
+        };
+        let trusted = self.site.rules().trusted.as_ref();
+        let client = Origin::of(peer, &request.head, trusted).remote;
+        let client = client.map(|address| address.ip());
+        let since = (&line, client, Instant::now());
+        self.site.begin(&mut self.visit, since, fields);
+        self.fields.refresh();
+        let added = self.fields.missing(|_| false);
+        // An error is a client that has left.
+        let _ = answer.send(&mut self.site, &mut self.visit, peer, request.stream, added);
+        self.site.end(&mut self.visit, Instant::now());
+        true
+    }
+}

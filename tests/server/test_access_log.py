@@ -1,0 +1,90 @@
+"""The access log of a running server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.server.features_harness import TEXT, ask, every_kind, serving
+from towline.errors import ConfigError, StartupError
+
+
+@every_kind
+def test_one_line_for_each_request(kind: str, tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    with serving(kind, access_log=str(log)) as server:
+        ask(server, "/a?b=c", "User-Agent: probe/1", "Referer: http://r/")
+        ask(server, "/text", method="HEAD")
+    first, second = log.read_text().splitlines()
+    expected = r'127\.0\.0\.1 - - \[\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}\] "GET /a\?b=c HTTP/1\.1" 200 2 "http://r/" "probe/1"'
+    assert re.fullmatch(expected, first)
+    assert '"HEAD /text HTTP/1.1" 200 - "-" "-"' in second
+
+
+@every_kind
+def test_json(kind: str, tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    with serving(kind, access_log=str(log), access_log_format="json") as server:
+        ask(server, '/text?q="x"', 'User-Agent: "quoted" \x7f\xe9'.replace("\x7f", ""))
+    line = json.loads(log.read_text())
+    assert (line["method"], line["path"], line["query"], line["status"]) == ("GET", "/text", 'q="x"', 200)
+    assert (line["bytes"], line["client"], line["pid"]) == (len(TEXT), "127.0.0.1", os.getpid())
+    assert line["user_agent"] == '"quoted" \xe9'
+    assert 0 < line["duration_us"] < 10_000_000
+
+
+def test_atoms_of_both_heads(tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    form = "%(m)s %(U)s %(q)s %(H)s %(st)s %({x-in}i)s %({x-app}o)s %({HTTP_X_IN}e)s %(p)s"
+    with serving("asgi", access_log=str(log), access_log_format=form) as server:
+        ask(server, "/p?q", "X-In: in")
+    assert log.read_text() == f"GET /p q HTTP/1.1 OK in yes in <{os.getpid()}>\n"
+
+
+def test_a_client_cannot_write_lines(tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    with serving("asgi", access_log=str(log)) as server:
+        ask(server, "/", 'User-Agent: x" 200 \x9b31m\t"')
+    text = log.read_text()
+    assert text.count("\n") == 1
+    assert text.strip().isprintable()
+    assert r"x\" 200 \x9b31m\x09\"" in text
+
+
+def test_static_files_and_failures_are_logged(tmp_path: Path) -> None:
+    async def broken(scope: object, receive: object, send: object) -> None:
+        raise RuntimeError("as planned")
+
+    from towline.testing import serve
+
+    log = tmp_path / "access.log"
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "a.txt").write_text("hello")
+    options = {"static": (("/s", str(tmp_path / "root")),), "access_log": str(log), "lifespan": "off"}
+    with serve(broken, interface="asgi", access_log_format="%(U)s %(s)s %(B)s", **options) as server:
+        ask(server, "/s/a.txt")
+        ask(server, "/s/b.txt")
+        ask(server, "/app")
+    assert log.read_text().splitlines() == ["/s/a.txt 200 5", "/s/b.txt 404 10", "/app 500 21"]
+
+
+def test_a_full_disk_harms_no_request() -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    with serving("asgi", access_log="/dev/full") as server:
+        for _ in range(20):
+            assert ask(server, "/a").body == b"/a"
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"access_log_format": "%(zz)s"}, "zz"), ({"access_log": "/nonexistent/access.log"}, "/nonexistent/access.log")],
+)
+def test_mistakes_stop_the_start(options: dict[str, str], named: str, tmp_path: Path) -> None:
+    options = {"access_log": str(tmp_path / "a"), **options}
+    with pytest.raises((StartupError, ConfigError), match=re.escape(named)), serving("asgi", **options):
+        pass

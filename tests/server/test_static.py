@@ -1,0 +1,135 @@
+"""Static files over real sockets: the mount answers, the application never hears of it."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.features_harness import KINDS, ask, parse, serving
+from towline.errors import ConfigError, StartupError
+from towline.testing import Running
+
+BIG = bytes(range(256)) * 8192  # 2 MiB: more than a socket's buffer
+
+
+@pytest.fixture(params=list(KINDS), scope="module")
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    base = tmp_path_factory.mktemp("static")
+    root = base / "root"
+    (root / "sub").mkdir(parents=True)
+    (base / "secret.txt").write_text("secret")
+    (root / "page.html").write_text("<p>hello</p>")
+    (root / "page.html.gz").write_bytes(gzip.compress(b"<p>hello</p>"))
+    (root / "sub" / "a b.txt").write_text("spaced")
+    (root / "big.bin").write_bytes(BIG)
+    (root / "empty.txt").write_text("")
+    (root / ".env").write_text("hidden")
+    (root / "leaves").symlink_to("../secret.txt")
+    (root / "stays").symlink_to("page.html")
+    for file in root.rglob("*"):
+        if file.is_file() and not file.is_symlink():
+            os.utime(file, (1_000_000_000, 1_000_000_000))
+    with serving(request.param, static=(("/static", str(root)),)) as running:
+        yield running
+
+
+def test_a_file(server: Running) -> None:
+    answer = ask(server, "/static/page.html")
+    assert (answer.status, answer.body) == (200, b"<p>hello</p>")
+    assert answer.field("content-type") == "text/html; charset=utf-8"
+    assert answer.field("content-length") == "12"
+    assert answer.field("cache-control") == "max-age=86400"
+    assert answer.field("last-modified") == "Sun, 09 Sep 2001 01:46:40 GMT"
+    assert answer.field("server") == "towline"
+    assert answer.field("date") is not None
+    assert answer.field("x-app") is None
+
+
+def test_the_application_has_everything_else(server: Running) -> None:
+    assert ask(server, "/staticx").body == b"/staticx"
+    assert ask(server, "/").field("x-app") == "yes"
+
+
+def test_head(server: Running) -> None:
+    answer = ask(server, "/static/page.html", method="HEAD")
+    assert (answer.status, answer.body, answer.field("content-length")) == (200, b"", "12")
+
+
+def test_other_methods(server: Running) -> None:
+    answer = ask(server, "/static/page.html", "Content-Length: 0", method="POST")
+    assert (answer.status, answer.field("allow")) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["missing", "", "sub", "sub/", ".env", "leaves", "../secret.txt", "%2e%2e/secret.txt", "sub/..%2f..%2fsecret.txt", "%00"],
+)
+def test_what_is_not_served(server: Running, path: str) -> None:
+    answer = ask(server, f"/static/{path}")
+    assert answer.status == 404
+    assert b"secret" not in answer.body
+
+
+def test_names_are_decoded_and_links_inside_are_followed(server: Running) -> None:
+    assert ask(server, "/static/sub/a%20b.txt").body == b"spaced"
+    assert ask(server, "/static/stays").body == b"<p>hello</p>"
+
+
+def test_not_modified(server: Running) -> None:
+    tag = ask(server, "/static/page.html").field("etag")
+    answer = ask(server, "/static/page.html", f"If-None-Match: {tag}")
+    assert (answer.status, answer.body, answer.field("etag")) == (304, b"", tag)
+    assert ask(server, "/static/page.html", "If-Modified-Since: Sun, 09 Sep 2001 01:46:40 GMT").status == 304
+
+
+def test_ranges(server: Running) -> None:
+    answer = ask(server, "/static/big.bin", "Range: bytes=1000-1999")
+    assert (answer.status, answer.body) == (206, BIG[1000:2000])
+    assert answer.field("content-range") == f"bytes 1000-1999/{len(BIG)}"
+    assert ask(server, "/static/big.bin", "Range: bytes=-5").body == BIG[-5:]
+    answer = ask(server, "/static/big.bin", f"Range: bytes={len(BIG)}-")
+    assert (answer.status, answer.field("content-range")) == (416, f"bytes */{len(BIG)}")
+
+
+def test_a_precompressed_sibling(server: Running) -> None:
+    answer = ask(server, "/static/page.html", "Accept-Encoding: br;q=0, gzip")
+    assert answer.field("content-encoding") == "gzip"
+    assert answer.field("vary") == "Accept-Encoding"
+    assert gzip.decompress(answer.body) == b"<p>hello</p>"
+
+
+def test_big_and_empty_files(server: Running) -> None:
+    assert ask(server, "/static/big.bin").body == BIG
+    answer = ask(server, "/static/empty.txt")
+    assert (answer.status, answer.body, answer.field("content-length")) == (200, b"", "0")
+
+
+def test_files_and_application_take_turns_on_one_connection(server: Running) -> None:
+    """Pipelined: the answers come in the order of the requests."""
+    request = b"GET %s HTTP/1.1\r\nHost: test\r\n%s\r\n"
+    targets = [b"/static/big.bin", b"/one", b"/static/page.html", b"/two"]
+    data = b"".join(request % (target, b"") for target in targets)
+    data += request % (b"/last", b"Connection: close\r\n")
+    with socket.create_connection((server.host, server.port), timeout=10) as client:
+        client.sendall(data)
+        received = b""
+        while part := client.recv(65536):
+            received += part
+    bodies = []
+    for _ in range(5):
+        head, _, rest = received.partition(b"\r\n\r\n")
+        length = int(parse(head + b"\r\n\r\n").field("content-length") or 0)
+        bodies.append(rest[:length])
+        received = rest[length:]
+    assert bodies == [BIG, b"/one", b"<p>hello</p>", b"/two", b"/last"]
+    assert received == b""
+
+
+def test_a_missing_directory_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises((StartupError, ConfigError), match="nowhere"), serving("asgi", static=(("/s", str(tmp_path / "nowhere")),)):
+        pass
