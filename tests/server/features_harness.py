@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-
 from towline.testing import Running, serve
 
 TEXT = b"the quick brown fox jumps over the lazy dog\n" * 100
@@ -52,7 +51,7 @@ def wsgi_app(environ: dict[str, Any], start_response: Any) -> Any:
     if path == "/text":
         return [TEXT]
     if path == "/client":
-        client = f"{environ.get('REMOTE_ADDR', '-')} {environ.get('REMOTE_PORT', 0)}"
+        client = f"{environ.get('REMOTE_ADDR', '-')} {environ.get('REMOTE_PORT') or 0}"
         return [f"{environ['wsgi.url_scheme']} {client}".encode()]
     return [path.encode()]
 

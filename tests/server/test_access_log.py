@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
+from towline.errors import ConfigError, StartupError
 
 from tests.server.features_harness import TEXT, ask, every_kind, serving
-from towline.errors import ConfigError, StartupError
 
 
 @every_kind
@@ -82,7 +82,10 @@ def test_a_full_disk_harms_no_request() -> None:
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [({"access_log_format": "%(zz)s"}, "zz"), ({"access_log": "/nonexistent/access.log"}, "/nonexistent/access.log")],
+    [
+        ({"access_log_format": "%(zz)s"}, "zz"),
+        ({"access_log": "/nonexistent/access.log"}, "/nonexistent/access.log"),
+    ],
 )
 def test_mistakes_stop_the_start(options: dict[str, str], named: str, tmp_path: Path) -> None:
     options = {"access_log": str(tmp_path / "a"), **options}

@@ -8,9 +8,9 @@ import zlib
 from collections.abc import Iterator
 
 import pytest
+from towline.testing import Running
 
 from tests.server.features_harness import KINDS, TEXT, ask, parse, serving
-from towline.testing import Running
 
 
 @pytest.fixture(params=list(KINDS), scope="module")
@@ -30,7 +30,13 @@ def test_gzip(server: Running) -> None:
 
 @pytest.mark.parametrize(
     ("accept", "coding"),
-    [("gzip, br, zstd", "br"), ("gzip, zstd", "zstd"), ("br;q=0.1, gzip", "gzip"), ("*", "br"), ("br;q=0, *;q=0.5", "zstd")],
+    [
+        ("gzip, br, zstd", "br"),
+        ("gzip, zstd", "zstd"),
+        ("br;q=0.1, gzip", "gzip"),
+        ("*", "br"),
+        ("br;q=0, *;q=0.5", "zstd"),
+    ],
 )
 def test_negotiation(server: Running, accept: str, coding: str) -> None:
     answer = ask(server, "/text", f"Accept-Encoding: {accept}")
@@ -92,7 +98,10 @@ def test_each_event_arrives_before_the_next_is_made() -> None:
 
     from towline.testing import serve
 
-    with serve(app, compress=("gzip",)) as server, socket.create_connection((server.host, server.port), timeout=10) as client:
+    with (
+        serve(app, compress=("gzip",)) as server,
+        socket.create_connection((server.host, server.port), timeout=10) as client,
+    ):
         client.sendall(b"GET / HTTP/1.1\r\nHost: test\r\nAccept-Encoding: gzip\r\n\r\n")
         decoder, raw, text = zlib.decompressobj(31), b"", b""
         for number, gate in enumerate(gates):

@@ -8,9 +8,10 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from tests.server.features_harness import ask, every_kind, exchange, serving, until
 from towline import _native
 from towline.server import health
+
+from tests.server.features_harness import ask, every_kind, exchange, serving, until
 
 
 def samples(page: str) -> dict[str, float]:
@@ -66,14 +67,18 @@ def test_any_worker_answers_for_all(tmp_path: Path) -> None:
         assert found['towline_requests_total{method="GET",status="4xx"}'] == 3
         assert found["towline_request_duration_seconds_count"] == 33
         assert found["towline_connections_total"] == 33
-        assert found["towline_sent_bytes_total"] > 33 * 50
-        assert found["towline_received_bytes_total"] > 33 * 50
+        assert found["towline_sent_bytes_total"] > 33 * 40
+        assert found["towline_received_bytes_total"] >= 33 * len(
+            "GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+        )
         workers = [series for series in found if series.startswith("towline_worker_pid")]
         assert len(workers) == 2
         for worker in (0, 1):
             assert found[f'towline_worker_resident_bytes{{worker="{worker}"}}'] > 1_000_000
         assert urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}/metrics").read() == b"12345"
-        not_metrics = exchange(("127.0.0.1", ports[1]), b"GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+        not_metrics = exchange(
+            ("127.0.0.1", ports[1]), b"GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
+        )
         assert not_metrics.status == 404
     finally:
         process.terminate()

@@ -11,7 +11,11 @@ import pytest
 from tests.server.features_harness import ask, every_kind, parse, serving
 
 V1 = b"PROXY TCP4 192.0.2.9 198.51.100.7 5555 80\r\n"
-V2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0f" + bytes([192, 0, 2, 9, 198, 51, 100, 7]) + struct.pack("!HH", 5555, 80)
+V2 = (
+    b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0f"
+    + bytes([192, 0, 2, 9, 198, 51, 100, 7])
+    + struct.pack("!HH", 5555, 80)
+)
 V2 += b"\x04\0\0"  # a TLV that says nothing
 
 
@@ -31,7 +35,10 @@ def test_local_and_unknown_keep_the_sockets_own_address() -> None:
 
 @pytest.mark.parametrize("header", [V1, V2], ids=["v1", "v2"])
 def test_it_may_come_byte_by_byte(header: bytes) -> None:
-    with serving("asgi", proxy_protocol=True) as server, socket.create_connection((server.host, server.port)) as client:
+    with (
+        serving("asgi", proxy_protocol=True) as server,
+        socket.create_connection((server.host, server.port)) as client,
+    ):
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client.settimeout(10)
         for byte in header + b"GET /client HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n":
@@ -45,7 +52,10 @@ def test_it_may_come_byte_by_byte(header: bytes) -> None:
 
 @pytest.mark.parametrize("header", [b"", b"PROXY TCP4 1.2.3 4.5.6.7 1 2\r\n", b"PROXY " + b"x" * 200])
 def test_a_connection_without_a_valid_header_gets_no_answer(header: bytes) -> None:
-    with serving("asgi", proxy_protocol=True) as server, socket.create_connection((server.host, server.port)) as client:
+    with (
+        serving("asgi", proxy_protocol=True) as server,
+        socket.create_connection((server.host, server.port)) as client,
+    ):
         client.settimeout(10)
         client.sendall(header + b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
         try:

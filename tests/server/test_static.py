@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from tests.server.features_harness import KINDS, ask, parse, serving
 from towline.errors import ConfigError, StartupError
 from towline.testing import Running
+
+from tests.server.features_harness import KINDS, ask, parse, serving
 
 BIG = bytes(range(256)) * 8192  # 2 MiB: more than a socket's buffer
 
@@ -67,7 +67,18 @@ def test_other_methods(server: Running) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["missing", "", "sub", "sub/", ".env", "leaves", "../secret.txt", "%2e%2e/secret.txt", "sub/..%2f..%2fsecret.txt", "%00"],
+    [
+        "missing",
+        "",
+        "sub",
+        "sub/",
+        ".env",
+        "leaves",
+        "../secret.txt",
+        "%2e%2e/secret.txt",
+        "sub/..%2f..%2fsecret.txt",
+        "%00",
+    ],
 )
 def test_what_is_not_served(server: Running, path: str) -> None:
     answer = ask(server, f"/static/{path}")
@@ -131,5 +142,8 @@ def test_files_and_application_take_turns_on_one_connection(server: Running) -> 
 
 
 def test_a_missing_directory_stops_the_start(tmp_path: Path) -> None:
-    with pytest.raises((StartupError, ConfigError), match="nowhere"), serving("asgi", static=(("/s", str(tmp_path / "nowhere")),)):
+    with (
+        pytest.raises((StartupError, ConfigError), match="nowhere"),
+        serving("asgi", static=(("/s", str(tmp_path / "nowhere")),)),
+    ):
         pass

@@ -156,7 +156,7 @@ impl Site {
         match &mut visit.body {
             Body::Plain => {
                 stream.write(data)?;
-                visit.body_bytes += data.len() as u64;
+                visit.count(data.len());
                 Ok(())
             }
             _ => write_encoded(visit, stream, data),
@@ -172,7 +172,7 @@ impl Site {
     ) -> Result<(), UserError> {
         match &mut visit.body {
             Body::Plain => {
-                visit.body_bytes += data.len() as u64;
+                visit.count(data.len());
                 stream.write_shared(data)
             }
             _ => write_encoded(visit, stream, &data),
@@ -210,6 +210,15 @@ impl Site {
     /// Body bytes that the face sent by other means (a file).
     pub fn count_body(&self, visit: &mut Visit, bytes: u64) {
         visit.body_bytes += bytes;
+    }
+}
+
+impl Visit {
+    /// Plain bytes were given to the wire, which swallows those of an answer to HEAD.
+    fn count(&mut self, bytes: usize) {
+        if !self.is_head {
+            self.body_bytes += bytes as u64;
+        }
     }
 }
 

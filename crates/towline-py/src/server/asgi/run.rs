@@ -382,7 +382,10 @@ fn end_response(state: &mut Exchanged, engine: &mut Machine, extras: &mut Extras
         state.response = Response::Complete;
         if answered.is_ok()
             && let Ok(mut stream) = peer.conn.stream(state.stream)
-            && stream.write(BODY).is_ok()
+            && extras
+                .site
+                .write(&mut state.visit, &mut stream, BODY)
+                .is_ok()
             && stream.finish().is_ok()
         {
             return End::Replaced;
