@@ -2,12 +2,14 @@
 
 import ast
 import re
+import urllib.request
 from pathlib import Path
 
 import pytest
 import tomllib
 from towline._options import options_of
 from towline.config import ServerConfig
+from towline.testing import serve
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -61,3 +63,11 @@ def test_limits_of_the_tuning_page_are_the_defaults():
     for name, default in rows:
         _, known = options_of(ServerConfig)[name.replace("-", "_")]
         assert known == int(default.replace(",", "")), name
+
+
+def test_the_first_example_serves():
+    """docs/serve.md begins with an application and what curl prints."""
+    names: dict[str, object] = {}
+    exec(blocks(ROOT / "docs" / "serve.md", "python")[0], names)
+    with serve(names["app"]) as server, urllib.request.urlopen(server.url) as response:
+        assert response.read() == b"Hello\n"
