@@ -10,6 +10,15 @@ use crate::peer::{Output, Peer, rule_of};
 /// Slices of one `writev`: sixteen pipelined answers of four pieces each.
 const SLICES: usize = 64;
 
+const FEW_SLICES: usize = 4;
+
+/// One write: bytes offered to the kernel and taken by it, and whether that was all there is.
+struct Write {
+    offered: usize,
+    sent: usize,
+    whole: bool,
+}
+
 /// Where a flush stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flushed {
@@ -48,10 +57,8 @@ impl<S> Peer<S> {
     fn flush_plain(&mut self, now: Instant, budget: usize) -> io::Result<Flushed> {
         let mut done = 0;
         loop {
-            let mut slices = [IoSlice::new(&[]); SLICES];
-            let count = self.conn.send_slices(&mut slices);
-            let slices = &slices[..count];
-            if count == 0 {
+            let write = self.write_once()?;
+            if write.offered == 0 {
                 match self.flush_file(now)? {
                     // A file ends its message, which may have queued more.
                     Some(0) if self.file.is_none() && self.conn.pending_bytes() == 0 => {
@@ -61,24 +68,16 @@ impl<S> Peer<S> {
                     None => return Ok(Flushed::Blocked),
                 }
             } else {
-                let offered: usize = slices.iter().map(|slice| slice.len()).sum();
-                let sent = match self.io.send_plain(slices) {
-                    Ok(n) => n,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    Err(error) => return Err(error),
-                };
-                done += sent;
-                if sent > 0 {
-                    self.conn.sent(now, sent);
-                    self.count_sent(sent);
+                done += write.sent;
+                if write.sent > 0 {
+                    self.conn.sent(now, write.sent);
                 }
-                if sent < offered {
+                if write.sent < write.offered {
                     // The kernel is full and will say when it is not: no need to ask it twice.
                     self.conn.sent(now, 0);
                     return Ok(Flushed::Blocked);
                 }
-                if count < SLICES && self.file.is_none() {
+                if write.whole && self.file.is_none() {
                     return Ok(Flushed::All);
                 }
             }
@@ -86,6 +85,38 @@ impl<S> Peer<S> {
                 return Ok(Flushed::Budget);
             }
         }
+    }
+
+    fn write_once(&self) -> io::Result<Write> {
+        // The usual answer is one slice: no need to prepare sixty-four.
+        let mut few = [IoSlice::new(&[]); FEW_SLICES];
+        let count = self.conn.send_slices(&mut few);
+        if count < FEW_SLICES {
+            return self.write(&few[..count], true);
+        }
+        let mut many = [IoSlice::new(&[]); SLICES];
+        let count = self.conn.send_slices(&mut many);
+        self.write(&many[..count], count < SLICES)
+    }
+
+    fn write(&self, slices: &[IoSlice<'_>], whole: bool) -> io::Result<Write> {
+        let offered = slices.iter().map(|slice| slice.len()).sum();
+        let sent = loop {
+            if offered == 0 {
+                break 0;
+            }
+            match self.io.send_plain(slices) {
+                Ok(n) => break n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break 0,
+                Err(error) => return Err(error),
+            }
+        };
+        Ok(Write {
+            offered,
+            sent,
+            whole,
+        })
     }
 
     /// Records first, then plain bytes in portions of what rustls buffers.

@@ -180,6 +180,16 @@ fn a_file_is_sent_whole() {
         let answer = ask(&mut stream, &get(&format!("/file?path={}", path.display())));
         assert!(answer.body == content, "the file differs");
     }
+    // HEAD has the length of the file and none of its bytes.
+    let head = format!("HEAD /file?path={} HTTP/1.1\r\nhost: test\r\n\r\n", path.display());
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        text.extend(byte);
+    }
+    assert!(String::from_utf8(text).unwrap().contains("content-length: 4000000\r\n"));
     // The connection is as good as before.
     assert_eq!(ask(&mut stream, &get("/")).body, HELLO);
     std::fs::remove_file(&path).unwrap();
