@@ -32,7 +32,7 @@ const RESPONSE: &[u8] =
 content-type: application/json\r\ncontent-length: 27\r\n\r\n";
 
 const ROUNDS: usize = 61;
-const PER_ROUND: usize = 20_000;
+const PER_ROUND: u32 = 20_000;
 
 fn main() {
     let cases = [
@@ -98,7 +98,7 @@ fn time(mut work: impl FnMut()) -> f64 {
     for _ in 0..PER_ROUND {
         work();
     }
-    start.elapsed().as_nanos() as f64 / PER_ROUND as f64
+    start.elapsed().as_secs_f64() * 1e9 / f64::from(PER_ROUND)
 }
 
 fn median(samples: &mut [f64]) -> f64 {

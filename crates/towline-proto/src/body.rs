@@ -111,9 +111,10 @@ pub(crate) fn response_framing(
     let announced = announced(version, length, coding)?;
     Ok(match (method, status, announced) {
         (Method::Connect, 200..=299, _) | (_, 101, _) => Framing::Switch,
-        (Method::Head, ..) | (_, 100..=199 | 204 | 304, _) => Framing::None,
-        (_, _, None) => Framing::UntilClose,
-        (_, _, Some(Framing::Length(0))) => Framing::None,
+        (Method::Head, ..) | (_, 100..=199 | 204 | 304, _) | (.., Some(Framing::Length(0))) => {
+            Framing::None
+        }
+        (.., None) => Framing::UntilClose,
         (_, _, Some(framing)) => framing,
     })
 }
@@ -194,7 +195,7 @@ impl Coding {
             .is_some_and(|name| name.eq_ignore_ascii_case(b"chunked"));
         let others = codings.all(|name| {
             name.first().is_some_and(u8::is_ascii_alphabetic)
-                && name.iter().all(|byte| byte.is_ascii_graphic())
+                && name.iter().all(u8::is_ascii_graphic)
                 && !name.eq_ignore_ascii_case(b"chunked")
                 && !name.eq_ignore_ascii_case(b"identity")
         });

@@ -22,8 +22,8 @@ const SMALL_READ_BYTES: usize = 8 * 1024;
 pub struct Blocks {
     block_bytes: usize,
     kept: usize,
-    blocks: Vec<Block>,
-    send: Vec<Vec<u8>>,
+    spare: Vec<Block>,
+    spare_send: Vec<Vec<u8>>,
 }
 
 impl Blocks {
@@ -32,35 +32,35 @@ impl Blocks {
         Self {
             block_bytes,
             kept,
-            blocks: Vec::new(),
-            send: Vec::new(),
+            spare: Vec::new(),
+            spare_send: Vec::new(),
         }
     }
 
     fn take(&mut self) -> Block {
-        self.blocks
+        self.spare
             .pop()
             .unwrap_or_else(|| Block::of_size(self.block_bytes))
     }
 
     fn give(&mut self, mut block: Block) {
-        if block.bytes.len() == self.block_bytes && self.blocks.len() < self.kept {
+        if block.bytes.len() == self.block_bytes && self.spare.len() < self.kept {
             block.spans.clear();
-            self.blocks.push(block);
+            self.spare.push(block);
         }
     }
 
     fn take_send(&mut self) -> Vec<u8> {
-        self.send.pop().unwrap_or_default()
+        self.spare_send.pop().unwrap_or_default()
     }
 
     fn give_send(&mut self, mut buffer: Vec<u8>) {
         if buffer.capacity() > 0
             && buffer.capacity() <= KEPT_SEND_BYTES
-            && self.send.len() < self.kept
+            && self.spare_send.len() < self.kept
         {
             buffer.clear();
-            self.send.push(buffer);
+            self.spare_send.push(buffer);
         }
     }
 }
@@ -414,7 +414,7 @@ mod tests {
             (
                 buffer.block.bytes.len(),
                 buffer.unread(),
-                blocks.blocks.len()
+                blocks.spare.len()
             ),
             (5, &b"hello"[..], 1)
         );

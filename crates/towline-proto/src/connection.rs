@@ -63,23 +63,23 @@ impl Connection {
 
     /// `n` bytes were put into `recv_space`. Drain `next_event` afterwards.
     pub fn received(&mut self, now: Instant, n: usize) {
-        on_wire!(&mut self.wire, conn => conn.received(now, n))
+        on_wire!(&mut self.wire, conn => conn.received(now, n));
     }
 
     /// The transport reached its orderly end (FIN; under TLS, `close_notify`).
     pub fn received_eof(&mut self, now: Instant) {
-        on_wire!(&mut self.wire, conn => conn.received_eof(now))
+        on_wire!(&mut self.wire, conn => conn.received_eof(now));
     }
 
     /// The transport broke (reset, TLS truncation or alert); `rule` says how, for the error.
     pub fn received_abort(&mut self, now: Instant, rule: &'static str) {
-        on_wire!(&mut self.wire, conn => conn.received_abort(now, rule))
+        on_wire!(&mut self.wire, conn => conn.received_abort(now, rule));
     }
 
     /// `n` bytes of `send_slices` have left; 0: the transport would block, which starts the clock on
     /// the reader at the other end.
     pub fn sent(&mut self, now: Instant, n: usize) {
-        on_wire!(&mut self.wire, conn => conn.sent(now, n))
+        on_wire!(&mut self.wire, conn => conn.sent(now, n));
     }
 
     /// `n` bytes of the body of `id` went into the transport without passing through here (`sendfile`),
@@ -91,13 +91,13 @@ impl Connection {
 
     /// To be called at or after `deadline()`; harmless at any other time.
     pub fn handle_timeout(&mut self, now: Instant) {
-        on_wire!(&mut self.wire, conn => conn.handle_timeout(now))
+        on_wire!(&mut self.wire, conn => conn.handle_timeout(now));
     }
 
     /// Gives unused memory back: an empty block and send buffer, or the block of a small unread rest
     /// (up to 4 KiB, which moves to a block of its own size). An idle connection then holds nothing.
     pub fn release(&mut self, blocks: &mut Blocks) {
-        on_wire!(&mut self.wire, conn => conn.release(blocks))
+        on_wire!(&mut self.wire, conn => conn.release(blocks));
     }
 
     /// Client: starts a request on an idle connection. With [`BodySize::Empty`] it is complete;
@@ -134,7 +134,7 @@ impl Connection {
     /// Closes gracefully: what is in flight is finished (its head says `connection: close`), an idle
     /// connection closes now.
     pub fn close(&mut self) {
-        on_wire!(&mut self.wire, conn => conn.close())
+        on_wire!(&mut self.wire, conn => conn.close());
     }
 
     /// The next thing that happened, or `None` until more is received.
@@ -234,7 +234,7 @@ impl StreamMut<'_> {
 
     /// Gives the exchange up. A message under way never looks complete to the peer: the connection closes.
     pub fn reset(&mut self) {
-        on_wire!(&mut *self.wire, conn => conn.reset())
+        on_wire!(&mut *self.wire, conn => conn.reset());
     }
 
     /// Bytes of a body of known size that are still to be sent, 0 where its method or status allows

@@ -45,6 +45,10 @@ pub enum Event<'a> {
 }
 
 /// What the transport should do for this connection now.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent answers, not a state"
+)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Interest {
     /// Read when readable. When false there is no room: a FIN or reset should still be noticed.

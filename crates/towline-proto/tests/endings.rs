@@ -26,7 +26,9 @@ fn close_finishes_what_is_in_flight_and_nothing_else() {
     );
     assert!(end.conn.interest().shutdown || end.conn.interest().closed);
 
-    let mut idle = End::server(&Arc::new(Limits::server()), App::Manual);
+    let mut idle = End::asked(&wire::get("/"));
+    idle.answer(200, &[], BodySize::Empty).expect("in flight");
+    idle.settle();
     idle.conn.close();
     idle.settle();
     assert!(idle.conn.interest().shutdown || idle.conn.interest().closed);
@@ -76,7 +78,7 @@ fn a_reader_that_takes_too_little_is_given_up() {
     end.answer(200, &[], BodySize::Known(60_000))
         .expect("allowed");
     let mut stream = end.conn.stream(FIRST).expect("open");
-    stream.write(&[b'x'; 60_000]).expect("allowed");
+    stream.write(&vec![b'x'; 60_000]).expect("allowed");
     stream.finish().expect("complete");
     for _ in 0..100 {
         end.send_room = 10;
@@ -114,7 +116,7 @@ fn a_body_that_the_program_does_not_want_yet_is_nobodys_fault() {
         "POST",
         "/",
         &["Content-Length: 1000000"],
-        &[b'x'; 500_000],
+        &vec![b'x'; 500_000],
     ));
     end.advance(Duration::from_secs(1000));
     assert!(

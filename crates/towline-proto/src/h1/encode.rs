@@ -103,7 +103,7 @@ pub(super) fn connection(out: &mut Vec<u8>, held: &Held<'_>, close: bool, keep_a
     // A `keep-alive` that the program wished for contradicts a `close` that must be.
     let given = held
         .connection
-        .filter(|value| !value.is_empty() && !(close && held.options.keep_alive));
+        .filter(|value| !(value.is_empty() || close && held.options.keep_alive));
     if given.is_none() && add.is_empty() {
         return;
     }

@@ -63,7 +63,7 @@ impl Facts {
             (4, b'h') if is(name, b"Host", b"host") => self.host(index),
             (14, b'c') if is(name, b"Content-Length", b"content-length") => self.length.add(value),
             (17, b't') if is(name, b"Transfer-Encoding", b"transfer-encoding") => {
-                self.coding.add(value)
+                self.coding.add(value);
             }
             (10, b'c') if is(name, b"Connection", b"connection") => self.options.add(value),
             (7, b'u') if is(name, b"Upgrade", b"upgrade") => self.upgrade = true,

@@ -13,15 +13,17 @@
 //! ```
 //!
 //! This file holds the state and what comes from the network and the clock; `incoming` reads messages,
-//! `outgoing` writes them.
+//! `outgoing` writes them, `ending` ends exchanges and the connection.
 
 mod chunked;
 mod encode;
+mod ending;
 mod facts;
 mod incoming;
 mod outgoing;
 mod parse;
 mod rules;
+mod start_line;
 mod tables;
 mod target;
 
@@ -248,7 +250,7 @@ impl Connection {
             }
             Incoming::Idle => self.violate(rules::UNSOLICITED),
             Incoming::Length(_) | Incoming::Chunked(_) | Incoming::UntilClose => {
-                self.received_body(n)
+                self.received_body(n);
             }
             Incoming::Raw | Incoming::Complete | Incoming::Failed => {}
         }
@@ -287,7 +289,7 @@ impl Connection {
             (Side::Server, _) if self.exchange_is_open() => self.notices.set(Notices::HALF_CLOSED),
             (Side::Client, Incoming::Idle) => self.shut(rules::DONE),
             (Side::Client, Incoming::Head) if self.recv.is_empty() => {
-                self.violate(rules::NO_RESPONSE)
+                self.violate(rules::NO_RESPONSE);
             }
             _ => {}
         }
@@ -446,10 +448,9 @@ impl Connection {
             Phase::Closing { since, .. } if self.send.pending() == 0 => {
                 Some(since + self.limits.linger_timeout)
             }
-            Phase::Closing { .. } => None,
             Phase::Open if self.awaits_head() => self.head_clock.deadline(&self.limits),
             Phase::Open if self.awaits_body() => self.recv_clock.deadline(&self.limits),
-            Phase::Open => None,
+            Phase::Closing { .. } | Phase::Open => None,
         };
         match (sending, receiving) {
             (Some(sending), Some(receiving)) => Some(sending.min(receiving)),
@@ -568,94 +569,5 @@ impl Connection {
         self.error.as_ref().map_or(StreamError::Reset, |error| {
             StreamError::Connection(error.clone())
         })
-    }
-
-    // How things end.
-
-    fn try_end_exchange(&mut self) {
-        if matches!(self.incoming, Incoming::Complete) && self.outgoing == Outgoing::Complete {
-            self.end_exchange();
-        }
-    }
-
-    fn end_exchange(&mut self) {
-        let last = !self.exchange.keep_alive || self.closing;
-        match self.side {
-            _ if last => return self.shut(rules::DONE),
-            // The response itself is complete and in order; only the connection is of no use any more.
-            Side::Client if !self.recv.is_empty() => return self.shut(rules::UNSOLICITED),
-            Side::Client if self.eof => return self.shut(rules::DONE),
-            Side::Server if self.eof && self.recv.is_empty() => return self.shut(rules::DONE),
-            Side::Client => self.incoming = Incoming::Idle,
-            Side::Server => self.incoming = Incoming::Head,
-        }
-        self.outgoing = Outgoing::Idle;
-        self.head_clock = if self.recv.is_empty() {
-            HeadClock::Idle(self.now)
-        } else {
-            HeadClock::Head(self.now)
-        };
-    }
-
-    /// The end in order: what is queued leaves, and nothing more is read.
-    fn shut(&mut self, error: ConnectionError) {
-        self.close_with(error);
-        self.phase = match self.side {
-            Side::Client => Phase::Closed { abort: false },
-            Side::Server => Phase::Closing {
-                since: self.now,
-                lingered: 0,
-            },
-        };
-    }
-
-    /// The end without a word.
-    fn vanish(&mut self, error: ConnectionError) {
-        self.close_with(error);
-        self.phase = Phase::Closed { abort: false };
-    }
-
-    /// The end because nothing else can be done: queued bytes are lost.
-    fn abandon(&mut self, error: ConnectionError) {
-        if self.phase == Phase::Open {
-            self.fail_exchange();
-            self.close_with(error);
-        }
-        self.send.clear();
-        self.phase = Phase::Closed { abort: true };
-    }
-
-    /// The peer (or the clock) broke a rule: answer it where an answer can still be given, then close.
-    #[cold]
-    fn violate(&mut self, error: ConnectionError) {
-        if self.phase != Phase::Open {
-            return;
-        }
-        // A response that ends by closing must not seem to have ended.
-        let abort = self.outgoing == Outgoing::UntilClose;
-        if self.side == Side::Server && matches!(self.outgoing, Outgoing::Idle | Outgoing::Head) {
-            self.refuse(&error);
-        }
-        self.fail_exchange();
-        self.shut(error);
-        if abort {
-            self.phase = Phase::Closed { abort };
-        }
-    }
-
-    fn fail_exchange(&mut self) {
-        if self.exchange_is_open() {
-            self.notices.set(Notices::FAILED);
-        }
-        self.incoming = Incoming::Failed;
-        self.outgoing = Outgoing::Failed;
-    }
-
-    fn close_with(&mut self, error: ConnectionError) {
-        self.error.get_or_insert_with(|| Arc::new(error));
-        self.notices.set(Notices::CLOSED);
-        self.head_clock = HeadClock::Off;
-        self.recv_clock.stop();
-        self.recv.clear();
     }
 }

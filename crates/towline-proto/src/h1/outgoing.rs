@@ -82,19 +82,20 @@ impl Connection {
         let mut keep_alive = false;
         send.append(|out| {
             encode::status_line(out, head.status, head.reason)?;
-            let held = encode::fields(out, head.fields)?;
+            let noted = encode::fields(out, head.fields)?;
             if switch {
-                return end_switching_head(out, &held, head.status);
+                return end_switching_head(out, &noted, head.status);
             }
-            plan = response_plan(method, version, head.status, size, &held)?;
-            keep_alive = may_keep_alive && !held.options.close && plan.next != Outgoing::UntilClose;
+            plan = response_plan(method, version, head.status, size, &noted)?;
+            keep_alive =
+                may_keep_alive && !noted.options.close && plan.next != Outgoing::UntilClose;
             if let Some(length) = plan.length {
                 encode::content_length(out, length);
             } else if plan.chunked {
                 out.extend_from_slice(b"transfer-encoding: chunked\r\n");
             }
-            if !keep_alive || version == Version::Http10 || held.connection.is_some() {
-                encode::connection(out, &held, !keep_alive, version == Version::Http10);
+            if !keep_alive || version == Version::Http10 || noted.connection.is_some() {
+                encode::connection(out, &noted, !keep_alive, version == Version::Http10);
             }
             out.extend_from_slice(b"\r\n");
             Ok(())
@@ -160,21 +161,21 @@ impl Connection {
             for part in [head.method, b" ", head.target, b" HTTP/1.1\r\n"] {
                 out.extend_from_slice(part);
             }
-            let held = encode::fields(out, head.fields)?;
-            if held.hosts != 1 || !host_is_valid(head.fields) {
+            let noted = encode::fields(out, head.fields)?;
+            if noted.hosts != 1 || !host_is_valid(head.fields) {
                 return Err(UserError::InvalidHost);
             }
-            let plan = request_plan(head.method, size, &held)?;
+            let plan = request_plan(head.method, size, &noted)?;
             if let Some(length) = plan.length {
                 encode::content_length(out, length);
             } else if plan.chunked {
                 out.extend_from_slice(b"transfer-encoding: chunked\r\n");
             }
-            encode::connection(out, &held, false, false);
+            encode::connection(out, &noted, false, false);
             out.extend_from_slice(b"\r\n");
             next = plan.next;
-            keep_alive = !held.options.close;
-            may_upgrade = held.upgrade && held.options.upgrade;
+            keep_alive = !noted.options.close;
+            may_upgrade = noted.upgrade && noted.options.upgrade;
             Ok(())
         })?;
         self.begin_exchange(Method::of(head.method), keep_alive, may_upgrade);
@@ -353,24 +354,24 @@ impl Connection {
     }
 }
 
-fn end_switching_head(out: &mut Vec<u8>, held: &Held<'_>, status: u16) -> Result<(), UserError> {
-    if held.length.is_some() || held.chunked {
+fn end_switching_head(out: &mut Vec<u8>, noted: &Held<'_>, status: u16) -> Result<(), UserError> {
+    if noted.length.is_some() || noted.chunked {
         return Err(UserError::InvalidContentLength);
     }
-    if status == 101 && !held.options.upgrade {
+    if status == 101 && !noted.options.upgrade {
         out.extend_from_slice(b"connection: upgrade\r\n");
     } else {
-        encode::connection(out, held, false, false);
+        encode::connection(out, noted, false, false);
     }
     out.extend_from_slice(b"\r\n");
     Ok(())
 }
 
 /// The length a body will have, from what the program said in two places.
-fn declared_length(size: BodySize, held: &Held<'_>) -> Result<Option<u64>, UserError> {
-    match (size, held.length) {
+fn declared_length(size: BodySize, noted: &Held<'_>) -> Result<Option<u64>, UserError> {
+    match (size, noted.length) {
         (BodySize::Known(n), Some(given)) if n != given => Err(UserError::InvalidContentLength),
-        (BodySize::Known(_), _) | (_, Some(_)) if held.chunked => {
+        (BodySize::Known(_), _) | (_, Some(_)) if noted.chunked => {
             Err(UserError::InvalidTransferEncoding)
         }
         (BodySize::Known(n), _) => Ok(Some(n)),
@@ -383,9 +384,9 @@ fn response_plan(
     version: Version,
     status: u16,
     size: BodySize,
-    held: &Held<'_>,
+    noted: &Held<'_>,
 ) -> Result<Plan, UserError> {
-    let length = declared_length(size, held)?;
+    let length = declared_length(size, noted)?;
     let silent = if size == BodySize::Empty {
         Outgoing::Complete
     } else {
@@ -399,7 +400,7 @@ fn response_plan(
             next: silent,
         },
         (_, 304, ..) => Plan {
-            length: held.length,
+            length: noted.length,
             chunked: false,
             next: silent,
         },
@@ -432,8 +433,8 @@ fn response_plan(
     })
 }
 
-fn request_plan(method: &[u8], size: BodySize, held: &Held<'_>) -> Result<Plan, UserError> {
-    let length = declared_length(size, held)?;
+fn request_plan(method: &[u8], size: BodySize, noted: &Held<'_>) -> Result<Plan, UserError> {
+    let length = declared_length(size, noted)?;
     Ok(match (size, length) {
         (BodySize::Empty, Some(1..)) => return Err(UserError::InvalidContentLength),
         // RFC 9110 8.6: methods that expect content say that there is none.

@@ -5,29 +5,16 @@
 //! control byte: the work stays linear however the input is cut, and so do the verdicts.
 
 use crate::head::{FieldSpan, StartLine};
-use crate::{ConnectionError, Limits, Side, Version};
+use crate::{ConnectionError, Limits, Side};
 
 use super::facts::Facts;
-use super::tables::{not_visible, token_end, value_end};
+use super::start_line::{request_line, status_line};
+use super::tables::{token_end, value_end};
 
 const EMPTY_LINES: ConnectionError =
     ConnectionError::peer(400, "empty lines instead of a start line (RFC 9112 2.2)");
-const LINE_END: ConnectionError =
+pub(super) const LINE_END: ConnectionError =
     ConnectionError::peer(400, "line not ended by CRLF (RFC 9112 2.2)");
-const METHOD: ConnectionError = ConnectionError::peer(400, "method is not a token (RFC 9112 3)");
-const TARGET: ConnectionError =
-    ConnectionError::peer(400, "forbidden byte in the request target (RFC 9112 3.2)");
-const NO_VERSION: ConnectionError =
-    ConnectionError::peer(400, "no HTTP version in the request line (RFC 9112 3)");
-const VERSION: ConnectionError =
-    ConnectionError::peer(400, "malformed HTTP version (RFC 9112 2.3)");
-const VERSION_OTHER: ConnectionError =
-    ConnectionError::peer(505, "HTTP version not supported (RFC 9110 15.6.6)");
-const STATUS_LINE: ConnectionError =
-    ConnectionError::peer(400, "not an HTTP/1 status line (RFC 9112 4)");
-const STATUS: ConnectionError = ConnectionError::peer(400, "malformed status code (RFC 9112 4)");
-const REASON: ConnectionError =
-    ConnectionError::peer(400, "control byte in the reason phrase (RFC 9112 4)");
 const NAME: ConnectionError =
     ConnectionError::peer(400, "field name is not a token (RFC 9110 5.1)");
 const COLON: ConnectionError =
@@ -282,131 +269,11 @@ fn long_start(bytes: &[u8], side: Side) -> ConnectionError {
     }
 }
 
-#[inline]
-fn byte(bytes: &[u8], at: usize) -> Scan<u8> {
-    bytes.get(at).copied().ok_or(Stop::Partial)
-}
-
-#[cold]
-fn wrong<T>(error: &ConnectionError, at: usize) -> Scan<T> {
-    Err(Stop::Wrong(error.clone(), at))
-}
-
-/// `method SP request-target SP HTTP-version CRLF`
-#[inline]
-fn request_line(bytes: &[u8]) -> Scan<(StartLine, usize)> {
-    let method_len = token_end(bytes, 0);
-    if byte(bytes, method_len)? != b' ' || method_len == 0 {
-        return wrong(&METHOD, method_len);
-    }
-    let target = method_len + 1;
-    let target_end = not_visible(bytes, target);
-    match byte(bytes, target_end)? {
-        b' ' if target_end > target => {}
-        b'\r' => return wrong(&NO_VERSION, target_end),
-        _ => return wrong(&TARGET, target_end),
-    }
-    let (version, end) = version(bytes, target_end + 1)?;
-    line_end(bytes, end)?;
-    let line = StartLine {
-        method_len: method_len as u32,
-        target: target as u32,
-        target_len: (target_end - target) as u32,
-        status: 0,
-        version,
-    };
-    Ok((line, end + 2))
-}
-
-/// `HTTP-version SP status-code [ SP [ reason-phrase ] ] CRLF`. The second SP may be missing: servers
-/// without a reason phrase leave it out.
-#[inline]
-fn status_line(bytes: &[u8]) -> Scan<(StartLine, usize)> {
-    if !b"HTTP/"[..].starts_with(&bytes[..bytes.len().min(5)]) {
-        return wrong(&STATUS_LINE, 0);
-    }
-    let (version, at) = version(bytes, 0)?;
-    if byte(bytes, at)? != b' ' {
-        return wrong(&STATUS_LINE, at);
-    }
-    let mut status = 0;
-    for place in at + 1..at + 4 {
-        match byte(bytes, place)? {
-            digit @ b'0'..=b'9' => status = status * 10 + u16::from(digit - b'0'),
-            _ => return wrong(&STATUS, place),
-        }
-    }
-    if !(100..=999).contains(&status) {
-        return wrong(&STATUS, at + 3);
-    }
-    let mut reason = at + 4;
-    match byte(bytes, reason)? {
-        b' ' => reason += 1,
-        b'\r' => {}
-        _ => return wrong(&STATUS, reason),
-    }
-    let end = value_end(bytes, reason);
-    if byte(bytes, end)? != b'\r' {
-        return wrong(
-            if bytes[end] == b'\n' {
-                &LINE_END
-            } else {
-                &REASON
-            },
-            end,
-        );
-    }
-    line_end(bytes, end)?;
-    let line = StartLine {
-        method_len: 0,
-        target: reason as u32,
-        target_len: (end - reason) as u32,
-        status,
-        version,
-    };
-    Ok((line, end + 2))
-}
-
-#[inline]
-fn line_end(bytes: &[u8], at: usize) -> Scan<()> {
-    match (byte(bytes, at)?, bytes.get(at + 1)) {
-        (b'\r', Some(b'\n')) => Ok(()),
-        (b'\r', None) => Err(Stop::Partial),
-        _ => wrong(&LINE_END, at),
-    }
-}
-
-/// The version at `at` and where it ends.
-#[inline]
-fn version(bytes: &[u8], at: usize) -> Scan<(Version, usize)> {
-    match bytes[at..].first_chunk::<8>() {
-        Some(b"HTTP/1.1") => Ok((Version::Http11, at + 8)),
-        Some(b"HTTP/1.0") => Ok((Version::Http10, at + 8)),
-        _ => other_version(bytes, at),
-    }
-}
-
-#[cold]
-fn other_version(bytes: &[u8], at: usize) -> Scan<(Version, usize)> {
-    for (place, &expected) in (at..).zip(b"HTTP/") {
-        if byte(bytes, place)? != expected {
-            return wrong(&VERSION, place);
-        }
-    }
-    for (place, is_right) in [
-        (at + 5, u8::is_ascii_digit as fn(&u8) -> bool),
-        (at + 6, |byte: &u8| *byte == b'.'),
-        (at + 7, u8::is_ascii_digit),
-        (at + 8, |byte: &u8| matches!(byte, b'\r' | b' ')),
-    ] {
-        if !is_right(&byte(bytes, place)?) {
-            return wrong(&VERSION, place);
-        }
-    }
-    wrong(&VERSION_OTHER, at + 8)
-}
-
 /// `field-name ":" OWS field-value OWS CRLF`, starting at `at`; returns where the next line starts.
+#[allow(
+    clippy::inline_always,
+    reason = "half of the work of a head; measured by benches/head.rs"
+)]
 #[inline(always)]
 pub(super) fn field_line(bytes: &[u8], at: usize) -> Scan<(FieldSpan, usize)> {
     let colon = token_end(bytes, at);
@@ -459,6 +326,7 @@ fn bad_value(bytes: &[u8], end: usize) -> Stop {
 
 #[cfg(test)]
 mod tests {
+    use super::super::start_line::*;
     use super::*;
 
     fn parse_in_steps(

@@ -1,4 +1,8 @@
 //! Byte classes, and the search for the first byte outside of one.
+#![allow(
+    clippy::inline_always,
+    reason = "a call per field costs more than the search; measured by benches/head.rs"
+)]
 
 /// `tchar` of RFC 9110 5.6.2.
 const TOKEN: [bool; 256] =
@@ -38,7 +42,7 @@ pub(super) fn token_end(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
     // Nearly all names consist of letters and hyphens: those are skipped eight at a time.
     while let Some(chunk) = bytes[at..].first_chunk::<8>() {
-        let other = !letters_and_hyphens(word(chunk)) & HIGHS;
+        let other = !letters_and_hyphens(word(*chunk)) & HIGHS;
         if other != 0 {
             at += other.trailing_zeros() as usize / 8;
             if bytes[at] == b':' || bytes[at] == b' ' {
@@ -83,8 +87,8 @@ const fn letters_and_hyphens(word: u64) -> u64 {
 }
 
 #[inline]
-fn word(bytes: &[u8; 8]) -> u64 {
-    u64::from_le_bytes(*bytes)
+fn word(bytes: [u8; 8]) -> u64 {
+    u64::from_le_bytes(bytes)
 }
 
 /// Index of the first control byte (below SP, or DEL) at or after `from`; `bytes.len()` if none. HTAB
@@ -93,7 +97,7 @@ fn word(bytes: &[u8; 8]) -> u64 {
 pub(super) fn control(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
     while let Some(chunk) = bytes[at..].first_chunk::<8>() {
-        let found = below(word(chunk), b' ') | equal(word(chunk), 0x7f);
+        let found = below(word(*chunk), b' ') | equal(word(*chunk), 0x7f);
         if found != 0 {
             return at + found.trailing_zeros() as usize / 8;
         }
@@ -110,7 +114,7 @@ pub(super) fn control(bytes: &[u8], from: usize) -> usize {
 pub(super) fn not_visible(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
     while let Some(chunk) = bytes[at..].first_chunk::<8>() {
-        let word = word(chunk);
+        let word = word(*chunk);
         let found = below(word, b'!') | equal(word, 0x7f) | (word & HIGHS);
         if found != 0 {
             return at + found.trailing_zeros() as usize / 8;

@@ -1,0 +1,266 @@
+//! The client's end.
+
+mod common;
+
+use common::End;
+use towline_proto::{BodySize, StreamId, UserError};
+
+const HOST: &[(&str, &str)] = &[("host", "a")];
+
+/// A client that has sent `method /`.
+fn asked(method: &str) -> End {
+    let mut end = End::client();
+    end.request(method, "/", HOST, BodySize::Empty)
+        .expect("an idle connection");
+    end.sent();
+    end
+}
+
+#[test]
+fn a_connection_carries_request_after_request() {
+    let mut end = End::client();
+    for id in 1..=3 {
+        assert!(end.conn.is_reusable());
+        assert_eq!(
+            end.request("GET", "/x", HOST, BodySize::Empty),
+            Ok(StreamId(id))
+        );
+        assert_eq!(
+            end.request("GET", "/x", HOST, BodySize::Empty),
+            Err(UserError::NotIdle)
+        );
+        assert_eq!(end.sent(), "GET /x HTTP/1.1\r\nhost: a\r\n\r\n");
+        assert!(!end.conn.response_started());
+        end.push(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
+        assert_eq!(end.events(), ["200"]);
+        assert_eq!(end.read(id), ("hello".into(), "end"));
+        end.conn.release(&mut end.blocks);
+    }
+    assert!(end.conn.is_reusable());
+}
+
+#[test]
+fn request_bodies() {
+    let mut end = End::client();
+    end.request("POST", "/", HOST, BodySize::Known(2)).unwrap();
+    end.conn.stream(StreamId(1)).unwrap().write(b"hi").unwrap();
+    end.conn.stream(StreamId(1)).unwrap().finish().unwrap();
+    assert_eq!(
+        end.sent(),
+        "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nhi"
+    );
+
+    let mut end = End::client();
+    end.request("POST", "/", HOST, BodySize::Unknown).unwrap();
+    end.conn.stream(StreamId(1)).unwrap().write(b"hi").unwrap();
+    end.conn.stream(StreamId(1)).unwrap().finish().unwrap();
+    assert_eq!(
+        end.sent(),
+        "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
+    );
+    let mut end = End::client();
+    end.request("POST", "/", HOST, BodySize::Empty).unwrap();
+    assert_eq!(
+        end.sent(),
+        "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n"
+    );
+}
+
+#[test]
+fn malformed_requests_are_refused() {
+    let cases = [
+        ("G T", "/", HOST, UserError::InvalidMethod),
+        ("GET", "/a b", HOST, UserError::InvalidTarget),
+        ("GET", "/\r\nx: y", HOST, UserError::InvalidTarget),
+        ("GET", "x", HOST, UserError::InvalidTarget),
+        ("GET", "/", &[], UserError::InvalidHost),
+        (
+            "GET",
+            "/",
+            &[("host", "a"), ("host", "a")],
+            UserError::InvalidHost,
+        ),
+        ("GET", "/", &[("host", "a b")], UserError::InvalidHost),
+        (
+            "GET",
+            "/",
+            &[("host", "a"), ("x", "\r\ny: z")],
+            UserError::InvalidFieldValue,
+        ),
+    ];
+    let mut end = End::client();
+    for (method, target, fields, error) in cases {
+        assert_eq!(
+            end.request(method, target, fields, BodySize::Empty),
+            Err(error)
+        );
+        assert!(end.conn.is_reusable());
+    }
+}
+
+#[test]
+fn responses_without_a_body() {
+    for (method, response) in [
+        ("HEAD", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"),
+        ("GET", "HTTP/1.1 204 No Content\r\n\r\n"),
+        (
+            "GET",
+            "HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n",
+        ),
+        ("GET", "HTTP/1.1 200\r\ncontent-length: 0\r\n\r\n"),
+    ] {
+        let mut end = asked(method);
+        end.push(response.as_bytes());
+        assert!(end.events()[0].ends_with(" end"));
+        assert!(end.conn.is_reusable(), "{response}");
+    }
+}
+
+#[test]
+fn bytes_too_many_spoil_the_connection_but_not_the_response() {
+    for (method, response) in [
+        ("HEAD", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"),
+        (
+            "GET",
+            "HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+        ),
+        ("GET", "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\nx"),
+    ] {
+        let mut end = asked(method);
+        end.push(response.as_bytes());
+        let events = end.events();
+        assert!(
+            events[0].ends_with(" end") && events[1].contains("RFC 9112 6.3"),
+            "{events:?}"
+        );
+        assert!(!end.conn.is_reusable() && end.conn.interest().closed);
+    }
+    let mut end = End::client();
+    end.push(b"HTTP/1.1 200 OK\r\n\r\n");
+    assert!(end.events()[0].contains("answer no request"));
+    assert!(!end.conn.is_reusable());
+}
+
+#[test]
+fn interim_responses_are_told_and_bounded() {
+    let mut end = asked("GET");
+    end.push(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n");
+    end.push(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    assert_eq!(end.events(), ["interim 100", "interim 103", "200 end"]);
+    let mut end = asked("GET");
+    end.push(&b"HTTP/1.1 102 Processing\r\n\r\n".repeat(20));
+    let events = end.events();
+    assert_eq!(events.len(), 18);
+    assert!(events[16].contains("too many interim"), "{events:?}");
+}
+
+#[test]
+fn bodies_until_close_and_truncated_ones() {
+    let mut end = asked("GET");
+    end.push(b"HTTP/1.1 200 OK\r\n\r\nhello");
+    assert_eq!(end.events(), ["200"]);
+    assert_eq!(end.read(1), ("hello".into(), "pending"));
+    end.eof();
+    assert_eq!(end.events(), ["readable", "closed: closed in order"]);
+    assert_eq!(end.read(1).1, "end");
+
+    for (wire, rule) in [
+        (
+            "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello",
+            "inside a body",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
+            "inside a body",
+        ),
+        ("HTTP/1.1 200 OK\r\ncont", "inside a head"),
+        ("", "before a response"),
+    ] {
+        let mut end = asked("GET");
+        end.push(wire.as_bytes());
+        if end.events() == ["200"] {
+            assert_eq!(end.read(1), ("hello".into(), "pending"));
+        }
+        end.eof();
+        let events = end.events();
+        assert!(
+            events[0].starts_with("failed") && events[0].contains(rule),
+            "{events:?}"
+        );
+        assert_eq!(end.conn.response_started(), !wire.is_empty());
+    }
+    // What TLS cut short is not an end, whatever the framing.
+    let mut end = asked("GET");
+    end.push(b"HTTP/1.1 200 OK\r\n\r\nhello");
+    end.events();
+    end.read(1);
+    end.conn
+        .received_abort(end.now, "TLS closed without close_notify");
+    assert!(end.events()[0].starts_with("failed"));
+}
+
+#[test]
+fn smuggling_responses_end_the_connection() {
+    for fields in [
+        "content-length: 5\r\ntransfer-encoding: chunked\r\n",
+        "content-length: 5\r\ncontent-length: 5\r\n",
+        "content-length: +5\r\n",
+        "transfer-encoding: gzip, chunked\r\n",
+        "transfer-encoding: chunked, identity\r\n",
+    ] {
+        let mut end = asked("GET");
+        end.push(format!("HTTP/1.1 200 OK\r\n{fields}\r\nhello").as_bytes());
+        let events = end.events();
+        assert!(events[0].starts_with("failed: peer: "), "{events:?}");
+        assert!(end.conn.interest().closed);
+    }
+}
+
+#[test]
+fn switching_only_when_asked() {
+    let mut end = asked("GET");
+    end.push(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
+    assert!(end.events()[0].contains("101 without an upgrade"));
+
+    let mut end = End::client();
+    let fields = [("host", "a"), ("connection", "upgrade"), ("upgrade", "x")];
+    end.request("GET", "/", &fields, BodySize::Empty).unwrap();
+    assert_eq!(
+        end.sent(),
+        "GET / HTTP/1.1\r\nhost: a\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"
+    );
+    end.push(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nraw");
+    assert_eq!(end.events(), ["101", "switched"]);
+    assert_eq!(end.read(1), ("raw".into(), "pending"));
+
+    let mut end = End::client();
+    end.request("CONNECT", "a:443", HOST, BodySize::Empty)
+        .unwrap();
+    end.push(b"HTTP/1.1 200 OK\r\n\r\nraw");
+    assert_eq!(end.events(), ["200", "switched"]);
+    assert_eq!(end.read(1), ("raw".into(), "pending"));
+}
+
+#[test]
+fn close_and_keep_alive_of_the_peer() {
+    for (response, reusable) in [
+        (
+            "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+            false,
+        ),
+        ("HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n", false),
+        (
+            "HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 0\r\n\r\n",
+            true,
+        ),
+    ] {
+        let mut end = asked("GET");
+        end.push(response.as_bytes());
+        end.events();
+        assert_eq!(end.conn.is_reusable(), reusable, "{response}");
+        assert_eq!(end.conn.interest().closed, !reusable);
+    }
+    let mut end = End::client();
+    end.eof();
+    assert!(!end.conn.is_reusable() && end.conn.interest().closed);
+}
