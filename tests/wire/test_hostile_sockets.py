@@ -1,0 +1,119 @@
+"""The hostile requests over real sockets, in front of an ASGI and a WSGI application, whole and in segments."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import h11
+import pytest
+from towline.testing import serve
+
+from tests.wire.hostile import Answer, Case, Recorder, Request, cases, talk
+
+CONNECTIONS_AT_ONCE = 24
+
+# Where h11 cannot be asked.
+NO_ORACLE = {
+    "cn-10-keepalive": "h11 keeps no HTTP/1.0 connection",
+    "cn-noread-pipelined": "the application does not read the body that h11 sees",
+}
+
+
+@pytest.fixture(scope="module", params=["asgi", "wsgi"])
+def served(request):
+    recorder = Recorder()
+    with serve(getattr(recorder, request.param), interface=request.param) as server:
+        yield recorder, server
+
+
+def whole(case: Case) -> list[bytes]:
+    return [case.wire]
+
+
+def segments(case: Case) -> list[bytes]:
+    """At most eight pieces, cut at places that depend on the case only."""
+    dice = random.Random(case.id)
+    places = sorted(dice.sample(range(1, len(case.wire)), min(7, len(case.wire) - 1)))
+    bounds = [0, *places, len(case.wire)]
+    return [case.wire[start:end] for start, end in itertools.pairwise(bounds)]
+
+
+def judge(case: Case, answer: Answer, completed: list[Request]) -> str | None:
+    calls = len(completed)
+    over = answer.closed
+    refused = over and (not answer.data or b"HTTP/1.1 4" in answer.data or b"HTTP/1.1 5" in answer.data)
+    if calls > case.max:
+        return f"wrongly accepted: {calls} requests reached the application"
+    if case.expect == "R" and not refused:
+        return f"wrongly accepted: closed {over}, answered {answer.data[:60]!r}"
+    if case.expect == "A" and calls == 0:
+        return f"wrongly refused: {answer.data[:60]!r}"
+    if case.must_close and not over:
+        return "wrongly kept open"
+    return None
+
+
+@pytest.mark.parametrize("cut", [whole, segments])
+def test_every_case_is_judged_as_it_must(served, cut):
+    recorder, server = served
+    with ThreadPoolExecutor(CONNECTIONS_AT_ONCE) as pool:
+        answers = list(pool.map(lambda case: talk(server.host, server.port, case, cut(case)), cases()))
+    problems = {
+        case.id: problem
+        for case, answer in zip(cases(), answers, strict=True)
+        if (problem := judge(case, answer, recorder.of(answer.port)))
+    }
+    assert not problems
+
+
+def test_what_reached_the_application_is_what_h11_sees(served):
+    recorder, server = served
+    asked = [case for case in cases() if case.id not in NO_ORACLE]
+    with ThreadPoolExecutor(CONNECTIONS_AT_ONCE) as pool:
+        answers = list(pool.map(lambda case: talk(server.host, server.port, case, whole(case)), asked))
+    differ = {}
+    for case, answer in zip(asked, answers, strict=True):
+        ours = recorder.of(answer.port)
+        theirs = h11_requests(case.wire)
+        if [comparable(request) for request in ours] != [comparable(r) for r in theirs[: len(ours)]]:
+            differ[case.id] = (ours, theirs)
+    assert not differ
+
+
+def comparable(request: Request) -> tuple[str, str, bytes]:
+    """The target without scheme and authority, which WSGI and ASGI do not hand on."""
+    target = request.target
+    if "://" in target:
+        target = "/" + target.split("://", 1)[1].partition("/")[2]
+    return request.method, "" if target == "*" else target, request.body
+
+
+def h11_requests(wire: bytes) -> list[Request]:
+    """The requests that h11 completes from the same bytes."""
+    conn = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 21)
+    conn.receive_data(wire.removeprefix(b"\r\n"))  # h11 knows no empty line there (RFC 9112 2.2)
+    found: list[Request] = []
+    head: h11.Request | None = None
+    body = b""
+    while True:
+        try:
+            event = conn.next_event()
+        except h11.RemoteProtocolError:
+            return found
+        if event is h11.NEED_DATA or event is h11.PAUSED:
+            return found
+        if isinstance(event, h11.Request):
+            head, body = event, b""
+        elif isinstance(event, h11.Data):
+            body += bytes(event.data)
+        elif isinstance(event, h11.EndOfMessage) and head is not None:
+            found.append(Request(head.method.decode(), head.target.decode("latin-1"), body))
+            conn.send(h11.Response(status_code=200, headers=[("Content-Length", "0")]))
+            conn.send(h11.EndOfMessage())
+            if conn.our_state is not h11.DONE or conn.their_state is not h11.DONE:
+                return found
+            conn.start_next_cycle()
+        else:
+            return found
