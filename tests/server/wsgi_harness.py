@@ -53,11 +53,11 @@ class Served:
 
 
 def read_all(conn: socket.socket) -> bytes:
-    received = b""
+    received: list[bytes] = []
     with contextlib.suppress(ConnectionResetError):
         while chunk := conn.recv(65536):
-            received += chunk
-    return received
+            received.append(chunk)
+    return b"".join(received)
 
 
 @contextlib.contextmanager
