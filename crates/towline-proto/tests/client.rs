@@ -3,7 +3,7 @@
 mod common;
 
 use common::End;
-use towline_proto::{BodySize, StreamId, UserError};
+use towline_proto::{BodySize, Limits, StreamId, UserError};
 
 const HOST: &[(&str, &str)] = &[("host", "a")];
 
@@ -197,6 +197,28 @@ fn bodies_until_close_and_truncated_ones() {
     end.conn
         .received_abort(end.now, "TLS closed without close_notify");
     assert!(end.events()[0].starts_with("failed"));
+}
+
+#[test]
+fn bodies_over_the_limit_whatever_their_framing() {
+    for wire in [
+        "content-length: 5\r\n\r\nhello",
+        "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        "\r\nhello",
+    ] {
+        let limits = Limits {
+            max_body_bytes: Some(4),
+            ..Limits::client()
+        };
+        let mut end = End::client_with(limits);
+        end.request("GET", "/", HOST, BodySize::Empty).unwrap();
+        end.push(format!("HTTP/1.1 200 OK\r\n{wire}").as_bytes());
+        if end.events() == ["200"] {
+            assert_eq!(end.read(1), (String::new(), "failed"));
+        }
+        let error = end.conn.error().expect("closed");
+        assert_eq!(error.to_string(), "peer: body too large");
+    }
 }
 
 #[test]

@@ -569,6 +569,42 @@ fn a_reader_that_never_reads_is_cut_off() {
 }
 
 #[test]
+fn a_long_answer_outlives_the_keep_alive_timeout() {
+    let mut end = End::server();
+    end.push(&GET.repeat(2));
+    end.events();
+    end.respond(1, 200, &[], BodySize::Known(1_000_000));
+    let mut stream = end.conn.stream(StreamId(1)).unwrap();
+    stream.write_shared(vec![b'x'; 1_000_000].into()).unwrap();
+    stream.finish().unwrap();
+    for _ in 0..90 {
+        end.conn.sent(end.now, 10_000);
+        end.conn.sent(end.now, 0);
+        end.wait(1);
+        assert_eq!(end.events(), [""; 0]);
+    }
+    end.sent();
+    assert_eq!(end.events(), ["GET / end"]);
+    end.answer(2);
+    end.wait(100);
+    assert_eq!(end.events(), [""; 0], "the answer has not left yet");
+    end.sent();
+    end.wait(75);
+    assert_eq!(end.events(), ["closed: keep-alive timeout"]);
+}
+
+#[test]
+fn close_does_not_wait_for_a_body_that_nobody_reads() {
+    let mut end = End::server();
+    end.push(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");
+    end.events();
+    end.answer(1);
+    end.conn.close();
+    assert_eq!(end.sent(), OK);
+    assert!(end.conn.interest().shutdown);
+}
+
+#[test]
 fn writable_comes_once_below_the_low_water_mark() {
     let mut end = End::server();
     end.push(GET);
@@ -649,7 +685,7 @@ fn an_aborted_connection_fails_its_exchange() {
 #[test]
 fn an_idle_connection_is_small() {
     assert!(
-        size_of::<towline_proto::Connection>() <= 768,
+        size_of::<towline_proto::Connection>() <= 640,
         "{}",
         size_of::<towline_proto::Connection>()
     );

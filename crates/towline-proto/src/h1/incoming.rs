@@ -205,7 +205,7 @@ impl Connection {
         exchange.drained_bytes = 0;
         self.empty_lines = 0;
         self.trailers = None;
-        self.notices.take(Notices::WAITS);
+        self.notices.take(Notices::WAITS | Notices::WRITABLE);
         self.head_clock = HeadClock::Off;
         self.outgoing = Outgoing::Head;
         self.begin_body(framing);
@@ -372,11 +372,18 @@ impl Connection {
                     n => Ready::Data(n),
                 }
             }
-            Incoming::UntilClose | Incoming::Raw => match arrived {
-                0 if self.eof => self.body_complete(),
-                0 => Ready::Pending,
-                n => Ready::Data(n),
-            },
+            Incoming::UntilClose | Incoming::Raw if arrived == 0 && self.eof => {
+                self.body_complete()
+            }
+            Incoming::UntilClose | Incoming::Raw if arrived == 0 => Ready::Pending,
+            Incoming::Raw => Ready::Data(arrived),
+            Incoming::UntilClose => {
+                let bytes = self.exchange.body_bytes + arrived as u64;
+                match self.limits.max_body_bytes {
+                    Some(most) if bytes > most => self.body_spoilt(rules::BODY),
+                    _ => Ready::Data(arrived),
+                }
+            }
             Incoming::Chunked(decoder) => {
                 let next = decoder.advance(self.recv.unread(), &self.limits);
                 let data_bytes = decoder.data_bytes();

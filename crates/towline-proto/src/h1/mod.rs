@@ -307,7 +307,11 @@ impl Connection {
 
     pub fn sent(&mut self, now: Instant, n: usize) {
         self.now = now;
+        let answers_waited = self.answers_wait();
         self.send.sent(n);
+        if answers_waited && !self.answers_wait() && matches!(self.head_clock, HeadClock::Head(_)) {
+            self.head_clock = HeadClock::Head(now);
+        }
         let pending = self.send.pending();
         if pending == 0 {
             self.send_clock.stop();
@@ -353,12 +357,7 @@ impl Connection {
         if self.awaits_body() && self.recv_clock.expired(now, &self.limits) {
             return self.violate(rules::SLOW_BODY);
         }
-        if !self.awaits_head()
-            || self
-                .head_clock
-                .deadline(&self.limits)
-                .is_none_or(|deadline| now < deadline)
-        {
+        if !self.awaits_head() || self.head_deadline().is_none_or(|deadline| now < deadline) {
             return;
         }
         match self.head_clock {
@@ -383,6 +382,10 @@ impl Connection {
 
     pub fn close(&mut self) {
         self.closing = true;
+        if self.phase == Phase::Open && self.is_draining() {
+            // Draining serves the next exchange, and there will be none.
+            return self.shut(rules::UNREAD_BODY);
+        }
         if self.phase != Phase::Open || self.exchange_is_open() || !self.recv.is_empty() {
             return;
         }
@@ -448,7 +451,7 @@ impl Connection {
             Phase::Closing { since, .. } if self.send.pending() == 0 => {
                 Some(since + self.limits.linger_timeout)
             }
-            Phase::Open if self.awaits_head() => self.head_clock.deadline(&self.limits),
+            Phase::Open if self.awaits_head() => self.head_deadline(),
             Phase::Open if self.awaits_body() => self.recv_clock.deadline(&self.limits),
             Phase::Closing { .. } | Phase::Open => None,
         };
@@ -520,6 +523,16 @@ impl Connection {
     /// then the window fills and reading stops too.
     fn answers_wait(&self) -> bool {
         self.side == Side::Server && self.send.pending() >= self.limits.send_window_bytes
+    }
+
+    /// When the next head is overdue. While answers wait for the peer's reading, the clock over that
+    /// reading is the one that counts: neither idleness nor a slow head can be told from it.
+    fn head_deadline(&self) -> Option<Instant> {
+        match self.head_clock {
+            HeadClock::Idle(_) if self.send.pending() > 0 => None,
+            _ if self.answers_wait() => None,
+            clock => clock.deadline(&self.limits),
+        }
     }
 
     fn awaits_head(&self) -> bool {

@@ -194,7 +194,7 @@ impl Connection {
         self.parser = HeadParser::default();
         self.trailers = None;
         self.response_started = false;
-        self.notices.take(Notices::WAITS);
+        self.notices.take(Notices::WAITS | Notices::WRITABLE);
         self.incoming = Incoming::Head;
         self.head_clock = HeadClock::Head(self.now);
     }
