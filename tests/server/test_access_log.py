@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from towline.errors import ConfigError, StartupError
 
-from tests.server.features_harness import TEXT, ask, every_kind, serving
+from tests.server.features_harness import TEXT, ask, every_kind, exchange, serving, until
 
 
 @every_kind
@@ -78,6 +82,59 @@ def test_a_full_disk_harms_no_request() -> None:
     with serving("asgi", access_log="/dev/full") as server:
         for _ in range(20):
             assert ask(server, "/a").body == b"/a"
+
+
+PROGRAM = """
+async def asgi(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+def wsgi(environ, start_response):
+    start_response("200 OK", [])
+    return [b"ok"]
+"""
+
+
+@pytest.mark.parametrize("interface", ["asgi", "wsgi"])
+def test_sigusr1_moves_every_worker_to_a_new_file(interface: str, tmp_path: Path) -> None:
+    (tmp_path / "logged.py").write_text(PROGRAM)
+    log, old = tmp_path / "access.log", tmp_path / "access.log.1"
+    command = [sys.executable, "-m", "towline", "serve", f"logged:{interface}", "--interface", interface]
+    command += ["--port", "0", "--workers", "2", "--access-log", str(log), "--access-log-format", "%(U)s"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        found = None
+        while found is None:
+            line = process.stderr.readline()
+            assert line, "ended early"
+            found = re.search(r"127\.0\.0\.1:(\d+)", line)
+        address = ("127.0.0.1", int(found[1]))
+
+        def get(path: str) -> None:
+            data = f"GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n".encode()
+            assert exchange(address, data).body == b"ok"
+
+        for _ in range(20):
+            get("/before")
+        until(lambda: log.read_text().count("\n") == 20)
+        log.rename(old)
+        process.send_signal(signal.SIGUSR1)
+
+        def moved() -> bool:
+            get("/after")
+            return log.exists()
+
+        until(moved)
+        time.sleep(1.2)  # each worker looks at its signals at least once a second
+        before = old.read_text().count("\n")
+        for _ in range(20):
+            get("/late")
+        until(lambda: log.read_text().count("/late\n") == 20)
+        assert old.read_text().count("\n") == before
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
 
 
 @pytest.mark.parametrize(

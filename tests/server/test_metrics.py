@@ -8,9 +8,6 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from towline import _native
-from towline.server import health
-
 from tests.server.features_harness import ask, every_kind, exchange, serving, until
 
 
@@ -90,12 +87,3 @@ def _counted(port: int, requests: int) -> dict[str, float]:
     found = samples(page)
     counts = [value for series, value in found.items() if series.startswith("towline_requests_total")]
     return found if sum(counts) >= requests else {}
-
-
-def test_slots_belong_to_whoever_holds_them() -> None:
-    board = health.Board(2)
-    first, second = board.take(), board.take()
-    assert {first.index, second.index} == {0, 1}
-    board.give_back(first)
-    assert board.take().index == first.index
-    assert len(_native.Board(3)) == 3

@@ -70,6 +70,12 @@ class AsgiWorker:
         self._slot = slot
         self._stopping = asyncio.Event()
         self._now = False
+        self._native: _native.AsgiServer | None = None
+
+    def reopen_logs(self) -> None:
+        """The access log was rotated: open its file anew before the next line."""
+        if self._native is not None:
+            self._native.reopen_logs()
 
     def stop(self, now: bool = False) -> None:
         """Begin to end, from the loop's own thread. `now`: cancel what is in flight instead of finishing it.
@@ -90,7 +96,7 @@ class AsgiWorker:
 
     async def _serve(self, state: dict[str, Any], on_ready: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
-        native = self._open(loop, state)
+        native = self._native = self._open(loop, state)
         loop.add_reader(native.fileno(), native.turn)
         try:
             on_ready()

@@ -14,6 +14,7 @@ WATCHED = (
     signal.SIGCHLD,
     signal.SIGTTIN,
     signal.SIGTTOU,
+    signal.SIGUSR1,
 )
 
 

@@ -130,6 +130,9 @@ class Supervisor:
             self._stop(quick=True)
         elif number == signal.SIGHUP and not self._stopping:
             self._reload("SIGHUP")
+        elif number == signal.SIGUSR1:
+            for worker in self._workers:
+                worker.signal(signal.SIGUSR1)
         elif number == signal.SIGTTIN and self._target < SLOTS // 4:
             self._target += 1
             logger.info("%d workers wanted", self._target)

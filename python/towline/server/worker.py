@@ -104,6 +104,7 @@ def _serve_asgi(app: Callable[..., object], berth: Berth) -> None:
 
         loop.add_signal_handler(signal.SIGTERM, worker.stop)
         loop.add_signal_handler(signal.SIGQUIT, worker.stop, True)
+        loop.add_signal_handler(signal.SIGUSR1, worker.reopen_logs)
         loop.add_reader(berth.lifeline, orphaned)
         tick()
         try:
@@ -120,6 +121,7 @@ def _serve_wsgi(app: Callable[..., object], berth: Berth) -> None:
     worker = WsgiWorker(app, berth.config, berth.binds, slot=berth.slot)
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     signal.signal(signal.SIGQUIT, lambda *_: worker.stop(True))
+    signal.signal(signal.SIGUSR1, lambda *_: worker.reopen_logs())
 
     def watch_lifeline() -> None:
         poller = select.poll()

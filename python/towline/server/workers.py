@@ -125,6 +125,8 @@ def fork(child: Callable[[], None]) -> int:
                 signal.signal(number, signal.SIG_DFL)
             # Ctrl-C reaches the whole group; the supervisor decides what it means.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            # Until the worker has a log to reopen there is nothing to do, and least of all to die.
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
             child()
         finally:

@@ -40,6 +40,10 @@ class WsgiWorker:
             self._now.set()
         self._stopping.set()
 
+    def reopen_logs(self) -> None:
+        """The access log was rotated: open its file anew before the next line."""
+        self._native.reopen_logs()
+
     def serve(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serve until `stop()`: what is in flight is finished, at most for `--timeout-graceful-shutdown`."""
         ender = threading.Thread(target=self._end, name="towline-stop", daemon=True)
