@@ -181,7 +181,10 @@ fn a_file_is_sent_whole() {
         assert!(answer.body == content, "the file differs");
     }
     // HEAD has the length of the file and none of its bytes.
-    let head = format!("HEAD /file?path={} HTTP/1.1\r\nhost: test\r\n\r\n", path.display());
+    let head = format!(
+        "HEAD /file?path={} HTTP/1.1\r\nhost: test\r\n\r\n",
+        path.display()
+    );
     stream.write_all(head.as_bytes()).unwrap();
     let mut text = Vec::new();
     while !text.ends_with(b"\r\n\r\n") {
@@ -189,7 +192,11 @@ fn a_file_is_sent_whole() {
         stream.read_exact(&mut byte).unwrap();
         text.extend(byte);
     }
-    assert!(String::from_utf8(text).unwrap().contains("content-length: 4000000\r\n"));
+    assert!(
+        String::from_utf8(text)
+            .unwrap()
+            .contains("content-length: 4000000\r\n")
+    );
     // The connection is as good as before.
     assert_eq!(ask(&mut stream, &get("/")).body, HELLO);
     std::fs::remove_file(&path).unwrap();
@@ -287,6 +294,31 @@ fn an_inherited_descriptor_is_served() {
             .to_string()
             .contains("fd://9999")
     );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn engines_that_share_a_listener_share_its_connections() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let servers: Vec<Server> = (0..3)
+        .map(|_| {
+            let fd = std::os::fd::IntoRawFd::into_raw_fd(listener.try_clone().unwrap());
+            let listener = Listener::inherited(fd, 64).unwrap();
+            Server::on(
+                listener,
+                Service::plain(Limits::server()),
+                EngineConfig::default(),
+            )
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(50));
+    for _ in 0..60 {
+        assert_eq!(ask(&mut servers[0].connect(), &get("/")).body, HELLO);
+    }
+    for server in &servers {
+        let accepted = server.accepted.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(accepted >= 8, "{accepted} of 60");
+    }
 }
 
 #[test]

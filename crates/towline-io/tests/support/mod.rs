@@ -7,7 +7,7 @@ pub mod routes;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Server {
     pub addr: SocketAddr,
+    /// Connections accepted so far.
+    pub accepted: Arc<AtomicU64>,
     remote: Remote,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -47,14 +49,18 @@ impl Server {
         let remote = engine.remote();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let accepted = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&accepted);
         let thread = std::thread::spawn(move || {
             let mut delayed = Delayed::new();
             while !stopped.load(Ordering::Relaxed) {
                 routes::turn(&mut engine, &mut delayed).unwrap();
+                counter.store(engine.accepted(), Ordering::Relaxed);
             }
         });
         Self {
             addr,
+            accepted,
             remote,
             stop,
             thread: Some(thread),
