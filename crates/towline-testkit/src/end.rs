@@ -232,6 +232,12 @@ impl End {
                 break;
             }
         }
+        // An engine that believes it would turn for ever.
+        assert!(
+            !self.conn.has_events(),
+            "events are promised and none comes: {}",
+            self.log_text()
+        );
         self.conn.release(&mut self.blocks);
     }
 
@@ -305,7 +311,12 @@ impl End {
 
     /// Takes one event, writes it down and says what the program does about it.
     fn event(&mut self) -> Option<Act> {
+        let promised = self.conn.has_events();
         let event = self.conn.next_event()?;
+        assert!(
+            promised,
+            "{event:?} was not promised: an engine that believes it would sleep"
+        );
         assert!(!self.over, "{event:?} after Closed");
         let act = match event {
             Event::Head { stream, head, end } => {

@@ -299,6 +299,7 @@ impl Connection {
     }
 
     fn begin_body(&mut self, framing: Framing) {
+        self.looked_at = 0;
         self.incoming = match framing {
             Framing::None => Incoming::Complete,
             Framing::Length(bytes) => Incoming::Length(bytes),
@@ -362,6 +363,14 @@ impl Connection {
 
     /// Reads framing up to the next body bytes, or to the end.
     fn body_ready(&mut self) -> Ready {
+        let ready = self.body_front();
+        if matches!(ready, Ready::Pending) {
+            self.looked_at = self.recv.len();
+        }
+        ready
+    }
+
+    fn body_front(&mut self) -> Ready {
         let arrived = self.recv.len();
         match &mut self.incoming {
             Incoming::Idle | Incoming::Head | Incoming::Complete => Ready::End,

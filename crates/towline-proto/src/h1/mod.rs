@@ -158,6 +158,8 @@ pub(crate) struct Connection {
     send: SendBuffer,
     parser: HeadParser,
     empty_lines: u8,
+    /// Unread bytes when the body was last found to need more: part of a trailer line.
+    looked_at: usize,
     notices: Notices,
     /// The peer's FIN was seen.
     eof: bool,
@@ -202,6 +204,7 @@ impl Connection {
             send: SendBuffer::default(),
             parser: HeadParser::default(),
             empty_lines: 0,
+            looked_at: 0,
             notices: Notices::default(),
             eof: false,
             closing: false,
@@ -470,7 +473,10 @@ impl Connection {
         let wanted = match self.incoming {
             Incoming::Head => !self.answers_wait() && (self.eof || !self.has_parsed_all()),
             Incoming::Idle | Incoming::Complete | Incoming::Failed => false,
-            _ => self.notices.has(Notices::READER_WAITS) || self.is_draining(),
+            _ => {
+                let is_new = self.eof || self.recv.len() > self.looked_at;
+                is_new && (self.notices.has(Notices::READER_WAITS) || self.is_draining())
+            }
         };
         self.phase == Phase::Open && input && wanted
     }

@@ -284,7 +284,11 @@ impl Exchange {
                     return Ok(Part::Body { more: false });
                 }
                 // A truncated body never looks complete (THREATS.md); what came before it is of no use.
-                Read::Failed => return Ok(Part::Disconnect),
+                Read::Failed => {
+                    // Known before the event that says so: the application did nothing wrong by leaving.
+                    state.client = Client::Gone;
+                    return Ok(Part::Disconnect);
+                }
                 Read::Pending => break,
             }
         }
