@@ -79,6 +79,8 @@ struct Shared {
     /// The thread waits here for lines, [`Writer::close`] for the end.
     changed: Condvar,
     dropped: AtomicU64,
+    /// Those of them that nobody has been told of.
+    unreported: AtomicU64,
     reopen: AtomicBool,
 }
 
@@ -118,6 +120,7 @@ impl Writer {
                 queue: Mutex::new(queue),
                 changed: Condvar::new(),
                 dropped: AtomicU64::new(0),
+                unreported: AtomicU64::new(0),
                 reopen: AtomicBool::new(false),
             }),
         })
@@ -129,7 +132,7 @@ impl Writer {
         let fits = queue.lines.len() + line.len() <= self.shared.buffer_bytes;
         if !fits || queue.thread == Thread::Ended || queue.give_up.is_some() {
             drop(queue);
-            self.shared.dropped.fetch_add(1, Relaxed);
+            self.shared.lose(1);
             return false;
         }
         queue.lines.extend_from_slice(line);
@@ -158,6 +161,14 @@ impl Writer {
     /// Lines lost so far.
     pub fn dropped(&self) -> u64 {
         self.shared.dropped.load(Relaxed)
+    }
+
+    /// Lines lost since the last call, by whichever thread: for a counter that outlives this writer.
+    pub fn take_unreported(&self) -> u64 {
+        if self.shared.unreported.load(Relaxed) == 0 {
+            return 0;
+        }
+        self.shared.unreported.swap(0, Relaxed)
     }
 
     /// The file is opened anew before the next line is written (log rotation, SIGUSR1). Only sets a
@@ -195,6 +206,11 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lose(&self, lines: u64) {
+        self.dropped.fetch_add(lines, Relaxed);
+        self.unreported.fetch_add(lines, Relaxed);
+    }
+
     fn run(&self) {
         let mut target = self.sink.open();
         let mut batch = Vec::new();
@@ -208,7 +224,9 @@ impl Shared {
                 Err(_) => 0,
             };
             let lost = batch[written..].split(|&byte| byte == b'\n').count() - 1;
-            self.dropped.fetch_add(lost as u64, Relaxed);
+            if lost > 0 {
+                self.lose(lost as u64);
+            }
         }
     }
 

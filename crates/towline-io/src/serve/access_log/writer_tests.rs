@@ -160,6 +160,7 @@ fn a_full_disk_drops_and_counts() {
         assert!(writer.push(b"line\n"));
     }
     until("the loss", || writer.dropped() == 3);
+    assert_eq!((writer.take_unreported(), writer.take_unreported()), (3, 0));
     assert!(writer.push(b"line\n"), "the next line is tried again");
     assert!(!writer.close(LONG), "what was left could not be written");
     assert_eq!(writer.dropped(), 4);

@@ -16,6 +16,7 @@ mod own;
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
 use towline_proto::{Field, HeadRef, Version};
@@ -78,8 +79,6 @@ pub struct Site {
     log: Option<Log>,
     encoders: EncoderPool,
     pid: u32,
-    /// Lines that the log has lost, as far as the slot knows.
-    dropped_lines: u64,
 }
 
 /// The first line of a request.
@@ -122,7 +121,6 @@ impl Site {
             log: log.map(|(format, writer)| Log::new(Arc::clone(format), writer.clone())),
             encoders: EncoderPool::new(KEPT_ENCODERS),
             pid: std::process::id(),
-            dropped_lines: 0,
             rules,
         }
     }
@@ -238,12 +236,9 @@ impl Site {
         if let (Some(slot), Some(method)) = (&self.rules.slot, visit.method) {
             slot.request_ended(method, StatusClass::of(visit.status), duration);
             if let Some(log) = &self.log {
-                let dropped = log.writer().dropped();
-                if dropped != self.dropped_lines {
-                    // Several threads of a worker read the same count: the slot holds the total.
-                    slot.dropped_log_lines
-                        .fetch_max(dropped, std::sync::atomic::Ordering::Relaxed);
-                    self.dropped_lines = dropped;
+                let lost = log.writer().take_unreported();
+                if lost > 0 {
+                    slot.dropped_log_lines.fetch_add(lost, Relaxed);
                 }
             }
         }

@@ -1,7 +1,6 @@
 //! Exchanges over a wire core in memory: what the bytes say with each feature on.
 
 use std::io::{IoSlice, Read};
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use towline_proto::{
@@ -24,10 +23,14 @@ struct Room {
 
 impl Room {
     fn new(rules: Rules) -> Self {
+        Self::with(Arc::new(rules))
+    }
+
+    fn with(rules: Arc<Rules>) -> Self {
         let now = Instant::now();
         let conn = Connection::server(Arc::new(Limits::server()), now);
         Self {
-            site: Site::new(Arc::new(rules)),
+            site: Site::new(rules),
             visit: Visit::default(),
             conn,
             now,
@@ -389,4 +392,24 @@ fn trusted_proxies_name_the_client() {
         room.site.origin(Hop::Unix, head.fields()),
         Origin::default()
     );
+}
+
+#[test]
+fn lost_lines_reach_the_counter_once() {
+    let slots = Slots::private(1);
+    let format = Arc::new(Format::compile("%(U)s").unwrap());
+    let directory = Directory::new("lost");
+    // A buffer that takes no line at all.
+    let writer = Writer::new(Sink::File(directory.path().join("access.log")), 1).unwrap();
+    let slot = slots.handle(0);
+    let rules = Arc::new(Rules {
+        access_log: Some((format, writer)),
+        slot,
+        ..Rules::default()
+    });
+    for mut room in [Room::with(Arc::clone(&rules)), Room::with(rules)] {
+        room.request("GET /", "");
+        room.site.end(&mut room.visit, room.now);
+    }
+    assert_eq!(slots.slot(0).unwrap().dropped_log_lines.load(Relaxed), 2);
 }
