@@ -71,3 +71,17 @@ def test_the_first_example_serves():
     exec(blocks(ROOT / "docs" / "serve.md", "python")[0], names)
     with serve(names["app"]) as server, urllib.request.urlopen(server.url) as response:
         assert response.read() == b"Hello\n"
+
+
+def test_every_dependency_has_its_reason():
+    """CONTRIBUTING.md: a new dependency needs a row."""
+    table = " ".join(re.findall(r"^\|(.*)\|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE))
+    crates = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    groups = [
+        name for group in project["dependency-groups"].values() for name in group if isinstance(name, str)
+    ]
+    names = {re.split("[=<>; []", name)[0] for name in groups + project["project"]["dependencies"]}
+    wanted = {name for name in {*crates, *names} if not name.startswith("towline-")}
+    assert len(wanted) > 30
+    assert {name for name in wanted if not re.search(rf"(?<![\w-]){name}(?![\w-])", table)} == set()
