@@ -159,12 +159,13 @@ pub(crate) fn parse_length(value: &[u8]) -> Option<u64> {
     }
     let mut bytes = 0_u64;
     for &byte in value {
-        if !byte.is_ascii_digit() {
+        // One more digit cannot overflow 64 bits as long as the number so far is within bounds.
+        if !byte.is_ascii_digit() || bytes > (i64::MAX as u64) / 10 {
             return None;
         }
-        bytes = bytes.checked_mul(10)?.checked_add(u64::from(byte - b'0'))?;
+        bytes = bytes * 10 + u64::from(byte - b'0');
     }
-    (i64::try_from(bytes).is_ok()).then_some(bytes)
+    i64::try_from(bytes).is_ok().then_some(bytes)
 }
 
 /// Without the optional whitespace of RFC 9110 5.6.3 around it: SP and HTAB and nothing else.

@@ -30,11 +30,16 @@ pub(super) struct Options {
 
 impl Options {
     /// Another Connection line.
+    #[inline]
     pub fn add(&mut self, value: &[u8]) {
-        if value == b"keep-alive" || value == b"Keep-Alive" {
+        if value == b"keep-alive" {
             self.keep_alive = true;
-            return;
+        } else {
+            self.add_list(value);
         }
+    }
+
+    fn add_list(&mut self, value: &[u8]) {
         for option in value.split(|&byte| byte == b',').map(trim_ows) {
             self.close |= option.eq_ignore_ascii_case(b"close");
             self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");

@@ -53,10 +53,7 @@ pub(super) fn request_line(bytes: &[u8]) -> Scan<(StartLine, usize)> {
 /// without a reason phrase leave it out.
 #[inline]
 pub(super) fn status_line(bytes: &[u8]) -> Scan<(StartLine, usize)> {
-    if !b"HTTP/"[..].starts_with(&bytes[..bytes.len().min(5)]) {
-        return wrong(&STATUS_LINE, 0);
-    }
-    let (version, at) = version(bytes, 0)?;
+    let (version, at) = version(bytes, 0).map_err(|stop| no_status_line(bytes, stop))?;
     if byte(bytes, at)? != b' ' {
         return wrong(&STATUS_LINE, at);
     }
@@ -104,6 +101,16 @@ fn line_end(bytes: &[u8], at: usize) -> Scan<()> {
         (b'\r', Some(b'\n')) => Ok(()),
         (b'\r', None) => Err(Stop::Partial),
         _ => wrong(&LINE_END, at),
+    }
+}
+
+/// What is no HTTP at all is told apart from a wrong version of it.
+#[cold]
+fn no_status_line(bytes: &[u8], stop: Stop) -> Stop {
+    if b"HTTP/"[..].starts_with(&bytes[..bytes.len().min(5)]) {
+        stop
+    } else {
+        Stop::Wrong(STATUS_LINE, 0)
     }
 }
 
