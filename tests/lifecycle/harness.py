@@ -89,15 +89,16 @@ class Program:
         return status
 
     def pids(self, count: int, patience: float = PATIENCE) -> set[int]:
-        """The ids of `count` workers that answer."""
+        """The ids of `count` workers that answer: connections that stay open are shared among them."""
         found: set[int] = set()
+        with contextlib.ExitStack() as kept:
 
-        def enough() -> bool:
-            with contextlib.suppress(OSError):
-                found.add(int(request(self.port, "/pid").body))
-            return len(found) >= count
+            def enough() -> bool:
+                with contextlib.suppress(OSError):
+                    found.add(int(kept.enter_context(connect(self.port)).get("/pid").body))
+                return len(found) >= count
 
-        eventually(enough, f"{count} workers that answer (found {found})\n{self.log}", patience)
+            eventually(enough, f"{count} workers that answer (found {found})\n{self.log}", patience)
         return found
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,16 @@ def test_recycling_by_age_and_memory(options: list[str]) -> None:
             eventually(lambda: not alive(first), "the replacement")
             load.more(5)
         assert not load.failures
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_kept_connections_are_shared_among_workers(app: str) -> None:
+    with running(app, "--workers", "2") as program, contextlib.ExitStack() as open_until_the_end:
+        conns = [open_until_the_end.enter_context(connect(program.port)) for _ in range(40)]
+        counts = Counter(conn.get("/pid").body for conn in conns)
+        print(f"40 connections on 2 workers: {sorted(counts.values())}")
+        assert min(counts.values()) >= 5
+        assert len(counts) == 2
 
 
 def test_ttin_and_ttou() -> None:

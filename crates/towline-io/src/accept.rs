@@ -28,6 +28,13 @@ use crate::sys;
 /// so do the other processes that share the listener.
 const ACCEPTS_PER_TURN: usize = 8;
 
+/// How long a worker that holds more connections than another leaves new ones to it. Nobody need take
+/// them (it may be stuck): then this one takes one more each time.
+const COURTESY: Duration = Duration::from_micros(500);
+
+/// Connections more than another's that mean nothing.
+const TOLERATED_LEAD: u64 = 2;
+
 /// Connections accepted per listener when it is about to close.
 const LAST_ACCEPTS: usize = 512;
 
@@ -68,7 +75,11 @@ impl Listening {
 impl<S: Default> Engine<S> {
     /// A listener is known to have connections waiting, and nothing speaks against taking them.
     pub(crate) fn accept_pending(&self) -> bool {
-        self.shortage.until.is_none() && self.listeners.iter().any(|listening| listening.pending)
+        self.takes_connections() && self.listeners.iter().any(|listening| listening.pending)
+    }
+
+    fn takes_connections(&self) -> bool {
+        self.shortage.until.is_none() && self.courtesy.is_none()
     }
 
     pub(crate) fn accept(&mut self, now: Instant) {
@@ -76,18 +87,43 @@ impl<S: Default> Engine<S> {
             self.shortage.resume();
             self.register_listeners();
         }
+        if self.courtesy.is_some_and(|until| until <= now) {
+            self.courtesy = None;
+            self.register_listeners();
+        }
         for index in 0..self.listeners.len() {
             let before = self.accepted;
             let mut left = ACCEPTS_PER_TURN;
-            while self.shortage.until.is_none() && self.listeners[index].pending && left > 0 {
+            while self.takes_connections() && self.listeners[index].pending && left > 0 {
                 left -= 1;
                 self.accept_one(index, now);
+                if self.listeners[index].pending && self.is_ahead(index) {
+                    self.courtesy = Some(now + COURTESY);
+                    self.deregister_listeners();
+                }
             }
             if self.accepted > before && self.shortage.until.is_none() {
                 let fd = self.listeners[index].listener.socket().as_raw_fd();
                 sys::step_back(self.poll.registry(), fd, Source::Listener(index));
             }
         }
+    }
+
+    /// Whether another worker that takes connections holds clearly fewer than this one. The kernel
+    /// wakes the same one of several again and again, and a kept-alive connection stays where it is.
+    fn is_ahead(&self, index: usize) -> bool {
+        let Some(meter) = &self.listeners[index].service.meter else {
+            return false;
+        };
+        let accepting = meter
+            .slots()
+            .in_use()
+            .filter(|slot| slot.accepting.load(Relaxed) != 0);
+        let fewest = accepting
+            .map(|slot| slot.connections_open.load(Relaxed))
+            .min();
+        let mine = meter.connections_open.load(Relaxed);
+        fewest.is_some_and(|fewest| mine > fewest + TOLERATED_LEAD + fewest / 8)
     }
 
     /// Accepts what waits now. A bound, since clients may connect as fast as we accept.
@@ -121,10 +157,7 @@ impl<S: Default> Engine<S> {
             }
             Err(error) => {
                 self.shortage.begin(&self.listeners[index], &error, now);
-                for listening in &self.listeners {
-                    let fd = listening.listener.socket().as_raw_fd();
-                    let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
-                }
+                self.deregister_listeners();
             }
         }
     }
@@ -147,6 +180,14 @@ impl<S: Default> Engine<S> {
         {
             self.shortage.evicted_handshake();
             self.close(oldest, now);
+        }
+    }
+
+    fn deregister_listeners(&self) {
+        for listening in &self.listeners {
+            let fd = listening.listener.socket().as_raw_fd();
+            // Fails where it was not registered, as wanted.
+            let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
         }
     }
 

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
@@ -78,6 +79,8 @@ pub struct Engine<S> {
     pub(crate) waker: Arc<Waker>,
     pub(crate) listeners: Vec<Listening>,
     pub(crate) shortage: Shortage,
+    /// Until when new connections are left to workers that have fewer.
+    pub(crate) courtesy: Option<Instant>,
     pub(crate) table: Table<S>,
     pub(crate) handshakes: VecDeque<ConnId>,
     pub(crate) blocks: Blocks,
@@ -116,6 +119,7 @@ impl<S: Default> Engine<S> {
             waker,
             listeners: Vec::new(),
             shortage: Shortage::new()?,
+            courtesy: None,
             table: Table::new(),
             handshakes: VecDeque::new(),
             deadlines: Deadlines::default(),
@@ -150,6 +154,9 @@ impl<S: Default> Engine<S> {
         let source = Source::Listener(self.listeners.len());
         let fd = listener.socket().as_raw_fd();
         sys::register_listener(self.poll.registry(), fd, source)?;
+        if let Some(meter) = &service.meter {
+            meter.accepting.store(1, Relaxed);
+        }
         self.listeners.push(Listening {
             is_tcp: listener.is_tcp()?,
             listener,
@@ -171,6 +178,9 @@ impl<S: Default> Engine<S> {
         let now = self.now();
         self.accept_waiting(now);
         for listening in self.listeners.drain(..) {
+            if let Some(meter) = &listening.service.meter {
+                meter.accepting.store(0, Relaxed);
+            }
             // Explicitly, since another process may hold the same socket open.
             let fd = listening.listener.socket().as_raw_fd();
             let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
@@ -334,7 +344,7 @@ impl<S: Default> Engine<S> {
     }
 
     pub(crate) fn set_alarm(&mut self, now: Instant) {
-        let next = [self.deadlines.next(), self.shortage.until];
+        let next = [self.deadlines.next(), self.shortage.until, self.courtesy];
         let Some(next) = next.into_iter().flatten().min() else {
             return;
         };

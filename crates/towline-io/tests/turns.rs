@@ -4,12 +4,13 @@ mod support;
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use support::routes::{Delayed, Job, serve};
 use support::{PATIENCE, answer, get, patient, post, rest};
+use towline_io::serve::metrics::Slots;
 use towline_io::{ConnId, Engine, EngineConfig, Listener, Service, Wait};
 use towline_proto::{Blocks, Limits};
 
@@ -249,6 +250,51 @@ fn what_was_sent_before_a_drain_is_answered() {
     for stream in &mut streams {
         assert_eq!(answer(stream).status, 200);
     }
+}
+
+#[test]
+fn workers_that_share_a_listener_share_its_connections() {
+    let slots = Slots::private(2);
+    let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), 2048).unwrap();
+    let addr = listener.local_addr().unwrap().inet().unwrap();
+    let fd = listener.into_raw_fd();
+    let mut engines: Vec<Engine<Job>> = (0..2)
+        .map(|index| {
+            let slot = slots.handle(index).unwrap();
+            slot.begin(7, 1);
+            let service = Service {
+                meter: Some(slot),
+                ..Service::plain(Limits::server())
+            };
+            // SAFETY: the descriptor stays open; each engine gets a copy.
+            let own = unsafe { BorrowedFd::borrow_raw(fd) }
+                .try_clone_to_owned()
+                .unwrap();
+            let listener = Listener::inherited(own.into_raw_fd(), 2048).unwrap();
+            let mut engine = Engine::new(EngineConfig::default()).unwrap();
+            engine.add_listener(listener, Arc::new(service)).unwrap();
+            engine
+        })
+        .collect();
+    let mut streams = Vec::new();
+    for n in 1..=40 {
+        streams.extend(connections(addr, 1));
+        let start = Instant::now();
+        // The first always comes first; the second has to ask to be seen.
+        while engines.iter().map(Engine::len).sum::<usize>() < n {
+            assert!(start.elapsed() < PATIENCE, "{n} is parked");
+            for engine in &mut engines {
+                if readable(engine.as_raw_fd(), Duration::ZERO) {
+                    turn(engine);
+                }
+            }
+        }
+    }
+    let shares: Vec<usize> = engines.iter().map(Engine::len).collect();
+    assert!(shares.iter().all(|&n| n >= 10), "{shares:?}");
+    // One that does not come to its turns must not hold up the others for long.
+    streams.extend(connections(addr, 20));
+    turns_until(&mut engines[0], |engine| engine.len() == shares[0] + 20);
 }
 
 #[test]

@@ -55,6 +55,7 @@ class Supervisor:
         self._backoff = Backoff()
         self._stopping = False
         self._ever_ready = False
+        self._announced = False
         self._lost = 0  # workers that died and have no successor yet
         self._status = 0
         self._next_memory_check = 0.0
@@ -152,8 +153,9 @@ class Supervisor:
             return
         worker.state = State.SERVING
         logger.debug("worker %d serves", worker.pid)
-        if not self._ever_ready:
-            self._ever_ready = True
+        self._ever_ready = True
+        if not self._announced and all(each.state is State.SERVING for each in self._workers):
+            self._announced = True
             self._banner(text)
         if worker.replaces is not None:
             self._drain(worker.replaces)

@@ -134,6 +134,9 @@ pub struct Slot {
     /// Monotonic nanoseconds of the worker's start.
     pub started: AtomicU64,
 
+    /// 1 while the worker takes new connections: the others share them with it.
+    pub accepting: AtomicU64,
+
     pub in_flight: AtomicU64,
     pub connections_open: AtomicU64,
     pub connections: AtomicU64,
@@ -158,6 +161,7 @@ impl Slot {
 
     /// A worker takes the slot over: what its predecessor held open is gone with it.
     pub fn begin(&self, pid: u32, now_ns: u64) {
+        self.accepting.store(0, Relaxed);
         self.in_flight.store(0, Relaxed);
         self.connections_open.store(0, Relaxed);
         self.rss_bytes.store(0, Relaxed);
@@ -169,6 +173,7 @@ impl Slot {
 
     /// The worker is gone: it holds nothing any more, its counts stay.
     pub fn end(&self) {
+        self.accepting.store(0, Relaxed);
         self.in_flight.store(0, Relaxed);
         self.connections_open.store(0, Relaxed);
         self.rss_bytes.store(0, Relaxed);
@@ -310,6 +315,12 @@ impl Slots {
         // multiples of 64, valid for any bytes because a slot is nothing but AtomicU64, and alive as
         // long as `self` keeps the owner.
         Some(unsafe { &*self.first.byte_add(index * SLOT_BYTES) })
+    }
+
+    /// Those that a worker has ever held. Slots are given out from the first on.
+    pub fn in_use(&self) -> impl Iterator<Item = &Slot> {
+        self.iter()
+            .take_while(|slot| slot.started.load(Relaxed) != 0)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Slot> + Clone {
