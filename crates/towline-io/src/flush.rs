@@ -71,6 +71,7 @@ impl<S> Peer<S> {
                 done += write.sent;
                 if write.sent > 0 {
                     self.conn.sent(now, write.sent);
+                    self.count_sent(write.sent);
                 }
                 if write.sent < write.offered {
                     // The kernel is full and will say when it is not: no need to ask it twice.
