@@ -1,4 +1,6 @@
 //! `towline._native`: the binding between the engine and Python, and the only crate that knows Python.
+// The signatures are Python's: arguments are extracted by value, methods have a self.
+#![allow(clippy::needless_pass_by_value, clippy::unused_self)]
 use pyo3::prelude::*;
 
 mod errors;

@@ -38,6 +38,7 @@ pub enum Client {
     Gone,
 }
 
+#[allow(clippy::struct_excessive_bools)] // facts that vary independently; states are enums
 pub struct Exchanged {
     pub id: ConnId,
     pub stream: StreamId,

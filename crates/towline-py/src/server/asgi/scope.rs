@@ -91,7 +91,7 @@ impl Scopes {
         match origin.client {
             None => scope.set_item(intern!(py, "client"), &ends.client)?,
             Some((address, port)) => {
-                scope.set_item(intern!(py, "client"), (address.to_string(), port))?
+                scope.set_item(intern!(py, "client"), (address.to_string(), port))?;
             }
         }
         let https = origin
@@ -134,6 +134,7 @@ impl Scopes {
     }
 
     /// Pairs in the order received, names in lower case.
+    #[allow(clippy::cast_possible_wrap)] // their number is bounded by Limits
     fn headers<'py>(&self, py: Python<'py>, fields: Fields<'_>) -> PyResult<Bound<'py, PyAny>> {
         let count = fields.clone().count();
         // SAFETY: every slot of the new list and tuples is filled, with a reference that they take over,
