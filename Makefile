@@ -16,7 +16,7 @@ NATIVE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 
 say = @printf '\033[1m== %s\033[0m\n' "$(1)"
 
-.PHONY: help run test check format cargo-test pytest build bench peers fuzz-build conformance clean
+.PHONY: help run test check format cargo-test pytest suites build bench peers fuzz-build conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +99,14 @@ pytest: $(VENV)/.stamp-test $(VENV)/.stamp-native ## Python tests only (PYTEST_A
 
 conformance: | $(VENV)/.stamp-tools ## the wire-text cases of conformance/, whole and cut at every byte
 	cargo test --locked --package towline-proto --test conformance --test corpus
+
+$(VENV)/.stamp-suites: pyproject.toml $(VENV)/.stamp-tools
+	$(call say,installing what other projects' suites need)
+	$(BIN)/python -m pip install --quiet --group suites
+	@touch $@
+
+suites: $(VENV)/.stamp-suites $(VENV)/.stamp-native ## uvicorn's and starlette's own tests, served by Towline
+	$(BIN)/python tests/suites/run.py
 
 fuzz-build: ## build the fuzz targets
 	$(call say,fuzz targets)

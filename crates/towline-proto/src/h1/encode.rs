@@ -95,15 +95,16 @@ fn is(field: &Field<'_>, lower: &[u8]) -> bool {
 
 /// Appends the one Connection field: what the program gave, and what must be said beside it.
 pub(super) fn connection(out: &mut Vec<u8>, held: &Held<'_>, close: bool, keep_alive: bool) {
+    // A `keep-alive` that the program wished for contradicts a `close` that must be.
+    let contradicted = close && held.options.keep_alive;
+    let given = held
+        .connection
+        .filter(|value| !(value.is_empty() || contradicted));
     let add: &[u8] = match (close, keep_alive) {
-        (true, _) if !held.options.close => b"close",
+        (true, _) if contradicted || !held.options.close => b"close",
         (false, true) if !held.options.keep_alive => b"keep-alive",
         _ => b"",
     };
-    // A `keep-alive` that the program wished for contradicts a `close` that must be.
-    let given = held
-        .connection
-        .filter(|value| !(value.is_empty() || close && held.options.keep_alive));
     if given.is_none() && add.is_empty() {
         return;
     }
@@ -384,6 +385,7 @@ mod tests {
             (Some("x"), true, false, "connection: x, close\r\n"),
             (Some("close"), true, false, "connection: close\r\n"),
             (Some("keep-alive"), true, false, "connection: close\r\n"),
+            (Some("keep-alive, Close"), true, false, "connection: close\r\n"),
             (
                 Some("keep-alive"),
                 false,

@@ -1,0 +1,123 @@
+"""Applications of PyPI's frameworks answer under Towline as they do under the reference server.
+
+ASGI applications are compared with Uvicorn, WSGI applications with the standard library's wsgiref.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from .servers import TOWLINE, UVICORN, WSGIREF, Answer, Ask, ask, command, running
+
+PLAIN = {"Content-Type": "text/plain; charset=utf-8"}
+URLENCODED = {"Content-Type": "application/x-www-form-urlencoded"}
+MULTIPART = {"Content-Type": "multipart/form-data; boundary=cut"}
+UPLOAD = (
+    b'--cut\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n'
+    b'--cut\r\nContent-Disposition: form-data; name="file"; filename="x.bin"\r\n'
+    b"Content-Type: application/octet-stream\r\n\r\n" + b"z" * 200_000 + b"\r\n--cut--\r\n"
+)
+
+COMMON = [
+    Ask("/text"),
+    Ask("/text", "HEAD"),
+    Ask("/text", "OPTIONS"),
+    Ask("/text", "DELETE"),
+    Ask("/text", twice=True),
+    Ask("/json?a=1&b=%20x%2B&b=2"),
+    Ask("/missing"),
+    Ask("/echo", "POST", PLAIN, b"x" * 10),
+    Ask("/echo", "POST", PLAIN, b""),
+    Ask("/echo", "POST", PLAIN, bytes(range(256)) * 4096),
+    Ask("/stream"),
+    Ask("/redirect"),
+    Ask("/cookies", headers={"Cookie": "a=1; b=two"}),
+    Ask("/error"),
+]
+FORMS = [Ask("/form", "POST", URLENCODED, b"a=1&b=%C3%A9"), Ask("/form", "POST", MULTIPART, UPLOAD)]
+UNICODE = Ask("/p%C3%A4th/%C3%BC?q=%F0%9F%9A%A2")
+
+ASGI = {
+    "starlette_app:app": [
+        *COMMON,
+        *FORMS,
+        UNICODE,
+        *[Ask(path) for path in ("/sse", "/empty", "/state", "/tasks", "/mounted/json", "/text/")],
+        Ask("/context", twice=True),
+        Ask("/echo", "PUT", PLAIN, b"put"),
+    ],
+    "fastapi_app:app": [
+        *COMMON,
+        *FORMS,
+        *[Ask(path) for path in ("/openapi.json", "/docs", "/json?q=no")],
+        Ask("/items", "POST", {"Content-Type": "application/json"}, b'{"name": "rope"}'),
+        Ask("/items", "POST", {"Content-Type": "application/json"}, b'{"name": '),
+    ],
+    "litestar_app:app": COMMON,
+    "quart_app:app": [*COMMON, *FORMS],
+    "django_app:asgi": [*COMMON, *FORMS, UNICODE, Ask("/async_json"), Ask("/file")],
+}
+WSGI = {
+    "flask_app:app": [*COMMON, *FORMS, UNICODE, Ask("/file")],
+    "django_app:wsgi": [*COMMON, *FORMS, UNICODE, Ask("/async_json"), Ask("/file")],
+}
+
+
+def answers(server: list[str], questions: list[Ask]) -> list[Answer]:
+    with running(server) as port:
+        return [ask(port, question) for question in questions]
+
+
+def compare(reference: list[str], ours: list[str], questions: list[Ask]) -> None:
+    expected, found = answers(reference, questions), answers(ours, questions)
+    differing = [
+        f"{question}\n  expected {want}\n  found    {got}"
+        for question, want, got in zip(questions, expected, found, strict=True)
+        if want != got
+    ]
+    if differing:
+        pytest.fail("\n".join(differing), pytrace=False)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("app", ASGI)
+def test_asgi_frameworks_answer_as_under_uvicorn(app: str, loop: str) -> None:
+    compare(command(UVICORN, app, "--loop", loop), command(TOWLINE, app, "--loop", loop), ASGI[app])
+
+
+@pytest.mark.parametrize("threads", ["1", "4"])
+@pytest.mark.parametrize("app", WSGI)
+def test_wsgi_frameworks_answer_as_under_wsgiref(app: str, threads: str) -> None:
+    compare(command(WSGIREF, app), command(TOWLINE, app, "--threads", threads), WSGI[app])
+
+
+@pytest.fixture(params=["starlette_app:app", "fastapi_app:app"])
+def port(request: pytest.FixtureRequest) -> Iterator[int]:
+    with running(command(TOWLINE, request.param)) as found:
+        yield found
+
+
+def test_a_background_task_runs_after_the_answer(port: int) -> None:
+    assert ask(port, Ask("/background")).status == 200
+    deadline = time.monotonic() + 5
+    while "background" not in json.loads(ask(port, Ask("/tally")).body):
+        assert time.monotonic() < deadline, "the background task never ran"
+        time.sleep(0.02)
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_is_noticed() -> None:
+    with running(command(TOWLINE, "starlette_app:app")) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=15)
+        connection.putrequest("POST", "/echo")
+        connection.putheader("Content-Length", "100")
+        connection.endheaders(b"only a part")
+        connection.close()
+        deadline = time.monotonic() + 5
+        while "disconnected" not in json.loads(ask(port, Ask("/tally")).body):
+            assert time.monotonic() < deadline, "the application was not told"
+            time.sleep(0.02)

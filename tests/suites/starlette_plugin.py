@@ -1,0 +1,143 @@
+"""Runs Starlette's own tests through a real server: its TestClient sends over a socket to Towline."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import expected
+import pytest
+import towline
+from starlette import testclient
+from starlette.testclient import TestClient, httpx
+
+PATIENCE_SECONDS = 10.0
+PORTS = {"http": 80, "https": 443}
+
+
+@contextlib.asynccontextmanager
+async def served(app: Any, root_path: str) -> AsyncIterator[str]:
+    """Serves `app` in the loop that runs this; yields `host:port`."""
+    config = towline.ServerConfig(
+        app,
+        port=0,
+        lifespan="off",
+        root_path=root_path.rstrip("/"),
+        access_log=None,
+        timeout_graceful_shutdown=1.0,
+    )
+    server = towline.Server(config)
+    task = asyncio.ensure_future(server.serve())
+    while not server.started.is_set():
+        if task.done():
+            task.result()
+        await asyncio.sleep(0.001)
+    try:
+        yield server.addresses[0]
+    finally:
+        server.stop()
+        await task
+
+
+class ServedStream(httpx.SyncByteStream):
+    def __init__(self, stream: Any, over: contextlib.ExitStack) -> None:
+        self._stream, self._over = stream, over
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._stream
+
+    def close(self) -> None:
+        self._stream.close()
+        self._over.close()
+
+
+class ServedTransport(httpx.BaseTransport):
+    """What `_TestClientTransport` does in memory, over a socket."""
+
+    def __init__(self, client: TestClient, inner: Any) -> None:
+        self._client, self._inner = client, inner
+
+    def handle_request(self, request: Any) -> Any:
+        if request.url.scheme in ("ws", "wss"):
+            return self._inner.handle_request(request)
+        ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+        debug: dict[str, Any] = {}
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            ended.set_running_or_notify_cancel()
+            scope["client"] = list(self._inner.client)
+            scope["scheme"] = request.url.scheme
+            scope["server"] = (request.url.host, request.url.port or PORTS[request.url.scheme])
+            scope["state"] = self._client.app_state.copy()
+            scope["extensions"]["http.response.debug"] = {}
+
+            async def note_debug(message: Any) -> None:
+                if message["type"] == "http.response.debug":
+                    debug.update(message["info"])
+                else:
+                    await send(message)
+
+            try:
+                await self._client.app(scope, receive, note_debug)
+            except BaseException as error:
+                ended.set_exception(error)
+                raise
+            ended.set_result(None)
+
+        with contextlib.ExitStack() as stack:
+            portal = stack.enter_context(self._client._portal_factory())
+            serving = served(app, self._inner.root_path)
+            address = stack.enter_context(portal.wrap_async_context_manager(serving))
+            stack.callback(self._conclude, ended)
+            transport = stack.enter_context(httpx.HTTPTransport())
+            response = transport.handle_request(self._to(address, request))
+            over = stack.pop_all()
+        answer = httpx.Response(
+            response.status_code,
+            headers=response.headers.raw,
+            stream=ServedStream(response.stream, over),
+            request=request,
+        )
+        for name, value in debug.items():
+            setattr(answer, name, value)
+        return answer
+
+    def _conclude(self, ended: concurrent.futures.Future[None]) -> None:
+        if not ended.running() and not ended.done():
+            return  # the server refused the request itself
+        error = ended.exception(PATIENCE_SECONDS)
+        if error is not None and self._inner.raise_server_exceptions:
+            raise error
+
+    def _to(self, address: str, request: Any) -> Any:
+        host, _, port = address.rpartition(":")
+        url = request.url.copy_with(scheme="http", host=host, port=int(port))
+        return httpx.Request(
+            request.method,
+            url,
+            headers=request.headers.raw,
+            stream=request.stream,
+            extensions=request.extensions,
+        )
+
+
+class ServedClient(TestClient):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._transport = ServedTransport(self, self._transport)
+
+
+@pytest.fixture(autouse=True)
+def _behind_it_towline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["tests.conftest"], "TestClient", ServedClient)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    assert testclient.TestClient is TestClient
+    # The server runs on asyncio; Starlette's tests also come once more on trio.
+    expected.select(config, items, leave_out=("trio",), needs_fixture="test_client_factory")
+    expected.mark(items, expected.STARLETTE)
