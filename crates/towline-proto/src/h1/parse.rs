@@ -1,15 +1,15 @@
 //! Heads, received (RFC 9112 2 to 5): scanned in place, line by line, strictly.
 //!
 //! A head that arrives whole is parsed in one pass. One that arrives in pieces goes on at the line
-//! that was incomplete, and a long incomplete line is looked at again only when the new bytes hold a
-//! control byte: the work stays linear however the input is cut, and so do the verdicts.
+//! that was incomplete, and a long incomplete line is looked at again only when the new bytes could end
+//! a part of it or spoil it: the work stays linear however the input is cut, and so do the verdicts.
 
 use crate::head::{FieldSpan, StartLine};
 use crate::{ConnectionError, Limits, Side};
 
 use super::facts::Facts;
 use super::start_line::{request_line, status_line};
-use super::tables::{token_end, value_end};
+use super::tables::{not_visible, token_end, value_end};
 
 const EMPTY_LINES: ConnectionError =
     ConnectionError::peer(400, "empty lines instead of a start line (RFC 9112 2.2)");
@@ -30,6 +30,8 @@ const FIELDS: ConnectionError = ConnectionError::limit(431, "too many fields");
 
 /// An incomplete line shorter than this is simply scanned again.
 const SHORT_LINE_BYTES: usize = 256;
+/// A space, a version, and the CRLF that must follow.
+const VERSION_BYTES: usize = 12;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Stage {
@@ -83,7 +85,7 @@ impl HeadParser {
         if self.stage == Stage::Done {
             *self = Self::default();
         }
-        if self.scanned > 0 && !self.worth_another_pass(bytes, limits) {
+        if self.scanned > 0 && !self.worth_another_pass(bytes, limits, side) {
             return Ok(Parsed::Partial);
         }
         if self.stage == Stage::StartLine {
@@ -121,16 +123,34 @@ impl HeadParser {
         self.stage == Stage::Done || (self.stage == Stage::StartLine && self.scanned == 0)
     }
 
-    /// The new part of a long incomplete line matters only if it could end the line or spoil it.
-    fn worth_another_pass(&mut self, bytes: &[u8], limits: &Limits) -> bool {
-        let line = bytes.len() - self.at as usize;
+    /// The new part of a long incomplete line matters only if it could end a part of it or spoil it.
+    fn worth_another_pass(&mut self, bytes: &[u8], limits: &Limits, side: Side) -> bool {
+        let at = self.at as usize;
+        let line = bytes.len() - at;
         let longest = limits.max_start_line_bytes.min(limits.max_field_line_bytes) as usize;
-        let from = (self.scanned as usize).saturating_sub(1);
-        if line < SHORT_LINE_BYTES || line > longest || value_end(bytes, from) < bytes.len() {
+        if line < SHORT_LINE_BYTES || line > longest || self.new_part_stops(bytes, at, side) {
             return true;
         }
         self.scanned = bytes.len() as u32;
         false
+    }
+
+    fn new_part_stops(&self, bytes: &[u8], at: usize, side: Side) -> bool {
+        let from = (self.scanned as usize).saturating_sub(1).max(at);
+        let seen = |separator| memchr::memchr(separator, &bytes[at..from]).is_some();
+        let stop = match (self.stage, side) {
+            // A target is followed by a version, which is short: what stands this near behind a space
+            // is looked at byte by byte.
+            (Stage::StartLine, Side::Server) if seen(b' ') => {
+                not_visible(bytes, from.saturating_sub(VERSION_BYTES).max(at))
+            }
+            (Stage::Fields, _) if seen(b':') => value_end(bytes, from),
+            // The reason phrase of a response.
+            (Stage::StartLine, Side::Client) => value_end(bytes, from),
+            // A method or a field name.
+            _ => token_end(bytes, from),
+        };
+        stop < bytes.len()
     }
 
     fn start_line_stopped(
