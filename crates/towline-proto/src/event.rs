@@ -20,10 +20,13 @@ pub struct StreamId(pub u64);
 /// One thing that happened. Heads borrow from the receive block: copy what must outlive the borrow.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// Server: a request. Client: the final response. `end`: no body follows.
+    /// Server: a request. Client: the final response.
     Head {
+        /// The exchange it belongs to.
         stream: StreamId,
+        /// Borrowed from the receive block.
         head: HeadRef<'a>,
+        /// No body follows.
         end: bool,
     },
     /// Client: an interim (1xx) response other than 101.
@@ -35,11 +38,17 @@ pub enum Event<'a> {
     /// The peer sent its FIN while its exchange is open; it still gets its answer.
     HalfClosed(StreamId),
     /// After 101 or a 2xx to CONNECT: the stream now carries raw bytes, leftovers included.
-    Switched { stream: StreamId },
+    Switched {
+        /// The exchange that switched.
+        stream: StreamId,
+    },
     /// This exchange can no longer complete.
     Failed(StreamId, StreamError),
     /// HTTP/2: streams above `last` will not be served.
-    GoingAway { last: StreamId },
+    GoingAway {
+        /// The last stream that is.
+        last: StreamId,
+    },
     /// No event follows. Bytes may still have to leave: drop the socket when `interest().closed`.
     Closed(Arc<ConnectionError>),
 }

@@ -28,6 +28,7 @@
 //! assert!(conn.pending_bytes() > 0);
 //! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod body;
 mod buffer;

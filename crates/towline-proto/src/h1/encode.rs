@@ -385,7 +385,12 @@ mod tests {
             (Some("x"), true, false, "connection: x, close\r\n"),
             (Some("close"), true, false, "connection: close\r\n"),
             (Some("keep-alive"), true, false, "connection: close\r\n"),
-            (Some("keep-alive, Close"), true, false, "connection: close\r\n"),
+            (
+                Some("keep-alive, Close"),
+                true,
+                false,
+                "connection: close\r\n",
+            ),
             (
                 Some("keep-alive"),
                 false,
