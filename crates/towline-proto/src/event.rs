@@ -30,7 +30,12 @@ pub enum Event<'a> {
         end: bool,
     },
     /// Client: an interim (1xx) response other than 101.
-    Informational { stream: StreamId, head: HeadRef<'a> },
+    Informational {
+        /// The exchange it belongs to.
+        stream: StreamId,
+        /// Borrowed from the receive block.
+        head: HeadRef<'a>,
+    },
     /// Body bytes, the end or the failure can be read now. Comes once after each [`Read::Pending`].
     Readable(StreamId),
     /// Fewer than half of the send window is queued again. Comes once after `room()` was 0.
