@@ -15,25 +15,39 @@ use towline_proto::{
 
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    static LIVE_BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
 struct Counting;
+
+fn grow(bytes: usize) {
+    LIVE_BYTES.with(|live| live.set(live.get().wrapping_add(bytes)));
+}
+
+// Memory of another thread may be freed here, so the figure wraps rather than panics.
+fn shrink(bytes: usize) {
+    LIVE_BYTES.with(|live| live.set(live.get().wrapping_sub(bytes)));
+}
 
 // SAFETY: every call goes to `System` unchanged; the counter is a thread-local without a destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.with(|count| count.set(count.get() + 1));
+        grow(layout.size());
         // SAFETY: the caller's contract is that of `System.alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        shrink(layout.size());
         // SAFETY: `block` came from `System` through `alloc` above.
         unsafe { System.dealloc(block, layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         COUNT.with(|count| count.set(count.get() + 1));
+        shrink(layout.size());
+        grow(size);
         // SAFETY: `block` came from `System` through `alloc` above.
         unsafe { System.realloc(block, layout, size) }
     }
@@ -239,4 +253,55 @@ fn a_kept_alive_exchange_allocates_nothing_on_either_side() {
             "{name}: allocations in 1000 exchanges"
         );
     }
+}
+
+/// What a thousand server connections hold each, after `wire` has come in and every request was answered.
+fn live_bytes_each(wire: &[u8]) -> usize {
+    const CONNECTIONS: usize = 1000;
+    let limits = Arc::new(Limits::server());
+    let now = Instant::now();
+    let mut blocks = Blocks::new(64 * 1024, 4);
+    let mut kept: Vec<Connection> = Vec::with_capacity(CONNECTIONS);
+    let before = LIVE_BYTES.get();
+    for _ in 0..CONNECTIONS {
+        let mut conn = Connection::server(Arc::clone(&limits), now);
+        conn.recv_space(&mut blocks)[..wire.len()].copy_from_slice(wire);
+        conn.received(now, wire.len());
+        while let Some(event) = conn.next_event() {
+            if let Event::Head { stream, .. } = event {
+                let head = ResponseHead {
+                    status: 200,
+                    reason: b"",
+                    fields: &[],
+                };
+                conn.respond(stream, &head, BodySize::Empty).expect("open");
+            }
+        }
+        let pending = conn.pending_bytes();
+        conn.sent(now, pending);
+        conn.release(&mut blocks);
+        kept.push(conn);
+    }
+    drop(blocks);
+    LIVE_BYTES.get().wrapping_sub(before) / CONNECTIONS + size_of::<Connection>()
+}
+
+#[test]
+fn an_idle_connection_holds_next_to_nothing() {
+    let answered = live_bytes_each(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(
+        answered <= 1024,
+        "{answered} bytes for a kept-alive connection"
+    );
+    let slow = [
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: ".to_vec(),
+        vec![b'y'; 1000],
+    ]
+    .concat();
+    let waiting = live_bytes_each(&slow);
+    assert!(
+        waiting <= 2048 + slow.len(),
+        "{waiting} bytes for half a head of {}",
+        slow.len()
+    );
 }
