@@ -38,24 +38,24 @@ fn a_request_cut_short_is_never_complete() {
             end.feed(&request[..len]);
             stop(&mut end, how);
             let log = end.log_text();
-            let cut = request[..len].escape_ascii();
+            let shown = request[..len].escape_ascii();
             assert!(
                 !log.contains("wrote 200") && !log.contains("end 1"),
-                "{how:?} after {cut}:\n{log}"
+                "{how:?} after {shown}:\n{log}"
             );
             assert!(
                 end.is_over() && end.conn.interest().closed,
-                "{how:?} after {cut}:\n{log}"
+                "{how:?} after {shown}:\n{log}"
             );
             assert_eq!(
                 end.conn.error().map(|error| error.party),
                 Some(Party::Peer),
-                "{how:?} after {cut}:\n{log}"
+                "{how:?} after {shown}:\n{log}"
             );
             assert_eq!(
                 log.contains("request 1"),
                 log.contains("failed 1"),
-                "{how:?} after {cut}:\n{log}"
+                "{how:?} after {shown}:\n{log}"
             );
         }
     }
@@ -83,14 +83,14 @@ fn a_response_cut_short_is_never_complete() {
             end.feed(&response[..len]);
             stop(&mut end, how);
             let log = end.log_text();
-            let cut = response[..len].escape_ascii();
+            let shown = response[..len].escape_ascii();
             assert!(
                 log.contains("failed 1") && !log.contains("end 1"),
-                "{how:?} after {cut}:\n{log}"
+                "{how:?} after {shown}:\n{log}"
             );
             assert!(
                 end.conn.interest().closed && !end.conn.is_reusable(),
-                "{how:?} after {cut}:\n{log}"
+                "{how:?} after {shown}:\n{log}"
             );
         }
     }

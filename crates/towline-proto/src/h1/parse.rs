@@ -28,7 +28,7 @@ const LONG_FIELD: ConnectionError = ConnectionError::limit(431, "field line too 
 const LONG_HEAD: ConnectionError = ConnectionError::limit(431, "field block too long");
 const FIELDS: ConnectionError = ConnectionError::limit(431, "too many fields");
 
-/// An incomplete line shorter than this is simply scanned again.
+/// An incomplete line of which less than this has been looked at is simply scanned again.
 const SHORT_LINE_BYTES: usize = 256;
 /// A space, a version, and the CRLF that must follow.
 const VERSION_BYTES: usize = 12;
@@ -127,8 +127,10 @@ impl HeadParser {
     fn worth_another_pass(&mut self, bytes: &[u8], limits: &Limits, side: Side) -> bool {
         let at = self.at as usize;
         let line = bytes.len() - at;
+        // A status line is known to be in its reason only when this much of it was in order.
+        let looked_at = (self.scanned as usize).saturating_sub(at);
         let longest = limits.max_start_line_bytes.min(limits.max_field_line_bytes) as usize;
-        if line < SHORT_LINE_BYTES || line > longest || self.new_part_stops(bytes, at, side) {
+        if looked_at < SHORT_LINE_BYTES || line > longest || self.new_part_stops(bytes, at, side) {
             return true;
         }
         self.scanned = bytes.len() as u32;
