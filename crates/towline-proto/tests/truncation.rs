@@ -20,16 +20,16 @@ fn stop(end: &mut End, how: Stop) {
 
 #[test]
 fn a_request_cut_short_is_never_complete() {
-    let long = format!("X: {}", "y".repeat(700));
+    let padding = format!("X: {}", "y".repeat(700));
     let requests = [
         wire::request("POST", "/", &["Content-Length: 5"], b"hello"),
         wire::request(
             "POST",
             "/",
-            &["Transfer-Encoding: chunked", &long],
+            &["Transfer-Encoding: chunked", &padding],
             &wire::chunked(&["hello", "x"], &["A: b"]),
         ),
-        wire::request("GET", "/", &[&long], b""),
+        wire::request("GET", "/", &[&padding], b""),
     ];
     for request in requests {
         for (len, how) in (1..request.len()).flat_map(|len| [(len, Stop::Eof), (len, Stop::Reset)])

@@ -1,0 +1,198 @@
+//! The server's end under time, limits and closing.
+
+mod common;
+
+use common::End;
+use towline_proto::{BodySize, Limits, StreamId};
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+#[test]
+fn slow_and_silent_peers() {
+    let mut end = End::server();
+    end.wait(14);
+    assert_eq!(end.events(), [""; 0]);
+    end.wait(1);
+    assert_eq!(
+        end.events(),
+        ["closed: peer: no request within the header timeout"]
+    );
+    assert!(end.conn.interest().closed);
+
+    // One byte a second does not reset the header clock.
+    let mut end = End::server();
+    for byte in &GET[..15] {
+        end.push(&[*byte]);
+        end.wait(1);
+    }
+    assert!(end.sent().starts_with("HTTP/1.1 408 "));
+
+    // A kept-alive connection waits 75 s from its last answer, then in silence.
+    let mut end = End::server();
+    end.push(GET);
+    end.events();
+    end.wait(500);
+    end.answer(1);
+    end.sent();
+    end.wait(74);
+    assert!(end.conn.is_idle());
+    end.wait(1);
+    assert_eq!(end.events(), ["closed: keep-alive timeout"]);
+    assert_eq!(end.sent(), "");
+
+    // A body below 100 bytes a second.
+    let mut end = End::server();
+    end.push(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");
+    end.events();
+    for _ in 0..30 {
+        end.push(b"x");
+        end.read(1);
+        end.wait(1);
+    }
+    assert!(end.events()[0].starts_with("failed: peer: body stalled"));
+    assert!(end.sent().starts_with("HTTP/1.1 408 "));
+}
+
+#[test]
+fn a_reader_that_never_reads_is_cut_off() {
+    let mut end = End::server();
+    end.push(GET);
+    end.events();
+    end.respond(1, 200, &[], BodySize::Unknown);
+    let mut stream = end.conn.stream(StreamId(1)).unwrap();
+    stream.write(&vec![b'x'; 70_000]).unwrap();
+    assert_eq!(stream.room(), 0);
+    end.conn.sent(end.now, 1000);
+    end.conn.sent(end.now, 0);
+    assert_eq!(
+        end.conn.deadline(),
+        Some(end.now + std::time::Duration::from_secs(30))
+    );
+    end.wait(30);
+    assert_eq!(end.events().len(), 2);
+    assert!(end.conn.interest().closed && end.conn.interest().abort);
+}
+
+#[test]
+fn a_long_answer_outlives_the_keep_alive_timeout() {
+    let mut end = End::server();
+    end.push(&GET.repeat(2));
+    end.events();
+    end.respond(1, 200, &[], BodySize::Known(1_000_000));
+    let mut stream = end.conn.stream(StreamId(1)).unwrap();
+    stream.write_shared(vec![b'x'; 1_000_000].into()).unwrap();
+    stream.finish().unwrap();
+    for _ in 0..90 {
+        end.conn.sent(end.now, 10_000);
+        end.conn.sent(end.now, 0);
+        end.wait(1);
+        assert_eq!(end.events(), [""; 0]);
+    }
+    end.sent();
+    assert_eq!(end.events(), ["GET / end"]);
+    end.answer(2);
+    end.wait(100);
+    assert_eq!(end.events(), [""; 0], "the answer has not left yet");
+    end.sent();
+    end.wait(75);
+    assert_eq!(end.events(), ["closed: keep-alive timeout"]);
+}
+
+#[test]
+fn close_does_not_wait_for_a_body_that_nobody_reads() {
+    let mut end = End::server();
+    end.push(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");
+    end.events();
+    end.answer(1);
+    end.conn.close();
+    assert_eq!(end.sent(), OK);
+    assert!(end.conn.interest().shutdown);
+}
+
+#[test]
+fn writable_comes_once_below_the_low_water_mark() {
+    let mut end = End::server();
+    end.push(GET);
+    end.events();
+    end.respond(1, 200, &[], BodySize::Unknown);
+    end.conn
+        .stream(StreamId(1))
+        .unwrap()
+        .write_shared(vec![b'x'; 100_000].into())
+        .unwrap();
+    end.conn.sent(end.now, 50_000);
+    assert_eq!(end.events(), [""; 0]);
+    end.sent();
+    assert_eq!(end.events(), ["writable"]);
+    assert_eq!(end.events(), [""; 0]);
+}
+
+#[test]
+fn close_finishes_what_is_in_flight() {
+    let mut end = End::server();
+    end.push(GET);
+    end.events();
+    end.conn.close();
+    end.answer(1);
+    assert_eq!(
+        end.sent(),
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok"
+    );
+    assert_eq!(end.events(), ["closed: closed in order"]);
+    assert!(end.conn.interest().shutdown);
+    end.eof();
+    assert!(end.conn.interest().closed);
+
+    // The first request may be on its way.
+    let mut end = End::server();
+    end.conn.close();
+    assert!(!end.conn.interest().closed);
+    end.wait(1);
+    assert!(end.conn.interest().closed);
+}
+
+#[test]
+fn bodies_over_the_limit() {
+    let limits = Limits {
+        max_body_bytes: Some(4),
+        ..Limits::server()
+    };
+    for body in [
+        "Content-Length: 5\r\n\r\nhello",
+        "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n",
+    ] {
+        let mut end = End::server_with(limits.clone());
+        end.push(format!("POST / HTTP/1.1\r\nHost: a\r\n{body}").as_bytes());
+        if end.events() == ["POST /"] {
+            assert_eq!(end.read(1), ("abc".into(), "failed"));
+        }
+        assert!(end.sent().starts_with("HTTP/1.1 413 "));
+    }
+}
+
+#[test]
+fn an_aborted_connection_fails_its_exchange() {
+    let mut end = End::server();
+    end.push(GET);
+    end.events();
+    end.conn.received_abort(end.now, "connection reset");
+    assert_eq!(
+        end.events(),
+        [
+            "failed: peer: connection reset",
+            "closed: peer: connection reset"
+        ]
+    );
+    assert!(end.conn.interest().closed);
+    assert_eq!(end.conn.deadline(), None);
+}
+
+#[test]
+fn an_idle_connection_is_small() {
+    assert!(
+        size_of::<towline_proto::Connection>() <= 640,
+        "{}",
+        size_of::<towline_proto::Connection>()
+    );
+}
