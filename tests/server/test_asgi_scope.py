@@ -165,3 +165,37 @@ def test_unix_socket(tmp_path: Path) -> None:
     assert b"200 OK" in asyncio.run(main())
     assert seen[-1]["server"] == (path, None)
     assert seen[-1]["client"] is None
+
+
+def test_tls(tmp_path: Path) -> None:
+    trustme = pytest.importorskip("trustme")
+    import ssl
+
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost", "127.0.0.1")
+    chain, key, roots = tmp_path / "chain.pem", tmp_path / "key.pem", tmp_path / "ca.pem"
+    chain.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+    certificate.private_key_pem.write_to_path(str(key))
+    authority.cert_pem.write_to_path(str(roots))
+    client = authority.issue_cert("client@example.org")
+    context = ssl.create_default_context(cafile=str(roots))
+    client.configure_cert(context)
+    options = {
+        "ssl_certfile": str(chain),
+        "ssl_keyfile": str(key),
+        "ssl_ca_certs": str(roots),
+        "ssl_cert_reqs": "required",
+    }
+    seen.clear()
+    with serving(keep, **options) as served:
+        with context.wrap_socket(served.connect(), server_hostname="localhost") as conn:
+            conn.sendall(get())
+            assert conn.recv(1000).startswith(b"HTTP/1.1 200 OK")
+    (scope,) = seen
+    assert scope["scheme"] == "https"
+    tls = scope["extensions"]["tls"]
+    assert tls["tls_version"] == 0x0304
+    assert tls["server_cert"] == chain.read_text()
+    assert tls["client_cert_chain"][0].startswith("-----BEGIN CERTIFICATE-----\n")
+    assert ssl.PEM_cert_to_DER_cert(tls["client_cert_chain"][0])
+    assert isinstance(tls["cipher_suite"], int)

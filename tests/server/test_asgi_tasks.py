@@ -195,12 +195,11 @@ def test_task_groups(loop: str) -> None:
         raise ValueError("inside")
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        try:
+        with pytest.raises(BaseException) as caught:
             async with asyncio.TaskGroup() as group:
                 group.create_task(fail())
                 await asyncio.sleep(5)
-        except BaseException as error:
-            assert [type(inner) for inner in error.exceptions] == [ValueError]  # type: ignore[attr-defined]
+        assert [type(inner) for inner in caught.value.exceptions] == [ValueError]  # type: ignore[attr-defined]
         async with asyncio.TaskGroup() as group:
             child = group.create_task(asyncio.sleep(0, b"child"))
         await answer(send, child.result())

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use towline_io::serve::forwarded::Hop;
 use towline_io::serve::site::{OwnAnswer, RequestLine};
-use towline_io::{ConnId, Peer, PeerAddr};
+use towline_io::{ConnId, Notice, Peer, PeerAddr};
 use towline_proto::{Event, HeadRef, StreamId};
 
 use super::exchange::{Client, Exchange, wake};
@@ -43,12 +43,7 @@ fn turn_inside(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
         engine.take_notice()
     };
     if let Some(notice) = notice {
-        this.say(
-            py,
-            30,
-            &format!("cannot accept connections: {notice:?}"),
-            None,
-        );
+        this.say(py, 30, &shortage(&notice), None);
     }
     loop {
         let Some(id) = this.engine(py)?.next_ready() else {
@@ -56,6 +51,14 @@ fn turn_inside(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
         };
         visit(server, id)?;
     }
+}
+
+/// At most once a second, whatever happens.
+fn shortage(notice: &Notice) -> String {
+    format!(
+        "short of descriptors or memory: accept failed {} times ({}), {} connections shed, {} handshakes given up",
+        notice.accept_failures, notice.error, notice.shed, notice.handshakes_evicted
+    )
 }
 
 /// What an event asks for, once the engine has been given back.
@@ -92,7 +95,21 @@ fn visit(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
             this.engine(py)?.revisit(id);
             break Ok(());
         }
-        match next(server, id)? {
+        let next = match next(server, id) {
+            Ok(next) => next,
+            Err(error) => {
+                // Out of memory, or a finaliser in our way: this connection ends, the others go on.
+                this.say(
+                    py,
+                    40,
+                    "cannot read a request: connection closed",
+                    Some(error),
+                );
+                this.engine(py)?.abort(id);
+                break Ok(());
+            }
+        };
+        match next {
             None => break Ok(()),
             Some(Next::Seen) => {}
             Some(Next::News(exchange, news)) => tell(py, &exchange, news)?,
@@ -228,14 +245,15 @@ fn begin<'py>(
     if let Some(answer) = answer {
         return Ok(Begun::Answer(Box::new(answer)));
     }
-    pool.in_flight += 1;
-    drop(pool);
-    match &state.ends {
-        Some(ends) => Ok(Begun::Call(server.scopes.build(py, head, ends, &origin)?)),
-        None => Err(PyRuntimeError::new_err(
-            "a head on a connection without ends",
-        )),
-    }
+    // A collection may run finalisers while the scope is made: they find these cells closed.
+    drop((pool, extras));
+    let ends = state
+        .ends
+        .as_ref()
+        .ok_or_else(|| PyRuntimeError::new_err("a head on a connection without ends"))?;
+    let scope = server.scopes.build(py, head, ends, &origin)?;
+    server.pool.open(py).in_flight += 1;
+    Ok(Begun::Call(scope))
 }
 
 impl AsgiServer {
