@@ -63,7 +63,7 @@ pub struct End {
     eof_given: bool,
     over: bool,
     last_stream: Option<StreamId>,
-    /// Read when there are no more events: a program learns first what has happened.
+    /// Read when there are no more events: a program learns first that a stream has switched.
     to_read: Option<StreamId>,
 }
 
@@ -372,7 +372,7 @@ impl End {
             },
             Act::Read(stream) => {
                 if self.app != App::Silent && self.app != App::Ignore {
-                    self.to_read = Some(stream);
+                    self.read(stream);
                 }
             }
         }
