@@ -38,10 +38,12 @@ def test_sigkill_of_a_worker_is_repaired(app: str) -> None:
     with running(app, "--workers", "2") as program:
         victim, other = program.children()
         os.kill(victim, signal.SIGKILL)
-        took = eventually(lambda: len(program.children()) == 2, "the new worker")
-        print(f"repaired after {took * 1000:.0f} ms")
-        assert took < 0.2 + 0.3  # the target and slack for a busy machine
+        begun = time.monotonic()
+        took = eventually(lambda: set(program.children()) - {victim, other}, "the new worker")
         assert set(program.pids(2)) == set(program.children())
+        serving = time.monotonic() - begun
+        print(f"new process after {took * 1000:.0f} ms, both serve after {serving * 1000:.0f} ms")
+        assert took < 0.2 + 0.3  # the target and slack for a busy machine
         assert other in program.children()
         assert "SIGKILL" in program.log
 
