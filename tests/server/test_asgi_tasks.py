@@ -194,11 +194,14 @@ def test_task_groups(loop: str) -> None:
     async def fail() -> None:
         raise ValueError("inside")
 
+    async def failing_group() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            await asyncio.sleep(5)
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         with pytest.raises(BaseException) as caught:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(fail())
-                await asyncio.sleep(5)
+            await failing_group()
         assert [type(inner) for inner in caught.value.exceptions] == [ValueError]  # type: ignore[attr-defined]
         async with asyncio.TaskGroup() as group:
             child = group.create_task(asyncio.sleep(0, b"child"))
@@ -312,9 +315,25 @@ def test_an_eager_task_factory_is_used(loop: str) -> None:
     def prepare(running: Any) -> None:
         running.set_task_factory(asyncio.eager_task_factory)
 
+    # Some uvloops call this factory with an argument that it does not take; then ours is used.
     with serving(app, loop, prepare=prepare) as served:
         assert served.get()[0] == 200, served.log
         assert served.get("/suspend")[0] == 200, served.log
+
+
+def test_a_task_factory_that_fails_costs_no_request(loop: str) -> None:
+    def factory(running: Any, coroutine: Any, **more: Any) -> Any:
+        if type(coroutine).__name__ == "RequestHost":
+            raise ValueError("factory")
+        return asyncio.Task(coroutine, loop=running, **more)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0)
+        await answer(send)
+
+    with serving(app, loop, prepare=lambda running: running.set_task_factory(factory)) as served:
+        assert served.get()[0] == 200
+        assert str(served.log[0][2]) == "factory"
 
 
 def test_nothing_is_left_behind(loop: str) -> None:

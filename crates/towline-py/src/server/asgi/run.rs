@@ -218,7 +218,14 @@ fn in_own_task(
         server: server.clone().unbind(),
     };
     host.get().assign(py, assignment)?;
-    let task = this.asyncio.create_task(py, &host)?;
+    let task = match this.asyncio.create_task(py, &host) {
+        Ok(task) => task,
+        Err(error) => {
+            // The request is not to blame, and is served all the same.
+            this.say(py, ERROR, "the loop's task factory failed", Some(error));
+            this.asyncio.plain_task(py, &host)?.unbind()
+        }
+    };
     if !task
         .bind(py)
         .call_method0(intern!(py, "done"))?

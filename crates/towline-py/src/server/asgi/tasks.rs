@@ -53,6 +53,14 @@ impl Asyncio {
             .map(Bound::unbind)
     }
 
+    /// A task made our way, whatever the program said.
+    pub fn plain_task<'py>(&self, py: Python<'py>, host: &Py<Host>) -> PyResult<Bound<'py, PyAny>> {
+        let arguments = PyTuple::new(py, [host])?;
+        self.task
+            .bind(py)
+            .call(arguments, Some(self.task_arguments.bind(py)))
+    }
+
     /// The program has said how (`loop.set_task_factory`).
     pub fn has_task_factory(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(!self
@@ -96,11 +104,7 @@ impl Asyncio {
     /// before.
     pub fn spare(&self, py: Python<'_>) -> PyResult<Spare> {
         let host = Py::new(py, Host::new(self.loop_.clone_ref(py)))?;
-        let arguments = PyTuple::new(py, [&host])?;
-        let task = self
-            .task
-            .bind(py)
-            .call(arguments, Some(self.task_arguments.bind(py)))?;
+        let task = self.plain_task(py, &host)?;
         // A spare that is still parked when its loop ends is no task that somebody forgot.
         task.setattr(intern!(py, "_log_destroy_pending"), false)?;
         let name = task.call_method0(intern!(py, "get_name"))?.unbind();
