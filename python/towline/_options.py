@@ -39,6 +39,8 @@ class Option:
     const: Any = None
     switch: bool = False
     repeat: bool = False
+    secret: bool = False
+    """Left out of `repr()`, and so out of logs and tracebacks."""
 
 
 def option(
@@ -64,7 +66,7 @@ def option(
         **rest,
     )
     metadata: Mapping[str, Any] = {METADATA_KEY: described}
-    field: Any = dataclasses.field(default=default, metadata=metadata)
+    field: Any = dataclasses.field(default=default, repr=not described.secret, metadata=metadata)
     return field  # type: ignore[no-any-return]
 
 

@@ -238,7 +238,7 @@ class ServerConfig:
     )
     ssl_keyfile_password: str | None = option(
         None, "of an encrypted key; better given as TOWLINE_SSL_KEYFILE_PASSWORD", group=TLS,
-        metavar="PASSWORD",
+        metavar="PASSWORD", secret=True,
     )
     ssl_ca_certs: str | None = option(
         None, "authorities that client certificates must come from (mTLS)", group=TLS, metavar="PATH"

@@ -62,4 +62,4 @@ pub use id::ConnId;
 pub use listener::{DEFAULT_BACKLOG, Listener};
 pub use peer::Peer;
 pub use service::{ProxyTrust, Service};
-pub use tls::{ClientCerts, TlsConfig, TlsInfo, TlsSettings};
+pub use tls::{ClientCerts, Password, TlsConfig, TlsInfo, TlsSettings};

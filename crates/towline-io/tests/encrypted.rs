@@ -46,6 +46,7 @@ impl Files {
         TlsSettings {
             cert_file: self.path("localhost.pem"),
             key_file: Some(self.path("localhost.key")),
+            key_password: None,
             client_certs,
             ca_file: Some(self.path("ca.pem")),
             alpn: vec![b"http/1.1".to_vec()],

@@ -1,9 +1,11 @@
 //! The exceptions of `towline.errors`: defined in Python, once, and raised from here.
-use pyo3::exceptions::PyOSError;
 use pyo3::import_exception;
 use pyo3::prelude::*;
 
+import_exception!(asyncio, CancelledError);
 import_exception!(towline.errors, ClientDisconnected);
+import_exception!(towline.errors, ResponseStateError);
+import_exception!(towline.errors, StartupError);
 
 /// What `send()` raises once the client has gone (ASGI spec 2.4: a subclass of `OSError`).
 pub fn client_disconnected() -> PyErr {
@@ -12,8 +14,5 @@ pub fn client_disconnected() -> PyErr {
 
 /// A failure of the engine while it was being set up: the address, the certificate, the descriptor.
 pub fn setup(error: &std::io::Error, what: &str) -> PyErr {
-    PyOSError::new_err((error.raw_os_error(), format!("{what}: {error}")))
+    StartupError::new_err(format!("{what}: {error}"))
 }
-
-import_exception!(asyncio, CancelledError);
-import_exception!(towline.errors, ResponseStateError);

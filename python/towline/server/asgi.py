@@ -120,7 +120,7 @@ class AsgiWorker:
                 slot=self._slot,
                 log=logs.native_log,
             )
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             raise StartupError(str(error)) from error
 
     async def _end(self, native: _native.AsgiServer) -> None:

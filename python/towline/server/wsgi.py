@@ -31,7 +31,7 @@ class WsgiWorker:
         self._over = threading.Event()
         try:
             self._native = _native.WsgiServer(app, config, binds, slot=slot, log=logs.native_log)
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             raise StartupError(str(error)) from error
 
     def stop(self, now: bool = False) -> None:

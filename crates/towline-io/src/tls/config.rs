@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use rustls::RootCertStore;
 use rustls::crypto::ring;
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+
+use super::key::{Password, private_key, without_encrypted_keys};
 
 /// What `--ssl-*` says.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +21,8 @@ pub struct TlsSettings {
     pub cert_file: PathBuf,
     /// PKCS#8, PKCS#1 or SEC1; the certificate's file when not given.
     pub key_file: Option<PathBuf>,
+    /// Of an encrypted key.
+    pub key_password: Option<Password>,
     pub client_certs: ClientCerts,
     /// Whose client certificates are believed.
     pub ca_file: Option<PathBuf>,
@@ -55,7 +59,8 @@ impl TlsConfig {
     pub fn load(settings: &TlsSettings) -> io::Result<Self> {
         let key_file = settings.key_file.as_deref().unwrap_or(&settings.cert_file);
         let chain = certificates(&settings.cert_file)?;
-        let key = private_key(key_file)?;
+        let key = private_key(&read(key_file)?, settings.key_password.as_ref())
+            .map_err(|error| bad(key_file, &error))?;
         let builder =
             rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
                 .with_safe_default_protocol_versions()
@@ -81,7 +86,7 @@ impl From<Arc<rustls::ServerConfig>> for TlsConfig {
 }
 
 fn certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
-    let text = read(file)?;
+    let text = without_encrypted_keys(&read(file)?);
     let certs: Vec<_> = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<_, _>>()
         .map_err(|error| bad(file, &error))?;
@@ -89,23 +94,6 @@ fn certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
         return Err(bad(file, &"no certificate (PEM section CERTIFICATE) in it"));
     }
     Ok(certs)
-}
-
-fn private_key(file: &Path) -> io::Result<PrivateKeyDer<'static>> {
-    let text = read(file)?;
-    PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
-        // Both forms: the PKCS#8 section and the header of the older ones.
-        pem::Error::NoItemsFound if contains(&text, b"ENCRYPTED") => bad(
-            file,
-            &"the private key is encrypted; decrypt it with `openssl pkey -in KEY -out PLAIN`",
-        ),
-        pem::Error::NoItemsFound => bad(file, &"no private key (PKCS#8, PKCS#1 or SEC1 PEM) in it"),
-        _ if contains(&text, b"Proc-Type: 4,ENCRYPTED") => bad(
-            file,
-            &"the private key is encrypted; decrypt it with `openssl pkey -in KEY -out PLAIN`",
-        ),
-        other => bad(file, &other),
-    })
 }
 
 fn client_verifier(settings: &TlsSettings) -> io::Result<Option<Arc<dyn ClientCertVerifier>>> {
@@ -140,8 +128,4 @@ fn bad(file: &Path, why: &dyn fmt::Display) -> io::Error {
         io::ErrorKind::InvalidData,
         format!("{}: {why}", file.display()),
     )
-}
-
-fn contains(text: &[u8], word: &[u8]) -> bool {
-    text.windows(word.len()).any(|window| window == word)
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use towline_io::Password;
 
 /// Seconds, as Python writes them.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,25 @@ pub struct Bind {
     pub address: String,
     /// Answers the metrics page and nothing else.
     pub metrics: bool,
+}
+
+/// Taken by the one who needs it; no copy stays with the options.
+#[derive(Clone, Debug, Default)]
+pub struct Secret(Option<Password>);
+
+impl Secret {
+    pub fn take(&mut self) -> Option<Password> {
+        self.0.take()
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Secret {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let text: Option<&str> = value.extract()?;
+        Ok(Self(text.map(Password::new)))
+    }
 }
 
 /// Which protocol versions a listener speaks (`--http`).
@@ -94,7 +114,7 @@ pub struct Options {
     pub http: HttpVersions,
     pub ssl_certfile: Option<std::path::PathBuf>,
     pub ssl_keyfile: Option<std::path::PathBuf>,
-    pub ssl_keyfile_password: Option<String>,
+    pub ssl_keyfile_password: Secret,
     pub ssl_ca_certs: Option<std::path::PathBuf>,
     pub ssl_cert_reqs: ClientCertificate,
     pub proxy_headers: bool,

@@ -38,12 +38,13 @@ pub fn trusted_peers(options: &Options) -> PyResult<TrustedPeers> {
 }
 
 /// How the connections of all listeners are treated.
-pub fn service(options: &Options) -> PyResult<Service> {
+pub fn service(options: &mut Options) -> PyResult<Service> {
     let mut service = Service::plain(limits(options));
     if let Some(cert_file) = &options.ssl_certfile {
         let settings = TlsSettings {
             cert_file: cert_file.clone(),
             key_file: options.ssl_keyfile.clone(),
+            key_password: options.ssl_keyfile_password.take(),
             client_certs: match options.ssl_cert_reqs {
                 ClientCertificate::None => ClientCerts::NotAsked,
                 ClientCertificate::Optional => ClientCerts::Optional,
@@ -64,11 +65,11 @@ pub fn service(options: &Options) -> PyResult<Service> {
     Ok(service)
 }
 
-/// Listens on every bind; the descriptors stay their owner's. The metrics page of `--metrics-address` is
+/// Listens on every bind; the descriptors stay their owner's. Takes the password of the key from the options. The metrics page of `--metrics-address` is
 /// plain HTTP, whatever the application's listeners speak.
 pub fn listen<S: Default>(
     engine: &mut Engine<S>,
-    options: &Options,
+    options: &mut Options,
     binds: &[Bind],
     slot: Option<SlotHandle>,
 ) -> PyResult<()> {

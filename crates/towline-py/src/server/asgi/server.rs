@@ -106,7 +106,7 @@ impl AsgiServer {
         py: Python<'_>,
         app: Py<PyAny>,
         r#loop: Bound<'_, PyAny>,
-        config: Options,
+        mut config: Options,
         binds: Vec<Bind>,
         state: Option<Py<PyDict>>,
         slot: Option<Py<Slot>>,
@@ -116,7 +116,7 @@ impl AsgiServer {
         let rules = site::rules(&config, slot.clone())?;
         let mut engine = Engine::new(EngineConfig::default())
             .map_err(|error| errors::setup(&error, "cannot start the engine"))?;
-        setup::listen(&mut engine, &config, &binds, slot)?;
+        setup::listen(&mut engine, &mut config, &binds, slot)?;
         let addresses = engine
             .listeners()
             .map(|listener| {

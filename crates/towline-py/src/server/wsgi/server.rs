@@ -121,7 +121,7 @@ impl WsgiServer {
         slot: Option<PyRef<'_, Slot>>,
         log: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let options: Options = config.extract()?;
+        let mut options: Options = config.extract()?;
         let slot = slot.map(|slot| slot.handle());
         let rules = site::rules(&options, slot.clone())?;
         let engine_config = EngineConfig {
@@ -131,7 +131,7 @@ impl WsgiServer {
         };
         let mut engine =
             Engine::new(engine_config).map_err(|error| errors::setup(&error, "the engine"))?;
-        listen(&mut engine, &options, &binds, slot.clone())?;
+        listen(&mut engine, &mut options, &binds, slot.clone())?;
         let addresses = engine
             .listeners()
             .map(|listener| {
