@@ -276,7 +276,10 @@ impl AsgiServer {
         };
         drop((known, task));
         wake(py, waiters)?;
-        self.flush(py, &kit);
+        // In a turn the visit settles the connection, after the other pipelined requests.
+        if !self.pool.open(py).in_turn {
+            self.flush(py, &kit);
+        }
         self.look_again(py, exchange);
         let result = self.judge(py, &end, outcome);
         if kit.is_unshared(py) {

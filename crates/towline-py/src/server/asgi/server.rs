@@ -367,11 +367,7 @@ impl AsgiServer {
             let Some(peer) = engine.peer(state.id) else {
                 return;
             };
-            if peer
-                .conn
-                .stream(state.stream)
-                .is_ok_and(|stream| stream.buffered() > 0)
-            {
+            if peer.conn.has_events() {
                 return;
             }
         }
