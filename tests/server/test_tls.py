@@ -103,8 +103,13 @@ def test_a_missing_file_is_told_cleanly(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command",
     [
+        ["pkcs8", "-topk8", "-v2", "aes128"],
         ["pkcs8", "-topk8", "-v2", "aes256"],
         ["pkcs8", "-topk8", "-v2", "des3"],
+        ["pkcs8", "-topk8", "-v2", "aes256", "-v2prf", "hmacWithSHA1"],
+        ["pkcs8", "-topk8", "-scrypt"],
+        ["rsa", "-aes128", "-traditional"],
+        ["rsa", "-aes192", "-traditional"],
         ["rsa", "-aes256", "-traditional"],
         ["rsa", "-des3", "-traditional"],
     ],
@@ -114,5 +119,13 @@ def test_keys_that_openssl_wrote(command: list[str], tmp_path: Path) -> None:
     files = Files(tmp_path, "pkcs8", trustme.KeyType.RSA)
     openssl = ["openssl", *command, "-in", str(files.plain), "-passout", f"pass:{PASSWORD}"]
     subprocess.run([*openssl, "-out", str(files.key)], check=True, capture_output=True)
-    assert b"ENCRYPTED" in files.key.read_bytes()
+    text = files.key.read_bytes()
+    assert b"ENCRYPTED" in text
+    files.key.write_bytes(b"a remark in Latin-1: \xe9\r\n" + text.replace(b"\n", b"\r\n"))
     assert files.ask("asgi", **files.options(PASSWORD)) == b"/a"
+
+
+def test_a_plain_key_is_taken_before_an_encrypted_one(tmp_path: Path) -> None:
+    files = Files(tmp_path, "traditional", trustme.KeyType.ECDSA)
+    files.key.write_bytes(files.key.read_bytes() + files.plain.read_bytes())
+    assert files.ask("asgi", **files.options(None)) == b"/a"

@@ -1,142 +1,155 @@
-//! Keys as OpenSSL 3 writes them, all the same P-256 key under the password "open sesame":
-//! `openssl ec -aes256` and `openssl pkcs8 -topk8 -v2 aes256`, and so on.
+//! Keys of the older form, encrypted here; `tests/server/test_tls.py` has those that OpenSSL writes.
+
+use cbc::cipher::{BlockCipherEncrypt, BlockModeEncrypt};
+use rustls::pki_types::CertificateDer;
 
 use super::*;
 
-macro_rules! file {
-    ($name:literal) => {
-        (
-            $name,
-            include_bytes!(concat!("testdata/", $name)).as_slice(),
-        )
-    };
+const PASSWORD: &str = "open sesame";
+const CIPHERS: [&str; 4] = ["AES-128-CBC", "AES-192-CBC", "AES-256-CBC", "DES-EDE3-CBC"];
+
+/// DER that no base64 has had to carry yet: a SEQUENCE of zeros, as long as a key of P-256.
+fn der() -> Vec<u8> {
+    [&[0x30, 0x77][..], &[0; 0x77]].concat()
 }
 
-const PLAIN: &[u8] = include_bytes!("testdata/plain.key");
-const TRADITIONAL: [(&str, &[u8]); 4] = [
-    file!("ec-aes128.key"),
-    file!("ec-aes192.key"),
-    file!("ec-aes256.key"),
-    file!("ec-des3.key"),
-];
-const PKCS8: [(&str, &[u8]); 6] = [
-    file!("p8-aes128.key"),
-    file!("p8-aes192.key"),
-    file!("p8-aes256.key"),
-    file!("p8-des3.key"),
-    file!("p8-scrypt.key"),
-    file!("p8-sha1.key"),
-];
+fn encrypt<C>(key_bytes: usize, iv: &[u8]) -> Vec<u8>
+where
+    C: KeyInit + BlockCipherEncrypt,
+{
+    let key = derive_key(PASSWORD.as_bytes(), &iv[..8], key_bytes);
+    let cipher = C::new_from_slice(&key).unwrap();
+    let encryptor = cbc::Encryptor::inner_iv_slice_init(cipher, iv).unwrap();
+    encryptor.encrypt_padded_vec::<Pkcs7>(&der())
+}
 
-fn read(text: &[u8], password: &str) -> Result<PrivateKeyDer<'static>, KeyError> {
-    private_key(text, Some(&Password::new(password)))
+/// The vector of `DEK-Info` and the encrypted bytes.
+fn encrypted(cipher: &str) -> (String, Vec<u8>) {
+    let iv: Vec<u8> = (0..if cipher.starts_with("DES") { 8 } else { 16 }).collect();
+    let data = match cipher {
+        "AES-128-CBC" => encrypt::<aes::Aes128>(16, &iv),
+        "AES-192-CBC" => encrypt::<aes::Aes192>(24, &iv),
+        "AES-256-CBC" => encrypt::<aes::Aes256>(32, &iv),
+        _ => encrypt::<des::TdesEde3>(24, &iv),
+    };
+    let iv = iv
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02X}"));
+    (iv, data)
+}
+
+fn decrypt(cipher: &str, password: &str) -> Result<Vec<u8>, KeyError> {
+    let (iv, data) = encrypted(cipher);
+    decrypt_traditional(&format!("{cipher},{iv}"), &data, password.as_bytes())
 }
 
 #[test]
 fn every_cipher_gives_the_key() {
-    let plain = private_key(PLAIN, None).unwrap();
-    for (name, text) in TRADITIONAL {
-        assert_eq!(read(text, "open sesame").as_ref(), Ok(&plain), "{name}");
-    }
-    // PKCS#8 wraps the SEC1 key: compared by what a TLS library makes of it.
-    let public = |key: &PrivateKeyDer<'static>| {
-        let key = rustls::crypto::ring::sign::any_ecdsa_type(key).unwrap();
-        key.public_key().unwrap().to_vec()
-    };
-    for (name, text) in PKCS8 {
-        let key = read(text, "open sesame").unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(public(&key), public(&plain), "{name}");
+    for cipher in CIPHERS {
+        assert_eq!(decrypt(cipher, PASSWORD), Ok(der()), "{cipher}");
     }
 }
 
 #[test]
 fn a_wrong_password_is_told_whatever_the_padding_says() {
-    // One of PKCS#8: their derivations are slow by design, and slower in a debug build.
-    for (name, text) in TRADITIONAL.into_iter().chain([PKCS8[2]]) {
-        assert_eq!(
-            private_key(text, None),
-            Err(KeyError::PasswordMissing),
-            "{name}"
-        );
-        assert_eq!(
-            read(text, "shut sesame"),
-            Err(KeyError::PasswordWrong),
-            "{name}"
-        );
-        assert_eq!(read(text, ""), Err(KeyError::PasswordWrong), "{name}");
-    }
-    // A thousand of them: padding of one byte comes right by chance several times.
-    for guess in 0..1000 {
-        let (_, text) = TRADITIONAL[3];
-        assert_eq!(read(text, &guess.to_string()), Err(KeyError::PasswordWrong));
+    // Two thousand of them: the padding comes right by chance several times.
+    for guess in 0..500 {
+        for cipher in CIPHERS {
+            let outcome = decrypt(cipher, &guess.to_string());
+            assert_eq!(outcome, Err(KeyError::PasswordWrong), "{cipher} {guess}");
+        }
     }
 }
 
 #[test]
 fn what_is_not_supported_has_a_name() {
-    let (_, text) = file!("p8-v1.key");
+    let (iv, data) = encrypted("AES-256-CBC");
     assert_eq!(
-        read(text, "open sesame"),
-        Err(KeyError::Unsupported("not by PBES2 of RFC 8018".into()))
-    );
-    let text = String::from_utf8(TRADITIONAL[2].1.to_vec()).unwrap();
-    let other = text.replace("AES-256-CBC", "CAMELLIA-256-CBC");
-    assert_eq!(
-        read(other.as_bytes(), "open sesame"),
+        decrypt_traditional(&format!("CAMELLIA-256-CBC,{iv}"), &data, b""),
         Err(KeyError::Unsupported("CAMELLIA-256-CBC".into()))
     );
+    assert_eq!(
+        decrypt_pkcs8(&der(), b"").unwrap_err(),
+        KeyError::Unsupported("not by PBES2 of RFC 8018".into())
+    );
 }
 
 #[test]
-fn broken_files_are_malformed() {
-    let text = String::from_utf8(TRADITIONAL[2].1.to_vec()).unwrap();
-    let vector = text
-        .split_once("AES-256-CBC,")
-        .unwrap()
-        .1
-        .split_once('\n')
-        .unwrap()
-        .0;
-    for (from, to) in [
-        (vector, ""),
-        (vector, "00"),
-        (vector, "001122334455667788"),
-        (vector, "+0112233445566778899aabbccddeeff"),
-        ("\n\n", "\n\n!"),
+fn broken_ones_are_malformed() {
+    let (_, data) = encrypted("AES-256-CBC");
+    for iv in [
+        "",
+        "00",
+        "001122334455667788",
+        "+0112233445566778899aabbccddeeff",
+        "0",
     ] {
-        let error = read(text.replacen(from, to, 1).as_bytes(), "open sesame").unwrap_err();
-        assert!(
-            matches!(error, KeyError::Malformed(_)),
-            "{from} -> {to}: {error}"
-        );
+        let error = decrypt_traditional(&format!("AES-256-CBC,{iv}"), &data, b"").unwrap_err();
+        assert!(matches!(error, KeyError::Malformed(_)), "{iv}: {error}");
     }
-    let cut = &PKCS8[2].1[..100];
-    assert!(matches!(read(cut, ""), Err(KeyError::Malformed(_))));
+    assert!(matches!(
+        decrypt_pkcs8(b"\x30\x05\x00", b""),
+        Err(KeyError::Malformed(_))
+    ));
+    let short = decrypt_traditional(&format!("AES-256-CBC,{:032}", 0), &data[1..], b"");
+    assert_eq!(
+        short,
+        Err(KeyError::PasswordWrong),
+        "no whole number of blocks"
+    );
 }
 
 #[test]
-fn windows_line_ends_and_other_sections_around_it() {
-    for (name, text) in [TRADITIONAL[3], PKCS8[0]] {
-        let text = String::from_utf8(text.to_vec())
-            .unwrap()
-            .replace('\n', "\r\n");
-        let mut file =
-            b"a remark in Latin-1: \xe9\r\n-----BEGIN X-----\r\nAAAA\r\n-----END X-----\r\n"
-                .to_vec();
-        file.extend_from_slice(text.as_bytes());
-        let key = private_key(&file, Some(&Password::new("open sesame")));
-        assert!(key.is_ok(), "{name}: {key:?}");
-        assert_eq!(position(&without_encrypted_keys(&file), b"ENCRYPTED"), None);
+fn sections_are_found_and_cut_out() {
+    let section = |label: &str, inside: &str| {
+        format!("-----BEGIN {label}-----\n{inside}\n-----END {label}-----\n").into_bytes()
+    };
+    let plain = section("CERTIFICATE", "AAAA");
+    let headers = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nAAAA";
+    let remark = b"a remark in Latin-1: \xe9\n".to_vec();
+    let file = [
+        remark.clone(),
+        plain.clone(),
+        section("RSA PRIVATE KEY", headers),
+        section(PKCS8_LABEL, "AAAA"),
+        plain.clone(),
+    ]
+    .concat();
+    let found = EncryptedSection::find(&file).unwrap();
+    assert_eq!(
+        (found.label, found.header("DEK-Info")),
+        ("RSA PRIVATE KEY", Some("AES-128-CBC,00"))
+    );
+    let rest = without_encrypted_keys(&file);
+    assert_eq!(
+        CertificateDer::pem_slice_iter(&rest)
+            .filter_map(Result::ok)
+            .count(),
+        2
+    );
+    assert_eq!(private_key(&file, None), Err(KeyError::PasswordMissing));
+    assert_eq!(private_key(&plain, None), Err(KeyError::Absent));
+}
+
+#[test]
+fn a_length_must_fill_the_der() {
+    for (der, is_one) in [
+        (&b"\x30\x00"[..], true),
+        (b"\x30\x81\x01\x00", true),
+        (b"\x30\x82\x00\x01\x00", true),
+        (b"\x30\x01", false),
+        (b"\x30\x00\x00", false),
+        (b"\x30\x80", false),
+        (b"\x30\x85\x00\x00\x00\x00\x00", false),
+        (b"\x31\x00", false),
+        (b"\x30", false),
+        (b"", false),
+    ] {
+        assert_eq!(is_der_sequence(der), is_one, "{der:?}");
     }
-    // A plain key is taken first: no password has to be asked for.
-    let both = [TRADITIONAL[0].1, PLAIN].concat();
-    assert_eq!(private_key(&both, None), private_key(PLAIN, None));
 }
 
 #[test]
 fn the_password_is_not_printed() {
-    assert_eq!(
-        format!("{:?}", Password::new("open sesame")),
-        "Password(..)"
-    );
+    assert_eq!(format!("{:?}", Password::new(PASSWORD)), "Password(..)");
 }
