@@ -283,6 +283,10 @@ class ServerConfig:
         86400, "max-age sent with static files; 0 sends no Cache-Control", group=FILES,
         flag="--static-path-expires", parse=kind.integer, metavar="SECONDS", check=at_least(0),
     )
+    static_index: str | None = option(
+        None, "file that stands for its directory, such as index.html; none by default", group=FILES,
+        metavar="NAME", aliases=("--static-path-dir-to-file",),
+    )
     compress: tuple[str, ...] = option(
         (), "compress responses of 860 bytes and more; codings in order of preference (all: br,zstd,gzip)",
         group=FILES, metavar="CODINGS", parse=_codings, const=CODINGS,

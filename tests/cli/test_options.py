@@ -60,6 +60,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "access_log": ("access.log", "access.log"),
     "access_log_format": ("json", "json"),
     "static": ("/files=public", (("/files", "public"),)),
+    "static_index": ("index.html", "index.html"),
     "static_expires": ("60", 60),
     "compress": ("br,gzip", ("br", "gzip")),
     "headers": ("x-frame-options: deny", ((b"x-frame-options", b"deny"),)),

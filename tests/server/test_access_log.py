@@ -137,6 +137,53 @@ def test_sigusr1_moves_every_worker_to_a_new_file(interface: str, tmp_path: Path
         process.communicate(timeout=20)
 
 
+EMBEDDING = """
+import sys, threading, towline, logged
+
+config = towline.ServerConfig(getattr(logged, sys.argv[1]), interface=sys.argv[1], port=0, lifespan="off",
+                              access_log="access.log", access_log_format="%(U)s")
+server = towline.Server(config)
+
+def tell():
+    server.started.wait()
+    print(server.addresses[0], flush=True)
+
+threading.Thread(target=tell).start()
+server.run()
+"""
+
+
+@pytest.mark.parametrize("interface", ["asgi", "wsgi"])
+def test_sigusr1_without_a_supervisor(interface: str, tmp_path: Path) -> None:
+    (tmp_path / "logged.py").write_text(PROGRAM)
+    (tmp_path / "embedding.py").write_text(EMBEDDING)
+    log, old = tmp_path / "access.log", tmp_path / "access.log.1"
+    command = [sys.executable, "embedding.py", interface]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        address = ("127.0.0.1", int(process.stdout.readline().rpartition(":")[2]))
+
+        def get(path: str) -> None:
+            data = f"GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n".encode()
+            assert exchange(address, data).body == b"ok"
+
+        get("/before")
+        until(lambda: log.read_text() == "/before\n")
+        log.rename(old)
+        process.send_signal(signal.SIGUSR1)
+
+        def moved() -> bool:
+            get("/after")
+            return log.exists()
+
+        until(moved)
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [

@@ -141,6 +141,19 @@ def test_files_and_application_take_turns_on_one_connection(server: Running) -> 
     assert received == b""
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_index_stands_for_its_directory_when_asked_for(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("<p>index</p>")
+    routes = (("/static", str(tmp_path)),)
+    with serving(kind, static=routes, static_index="index.html") as server:
+        answer = ask(server, "/static/")
+        assert (answer.status, answer.body) == (200, b"<p>index</p>")
+        assert answer.field("content-type") == "text/html; charset=utf-8"
+        assert ask(server, "/static").field("location") == "/static/"
+    with serving(kind, static=routes) as server:
+        assert ask(server, "/static/").status == 404
+
+
 def test_a_missing_directory_stops_the_start(tmp_path: Path) -> None:
     with (
         pytest.raises((StartupError, ConfigError), match="nowhere"),

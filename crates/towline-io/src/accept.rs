@@ -5,6 +5,7 @@
 //! tries again at once burns a core. Here the listeners leave the poll for a while, and a reserve
 //! descriptor is spent on closing one waiting connection, so that its client learns where it stands.
 
+use std::fmt;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
@@ -212,6 +213,17 @@ pub struct Notice {
     pub handshakes_evicted: u64,
     /// What the system said last.
     pub error: String,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "short of descriptors or memory: accept failed {} times ({}), {} connections shed, \
+             {} handshakes given up",
+            self.accept_failures, self.error, self.shed, self.handshakes_evicted
+        )
+    }
 }
 
 /// The reserve descriptor, the pause, and the account of both.

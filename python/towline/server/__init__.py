@@ -39,9 +39,9 @@ def serve_config(config: ServerConfig) -> int:
 class Server:
     """One worker in this process, without a supervisor.
 
-    `run()` blocks and handles SIGTERM and SIGINT. `serve()` runs an ASGI application inside the running
-    event loop, and leaves signals alone: cancel it, or call `stop()`. Options about several processes
-    (workers, recycling, reload, pid file) have no effect here.
+    `run()` blocks and handles SIGTERM, SIGINT and, to open the access log anew, SIGUSR1. `serve()` runs an
+    ASGI application inside the running event loop, and leaves signals alone: cancel it, or call `stop()`.
+    Options about several processes (workers, recycling, reload, pid file) have no effect here.
     """
 
     def __init__(self, config: ServerConfig) -> None:
@@ -97,6 +97,7 @@ class Server:
             if signals:
                 for number in (signal.SIGTERM, signal.SIGINT):
                     asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+                asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, worker.reopen_logs)
             await worker.serve(lambda: self._ready(opened))
         finally:
             opened.close()
@@ -113,6 +114,7 @@ class Server:
             if threading.current_thread() is threading.main_thread():
                 for number in (signal.SIGTERM, signal.SIGINT):
                     signal.signal(number, lambda *_: self._signalled())
+                signal.signal(signal.SIGUSR1, lambda *_: worker.reopen_logs())
             worker.serve(lambda: self._ready(opened))
         finally:
             opened.close()

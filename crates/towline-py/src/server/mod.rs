@@ -5,7 +5,6 @@ pub mod board;
 pub mod fields;
 pub mod listeners;
 pub mod options;
-pub mod overload;
 pub mod pem;
 pub mod setup;
 pub mod site;

@@ -125,6 +125,7 @@ pub struct Options {
     #[pyo3(attribute("static"))]
     pub static_routes: Vec<(String, std::path::PathBuf)>,
     pub static_expires: u64,
+    pub static_index: Option<String>,
     pub compress: Vec<String>,
     pub metrics: bool,
     pub metrics_address: Option<String>,

@@ -25,6 +25,7 @@ pub fn rules(options: &Options, slot: Option<SlotHandle>) -> PyResult<Rules> {
     };
     let settings = files::Options {
         expires: options.static_expires,
+        index: options.static_index.clone(),
         ..files::Options::default()
     };
     let mount = |(route, directory): &(String, PathBuf)| {

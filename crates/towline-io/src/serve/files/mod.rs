@@ -156,7 +156,8 @@ impl Mount {
         let Some(index) = self.options.index.as_ref().filter(|_| data.is_dir()) else {
             return Err(not_found());
         };
-        if !relative.slash {
+        // The root's own slash belongs to the prefix.
+        if !path::of_target(target).is_some_and(|path| path.ends_with(b"/")) {
             return with_slash(target)
                 .map(Place::Redirect)
                 .ok_or_else(not_found);

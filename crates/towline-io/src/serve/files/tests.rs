@@ -201,6 +201,7 @@ fn an_index_stands_for_its_directory() {
         (301, Some("/static/sub/?a=b"))
     );
     assert_eq!(site.get("/static/", &[]).status, 404, "no index there");
+    assert_eq!(site.get("/static", &[]).field("location"), Some("/static/"));
     assert_eq!(with_slash(b"//evil.example/x"), None);
     assert_eq!(with_slash(b"/\\evil.example/x"), None);
 }

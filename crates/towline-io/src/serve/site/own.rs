@@ -67,6 +67,13 @@ fn plain(status: u16, text: &'static str) -> OwnAnswer {
 }
 
 impl OwnAnswer {
+    /// RFC 9110 15.6.4: a request over `--limit-concurrency`.
+    pub fn overloaded() -> Self {
+        let mut answer = plain(503, "Service Unavailable");
+        answer.fields.push((b"retry-after", Cow::Borrowed(b"1")));
+        answer
+    }
+
     pub fn status(&self) -> u16 {
         self.status
     }

@@ -6,14 +6,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use towline_io::serve::forwarded::Hop;
 use towline_io::serve::site::{OwnAnswer, RequestLine};
-use towline_io::{ConnId, Notice, Peer, PeerAddr};
+use towline_io::{ConnId, Peer, PeerAddr};
 use towline_proto::{Event, HeadRef, StreamId};
 
 use super::exchange::{Client, Exchange, wake};
 use super::run;
 use super::scope::{Ends, Tls};
 use super::server::{AsgiServer, ConnState, Extras};
-use crate::server::overload::overloaded;
 use crate::server::setup::NOT_AT_ALL;
 
 /// Pipelined requests of one connection before the others have their turn.
@@ -43,7 +42,7 @@ fn turn_inside(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
         engine.take_notice()
     };
     if let Some(notice) = notice {
-        this.say(py, 30, &shortage(&notice), None);
+        this.say(py, 30, &notice.to_string(), None);
     }
     loop {
         let Some(id) = this.engine(py)?.next_ready() else {
@@ -51,14 +50,6 @@ fn turn_inside(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
         };
         visit(server, id)?;
     }
-}
-
-/// At most once a second, whatever happens.
-fn shortage(notice: &Notice) -> String {
-    format!(
-        "short of descriptors or memory: accept failed {} times ({}), {} connections shed, {} handshakes given up",
-        notice.accept_failures, notice.error, notice.shed, notice.handshakes_evicted
-    )
 }
 
 /// What an event asks for, once the engine has been given back.
@@ -173,10 +164,6 @@ fn next<'py>(server: &Bound<'py, AsgiServer>, id: ConnId) -> PyResult<Option<Nex
                         head_only,
                     })))
                 }
-                Begun::Overloaded => {
-                    let _ = overloaded(conn, stream, &mut this.extras.open(py).fields);
-                    Ok(Some(Next::Seen))
-                }
                 Begun::Answer(answer) => {
                     this.answer(py, peer, stream, *answer);
                     Ok(Some(Next::Seen))
@@ -207,7 +194,6 @@ struct Facts {
 enum Begun<'py> {
     Call(Bound<'py, PyDict>),
     Answer(Box<OwnAnswer>),
-    Overloaded,
 }
 
 fn begin<'py>(
@@ -224,9 +210,10 @@ fn begin<'py>(
     let answer = extras
         .site
         .own_answer(&line, head.fields(), facts.metrics_only);
-    if answer.is_none() && pool.in_flight >= server.limit_concurrency {
-        return Ok(Begun::Overloaded);
-    }
+    let answer = answer.or_else(|| {
+        let overloaded = pool.in_flight >= server.limit_concurrency;
+        overloaded.then(OwnAnswer::overloaded)
+    });
     if server.watching {
         let client = origin
             .client
@@ -257,7 +244,7 @@ fn begin<'py>(
 }
 
 impl AsgiServer {
-    /// Static files and the metrics page.
+    /// Static files, the metrics page, and 503 over the limit.
     fn answer(
         &self,
         py: Python<'_>,

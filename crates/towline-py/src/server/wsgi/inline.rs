@@ -25,25 +25,29 @@ pub fn run(
     let mut caller = Caller::new(py, application.clone(), desk.clone())?;
     let mut own = Own::new(application);
     loop {
-        let over = py.detach(|| {
+        let (over, notice) = py.detach(|| {
             let mut desk = desk.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(inline) = desk.inline_seat() else {
-                return Ok(true);
+                return Ok((true, None));
             };
             if control.obey(&mut inline.engine) {
-                return Ok(true);
+                return Ok((true, None));
             }
             let wait = if inline.has_deferred() {
                 Duration::ZERO
             } else {
                 LONGEST_WAIT
             };
-            inline.engine.turn_start(Some(wait)).map(|()| false)
+            inline.engine.turn_start(Some(wait))?;
+            Ok::<_, PyErr>((false, inline.engine.take_notice()))
         })?;
         if over {
             return Ok(());
         }
         py.check_signals()?;
+        if let Some(notice) = notice {
+            application.log.warning(py, &notice.to_string());
+        }
         while let Some((mut request, origin)) = next_request(py, &desk, &mut own, application) {
             control.begin();
             let outcome = caller.serve(py, &mut request, &origin, Instant::now());

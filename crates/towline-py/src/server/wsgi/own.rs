@@ -1,8 +1,9 @@
-//! Requests that the server answers without the application: static files and the metrics page.
+//! Requests that the server answers without the application: static files, the metrics page, and 503 over
+//! the limit.
 use std::time::Instant;
 
 use towline_io::Peer;
-use towline_io::serve::site::{Site, Visit};
+use towline_io::serve::site::{OwnAnswer, Site, Visit};
 
 use super::exchange::Application;
 use super::origin::Origin;
@@ -11,7 +12,7 @@ use crate::server::fields::DefaultFields;
 
 /// What the thread with the engine keeps for them.
 pub struct Own {
-    pub fields: DefaultFields,
+    fields: DefaultFields,
     site: Site,
     visit: Visit,
 }
@@ -33,9 +34,20 @@ impl Own {
         let Some(answer) = answer else {
             return false;
         };
+        self.send(peer, request, answer);
+        true
+    }
+
+    /// Over `--limit-concurrency`.
+    pub fn refuse(&mut self, peer: &mut Peer<ConnState>, request: &Request) {
+        self.send(peer, request, OwnAnswer::overloaded());
+    }
+
+    fn send(&mut self, peer: &mut Peer<ConnState>, request: &Request, answer: OwnAnswer) {
         let trusted = self.site.rules().trusted.as_ref();
         let client = Origin::of(peer, &request.head, trusted).remote;
         let client = client.map(|address| address.ip());
+        let (line, fields) = (request.head.line(), request.head.fields());
         let since = (&line, client, Instant::now());
         self.site.begin(&mut self.visit, since, fields);
         self.fields.refresh();
@@ -43,6 +55,5 @@ impl Own {
         // An error is a client that has left.
         let _ = answer.send(&mut self.site, &mut self.visit, peer, request.stream, added);
         self.site.end(&mut self.visit, Instant::now());
-        true
     }
 }

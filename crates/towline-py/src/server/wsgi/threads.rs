@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict};
-use towline_io::{ConnId, Engine, Peer};
+use towline_io::{ConnId, Engine, Notice, Peer};
 
 use super::desk::{Desk, LONGEST_WAIT, SharedDesk, lock};
 use super::exchange::{Application, Caller};
@@ -24,7 +24,6 @@ use super::origin::Origin;
 use super::own::Own;
 use super::request::{ConnState, OwnedHead, Request, next_request};
 use super::server::Control;
-use crate::server::overload::overloaded;
 
 /// Requests that wait for a worker, for each worker: enough to keep it busy, few enough to be fair.
 const QUEUED_PER_THREAD: usize = 16;
@@ -137,9 +136,13 @@ pub fn run(
         spare: OwnedHead::default(),
         limit_concurrency: application.options.limit_concurrency.unwrap_or(usize::MAX),
         own: Own::new(application),
+        notice: None,
     };
     let outcome = loop {
         let over = py.detach(|| io.turns());
+        if let Some(notice) = io.notice.take() {
+            application.log.warning(py, &notice.to_string());
+        }
         match over
             .map_err(PyErr::from)
             .and_then(|over| py.check_signals().map(|()| over))
@@ -221,10 +224,12 @@ struct IoThread {
     spare: OwnedHead,
     limit_concurrency: usize,
     own: Own,
+    /// To be logged by whoever has the GIL.
+    notice: Option<Notice>,
 }
 
 impl IoThread {
-    /// Turns until there is a rest, or signals should be looked at; true at the end.
+    /// Turns until there is a rest, something to log, or signals should be looked at; true at the end.
     fn turns(&mut self) -> io::Result<bool> {
         let since = Instant::now();
         loop {
@@ -244,6 +249,10 @@ impl IoThread {
                 self.dispatch(id);
             }
             self.engine.turn_end();
+            self.notice = self.engine.take_notice();
+            if self.notice.is_some() {
+                return Ok(false);
+            }
             if rested && open(&self.exchange.returned).is_empty()
                 || since.elapsed() >= SIGNAL_INTERVAL
             {
@@ -311,8 +320,7 @@ impl IoThread {
                 return;
             }
             if let Some(peer) = self.engine.peer(id) {
-                // An error is a client that has left.
-                let _ = overloaded(&mut peer.conn, request.stream, &mut self.own.fields);
+                self.own.refuse(peer, &request);
             }
         }
         self.engine.settle(id);
