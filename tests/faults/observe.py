@@ -1,0 +1,98 @@
+"""What a process costs, seen from outside, and sockets that end as badly as they can."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lifecycle.harness import Program
+
+HERE = Path(__file__).parent
+HEAD = b"GET /ok HTTP/1.1\r\nhost: test\r\n\r\n"
+
+every_face = pytest.mark.parametrize(
+    "serving",
+    [
+        pytest.param(["apps:asgi"], id="asgi"),
+        pytest.param(["apps:asgi", "--loop", "asyncio"], id="asgi-asyncio"),
+        pytest.param(["apps:wsgi"], id="wsgi"),
+        pytest.param(["apps:wsgi", "--threads", "3"], id="wsgi-threads"),
+    ],
+)
+
+
+def descriptors(pid: int) -> set[int]:
+    return {int(entry) for entry in os.listdir(f"/proc/{pid}/fd")}
+
+
+def settled_descriptors(pid: int) -> int:
+    """How many it holds once connections that have ended are really gone."""
+    count = len(descriptors(pid))
+    since = time.monotonic()
+    while time.monotonic() < since + 0.3:
+        if (now := len(descriptors(pid))) != count:
+            count, since = now, time.monotonic()
+        time.sleep(0.02)
+    return count
+
+
+def cpu_seconds(pid: int) -> float:
+    """What all threads of the process have used: nanoseconds, where utime has a hundredth of a second."""
+    spent = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        spent += int((task / "schedstat").read_text().split()[0])
+    return spent / 1e9
+
+
+def cpu_seconds_during(pid: int, seconds: float) -> float:
+    before = cpu_seconds(pid)
+    time.sleep(seconds)
+    return cpu_seconds(pid) - before
+
+
+def worker(program: Program) -> int:
+    (pid,) = program.children()
+    return pid
+
+
+def reset(sock: socket.socket) -> None:
+    """Closes with RST instead of FIN."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def open_socket(port: int, data: bytes = b"") -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", port), 10)
+    if data:
+        sock.sendall(data)
+    return sock
+
+
+def answer_time(port: int) -> float:
+    """Seconds that a new connection waits for the first bytes of its answer."""
+    begun = time.perf_counter()
+    with contextlib.closing(open_socket(port, HEAD)) as sock:
+        assert sock.recv(4096).startswith(b"HTTP/1.1 200")
+        return time.perf_counter() - begun
+
+
+@contextlib.contextmanager
+def room_for(sockets: int) -> Iterator[None]:
+    """Raises this process's limit of descriptors, which the program inherits. Skips where it cannot."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = sockets + 500
+    if hard not in (-1, resource.RLIM_INFINITY) and hard < wanted:
+        pytest.skip(f"only {hard} descriptors are allowed here, {wanted} are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

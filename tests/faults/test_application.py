@@ -1,0 +1,90 @@
+"""Applications that block, wait for ever or answer nonsense: their own request suffers, nobody else's."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lifecycle.harness import Program, connect, eventually, request, running
+
+from . import apps
+from .observe import HERE, descriptors, every_face, open_socket, reset, settled_descriptors, worker
+
+
+@pytest.fixture(scope="module")
+def asgi_program() -> Iterator[Program]:
+    with running("apps:asgi", cwd=HERE) as program:
+        yield program
+
+
+@pytest.fixture(scope="module", params=["1", "3"], ids=["inline", "threads"])
+def wsgi_program(request: pytest.FixtureRequest) -> Iterator[Program]:
+    with running("apps:wsgi", "--threads", request.param, cwd=HERE) as program:
+        yield program
+
+
+@pytest.mark.parametrize("path", apps.ASGI_NONSENSE)
+def test_nonsense_from_asgi(path: str, asgi_program: Program) -> None:
+    misbehave(asgi_program, path)
+
+
+@pytest.mark.parametrize("path", [*apps.WSGI_NONSENSE, "late-raise"])
+def test_nonsense_from_wsgi(path: str, wsgi_program: Program) -> None:
+    misbehave(wsgi_program, path)
+
+
+def misbehave(program: Program, path: str) -> None:
+    """A 500 or a connection that ends before the response is whole; a traceback or a message; no more."""
+    pid, said = worker(program), len(program.lines)
+    with contextlib.suppress(ConnectionError):
+        assert request(program.port, f"/{path}", 5).status == 500
+    assert request(program.port, "/ok").body == b"ok"
+    eventually(lambda: len(program.lines) > said, "a line in the log")
+    assert worker(program) == pid
+
+
+@pytest.mark.parametrize("app", ["apps:asgi", "apps:wsgi"])
+def test_a_blocked_worker_does_not_stop_the_other(app: str) -> None:
+    with running(app, "--workers", "2", cwd=HERE) as program, connect(program.port) as blocked:
+        blocked.send("/block/3")
+        time.sleep(0.2)
+        begun = time.monotonic()
+        slowest = 0.0
+        while time.monotonic() < begun + 2:
+            sent = time.monotonic()
+            assert request(program.port, "/ok", 2).body == b"ok"
+            slowest = max(slowest, time.monotonic() - sent)
+        print(f"slowest beside a blocked worker: {slowest * 1000:.1f} ms")
+        assert slowest < 1
+        assert blocked.response().body == b"ok"
+
+
+@every_face
+@pytest.mark.parametrize("path", ["/listen", "/stream"])
+def test_clients_that_leave_release_everything(serving: list[str], path: str) -> None:
+    with running(*serving, cwd=HERE) as program:
+        request(program.port, "/ok")
+        baseline = settled_descriptors(worker(program))
+        head = f"POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: 10\r\n\r\n12345".encode()
+        for leave in (reset, lambda sock: sock.close()):
+            sockets = [open_socket(program.port, head) for _ in range(3)]
+            time.sleep(0.2)
+            for sock in sockets:
+                leave(sock)
+        assert request(program.port, "/ok").body == b"ok"
+        eventually(lambda: len(descriptors(worker(program))) <= baseline, "the end of their sockets")
+
+
+def test_an_asgi_application_that_never_answers_holds_no_socket() -> None:
+    with running("apps:asgi", cwd=HERE) as program:
+        request(program.port, "/ok")
+        baseline = settled_descriptors(worker(program))
+        sockets = [open_socket(program.port, b"GET /never HTTP/1.1\r\nhost: test\r\n\r\n") for _ in range(20)]
+        eventually(lambda: len(descriptors(worker(program))) >= baseline + 20, "twenty connections")
+        for sock in sockets:
+            reset(sock)
+        eventually(lambda: len(descriptors(worker(program))) <= baseline, "the end of their sockets")
+        assert request(program.port, "/ok").body == b"ok"

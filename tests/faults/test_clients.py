@@ -1,0 +1,127 @@
+"""Clients that vanish in every state, crowds of silent and idle ones, and crowds of slow ones."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import time
+from statistics import median
+
+import pytest
+
+from tests.lifecycle.harness import eventually, request, running
+
+from .observe import (
+    HEAD,
+    HERE,
+    answer_time,
+    cpu_seconds,
+    descriptors,
+    every_face,
+    open_socket,
+    reset,
+    room_for,
+    settled_descriptors,
+    worker,
+)
+
+CROWD = int(os.environ.get("TOWLINE_CROWD", "2000"))
+"""Slow clients; TOWLINE_CROWD=10000 is the figure of docs/benchmarks.md."""
+
+STATES = {
+    "silent": b"",
+    "mid head": b"GET /ok HTTP/1.1\r\nhost: te",
+    "mid body": b"POST /listen HTTP/1.1\r\nhost: test\r\ncontent-length: 100\r\n\r\nabc",
+    "mid chunk": b"POST /listen HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\nff\r\nabc",
+    "mid response": b"GET /stream HTTP/1.1\r\nhost: test\r\n\r\n",
+    "kept alive": HEAD,
+}
+
+
+@every_face
+def test_two_hundred_vanish_in_every_state(serving: list[str]) -> None:
+    with running(*serving, cwd=HERE) as program:
+        request(program.port, "/ok")
+        pid = worker(program)
+        baseline = settled_descriptors(pid)
+        for state, data in STATES.items():
+            # Responses without an end keep a WSGI thread each, one at a time where there is but one.
+            count = 200 if state != "mid response" or "asgi" in serving[0] else 3
+            sockets = [open_socket(program.port, data) for _ in range(count)]
+            held = baseline + count
+            eventually(lambda held=held: len(descriptors(pid)) >= held, f"{count} connections {state}")
+            time.sleep(0.05)
+            for number, sock in enumerate(sockets):
+                if number % 2:
+                    reset(sock)
+                else:
+                    sock.close()
+            took = eventually(lambda: len(descriptors(pid)) <= baseline, f"release after vanishing {state}")
+            print(f"{state}: released after {took * 1000:.0f} ms")
+        assert request(program.port, "/ok").body == b"ok"
+        assert worker(program) == pid
+
+
+@every_face
+def test_silent_and_idle_connections_do_not_slow_a_new_one(serving: list[str]) -> None:
+    with room_for(3200), running(*serving, cwd=HERE) as program, contextlib.ExitStack() as held:
+        for _ in range(1100):
+            held.callback(open_socket(program.port).close)
+        for _ in range(2000):
+            idle = open_socket(program.port, HEAD)
+            held.callback(idle.close)
+            assert idle.recv(4096).startswith(b"HTTP/1.1 200")
+        times = [answer_time(program.port) for _ in range(50)]
+        print(f"beside 1,100 silent and 2,000 idle: {_figures(times)}")
+        assert max(times) < 1
+
+
+@pytest.mark.parametrize(
+    "serving",
+    [["apps:asgi"], ["apps:wsgi"], ["apps:wsgi", "--threads", "3"]],
+    ids=["asgi", "wsgi", "threads"],
+)
+def test_a_crowd_of_slow_clients_does_not_stop_others(serving: list[str]) -> None:
+    """A byte of their heads now and then, until each has had its 408: a byte buys no time."""
+    timeout = 5
+    options = ["--timeout-request-header", str(timeout)]
+    with room_for(CROWD), running(*serving, *options, cwd=HERE) as program, contextlib.ExitStack() as held:
+        request(program.port, "/ok")
+        pid = worker(program)
+        baseline = settled_descriptors(pid)
+        crowd = [open_socket(program.port, b"GET /ok HTTP/1.1\r\nx: ") for _ in range(CROWD)]
+        for sock in crowd:
+            held.callback(sock.close)
+        until = time.monotonic() + 3
+        times, before = [], cpu_seconds(pid)
+        while time.monotonic() < until:
+            for sock in crowd:
+                sock.send(b"y")
+            times += [answer_time(program.port) for _ in range(5)]
+        spent = cpu_seconds(pid) - before
+        print(f"beside {CROWD} slow ones: {_figures(times)}, {spent:.2f} CPU seconds in 3 s")
+        assert max(times) < 1
+        refused = _first_answers(crowd, timeout + 10)
+        assert (set(refused), len(refused)) == ({b"HTTP/1.1 408"}, CROWD)
+        eventually(lambda: len(descriptors(pid)) <= baseline, "the end of their sockets")
+
+
+def _first_answers(sockets: list[socket.socket], patience: float) -> list[bytes]:
+    """What each is told first."""
+    answers: list[bytes] = []
+    deadline = time.monotonic() + patience
+    with selectors.DefaultSelector() as selector:
+        for sock in sockets:
+            selector.register(sock, selectors.EVENT_READ)
+        while selector.get_map():
+            assert time.monotonic() < deadline, f"{len(selector.get_map())} are still waiting"
+            for key, _ in selector.select(1):
+                selector.unregister(key.fileobj)
+                answers.append(key.fileobj.recv(12))  # type: ignore[union-attr]
+    return answers
+
+
+def _figures(times: list[float]) -> str:
+    return f"median {median(times) * 1000:.2f} ms, worst {max(times) * 1000:.1f} ms"

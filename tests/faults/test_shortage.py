@@ -1,0 +1,50 @@
+"""No descriptor left: nothing burns, one line a second says so, and it ends with its cause."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+import time
+
+import pytest
+
+from tests.lifecycle.harness import connect, eventually, request, running
+
+from .observe import HERE, cpu_seconds_during, descriptors, every_face, open_socket, worker
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prlimit and /proc are Linux's")
+
+SECONDS = 3.0
+
+
+@every_face
+def test_emfile_costs_no_cpu_and_few_lines_and_ends(serving: list[str]) -> None:
+    with running(*serving, cwd=HERE) as program, contextlib.ExitStack() as held:
+        pid = worker(program)
+        kept = held.enter_context(connect(program.port))
+        assert kept.get("/ok").status == 200
+        baseline = cpu_seconds_during(pid, 1.0) * SECONDS
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(descriptors(pid)) + 5, before[1]))
+        waiting = [held.enter_context(contextlib.closing(open_socket(program.port))) for _ in range(60)]
+        eventually(lambda: _lines(program.log), "the first line about it")
+
+        lines = _lines(program.log)
+        spent = cpu_seconds_during(pid, SECONDS)
+        told = _lines(program.log) - lines
+        print(f"{spent * 1000:.1f} ms of CPU in {SECONDS} s (idle: {baseline * 1000:.1f} ms), {told} lines")
+        assert spent < baseline + 0.05
+        assert 1 <= told <= SECONDS + 1
+        # Who is connected already notices nothing.
+        assert kept.get("/ok").status == 200
+
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        begun = time.monotonic()
+        assert request(program.port, "/ok").status == 200
+        assert time.monotonic() - begun < 3
+        assert len(waiting) == 60
+
+
+def _lines(log: str) -> int:
+    return sum("short of descriptors" in line for line in log.splitlines())
