@@ -147,11 +147,14 @@ def test_reload_waits_for_a_first_good_version(tmp_path: Path) -> None:
         process.stderr.close()
 
 
-def test_no_thread_and_no_application_in_the_supervisor() -> None:
-    with running("apps:asgi", "--workers", "2") as program:
+def test_no_thread_and_no_application_in_the_supervisor(tmp_path: Path) -> None:
+    app = "import _decimal\n\nasync def app(scope, receive, send):\n    raise NotImplementedError\n"
+    (tmp_path / "counting.py").write_text(app)
+    with running("counting:app", "--workers", "2", cwd=tmp_path) as program:
         assert len(os.listdir(f"/proc/{program.pid}/task")) == 1
-        maps = Path(f"/proc/{program.pid}/maps").read_text()
-        assert "_asyncio" not in maps
+        assert "_decimal" not in Path(f"/proc/{program.pid}/maps").read_text()
+        for worker in program.children():
+            assert "_decimal" in Path(f"/proc/{worker}/maps").read_text()
 
 
 def test_workers_share_no_descriptor_but_the_lifeline() -> None:

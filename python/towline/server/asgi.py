@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar
 
 from .. import _native
@@ -29,17 +31,23 @@ CANCEL_TIMEOUT = 1.0
 """Seconds for cancelled requests to run their `finally` blocks."""
 
 
-def new_loop(name: str) -> tuple[asyncio.AbstractEventLoop, str]:
-    """An event loop for `--loop`, and what it is called. Raises `StartupError` if uvloop is asked for and absent."""
+def loop_module(name: str) -> ModuleType:
+    """What makes the event loop of `--loop`: uvloop if it is wanted and there, else asyncio."""
     if name != "asyncio":
         try:
-            import uvloop
-
-            return uvloop.new_event_loop(), "uvloop"
+            return import_module("uvloop")
         except ImportError:
-            if name == "uvloop":
-                raise StartupError("--loop uvloop: uvloop is not installed") from None
-    return asyncio.new_event_loop(), "asyncio"
+            pass
+    return asyncio
+
+
+def new_loop(name: str) -> tuple[asyncio.AbstractEventLoop, str]:
+    """An event loop for `--loop`, and what it is called. Raises `StartupError` if uvloop is asked for and absent."""
+    module = loop_module(name)
+    if name == "uvloop" and module is asyncio:
+        raise StartupError("--loop uvloop: uvloop is not installed")
+    loop: asyncio.AbstractEventLoop = module.new_event_loop()
+    return loop, module.__name__
 
 
 def run_to_end(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, T]) -> T:

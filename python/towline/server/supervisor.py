@@ -29,7 +29,7 @@ from ..errors import Error
 from . import listeners, reloader
 from .health import MIB, SLOTS, Backoff, Board, Health, health, resident_bytes
 from .signals import Signals
-from .worker import FAILED, READY, STARTUP_FAILED
+from .worker import FAILED, READY, STARTUP_FAILED, preload
 from .workers import Shipyard, State, Worker, fork
 
 logger = logging.getLogger("towline.server")
@@ -67,6 +67,7 @@ class Supervisor:
             self._listeners = listeners.open_all(self._config)
         except Error as error:
             return self._refuse(str(error))
+        preload(self._config)
         self._lifeline = os.pipe()
         self._signals = Signals()
         self._shipyard = Shipyard(

@@ -55,6 +55,21 @@ class Berth:
             pass
 
 
+def preload(config: ServerConfig) -> None:
+    """Import what a worker needs and no application has a say in, once, before the forks.
+
+    A worker that takes over from a dead one then has only its application to import. None of these modules
+    starts a thread or touches an event loop when it is imported.
+    """
+    from . import application, wsgi  # noqa: F401 - for the forks, which find them imported
+
+    if config.interface == "wsgi":
+        return
+    from . import asgi
+
+    asgi.loop_module(config.loop)
+
+
 def main(berth: Berth) -> NoReturn:
     """Never returns: the frames below are the supervisor's."""
     status = 1

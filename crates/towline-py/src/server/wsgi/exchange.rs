@@ -85,8 +85,8 @@ impl Caller {
         since: Instant,
     ) -> PyResult<()> {
         let serial = lock(py, &self.desk).begin(request.stream);
-        let responder = self.callables.responder.clone_ref(py);
-        let responder = responder.get();
+        let held = self.callables.responder.clone_ref(py);
+        let responder = held.get();
         let client = origin.remote.map(|address| address.ip());
         responder.begin(py, serial, request, (client, since));
         let outcome = self
@@ -97,6 +97,8 @@ impl Caller {
             });
         let outcome = outcome.or_else(|error| self.failed(py, responder, &error, request));
         responder.end(py);
+        // Counted by `renew` otherwise.
+        drop(held);
         lock(py, &self.desk).end();
         outcome.and_then(|()| self.renew(py))
     }
