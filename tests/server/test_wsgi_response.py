@@ -319,6 +319,17 @@ def test_a_second_head_needs_exc_info() -> None:
         assert served.raw(GET).startswith(b"HTTP/1.1 500 ")
 
 
+def test_start_response_is_made_once_while_nobody_keeps_it() -> None:
+    """A new one for every request took a third of the server's own instructions."""
+
+    def app(environ: Any, start_response: Any) -> Any:
+        start_response("200 OK", [])
+        return [b"%d" % id(start_response)]
+
+    with serving(app) as served:
+        assert len({served.request().content for _ in range(5)}) == 1  # type: ignore[attr-defined]
+
+
 def test_a_kept_start_response_is_over(threads: int) -> None:
     kept: list[Any] = []
     complaints: list[str] = []
