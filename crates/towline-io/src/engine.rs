@@ -317,6 +317,11 @@ impl<S: Default> Engine<S> {
         None
     }
 
+    /// What the time is for this turn.
+    pub fn clock(&self) -> Instant {
+        self.turn.now
+    }
+
     /// In a turn, time stands still; a face that was busy for a while says so before it settles.
     pub fn refresh_clock(&mut self) {
         self.turn.now = Instant::now();

@@ -8,6 +8,7 @@
 //! ```
 mod draft;
 mod exchange;
+mod haste;
 mod host;
 mod names;
 mod response;

@@ -12,7 +12,8 @@ use pyo3::types::PyDict;
 use towline_io::serve::site::{Site, Visit};
 use towline_io::{ConnId, Engine, EngineConfig};
 
-use super::exchange::{Exchange, Kit, wake};
+use super::exchange::{Exchange, Kit, Response, wake};
+use super::haste::Haste;
 use super::scope::{Ends, Scopes};
 use super::stepping;
 use super::tasks::{Asyncio, Spare};
@@ -70,6 +71,9 @@ pub struct Pool {
     pub requests: u64,
     pub in_flight: usize,
     pub in_turn: bool,
+    /// The connections of this turn, until they are settled.
+    pub visited: Vec<ConnId>,
+    pub haste: Haste,
     pub cancelling: bool,
     /// Of the request that is about to run.
     pub visit: Visit,
@@ -356,11 +360,19 @@ impl AsgiServer {
         }
     }
 
-    /// After sending: now, since the application may go on for long. Only pipelined requests that wait
-    /// already are answered together.
+    /// After sending. A complete answer waits for the others of its turn, and those to pipelined requests
+    /// for each other; a part of one goes now, since the application may go on for long.
     pub fn flush_part(&self, py: Python<'_>, exchange: &Bound<'_, Exchange>) {
-        if self.pool.open(py).stepped == exchange.as_ptr() as usize {
+        let (stepped, waits) = {
+            let pool = self.pool.open(py);
+            let stepped = pool.stepped == exchange.as_ptr() as usize;
+            (stepped, stepped && pool.in_turn && !pool.haste.is_on())
+        };
+        if stepped {
             let state = exchange.get().state.open(py);
+            if waits && state.response == Response::Complete {
+                return;
+            }
             let Ok(mut engine) = self.engine(py) else {
                 return;
             };

@@ -44,10 +44,39 @@ fn turn_inside(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
     if let Some(notice) = notice {
         this.say(py, 30, &notice.to_string(), None);
     }
+    let mut visited = std::mem::take(&mut this.pool.open(py).visited);
+    let mut result = visit_all(server, &mut visited);
+    for id in visited.drain(..) {
+        let settled = settle(server, id);
+        result = result.and(settled);
+    }
+    this.pool.open(py).visited = visited;
+    result
+}
+
+/// Visits every connection that is ready, up to the bounds of a turn. Their answers leave together
+/// afterwards: a client that sleeps between two of them is woken for each, and a wake-up on another core
+/// costs several times what an answer does (with Starlette 30 to 17 microseconds of CPU a request).
+fn visit_all(server: &Bound<'_, AsgiServer>, visited: &mut Vec<ConnId>) -> PyResult<()> {
+    let py = server.py();
+    let this = server.get();
+    let mut before = this.engine(py)?.clock();
+    this.pool.open(py).haste.expire(before);
     loop {
-        let Some(id) = this.engine(py)?.next_ready() else {
+        let (next, now) = {
+            let mut engine = this.engine(py)?;
+            let next = engine.next_ready();
+            if next.is_none() {
+                engine.refresh_clock();
+            }
+            (next, engine.clock())
+        };
+        this.pool.open(py).haste.note(before, now);
+        before = now;
+        let Some(id) = next else {
             return Ok(());
         };
+        visited.push(id);
         visit(server, id)?;
     }
 }
@@ -81,7 +110,7 @@ fn visit(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
     let py = server.py();
     let this = server.get();
     let mut requests = 0;
-    let result = loop {
+    loop {
         if requests == REQUESTS_PER_VISIT {
             this.engine(py)?.revisit(id);
             break Ok(());
@@ -111,7 +140,13 @@ fn visit(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
                 }
             }
         }
-    };
+    }
+}
+
+/// After a visit: sends, and tells the exchange of a file that has gone out.
+fn settle(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
+    let py = server.py();
+    let this = server.get();
     let file_sent = {
         let mut engine = this.engine(py)?;
         engine.settle(id);
@@ -127,7 +162,7 @@ fn visit(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
     if let Some(exchange) = file_sent {
         exchange.get().file_sent(py)?;
     }
-    result
+    Ok(())
 }
 
 fn next<'py>(server: &Bound<'py, AsgiServer>, id: ConnId) -> PyResult<Option<Next<'py>>> {

@@ -1,0 +1,34 @@
+//! Whether answers may wait for the end of the turn.
+//!
+//! An application may go on computing after its last `send()`, and nothing can be sent meanwhile. One that
+//! has been seen to hold a turn up has its answers sent at once for a while.
+use std::time::{Duration, Instant};
+
+/// A visit longer than this is worth a wake-up of the client.
+const LONG: Duration = Duration::from_millis(1);
+/// How long one such visit is remembered.
+const MEMORY: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub struct Haste {
+    until: Option<Instant>,
+}
+
+impl Haste {
+    pub fn is_on(&self) -> bool {
+        self.until.is_some()
+    }
+
+    /// A visit lasted from `before` to `now`.
+    pub fn note(&mut self, before: Instant, now: Instant) {
+        if now.duration_since(before) > LONG {
+            self.until = Some(now + MEMORY);
+        }
+    }
+
+    pub fn expire(&mut self, now: Instant) {
+        if self.until.is_some_and(|until| until <= now) {
+            self.until = None;
+        }
+    }
+}
