@@ -93,7 +93,6 @@ impl<S: Default> Engine<S> {
             self.register_listeners();
         }
         for index in 0..self.listeners.len() {
-            let before = self.accepted;
             let mut left = ACCEPTS_PER_TURN;
             while self.takes_connections() && self.listeners[index].pending && left > 0 {
                 left -= 1;
@@ -102,10 +101,6 @@ impl<S: Default> Engine<S> {
                     self.courtesy = Some(now + COURTESY);
                     self.deregister_listeners();
                 }
-            }
-            if self.accepted > before && self.shortage.until.is_none() {
-                let fd = self.listeners[index].listener.socket().as_raw_fd();
-                sys::step_back(self.poll.registry(), fd, Source::Listener(index));
             }
         }
     }

@@ -42,17 +42,3 @@ pub(crate) fn register_listener(registry: &Registry, fd: RawFd, source: Source) 
         mio::Interest::READABLE,
     )
 }
-
-/// Lets the other processes that share a listener have the next connection. The kernel wakes the one
-/// that registered first among those that sleep: left alone, one process gets everything while the
-/// load is low, and keeps its connections when it grows.
-#[cfg(target_os = "linux")]
-pub(crate) fn step_back(registry: &Registry, fd: RawFd, source: Source) {
-    let gone = registry.deregister(&mut mio::unix::SourceFd(&fd));
-    // It was registered a moment ago: only a broken descriptor could fail, and then it is gone.
-    let back = register_listener(registry, fd, source);
-    debug_assert!(gone.is_ok() && back.is_ok());
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn step_back(_registry: &Registry, _fd: RawFd, _source: Source) {}

@@ -296,31 +296,6 @@ fn an_inherited_descriptor_is_served() {
     );
 }
 
-#[cfg(target_os = "linux")]
-#[test]
-fn engines_that_share_a_listener_share_its_connections() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let servers: Vec<Server> = (0..3)
-        .map(|_| {
-            let fd = std::os::fd::IntoRawFd::into_raw_fd(listener.try_clone().unwrap());
-            let listener = Listener::inherited(fd, 64).unwrap();
-            Server::on(
-                listener,
-                Service::plain(Limits::server()),
-                EngineConfig::default(),
-            )
-        })
-        .collect();
-    std::thread::sleep(Duration::from_millis(50));
-    for _ in 0..60 {
-        assert_eq!(ask(&mut servers[0].connect(), &get("/")).body, HELLO);
-    }
-    for server in &servers {
-        let accepted = server.accepted.load(std::sync::atomic::Ordering::Relaxed);
-        assert!(accepted >= 8, "{accepted} of 60");
-    }
-}
-
 #[test]
 fn a_port_in_use_is_named() {
     let server = Server::plain();
