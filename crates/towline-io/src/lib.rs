@@ -62,4 +62,5 @@ pub use id::ConnId;
 pub use listener::{DEFAULT_BACKLOG, Listener};
 pub use peer::Peer;
 pub use service::{ProxyTrust, Service};
+pub use sys::unix_seconds;
 pub use tls::{ClientCerts, Password, TlsConfig, TlsInfo, TlsSettings};

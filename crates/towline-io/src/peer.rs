@@ -3,7 +3,6 @@
 use std::cell::OnceCell;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use socket2::Socket;
@@ -163,13 +162,13 @@ impl<S> Peer<S> {
     /// Bytes of HTTP: what TLS adds is not counted.
     pub(crate) fn count_sent(&self, bytes: usize) {
         if let Some(meter) = &self.service.meter {
-            meter.bytes_sent.fetch_add(bytes as u64, Relaxed);
+            meter.sent(bytes);
         }
     }
 
     fn count_received(&self, bytes: usize) {
         if let Some(meter) = &self.service.meter {
-            meter.bytes_received.fetch_add(bytes as u64, Relaxed);
+            meter.received(bytes);
         }
     }
 

@@ -8,9 +8,9 @@
 const TOKEN: [bool; 256] =
     class(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
 
-/// Bytes of `uri-host [ ":" port ]` (RFC 3986 3.2.2), brackets included.
-const HOST: [bool; 256] =
-    class(b"-._~%!$&'()*+,;=:[]0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
+/// Bytes of `reg-name` (RFC 3986 3.2.2), which an IPv4 address is made of too.
+const REG_NAME: [bool; 256] =
+    class(b"-._~%!$&'()*+,;=0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
 
 const fn class(members: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
@@ -29,11 +29,12 @@ pub(super) const fn is_token(byte: u8) -> bool {
 
 /// A non-empty token.
 pub(super) fn is_token_bytes(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && bytes.iter().all(|&byte| is_token(byte))
+    !bytes.is_empty() && token_end(bytes, 0) == bytes.len()
 }
 
-pub(super) fn is_host_byte(byte: u8) -> bool {
-    HOST[byte as usize]
+#[inline]
+pub(super) fn is_reg_name_byte(byte: u8) -> bool {
+    REG_NAME[byte as usize]
 }
 
 /// Index of the first byte at or after `from` that is no `tchar`; `bytes.len()` if there is none.

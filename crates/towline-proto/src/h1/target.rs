@@ -2,7 +2,7 @@
 
 use crate::ConnectionError;
 
-use super::tables::is_host_byte;
+use super::tables::is_reg_name_byte;
 
 const FORM: ConnectionError =
     ConnectionError::peer(400, "request target of no known form (RFC 9112 3.2)");
@@ -64,19 +64,15 @@ pub(super) fn check_host(value: &[u8]) -> Result<(), ConnectionError> {
     }
 }
 
-/// `uri-host [ ":" port ]`. Userinfo is not part of it.
+/// `uri-host [ ":" port ]` (RFC 3986 3.2.2). Userinfo is not part of it.
 pub(super) fn is_host(value: &[u8]) -> bool {
-    if !value.iter().all(|&byte| is_host_byte(byte)) {
-        return false;
-    }
-    let (host, rest) = value.split_at(host_len(value));
-    let is_literal = host.starts_with(b"[");
-    let host_ok = if is_literal {
-        is_ip_literal(host)
-    } else {
-        !host.iter().any(|byte| b"[]".contains(byte))
+    let (host, port) = value.split_at(host_len(value));
+    let host_ok = !host.starts_with(b"[") || is_ip_literal(host);
+    let port_ok = match port {
+        [] => true,
+        [b':', digits @ ..] => digits.iter().all(u8::is_ascii_digit),
+        _ => false,
     };
-    let port_ok = rest.is_empty() || (rest[0] == b':' && rest[1..].iter().all(u8::is_ascii_digit));
     host_ok && port_ok && !host.is_empty()
 }
 
@@ -85,7 +81,7 @@ fn host_len(value: &[u8]) -> usize {
     let end = if value.starts_with(b"[") {
         value.iter().position(|&byte| byte == b']').map(|at| at + 1)
     } else {
-        value.iter().position(|&byte| byte == b':')
+        value.iter().position(|&byte| !is_reg_name_byte(byte))
     };
     end.unwrap_or(value.len())
 }
@@ -95,7 +91,7 @@ fn is_ip_literal(host: &[u8]) -> bool {
         && host.ends_with(b"]")
         && host[1..host.len() - 1]
             .iter()
-            .all(|byte| !b"[]%".contains(byte))
+            .all(|&byte| byte == b':' || (byte != b'%' && is_reg_name_byte(byte)))
 }
 
 #[cfg(test)]

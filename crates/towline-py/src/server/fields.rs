@@ -1,5 +1,5 @@
 //! Fields that the server adds to every response that does not have them.
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use towline_proto::Field;
 
@@ -36,10 +36,7 @@ impl DefaultFields {
         if !self.date_header {
             return;
         }
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs();
+        let now = towline_io::unix_seconds();
         if now != self.second {
             self.second = now;
             self.date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(now));

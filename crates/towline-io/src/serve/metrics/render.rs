@@ -220,7 +220,7 @@ mod tests {
     fn two_workers() -> Slots {
         let slots = Slots::private(3);
         for (index, requests) in [(0, 2), (1, 3)] {
-            let slot = slots.slot(index).unwrap();
+            let slot = slots.handle(index).unwrap();
             slot.begin(100 + index as u32, 1_000_000_000);
             slot.connection_opened();
             for _ in 0..requests {
@@ -232,7 +232,7 @@ mod tests {
                 );
             }
         }
-        slots.slot(0).unwrap().request_started();
+        slots.handle(0).unwrap().request_started();
         slots
     }
 

@@ -108,12 +108,32 @@ pub struct Histogram {
     pub(super) sum_us: AtomicU64,
 }
 
+/// Who else in this process counts in a slot. Every counter has its home in one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counting {
+    /// Nobody: a load and a store do, without the bus lock that an exchange would pay eight times.
+    Alone,
+    Shared,
+}
+
+impl Counting {
+    #[inline]
+    fn add(self, counter: &AtomicU64, n: u64) {
+        match self {
+            Self::Alone => counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed),
+            Self::Shared => {
+                counter.fetch_add(n, Relaxed);
+            }
+        }
+    }
+}
+
 impl Histogram {
-    pub fn observe(&self, duration: Duration) {
+    fn observe(&self, counting: Counting, duration: Duration) {
         let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let bucket = BOUNDS_US.partition_point(|&bound| bound < us);
-        self.buckets[bucket].fetch_add(1, Relaxed);
-        self.sum_us.fetch_add(us, Relaxed);
+        counting.add(&self.buckets[bucket], 1);
+        counting.add(&self.sum_us, us);
     }
 }
 
@@ -178,17 +198,6 @@ impl Slot {
         self.connections_open.store(0, Relaxed);
         self.rss_bytes.store(0, Relaxed);
         self.pid.store(0, Relaxed);
-    }
-
-    pub fn request_started(&self) {
-        self.in_flight.fetch_add(1, Relaxed);
-    }
-
-    /// One exchange ended; pairs with [`Slot::request_started`].
-    pub fn request_ended(&self, method: MethodClass, status: StatusClass, duration: Duration) {
-        self.in_flight.fetch_sub(1, Relaxed);
-        self.requests[method as usize][status as usize].fetch_add(1, Relaxed);
-        self.duration.observe(duration);
     }
 
     /// Exchanges that have ended, over all methods and answers.
@@ -332,6 +341,7 @@ impl Slots {
         (index < self.count).then(|| SlotHandle {
             slots: self.clone(),
             index,
+            counting: Counting::Shared,
         })
     }
 }
@@ -377,9 +387,42 @@ impl Drop for Mapping {
 pub struct SlotHandle {
     slots: Slots,
     index: usize,
+    counting: Counting,
 }
 
 impl SlotHandle {
+    /// For a worker in which one thread serves everything.
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        self.counting = Counting::Alone;
+        self
+    }
+
+    pub fn request_started(&self) {
+        self.counting.add(&self.in_flight, 1);
+    }
+
+    /// One exchange ended; pairs with [`SlotHandle::request_started`].
+    pub fn request_ended(&self, method: MethodClass, status: StatusClass, duration: Duration) {
+        let slot: &Slot = self;
+        self.counting.add(&slot.in_flight, 1_u64.wrapping_neg());
+        let requests = &slot.requests[method as usize][status as usize];
+        self.counting.add(requests, 1);
+        slot.duration.observe(self.counting, duration);
+    }
+
+    pub fn request_waited(&self, wait: Duration) {
+        self.queue_wait.observe(self.counting, wait);
+    }
+
+    pub fn received(&self, bytes: usize) {
+        self.counting.add(&self.bytes_received, bytes as u64);
+    }
+
+    pub fn sent(&self, bytes: usize) {
+        self.counting.add(&self.bytes_sent, bytes as u64);
+    }
+
     pub fn slots(&self) -> &Slots {
         &self.slots
     }
@@ -466,9 +509,9 @@ mod tests {
     fn buckets_hold_their_upper_bound() {
         let histogram = Histogram::default();
         for us in [0, 100, 101, 250, 30_000_000, 30_000_001] {
-            histogram.observe(Duration::from_micros(us));
+            histogram.observe(Counting::Shared, Duration::from_micros(us));
         }
-        histogram.observe(Duration::MAX);
+        histogram.observe(Counting::Shared, Duration::MAX);
         let counts: Vec<u64> = histogram
             .buckets
             .iter()

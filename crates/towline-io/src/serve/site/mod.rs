@@ -176,8 +176,7 @@ impl Site {
     /// The application is called at `now`: until then the request had to wait.
     pub fn called(&self, visit: &Visit, now: Instant) {
         if let (Some(slot), Some(started)) = (&self.rules.slot, visit.started) {
-            slot.queue_wait
-                .observe(now.saturating_duration_since(started));
+            slot.request_waited(now.saturating_duration_since(started));
         }
     }
 
