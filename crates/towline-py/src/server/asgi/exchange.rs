@@ -1,4 +1,4 @@
-//! One request and its response, as the application holds it: `receive` and `send` are its methods.
+//! One request and its response, as the application holds it: `receive` and `send` are bound to it.
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -8,8 +8,9 @@ use towline_io::serve::site::Visit;
 use towline_proto::{Read, StreamId};
 
 use super::draft::Draft;
+use super::method;
 use super::server::AsgiServer;
-use super::waiting::{Purpose, Waiting};
+use super::waiting::Purpose;
 use crate::gil::GilCell;
 
 /// The most that one `http.request` message carries.
@@ -84,7 +85,7 @@ pub struct Exchange {
     pub state: GilCell<Exchanged>,
 }
 
-/// An exchange with its two bound methods, used again when no application has kept any of them.
+/// An exchange with the two functions bound to it, used again when no application has kept any of them.
 pub struct Kit {
     pub exchange: Py<Exchange>,
     pub receive: Py<PyAny>,
@@ -120,8 +121,8 @@ impl Kit {
                 state: GilCell::new(state),
             },
         )?;
-        let receive = exchange.getattr(intern!(py, "receive"))?.unbind();
-        let send = exchange.getattr(intern!(py, "send"))?.unbind();
+        let receive = method::receive(&exchange)?;
+        let send = method::send(&exchange)?;
         Ok(Self {
             exchange: exchange.unbind(),
             receive,
@@ -146,7 +147,7 @@ impl Kit {
     pub fn is_unshared(&self, py: Python<'_>) -> bool {
         references(&self.receive) == 1
             && references(&self.send) == 1
-            // We, and the two methods.
+            // We, and the two functions.
             && references(&self.exchange) == 3
             && self.exchange.get().state.open(py).task.is_none()
     }
@@ -168,17 +169,6 @@ impl Kit {
 
 #[pymethods]
 impl Exchange {
-    /// The next message about the request; waits for one. The body is read from the socket only now.
-    fn receive(slf: Py<Self>) -> Waiting {
-        Waiting::new(slf, Purpose::Receive)
-    }
-
-    /// Sends one message of the response. It is on its way when this returns; awaiting the result waits
-    /// until the connection takes more.
-    fn send<'py>(slf: &Bound<'py, Self>, message: &Bound<'py, PyAny>) -> PyResult<Py<PyAny>> {
-        super::response::send(slf, message)
-    }
-
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.server)?;
         let Some(state) = self.state.peek() else {

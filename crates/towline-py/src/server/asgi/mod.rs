@@ -4,12 +4,15 @@
 //! turn ── head ──► scope ──► run: spare task + coroutine ── returned ──► finish
 //!                                          │ suspended                     ▲
 //!                                          └──► host: the task adopts it ──┘
-//! exchange: receive() and send(), over draft (the held head), response (messages), waiting (awaitables)
+//! method: receive() and send() of an exchange, over message (what was given), draft (the held head),
+//!         response (what becomes of it), waiting (awaitables)
 //! ```
 mod draft;
 mod exchange;
 mod haste;
 mod host;
+mod message;
+mod method;
 mod names;
 mod response;
 mod run;

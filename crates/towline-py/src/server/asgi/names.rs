@@ -1,6 +1,8 @@
 //! Field names and methods that nearly every request uses, as Python objects made once.
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyBytes, PyString, PyTuple};
+
+use crate::gil::GilCell;
 
 /// Lower case; what browsers, proxies, load balancers and API clients send.
 const COMMON: &[&[u8]] = &[
@@ -79,10 +81,56 @@ const COMMON: &[&[u8]] = &[
 
 const SLOTS: usize = 256;
 
-/// Finds the bytes object of a field name, whatever its case.
+/// Values up to this size are remembered.
+const REMEMBERED_BYTES: usize = 256;
+
+/// The scope's pairs of name and value.
 pub struct FieldNames {
     /// Open addressing: the slot of `hash`, or one of those after it.
-    slots: Vec<Option<(&'static [u8], Py<PyBytes>)>>,
+    slots: Vec<Option<Known>>,
+}
+
+struct Known {
+    name: &'static [u8],
+    object: Py<PyBytes>,
+    /// The pair made last, given out again while the value stays the same: clients and proxies of one
+    /// kind repeat most fields in every request. `None` for what is private to a client: how long a
+    /// request takes must not tell whether another has just sent the same secret.
+    last: Option<GilCell<Option<Py<PyTuple>>>>,
+}
+
+impl Known {
+    fn new(py: Python<'_>, name: &'static [u8]) -> Self {
+        const PRIVATE: &[&[u8]] = &[
+            b"authorization",
+            b"cookie",
+            b"proxy-authorization",
+            b"x-api-key",
+            b"x-csrf-token",
+        ];
+        Self {
+            name,
+            object: PyBytes::new(py, name).unbind(),
+            last: (!PRIVATE.contains(&name)).then(GilCell::default),
+        }
+    }
+
+    fn pair<'py>(&self, py: Python<'py>, value: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
+        let Some(last) = &self.last else {
+            return pair(py, self.object.bind(py), value);
+        };
+        if let Some(last) = &*last.open(py)
+            && is_value(last.bind(py), value)
+        {
+            return Ok(last.bind(py).clone());
+        }
+        let pair = pair(py, self.object.bind(py), value)?;
+        if value.len() <= REMEMBERED_BYTES {
+            let before = last.open(py).replace(pair.clone().unbind());
+            drop(before);
+        }
+        Ok(pair)
+    }
 }
 
 impl FieldNames {
@@ -93,21 +141,44 @@ impl FieldNames {
             while slots[at].is_some() {
                 at = (at + 1) % SLOTS;
             }
-            slots[at] = Some((name, PyBytes::new(py, name).unbind()));
+            slots[at] = Some(Known::new(py, name));
         }
         Self { slots }
     }
 
-    /// The name in lower case.
-    pub fn lower<'py>(&self, py: Python<'py>, name: &[u8]) -> Bound<'py, PyBytes> {
+    /// One field: the name in lower case, and the value.
+    pub fn pair<'py>(
+        &self,
+        py: Python<'py>,
+        name: &[u8],
+        value: &[u8],
+    ) -> PyResult<Bound<'py, PyTuple>> {
         let mut at = hash(name);
-        while let Some((known, object)) = &self.slots[at] {
-            if known.eq_ignore_ascii_case(name) {
-                return object.bind(py).clone();
+        while let Some(known) = &self.slots[at] {
+            if known.name.eq_ignore_ascii_case(name) {
+                return known.pair(py, value);
             }
             at = (at + 1) % SLOTS;
         }
-        PyBytes::new(py, &name.to_ascii_lowercase())
+        pair(py, &PyBytes::new(py, &name.to_ascii_lowercase()), value)
+    }
+}
+
+fn pair<'py>(
+    py: Python<'py>,
+    name: &Bound<'py, PyBytes>,
+    value: &[u8],
+) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(py, [name, &PyBytes::new(py, value)])
+}
+
+/// Whether it is the second of a remembered pair.
+fn is_value(pair: &Bound<'_, PyTuple>, value: &[u8]) -> bool {
+    match pair.as_slice() {
+        [_, known] => known
+            .cast::<PyBytes>()
+            .is_ok_and(|known| known.as_bytes() == value),
+        _ => false,
     }
 }
 

@@ -11,12 +11,16 @@ use towline_proto::{BodySize, Field, ResponseHead, UserError};
 
 use super::draft::Draft;
 use super::exchange::{Client, Exchange, Exchanged, Response, wake};
+use super::message::Message;
 use super::server::{Extras, Machine};
 use super::waiting::{Purpose, Waiting};
 use crate::errors::{ResponseStateError, client_disconnected};
 
 /// Bodies from here on are sent from the application's own bytes object instead of a copy.
 const SHARED_BYTES: usize = 16 * 1024;
+
+/// A response of so many fields needs no allocation.
+const FEW_FIELDS: usize = 16;
 
 /// Why a message was not taken.
 enum Refusal {
@@ -49,22 +53,23 @@ pub fn send<'py>(
     exchange: &Bound<'py, Exchange>,
     message: &Bound<'py, PyAny>,
 ) -> PyResult<Py<PyAny>> {
-    let py = exchange.py();
     let message = message.cast::<PyDict>().map_err(|_| {
         PyTypeError::new_err(format!(
             "ASGI: a message must be a dict, not {}",
             message.get_type()
         ))
     })?;
-    let kind = message
-        .get_item(intern!(py, "type"))?
+    let mut given = Message::read(message)?;
+    let kind = given
+        .kind
+        .take()
         .ok_or_else(|| PyValueError::new_err("ASGI: a message needs a `type`"))?;
     let known = kind
         .cast::<PyString>()
         .map_err(|_| PyTypeError::new_err("ASGI: `type` must be a string"))?;
     match known.to_str()? {
-        "http.response.start" => start(exchange, message),
-        "http.response.body" => body(exchange, message),
+        "http.response.start" => start(exchange, &given),
+        "http.response.body" => body(exchange, &given),
         "http.response.trailers" => trailers(exchange, message),
         "http.response.early_hint" => early_hint(exchange, message),
         "http.response.pathsend" => pathsend(exchange, message),
@@ -74,10 +79,11 @@ pub fn send<'py>(
     }
 }
 
-fn start(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
+fn start(exchange: &Bound<'_, Exchange>, message: &Message<'_>) -> PyResult<Py<PyAny>> {
     let py = exchange.py();
     let status = message
-        .get_item(intern!(py, "status"))?
+        .status
+        .as_ref()
         .ok_or_else(|| PyValueError::new_err("ASGI: http.response.start needs a `status`"))?;
     let status: u16 = status.extract().map_err(|_| {
         PyTypeError::new_err(format!(
@@ -94,10 +100,10 @@ fn start(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyResul
         std::mem::take(&mut expect(exchange, Response::Idle, "http.response.start")?.draft);
     draft.clear();
     draft.status = status;
-    if let Some(headers) = message.get_item(intern!(py, "headers"))? {
-        draft.fill(&headers)?;
+    if let Some(headers) = &message.headers {
+        draft.fill(headers)?;
     }
-    draft.trailers = flag(message, intern!(py, "trailers"))?;
+    draft.trailers = flag(message.trailers.as_ref())?;
     let mut state = exchange.get().state.open(py);
     state.draft = draft;
     state.response = Response::Held;
@@ -133,8 +139,8 @@ fn out_of_order(response: Response, kind: &str) -> PyErr {
     ResponseStateError::new_err(format!("ASGI: unexpected {kind}: {rule}"))
 }
 
-fn flag(message: &Bound<'_, PyDict>, name: &Bound<'_, PyString>) -> PyResult<bool> {
-    match message.get_item(name)? {
+fn flag(value: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+    match value {
         None => Ok(false),
         Some(value) => match value.cast::<PyBool>() {
             Ok(value) => Ok(value.is_true()),
@@ -143,11 +149,10 @@ fn flag(message: &Bound<'_, PyDict>, name: &Bound<'_, PyString>) -> PyResult<boo
     }
 }
 
-fn body(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
+fn body(exchange: &Bound<'_, Exchange>, message: &Message<'_>) -> PyResult<Py<PyAny>> {
     let py = exchange.py();
-    let more = flag(message, intern!(py, "more_body"))?;
-    let data = message.get_item(intern!(py, "body"))?;
-    let Some(data) = data else {
+    let more = flag(message.more_body.as_ref())?;
+    let Some(data) = &message.body else {
         return write(exchange, Data::Copied(b""), more);
     };
     if let Ok(data) = data.cast_exact::<PyBytes>() {
@@ -287,13 +292,16 @@ pub fn respond(
         stream,
         ..
     } = state;
-    let mut fields: Vec<Field<'_>> = Vec::with_capacity(16);
-    fields.extend(draft.fields());
-    fields.extend(extras.fields.missing(|name| draft.has(name)));
+    let missing = extras.fields.missing(|name| draft.has(name));
+    let mut few = [Field {
+        name: b"",
+        value: b"",
+    }; FEW_FIELDS];
+    let mut many = Vec::new();
     let head = ResponseHead {
         status: draft.status,
         reason: b"",
-        fields: &fields,
+        fields: gather(&mut few, &mut many, draft.fields().chain(missing)),
     };
     extras
         .site
@@ -302,9 +310,29 @@ pub fn respond(
     Ok(())
 }
 
+/// All of `fields` in one slice: in `few` if there is room, which saves an allocation, else in `many`.
+fn gather<'b, 'f>(
+    few: &'b mut [Field<'f>; FEW_FIELDS],
+    many: &'b mut Vec<Field<'f>>,
+    mut fields: impl Iterator<Item = Field<'f>>,
+) -> &'b [Field<'f>] {
+    let mut count = 0;
+    for field in &mut fields {
+        if count == few.len() {
+            many.extend_from_slice(few);
+            many.push(field);
+            many.extend(fields);
+            return many;
+        }
+        few[count] = field;
+        count += 1;
+    }
+    &few[..count]
+}
+
 fn trailers(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
     let py = exchange.py();
-    let more = flag(message, intern!(py, "more_trailers"))?;
+    let more = flag(message.get_item(intern!(py, "more_trailers"))?.as_ref())?;
     let mut draft =
         std::mem::take(&mut expect(exchange, Response::Trailers, "http.response.trailers")?.draft);
     if let Some(headers) = message.get_item(intern!(py, "headers"))? {

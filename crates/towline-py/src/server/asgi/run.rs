@@ -12,7 +12,7 @@ use super::host::{Assignment, Host};
 use super::response::respond;
 use super::server::{AsgiServer, Extras, Machine};
 use super::stepping::{self, Step, copy_context, in_context};
-use super::tasks::Spare;
+use super::tasks::{Marks, Spare};
 use super::turn::Request;
 use crate::errors::{CancelledError, ClientDisconnected};
 
@@ -36,8 +36,7 @@ pub fn serve(server: &Bound<'_, AsgiServer>, request: Request<'_>) -> PyResult<(
     if this.task_factory {
         return in_own_task(server, &request, kit, context);
     }
-    let spare = spare(this, py)?;
-    let before = this.asyncio.marks(&spare, py)?;
+    let (spare, before) = spare(this, py)?;
     let outer = this.enter_exchange(py, &kit);
     let mut coroutine = None;
     let step = this.asyncio.as_current(py, &spare.task, || {
@@ -71,7 +70,7 @@ pub fn serve(server: &Bound<'_, AsgiServer>, request: Request<'_>) -> PyResult<(
             drop(coroutine);
             drop(context);
             spare.host.get().show(py, None);
-            give_back(this, py, spare, &before)?;
+            give_back(this, py, spare, before)?;
             this.finish(
                 py,
                 kit,
@@ -127,25 +126,32 @@ fn as_coroutine(returned: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
     }
 }
 
-fn spare(server: &AsgiServer, py: Python<'_>) -> PyResult<Spare> {
-    let kept = server.pool.open(py).spare.take();
-    match kept {
-        Some(spare) if spare.is_fit(py)? => Ok(spare),
-        _ => server.asyncio.spare(py),
-    }
+/// A task to lend to a request, and what it looks like before.
+fn spare(server: &AsgiServer, py: Python<'_>) -> PyResult<(Spare, Marks)> {
+    let (kept, marks) = {
+        let mut pool = server.pool.open(py);
+        (pool.spare.take(), pool.marks.take())
+    };
+    let spare = match (kept, marks) {
+        // Given back in this turn, and nobody has had a chance to touch it since.
+        (Some(spare), Some(marks)) => return Ok((spare, marks)),
+        (Some(spare), None) if spare.is_fit(py)? => spare,
+        _ => server.asyncio.spare(py)?,
+    };
+    let marks = server.asyncio.marks(&spare, py)?;
+    Ok((spare, marks))
 }
 
 /// Keeps the task for the next request, if this one has left no trace on it.
-fn give_back(
-    server: &AsgiServer,
-    py: Python<'_>,
-    spare: Spare,
-    before: &super::tasks::Marks,
-) -> PyResult<()> {
+fn give_back(server: &AsgiServer, py: Python<'_>, spare: Spare, before: Marks) -> PyResult<()> {
     if !server.asyncio.is_unmarked(py, &spare, before)? {
         return spare.host.get().retire(py);
     }
-    let other = server.pool.open(py).spare.replace(spare);
+    let other = {
+        let mut pool = server.pool.open(py);
+        pool.marks = pool.in_turn.then_some(before);
+        pool.spare.replace(spare)
+    };
     match other {
         Some(other) => other.host.get().retire(py),
         None => Ok(()),
@@ -258,10 +264,9 @@ impl AsgiServer {
                 Err(_) => End::Lost,
             };
             if self.watching {
-                self.extras
-                    .open(py)
-                    .site
-                    .end(&mut state.visit, Instant::now());
+                let now = Instant::now();
+                self.extras.open(py).site.end(&mut state.visit, now);
+                self.pool.open(py).clock = Some(now);
             }
             (end, state.task.take(), state.take_waiters())
         };

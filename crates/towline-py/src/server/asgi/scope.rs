@@ -8,12 +8,15 @@ use towline_io::{PeerAddr, TlsInfo};
 use towline_proto::{Fields, HeadRef, Version};
 
 use super::names::{FieldNames, method};
+use crate::gil::GilCell;
 use crate::server::pem::pem;
 use crate::server::target::{Target, percent_decoded};
 
 /// What requests of one server have in common.
 pub struct Scopes {
     template: Py<PyDict>,
+    /// Addresses of the template's `client` and `server`, which it keeps alive.
+    shown: GilCell<(usize, usize)>,
     extensions: Py<PyDict>,
     /// The lifespan's state; each request gets a shallow copy.
     state: Option<Py<PyDict>>,
@@ -61,6 +64,7 @@ impl Scopes {
         }
         Ok(Self {
             template: template.unbind(),
+            shown: GilCell::default(),
             extensions: extensions.unbind(),
             state,
             names: FieldNames::new(py),
@@ -76,7 +80,7 @@ impl Scopes {
         ends: &Ends,
         origin: &Origin,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let scope = self.template.bind(py).copy()?;
+        let scope = self.template(py, ends)?.copy()?;
         match head.version() {
             Version::Http11 => {}
             Version::Http10 => scope.set_item(intern!(py, "http_version"), intern!(py, "1.0"))?,
@@ -87,12 +91,8 @@ impl Scopes {
         }
         self.set_target(&scope, head.target())?;
         scope.set_item(intern!(py, "headers"), self.headers(py, head.fields())?)?;
-        scope.set_item(intern!(py, "server"), &ends.server)?;
-        match origin.client {
-            None => scope.set_item(intern!(py, "client"), &ends.client)?,
-            Some((address, port)) => {
-                scope.set_item(intern!(py, "client"), (address.to_string(), port))?;
-            }
+        if let Some((address, port)) = origin.client {
+            scope.set_item(intern!(py, "client"), (address.to_string(), port))?;
         }
         let https = origin
             .scheme
@@ -109,6 +109,19 @@ impl Scopes {
             scope.set_item(intern!(py, "state"), state.bind(py).copy()?)?;
         }
         Ok(scope)
+    }
+
+    /// The template, with the two ends of this connection in it. They stay there for the next request,
+    /// often of the same connection: setting a key costs as much as copying five.
+    fn template<'py>(&self, py: Python<'py>, ends: &Ends) -> PyResult<&Bound<'py, PyDict>> {
+        let template = self.template.bind(py);
+        let shown = (ends.client.as_ptr().addr(), ends.server.as_ptr().addr());
+        if *self.shown.open(py) != shown {
+            template.set_item(intern!(py, "server"), &ends.server)?;
+            template.set_item(intern!(py, "client"), &ends.client)?;
+            *self.shown.open(py) = shown;
+        }
+        Ok(template)
     }
 
     /// `path` is decoded, `raw_path` is not, and both carry the root path in front, as under Uvicorn.
@@ -137,18 +150,12 @@ impl Scopes {
     #[allow(clippy::cast_possible_wrap)] // their number is bounded by Limits
     fn headers<'py>(&self, py: Python<'py>, fields: Fields<'_>) -> PyResult<Bound<'py, PyAny>> {
         let count = fields.clone().count();
-        // SAFETY: every slot of the new list and tuples is filled, with a reference that they take over,
-        // before anybody else can see them; null results are turned into errors.
+        // SAFETY: every slot of the new list is filled, with a reference that it takes over, before anybody
+        // else can see it (a null slot, after an error, is skipped when the list goes).
         unsafe {
             let list = Bound::from_owned_ptr_or_err(py, ffi::PyList_New(count as ffi::Py_ssize_t))?;
             for (index, field) in fields.enumerate() {
-                let pair = Bound::from_owned_ptr_or_err(py, ffi::PyTuple_New(2))?;
-                ffi::PyTuple_SET_ITEM(
-                    pair.as_ptr(),
-                    0,
-                    self.names.lower(py, field.name).into_ptr(),
-                );
-                ffi::PyTuple_SET_ITEM(pair.as_ptr(), 1, PyBytes::new(py, field.value).into_ptr());
+                let pair = self.names.pair(py, field.name, field.value)?;
                 ffi::PyList_SET_ITEM(list.as_ptr(), index as ffi::Py_ssize_t, pair.into_ptr());
             }
             Ok(list)

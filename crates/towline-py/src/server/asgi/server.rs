@@ -3,6 +3,7 @@ use std::cell::RefMut;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -16,7 +17,7 @@ use super::exchange::{Exchange, Kit, Response, wake};
 use super::haste::Haste;
 use super::scope::{Ends, Scopes};
 use super::stepping;
-use super::tasks::{Asyncio, Spare};
+use super::tasks::{Asyncio, Marks, Spare};
 use super::waiting::Sent;
 use crate::errors;
 use crate::gil::GilCell;
@@ -63,6 +64,10 @@ pub struct Extras {
 #[derive(Default)]
 pub struct Pool {
     pub spare: Option<Spare>,
+    /// What the spare looked like when it was given back in this turn.
+    pub marks: Option<Marks>,
+    /// The time when the request in hand could be served: reading the clock takes 25 ns.
+    pub clock: Option<Instant>,
     pub kits: Vec<Kit>,
     /// Exchanges whose task runs in the loop. The loop itself holds tasks weakly.
     pub running: HashMap<usize, Py<Exchange>>,
@@ -116,7 +121,7 @@ impl AsgiServer {
         slot: Option<Py<Slot>>,
         log: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let slot = slot.map(|slot| slot.get().handle());
+        let slot = slot.map(|slot| slot.get().handle().alone());
         let rules = site::rules(&config, slot.clone())?;
         let mut engine = Engine::new(EngineConfig::default())
             .map_err(|error| errors::setup(&error, "cannot start the engine"))?;
@@ -151,7 +156,7 @@ impl AsgiServer {
                 .and_then(|file| std::fs::read_to_string(file).ok()),
             loop_: r#loop.unbind(),
             log,
-            sent: Py::new(py, Sent)?.into_any(),
+            sent: Sent::new(py)?,
             fd: engine.as_raw_fd(),
             engine: GilCell::new(Some(engine)),
             addresses,
@@ -276,6 +281,7 @@ impl AsgiServer {
         if let Some(spare) = &pool.spare {
             visit.call(&spare.task)?;
             visit.call(&spare.host)?;
+            visit.call(&spare.get_name)?;
         }
         for kit in &pool.kits {
             kit.traverse(&visit)?;

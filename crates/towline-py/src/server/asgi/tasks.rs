@@ -107,10 +107,12 @@ impl Asyncio {
         let task = self.plain_task(py, &host)?;
         // A spare that is still parked when its loop ends is no task that somebody forgot.
         task.setattr(intern!(py, "_log_destroy_pending"), false)?;
-        let name = task.call_method0(intern!(py, "get_name"))?.unbind();
+        let get_name = task.getattr(intern!(py, "get_name"))?;
+        let name = get_name.call0()?.unbind();
         Ok(Spare {
             task: task.unbind(),
             host,
+            get_name: get_name.unbind(),
             name,
         })
     }
@@ -127,19 +129,19 @@ impl Asyncio {
 
     /// True when the request has left the spare as it was: nobody kept the task, weakly or not, hangs on
     /// its end, has cancelled or renamed it.
-    pub fn is_unmarked(&self, py: Python<'_>, spare: &Spare, before: &Marks) -> PyResult<bool> {
+    pub fn is_unmarked(&self, py: Python<'_>, spare: &Spare, before: Marks) -> PyResult<bool> {
         let now = self.marks(spare, py)?;
-        if now != *before || spare.is_cancelled(py)? {
+        if now != before || spare.is_cancelled(py)? {
             return Ok(false);
         }
         let task = spare.task.bind(py);
-        let renamed = !task.call_method0(intern!(py, "get_name"))?.is(&spare.name);
+        let renamed = !spare.get_name.bind(py).call0()?.is(&spare.name);
         Ok(!renamed && task.getattr(intern!(py, "_callbacks"))?.is_none())
     }
 }
 
 /// See [`Asyncio::marks`].
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marks {
     references: isize,
     weakrefs: usize,
@@ -149,6 +151,8 @@ pub struct Marks {
 pub struct Spare {
     pub task: Py<PyAny>,
     pub host: Py<Host>,
+    /// The task's method, bound once.
+    pub get_name: Py<PyAny>,
     name: Py<PyAny>,
 }
 
@@ -160,9 +164,9 @@ impl Spare {
     }
 
     fn is_cancelled(&self, py: Python<'_>) -> PyResult<bool> {
-        match self.host.get().park(py) {
+        match self.host.get().is_unparked(py)? {
             // Cancelling a parked task cancels what it waits for ...
-            Some(park) => park.bind(py).call_method0(intern!(py, "done"))?.is_truthy(),
+            Some(over) => Ok(over),
             // ... and one that has not begun remembers it.
             None => self
                 .task

@@ -26,7 +26,11 @@ pub fn turn(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
         return Ok(());
     }
     let result = turn_inside(server);
-    this.pool.open(py).in_turn = false;
+    {
+        let mut pool = this.pool.open(py);
+        pool.in_turn = false;
+        pool.marks = None;
+    }
     if let Ok(mut engine) = this.engine(py) {
         engine.turn_end();
     }
@@ -71,7 +75,11 @@ fn visit_all(server: &Bound<'_, AsgiServer>, visited: &mut Vec<ConnId>) -> PyRes
             }
             (next, engine.clock())
         };
-        this.pool.open(py).haste.note(before, now);
+        {
+            let mut pool = this.pool.open(py);
+            pool.haste.note(before, now);
+            pool.clock = Some(now);
+        }
         before = now;
         let Some(id) = next else {
             return Ok(());
@@ -257,11 +265,10 @@ fn begin<'py>(
                 Hop::Ip(address) => Some(address),
                 Hop::Unix => None,
             });
-        extras.site.begin(
-            &mut pool.visit,
-            (&line, client, Instant::now()),
-            head.fields(),
-        );
+        let now = pool.clock.unwrap_or_else(Instant::now);
+        extras
+            .site
+            .begin(&mut pool.visit, (&line, client, now), head.fields());
     }
     pool.requests += 1;
     if let Some(answer) = answer {

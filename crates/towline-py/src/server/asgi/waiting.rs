@@ -1,6 +1,7 @@
 //! What `send()` and `receive()` return: awaitables that touch the loop only when there is something to
 //! wait for. Both are structurally coroutines, so that `asyncio.create_task(receive())` works too.
 use pyo3::exceptions::{PyStopIteration, PyTypeError};
+use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -11,6 +12,42 @@ use crate::gil::GilCell;
 /// Awaiting it gives None at once. One object serves every `send()` that need not wait.
 #[pyclass(frozen, module = "towline._native", name = "Sent")]
 pub struct Sent;
+
+impl Sent {
+    /// The one object, with slots of its own: those that are made for a `#[pyclass]` enter and leave
+    /// PyO3 twice per `await`, 400 instructions for an answer that is always the same.
+    pub fn new(py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let sent = Py::new(py, Self)?;
+        let class = py.get_type::<Self>().as_type_ptr();
+        // SAFETY: the type is ours, alive and complete, and `__await__` has given it these slots; what
+        // they are set to keeps their contracts, and Python code runs only when we return.
+        unsafe {
+            (*class).tp_iternext = Some(nothing_more);
+            if let Some(slots) = (*class).tp_as_async.as_mut() {
+                slots.am_await = Some(ffi::PyObject_SelfIter);
+                slots.am_send = Some(sent_at_once);
+            }
+            ffi::PyType_Modified(class);
+        }
+        Ok(sent.into_any())
+    }
+}
+
+/// `tp_iternext`: the end, which needs no exception.
+unsafe extern "C" fn nothing_more(_: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    std::ptr::null_mut()
+}
+
+/// `am_send`: over, with the result None.
+unsafe extern "C" fn sent_at_once(
+    _: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+    result: *mut *mut ffi::PyObject,
+) -> ffi::PySendResult {
+    // SAFETY: the caller gives a place for a new reference and holds the GIL.
+    unsafe { *result = ffi::Py_NewRef(ffi::Py_None()) };
+    ffi::PySendResult::PYGEN_RETURN
+}
 
 #[pymethods]
 impl Sent {

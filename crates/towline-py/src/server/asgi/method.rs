@@ -1,0 +1,103 @@
+//! `receive` and `send` as plain C functions of no and of one argument.
+//!
+//! A method of a `#[pyclass]` takes its arguments by the general convention (a vector, perhaps with
+//! keywords), looks at its types and unpacks them: 180 instructions of each call, of which a response
+//! makes two.
+use std::cell::UnsafeCell;
+use std::ffi::CStr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pyo3::ffi;
+use pyo3::panic::PanicException;
+use pyo3::prelude::*;
+
+use super::exchange::Exchange;
+use super::waiting::{Purpose, Waiting};
+
+/// The interpreter keeps a pointer to the definition as long as the function lives.
+struct Definition(UnsafeCell<ffi::PyMethodDef>);
+
+// SAFETY: nobody writes to it, the interpreter included.
+unsafe impl Sync for Definition {}
+
+impl Definition {
+    const fn new(name: &'static CStr, function: ffi::PyCFunction, flags: i32) -> Self {
+        Self(UnsafeCell::new(ffi::PyMethodDef {
+            ml_name: name.as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer {
+                PyCFunction: function,
+            },
+            ml_flags: flags,
+            ml_doc: std::ptr::null(),
+        }))
+    }
+
+    /// The function, bound to an exchange: nothing else ever becomes its first argument.
+    fn bind(&'static self, exchange: &Bound<'_, Exchange>) -> PyResult<Py<PyAny>> {
+        // SAFETY: the definition is static and names a function of the convention that its flags say;
+        // the result is a new reference or null with an exception.
+        unsafe {
+            let function =
+                ffi::PyCFunction_NewEx(self.0.get(), exchange.as_ptr(), std::ptr::null_mut());
+            Bound::from_owned_ptr_or_err(exchange.py(), function).map(Bound::unbind)
+        }
+    }
+}
+
+static RECEIVE: Definition = Definition::new(c"receive", receive_function, ffi::METH_NOARGS);
+static SEND: Definition = Definition::new(c"send", send_function, ffi::METH_O);
+
+/// The next message about the request; waits for one. The body is read from the socket only now.
+pub fn receive(exchange: &Bound<'_, Exchange>) -> PyResult<Py<PyAny>> {
+    RECEIVE.bind(exchange)
+}
+
+/// Sends one message of the response. It is on its way when this returns; awaiting the result waits
+/// until the connection takes more.
+pub fn send(exchange: &Bound<'_, Exchange>) -> PyResult<Py<PyAny>> {
+    SEND.bind(exchange)
+}
+
+unsafe extern "C" fn receive_function(
+    exchange: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    guarded(|py| {
+        // SAFETY: the interpreter lends us what `Definition::bind` was given, an exchange.
+        let exchange = unsafe { Borrowed::from_ptr(py, exchange).cast_unchecked::<Exchange>() };
+        let waiting = Waiting::new(exchange.to_owned().unbind(), Purpose::Receive);
+        Ok(Py::new(py, waiting)?.into_any())
+    })
+}
+
+unsafe extern "C" fn send_function(
+    exchange: *mut ffi::PyObject,
+    message: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    guarded(|py| {
+        // SAFETY: as above; METH_O gives one argument, never null.
+        let (exchange, message) = unsafe {
+            (
+                Borrowed::from_ptr(py, exchange).cast_unchecked::<Exchange>(),
+                Borrowed::from_ptr(py, message),
+            )
+        };
+        super::response::send(&exchange, &message)
+    })
+}
+
+/// What a call from the interpreter needs around it: the result as a pointer, an error as an exception,
+/// and no panic beyond this point.
+fn guarded(call: impl FnOnce(Python<'_>) -> PyResult<Py<PyAny>>) -> *mut ffi::PyObject {
+    Python::attach(|py| {
+        let result = catch_unwind(AssertUnwindSafe(|| call(py)));
+        let result = result.unwrap_or_else(|_| Err(PanicException::new_err("a bug in Towline")));
+        match result {
+            Ok(object) => object.into_ptr(),
+            Err(error) => {
+                error.restore(py);
+                std::ptr::null_mut()
+            }
+        }
+    })
+}
