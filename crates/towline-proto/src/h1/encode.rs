@@ -4,7 +4,7 @@ use crate::body::parse_length;
 use crate::{Field, UserError};
 
 use super::facts::Options;
-use super::tables::{is_token_bytes, value_end};
+use super::tables::{is_token_bytes, is_value_bytes};
 
 /// The fields of the program that speak of framing. They are held back while the others are
 /// appended, so that each can be written once and in agreement with the body.
@@ -26,7 +26,7 @@ pub(super) fn fields<'a>(out: &mut Vec<u8>, fields: &[Field<'a>]) -> Result<Held
         if !is_token_bytes(field.name) {
             return Err(UserError::InvalidFieldName);
         }
-        if value_end(field.value, 0) != field.value.len() {
+        if !is_value_bytes(field.value) {
             return Err(UserError::InvalidFieldValue);
         }
         if !held.hold(field)? {
@@ -89,8 +89,13 @@ impl<'a> Held<'a> {
     }
 }
 
-fn is(field: &Field<'_>, lower: &[u8]) -> bool {
-    field.name.eq_ignore_ascii_case(lower)
+#[inline]
+fn is<const N: usize>(field: &Field<'_>, lower: &[u8; N]) -> bool {
+    // Nearly always in lower case, and then a comparison of words.
+    field
+        .name
+        .first_chunk::<N>()
+        .is_some_and(|name| name == lower || name.eq_ignore_ascii_case(lower))
 }
 
 /// Appends the one Connection field: what the program gave, and what must be said beside it.
@@ -128,7 +133,7 @@ pub(super) fn status_line(out: &mut Vec<u8>, status: u16, reason: &[u8]) -> Resu
     if !(100..=599).contains(&status) {
         return Err(UserError::InvalidStatus);
     }
-    if value_end(reason, 0) != reason.len() {
+    if !is_value_bytes(reason) {
         return Err(UserError::InvalidReason);
     }
     if status == 200 && reason.is_empty() {

@@ -28,8 +28,33 @@ pub(super) const fn is_token(byte: u8) -> bool {
 }
 
 /// A non-empty token.
+#[inline]
 pub(super) fn is_token_bytes(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && token_end(bytes, 0) == bytes.len()
+    !bytes.is_empty()
+        && (all_words(bytes, |word| letters_and_hyphens(word) == HIGHS)
+            || bytes.iter().all(|&byte| is_token(byte)))
+}
+
+/// Bytes that a field value may hold (RFC 9110 5.5).
+#[inline]
+pub(super) fn is_value_bytes(bytes: &[u8]) -> bool {
+    all_words(bytes, |word| (below(word, b' ') | equal(word, 0x7f)) == 0)
+        || value_end(bytes, 0) == bytes.len()
+}
+
+/// Whether `good` holds for all of `bytes`, taken as words that may overlap: no tail is left to look at
+/// byte by byte. False also for less than four bytes.
+#[inline(always)]
+fn all_words(bytes: &[u8], good: impl Fn(u64) -> bool) -> bool {
+    let Some(last) = bytes.last_chunk::<8>() else {
+        let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) else {
+            return false;
+        };
+        let half = |half: [u8; 4]| u64::from(u32::from_le_bytes(half));
+        return good(half(*first) | half(*last) << 32);
+    };
+    let (words, _) = bytes.as_chunks::<8>();
+    words.iter().all(|&bytes| good(word(bytes))) && good(word(*last))
 }
 
 #[inline]
@@ -155,6 +180,11 @@ mod tests {
                 assert_eq!(value_end(&bytes, 0), expect(is_control && byte != b'\t'));
                 assert_eq!(not_visible(&bytes, 0), expect(!byte.is_ascii_graphic()));
                 assert_eq!(token_end(&bytes, 0), expect(!is_token(byte)));
+                for len in place + 1..=20 {
+                    assert_eq!(is_token_bytes(&bytes[..len]), is_token(byte));
+                    let is_value = !is_control || byte == b'\t';
+                    assert_eq!(is_value_bytes(&bytes[..len]), is_value);
+                }
             }
         }
     }

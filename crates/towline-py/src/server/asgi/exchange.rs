@@ -55,7 +55,7 @@ pub struct Exchanged {
     pub sends_file: bool,
     pub draft: Draft,
     /// For counters, the access log and compression.
-    pub visit: Visit,
+    pub visit: Box<Visit>,
     /// The task that runs it, once it has suspended.
     pub task: Option<Py<PyAny>>,
     receivers: Vec<Py<PyAny>>,
@@ -109,7 +109,7 @@ impl Kit {
             head_only: false,
             sends_file: false,
             draft: Draft::default(),
-            visit: Visit::default(),
+            visit: Box::default(),
             task: None,
             receivers: Vec::new(),
             senders: Vec::new(),

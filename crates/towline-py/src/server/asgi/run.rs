@@ -12,7 +12,7 @@ use super::host::{Assignment, Host};
 use super::response::respond;
 use super::server::{AsgiServer, Extras, Machine};
 use super::stepping::{self, Step, copy_context, in_context};
-use super::tasks::{Marks, Spare};
+use super::tasks::{Loan, Spare};
 use super::turn::Request;
 use crate::errors::{CancelledError, ClientDisconnected};
 
@@ -36,19 +36,17 @@ pub fn serve(server: &Bound<'_, AsgiServer>, request: Request<'_>) -> PyResult<(
     if this.task_factory {
         return in_own_task(server, &request, kit, context);
     }
-    let (spare, before) = spare(this, py)?;
+    let (spare, loan) = lend(this, py)?;
     let outer = this.enter_exchange(py, &kit);
     let mut coroutine = None;
-    let step = this.asyncio.as_current(py, &spare.task, || {
-        in_context(py, &context, || {
-            first_step(this, &spare, &request, &kit, &mut coroutine)
-        })
-        .unwrap_or_else(Step::Raise)
+    let step = in_context(py, &context, || {
+        first_step(this, &spare, &request, &kit, &mut coroutine)
     });
     this.leave_exchange(py, outer);
     drop(request);
     match step.unwrap_or_else(Step::Raise) {
         Step::Yield(awaited) => {
+            this.asyncio.leave(py, &spare.task, loan.outer)?;
             let Some(coroutine) = coroutine else {
                 return Ok(());
             };
@@ -70,7 +68,7 @@ pub fn serve(server: &Bound<'_, AsgiServer>, request: Request<'_>) -> PyResult<(
             drop(coroutine);
             drop(context);
             spare.host.get().show(py, None);
-            give_back(this, py, spare, before)?;
+            give_back(this, py, spare, loan)?;
             this.finish(
                 py,
                 kit,
@@ -126,35 +124,57 @@ fn as_coroutine(returned: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
     }
 }
 
-/// A task to lend to a request, and what it looks like before.
-fn spare(server: &AsgiServer, py: Python<'_>) -> PyResult<(Spare, Marks)> {
-    let (kept, marks) = {
+/// Lends a task to a request: it is the current task now.
+fn lend(server: &AsgiServer, py: Python<'_>) -> PyResult<(Spare, Loan)> {
+    let (kept, loan) = {
         let mut pool = server.pool.open(py);
-        (pool.spare.take(), pool.marks.take())
+        (pool.spare.take(), pool.loan.take())
     };
-    let spare = match (kept, marks) {
-        // Given back in this turn, and nobody has had a chance to touch it since.
-        (Some(spare), Some(marks)) => return Ok((spare, marks)),
+    let spare = match (kept, loan) {
+        // Given back in this turn: nobody has had a chance to touch it since.
+        (Some(spare), Some(loan)) => return Ok((spare, loan)),
         (Some(spare), None) if spare.is_fit(py)? => spare,
         _ => server.asyncio.spare(py)?,
     };
-    let marks = server.asyncio.marks(&spare, py)?;
-    Ok((spare, marks))
+    let outer = server.asyncio.enter(py, &spare.task)?;
+    match server.asyncio.marks(&spare, py) {
+        Ok(before) => Ok((spare, Loan { before, outer })),
+        Err(error) => {
+            server.asyncio.leave(py, &spare.task, outer)?;
+            Err(error)
+        }
+    }
 }
 
-/// Keeps the task for the next request, if this one has left no trace on it.
-fn give_back(server: &AsgiServer, py: Python<'_>, spare: Spare, before: Marks) -> PyResult<()> {
-    if !server.asyncio.is_unmarked(py, &spare, before)? {
+/// Keeps the task for the next request, if this one has left no trace on it. Until the turn ends it
+/// stays the current task: to leave and to enter it costs 800 instructions, and only requests run in
+/// between.
+fn give_back(server: &AsgiServer, py: Python<'_>, spare: Spare, loan: Loan) -> PyResult<()> {
+    if !server.asyncio.is_unmarked(py, &spare, loan.before)? {
+        server.asyncio.leave(py, &spare.task, loan.outer)?;
         return spare.host.get().retire(py);
     }
     let other = {
         let mut pool = server.pool.open(py);
-        pool.marks = pool.in_turn.then_some(before);
+        pool.loan = Some(loan);
         pool.spare.replace(spare)
     };
     match other {
         Some(other) => other.host.get().retire(py),
         None => Ok(()),
+    }
+}
+
+/// The spare is the current task no longer: anything may run now.
+pub fn end_loan(server: &AsgiServer, py: Python<'_>) -> PyResult<()> {
+    let (loan, task) = {
+        let mut pool = server.pool.open(py);
+        let task = pool.spare.as_ref().map(|spare| spare.task.clone_ref(py));
+        (pool.loan.take(), task)
+    };
+    match (loan, task) {
+        (Some(loan), Some(task)) => server.asyncio.leave(py, &task, loan.outer),
+        _ => Ok(()),
     }
 }
 

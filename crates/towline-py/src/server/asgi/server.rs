@@ -17,7 +17,7 @@ use super::exchange::{Exchange, Kit, Response, wake};
 use super::haste::Haste;
 use super::scope::{Ends, Scopes};
 use super::stepping;
-use super::tasks::{Asyncio, Marks, Spare};
+use super::tasks::{Asyncio, Loan, Spare};
 use super::waiting::Sent;
 use crate::errors;
 use crate::gil::GilCell;
@@ -64,8 +64,8 @@ pub struct Extras {
 #[derive(Default)]
 pub struct Pool {
     pub spare: Option<Spare>,
-    /// What the spare looked like when it was given back in this turn.
-    pub marks: Option<Marks>,
+    /// The spare was given back in this turn and is the current task still.
+    pub loan: Option<Loan>,
     /// The time when the request in hand could be served: reading the clock takes 25 ns.
     pub clock: Option<Instant>,
     pub kits: Vec<Kit>,
@@ -81,7 +81,7 @@ pub struct Pool {
     pub haste: Haste,
     pub cancelling: bool,
     /// Of the request that is about to run.
-    pub visit: Visit,
+    pub visit: Box<Visit>,
 }
 
 #[pyclass(frozen, weakref, module = "towline._native")]

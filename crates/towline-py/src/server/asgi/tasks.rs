@@ -70,24 +70,9 @@ impl Asyncio {
             .is_none())
     }
 
-    /// Runs `f` with `task` as the current task.
-    pub fn as_current<R>(
-        &self,
-        py: Python<'_>,
-        task: &Py<PyAny>,
-        f: impl FnOnce() -> R,
-    ) -> PyResult<R> {
-        let outer = self.enter(py, task)?;
-        let result = f();
-        self.leave_task.bind(py).call1((&self.loop_, task))?;
-        if let Some(outer) = outer {
-            self.enter_task.bind(py).call1((&self.loop_, outer))?;
-        }
-        Ok(result)
-    }
-
-    /// The turn is a callback of the loop, so no task is current; unless a program calls it by hand.
-    fn enter(&self, py: Python<'_>, task: &Py<PyAny>) -> PyResult<Option<Py<PyAny>>> {
+    /// Makes `task` the current one and returns whom it displaced: nobody, since the turn is a callback of
+    /// the loop, unless a program calls it by hand.
+    pub fn enter(&self, py: Python<'_>, task: &Py<PyAny>) -> PyResult<Option<Py<PyAny>>> {
         let enter_task = self.enter_task.bind(py);
         if enter_task.call1((&self.loop_, task)).is_ok() {
             return Ok(None);
@@ -98,6 +83,20 @@ impl Asyncio {
         }
         enter_task.call1((&self.loop_, task))?;
         Ok((!outer.is_none()).then(|| outer.unbind()))
+    }
+
+    /// Undoes [`Asyncio::enter`].
+    pub fn leave(
+        &self,
+        py: Python<'_>,
+        task: &Py<PyAny>,
+        outer: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        self.leave_task.bind(py).call1((&self.loop_, task))?;
+        if let Some(outer) = outer {
+            self.enter_task.bind(py).call1((&self.loop_, outer))?;
+        }
+        Ok(())
     }
 
     /// A new spare. Its first step is on the loop's list already and parks it, unless a request comes
@@ -145,6 +144,14 @@ impl Asyncio {
 pub struct Marks {
     references: isize,
     weakrefs: usize,
+}
+
+/// The spare is the current task.
+pub struct Loan {
+    /// What it looked like before any request.
+    pub before: Marks,
+    /// The task that was current before.
+    pub outer: Option<Py<PyAny>>,
 }
 
 /// A real `asyncio.Task` that waits for a request.

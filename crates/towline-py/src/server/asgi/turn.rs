@@ -26,15 +26,12 @@ pub fn turn(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
         return Ok(());
     }
     let result = turn_inside(server);
-    {
-        let mut pool = this.pool.open(py);
-        pool.in_turn = false;
-        pool.marks = None;
-    }
+    let ended = run::end_loan(this, py);
+    this.pool.open(py).in_turn = false;
     if let Ok(mut engine) = this.engine(py) {
         engine.turn_end();
     }
-    result
+    result.and(ended)
 }
 
 fn turn_inside(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
@@ -140,7 +137,10 @@ fn visit(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
         match next {
             None => break Ok(()),
             Some(Next::Seen) => {}
-            Some(Next::News(exchange, news)) => tell(py, &exchange, news)?,
+            Some(Next::News(exchange, news)) => {
+                run::end_loan(this, py)?;
+                tell(py, &exchange, news)?;
+            }
             Some(Next::Request(request)) => {
                 requests += 1;
                 if let Err(error) = run::serve(server, request) {
