@@ -88,7 +88,9 @@ impl Draft {
             .cast::<PyBytes>()
             .map_err(|_| not_bytes("value", value))?
             .as_bytes();
-        if name.len() == 14 && name.eq_ignore_ascii_case(b"content-length") {
+        if name.len() == 14
+            && (name == b"content-length" || name.eq_ignore_ascii_case(b"content-length"))
+        {
             self.content_length = Some(content_length(value)?);
         } else if name.len() == 17 && name.eq_ignore_ascii_case(b"transfer-encoding") {
             // How a body is framed is the server's business (ASGI, Response Start): ignored.
@@ -99,17 +101,19 @@ impl Draft {
     }
 }
 
+/// `1*DIGIT` (RFC 9110 8.6).
 fn content_length(value: &[u8]) -> PyResult<u64> {
-    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-    digits
-        .then(|| std::str::from_utf8(value).ok()?.parse().ok())
-        .flatten()
-        .ok_or_else(|| {
-            let value = String::from_utf8_lossy(value);
-            PyValueError::new_err(format!(
-                "content-length {value:?} is no number of bytes (RFC 9110 8.6)"
-            ))
-        })
+    let add_digit = |sum: u64, &digit: &u8| match digit {
+        b'0'..=b'9' => sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
+        _ => None,
+    };
+    let length = value.iter().try_fold(0, add_digit);
+    length.filter(|_| !value.is_empty()).ok_or_else(|| {
+        let value = String::from_utf8_lossy(value);
+        PyValueError::new_err(format!(
+            "content-length {value:?} is no number of bytes (RFC 9110 8.6)"
+        ))
+    })
 }
 
 fn not_a_pair(pair: &Bound<'_, PyAny>) -> PyErr {

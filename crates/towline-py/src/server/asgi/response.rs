@@ -314,20 +314,23 @@ pub fn respond(
 fn gather<'b, 'f>(
     few: &'b mut [Field<'f>; FEW_FIELDS],
     many: &'b mut Vec<Field<'f>>,
-    mut fields: impl Iterator<Item = Field<'f>>,
+    fields: impl Iterator<Item = Field<'f>>,
 ) -> &'b [Field<'f>] {
     let mut count = 0;
-    for field in &mut fields {
-        if count == few.len() {
-            many.extend_from_slice(few);
+    // Not a `for`: this lets the iterator keep to itself in which of its parts it is.
+    fields.for_each(|field| {
+        if let Some(place) = few.get_mut(count) {
+            *place = field;
+        } else {
             many.push(field);
-            many.extend(fields);
-            return many;
         }
-        few[count] = field;
         count += 1;
+    });
+    if many.is_empty() {
+        return &few[..count];
     }
-    &few[..count]
+    many.splice(..0, few.iter().copied());
+    many
 }
 
 fn trailers(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
