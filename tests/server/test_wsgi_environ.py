@@ -76,6 +76,19 @@ def test_requests_do_not_see_each_other(served: Any) -> None:
     assert not {"HTTP_X_ONLY", "HTTP_COOKIE"} & second.keys()
 
 
+def test_what_is_kept_from_one_request_to_the_next_is_told_again(served: Any) -> None:
+    """The template follows the requests: any order of them must give what each would alone."""
+    lines = [b"GET /a?q HTTP/1.1", b"GET /a HTTP/1.1", b"PURGE /a HTTP/1.1", b"GET /%61?q HTTP/1.0"]
+    keys = ("REQUEST_METHOD", "PATH_INFO", "QUERY_STRING", "RAW_URI", "REQUEST_URI", "SERVER_PROTOCOL")
+    for line in lines + lines[::-1] + [lines[0], lines[2], lines[0], lines[3], lines[1]]:
+        method, target, version = line.decode().split()
+        query = target.partition("?")[2]
+        answer = served.raw(line + b"\r\nHost: a\r\nConnection: close\r\n\r\n")
+        environ = json.loads(answer.partition(b"\r\n\r\n")[2])
+        assert tuple(environ[key] for key in keys) == (method, "/a", query, target, target, version)
+        assert environ["REMOTE_ADDR"] == environ["SERVER_NAME"] == "127.0.0.1"
+
+
 @pytest.mark.parametrize(
     ("target", "path"),
     [

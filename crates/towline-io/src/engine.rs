@@ -102,6 +102,8 @@ pub(crate) struct Turn {
     pub(crate) rearmed: bool,
     pub(crate) started: Instant,
     pub(crate) now: Instant,
+    /// What the face said the time was, after the last connection was handed out.
+    pub(crate) told: Option<Instant>,
     pub(crate) served: usize,
 }
 
@@ -132,6 +134,7 @@ impl<S: Default> Engine<S> {
                 rearmed: false,
                 started: now,
                 now,
+                told: None,
                 served: 0,
             },
             draining: false,
@@ -208,6 +211,7 @@ impl<S: Default> Engine<S> {
             rearmed: false,
             started: now,
             now,
+            told: None,
             served: 0,
             foreign: self.turn.foreign,
         };
@@ -295,7 +299,7 @@ impl<S: Default> Engine<S> {
             if self.turn.served >= self.config.max_ready_per_turn {
                 return None;
             }
-            self.turn.now = Instant::now();
+            self.turn.now = self.turn.told.take().unwrap_or_else(Instant::now);
             if self.turn.now.duration_since(self.turn.started) >= self.config.turn_time {
                 return None;
             }
@@ -324,7 +328,13 @@ impl<S: Default> Engine<S> {
 
     /// In a turn, time stands still; a face that was busy for a while says so before it settles.
     pub fn refresh_clock(&mut self) {
-        self.turn.now = Instant::now();
+        self.set_clock(Instant::now());
+    }
+
+    /// [`refresh_clock`](Self::refresh_clock) by a face that has just looked at the clock itself.
+    pub fn set_clock(&mut self, now: Instant) {
+        self.turn.now = now;
+        self.turn.told = Some(now);
     }
 
     /// Ends the turn. When work is left, the next one is announced.

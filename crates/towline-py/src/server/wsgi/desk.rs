@@ -110,9 +110,13 @@ impl Desk {
         self.serial
     }
 
-    pub fn end(&mut self) {
+    pub fn end(&mut self, now: Instant) {
         self.serial += 1;
         self.stream = None;
+        if let Seat::Inline(inline) = &mut self.seat {
+            // Nobody knows how long the application took.
+            inline.engine.set_clock(now);
+        }
     }
 
     pub fn peer(&mut self) -> Option<&mut Peer<ConnState>> {
@@ -196,16 +200,12 @@ impl Inline {
 
     fn settle_current(&mut self) {
         if let Some(id) = self.current {
-            // Nobody knows how long the application took.
             self.engine.refresh_clock();
             self.engine.settle(id);
         }
     }
 
     fn leave(&mut self, id: ConnId) {
-        if self.requests > 0 {
-            self.engine.refresh_clock();
-        }
         self.engine.settle(id);
         self.current = None;
         self.requests = 0;

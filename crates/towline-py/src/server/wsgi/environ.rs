@@ -1,9 +1,9 @@
-//! The environ dictionary (PEP 3333, "environ variables"): a copy of a template in which only what the
-//! request says is replaced.
+//! The environ dictionary (PEP 3333, "environ variables"): a copy of a template, and the fields.
 //!
-//! The template already holds every key that every request sets. `dict.copy()` of it is then one copy of
-//! the key table, and replacing values never makes the table grow.
-use std::net::IpAddr;
+//! The template holds every key that every request sets, and of those the values of the last request: what
+//! is the same again (the address of the server, mostly the method, often the target) is not even set.
+//! `dict.copy()` of it is then one copy of the key table, and replacing values never makes the table grow.
+use std::net::{IpAddr, SocketAddr};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -34,13 +34,19 @@ struct Words {
     server_name: Py<PyString>,
     server_port: Py<PyString>,
     scheme: Py<PyString>,
+    http: Py<PyString>,
     https: Py<PyString>,
     empty: Py<PyString>,
     http10: Py<PyString>,
+    http11: Py<PyString>,
     http2: Py<PyString>,
     get: Py<PyString>,
     post: Py<PyString>,
 }
+
+/// Of a server on a Unix socket: PEP 3333 allows neither to be empty.
+const DEFAULT_NAME: &str = "localhost";
+const DEFAULT_PORT: u16 = 80;
 
 /// Builds environs. One for each application thread: its caches need no lock.
 pub struct Environs {
@@ -48,8 +54,18 @@ pub struct Environs {
     words: Words,
     names: Names,
     root_path: Vec<u8>,
-    /// The last addresses seen: behind a proxy, and in a test, always the same few.
-    addresses: [Option<(IpAddr, Py<PyString>)>; 2],
+    last: Last,
+}
+
+/// What the template says now.
+#[derive(Default)]
+struct Last {
+    method: Vec<u8>,
+    version: Option<Version>,
+    target: Option<Vec<u8>>,
+    remote: Option<IpAddr>,
+    local: Option<SocketAddr>,
+    is_https: bool,
 }
 
 /// The values of a template that do not change from request to request.
@@ -77,9 +93,11 @@ impl Environs {
             server_name: word("SERVER_NAME"),
             server_port: word("SERVER_PORT"),
             scheme: word("wsgi.url_scheme"),
+            http: word("http"),
             https: word("https"),
             empty: word(""),
             http10: word("HTTP/1.0"),
+            http11: word("HTTP/1.1"),
             http2: word("HTTP/2"),
             get: word("GET"),
             post: word("POST"),
@@ -91,7 +109,7 @@ impl Environs {
             words,
             names: Names::default(),
             root_path,
-            addresses: [None, None],
+            last: Last::default(),
         })
     }
 
@@ -107,67 +125,96 @@ impl Environs {
         origin: &Origin,
         fields: impl Iterator<Item = Field<'a>>,
     ) -> PyResult<Bound<'py, PyDict>> {
+        self.put_line(py, line)?;
+        self.put_ends(py, origin)?;
         let environ = self.template.bind(py).copy()?;
-        self.put_line(&environ, line)?;
-        self.put_ends(&environ, origin)?;
+        if let Some(remote) = origin.remote.filter(|remote| remote.port() != 0) {
+            // A proxy need not tell the port; 0 is no port.
+            environ.set_item(&self.words.remote_port, decimal(py, remote.port()))?;
+        }
+        if origin.is_https {
+            origin.put_tls(&environ)?;
+        }
         for field in fields {
             self.put_field(&environ, &field)?;
         }
         Ok(environ)
     }
 
-    fn put_line(&self, environ: &Bound<'_, PyDict>, line: &Line<'_>) -> PyResult<()> {
-        let (py, words) = (environ.py(), &self.words);
-        match line.method {
-            b"GET" => {}
-            b"POST" => environ.set_item(&words.method, &words.post)?,
-            other => environ.set_item(&words.method, native(py, other))?,
+    fn put_line(&mut self, py: Python<'_>, line: &Line<'_>) -> PyResult<()> {
+        let (template, words) = (self.template.bind(py), &self.words);
+        if self.last.method != line.method {
+            self.last.method.clear();
+            match line.method {
+                b"GET" => template.set_item(&words.method, &words.get)?,
+                b"POST" => template.set_item(&words.method, &words.post)?,
+                other => template.set_item(&words.method, native(py, other))?,
+            }
+            self.last.method.extend_from_slice(line.method);
         }
-        match line.version {
-            Version::Http11 => {}
-            Version::Http10 => environ.set_item(&words.protocol, &words.http10)?,
-            Version::Http2 => environ.set_item(&words.protocol, &words.http2)?,
+        if self.last.version != Some(line.version) {
+            self.last.version = None;
+            let version = match line.version {
+                Version::Http10 => &words.http10,
+                Version::Http11 => &words.http11,
+                Version::Http2 => &words.http2,
+            };
+            template.set_item(&words.protocol, version)?;
+            self.last.version = Some(line.version);
         }
-        let target = native(py, line.target);
-        environ.set_item(&words.raw_uri, &target)?;
-        environ.set_item(&words.request_uri, &target)?;
-        let Target { path, query } = Target::parse(line.target);
-        if !query.is_empty() {
-            environ.set_item(&words.query, native(py, query))?;
+        if self.last.target.as_deref() != Some(line.target) {
+            let mut kept = self.last.target.take().unwrap_or_default();
+            self.put_target(template, line.target)?;
+            kept.clear();
+            kept.extend_from_slice(line.target);
+            self.last.target = Some(kept);
         }
-        if path.len() == line.target.len() && self.root_path.is_empty() && !path.contains(&b'%') {
-            return environ.set_item(&words.path_info, target);
+        Ok(())
+    }
+
+    fn put_target(&self, template: &Bound<'_, PyDict>, line_target: &[u8]) -> PyResult<()> {
+        let (py, words) = (template.py(), &self.words);
+        let target = native(py, line_target);
+        template.set_item(&words.raw_uri, &target)?;
+        template.set_item(&words.request_uri, &target)?;
+        let Target { path, query } = Target::parse(line_target);
+        template.set_item(&words.query, native(py, query))?;
+        if path.len() == line_target.len() && self.root_path.is_empty() && !path.contains(&b'%') {
+            return template.set_item(&words.path_info, target);
         }
         let decoded = percent_decoded(path);
         let below = match decoded.strip_prefix(self.root_path.as_slice()) {
             Some(rest) if rest.is_empty() || rest[0] == b'/' => rest,
             _ => &*decoded,
         };
-        environ.set_item(&words.path_info, native(py, below))
+        template.set_item(&words.path_info, native(py, below))
     }
 
-    fn put_ends(&mut self, environ: &Bound<'_, PyDict>, origin: &Origin) -> PyResult<()> {
-        let py = environ.py();
-        if let Some(remote) = origin.remote {
-            environ.set_item(
-                &self.words.remote_addr,
-                cached(&mut self.addresses[0], py, remote.ip()),
-            )?;
-            // A proxy need not tell the port; 0 is no port.
-            if remote.port() != 0 {
-                environ.set_item(&self.words.remote_port, decimal(py, remote.port()))?;
-            }
+    fn put_ends(&mut self, py: Python<'_>, origin: &Origin) -> PyResult<()> {
+        let (template, words) = (self.template.bind(py), &self.words);
+        let remote = origin.remote.map(|remote| remote.ip());
+        if self.last.remote != remote {
+            let text = remote.map_or_else(String::new, |ip| ip.to_string());
+            template.set_item(&words.remote_addr, text)?;
+            self.last.remote = remote;
         }
-        if let Some(local) = origin.local {
-            environ.set_item(
-                &self.words.server_name,
-                cached(&mut self.addresses[1], py, local.ip()),
-            )?;
-            environ.set_item(&self.words.server_port, decimal(py, local.port()))?;
+        if self.last.local != origin.local {
+            let (name, port) = match origin.local {
+                Some(local) => (local.ip().to_string(), local.port()),
+                None => (DEFAULT_NAME.to_owned(), DEFAULT_PORT),
+            };
+            template.set_item(&words.server_name, name)?;
+            template.set_item(&words.server_port, decimal(py, port))?;
+            self.last.local = origin.local;
         }
-        if origin.is_https {
-            environ.set_item(&self.words.scheme, &self.words.https)?;
-            origin.put_tls(environ)?;
+        if self.last.is_https != origin.is_https {
+            let scheme = if origin.is_https {
+                &words.https
+            } else {
+                &words.http
+            };
+            template.set_item(&words.scheme, scheme)?;
+            self.last.is_https = origin.is_https;
         }
         Ok(())
     }
@@ -218,16 +265,16 @@ fn template<'py>(
         environ.set_item(key, &words.empty)?;
     }
     environ.set_item(&words.remote_port, &words.empty)?;
-    environ.set_item(&words.server_name, "localhost")?;
-    environ.set_item(&words.server_port, "80")?;
-    environ.set_item(&words.protocol, "HTTP/1.1")?;
+    environ.set_item(&words.server_name, DEFAULT_NAME)?;
+    environ.set_item(&words.server_port, decimal(py, DEFAULT_PORT))?;
+    environ.set_item(&words.protocol, &words.http11)?;
     environ.set_item(PyString::intern(py, "GATEWAY_INTERFACE"), "CGI/1.1")?;
     environ.set_item(
         PyString::intern(py, "SERVER_SOFTWARE"),
         concat!("towline/", env!("CARGO_PKG_VERSION")),
     )?;
     environ.set_item(PyString::intern(py, "wsgi.version"), (1, 0))?;
-    environ.set_item(&words.scheme, PyString::intern(py, "http"))?;
+    environ.set_item(&words.scheme, &words.http)?;
     environ.set_item(PyString::intern(py, "wsgi.input"), &constants.input)?;
     environ.set_item(PyString::intern(py, "wsgi.input_terminated"), true)?;
     environ.set_item(PyString::intern(py, "wsgi.errors"), &constants.errors)?;
@@ -246,21 +293,6 @@ fn template<'py>(
     )?;
     environ.set_item(PyString::intern(py, "wsgi.run_once"), false)?;
     Ok(environ)
-}
-
-fn cached<'py>(
-    slot: &mut Option<(IpAddr, Py<PyString>)>,
-    py: Python<'py>,
-    ip: IpAddr,
-) -> Bound<'py, PyString> {
-    match slot {
-        Some((known, text)) if *known == ip => text.bind(py).clone(),
-        _ => {
-            let text = PyString::new(py, &ip.to_string());
-            *slot = Some((ip, text.clone().unbind()));
-            text
-        }
-    }
 }
 
 fn decimal(py: Python<'_>, port: u16) -> Bound<'_, PyString> {

@@ -43,10 +43,18 @@ struct Words {
     close: Py<PyAny>,
 }
 
-/// `start_response` and `wsgi.early_hints`: two methods of one object.
+/// When a request came, and when the application was called: until then it had to wait.
+#[derive(Clone, Copy)]
+pub struct Times {
+    pub came: Instant,
+    pub called: Instant,
+}
+
+/// `start_response`, the `write` that it returns, and `wsgi.early_hints`: three methods of one object.
 struct Callables {
     responder: Py<Responder>,
     start: Py<PyAny>,
+    write: Py<PyAny>,
     early_hints: Py<PyAny>,
 }
 
@@ -75,20 +83,21 @@ impl Caller {
         })
     }
 
-    /// Serves one request that came at `since`. Whatever the application does, the exchange is over afterwards; the error is
+    /// Serves one request. Whatever the application does, the exchange is over afterwards; the error is
     /// one that is to end the server (`SystemExit`, `KeyboardInterrupt`).
     pub fn serve(
         &mut self,
         py: Python<'_>,
         request: &mut Request,
         origin: &Origin,
-        since: Instant,
+        times: Times,
     ) -> PyResult<()> {
         let serial = lock(py, &self.desk).begin(request.stream);
         let held = self.callables.responder.clone_ref(py);
         let responder = held.get();
         let client = origin.remote.map(|address| address.ip());
-        responder.begin(py, serial, request, (client, since));
+        let seat = (serial, &self.callables.write);
+        responder.begin(py, seat, request, (client, times));
         let outcome = self
             .environ(py, request, origin, serial)
             .and_then(|environ| {
@@ -96,10 +105,11 @@ impl Caller {
                 self.call(py, &environ, responder)
             });
         let outcome = outcome.or_else(|error| self.failed(py, responder, &error, request));
-        responder.end(py);
+        let now = Instant::now();
+        responder.end(py, now);
         // Counted by `renew` otherwise.
         drop(held);
-        lock(py, &self.desk).end();
+        lock(py, &self.desk).end(now);
         outcome.and_then(|()| self.renew(py))
     }
 
@@ -227,10 +237,12 @@ impl Callables {
         let site = Site::new(application.rules.clone());
         let responder = Bound::new(py, Responder::new(desk.clone(), added, site))?;
         let start = responder.getattr("start")?.unbind();
+        let write = responder.getattr("write")?.unbind();
         let early_hints = responder.getattr("early_hints")?.unbind();
         Ok(Self {
             responder: responder.unbind(),
             start,
+            write,
             early_hints,
         })
     }
@@ -239,12 +251,13 @@ impl Callables {
         environs.set(py, "wsgi.early_hints", self.early_hints.bind(py))
     }
 
-    /// Somebody else holds one of them: `start` is ours alone, `early_hints` also the template's, and the
-    /// object is held by both and by us.
+    /// Somebody else holds one of them: `start` and `write` are ours alone, `early_hints` also the
+    /// template's, and the object is held by the three and by us.
     fn are_kept(&self) -> bool {
         references(&self.start) > 1
+            || references(&self.write) > 1
             || references(&self.early_hints) > 2
-            || references(&self.responder) > 3
+            || references(&self.responder) > 4
     }
 }
 

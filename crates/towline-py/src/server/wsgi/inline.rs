@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use towline_io::Engine;
 
 use super::desk::{Desk, LONGEST_WAIT, SharedDesk, lock};
-use super::exchange::{Application, Caller};
+use super::exchange::{Application, Caller, Times};
 use super::origin::Origin;
 use super::own::Own;
 use super::request::{ConnState, Request};
@@ -48,9 +48,14 @@ pub fn run(
         if let Some(notice) = notice {
             application.log.warning(py, &notice.to_string());
         }
-        while let Some((mut request, origin)) = next_request(py, &desk, &mut own, application) {
+        while let Some((mut request, origin, now)) = next_request(py, &desk, &mut own, application)
+        {
             control.begin();
-            let outcome = caller.serve(py, &mut request, &origin, Instant::now());
+            let times = Times {
+                came: now,
+                called: now,
+            };
+            let outcome = caller.serve(py, &mut request, &origin, times);
             control.end();
             if let Some(inline) = lock(py, &desk).inline_seat() {
                 inline.spare = request.head;
@@ -68,7 +73,7 @@ fn next_request(
     desk: &Mutex<Desk>,
     own: &mut Own,
     application: &Application,
-) -> Option<(Request, Origin)> {
+) -> Option<(Request, Origin, Instant)> {
     let mut desk = lock(py, desk);
     let inline = desk.inline_seat()?;
     loop {
@@ -76,8 +81,9 @@ fn next_request(
         let peer = inline.peer()?;
         if !own.answer(peer, &request) {
             let origin = Origin::of(peer, &request.head, application.rules.trusted.as_ref());
-            return Some((request, origin));
+            return Some((request, origin, inline.engine.clock()));
         }
+        inline.engine.refresh_clock();
         inline.spare = request.head;
     }
 }

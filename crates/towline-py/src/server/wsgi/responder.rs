@@ -23,6 +23,7 @@ use towline_proto::{BodySize, Field, ResponseHead, UserError};
 
 use super::desk::{Desk, SharedDesk, lock, write_out};
 use super::draft::Draft;
+use super::exchange::Times;
 use super::request::Request;
 use crate::errors::client_disconnected;
 use crate::server::fields::DefaultFields;
@@ -45,6 +46,8 @@ struct State {
     phase: Phase,
     serial: u64,
     is_head: bool,
+    /// Our own method. Only during an exchange: for ever, it would be a cycle that nobody frees.
+    write: Option<Py<PyAny>>,
     draft: Draft,
     interim: Draft,
     added: DefaultFields,
@@ -74,6 +77,7 @@ impl Responder {
             phase: Phase::Over,
             serial: 0,
             is_head: false,
+            write: None,
             draft: Draft::default(),
             interim: Draft::default(),
             added,
@@ -92,31 +96,31 @@ impl Responder {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request that came at `since` is handed to the application.
+    /// A request is handed to the application, which gets `write` from `start_response`.
     pub fn begin(
         &self,
         py: Python<'_>,
-        serial: u64,
+        (serial, write): (u64, &Py<PyAny>),
         request: &Request,
-        (client, since): (Option<IpAddr>, Instant),
+        (client, times): (Option<IpAddr>, Times),
     ) {
         let mut state = self.state(py);
         let State { site, visit, .. } = &mut *state;
         let line = request.head.line();
-        site.begin(visit, (&line, client, since), request.head.fields());
-        if site.rules().slot.is_some() {
-            site.called(visit, Instant::now());
-        }
+        site.begin(visit, (&line, client, times.came), request.head.fields());
+        site.called(visit, times.called);
+        state.write = Some(write.clone_ref(py));
         state.phase = Phase::Waiting;
         state.serial = serial;
         state.is_head = line.method == b"HEAD";
     }
 
-    pub fn end(&self, py: Python<'_>) {
+    pub fn end(&self, py: Python<'_>, now: Instant) {
         let mut state = self.state(py);
         let State { site, visit, .. } = &mut *state;
-        site.end(visit, Instant::now());
+        site.end(visit, now);
         state.phase = Phase::Over;
+        state.write = None;
     }
 
     pub fn phase(&self, py: Python<'_>) -> Phase {
@@ -357,6 +361,10 @@ fn refused(error: UserError) -> PyErr {
     }
 }
 
+fn over() -> PyErr {
+    PyRuntimeError::new_err("this request is over")
+}
+
 fn finish(desk: &mut Desk, state: &mut State) -> PyResult<()> {
     let mut stream = desk.stream(state.serial).ok_or_else(client_disconnected)?;
     state
@@ -369,33 +377,32 @@ fn finish(desk: &mut Desk, state: &mut State) -> PyResult<()> {
 impl Responder {
     /// PEP 3333, "The `start_response()` Callable". Errors in the head are raised here.
     #[pyo3(signature = (status, headers, exc_info=None, /))]
-    fn start<'py>(
-        slf: &Bound<'py, Self>,
-        status: &Bound<'py, PyString>,
-        headers: &Bound<'py, PyList>,
-        exc_info: Option<&Bound<'py, PyTuple>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = slf.py();
-        {
-            let mut state = slf.get().state(py);
-            match (state.phase, exc_info) {
-                (Phase::Waiting, _) | (Phase::Started, Some(_)) => {}
-                (Phase::Sent, Some(exc_info)) => {
-                    return Err(PyErr::from_value(exc_info.get_item(1)?));
-                }
-                (Phase::Over, _) => return Err(PyRuntimeError::new_err("this request is over")),
-                (Phase::Started | Phase::Sent, None) => {
-                    return Err(PyRuntimeError::new_err(
-                        "start_response() was called twice without exc_info",
-                    ));
-                }
+    fn start(
+        &self,
+        py: Python<'_>,
+        status: &Bound<'_, PyString>,
+        headers: &Bound<'_, PyList>,
+        exc_info: Option<&Bound<'_, PyTuple>>,
+    ) -> PyResult<Py<PyAny>> {
+        let mut state = self.state(py);
+        match (state.phase, exc_info) {
+            (Phase::Waiting, _) | (Phase::Started, Some(_)) => {}
+            (Phase::Sent, Some(exc_info)) => {
+                return Err(PyErr::from_value(exc_info.get_item(1)?));
             }
-            // A head that is refused leaves none behind.
-            state.phase = Phase::Waiting;
-            state.draft.fill(status, headers)?;
-            state.phase = Phase::Started;
+            (Phase::Over, _) => return Err(over()),
+            (Phase::Started | Phase::Sent, None) => {
+                return Err(PyRuntimeError::new_err(
+                    "start_response() was called twice without exc_info",
+                ));
+            }
         }
-        slf.getattr(pyo3::intern!(py, "write"))
+        // A head that is refused leaves none behind.
+        state.phase = Phase::Waiting;
+        state.draft.fill(status, headers)?;
+        state.phase = Phase::Started;
+        let write = state.write.as_ref().ok_or_else(over)?;
+        Ok(write.clone_ref(py))
     }
 
     /// PEP 3333, "The `write()` Callable": sent before it returns.

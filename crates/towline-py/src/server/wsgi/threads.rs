@@ -19,7 +19,7 @@ use pyo3::types::{PyCFunction, PyDict};
 use towline_io::{ConnId, Engine, Notice, Peer};
 
 use super::desk::{Desk, LONGEST_WAIT, SharedDesk, lock};
-use super::exchange::{Application, Caller};
+use super::exchange::{Application, Caller, Times};
 use super::origin::Origin;
 use super::own::Own;
 use super::request::{ConnState, OwnedHead, Request, next_request};
@@ -196,7 +196,11 @@ fn work(py: Python<'_>, application: &Arc<Application>, exchange: &Exchange) -> 
         if let Some(worker) = lock(py, &desk).worker_seat() {
             worker.peer = Some(peer);
         }
-        let outcome = caller.serve(py, &mut request, &origin, queued);
+        let times = Times {
+            came: queued,
+            called: Instant::now(),
+        };
+        let outcome = caller.serve(py, &mut request, &origin, times);
         let peer = {
             let mut desk = lock(py, &desk);
             desk.flush();
