@@ -1,0 +1,175 @@
+"""How many instructions a hello request costs: `python -m benches.instructions`.
+
+Counted by callgrind in one worker that answers pipelined requests, so the figure hardly depends on what else
+the machine does: a change of one per cent shows. It says nothing about the kernel's share, nor about time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+APPS = {"asgi": "asgi_suite", "wsgi": "wsgi_hello"}
+CONNECTIONS, DEEP, WARM_UP, ROUNDS = 4, 16, 20, 40
+REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n"
+START_TIMEOUT = 60.0
+
+SERVER = """
+import importlib, sys
+from towline.config import ServerConfig
+from towline.server import health, listeners
+interface, module, port = sys.argv[1:]
+app = importlib.import_module("benches.apps." + module).app
+config = ServerConfig(app, interface=interface, port=int(port))
+binds = listeners.open_all(config).binds
+slot = health.Board().take(False)
+if interface == "asgi":
+    from towline.server.asgi import AsgiWorker, new_loop, run_to_end
+    loop, _ = new_loop(config.loop)
+    async def main():
+        await AsgiWorker(app, config, binds, slot=slot).serve(lambda: None)
+    run_to_end(loop, main())
+else:
+    from towline.server.wsgi import WsgiWorker
+    WsgiWorker(app, config, binds, slot=slot).serve(lambda: None)
+"""
+"""A worker as the supervisor forks it, in a process of its own: valgrind cannot be told to begin in a fork."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benches.instructions", description=(__doc__ or "").split("\n\n")[0]
+    )
+    parser.add_argument("--interface", choices=APPS, action="append", help="default: both")
+    parser.add_argument(
+        "--functions", type=int, default=0, metavar="N", help="print the N most expensive functions"
+    )
+    options = parser.parse_args()
+    if shutil.which("valgrind") is None or shutil.which("callgrind_control") is None:
+        print("valgrind is not installed: nothing was counted")
+        return 0
+    for interface in options.interface or APPS:
+        spent = count(interface)
+        print(f"{interface}: {sum(spent.values()):,.0f} instructions a request", flush=True)
+        for name, instructions in spent.most_common(options.functions):
+            print(f"{instructions:9.1f}  {name}")
+    return 0
+
+
+def count(interface: str) -> Counter[str]:
+    """Instructions a request, by function."""
+    with tempfile.TemporaryDirectory() as folder, worker(interface, Path(folder)) as (pid, port):
+        connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS)]
+        length = answer_length(connections[0])
+        exchange(connections, WARM_UP, length)
+        control("--zero", pid)
+        exchange(connections, ROUNDS, length)
+        control("--dump", pid)
+        exchange(connections, 1, length)  # the dump is made by the worker, when it runs again
+        dump = next(path for path in Path(folder).iterdir() if re.fullmatch(r"callgrind\.\d+\.1", path.name))
+        for connection in connections:
+            connection.close()
+        requests = CONNECTIONS * DEEP * ROUNDS
+        return Counter({name: n / requests for name, n in exclusive(dump).items()})
+
+
+@contextlib.contextmanager
+def worker(interface: str, folder: Path) -> Iterator[tuple[int, int]]:
+    """A worker under callgrind that answers already: its pid and port."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={folder}/callgrind.%p"]
+    command += [sys.executable, "-c", SERVER, interface, APPS[interface], str(port)]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONHASHSEED": "0"}, stdout=subprocess.DEVNULL)
+    try:
+        wait_for(port, process)
+        yield process.pid, port
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_TIMEOUT
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.settimeout(START_TIMEOUT)
+            connection.sendall(REQUEST)
+            if connection.recv(65536).startswith(b"HTTP/1.1 200"):
+                return
+        time.sleep(0.1)
+    sys.exit("the worker under valgrind does not answer")
+
+
+def answer_length(connection: socket.socket) -> int:
+    connection.settimeout(START_TIMEOUT)
+    connection.sendall(REQUEST)
+    got = b""
+    while b"\r\n\r\n" not in got:
+        got += connection.recv(65536)
+    head, body = got.split(b"\r\n\r\n", 1)
+    declared = re.search(rb"(?i)content-length: (\d+)", head)
+    assert declared is not None, head
+    length = int(declared[1])
+    while len(body) < length:
+        body += connection.recv(65536)
+    return len(head) + 4 + length
+
+
+def exchange(connections: list[socket.socket], rounds: int, length: int) -> None:
+    for _ in range(rounds):
+        for connection in connections:
+            connection.sendall(REQUEST * DEEP)
+        for connection in connections:
+            left = length * DEEP
+            while left:
+                got = len(connection.recv(left))
+                assert got, "the server closed"
+                left -= got
+
+
+def control(action: str, pid: int) -> None:
+    subprocess.run(
+        ["callgrind_control", action, str(pid)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def exclusive(dump: Path) -> Counter[str]:
+    """What each function spent itself. Format: valgrind's manual, "Callgrind Format Specification"."""
+    names: dict[str, str] = {}
+    spent: Counter[str] = Counter()
+    function, is_call = "?", False
+    for line in dump.read_text().splitlines():
+        named = re.match(r"(c?fn)=\((\d+)\)(?: (.*))?", line)
+        if named:
+            kind, number, name = named.groups()
+            names.setdefault(number, name or "?")
+            if kind == "fn":
+                function = re.sub(r"'\d+$", "", names[number])
+        elif line.startswith("calls="):
+            is_call = True
+        elif re.match(r"[\d+*-]", line):
+            # The line behind `calls=` holds what the callee spent.
+            if not is_call:
+                spent[function] += int(line.split()[1])
+            is_call = False
+    return spent
+
+
+if __name__ == "__main__":
+    sys.exit(main())
