@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import ssl
+from pathlib import Path
 from typing import Any
 from wsgiref.validate import validator
 
 import pytest
+import trustme
 
-from tests.server.wsgi_harness import MODES, Served, serving
+from tests.server.wsgi_harness import MODES, Served, read_all, serving
 
 KEYS_AS_TEXT = (str, int, bool)
 
@@ -193,3 +196,55 @@ def test_each_request_has_a_context_of_its_own() -> None:
     with serving(app) as served:
         for path in ("/one", "/two"):
             assert served.request(path=path).content == b"nothing" + path.encode()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("threads", MODES.values(), ids=MODES.keys())
+@pytest.mark.parametrize("shows_certificate", [True, False])
+def test_tls(threads: int, shows_certificate: bool, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    server, client = authority.issue_cert("localhost"), authority.issue_cert("client@example.org")
+    chain, key, roots = tmp_path / "chain.pem", tmp_path / "key.pem", tmp_path / "ca.pem"
+    chain.write_bytes(b"".join(blob.bytes() for blob in server.cert_chain_pems))
+    server.private_key_pem.write_to_path(str(key))
+    authority.cert_pem.write_to_path(str(roots))
+    context = ssl.create_default_context(cafile=str(roots))
+    if shows_certificate:
+        client.configure_cert(context)
+    options = {
+        "ssl_certfile": str(chain),
+        "ssl_keyfile": str(key),
+        "ssl_ca_certs": str(roots),
+        "ssl_cert_reqs": "optional",
+    }
+    with (
+        serving(show, threads=threads, **options) as served,
+        context.wrap_socket(served.connect(), server_hostname="localhost") as conn,
+    ):
+        conn.sendall(get())
+        environ = json.loads(read_all(conn).partition(b"\r\n\r\n")[2])
+    assert environ["wsgi.url_scheme"] == "https"
+    assert environ["HTTPS"] == "on"
+    assert environ["SSL_PROTOCOL"] == "TLSv1.3"
+    assert environ["SSL_TLS_SNI"] == "localhost"
+    if shows_certificate:
+        assert environ["SSL_CLIENT_VERIFY"] == "SUCCESS"
+        shown = ssl.PEM_cert_to_DER_cert(environ["SSL_CLIENT_CERT"])
+        assert shown == ssl.PEM_cert_to_DER_cert(client.cert_chain_pems[0].bytes().decode())
+    else:
+        assert environ["SSL_CLIENT_VERIFY"] == "NONE"
+        assert not [key for key in environ if key.startswith("SSL_CLIENT_CERT")]
+
+
+def test_a_client_cannot_name_its_certificate(served: Any) -> None:
+    environ = environ_of(served, get(b"/", b"SSL-Client-Verify: SUCCESS", b"SSL_CLIENT_VERIFY: SUCCESS"))
+    assert "SSL_CLIENT_VERIFY" not in environ
+    assert "HTTPS" not in environ
+
+
+def test_connect_is_not_for_applications(served: Any) -> None:
+    """A tunnel has no place in PEP 3333: the application is not called, and the connection ends."""
+    request = b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\n"
+    answer = served.raw(request + b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 501 Not Implemented\r\n")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert served.server.requests == 0

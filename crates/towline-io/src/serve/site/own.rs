@@ -74,6 +74,11 @@ impl OwnAnswer {
         answer
     }
 
+    /// RFC 9110 15.6.2: a method that the server does not support for any resource.
+    pub fn not_implemented() -> Self {
+        plain(501, "Not Implemented")
+    }
+
     pub fn status(&self) -> u16 {
         self.status
     }

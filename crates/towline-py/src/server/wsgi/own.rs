@@ -1,5 +1,5 @@
-//! Requests that the server answers without the application: static files, the metrics page, and 503 over
-//! the limit.
+//! Requests that the server answers without the application: static files, the metrics page, 503 over
+//! the limit, and 501 to CONNECT.
 use std::time::Instant;
 
 use towline_io::Peer;
@@ -30,7 +30,12 @@ impl Own {
     pub fn answer(&mut self, peer: &mut Peer<ConnState>, request: &Request) -> bool {
         let (line, fields) = (request.head.line(), request.head.fields());
         let metrics_only = peer.service().metrics_only;
-        let answer = self.site.own_answer(&line, fields.clone(), metrics_only);
+        let answer = if line.method == b"CONNECT" {
+            // Raw bytes both ways have no place in PEP 3333.
+            Some(OwnAnswer::not_implemented())
+        } else {
+            self.site.own_answer(&line, fields, metrics_only)
+        };
         let Some(answer) = answer else {
             return false;
         };
