@@ -144,6 +144,8 @@ def serving(
                 task.cancel()
             if left:
                 running.run_until_complete(asyncio.wait(left))
+            # uvloop calls the eager factory with an argument that it does not take on 3.13.
+            running.set_task_factory(None)
             running.run_until_complete(running.shutdown_asyncgens())
         except BaseException as error:
             failure.append(error)
