@@ -156,7 +156,7 @@ impl AsgiServer {
                 .and_then(|file| std::fs::read_to_string(file).ok()),
             loop_: r#loop.unbind(),
             log,
-            sent: Sent::new(py)?,
+            sent: Sent::make(py)?,
             fd: engine.as_raw_fd(),
             engine: GilCell::new(Some(engine)),
             addresses,
