@@ -213,6 +213,8 @@ def drain(number, frame):
     server.drain()
 
 signal.signal(signal.SIGTERM, drain)
+# A shell that runs the tests in the background has SIGINT ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 print(port, flush=True)
 try:
     server.run()
