@@ -14,8 +14,8 @@ use crate::gil::GilCell;
 pub struct Sent;
 
 impl Sent {
-    /// The one object, with slots of its own: those that are made for a `#[pyclass]` are
-    /// entered and left through guards, twice per `await`: 400 instructions for an answer that is always the same.
+    /// The one object, with slots of its own: those that are made for a `#[pyclass]` are entered and left
+    /// through guards, twice per `await`: 400 instructions for an answer that is always the same.
     pub fn make(py: Python<'_>) -> PyResult<Py<PyAny>> {
         let sent = Py::new(py, Self)?;
         let class = py.get_type::<Self>().as_type_ptr();
