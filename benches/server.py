@@ -64,7 +64,9 @@ def arguments() -> argparse.Namespace:
 
     parser = argparse.ArgumentParser(prog="python -m benches.server", description=__doc__.split("\n\n")[0])
     parser.add_argument("--cells", type=words(CELLS), default=tuple(CELLS), help=", ".join(CELLS))
-    parser.add_argument("--servers", type=words(NAMES), help="default: towline and the peers of each cell")
+    parser.add_argument(
+        "--servers", type=words(NAMES), help="among towline and the peers of each cell (default: all)"
+    )
     parser.add_argument("--seconds", type=int, default=3, help="of one slice (wrk counts whole seconds)")
     parser.add_argument("--rounds", type=int, default=5, help="slices of each server between two restarts")
     parser.add_argument("--restarts", type=int, default=1, help="times that all servers start afresh")
@@ -85,7 +87,7 @@ def cores() -> tuple[int | None, int | None]:
 
 
 def run_cell(cell: Cell, plan: Plan) -> dict[str, Any]:
-    names = plan.servers or (OURS, *cell.peers)
+    names = tuple(name for name in (OURS, *cell.peers) if plan.servers is None or name in plan.servers)
     missing = [name for name in names if program(name) is None]
     for name in missing:
         print(f"{cell.name}: {name} is not installed and is left out", file=sys.stderr)
