@@ -29,12 +29,13 @@ def rate(servers: dict[str, Any], column: str) -> str:
 
 def block(measured: dict[str, Any]) -> str:
     cells = [name for name in CELLS if name in measured]
+    columns = [name for name in COLUMNS if any(rate(measured[cell]["servers"], name) for cell in cells)]
     rows = [
-        [CELLS[name].what, *(rate(measured[name]["servers"], column) for column in COLUMNS)] for name in cells
+        [CELLS[name].what, *(rate(measured[name]["servers"], column) for column in columns)] for name in cells
     ]
     where = sorted({report.conditions(measured[name]) for name in cells})
     text = "Thousands of requests a second, one worker on one core, wrk on another, medians of interleaved slices:\n\n"
-    text += report.table(["", *COLUMNS], rows) + "\n" + "\n".join(where)
+    text += report.table(["", *columns], rows) + "\n" + "\n".join(where)
     return (
         text
         + ".\nIntervals, ratios and command lines: [benches/results/server.md](benches/results/server.md).\n"
