@@ -366,8 +366,9 @@ impl AsgiServer {
         }
     }
 
-    /// After sending. A complete answer waits for the others of its turn, and those to pipelined requests
-    /// for each other; a part of one goes now, since the application may go on for long.
+    /// After sending. A complete answer waits for the others of its turn (unless `Haste` forbids it), and any
+    /// for a pipelined request that waits already; a part of one goes now, since the application may go on
+    /// for long.
     pub fn flush_part(&self, py: Python<'_>, exchange: &Bound<'_, Exchange>) {
         let (stepped, waits) = {
             let pool = self.pool.open(py);
