@@ -321,6 +321,11 @@ impl<S: Default> Engine<S> {
         None
     }
 
+    /// Whether `next_ready` has more to give, in this turn or the next.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// What the time is for this turn.
     pub fn clock(&self) -> Instant {
         self.turn.now

@@ -79,6 +79,8 @@ pub struct Pool {
     /// The connections of this turn, until they are settled.
     pub visited: Vec<ConnId>,
     pub haste: Haste,
+    /// The connection that is being visited has company in this turn.
+    pub in_company: bool,
     pub cancelling: bool,
     /// Of the request that is about to run.
     pub visit: Box<Visit>,
@@ -366,14 +368,17 @@ impl AsgiServer {
         }
     }
 
-    /// After sending. A complete answer waits for the others of its turn (unless `Haste` forbids it), and any
+    /// After sending. A complete answer waits for the others of its turn (where there are others, and unless `Haste` forbids it), and any
     /// for a pipelined request that waits already; a part of one goes now, since the application may go on
     /// for long.
     pub fn flush_part(&self, py: Python<'_>, exchange: &Bound<'_, Exchange>) {
         let (stepped, waits) = {
             let pool = self.pool.open(py);
             let stepped = pool.stepped == exchange.as_ptr() as usize;
-            (stepped, stepped && pool.in_turn && !pool.haste.is_on())
+            (
+                stepped,
+                stepped && pool.in_turn && pool.in_company && !pool.haste.is_on(),
+            )
         };
         if stepped {
             let state = exchange.get().state.open(py);

@@ -64,18 +64,19 @@ fn visit_all(server: &Bound<'_, AsgiServer>, visited: &mut Vec<ConnId>) -> PyRes
     let mut before = this.engine(py)?.clock();
     this.pool.open(py).haste.expire(before);
     loop {
-        let (next, now) = {
+        let (next, now, more) = {
             let mut engine = this.engine(py)?;
             let next = engine.next_ready();
             if next.is_none() {
                 engine.refresh_clock();
             }
-            (next, engine.clock())
+            (next, engine.clock(), engine.has_ready())
         };
         {
             let mut pool = this.pool.open(py);
             pool.haste.note(before, now);
             pool.clock = Some(now);
+            pool.in_company = more || !visited.is_empty();
         }
         before = now;
         let Some(id) = next else {
