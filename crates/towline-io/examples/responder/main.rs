@@ -5,9 +5,14 @@
 //!
 //! | target | answer |
 //! |---|---|
-//! | `/large` | 64 KiB |
+//! | `/req`, `/req?ms=N` | 2,000 bytes, chunked, 10 ms (or N) later |
+//! | `/upload`, `/drain` | how many bytes the body had |
+//! | `/json` | the request's JSON, when all of it has come |
 //! | `/echo` | the request's body, as it comes |
-//! | `/drain` | how many bytes the body had |
+//! | `/bytes?n=N`, `/large` | N bytes (64 KiB), with `&chunked` chunked |
+//! | `/endless`, `/endless?chunked` | a tebibyte |
+//! | `/sse?per_s=N&n=COUNT&bytes=SIZE` | server-sent events; none of COUNT: without end |
+//! | `/gzip` | a JSON array, gzip |
 //! | `/delay?ms=N` | hello, N milliseconds later |
 //! | `/chunked` | hello in two chunks |
 //! | `/file?path=P` | the file P, by `sendfile` |
@@ -33,7 +38,7 @@ fn main() -> io::Result<()> {
         ..EngineConfig::default()
     })?;
     let service = Arc::new(Service {
-        limits: Arc::new(Limits::server()),
+        limits: Arc::new(limits()),
         tls: options.tls.as_ref().map(TlsConfig::load).transpose()?,
         ..Service::default()
     });
@@ -44,6 +49,7 @@ fn main() -> io::Result<()> {
         }
     }
     io::stdout().flush()?;
+    exact_timers();
     let mut delayed = Delayed::new();
     loop {
         routes::turn(&mut engine, &mut delayed)?;
@@ -51,6 +57,26 @@ fn main() -> io::Result<()> {
             writeln!(io::stderr(), "{notice:?}")?;
         }
     }
+}
+
+/// Clients under measurement are stopped for minutes between their slices.
+fn limits() -> Limits {
+    Limits {
+        header_timeout: None,
+        body_timeout: None,
+        min_bytes_per_s: 0,
+        keep_alive_timeout: None,
+        ..Limits::server()
+    }
+}
+
+/// The kernel may join our wake-ups with others within 50 microseconds, unless it is told not to.
+fn exact_timers() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: no pointer is involved; a refusal costs exactness only.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64)
+    };
 }
 
 struct Options {

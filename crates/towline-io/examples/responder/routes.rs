@@ -1,45 +1,56 @@
 //! What the responder answers, on any engine: the example runs it in a process of its own, the tests on
 //! a thread.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+#[path = "delayed.rs"]
+mod delayed;
+#[path = "sse.rs"]
+mod sse;
+#[path = "work.rs"]
+mod work;
+
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use towline_io::{ConnId, Engine, Peer};
-use towline_proto::{BodySize, Event, Field, HeadRef, Read, ResponseHead, StreamId, UserError};
+pub use delayed::{Delayed, Due, answer_delayed};
+use towline_io::{Engine, Peer};
+use towline_proto::{BodySize, Event, HeadRef, StreamId, UserError};
 
-const HELLO: &[u8] = b"Hello, World!";
-static LARGE: [u8; 64 * 1024] = [b'x'; 64 * 1024];
+/// What a body is called endless at: a tebibyte.
+const ENDLESS_BYTES: u64 = 1 << 40;
+const REQ_DELAY: Duration = Duration::from_millis(10);
 
-/// What a connection does with the body of its present request.
+/// What a connection does with the bodies of its present exchange.
 #[derive(Default)]
 pub enum Job {
     #[default]
     None,
     Echo(StreamId),
     Drain(StreamId, u64),
+    /// The whole body first: a client that sends everything before it reads never waits for us.
+    Collect(StreamId, Vec<u8>),
+    Fill(StreamId, u64),
+    Events(sse::Events),
 }
 
 /// What a request asks for.
 enum Route {
     Hello,
-    Large,
+    Bytes(u64, BodySize),
     Echo,
+    Json,
     Drain,
-    Delay(Duration),
+    Delay(Duration, Due),
     Chunked,
+    Gzip,
+    Events(u64, u64, usize),
     File(PathBuf),
 }
 
-pub type Delayed = BinaryHeap<Reverse<(Instant, ConnId, StreamId)>>;
-
 /// One turn: waits for work, and answers it.
 pub fn turn(engine: &mut Engine<Job>, delayed: &mut Delayed) -> io::Result<()> {
-    let next = delayed.peek().map(|Reverse((at, ..))| *at);
-    engine.turn_start(next.map(|at| at.saturating_duration_since(Instant::now())))?;
+    let wait = delayed.wait(engine);
+    engine.turn_start(wait)?;
     while let Some(id) = engine.next_ready() {
         if let Some(peer) = engine.peer(id) {
             serve(peer, delayed);
@@ -57,17 +68,46 @@ fn route(head: &HeadRef<'_>) -> Route {
         Some(at) => (&target[..at], &target[at + 1..]),
         None => (target, &b""[..]),
     };
-    let value = |name: &str| std::str::from_utf8(query).ok()?.strip_prefix(name);
+    let query = std::str::from_utf8(query).unwrap_or_default();
+    let value = |name: &str| {
+        let mut pairs = query
+            .split('&')
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+    };
+    let number = |name: &str| value(name).and_then(|value| value.parse::<u64>().ok());
     match path {
-        b"/large" => Route::Large,
-        b"/echo" => Route::Echo,
-        b"/drain" => Route::Drain,
-        b"/delay" => {
-            let millis = value("ms=").and_then(|ms| ms.parse().ok()).unwrap_or(0);
-            Route::Delay(Duration::from_millis(millis))
+        b"/req" => Route::Delay(
+            number("ms").map_or(REQ_DELAY, Duration::from_millis),
+            Due::Req,
+        ),
+        b"/delay" => Route::Delay(Duration::from_millis(number("ms").unwrap_or(0)), Due::Hello),
+        b"/large" => Route::Bytes(64 * 1024, BodySize::Known(64 * 1024)),
+        b"/bytes" | b"/endless" => {
+            let bytes = number("n").unwrap_or(ENDLESS_BYTES);
+            let chunked = value("chunked").is_some();
+            Route::Bytes(
+                bytes,
+                if chunked {
+                    BodySize::Unknown
+                } else {
+                    BodySize::Known(bytes)
+                },
+            )
         }
+        b"/echo" => Route::Echo,
+        b"/json" => Route::Json,
+        b"/drain" | b"/upload" => Route::Drain,
         b"/chunked" => Route::Chunked,
-        b"/file" => Route::File(value("path=").unwrap_or_default().into()),
+        b"/gzip" => Route::Gzip,
+        b"/sse" => Route::Events(
+            number("per_s").unwrap_or(500),
+            number("n").unwrap_or(0),
+            number("bytes")
+                .and_then(|bytes| usize::try_from(bytes).ok())
+                .unwrap_or(0),
+        ),
+        b"/file" => Route::File(value("path").unwrap_or_default().into()),
         _ => Route::Hello,
     }
 }
@@ -83,7 +123,7 @@ pub fn serve(peer: &mut Peer<Job>, delayed: &mut Delayed) {
                 // A mistake of ours would show as a missing answer in every test.
                 let _ = answer(peer, delayed, stream, route, length);
             }
-            Event::Readable(_) | Event::Writable(_) => work(peer),
+            Event::Readable(_) | Event::Writable(_) => work::work(peer),
             Event::Failed(..) | Event::Closed(_) => peer.state = Job::None,
             _ => {}
         }
@@ -98,141 +138,48 @@ fn answer(
     length: Option<u64>,
 ) -> Result<(), UserError> {
     match route {
-        Route::Hello => hello(peer, stream)?,
-        Route::Large => {
-            peer.conn
-                .respond(stream, &ok(), BodySize::Known(LARGE.len() as u64))?;
-            let mut body = peer.conn.stream(stream)?;
-            body.write_shared(Bytes::from_static(&LARGE))?;
-            body.finish()?;
-        }
-        Route::Echo => {
-            peer.conn.respond(
-                stream,
-                &ok(),
-                length.map_or(BodySize::Unknown, BodySize::Known),
-            )?;
-            peer.state = Job::Echo(stream);
-            work(peer);
+        Route::Hello => work::hello(peer, stream),
+        Route::Bytes(bytes, size) => work::fill(peer, stream, bytes, size),
+        Route::Echo => work::echo(peer, stream, length),
+        Route::Json => {
+            let expected = length.unwrap_or(0).min(16 << 20);
+            let room = usize::try_from(expected).unwrap_or(0);
+            begin(peer, Job::Collect(stream, Vec::with_capacity(room)));
+            Ok(())
         }
         Route::Drain => {
-            peer.state = Job::Drain(stream, 0);
-            work(peer);
+            begin(peer, Job::Drain(stream, 0));
+            Ok(())
         }
-        Route::Delay(delay) => delayed.push(Reverse((Instant::now() + delay, peer.id(), stream))),
-        Route::Chunked => {
-            peer.conn.respond(stream, &ok(), BodySize::Unknown)?;
-            let mut body = peer.conn.stream(stream)?;
-            body.write(b"Hello, ")?;
-            body.write(b"World!")?;
-            body.finish()?;
+        Route::Delay(delay, due) => {
+            delayed.push(Instant::now() + delay, peer.id(), stream, due);
+            Ok(())
         }
-        Route::File(path) => {
-            let opened = std::fs::File::open(path).and_then(|file| {
-                let len = file.metadata()?.len();
-                Ok((file, len))
-            });
-            let Ok((file, len)) = opened else {
-                return peer.conn.respond(stream, &status(404), BodySize::Known(0));
-            };
-            peer.conn.respond(stream, &ok(), BodySize::Known(len))?;
-            peer.send_file(stream, file, 0, len)?;
+        Route::Chunked => work::chunked_hello(peer, stream),
+        Route::Gzip => work::gzip(peer, stream),
+        Route::Events(per_s, count, data_bytes) => {
+            sse::start(peer, delayed, stream, (per_s, count, data_bytes))
         }
+        Route::File(path) => file(peer, stream, path),
     }
-    Ok(())
 }
 
-fn hello(peer: &mut Peer<Job>, stream: StreamId) -> Result<(), UserError> {
+fn begin(peer: &mut Peer<Job>, job: Job) {
+    peer.state = job;
+    work::work(peer);
+}
+
+fn file(peer: &mut Peer<Job>, stream: StreamId, path: PathBuf) -> Result<(), UserError> {
+    let opened = std::fs::File::open(path).and_then(|file| {
+        let len = file.metadata()?.len();
+        Ok((file, len))
+    });
+    let Ok((file, len)) = opened else {
+        return peer
+            .conn
+            .respond(stream, &work::status(404), BodySize::Known(0));
+    };
     peer.conn
-        .respond(stream, &ok(), BodySize::Known(HELLO.len() as u64))?;
-    let mut body = peer.conn.stream(stream)?;
-    body.write(HELLO)?;
-    body.finish()
-}
-
-fn ok() -> ResponseHead<'static> {
-    status(200)
-}
-
-fn status(status: u16) -> ResponseHead<'static> {
-    const FIELDS: &[Field<'static>] = &[
-        Field {
-            name: b"server",
-            value: b"towline",
-        },
-        Field {
-            name: b"content-type",
-            value: b"text/plain",
-        },
-    ];
-    ResponseHead {
-        status,
-        reason: b"",
-        fields: FIELDS,
-    }
-}
-
-/// Goes on with a body as far as both sides allow.
-fn work(peer: &mut Peer<Job>) {
-    let mut copy = Vec::new();
-    loop {
-        let (id, room) = match peer.state {
-            Job::None => return,
-            Job::Drain(id, _) => (id, usize::MAX),
-            Job::Echo(id) => (id, peer.conn.stream(id).map_or(0, |stream| stream.room())),
-        };
-        let Ok(mut stream) = peer.conn.stream(id) else {
-            return;
-        };
-        if room == 0 {
-            return;
-        }
-        match (stream.read(room), &mut peer.state) {
-            (Read::Data(data), Job::Drain(_, bytes)) => *bytes += data.len() as u64,
-            (Read::Data(data), _) => {
-                copy.clear();
-                copy.extend_from_slice(data);
-                if stream.write(&copy).is_err() {
-                    return;
-                }
-            }
-            (Read::Pending, _) => return,
-            (Read::End, Job::Drain(_, bytes)) => {
-                let text = bytes.to_string();
-                peer.state = Job::None;
-                let size = BodySize::Known(text.len() as u64);
-                if peer.conn.respond(id, &ok(), size).is_ok()
-                    && let Ok(mut stream) = peer.conn.stream(id)
-                {
-                    let _ = stream.write(text.as_bytes()).and_then(|()| stream.finish());
-                }
-                return;
-            }
-            (Read::End, _) => {
-                peer.state = Job::None;
-                let _ = stream.finish();
-                return;
-            }
-            (Read::Failed, _) => {
-                peer.state = Job::None;
-                return;
-            }
-        }
-    }
-}
-
-pub fn answer_delayed(engine: &mut Engine<Job>, delayed: &mut Delayed) {
-    let now = Instant::now();
-    while delayed.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
-        let Some(Reverse((_, id, stream))) = delayed.pop() else {
-            return;
-        };
-        let Some(peer) = engine.peer(id) else {
-            continue;
-        };
-        let _ = hello(peer, stream);
-        // What was pipelined behind it is an event now.
-        serve(peer, delayed);
-        engine.settle(id);
-    }
+        .respond(stream, &work::status(200), BodySize::Known(len))?;
+    peer.send_file(stream, file, 0, len)
 }
