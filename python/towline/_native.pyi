@@ -1,12 +1,26 @@
 """The native module, as Python sees it. Held against the real one by mypy.stubtest."""
 
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, final
+from collections.abc import Callable, Generator, Sequence
+from datetime import timedelta
+from typing import Any, Generic, TypeAlias, TypeVar, final
 
 from .config import Bind, ServerConfig
 
-__all__ = ["VERSION", "AsgiServer", "Board", "Slot", "WsgiServer", "open_listeners"]
+__all__ = [
+    "VERSION",
+    "AsgiServer",
+    "AsyncClientCore",
+    "AsyncPool",
+    "AsyncReply",
+    "Board",
+    "Call",
+    "Reply",
+    "ResponseCore",
+    "Slot",
+    "WsgiServer",
+    "open_listeners",
+]
 
 VERSION: str
 
@@ -109,3 +123,207 @@ class WsgiServer:
     def drain(self) -> None: ...
     def reopen_logs(self) -> None:
         """Open the access log's file anew before its next line: it was rotated."""
+
+# --- the client ---------------------------------------------------------------------------------
+
+_T_co = TypeVar("_T_co", covariant=True)
+_RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
+# connect, read, write, pool, total: seconds, None: no limit.
+_Timeout: TypeAlias = tuple[float | None, float | None, float | None, float | None, float | None]
+
+@final
+class Call(Generic[_T_co]):
+    """What an asynchronous method returns: an awaitable that has begun already, and a coroutine to those who ask.
+
+    Dropped without having been awaited, it is cancelled silently.
+    """
+    def __await__(self) -> Generator[Any, None, _T_co]: ...
+    def send(self, value: Any, /) -> Any: ...
+    def throw(self, error: Any, value: Any = None, traceback: Any = None, /) -> Any: ...
+    def close(self) -> None: ...
+
+class Reply:
+    """The head of a response as it was received, and the facts of its exchange. Nothing is decoded."""
+    @property
+    def status(self) -> int: ...
+    @property
+    def reason(self) -> bytes: ...
+    @property
+    def version(self) -> str:
+        """`HTTP/1.1`"""
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """In the order and the case of the wire. A new list each time."""
+    @property
+    def trailers(self) -> list[tuple[bytes, bytes]]:
+        """Empty before the body's end."""
+    @property
+    def reused(self) -> bool:
+        """The connection had carried another request before."""
+    @property
+    def buffered(self) -> int:
+        """Bytes of the body that are held and not yet read."""
+    @property
+    def timings(self) -> dict[str, float]:
+        """Seconds: `queue`, `dns`, `connect`, `tls`, `first_byte`, `total`; a phase that did not happen is absent."""
+    @property
+    def local_address(self) -> tuple[str, int] | str | None: ...
+    @property
+    def remote_address(self) -> tuple[str, int] | str | None: ...
+    @property
+    def tls(self) -> dict[str, Any] | None:
+        """`version`, `cipher`, `alpn`, `peer_certificate` (DER); None in the clear."""
+
+@final
+class AsyncReply(Reply):
+    """A reply whose body is pulled in an event loop."""
+    def read(self, n: int = -1, /) -> Call[bytes]:
+        """At least one byte and at most `n` (-1: what is there), `b""` at the end of the body."""
+    def readinto(self, buffer: Any, /) -> Call[int]:
+        """The same into a writable buffer; 0 at the end."""
+    def read_all(
+        self, *, decode: bool = True, max_size: int | None = None, max_decoded: int | None = None
+    ) -> Call[bytes]:
+        """The rest of the body, its Content-Encoding undone unless told otherwise."""
+    def close(self) -> None:
+        """Gives the connection back when the rest of the body is small and there, closes it otherwise."""
+    @property
+    def closed(self) -> bool: ...
+
+class AsyncPool:
+    """Connections of one client, per event loop that uses it. `options`: `towline.client.options.PoolOptions`."""
+    def __new__(cls, options: Any) -> AsyncPool: ...
+    def exchange(
+        self,
+        method: bytes,
+        scheme: bytes,
+        host: bytes,
+        port: int | None,
+        target: bytes,
+        headers: _RawHeaders,
+        body: Any = None,
+        *,
+        timeout: _Timeout | None = None,
+        sni: str | None = None,
+        stale: str | None = None,
+        on_informational: Callable[[int, list[tuple[bytes, bytes]]], None] | None = None,
+    ) -> Call[AsyncReply]:
+        """One request, one response head. No redirects, no cookies, no decoding, no headers added but the framing's.
+
+        `body`: None, bytes, an iterator or async iterator of bytes, or a binary file; its framing is the headers'
+        Content-Length, else chunked. `timeout`, `stale` ("never", "idempotent", "any") None: the pool's.
+        """
+    def prewarm(self, scheme: bytes, host: bytes, port: int | None, n: int) -> Call[int]:
+        """Opens connections until `n` are idle; how many are."""
+    def pool_status(self) -> dict[str, int]: ...
+    def aclose(self) -> Call[None]:
+        """Closes idle connections now and the others when their calls have ended; waits for these."""
+    @property
+    def closed(self) -> bool: ...
+
+class AsyncClientCore:
+    """The native half of AsyncClient."""
+    def __new__(cls, *args: Any, **kwargs: Any) -> AsyncClientCore: ...
+    def _setup(
+        self,
+        pool: AsyncPool,
+        response: type[ResponseCore],
+        *,
+        base_url: str = "",
+        headers: _RawHeaders = (),
+        timeout: _Timeout = ...,
+        follow_redirects: bool = False,
+        retry_statuses: Sequence[int] = (),
+        max_response_size: int | None = None,
+        max_decompressed_size: int | None = None,
+        default_encoding: str = "utf-8",
+        json_loads: Callable[[Any], Any] | None = None,
+        json_dumps: Callable[[Any], bytes | str] | None = None,
+    ) -> None:
+        """Before anything else. `headers`: the client's own, without Host, as they shall leave."""
+    _pool: AsyncPool
+    _plain: bool
+    """Nothing of the client asks for Python: no auth, hooks, mounts, foreign transport, default params. Initially False."""
+    _cookies: Any
+    """None or a jar; a true one sends every request through `_request`. Set-Cookie goes to `_continue` either way."""
+    def _set_headers(self, headers: _RawHeaders) -> None:
+        """The client's own headers have changed."""
+    # To be defined by the subclass:
+    # async def _request(self, method: str, url: Any, **kwargs: Any) -> ResponseCore
+    # async def _continue(self, response: ResponseCore) -> ResponseCore   (redirect, Set-Cookie, status to retry)
+    # def _route(self, scheme: str, host: str, port: int) -> AsyncPool | None: which pool carries exchanges with this
+    #     origin (asked once per origin); None: `_request` takes all of them
+    def request(self, method: str, url: Any, **kwargs: Any) -> Call[Any]: ...
+    def get(self, url: Any, **kwargs: Any) -> Call[Any]: ...
+    def head(self, url: Any, **kwargs: Any) -> Call[Any]: ...
+    def options(self, url: Any, **kwargs: Any) -> Call[Any]: ...
+    def delete(self, url: Any, **kwargs: Any) -> Call[Any]: ...
+    def post(self, url: Any, **kwargs: Any) -> Call[Any]: ...
+    def put(self, url: Any, **kwargs: Any) -> Call[Any]: ...
+    def patch(self, url: Any, **kwargs: Any) -> Call[Any]: ...
+
+class ResponseCore:
+    """The native half of Response. Natively made ones skip `__init__`: a subclass gives its attributes class defaults."""
+    def __new__(cls, *args: Any, **kwargs: Any) -> ResponseCore: ...
+    def _fill(
+        self,
+        status: int,
+        headers: _RawHeaders = (),
+        *,
+        content: bytes | None = None,
+        version: str = "HTTP/1.1",
+        reason: bytes = b"",
+    ) -> None:
+        """For a response that Python makes (mock and application transports, the user)."""
+    def _adopt(self, reply: Reply) -> None:
+        """Takes the head of `reply` and keeps it as `_reply`; the content is unread."""
+    @property
+    def status_code(self) -> int: ...
+    @property
+    def http_version(self) -> str: ...
+    @property
+    def reason_phrase(self) -> str: ...
+    @property
+    def _raw_headers(self) -> list[tuple[bytes, bytes]]:
+        """A new list each time."""
+    def _header(self, name: str, /) -> str | None:
+        """All values of that name joined by a comma (latin-1), without making a Headers of them."""
+    @property
+    def content(self) -> bytes:
+        """Calls `_not_read()`, which raises, when it is not there."""
+    @property
+    def text(self) -> str:
+        """UTF-8 natively; any other encoding through `_decode_text()` of the subclass."""
+    def json(self, **kwargs: Any) -> Any: ...
+    @property
+    def is_informational(self) -> bool: ...
+    @property
+    def is_success(self) -> bool: ...
+    @property
+    def is_redirect(self) -> bool: ...
+    @property
+    def is_client_error(self) -> bool: ...
+    @property
+    def is_server_error(self) -> bool: ...
+    @property
+    def is_error(self) -> bool: ...
+    @property
+    def elapsed(self) -> timedelta:
+        """From the call to the end of the body; RuntimeError before."""
+    @property
+    def timings(self) -> dict[str, float]: ...
+    @property
+    def reused(self) -> bool: ...
+    @property
+    def buffered(self) -> int: ...
+    _content: bytes | None
+    _encoding: str | None
+    """What the user has chosen, above charset and default."""
+    _default_encoding: str
+    _loads: Callable[[Any], Any] | None
+    _elapsed: float | None
+    _reply: Reply | None
+    _client: Any
+    """The core that made it."""
+    _sent: tuple[str, Any, dict[str, Any] | None] | None
+    """Method, URL and arguments of a plain exchange, from which `request` is made when asked for."""

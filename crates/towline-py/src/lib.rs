@@ -3,6 +3,7 @@
 #![allow(clippy::needless_pass_by_value, clippy::unused_self)]
 use pyo3::prelude::*;
 
+mod client;
 mod errors;
 mod gil;
 mod server;
@@ -12,6 +13,16 @@ mod server;
 mod _native {
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
+    #[pymodule_export]
+    use super::client::call::Call;
+    #[pymodule_export]
+    use super::client::core::AsyncClientCore;
+    #[pymodule_export]
+    use super::client::pool::AsyncPool;
+    #[pymodule_export]
+    use super::client::reply::{AsyncReply, Reply};
+    #[pymodule_export]
+    use super::client::response::ResponseCore;
     #[pymodule_export]
     use super::server::asgi::AsgiServer;
     #[pymodule_export]
