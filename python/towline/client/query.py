@@ -1,0 +1,139 @@
+"""The query of a URL as an immutable multi-dict (application/x-www-form-urlencoded)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, urlencode
+
+from ..errors import InvalidURL
+
+PrimitiveData: TypeAlias = "str | int | float | bool | None"
+QueryParamTypes: TypeAlias = (
+    "QueryParams | Mapping[str, PrimitiveData | Iterable[PrimitiveData]] | Iterable[tuple[str, PrimitiveData]]"
+    " | str | bytes | None"
+)
+
+_MOST_FIELDS = 10_000  # of a query that is parsed: a URL on the wire is far shorter
+
+
+class QueryParams(Mapping[str, str]):
+    """httpx's QueryParams: `params["a"]` is the first value, `get_list("a")` all of them."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, *args: QueryParamTypes, **kwargs: Any) -> None:
+        if len(args) > 1 or (args and kwargs):
+            raise TypeError("QueryParams takes one mapping, string or list of pairs, or keyword arguments")
+        self._items: tuple[tuple[str, str], ...] = tuple(_items(args[0] if args else kwargs))
+
+    def keys(self) -> Any:
+        return self._first().keys()
+
+    def values(self) -> Any:
+        return self._first().values()
+
+    def items(self) -> Any:
+        return self._first().items()
+
+    def multi_items(self) -> list[tuple[str, str]]:
+        """Every pair, in order."""
+        return list(self._items)
+
+    def get_list(self, key: str) -> list[str]:
+        return [value for name, value in self._items if name == key]
+
+    def set(self, key: str, value: Any = None) -> QueryParams:
+        """A copy in which `key` has this one value, in its first place."""
+        return self.merge({key: value})
+
+    def add(self, key: str, value: Any = None) -> QueryParams:
+        """A copy with one more pair."""
+        return _made((*self._items, *_items({key: value})))
+
+    def remove(self, key: str) -> QueryParams:
+        """A copy without `key`."""
+        return _made(tuple(item for item in self._items if item[0] != key))
+
+    def merge(self, params: QueryParamTypes = None) -> QueryParams:
+        """A copy in which the names of `params` have the values they have there."""
+        new = tuple(_items(params))
+        names = {name for name, _ in new}
+        return _made((*(item for item in self._items if item[0] not in names), *new))
+
+    def _first(self) -> dict[str, str]:
+        first: dict[str, str] = {}
+        for key, value in self._items:
+            first.setdefault(key, value)
+        return first
+
+    def __getitem__(self, key: str) -> str:
+        return self._first()[key]
+
+    def __contains__(self, key: object) -> bool:
+        return any(name == key for name, _ in self._items)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._first())
+
+    def __len__(self) -> int:
+        return len(self._first())
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, QueryParams) and sorted(self._items) == sorted(other._items)
+
+    def __str__(self) -> str:
+        return urlencode(self._items)
+
+    def __repr__(self) -> str:
+        return f"QueryParams({str(self)!r})"
+
+
+def _made(items: tuple[tuple[str, str], ...]) -> QueryParams:
+    params = QueryParams()
+    params._items = items
+    return params
+
+
+def _items(value: QueryParamTypes) -> Iterator[tuple[str, str]]:
+    if not value:
+        return
+    if isinstance(value, QueryParams):
+        yield from value._items
+    elif isinstance(value, (str, bytes)):
+        yield from _parsed(value)
+    elif hasattr(value, "multi_items"):
+        yield from ((_text(key), _text(item)) for key, item in value.multi_items())
+    else:
+        pairs = value.items() if isinstance(value, Mapping) else value
+        for key, item in pairs:
+            if isinstance(item, (list, tuple, set, frozenset)):
+                yield from ((_text(key), _text(part)) for part in item)
+            else:
+                yield _text(key), _text(item)
+
+
+def _parsed(value: str | bytes) -> list[tuple[str, str]]:
+    text = value.decode("ascii", "surrogateescape") if isinstance(value, bytes) else value
+    try:
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+    except ValueError as error:
+        raise InvalidURL(f"query: {error}") from None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    if value is None:
+        return ""
+    return value.decode() if isinstance(value, bytes) else str(value)

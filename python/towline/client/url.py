@@ -1,0 +1,488 @@
+"""URLs: immutable, normalised once, hidden userinfo.
+
+Taken apart by the expression of RFC 3986 (appendix B). What is not allowed in a part is percent-encoded with the
+sets of the WHATWG URL standard, so that a server sees the bytes which a browser would send; hosts beyond ASCII go
+through UTS 46 (the `idna` package). Where browsers and RFC 3986 read an authority differently (a backslash, a
+control character) the URL is refused: two readings of one URL are how requests reach the wrong host.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Any
+from urllib.parse import quote_from_bytes, unquote
+
+from .._redact import HIDDEN
+from ..errors import InvalidURL
+from .query import QueryParams, QueryParamTypes
+
+MOST_BYTES = 65536  # no server takes more, and it bounds every expression below
+DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
+
+_PARTS = re.compile(
+    r"(?:([A-Za-z][A-Za-z0-9+.\-]*):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?", re.DOTALL
+)
+_AUTHORITY = re.compile(r"(?:(.*)@)?(\[[^\[\]@]*\]|[^:@\[\]]*)(?::([0-9]*))?", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_REGULAR_NAME = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=%]*")
+_LOOKS_IPV4 = re.compile(r"[0-9.]+")
+
+_SUB = "!$&'()*+,;="
+_PATH_SAFE = _SUB + ":@/[]|"
+_QUERY_SAFE = _SUB.replace("'", "") + ":@/?[]|{}^`\\"
+_FRAGMENT_SAFE = _SUB + ":@/?[]|{}^\\#"
+_USER_SAFE = _SUB
+
+
+class URL:
+    """httpx's URL: `URL("https://example.org/a?b=1")`, `URL(scheme=..., host=..., path=...)`.
+
+    Parts as arguments replace those of the first: scheme, userinfo, username, password, host, port, netloc, path,
+    raw_path, query, params, fragment. Raises InvalidURL.
+    """
+
+    __slots__ = ("_fragment", "_host", "_path", "_port", "_query", "_scheme", "_text", "_userinfo")
+
+    _scheme: str
+    _userinfo: str
+    _host: str  # as on the wire: lower case, A-labels, no brackets
+    _port: int | None  # None: the scheme's own
+    _path: str
+    _query: str | None
+    _fragment: str | None
+    _text: str | None
+
+    def __init__(self, url: Any = "", **parts: Any) -> None:
+        set_part = object.__setattr__
+        if isinstance(url, URL):
+            for name in URL.__slots__:
+                set_part(self, name, getattr(url, name))
+        else:
+            text = str(url) if hasattr(url, "copy_with") else url  # httpx's own URL
+            if not isinstance(text, str):
+                raise InvalidURL(f"expected str or URL, not {type(url).__name__}")
+            for name, value in _parse(text).items():
+                set_part(self, name, value)
+        if parts:
+            for name, value in _replaced(self, parts).items():
+                set_part(self, name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("a URL does not change; use copy_with()")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("a URL does not change; use copy_with()")
+
+    @property
+    def scheme(self) -> str:
+        return self._scheme
+
+    @property
+    def raw_scheme(self) -> bytes:
+        return self._scheme.encode("ascii")
+
+    @property
+    def userinfo(self) -> bytes:
+        """User name and password, percent-encoded."""
+        return self._userinfo.encode("ascii")
+
+    @property
+    def username(self) -> str:
+        return unquote(self._userinfo.partition(":")[0])
+
+    @property
+    def password(self) -> str:
+        return unquote(self._userinfo.partition(":")[2])
+
+    @property
+    def host(self) -> str:
+        """For people: lower case, IDNA decoded, IPv6 without brackets."""
+        if "xn--" not in self._host:
+            return self._host
+        import idna
+
+        try:
+            return idna.decode(self._host)
+        except (idna.IDNAError, UnicodeError):
+            return self._host
+
+    @property
+    def raw_host(self) -> bytes:
+        """For the wire: A-labels."""
+        return self._host.encode("ascii")
+
+    @property
+    def port(self) -> int | None:
+        """None where it is the scheme's own."""
+        return self._port
+
+    @property
+    def netloc(self) -> bytes:
+        """`host` or `host:port`, as the Host field has it."""
+        return self._netloc().encode("ascii")
+
+    @property
+    def path(self) -> str:
+        """Decoded, without the query."""
+        return unquote(self._path or ("/" if self._host else ""))
+
+    @property
+    def query(self) -> bytes:
+        """As on the wire, without the question mark."""
+        return (self._query or "").encode("ascii")
+
+    @property
+    def params(self) -> QueryParams:
+        return QueryParams(self._query)
+
+    @property
+    def raw_path(self) -> bytes:
+        """The request target: path and query as on the wire."""
+        path = self._path or ("/" if self._host else "")
+        return (path if self._query is None else f"{path}?{self._query}").encode("ascii")
+
+    @property
+    def fragment(self) -> str:
+        return unquote(self._fragment or "")
+
+    @property
+    def is_absolute_url(self) -> bool:
+        return bool(self._scheme and self._host)
+
+    @property
+    def is_relative_url(self) -> bool:
+        return not self.is_absolute_url
+
+    def copy_with(self, **parts: Any) -> URL:
+        return URL(self, **parts)
+
+    def copy_set_param(self, key: str, value: Any = None) -> URL:
+        return self.copy_with(params=self.params.set(key, value))
+
+    def copy_add_param(self, key: str, value: Any = None) -> URL:
+        return self.copy_with(params=self.params.add(key, value))
+
+    def copy_remove_param(self, key: str) -> URL:
+        return self.copy_with(params=self.params.remove(key))
+
+    def copy_merge_params(self, params: QueryParamTypes) -> URL:
+        """Names that are there already get the new values; the rest of the query keeps its bytes."""
+        new = QueryParams(params)
+        if not new:
+            return self
+        old = self.params
+        if self._query and any(name in old for name in new):
+            return self.copy_with(params=old.merge(new))
+        joined = f"{self._query}&{new}" if self._query else str(new)
+        return _made({**_state(self), "_query": joined, "_text": None})
+
+    def join(self, url: URL | str) -> URL:
+        """The URL that a reference means here (RFC 3986 5.2)."""
+        there = url if isinstance(url, URL) else URL(url)
+        if there._scheme:
+            return there
+        state = {**_state(there), "_scheme": self._scheme, "_text": None}
+        if not there._host:
+            state.update(_userinfo=self._userinfo, _host=self._host, _port=self._port)
+            if not there._path:
+                state["_path"] = self._path
+                state["_query"] = self._query if there._query is None else there._query
+            elif not there._path.startswith("/"):
+                start = "/" if self._host and not self._path else self._path[: self._path.rfind("/") + 1]
+                state["_path"] = _without_dots(start + there._path)
+            else:
+                state["_path"] = _without_dots(there._path)
+        elif state["_port"] == DEFAULT_PORTS.get(self._scheme):
+            state["_port"] = None
+        return _made(state)
+
+    def _netloc(self) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return host if self._port is None else f"{host}:{self._port}"
+
+    def _written(self, userinfo: str) -> str:
+        authority = f"{userinfo}@{self._netloc()}" if userinfo else self._netloc()
+        return "".join(
+            [
+                f"{self._scheme}:" if self._scheme else "",
+                f"//{authority}" if authority else "",
+                self._path,
+                "" if self._query is None else f"?{self._query}",
+                "" if self._fragment is None else f"#{self._fragment}",
+            ]
+        )
+
+    def __str__(self) -> str:
+        if self._text is None:
+            object.__setattr__(self, "_text", self._written(self._userinfo))
+        return self._text or ""
+
+    def __repr__(self) -> str:
+        return f"URL({self._written(HIDDEN if self._userinfo else '')!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            try:
+                other = URL(other)
+            except InvalidURL:
+                return False
+        return isinstance(other, URL) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return URL, (str(self),)
+
+
+def origin(url: URL) -> tuple[str, str, int | None]:
+    """What must be equal for credentials to go along (RFC 6454 4)."""
+    return url.scheme, url._host, url._port or DEFAULT_PORTS.get(url.scheme)
+
+
+def _state(url: URL) -> dict[str, Any]:
+    return {name: getattr(url, name) for name in URL.__slots__}
+
+
+def _made(state: dict[str, Any]) -> URL:
+    url = object.__new__(URL)
+    for name, value in state.items():
+        object.__setattr__(url, name, value)
+    return url
+
+
+def _parse(text: str) -> dict[str, Any]:
+    if len(text) > MOST_BYTES:
+        raise InvalidURL(f"the URL has {len(text)} characters; at most {MOST_BYTES} can be requested")
+    if control := _CONTROL.search(text):
+        raise InvalidURL(
+            f"the URL has the control character {control[0]!r} at {control.start()}; percent-encode it, "
+            "or strip() the URL if it came from a file"
+        )
+    scheme, authority, path, query, fragment = _split(text.strip(" "))
+    scheme = (scheme or "").lower()
+    userinfo, host, port = _authority(authority or "", scheme)
+    if not scheme and authority is None and ":" in path.partition("/")[0]:
+        raise InvalidURL(
+            f"{path.partition(':')[0]!r} before the colon is no scheme; write https://... or ./..."
+        )
+    return {
+        "_scheme": scheme,
+        "_userinfo": userinfo,
+        "_host": host,
+        "_port": port,
+        "_path": _normal_path(path, bool(scheme and authority)),
+        "_query": None if query is None else _encoded(query, _QUERY_SAFE),
+        "_fragment": None if fragment is None else _encoded(fragment, _FRAGMENT_SAFE),
+        "_text": None,
+    }
+
+
+def _split(text: str) -> tuple[str | None, str | None, str, str | None, str | None]:
+    found = _PARTS.fullmatch(text)
+    if found is None:  # the expression matches any text
+        raise InvalidURL("not a URL")
+    return found.groups()  # type: ignore[return-value]
+
+
+def _authority(text: str, scheme: str) -> tuple[str, str, int | None]:
+    found = _AUTHORITY.fullmatch(text)
+    if found is None or "\\" in text:
+        raise InvalidURL("the part between // and the path is not [user:password@]host[:port] (RFC 3986 3.2)")
+    user, host, port = found.groups()
+    name, _, password = (user or "").partition(":")
+    userinfo = _encoded(name, _USER_SAFE) + (f":{_encoded(password, _USER_SAFE)}" if password else "")
+    return userinfo, _host(host), _port(port, scheme)
+
+
+def _host(host: str) -> str:
+    if host.startswith("["):
+        try:
+            return str(ipaddress.IPv6Address(host[1:-1]))
+        except ValueError:
+            raise InvalidURL(f"{host} is no IPv6 address") from None
+    if not host.isascii():
+        host = _a_labels(host)
+    if not _REGULAR_NAME.fullmatch(host):
+        raise InvalidURL(f"host {host!r} has characters that no host name has")
+    if _LOOKS_IPV4.fullmatch(host):
+        try:
+            return str(ipaddress.IPv4Address(host))
+        except ValueError:
+            # "127.1" and "2130706433" are an address to some resolvers: a way around lists of hosts
+            raise InvalidURL(f"host {host!r} is not four numbers from 0 to 255") from None
+    return host.lower()
+
+
+def _a_labels(host: str) -> str:
+    import idna
+
+    try:
+        return idna.encode(host.lower(), uts46=True, transitional=False).decode("ascii")
+    except (idna.IDNAError, UnicodeError) as error:
+        raise InvalidURL(f"host {host!r} is no internationalised name: {error}") from None
+
+
+def _port(port: Any, scheme: str) -> int | None:
+    if port is None or port == "":
+        return None
+    number = (
+        int(port) if isinstance(port, int) or (port.isascii() and port.isdigit() and len(port) < 9) else -1
+    )
+    if not 0 <= number <= 65535:
+        raise InvalidURL(f"port {str(port)[:20]} is not between 0 and 65535")
+    return None if number == DEFAULT_PORTS.get(scheme) else number
+
+
+def _normal_path(path: str, absolute: bool) -> str:
+    path = _encoded(path, _PATH_SAFE)
+    return _without_dots(path) if absolute and "/." in path else path
+
+
+def _without_dots(path: str) -> str:
+    """RFC 3986 5.2.4."""
+    if "." not in path:
+        return path
+    kept: list[str] = []
+    segments = path.split("/")
+    for place, segment in enumerate(segments):
+        last = place == len(segments) - 1
+        if segment == "..":
+            if len(kept) > 1 or (kept and kept[0] != ""):
+                kept.pop()
+            if last:
+                kept.append("")
+        elif segment != ".":
+            kept.append(segment)
+        elif last:
+            kept.append("")
+    return "/".join(kept)
+
+
+_ESCAPE = re.compile(r"(%[0-9A-Fa-f]{2})")
+_PLAIN = re.compile(r"[A-Za-z0-9\-._~/=&]*")
+
+
+def _encoded(text: str, safe: str) -> str:
+    """What is not allowed percent-encoded; escapes that are there already stay."""
+    if _PLAIN.fullmatch(text):
+        return text
+    try:
+        parts = _ESCAPE.split(text)
+        parts[::2] = [quote_from_bytes(part.encode("utf-8"), safe) for part in parts[::2]]
+    except UnicodeEncodeError:
+        raise InvalidURL("the URL holds half of a surrogate pair, which has no UTF-8") from None
+    return "".join(parts)
+
+
+def _replaced(url: URL, parts: dict[str, Any]) -> dict[str, Any]:
+    """The state in which `parts` replace those of `url`."""
+    state = _state(url)
+    text = {
+        name: value.decode("ascii") if isinstance(value, bytes) else value for name, value in parts.items()
+    }
+    for name in text:
+        if name not in _REPLACERS:
+            raise TypeError(f"URL has no part {name!r}; it has {', '.join(sorted(_REPLACERS))}")
+        if isinstance(text[name], str) and name != "params" and _CONTROL.search(text[name]):
+            raise InvalidURL(f"{name} has a control character")
+    for name in sorted(text, key=list(_REPLACERS).index):
+        _REPLACERS[name](state, text[name])
+    state["_text"] = None
+    if state["_host"] and state["_path"] and not state["_path"].startswith("/"):
+        raise InvalidURL("the path of a URL with a host starts with /")
+    if not state["_host"] and state["_path"].startswith("//"):
+        raise InvalidURL("the path of a URL without a host does not start with //, which would name a host")
+    if state["_scheme"] and state["_host"]:
+        state["_path"] = _without_dots(state["_path"])
+    return state
+
+
+def _set_scheme(state: dict[str, Any], value: str | None) -> None:
+    value = (value or "").lower()
+    if value and not re.fullmatch(r"[a-z][a-z0-9+.\-]*", value):
+        raise InvalidURL(f"scheme {value!r} is none (RFC 3986 3.1)")
+    state["_scheme"] = value
+    if state["_port"] == DEFAULT_PORTS.get(value):
+        state["_port"] = None
+
+
+def _set_netloc(state: dict[str, Any], value: str | None) -> None:
+    userinfo, state["_host"], state["_port"] = _authority(value or "", state["_scheme"])
+    state["_userinfo"] = userinfo or state["_userinfo"]
+
+
+def _set_userinfo(state: dict[str, Any], value: str | None) -> None:
+    name, _, password = (value or "").partition(":")
+    state["_userinfo"] = _encoded(name, _USER_SAFE) + (
+        f":{_encoded(password, _USER_SAFE)}" if password else ""
+    )
+
+
+def _set_username(state: dict[str, Any], value: str | None) -> None:
+    _, colon, password = state["_userinfo"].partition(":")
+    state["_userinfo"] = _component(value) + colon + password
+
+
+def _set_password(state: dict[str, Any], value: str | None) -> None:
+    name = state["_userinfo"].partition(":")[0]
+    state["_userinfo"] = f"{name}:{_component(value)}" if value else name
+
+
+def _component(value: str | None) -> str:
+    # here "%" is a character of the name, not the start of an escape
+    return quote_from_bytes((value or "").encode("utf-8"), _USER_SAFE)
+
+
+def _set_host(state: dict[str, Any], value: str | None) -> None:
+    value = value or ""
+    if ":" in value and not value.startswith("["):
+        value = f"[{value}]"
+    if re.search(r"[/?#@\\]", value):
+        raise InvalidURL(f"host {value!r} has characters that no host name has")
+    state["_host"] = _host(value)
+
+
+def _set_port(state: dict[str, Any], value: Any) -> None:
+    state["_port"] = _port(value, state["_scheme"])
+
+
+def _set_path(state: dict[str, Any], value: str | None) -> None:
+    state["_path"] = _encoded(value or "", _PATH_SAFE).replace("?", "%3F").replace("#", "%23")
+
+
+def _set_raw_path(state: dict[str, Any], value: str | None) -> None:
+    path, question, query = (value or "").partition("?")
+    _set_path(state, path)
+    _set_query(state, query if question else None)
+
+
+def _set_query(state: dict[str, Any], value: str | None) -> None:
+    state["_query"] = None if value is None else _encoded(value, _QUERY_SAFE)
+
+
+def _set_params(state: dict[str, Any], value: QueryParamTypes) -> None:
+    state["_query"] = str(QueryParams(value)) or None
+
+
+def _set_fragment(state: dict[str, Any], value: str | None) -> None:
+    state["_fragment"] = _encoded(value, _FRAGMENT_SAFE) if value else None
+
+
+# in the order in which they are applied: a netloc before the host that corrects it
+_REPLACERS = {
+    "scheme": _set_scheme,
+    "authority": _set_netloc,
+    "netloc": _set_netloc,
+    "userinfo": _set_userinfo,
+    "username": _set_username,
+    "password": _set_password,
+    "host": _set_host,
+    "port": _set_port,
+    "path": _set_path,
+    "raw_path": _set_raw_path,
+    "query": _set_query,
+    "params": _set_params,
+    "fragment": _set_fragment,
+}
