@@ -1,0 +1,74 @@
+//! Why there is no connection.
+
+use std::fmt;
+use std::io;
+
+/// How far a dial had come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DialPhase {
+    Resolve,
+    Connect,
+    Proxy,
+    Tls,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DialErrorKind {
+    Dns,
+    Connect,
+    Tls,
+    /// The proxy refused, or what it said is none of its protocol.
+    Proxy,
+    /// The deadline came; `phase` says in what.
+    Timeout,
+}
+
+/// A message for the user, free of secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DialError {
+    pub kind: DialErrorKind,
+    pub phase: DialPhase,
+    pub message: String,
+    /// The status of an HTTP proxy's refusal.
+    pub proxy_status: Option<u16>,
+    /// Where the system refused: its number.
+    pub os_error: Option<i32>,
+}
+
+impl DialError {
+    pub(crate) fn new(kind: DialErrorKind, message: impl Into<String>) -> Self {
+        let phase = match kind {
+            DialErrorKind::Dns => DialPhase::Resolve,
+            DialErrorKind::Connect | DialErrorKind::Timeout => DialPhase::Connect,
+            DialErrorKind::Proxy => DialPhase::Proxy,
+            DialErrorKind::Tls => DialPhase::Tls,
+        };
+        Self {
+            kind,
+            phase,
+            message: message.into(),
+            proxy_status: None,
+            os_error: None,
+        }
+    }
+
+    pub(crate) fn timeout(phase: DialPhase, message: impl Into<String>) -> Self {
+        Self {
+            phase,
+            ..Self::new(DialErrorKind::Timeout, message)
+        }
+    }
+
+    pub(crate) fn because(mut self, error: &io::Error) -> Self {
+        self.os_error = error.raw_os_error();
+        self
+    }
+}
+
+impl fmt::Display for DialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for DialError {}

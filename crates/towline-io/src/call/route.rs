@@ -1,0 +1,309 @@
+//! Where a call goes and on which terms. What differs in trust differs in its route, so the route is
+//! the key of the pool.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use zeroize::Zeroizing;
+
+use crate::tls::ClientTls;
+
+/// Equal routes may share connections. Made once per origin and shared as `Arc<Route>`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Route {
+    /// TLS to the origin (`https`).
+    pub secure: bool,
+    /// An A-label or an IP literal without brackets, in lower case.
+    pub host: Box<str>,
+    pub port: u16,
+    /// Connects there instead; `host` stays what the certificate must name. No proxy is asked.
+    pub uds: Option<PathBuf>,
+    pub proxy: Option<Arc<Proxy>>,
+    /// Needed where `secure`, and for an https proxy which brings none of its own.
+    pub tls: Option<Arc<ClientTls>>,
+    /// The address to connect from.
+    pub local_address: Option<IpAddr>,
+    /// Asked for and verified instead of `host`.
+    pub sni: Option<Box<str>>,
+}
+
+impl Route {
+    /// A direct route without TLS.
+    pub fn plain(host: &str, port: u16) -> Self {
+        Self {
+            secure: false,
+            host: host.into(),
+            port,
+            uds: None,
+            proxy: None,
+            tls: None,
+            local_address: None,
+            sni: None,
+        }
+    }
+
+    /// A direct route with TLS.
+    pub fn secure(host: &str, port: u16, tls: Arc<ClientTls>) -> Self {
+        Self {
+            secure: true,
+            tls: Some(tls),
+            ..Self::plain(host, port)
+        }
+    }
+
+    /// The proxy that connections of this route go through.
+    pub fn proxy(&self) -> Option<&Proxy> {
+        self.proxy.as_deref().filter(|_| self.uds.is_none())
+    }
+
+    /// Requests name their whole target, since the next server is an HTTP proxy (RFC 9112 3.2.2); they
+    /// carry the proxy's `authorization` and `headers` too.
+    pub fn absolute_form(&self) -> bool {
+        !self.secure && self.proxy().is_some_and(|proxy| !proxy.scheme.is_socks())
+    }
+
+    /// The name that the origin's certificate must be for.
+    pub fn server_name(&self) -> &str {
+        self.sni.as_deref().unwrap_or(&self.host)
+    }
+
+    /// `host:port`, with brackets where RFC 3986 3.2.2 wants them.
+    pub fn authority(&self) -> String {
+        authority(&self.host, self.port)
+    }
+}
+
+pub(super) fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+/// How a proxy is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProxyScheme {
+    Http,
+    Https,
+    /// RFC 1928, with addresses that we look up.
+    Socks5,
+    /// RFC 1928, with names that the proxy looks up.
+    Socks5h,
+}
+
+impl ProxyScheme {
+    pub fn is_socks(self) -> bool {
+        matches!(self, Self::Socks5 | Self::Socks5h)
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::Socks5 => "socks5",
+            Self::Socks5h => "socks5h",
+        }
+    }
+}
+
+/// A user and a password; never printed, wiped when dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    user: Zeroizing<Vec<u8>>,
+    password: Zeroizing<Vec<u8>>,
+}
+
+impl Credentials {
+    pub fn new(user: impl Into<Vec<u8>>, password: impl Into<Vec<u8>>) -> Self {
+        Self {
+            user: Zeroizing::new(user.into()),
+            password: Zeroizing::new(password.into()),
+        }
+    }
+
+    pub(super) fn user(&self) -> &[u8] {
+        &self.user
+    }
+
+    pub(super) fn password(&self) -> &[u8] {
+        &self.password
+    }
+
+    /// The value of `proxy-authorization` or `authorization` (RFC 7617 2).
+    pub fn basic(&self) -> Vec<u8> {
+        let pair = Zeroizing::new([&self.user[..], b":", &self.password[..]].concat());
+        let mut value = b"Basic ".to_vec();
+        base64(&pair, &mut value);
+        value
+    }
+}
+
+impl Hash for Credentials {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.user.as_slice().hash(state);
+        self.password.as_slice().hash(state);
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(..)")
+    }
+}
+
+/// A server that connects on our behalf.
+#[derive(Clone)]
+pub struct Proxy {
+    pub scheme: ProxyScheme,
+    /// As in [`Route::host`].
+    pub host: Box<str>,
+    pub port: u16,
+    pub credentials: Option<Credentials>,
+    /// Fields for the proxy alone: in CONNECT, or beside the others of a forwarded request.
+    pub headers: Vec<(Vec<u8>, Vec<u8>)>,
+    /// For an https proxy; the route's when `None`.
+    pub tls: Option<Arc<ClientTls>>,
+}
+
+impl Proxy {
+    pub fn new(scheme: ProxyScheme, host: &str, port: u16) -> Self {
+        Self {
+            scheme,
+            host: host.into(),
+            port,
+            credentials: None,
+            headers: Vec::new(),
+            tls: None,
+        }
+    }
+
+    /// The value of `proxy-authorization`, where there are credentials (RFC 9110 11.7.2).
+    pub fn authorization(&self) -> Option<Vec<u8>> {
+        self.credentials.as_ref().map(Credentials::basic)
+    }
+
+    /// For messages: no credentials in it.
+    pub fn url(&self) -> String {
+        format!(
+            "{}://{}",
+            self.scheme.as_str(),
+            authority(&self.host, self.port)
+        )
+    }
+
+    /// All of it, as one value to compare and to hash.
+    fn key(&self) -> impl PartialEq + Hash + '_ {
+        (
+            self.scheme,
+            (&*self.host, self.port),
+            &self.credentials,
+            &self.headers,
+            &self.tls,
+        )
+    }
+}
+
+impl PartialEq for Proxy {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Proxy {}
+
+impl Hash for Proxy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The fields may hold tokens.
+        f.debug_struct("Proxy")
+            .field("url", &self.url())
+            .field("credentials", &self.credentials)
+            .finish_non_exhaustive()
+    }
+}
+
+/// RFC 4648 4.
+fn base64(bytes: &[u8], out: &mut Vec<u8>) {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for chunk in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
+        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for at in 0..4 {
+            out.push(if at <= chunk.len() {
+                ALPHABET[(word >> (18 - 6 * at) & 63) as usize]
+            } else {
+                b'='
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_as_in_rfc_4648() {
+        for (plain, coded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            let mut out = Vec::new();
+            base64(plain.as_bytes(), &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), coded);
+        }
+        // The example of RFC 7617 2.
+        let basic = Credentials::new("Aladdin", "open sesame").basic();
+        assert_eq!(basic, b"Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+    }
+
+    #[test]
+    fn everything_that_changes_trust_changes_the_key() {
+        let plain = Route::plain("a", 80);
+        let tls = || Arc::new(ClientTls::default());
+        let shared = tls();
+        let secure = Route::secure("a", 80, Arc::clone(&shared));
+        assert_eq!(secure, Route::secure("a", 80, shared));
+        assert_ne!(secure, Route::secure("a", 80, tls()));
+        let mut proxied = plain.clone();
+        let mut proxy = Proxy::new(ProxyScheme::Http, "p", 3128);
+        proxied.proxy = Some(Arc::new(proxy.clone()));
+        assert_ne!(plain, proxied);
+        proxy.credentials = Some(Credentials::new("u", "p"));
+        let mut other = plain.clone();
+        other.proxy = Some(Arc::new(proxy));
+        assert_ne!(proxied, other);
+        assert!(proxied.absolute_form() && !plain.absolute_form());
+        proxied.uds = Some("/socket".into());
+        assert!(!proxied.absolute_form());
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let mut proxy = Proxy::new(ProxyScheme::Socks5h, "::1", 1080);
+        proxy.credentials = Some(Credentials::new("somebody", "hunter2"));
+        proxy
+            .headers
+            .push((b"x-token".to_vec(), b"hunter2".to_vec()));
+        let text = format!("{proxy:?}");
+        assert!(text.contains("socks5h://[::1]:1080"), "{text}");
+        assert!(
+            !text.contains("hunter2") && !text.contains("somebody"),
+            "{text}"
+        );
+    }
+}
