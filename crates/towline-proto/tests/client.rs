@@ -3,7 +3,7 @@
 mod common;
 
 use common::End;
-use towline_proto::{BodySize, Limits, StreamId, UserError};
+use towline_proto::{BodySize, Event, Limits, StreamId, UserError};
 
 const HOST: &[(&str, &str)] = &[("host", "a")];
 
@@ -285,4 +285,20 @@ fn close_and_keep_alive_of_the_peer() {
     let mut end = End::client();
     end.eof();
     assert!(!end.conn.is_reusable() && end.conn.interest().closed);
+}
+
+#[test]
+fn a_kept_head_outlives_its_block() {
+    let mut end = asked("GET");
+    end.push(b"HTTP/1.1 200 Fine\r\nContent-Length: 2\r\nX-A:  b \r\n\r\nhi");
+    let Some(Event::Head { head, .. }) = end.conn.next_event() else {
+        panic!("no head");
+    };
+    let kept = head.to_kept();
+    assert_eq!(end.read(1), ("hi".into(), "end"));
+    end.conn.release(&mut end.blocks);
+    let head = kept.view();
+    assert_eq!((head.status(), head.reason()), (200, &b"Fine"[..]));
+    assert_eq!(head.field(b"x-a"), Some(&b"b"[..]));
+    assert_eq!(head.fields().len(), 2);
 }
