@@ -1,11 +1,20 @@
 //! Calling: from a [`Route`] to a connection that speaks to its origin.
 
+pub mod caller;
 pub mod dial;
 pub mod fork;
+pub mod pool;
+pub mod request;
 pub mod route;
 
+pub use caller::{CallEvent, CallId, CallRead, Caller, CallerConfig, Flush};
 pub use dial::{
     Dial, DialConfig, DialError, DialErrorKind, DialPhase, DialTimings, Established, Keepalive,
     Overrides, Progress, Resolver, Watch,
+};
+pub use pool::{Action, Lease, OriginId, Pool, PoolLimits, PoolStatus, SlotId, WaiterId};
+pub use request::{
+    Body, CallError, CallErrorKind, CallOptions, CallPhase, Prepared, RequestText, Stale, Timeouts,
+    Timings,
 };
 pub use route::{Credentials, Proxy, ProxyScheme, Route};

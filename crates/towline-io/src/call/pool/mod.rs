@@ -1,0 +1,675 @@
+//! The pool of connections: who may use which, who waits, and what is opened and closed for it.
+//!
+//! Pure bookkeeping: no socket, no clock. What is to be done comes out of [`Pool::next_action`].
+//!
+//! ```text
+//!            Dial ─► dialling ──dialled──► leased ◄─acquire/Serve── idle ──expire, evict──► Close
+//!                       │                    └──────release──────────▲
+//!                       └─dial_failed, CancelDial─► (slot is free)
+//!
+//!   acquire ─► an idle connection of the origin, the one used last
+//!       └─none─► wait: FIFO per origin; a dial is started for every waiter that has room for one
+//! ```
+//!
+//! A dial belongs to the pool: whichever connection is free first serves the first waiter. Nothing
+//! assumes one exchange per connection: each has a capacity, and counts its leases. Every operation is
+//! O(1), cancelling included.
+
+mod list;
+mod origin;
+
+use std::collections::VecDeque;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+
+use list::{Links, List, Node};
+use origin::{Origin, Origins};
+
+pub use origin::OriginId;
+
+/// The bounds of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolLimits {
+    /// Connections in all, those being opened included.
+    pub max_connections: usize,
+    pub max_connections_per_host: usize,
+    /// Connections without an exchange that are kept; the oldest go first.
+    pub max_keepalive: usize,
+    /// How long a connection is kept without an exchange.
+    pub keepalive_expiry: Option<Duration>,
+    /// A connection older than this carries no further exchange.
+    pub max_connection_age: Option<Duration>,
+    /// Calls that may wait while no connection can be opened for them. `None`: any number.
+    pub max_queue: Option<usize>,
+}
+
+impl Default for PoolLimits {
+    fn default() -> Self {
+        Self {
+            max_connections: 1000,
+            max_connections_per_host: 100,
+            max_keepalive: 100,
+            keepalive_expiry: Some(Duration::from_secs(15)),
+            max_connection_age: None,
+            max_queue: None,
+        }
+    }
+}
+
+/// One connection of the pool, being opened or open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlotId {
+    index: u32,
+    generation: u32,
+}
+
+/// One place in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WaiterId {
+    index: u32,
+    generation: u32,
+}
+
+/// The right to one exchange on a connection. Give it back with [`Pool::release`], or [`Pool::remove`]
+/// the connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease<C> {
+    pub slot: SlotId,
+    pub conn: C,
+    /// The connection has carried an exchange before.
+    pub reused: bool,
+}
+
+/// What the pool wants done.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action<C, W> {
+    /// Open a connection, then call `dialled` or `dial_failed`.
+    Dial(SlotId, OriginId),
+    /// Nobody needs it any more and its slot is free already.
+    CancelDial(SlotId),
+    /// A waiter has its connection.
+    Serve(Lease<C>, W),
+    /// Expired, evicted or too old; the pool has forgotten it.
+    Close(C),
+}
+
+/// How many there are of what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStatus {
+    /// Connections that carry an exchange.
+    pub active: usize,
+    pub idle: usize,
+    pub dialling: usize,
+    pub waiting: usize,
+}
+
+const AVAILABLE: usize = 0;
+const IDLE: usize = 1;
+/// Dials stand in the list that available connections stand in later.
+const DIALS: usize = AVAILABLE;
+
+struct Slot<C> {
+    generation: u32,
+    origin: usize,
+    /// `None`: being opened.
+    open: Option<Open<C>>,
+    links: [Links; 2],
+}
+
+struct Open<C> {
+    conn: C,
+    leases: u32,
+    capacity: u32,
+    /// It has carried an exchange, or does.
+    used: bool,
+    /// No further exchange is to begin on it.
+    retired: bool,
+    since: Instant,
+    idle_since: Instant,
+}
+
+impl<C> Open<C> {
+    fn is_available(&self) -> bool {
+        !self.retired && self.leases < self.capacity
+    }
+}
+
+impl<C, const LIST: usize> Node<LIST> for Slot<C> {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links[LIST]
+    }
+}
+
+struct Waiter<W> {
+    generation: u32,
+    origin: usize,
+    /// Earlier waiters of any origin have smaller numbers.
+    number: u64,
+    who: W,
+    links: Links,
+}
+
+impl<W> Node<0> for Waiter<W> {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+/// See the module's picture. `K` is the key of an origin, `C` names a connection, `W` whoever waits.
+pub struct Pool<K, C, W> {
+    limits: PoolLimits,
+    origins: Origins<K>,
+    slots: Slab<Slot<C>>,
+    waiters: Slab<Waiter<W>>,
+    /// Connections without an exchange, the one that rests longest first.
+    idle: List<IDLE>,
+    dialling: usize,
+    actions: VecDeque<Action<C, W>>,
+    /// Room has come up, or a need for it.
+    unsettled: bool,
+    closed: bool,
+    generation: u32,
+    numbers: u64,
+}
+
+impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
+    pub fn new(limits: PoolLimits) -> Self {
+        Self {
+            limits,
+            origins: Origins::default(),
+            slots: Slab::new(),
+            waiters: Slab::new(),
+            idle: List::default(),
+            dialling: 0,
+            actions: VecDeque::new(),
+            unsettled: false,
+            closed: false,
+            generation: 0,
+            numbers: 0,
+        }
+    }
+
+    /// The name of the origin of `key`. Found without a table when the same `Arc` comes again. It stays
+    /// valid at least as long as the origin has a connection or a waiter.
+    pub fn origin(&mut self, key: &Arc<K>) -> OriginId {
+        self.origins.intern(key)
+    }
+
+    pub fn key(&self, origin: OriginId) -> Option<&Arc<K>> {
+        self.origins.get(origin).map(|origin| &origin.key)
+    }
+
+    /// A connection to `origin` that is free now. `None`: wait.
+    pub fn acquire(&mut self, origin: OriginId, now: Instant) -> Option<Lease<C>> {
+        loop {
+            let origin = self.origins.get(origin)?;
+            if origin.waiters.len() > 0 {
+                // Nobody overtakes.
+                return None;
+            }
+            let index = origin.available.first()?;
+            if self.is_outdated(index, now) {
+                self.drop_slot(index);
+                continue;
+            }
+            return self.lease(index);
+        }
+    }
+
+    /// Queues `who`; its turn comes as an action. Refused (`Err`) when the queue is full or the pool is
+    /// closed. `urgent`: in front of the others, for one that has had its turn and lost it.
+    pub fn wait(&mut self, origin: OriginId, who: W, urgent: bool) -> Result<WaiterId, W> {
+        if self.closed || self.origins.get(origin).is_none() {
+            return Err(who);
+        }
+        self.numbers += 1;
+        let generation = self.next_generation();
+        let index = self.waiters.insert(Waiter {
+            generation,
+            origin: origin.index(),
+            number: if urgent { 0 } else { self.numbers },
+            who,
+            links: Links::default(),
+        });
+        let queue = &mut self.origins.at(origin.index()).waiters;
+        if urgent {
+            queue.push_front(&mut self.waiters, index);
+        } else {
+            queue.push_back(&mut self.waiters, index);
+        }
+        self.origins.reconsider(origin.index(), &self.limits);
+        self.refill();
+        let queued = self.waiters.len().saturating_sub(self.dialling);
+        if self.limits.max_queue.is_some_and(|most| queued > most) && !urgent {
+            return Err(self.unqueue(index));
+        }
+        Ok(WaiterId {
+            index: index as u32,
+            generation,
+        })
+    }
+
+    /// Leaves the queue. A dial that was started for it alone is cancelled. `None`: it had been served.
+    pub fn cancel(&mut self, waiter: WaiterId) -> Option<W> {
+        let index = waiter.index as usize;
+        let found = self.waiters.get(index)?;
+        if found.generation != waiter.generation {
+            return None;
+        }
+        let origin = self.origins.at(found.origin);
+        let newest = origin.dials.first();
+        let covered = origin.dials.len() == origin.waiters.len();
+        let who = self.unqueue(index);
+        if let Some(dial) = newest.filter(|_| covered) {
+            self.actions
+                .push_back(Action::CancelDial(self.slot_id(dial)));
+            self.free(dial);
+        }
+        Some(who)
+    }
+
+    /// The waiter whose turn is next at the origin of `slot`.
+    pub fn first_waiter(&self, slot: SlotId) -> Option<(WaiterId, &W)> {
+        let slot = self.slots.get(slot.index as usize)?;
+        let index = self.origins.peek(slot.origin)?.waiters.first()?;
+        let waiter = self.waiters.get(index)?;
+        let id = WaiterId {
+            index: index as u32,
+            generation: waiter.generation,
+        };
+        Some((id, &waiter.who))
+    }
+
+    /// Whether so many dials are under way that everybody who waits at this origin may expect one.
+    pub fn is_dialling_for_all(&self, origin: OriginId) -> bool {
+        let origin = self.origins.get(origin);
+        origin.is_some_and(|origin| origin.dials.len() >= origin.waiters.len())
+    }
+
+    /// A dial has succeeded. The connection takes `capacity` exchanges at once.
+    pub fn dialled(&mut self, slot: SlotId, conn: C, capacity: u32, now: Instant) {
+        let Some(index) = self.find(slot) else {
+            // Cancelled while it succeeded.
+            self.actions.push_back(Action::Close(conn));
+            return;
+        };
+        let found = &mut self.slots[index];
+        if found.open.is_some() {
+            return;
+        }
+        let origin = found.origin;
+        self.dialling -= 1;
+        self.origins.at(origin).dials.remove(&mut self.slots, index);
+        self.origins.at(origin).open += 1;
+        self.slots[index].open = Some(Open {
+            conn,
+            leases: 0,
+            capacity: capacity.max(1),
+            used: false,
+            retired: false,
+            since: now,
+            idle_since: now,
+        });
+        self.make_available(index, now);
+        self.serve(index);
+    }
+
+    /// A dial has failed. Tell the [`first_waiter`](Self::first_waiter), or let it wait for another
+    /// attempt, before the next call of `next_action`.
+    pub fn dial_failed(&mut self, slot: SlotId) {
+        self.remove(slot);
+    }
+
+    /// An exchange is over and its connection can carry another.
+    pub fn release(&mut self, slot: SlotId, now: Instant) {
+        let Some(index) = self.find(slot) else {
+            return;
+        };
+        let Some(open) = &mut self.slots[index].open else {
+            return;
+        };
+        let was_available = open.is_available();
+        open.leases = open.leases.saturating_sub(1);
+        if open.retired || self.closed || self.is_too_old(index, now) || self.is_owed(index) {
+            self.retire(slot);
+        } else {
+            if was_available {
+                self.rest(index, now);
+            } else {
+                self.make_available(index, now);
+            }
+            self.serve(index);
+        }
+    }
+
+    /// The connection, or the attempt to open it, is gone.
+    pub fn remove(&mut self, slot: SlotId) {
+        if let Some(index) = self.find(slot) {
+            self.free(index);
+        }
+    }
+
+    /// No further exchange may begin on it (GOAWAY): it closes when those under way are over.
+    pub fn retire(&mut self, slot: SlotId) {
+        let Some(index) = self.find(slot) else {
+            return;
+        };
+        let Slot { origin, open, .. } = &mut self.slots[index];
+        let Some(open) = open else {
+            return;
+        };
+        if open.leases == 0 {
+            return self.drop_slot(index);
+        }
+        let was_available = open.is_available();
+        open.retired = true;
+        if was_available {
+            let available = &mut self.origins.at(*origin).available;
+            available.remove(&mut self.slots, index);
+        }
+    }
+
+    /// Opens up to `n` connections ahead of need, as far as there is room without closing others.
+    pub fn prewarm(&mut self, origin: OriginId, n: usize) {
+        let Some(found) = self.origins.get(origin) else {
+            return;
+        };
+        let room = self.limits.max_connections_per_host
+            - found.slots().min(self.limits.max_connections_per_host);
+        let room = room.min(self.limits.max_connections.saturating_sub(self.slots.len()));
+        let missing = n.saturating_sub(found.slots());
+        if self.closed {
+            return;
+        }
+        for _ in 0..missing.min(room) {
+            self.dial(origin.index());
+        }
+    }
+
+    /// Closes what has been idle for too long.
+    pub fn expire(&mut self, now: Instant) {
+        while let Some(index) = self.idle.first()
+            && self.is_outdated(index, now)
+        {
+            self.drop_slot(index);
+        }
+    }
+
+    /// When `expire` has something to do.
+    pub fn next_expiry(&self) -> Option<Instant> {
+        let oldest = self.slots.get(self.idle.first()?)?.open.as_ref()?;
+        Some(oldest.idle_since + self.limits.keepalive_expiry?)
+    }
+
+    /// Closes what is idle, cancels what is being opened, and takes nobody any more; connections in use
+    /// close when they are released. Returns those who waited.
+    pub fn close(&mut self) -> Vec<W> {
+        self.closed = true;
+        let waiting: Vec<_> = self.waiters.iter().map(|(index, _)| index).collect();
+        let waiting = waiting
+            .into_iter()
+            .map(|index| self.unqueue(index))
+            .collect();
+        let all: Vec<_> = self.slots.iter().map(|(index, _)| index).collect();
+        for index in all {
+            match &self.slots[index].open {
+                None => {
+                    self.actions
+                        .push_back(Action::CancelDial(self.slot_id(index)));
+                    self.free(index);
+                }
+                Some(open) if open.leases == 0 => self.drop_slot(index),
+                Some(_) => {}
+            }
+        }
+        waiting
+    }
+
+    /// The next thing to do.
+    pub fn next_action(&mut self) -> Option<Action<C, W>> {
+        if self.unsettled {
+            self.refill();
+        }
+        self.actions.pop_front()
+    }
+
+    pub fn status(&self) -> PoolStatus {
+        PoolStatus {
+            active: self.slots.len() - self.dialling - self.idle.len(),
+            idle: self.idle.len(),
+            dialling: self.dialling,
+            waiting: self.waiters.len(),
+        }
+    }
+
+    /// The same for each origin that has a connection or a waiter.
+    pub fn status_by_origin(&self) -> impl Iterator<Item = (&Arc<K>, PoolStatus)> {
+        self.origins.iter().map(|origin| {
+            let status = PoolStatus {
+                active: origin.open - origin.idle,
+                idle: origin.idle,
+                dialling: origin.dials.len(),
+                waiting: origin.waiters.len(),
+            };
+            (&origin.key, status)
+        })
+    }
+
+    // Slots.
+
+    fn slot_id(&self, index: usize) -> SlotId {
+        SlotId {
+            index: index as u32,
+            generation: self.slots[index].generation,
+        }
+    }
+
+    fn find(&self, slot: SlotId) -> Option<usize> {
+        let index = slot.index as usize;
+        (self.slots.get(index)?.generation == slot.generation).then_some(index)
+    }
+
+    fn next_generation(&mut self) -> u32 {
+        self.generation = self.generation.wrapping_add(1);
+        self.generation
+    }
+
+    fn lease(&mut self, index: usize) -> Option<Lease<C>> {
+        let Slot { origin, open, .. } = &mut self.slots[index];
+        let (origin, open) = (*origin, open.as_mut()?);
+        let (was_idle, reused) = (open.leases == 0, open.used);
+        open.leases += 1;
+        open.used = true;
+        let (conn, is_full) = (open.conn.clone(), !open.is_available());
+        if was_idle {
+            self.idle.remove(&mut self.slots, index);
+            self.origins.at(origin).idle -= 1;
+        }
+        if is_full {
+            let available = &mut self.origins.at(origin).available;
+            available.remove(&mut self.slots, index);
+        }
+        Some(Lease {
+            slot: self.slot_id(index),
+            conn,
+            reused,
+        })
+    }
+
+    /// Gives the connection to those who wait, as far as it goes.
+    fn serve(&mut self, index: usize) {
+        loop {
+            let slot = &self.slots[index];
+            let is_available = slot.open.as_ref().is_some_and(Open::is_available);
+            let (origin, first) = (slot.origin, self.origins.at(slot.origin).waiters.first());
+            let Some(waiter) = first.filter(|_| is_available) else {
+                break self.origins.reconsider(origin, &self.limits);
+            };
+            if let Some(lease) = self.lease(index) {
+                let who = self.unqueue(waiter);
+                self.actions.push_back(Action::Serve(lease, who));
+            }
+        }
+        if self.idle.len() > self.limits.max_keepalive
+            && let Some(oldest) = self.idle.first()
+        {
+            self.drop_slot(oldest);
+        }
+        // What rests here can make room for another origin.
+        self.unsettled = true;
+    }
+
+    fn make_available(&mut self, index: usize, now: Instant) {
+        let origin = self.slots[index].origin;
+        let available = &mut self.origins.at(origin).available;
+        available.push_front(&mut self.slots, index);
+        self.rest(index, now);
+    }
+
+    /// Counts the connection as idle when it has no exchange left.
+    fn rest(&mut self, index: usize, now: Instant) {
+        let Slot { origin, open, .. } = &mut self.slots[index];
+        let origin = *origin;
+        if let Some(open) = open
+            && open.leases == 0
+        {
+            open.idle_since = now;
+            self.idle.push_back(&mut self.slots, index);
+            self.origins.at(origin).idle += 1;
+        }
+    }
+
+    /// Forgets an idle connection and has it closed.
+    fn drop_slot(&mut self, index: usize) {
+        if let Some(open) = self.free(index) {
+            self.actions.push_back(Action::Close(open.conn));
+        }
+    }
+
+    fn free(&mut self, index: usize) -> Option<Open<C>> {
+        let Slot { origin, open, .. } = &self.slots[index];
+        let origin = *origin;
+        let is_available = open.as_ref().is_none_or(Open::is_available);
+        let is_idle = open
+            .as_ref()
+            .is_some_and(|open| open.leases == 0 && !open.retired);
+        let entry = self.origins.at(origin);
+        if open.is_none() {
+            self.dialling -= 1;
+            entry.dials.remove(&mut self.slots, index);
+        } else {
+            entry.open -= 1;
+            if is_available {
+                entry.available.remove(&mut self.slots, index);
+            }
+        }
+        if is_idle {
+            entry.idle -= 1;
+            self.idle.remove(&mut self.slots, index);
+        }
+        self.origins.reconsider(origin, &self.limits);
+        self.unsettled = true;
+        self.slots.try_remove(index).and_then(|slot| slot.open)
+    }
+
+    fn is_outdated(&self, index: usize, now: Instant) -> bool {
+        let Some(open) = &self.slots[index].open else {
+            return false;
+        };
+        let idle = now.saturating_duration_since(open.idle_since);
+        let has_expired =
+            open.leases == 0 && (self.limits.keepalive_expiry).is_some_and(|expiry| idle >= expiry);
+        has_expired || self.is_too_old(index, now)
+    }
+
+    fn is_too_old(&self, index: usize, now: Instant) -> bool {
+        let since = self.slots[index].open.as_ref().map(|open| open.since);
+        let age = since.map(|since| now.saturating_duration_since(since));
+        matches!((age, self.limits.max_connection_age), (Some(age), Some(most)) if age >= most)
+    }
+
+    // The queue.
+
+    fn unqueue(&mut self, index: usize) -> W {
+        let origin = self.waiters[index].origin;
+        self.origins
+            .at(origin)
+            .waiters
+            .remove(&mut self.waiters, index);
+        self.origins.reconsider(origin, &self.limits);
+        self.waiters.remove(index).who
+    }
+
+    /// Somebody of an origin without any connection has waited longer than everybody here, and no
+    /// connection can be opened: without this an origin under load would keep its own for ever.
+    fn is_owed(&self, index: usize) -> bool {
+        if self.slots.len() < self.limits.max_connections {
+            return false;
+        }
+        let number = |origin: &Origin<K>| {
+            let first = origin.waiters.first()?;
+            self.waiters.get(first).map(|waiter| waiter.number)
+        };
+        let own = self.origins.peek(self.slots[index].origin).and_then(number);
+        let starved = self.origins.first_starved();
+        let starved = starved
+            .and_then(|index| self.origins.peek(index))
+            .and_then(number);
+        matches!((own, starved), (Some(own), Some(starved)) if starved < own)
+    }
+
+    /// Starts dials for those who wait, as long as there is room, each origin in its turn.
+    fn refill(&mut self) {
+        self.unsettled = false;
+        while !self.closed
+            && let Some(origin) = self.origins.next_needy()
+        {
+            if self.slots.len() >= self.limits.max_connections && !self.make_room(origin) {
+                return;
+            }
+            self.dial(origin);
+            self.origins.rotate(origin);
+        }
+    }
+
+    /// At the client-wide limit: what another origin does not need gives way.
+    fn make_room(&mut self, for_origin: usize) -> bool {
+        if let Some(oldest) = self.idle.first() {
+            self.drop_slot(oldest);
+            return true;
+        }
+        let spare = self.origins.first_surplus();
+        let Some(spare) = spare.filter(|&spare| spare != for_origin) else {
+            return false;
+        };
+        let Some(dial) = self.origins.at(spare).dials.first() else {
+            return false;
+        };
+        self.actions
+            .push_back(Action::CancelDial(self.slot_id(dial)));
+        self.free(dial);
+        true
+    }
+
+    fn dial(&mut self, origin: usize) {
+        let generation = self.next_generation();
+        let index = self.slots.insert(Slot {
+            generation,
+            origin,
+            open: None,
+            links: [Links::default(); 2],
+        });
+        self.dialling += 1;
+        self.origins
+            .at(origin)
+            .dials
+            .push_front(&mut self.slots, index);
+        self.origins.reconsider(origin, &self.limits);
+        let id = self.origins.id(origin);
+        self.actions
+            .push_back(Action::Dial(self.slot_id(index), id));
+    }
+}

@@ -1,0 +1,251 @@
+//! The origins of a pool: what each has, and which of them need more.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use slab::Slab;
+
+use super::list::{Links, List, Node};
+use super::{AVAILABLE, DIALS, PoolLimits};
+
+/// The name of one origin of one pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OriginId {
+    index: u32,
+    generation: u32,
+}
+
+impl OriginId {
+    pub(super) fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
+/// Origins beyond which those without a connection or a waiter are forgotten.
+const KEPT_ORIGINS: usize = 1024;
+/// Keys that are recognised by their address.
+const RECENT: usize = 16;
+
+const QUEUE: usize = 0;
+const SURPLUS: usize = 1;
+
+/// What an origin wants of the client-wide room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Standing {
+    #[default]
+    Content,
+    /// More waiters than dials, and room at this host.
+    Needy,
+    /// The same, and no connection at all that would serve them in time.
+    Starved,
+}
+
+pub(super) struct Origin<K> {
+    pub(super) key: Arc<K>,
+    generation: u32,
+    /// Connections with room for an exchange, the one used last first.
+    pub(super) available: List<AVAILABLE>,
+    /// The newest first.
+    pub(super) dials: List<DIALS>,
+    pub(super) open: usize,
+    pub(super) idle: usize,
+    pub(super) waiters: List<0>,
+    standing: Standing,
+    /// More dials than waiters.
+    is_surplus: bool,
+    links: [Links; 2],
+}
+
+impl<K> Origin<K> {
+    /// Connections, those being opened included.
+    pub(super) fn slots(&self) -> usize {
+        self.open + self.dials.len()
+    }
+
+    fn is_unused(&self) -> bool {
+        self.slots() == 0 && self.waiters.len() == 0
+    }
+
+    fn wanted_standing(&self, limits: &PoolLimits) -> Standing {
+        let has_room = self.slots() < limits.max_connections_per_host;
+        match self.slots() {
+            _ if self.waiters.len() <= self.dials.len() || !has_room => Standing::Content,
+            0 => Standing::Starved,
+            _ => Standing::Needy,
+        }
+    }
+}
+
+impl<K, const LIST: usize> Node<LIST> for Origin<K> {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links[LIST]
+    }
+}
+
+pub(super) struct Origins<K> {
+    slab: Slab<Origin<K>>,
+    by_key: HashMap<Arc<K>, OriginId>,
+    recent: [Option<OriginId>; RECENT],
+    starved: List<QUEUE>,
+    needy: List<QUEUE>,
+    surplus: List<SURPLUS>,
+    generation: u32,
+    sweep_at: usize,
+}
+
+impl<K> Default for Origins<K> {
+    fn default() -> Self {
+        Self {
+            slab: Slab::new(),
+            by_key: HashMap::new(),
+            recent: [None; RECENT],
+            starved: List::default(),
+            needy: List::default(),
+            surplus: List::default(),
+            generation: 0,
+            sweep_at: KEPT_ORIGINS,
+        }
+    }
+}
+
+impl<K: Eq + Hash> Origins<K> {
+    pub(super) fn intern(&mut self, key: &Arc<K>) -> OriginId {
+        let place = (Arc::as_ptr(key).addr() >> 4) % RECENT;
+        if let Some(id) = self.recent[place]
+            && self
+                .get(id)
+                .is_some_and(|origin| Arc::ptr_eq(&origin.key, key))
+        {
+            return id;
+        }
+        let known = self.by_key.get(key).copied();
+        let id = known.unwrap_or_else(|| self.add(key));
+        self.recent[place] = Some(id);
+        id
+    }
+
+    fn add(&mut self, key: &Arc<K>) -> OriginId {
+        if self.slab.len() >= self.sweep_at {
+            self.sweep();
+        }
+        self.generation = self.generation.wrapping_add(1);
+        let index = self.slab.insert(Origin {
+            key: Arc::clone(key),
+            generation: self.generation,
+            available: List::default(),
+            dials: List::default(),
+            open: 0,
+            idle: 0,
+            waiters: List::default(),
+            standing: Standing::default(),
+            is_surplus: false,
+            links: [Links::default(); 2],
+        });
+        let id = self.id(index);
+        self.by_key.insert(Arc::clone(key), id);
+        id
+    }
+
+    /// Forgets the origins that nobody uses. Rare enough to cost a constant per origin added.
+    fn sweep(&mut self) {
+        let by_key = &mut self.by_key;
+        self.slab.retain(|_, origin| {
+            let is_used = !origin.is_unused();
+            if !is_used {
+                by_key.remove(&origin.key);
+            }
+            is_used
+        });
+        self.sweep_at = KEPT_ORIGINS.max(2 * self.slab.len());
+    }
+
+    pub(super) fn get(&self, id: OriginId) -> Option<&Origin<K>> {
+        let origin = self.slab.get(id.index())?;
+        (origin.generation == id.generation).then_some(origin)
+    }
+
+    pub(super) fn peek(&self, index: usize) -> Option<&Origin<K>> {
+        self.slab.get(index)
+    }
+
+    /// An origin that has a slot or a waiter, and so is there.
+    pub(super) fn at(&mut self, index: usize) -> &mut Origin<K> {
+        &mut self.slab[index]
+    }
+
+    pub(super) fn id(&self, index: usize) -> OriginId {
+        OriginId {
+            index: index as u32,
+            generation: self.slab[index].generation,
+        }
+    }
+
+    /// Those in use.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Origin<K>> {
+        let all = self.slab.iter().map(|(_, origin)| origin);
+        all.filter(|origin| !origin.is_unused())
+    }
+
+    /// To be called when the waiters, dials or connections of an origin have changed in number.
+    pub(super) fn reconsider(&mut self, index: usize, limits: &PoolLimits) {
+        let origin = &mut self.slab[index];
+        let standing = origin.wanted_standing(limits);
+        let before = std::mem::replace(&mut origin.standing, standing);
+        let is_surplus = origin.dials.len() > origin.waiters.len();
+        let was_surplus = std::mem::replace(&mut origin.is_surplus, is_surplus);
+        if standing != before {
+            let Self {
+                slab,
+                starved,
+                needy,
+                ..
+            } = self;
+            if let Some(queue) = queue_of(starved, needy, before) {
+                queue.remove(slab, index);
+            }
+            if let Some(queue) = queue_of(starved, needy, standing) {
+                queue.push_back(slab, index);
+            }
+        }
+        match (was_surplus, is_surplus) {
+            (false, true) => self.surplus.push_back(&mut self.slab, index),
+            (true, false) => self.surplus.remove(&mut self.slab, index),
+            _ => {}
+        }
+    }
+
+    /// The origin whose turn it is to open a connection.
+    pub(super) fn next_needy(&self) -> Option<usize> {
+        self.starved.first().or_else(|| self.needy.first())
+    }
+
+    /// An origin has had its turn; when it needs more it stands behind the others.
+    pub(super) fn rotate(&mut self, index: usize) {
+        if self.slab[index].standing == Standing::Needy {
+            self.needy.remove(&mut self.slab, index);
+            self.needy.push_back(&mut self.slab, index);
+        }
+    }
+
+    pub(super) fn first_starved(&self) -> Option<usize> {
+        self.starved.first()
+    }
+
+    /// An origin with a dial that nobody waits for.
+    pub(super) fn first_surplus(&self) -> Option<usize> {
+        self.surplus.first()
+    }
+}
+
+fn queue_of<'a>(
+    starved: &'a mut List<QUEUE>,
+    needy: &'a mut List<QUEUE>,
+    standing: Standing,
+) -> Option<&'a mut List<QUEUE>> {
+    match standing {
+        Standing::Content => None,
+        Standing::Needy => Some(needy),
+        Standing::Starved => Some(starved),
+    }
+}

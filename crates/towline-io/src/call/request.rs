@@ -1,0 +1,379 @@
+//! What a call is given, and how it can end badly: shared by both faces of the client.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use towline_proto::{BodySize, Field, RequestHead, UserError};
+
+use super::dial::{DialError, DialErrorKind, DialPhase};
+use super::route::Route;
+
+/// One request, ready for the wire. It can be written more than once, as far as its body can.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Where it goes. Pass the same `Arc` again and no table is searched.
+    pub route: Arc<Route>,
+    pub head: RequestText,
+    pub body: Body,
+    /// Sending it twice is the same as sending it once (RFC 9110 9.2.2).
+    pub idempotent: bool,
+}
+
+/// Method, target and fields in one buffer, in the order they leave.
+#[derive(Clone, Debug, Default)]
+pub struct RequestText {
+    bytes: Vec<u8>,
+    method_end: usize,
+    target_end: usize,
+    /// Where each name and each value ends; each begins where the one before it ended.
+    ends: Vec<(u32, u32)>,
+}
+
+/// Fields of one head that need no allocation.
+const FEW_FIELDS: usize = 24;
+
+impl RequestText {
+    pub fn new(method: &[u8], target: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(256);
+        bytes.extend_from_slice(method);
+        bytes.extend_from_slice(target);
+        Self {
+            bytes,
+            method_end: method.len(),
+            target_end: method.len() + target.len(),
+            ends: Vec::with_capacity(8),
+        }
+    }
+
+    /// Adds a field line. The wire core judges it when the request is written.
+    pub fn push(&mut self, name: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(name);
+        let name_end = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(value);
+        self.ends.push((name_end, self.bytes.len() as u32));
+    }
+
+    pub fn method(&self) -> &[u8] {
+        &self.bytes[..self.method_end]
+    }
+
+    pub fn target(&self) -> &[u8] {
+        &self.bytes[self.method_end..self.target_end]
+    }
+
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'_>> {
+        let mut start = self.target_end;
+        self.ends.iter().map(move |&(name_end, value_end)| {
+            let (name_end, value_end) = (name_end as usize, value_end as usize);
+            let field = Field {
+                name: &self.bytes[start..name_end],
+                value: &self.bytes[name_end..value_end],
+            };
+            start = value_end;
+            field
+        })
+    }
+
+    /// Value of the first field of that name, ignoring case.
+    pub fn field(&self, name: &[u8]) -> Option<&[u8]> {
+        self.fields()
+            .find(|field| field.name.eq_ignore_ascii_case(name))
+            .map(|field| field.value)
+    }
+
+    /// Calls `write` with the head as the wire core takes it.
+    pub fn with_head<T>(&self, write: impl FnOnce(&RequestHead<'_>) -> T) -> T {
+        let head = |fields: &[Field<'_>]| {
+            write(&RequestHead {
+                method: self.method(),
+                target: self.target(),
+                fields,
+            })
+        };
+        if self.ends.len() > FEW_FIELDS {
+            return head(&self.fields().collect::<Vec<_>>());
+        }
+        let mut few = [Field {
+            name: &[],
+            value: &[],
+        }; FEW_FIELDS];
+        for (slot, field) in few.iter_mut().zip(self.fields()) {
+            *slot = field;
+        }
+        head(&few[..self.ends.len()])
+    }
+}
+
+/// The body of a request.
+#[derive(Debug, Default)]
+pub enum Body {
+    #[default]
+    Empty,
+    /// Sent by reference, however large; partial writes never copy the rest.
+    Bytes(Bytes),
+    /// So many bytes, written by the program as there is room.
+    Known(u64),
+    /// Written by the program until it finishes.
+    Unknown,
+    /// A part of a file: `sendfile` on plain TCP.
+    File { file: File, offset: u64, len: u64 },
+}
+
+impl Body {
+    /// What the head says about it.
+    pub fn size(&self) -> BodySize {
+        match self {
+            Self::Empty => BodySize::Empty,
+            Self::Bytes(bytes) => BodySize::Known(bytes.len() as u64),
+            Self::Known(bytes) | Self::File { len: bytes, .. } => BodySize::Known(*bytes),
+            Self::Unknown => BodySize::Unknown,
+        }
+    }
+
+    /// It is written by the program, as opposed to given with the request.
+    pub fn is_streamed(&self) -> bool {
+        matches!(self, Self::Known(_) | Self::Unknown)
+    }
+
+    /// It can be sent a second time.
+    pub fn is_replayable(&self) -> bool {
+        !self.is_streamed()
+    }
+}
+
+/// Bounds in time of one call; `None` never ends it. All but `total` are per phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// DNS, connect, proxy and TLS together.
+    pub connect: Option<Duration>,
+    /// Without a byte of the response while one is awaited.
+    pub read: Option<Duration>,
+    /// Without a byte of the request being taken.
+    pub write: Option<Duration>,
+    /// Waiting for a connection when none may be opened.
+    pub pool: Option<Duration>,
+    /// From `begin` to the last byte of the response.
+    pub total: Option<Duration>,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Some(Duration::from_secs(5)),
+            read: Some(Duration::from_secs(60)),
+            write: Some(Duration::from_secs(60)),
+            pool: None,
+            total: None,
+        }
+    }
+}
+
+/// Which requests are sent again when a reused connection dies without a byte of the response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stale {
+    Never,
+    #[default]
+    Idempotent,
+    /// Every request whose body can be sent again.
+    Any,
+}
+
+/// What a call may be given besides its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallOptions {
+    pub timeouts: Timeouts,
+    pub stale: Stale,
+    /// Further attempts to open a connection.
+    pub connect_retries: u8,
+}
+
+impl Default for CallOptions {
+    fn default() -> Self {
+        Self {
+            timeouts: Timeouts::default(),
+            stale: Stale::default(),
+            connect_retries: 1,
+        }
+    }
+}
+
+/// How far a call had come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallPhase {
+    /// Waiting for a connection.
+    Pool,
+    Dns,
+    Connect,
+    Proxy,
+    Tls,
+    /// Sending the request.
+    Send,
+    /// Waiting for the head of the response.
+    Head,
+    /// Receiving its body.
+    Body,
+}
+
+impl CallPhase {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pool => "pool",
+            Self::Dns => "dns",
+            Self::Connect => "connect",
+            Self::Proxy => "proxy",
+            Self::Tls => "tls",
+            Self::Send => "send",
+            Self::Head => "head",
+            Self::Body => "body",
+        }
+    }
+}
+
+/// The kinds of failure, one for each class of the client's errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallErrorKind {
+    ConnectTimeout,
+    ReadTimeout,
+    WriteTimeout,
+    PoolTimeout,
+    TotalTimeout,
+    /// As many calls wait as `max_queue` allows.
+    QueueFull,
+    Connect,
+    Dns,
+    Tls,
+    Read,
+    Write,
+    Proxy,
+    /// The server broke the protocol.
+    RemoteProtocol,
+    /// The server closed the connection without a complete response.
+    ServerDisconnected,
+    /// The request itself is against the protocol.
+    LocalProtocol,
+    /// The client has been closed.
+    Closed,
+}
+
+/// Why a call failed. It holds no secret: neither fields nor credentials.
+#[derive(Clone, Debug)]
+pub struct CallError {
+    pub kind: CallErrorKind,
+    pub phase: CallPhase,
+    /// What was wrong, with the rule that was broken where there is one.
+    pub rule: Cow<'static, str>,
+    /// The system's error number, where it gave one.
+    pub os_error: Option<i32>,
+    /// The request can be sent again: nothing of it has left, or it is idempotent and its body is at hand.
+    pub retryable: bool,
+    /// Bytes of the request that have left.
+    pub bytes_sent: u64,
+    /// Bytes of the response that have come.
+    pub bytes_received: u64,
+    /// The connection had carried an exchange before.
+    pub reused: bool,
+}
+
+impl CallError {
+    pub fn new(kind: CallErrorKind, phase: CallPhase, rule: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            kind,
+            phase,
+            rule: rule.into(),
+            os_error: None,
+            retryable: false,
+            bytes_sent: 0,
+            bytes_received: 0,
+            reused: false,
+        }
+    }
+
+    /// The program's mistake, found when the request was written.
+    pub fn local(error: UserError) -> Self {
+        Self::new(
+            CallErrorKind::LocalProtocol,
+            CallPhase::Send,
+            error.to_string(),
+        )
+    }
+
+    pub fn closed() -> Self {
+        Self::new(
+            CallErrorKind::Closed,
+            CallPhase::Pool,
+            "the client has been closed",
+        )
+    }
+
+    /// No connection came about, so nothing of the request has left.
+    pub fn dial(error: &DialError) -> Self {
+        let kind = match error.kind {
+            DialErrorKind::Dns => CallErrorKind::Dns,
+            DialErrorKind::Connect => CallErrorKind::Connect,
+            DialErrorKind::Tls => CallErrorKind::Tls,
+            DialErrorKind::Proxy => CallErrorKind::Proxy,
+            DialErrorKind::Timeout => CallErrorKind::ConnectTimeout,
+        };
+        let phase = match error.phase {
+            DialPhase::Resolve => CallPhase::Dns,
+            DialPhase::Connect => CallPhase::Connect,
+            DialPhase::Proxy => CallPhase::Proxy,
+            DialPhase::Tls => CallPhase::Tls,
+        };
+        Self {
+            os_error: error.os_error,
+            retryable: true,
+            ..Self::new(kind, phase, error.message.clone())
+        }
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.rule)
+    }
+}
+
+impl std::error::Error for CallError {}
+
+/// Where the time of a call went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timings {
+    /// Until a connection was at hand, opening it not included.
+    pub queued: Duration,
+    pub dns: Duration,
+    pub connect: Duration,
+    pub tls: Duration,
+    /// From `begin` to the head of the response, once that is here.
+    pub first_byte: Option<Duration>,
+    /// From `begin` to the end of the body, once that is read.
+    pub total: Option<Duration>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_head_comes_back_in_order_few_fields_or_many() {
+        for count in [0, 1, FEW_FIELDS, FEW_FIELDS + 1, 200] {
+            let mut text = RequestText::new(b"GET", b"/x?y");
+            for index in 0..count {
+                let (name, value) = (format!("x-{index}"), "v".repeat(index));
+                text.push(name.as_bytes(), value.as_bytes());
+            }
+            text.with_head(|head| {
+                assert_eq!((head.method, head.target), (&b"GET"[..], &b"/x?y"[..]));
+                assert_eq!(head.fields.len(), count);
+                for (index, field) in head.fields.iter().enumerate() {
+                    assert_eq!(field.name, format!("x-{index}").as_bytes());
+                    assert_eq!(field.value.len(), index);
+                }
+            });
+        }
+    }
+}
