@@ -33,25 +33,29 @@ pub(crate) enum Flushed {
 impl<S> Peer<S> {
     /// Sends what waits, `budget` bytes at most (and one write more). A failure is told to the wire core.
     pub(crate) fn flush(&mut self, now: Instant, budget: usize) -> Flushed {
-        if self.output == Output::Finished && self.io.tls.is_none() {
-            return Flushed::All;
-        }
-        let result = if self.io.tls.is_some() {
-            self.flush_tls(now, budget)
-        } else {
-            self.flush_plain(now, budget)
-        };
-        let flushed = result.unwrap_or_else(|error| {
+        self.try_flush(now, budget).unwrap_or_else(|error| {
             self.broke(now, rule_of(&error));
             Flushed::All
-        });
+        })
+    }
+
+    /// As `flush`, and the failure is the caller's to tell.
+    pub(crate) fn try_flush(&mut self, now: Instant, budget: usize) -> io::Result<Flushed> {
+        if self.output == Output::Finished && self.io.tls.is_none() {
+            return Ok(Flushed::All);
+        }
+        let flushed = if self.io.tls.is_some() {
+            self.flush_tls(now, budget)?
+        } else {
+            self.flush_plain(now, budget)?
+        };
         if self.output != Output::Finished {
             self.output = match flushed {
                 Flushed::Blocked => Output::Blocked,
                 Flushed::All | Flushed::Budget => Output::Open,
             };
         }
-        flushed
+        Ok(flushed)
     }
 
     fn flush_plain(&mut self, now: Instant, budget: usize) -> io::Result<Flushed> {

@@ -9,6 +9,7 @@ use socket2::Socket;
 use towline_proto::{Blocks, Connection};
 
 use crate::addr::PeerAddr;
+use crate::call::Established;
 use crate::file::FileBody;
 use crate::id::ConnId;
 use crate::proxy::ProxyStage;
@@ -96,15 +97,42 @@ impl<S: Default> Peer<S> {
         let expects_proxy = service.proxy_protocol.as_ref();
         let expects_proxy =
             expects_proxy.is_some_and(|trusts| trusts(remote.inet().map(|addr| addr.ip())));
-        Ok(Self {
-            conn: Connection::server(Arc::clone(&service.limits), now),
+        let conn = Connection::server(Arc::clone(&service.limits), now);
+        let transport = Transport {
+            socket,
+            tls,
+            proxy: expects_proxy.then(|| Box::new(ProxyStage::default())),
+            proxied: None,
+        };
+        Ok(Self::new(id, conn, transport, remote, service))
+    }
+
+    /// The client's end of a connection that a dial has made.
+    #[allow(dead_code)] // until both faces of the client are in
+    pub(crate) fn called(
+        id: ConnId,
+        established: Established,
+        service: &Arc<Service>,
+        now: Instant,
+    ) -> Self {
+        let conn = Connection::client(Arc::clone(&service.limits), now);
+        let Established {
+            transport, remote, ..
+        } = established;
+        Self::new(id, conn, transport, remote, service)
+    }
+
+    fn new(
+        id: ConnId,
+        conn: Connection,
+        io: Transport,
+        remote: PeerAddr,
+        service: &Arc<Service>,
+    ) -> Self {
+        Self {
+            conn,
             state: S::default(),
-            io: Transport {
-                socket,
-                tls,
-                proxy: expects_proxy.then(|| Box::new(ProxyStage::default())),
-                proxied: None,
-            },
+            io,
             file: None,
             input: Input::default(),
             output: Output::default(),
@@ -116,7 +144,7 @@ impl<S: Default> Peer<S> {
             _open: Open::count(service),
             remote,
             local: OnceCell::new(),
-        })
+        }
     }
 }
 

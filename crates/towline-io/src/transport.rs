@@ -9,6 +9,9 @@ use crate::addr::PeerAddr;
 use crate::proxy::ProxyStage;
 use crate::tls::{Recv, Session};
 
+/// No SIGPIPE, and no waiting on sockets in blocking mode.
+pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+
 pub(crate) struct Transport {
     pub(crate) socket: Socket,
     pub(crate) tls: Option<Box<Session>>,
@@ -31,6 +34,25 @@ impl Transport {
         match &mut self.tls {
             None => recv_plain(&mut &self.socket, space),
             Some(tls) => tls.recv(&mut &self.socket, space),
+        }
+    }
+
+    /// HTTP bytes into `space` by way of `recv(2)` with `flags`. A blocking socket is waited for unless
+    /// `MSG_DONTWAIT` is among them; then a signal gives `Interrupted`, and the end of the time `WouldBlock`.
+    #[allow(dead_code)] // until the blocking face of the client is in
+    pub(crate) fn recv_once(&mut self, space: &mut [u8], flags: libc::c_int) -> io::Result<Recv> {
+        let mut source = Flagged(&self.socket, flags);
+        match &mut self.tls {
+            Some(tls) => tls.recv(&mut source, space),
+            None => match source.read(space) {
+                Ok(0) => Ok(Recv::Eof),
+                Ok(bytes) => Ok(Recv::Data {
+                    bytes,
+                    drained: bytes < space.len(),
+                }),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Recv::WouldBlock),
+                Err(error) => Err(error),
+            },
         }
     }
 
@@ -62,13 +84,11 @@ impl Transport {
         })
     }
 
-    /// One plain write of as much as the kernel takes.
+    /// One plain write of as much as the kernel takes at once, whatever the mode of the socket.
     pub(crate) fn send_plain(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match slices {
-            [one] => self.socket.send_with_flags(one, libc::MSG_NOSIGNAL),
-            many => self
-                .socket
-                .send_vectored_with_flags(many, libc::MSG_NOSIGNAL),
+            [one] => self.socket.send_with_flags(one, SEND_FLAGS),
+            many => self.socket.send_vectored_with_flags(many, SEND_FLAGS),
         }
     }
 
@@ -79,6 +99,26 @@ impl Transport {
 
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+}
+
+/// A socket read with flags, once.
+#[allow(dead_code)]
+struct Flagged<'a>(&'a Socket, libc::c_int);
+
+impl Read for Flagged<'_> {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the descriptor is open as long as the socket is borrowed, and the kernel writes at
+        // most `space.len()` bytes into it.
+        let n = unsafe {
+            libc::recv(
+                self.0.as_raw_fd(),
+                space.as_mut_ptr().cast(),
+                space.len(),
+                self.1,
+            )
+        };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 }
 
