@@ -133,36 +133,35 @@ impl<'a> HeadRef<'a> {
             .map(|field| field.value)
     }
 
+    /// A copy that outlives the receive block.
+    pub fn to_kept(&self) -> KeptHead {
+        KeptHead {
+            bytes: self.bytes.into(),
+            line: self.line,
+            fields: self.fields.into(),
+        }
+    }
+
     fn third(&self) -> &'a [u8] {
         slice(self.bytes, self.line.target, self.line.target_len)
     }
 }
 
-/// A head that outlives its block.
-#[derive(Debug, Clone, Default)]
-pub struct OwnedHead {
+/// A received head that has been copied: two allocations, whatever its fields.
+#[derive(Debug, Clone)]
+pub struct KeptHead {
     bytes: Box<[u8]>,
     line: StartLine,
     fields: Box<[FieldSpan]>,
 }
 
-impl OwnedHead {
-    /// The head as a view.
+impl KeptHead {
+    /// The view with everything there is to ask of a head.
     pub fn view(&self) -> HeadRef<'_> {
         HeadRef {
             bytes: &self.bytes,
             line: self.line,
             fields: &self.fields,
-        }
-    }
-}
-
-impl From<HeadRef<'_>> for OwnedHead {
-    fn from(head: HeadRef<'_>) -> Self {
-        Self {
-            bytes: head.bytes.into(),
-            line: head.line,
-            fields: head.fields.into(),
         }
     }
 }

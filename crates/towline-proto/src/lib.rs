@@ -46,7 +46,7 @@ pub use connection::{Connection, StreamMut};
 pub use error::{CloseReason, ConnectionError, Party, StreamError, UserError};
 pub use event::{Event, Interest, Read, Side, StreamId};
 pub use h1::standard_reason;
-pub use head::{Field, Fields, HeadRef, OwnedHead, RequestHead, ResponseHead, Version};
+pub use head::{Field, Fields, HeadRef, KeptHead, RequestHead, ResponseHead, Version};
 pub use limits::Limits;
 
 /// The head parser on its own, for the benchmark that holds it against others. Not part of the surface.

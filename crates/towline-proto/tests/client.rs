@@ -3,7 +3,7 @@
 mod common;
 
 use common::End;
-use towline_proto::{BodySize, Event, Limits, OwnedHead, StreamId, UserError};
+use towline_proto::{BodySize, Event, Limits, StreamId, UserError};
 
 const HOST: &[(&str, &str)] = &[("host", "a")];
 
@@ -294,7 +294,7 @@ fn a_kept_head_outlives_its_block() {
     let Some(Event::Head { head, .. }) = end.conn.next_event() else {
         panic!("no head");
     };
-    let kept = OwnedHead::from(head);
+    let kept = head.to_kept();
     assert_eq!(end.read(1), ("hi".into(), "end"));
     end.conn.release(&mut end.blocks);
     let head = kept.view();
