@@ -6,6 +6,7 @@ pub mod fork;
 pub mod pool;
 pub mod request;
 pub mod route;
+pub mod rules;
 
 pub use caller::{CallEvent, CallId, CallRead, Caller, CallerConfig, Flush};
 pub use dial::{

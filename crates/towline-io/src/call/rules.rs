@@ -1,0 +1,139 @@
+//! What both faces of the client decide alike, as pure functions: what is sent again, and what a
+//! connection's end means to its call.
+
+use towline_proto::{CloseReason, ConnectionError, Party};
+
+use super::request::{CallError, CallErrorKind, CallOptions, CallPhase, Prepared, Stale};
+
+/// A request is sent again at most so often. Each time takes a reused connection that was dying, and a
+/// server that closes its idle connections closes several at once.
+const MAX_RESENDS: u8 = 3;
+
+/// How the connection of a call stood when it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// It had carried an exchange before.
+    pub reused: bool,
+    /// A byte of the response had come.
+    pub response_started: bool,
+    /// The request has been sent again so often.
+    pub resends: u8,
+}
+
+/// Whether a request is sent again on another connection: a reused one that ends without a byte of the
+/// response was probably being closed when the request went out (RFC 9112 9.3.1).
+pub fn may_resend(prepared: &Prepared, options: &CallOptions, standing: Standing) -> bool {
+    let wanted = match options.stale {
+        Stale::Never => false,
+        Stale::Idempotent => prepared.idempotent,
+        Stale::Any => true,
+    };
+    wanted
+        && prepared.body.is_replayable()
+        && standing.reused
+        && !standing.response_started
+        && standing.resends < MAX_RESENDS
+}
+
+/// Whether another connection is tried after `attempts` that failed. A wrong certificate or a refusal
+/// by the proxy does not change by asking again.
+pub fn may_redial(options: &CallOptions, error: &CallError, attempts: u8) -> bool {
+    let transient = matches!(
+        error.kind,
+        CallErrorKind::Connect | CallErrorKind::ConnectTimeout
+    );
+    transient && attempts <= options.connect_retries
+}
+
+/// What the end of its connection means to a call that was in `phase`.
+pub fn failure(error: &ConnectionError, phase: CallPhase) -> CallError {
+    let kind = match (error.reason, error.party) {
+        (CloseReason::Protocol | CloseReason::Limit, _) => CallErrorKind::RemoteProtocol,
+        (CloseReason::Done | CloseReason::Truncated, _) => CallErrorKind::ServerDisconnected,
+        (CloseReason::Timeout, _) => CallErrorKind::ReadTimeout,
+        (CloseReason::Reset, Party::Program) => CallErrorKind::LocalProtocol,
+        (CloseReason::Reset | CloseReason::Aborted, _) if phase == CallPhase::Send => {
+            CallErrorKind::Write
+        }
+        (CloseReason::Reset | CloseReason::Aborted, _) => CallErrorKind::Read,
+    };
+    CallError::new(kind, phase, error.rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::call::{Body, RequestText, Route};
+
+    const DYING: Standing = Standing {
+        reused: true,
+        response_started: false,
+        resends: 0,
+    };
+
+    fn request(idempotent: bool, body: Body) -> Prepared {
+        Prepared {
+            route: Arc::new(Route::plain("a", 80)),
+            head: RequestText::new(b"GET", b"/"),
+            body,
+            idempotent,
+        }
+    }
+
+    fn stale(stale: Stale) -> CallOptions {
+        CallOptions {
+            stale,
+            ..CallOptions::default()
+        }
+    }
+
+    #[test]
+    fn only_what_is_idempotent_is_sent_again_unless_anything_goes() {
+        let (get, post) = (request(true, Body::Empty), request(false, Body::Empty));
+        for (policy, again, posted_again) in [
+            (Stale::Never, false, false),
+            (Stale::Idempotent, true, false),
+            (Stale::Any, true, true),
+        ] {
+            assert_eq!(may_resend(&get, &stale(policy), DYING), again);
+            assert_eq!(may_resend(&post, &stale(policy), DYING), posted_again);
+        }
+    }
+
+    #[test]
+    fn nothing_is_sent_again_once_it_may_have_been_heard() {
+        let options = stale(Stale::Any);
+        let get = request(true, Body::Bytes(Bytes::from_static(b"x")));
+        assert!(may_resend(&get, &options, DYING));
+        let fresh = Standing {
+            reused: false,
+            ..DYING
+        };
+        let answered = Standing {
+            response_started: true,
+            ..DYING
+        };
+        let often = Standing {
+            resends: MAX_RESENDS,
+            ..DYING
+        };
+        for standing in [fresh, answered, often] {
+            assert!(!may_resend(&get, &options, standing), "{standing:?}");
+        }
+        assert!(!may_resend(&request(true, Body::Unknown), &options, DYING));
+    }
+
+    #[test]
+    fn a_dial_is_repeated_only_where_that_can_help() {
+        let options = CallOptions::default();
+        let error = |kind| CallError::new(kind, CallPhase::Connect, "");
+        assert!(may_redial(&options, &error(CallErrorKind::Connect), 1));
+        assert!(!may_redial(&options, &error(CallErrorKind::Connect), 2));
+        assert!(!may_redial(&options, &error(CallErrorKind::Tls), 1));
+        assert!(!may_redial(&options, &error(CallErrorKind::Dns), 1));
+    }
+}
