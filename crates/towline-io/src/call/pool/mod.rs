@@ -17,11 +17,14 @@
 
 mod list;
 mod origin;
+mod terms;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use slab::Slab;
 
@@ -29,82 +32,7 @@ use list::{Links, List, Node};
 use origin::{Origin, Origins};
 
 pub use origin::OriginId;
-
-/// The bounds of a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolLimits {
-    /// Connections in all, those being opened included.
-    pub max_connections: usize,
-    pub max_connections_per_host: usize,
-    /// Connections without an exchange that are kept; the oldest go first.
-    pub max_keepalive: usize,
-    /// How long a connection is kept without an exchange.
-    pub keepalive_expiry: Option<Duration>,
-    /// A connection older than this carries no further exchange.
-    pub max_connection_age: Option<Duration>,
-    /// Calls that may wait while no connection can be opened for them. `None`: any number.
-    pub max_queue: Option<usize>,
-}
-
-impl Default for PoolLimits {
-    fn default() -> Self {
-        Self {
-            max_connections: 1000,
-            max_connections_per_host: 100,
-            max_keepalive: 100,
-            keepalive_expiry: Some(Duration::from_secs(15)),
-            max_connection_age: None,
-            max_queue: None,
-        }
-    }
-}
-
-/// One connection of the pool, being opened or open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SlotId {
-    index: u32,
-    generation: u32,
-}
-
-/// One place in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct WaiterId {
-    index: u32,
-    generation: u32,
-}
-
-/// The right to one exchange on a connection. Give it back with [`Pool::release`], or [`Pool::remove`]
-/// the connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lease<C> {
-    pub slot: SlotId,
-    pub conn: C,
-    /// The connection has carried an exchange before.
-    pub reused: bool,
-}
-
-/// What the pool wants done.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Action<C, W> {
-    /// Open a connection, then call `dialled` or `dial_failed`.
-    Dial(SlotId, OriginId),
-    /// Nobody needs it any more and its slot is free already.
-    CancelDial(SlotId),
-    /// A waiter has its connection.
-    Serve(Lease<C>, W),
-    /// Expired, evicted or too old; the pool has forgotten it.
-    Close(C),
-}
-
-/// How many there are of what.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolStatus {
-    /// Connections that carry an exchange.
-    pub active: usize,
-    pub idle: usize,
-    pub dialling: usize,
-    pub waiting: usize,
-}
+pub use terms::{Action, Lease, PoolLimits, PoolStatus, SlotId, WaiterId};
 
 const AVAILABLE: usize = 0;
 const IDLE: usize = 1;
@@ -123,10 +51,14 @@ struct Open<C> {
     conn: C,
     leases: u32,
     capacity: u32,
-    /// It has carried an exchange, or does.
-    used: bool,
+    /// Exchanges that have begun on it.
+    exchanges: u64,
     /// No further exchange is to begin on it.
     retired: bool,
+    /// Stands in its origin's `available`.
+    listed: bool,
+    /// Stands in the pool's `idle`.
+    resting: bool,
     since: Instant,
     idle_since: Instant,
 }
@@ -212,7 +144,7 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
             }
             let index = origin.available.first()?;
             if self.is_outdated(index, now) {
-                self.drop_slot(index);
+                self.retire(self.slot_id(index));
                 continue;
             }
             return self.lease(index);
@@ -271,18 +203,6 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
         Some(who)
     }
 
-    /// The waiter whose turn is next at the origin of `slot`.
-    pub fn first_waiter(&self, slot: SlotId) -> Option<(WaiterId, &W)> {
-        let slot = self.slots.get(slot.index as usize)?;
-        let index = self.origins.peek(slot.origin)?.waiters.first()?;
-        let waiter = self.waiters.get(index)?;
-        let id = WaiterId {
-            index: index as u32,
-            generation: waiter.generation,
-        };
-        Some((id, &waiter.who))
-    }
-
     /// Whether so many dials are under way that everybody who waits at this origin may expect one.
     pub fn is_dialling_for_all(&self, origin: OriginId) -> bool {
         let origin = self.origins.get(origin);
@@ -308,8 +228,10 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
             conn,
             leases: 0,
             capacity: capacity.max(1),
-            used: false,
+            exchanges: 0,
             retired: false,
+            listed: false,
+            resting: false,
             since: now,
             idle_since: now,
         });
@@ -317,10 +239,23 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
         self.serve(index);
     }
 
-    /// A dial has failed. Tell the [`first_waiter`](Self::first_waiter), or let it wait for another
-    /// attempt, before the next call of `next_action`.
-    pub fn dial_failed(&mut self, slot: SlotId) {
-        self.remove(slot);
+    /// A dial has failed. Returned is the waiter that it was for, where no other dial is: cancel it, or
+    /// let it wait for another attempt, which the next `next_action` starts.
+    pub fn dial_failed(&mut self, slot: SlotId) -> Option<(WaiterId, &W)> {
+        let index = self.find(slot)?;
+        let origin = self.slots[index].origin;
+        self.free(index);
+        let origin = self.origins.peek(origin)?;
+        let first = origin.waiters.first()?;
+        if origin.dials.len() >= origin.waiters.len() {
+            return None;
+        }
+        let waiter = self.waiters.get(first)?;
+        let id = WaiterId {
+            index: first as u32,
+            generation: waiter.generation,
+        };
+        Some((id, &waiter.who))
     }
 
     /// An exchange is over and its connection can carry another.
@@ -331,18 +266,12 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
         let Some(open) = &mut self.slots[index].open else {
             return;
         };
-        let was_available = open.is_available();
         open.leases = open.leases.saturating_sub(1);
         if open.retired || self.closed || self.is_too_old(index, now) || self.is_owed(index) {
-            self.retire(slot);
-        } else {
-            if was_available {
-                self.rest(index, now);
-            } else {
-                self.make_available(index, now);
-            }
-            self.serve(index);
+            return self.retire(slot);
         }
+        self.make_available(index, now);
+        self.serve(index);
     }
 
     /// The connection, or the attempt to open it, is gone.
@@ -364,9 +293,8 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
         if open.leases == 0 {
             return self.drop_slot(index);
         }
-        let was_available = open.is_available();
         open.retired = true;
-        if was_available {
+        if std::mem::take(&mut open.listed) {
             let available = &mut self.origins.at(*origin).available;
             available.remove(&mut self.slots, index);
         }
@@ -377,8 +305,10 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
         let Some(found) = self.origins.get(origin) else {
             return;
         };
-        let room = self.limits.max_connections_per_host
-            - found.slots().min(self.limits.max_connections_per_host);
+        let room = self
+            .limits
+            .max_connections_per_host
+            .saturating_sub(found.slots());
         let room = room.min(self.limits.max_connections.saturating_sub(self.slots.len()));
         let missing = n.saturating_sub(found.slots());
         if self.closed {
@@ -480,15 +410,16 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
     fn lease(&mut self, index: usize) -> Option<Lease<C>> {
         let Slot { origin, open, .. } = &mut self.slots[index];
         let (origin, open) = (*origin, open.as_mut()?);
-        let (was_idle, reused) = (open.leases == 0, open.used);
+        let reused = open.exchanges > 0;
+        open.exchanges += 1;
         open.leases += 1;
-        open.used = true;
-        let (conn, is_full) = (open.conn.clone(), !open.is_available());
-        if was_idle {
+        let conn = open.conn.clone();
+        let leaves = !open.is_available() && std::mem::take(&mut open.listed);
+        if std::mem::take(&mut open.resting) {
             self.idle.remove(&mut self.slots, index);
             self.origins.at(origin).idle -= 1;
         }
-        if is_full {
+        if leaves {
             let available = &mut self.origins.at(origin).available;
             available.remove(&mut self.slots, index);
         }
@@ -522,21 +453,23 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
         self.unsettled = true;
     }
 
+    /// Puts the connection where its leases say that it belongs.
     fn make_available(&mut self, index: usize, now: Instant) {
-        let origin = self.slots[index].origin;
-        let available = &mut self.origins.at(origin).available;
-        available.push_front(&mut self.slots, index);
-        self.rest(index, now);
-    }
-
-    /// Counts the connection as idle when it has no exchange left.
-    fn rest(&mut self, index: usize, now: Instant) {
         let Slot { origin, open, .. } = &mut self.slots[index];
-        let origin = *origin;
-        if let Some(open) = open
-            && open.leases == 0
-        {
+        let (origin, Some(open)) = (*origin, open) else {
+            return;
+        };
+        let rests = open.leases == 0;
+        if rests {
             open.idle_since = now;
+        }
+        let joins = !std::mem::replace(&mut open.listed, true);
+        let lies_down = rests && !std::mem::replace(&mut open.resting, true);
+        if joins {
+            let available = &mut self.origins.at(origin).available;
+            available.push_front(&mut self.slots, index);
+        }
+        if lies_down {
             self.idle.push_back(&mut self.slots, index);
             self.origins.at(origin).idle += 1;
         }
@@ -550,25 +483,22 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
     }
 
     fn free(&mut self, index: usize) -> Option<Open<C>> {
-        let Slot { origin, open, .. } = &self.slots[index];
-        let origin = *origin;
-        let is_available = open.as_ref().is_none_or(Open::is_available);
-        let is_idle = open
-            .as_ref()
-            .is_some_and(|open| open.leases == 0 && !open.retired);
-        let entry = self.origins.at(origin);
-        if open.is_none() {
-            self.dialling -= 1;
-            entry.dials.remove(&mut self.slots, index);
-        } else {
+        let slot = &self.slots[index];
+        let entry = self.origins.at(slot.origin);
+        let (origin, state) = (slot.origin, slot.open.as_ref());
+        let state = state.map(|open| (open.listed, open.resting));
+        if let Some((listed, resting)) = state {
             entry.open -= 1;
-            if is_available {
+            if listed {
                 entry.available.remove(&mut self.slots, index);
             }
-        }
-        if is_idle {
-            entry.idle -= 1;
-            self.idle.remove(&mut self.slots, index);
+            if resting {
+                entry.idle -= 1;
+                self.idle.remove(&mut self.slots, index);
+            }
+        } else {
+            self.dialling -= 1;
+            entry.dials.remove(&mut self.slots, index);
         }
         self.origins.reconsider(origin, &self.limits);
         self.unsettled = true;

@@ -232,6 +232,11 @@ impl<K: Eq + Hash> Origins<K> {
         self.starved.first()
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
     /// An origin with a dial that nobody waits for.
     pub(super) fn first_surplus(&self) -> Option<usize> {
         self.surplus.first()

@@ -1,0 +1,81 @@
+//! The words of the pool: its bounds, what it hands out and what it asks for.
+
+use std::time::Duration;
+
+use super::OriginId;
+
+/// The bounds of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolLimits {
+    /// Connections in all, those being opened included.
+    pub max_connections: usize,
+    pub max_connections_per_host: usize,
+    /// Connections without an exchange that are kept; the oldest go first.
+    pub max_keepalive: usize,
+    /// How long a connection is kept without an exchange.
+    pub keepalive_expiry: Option<Duration>,
+    /// A connection older than this carries no further exchange.
+    pub max_connection_age: Option<Duration>,
+    /// Calls that may wait while no connection can be opened for them. `None`: any number.
+    pub max_queue: Option<usize>,
+}
+
+impl Default for PoolLimits {
+    fn default() -> Self {
+        Self {
+            max_connections: 1000,
+            max_connections_per_host: 100,
+            max_keepalive: 100,
+            keepalive_expiry: Some(Duration::from_secs(15)),
+            max_connection_age: None,
+            max_queue: None,
+        }
+    }
+}
+
+/// One connection of the pool, being opened or open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlotId {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+/// One place in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WaiterId {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+/// The right to one exchange on a connection. Give it back with [`Pool::release`], or [`Pool::remove`]
+/// the connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease<C> {
+    pub slot: SlotId,
+    pub conn: C,
+    /// The connection has carried an exchange before.
+    pub reused: bool,
+}
+
+/// What the pool wants done.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action<C, W> {
+    /// Open a connection, then call `dialled` or `dial_failed`.
+    Dial(SlotId, OriginId),
+    /// Nobody needs it any more and its slot is free already.
+    CancelDial(SlotId),
+    /// A waiter has its connection.
+    Serve(Lease<C>, W),
+    /// Expired, evicted or too old; the pool has forgotten it.
+    Close(C),
+}
+
+/// How many there are of what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStatus {
+    /// Connections that carry an exchange.
+    pub active: usize,
+    pub idle: usize,
+    pub dialling: usize,
+    pub waiting: usize,
+}
