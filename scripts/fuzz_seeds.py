@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+import zlib
 from pathlib import Path
 
 CORPUS = Path(__file__).parent.parent / "conformance" / "corpus"
 LONGEST_BYTES = 4096
+
+
+def compressor(window_bits: int) -> zlib._Compress:
+    return zlib.compressobj(wbits=window_bits)
 
 
 def wires(target: str) -> list[bytes]:
@@ -15,6 +20,10 @@ def wires(target: str) -> list[bytes]:
     if target == "h1_response":
         cases = json.loads((CORPUS / "llhttp.json").read_text())["cases"]
         return [case["raw"].encode("latin-1") for case in cases if case["mode"].startswith("response")]
+    if target == "event_stream":
+        return [b"\xef\xbb\xbf: hi\r\nevent: a\ndata: 1\rdata\n\nid: 1\nretry: 10\ndata:x\n\n"]
+    if target == "decode":
+        return [b"".join([z.compress(b"body" * 100), z.flush()]) for z in map(compressor, (31, 15, -15))]
     hostile = json.loads((CORPUS / "h1_hostile.json").read_text())["cases"]
     requests = [case["raw"].encode("latin-1") for case in hostile if "raw" in case]
     if target == "chunked":

@@ -15,9 +15,13 @@ __all__ = [
     "AsyncReply",
     "Board",
     "Call",
+    "Decoder",
+    "LineParser",
     "Reply",
     "ResponseCore",
+    "ServerSentEvent",
     "Slot",
+    "SseParser",
     "WsgiServer",
     "open_listeners",
 ]
@@ -327,3 +331,67 @@ class ResponseCore:
     """The core that made it."""
     _sent: tuple[str, Any, dict[str, Any] | None] | None
     """Method, URL and arguments of a plain exchange, from which `request` is made when asked for."""
+
+@final
+class Decoder:
+    """Undoes the codings of a Content-Encoding (gzip, deflate, br, zstd; at most five), pull-based.
+
+    Decodes only what `read` asks for. Unknown names and `identity` are passed over; what stands behind the
+    coded data is dropped; a body cut short is an error. Raises DecodingError and DecompressionLimit.
+    """
+    def __new__(cls, codings: bytes, max_size: int | None = None) -> Decoder: ...
+    @property
+    def active(self) -> bool:
+        """Whether there is anything to undo."""
+    def feed(self, data: bytes) -> None:
+        """Give the next piece, when `read` has nothing more. RuntimeError before that."""
+    def read(self, n: int) -> bytes:
+        """At most `n` decoded bytes. Nothing: it needs another piece, or the body is over."""
+    def finish(self) -> None:
+        """The body is over and `read` gives nothing more: raises DecodingError unless it was whole."""
+
+@final
+class LineParser:
+    """Lines of a UTF-8 stream, ended by CR, LF or CRLF wherever it is cut; malformed bytes become U+FFFD.
+
+    A line longer than `max_bytes` is a DecodingError, raised after the lines before it were given.
+    """
+    def __new__(cls, max_bytes: int) -> LineParser: ...
+    def feed(self, data: bytes) -> list[str]: ...
+    def finish(self) -> list[str]:
+        """The last line, if it had no end."""
+
+@final
+class SseParser:
+    """The events of a stream (WHATWG HTML 9.2.6); one longer than `max_bytes` is a DecodingError, as for lines."""
+    def __new__(cls, max_bytes: int) -> SseParser: ...
+    def feed(self, data: bytes) -> list[ServerSentEvent]: ...
+    def finish(self) -> list[ServerSentEvent]:
+        """Nothing: an event that the end cuts off is dropped."""
+    @property
+    def last_event_id(self) -> str:
+        """What to send as Last-Event-ID when connecting again."""
+
+@final
+class ServerSentEvent:
+    """One event: its type (`message` unless the server named one), data, last event id, reconnection time."""
+    def __new__(
+        cls,
+        event: str | None = None,
+        data: str | None = None,
+        id: str | None = None,
+        retry: int | None = None,
+    ) -> ServerSentEvent: ...
+    @property
+    def event(self) -> str: ...
+    @property
+    def data(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def retry(self) -> int | None:
+        """Milliseconds, if a `retry` field has come since the event before."""
+    def json(self) -> Any:
+        """The data as JSON. Raises ValueError."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...

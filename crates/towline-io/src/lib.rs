@@ -35,6 +35,7 @@
 pub mod call;
 pub mod coding;
 pub mod serve;
+pub mod text;
 
 mod accept;
 mod addr;

@@ -4,6 +4,8 @@ use pyo3::prelude::*;
 
 import_exception!(asyncio, CancelledError);
 import_exception!(towline.errors, ClientDisconnected);
+import_exception!(towline.errors, DecodingError);
+import_exception!(towline.errors, DecompressionLimit);
 import_exception!(towline.errors, ResponseStateError);
 import_exception!(towline.errors, StartupError);
 

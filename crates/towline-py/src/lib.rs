@@ -3,6 +3,7 @@
 #![allow(clippy::needless_pass_by_value, clippy::unused_self)]
 use pyo3::prelude::*;
 
+mod bodies;
 mod client;
 mod errors;
 mod gil;
@@ -13,6 +14,12 @@ mod server;
 mod _native {
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
+    #[pymodule_export]
+    use super::bodies::decoder::Decoder;
+    #[pymodule_export]
+    use super::bodies::event::ServerSentEvent;
+    #[pymodule_export]
+    use super::bodies::parsers::{LineParser, SseParser};
     #[pymodule_export]
     use super::client::call::Call;
     #[pymodule_export]

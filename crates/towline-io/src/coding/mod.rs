@@ -1,8 +1,9 @@
 //! Content codings (RFC 9110 8.4.1): their names, who accepts which, and the streams that apply them.
 //!
-//! The server encodes with these; a client's decoders belong beside [`encode`].
+//! The server encodes with [`encode`], the client decodes with [`decode`].
 
 pub mod accept;
+pub mod decode;
 pub mod encode;
 
 /// A coding that changes the bytes.

@@ -1,0 +1,365 @@
+//! One coding of a body: its members one after another, and what may follow them.
+//!
+//! ```text
+//!            decided                 end of a member
+//!  Opening ───────────► Running ──────────────────────► Opening (gzip, zstd: is there another?)
+//!     │                    │    └─────────────────────► Over    (deflate, br)
+//!     │ no member          └── violation ──► Failed
+//!     └──────────────────────────────────────────────► Over    (the rest is dropped)
+//! ```
+
+use brotli::enc::StandardAlloc;
+use brotli::{BrotliDecompressStream, BrotliResult, BrotliState};
+use flate2::{Decompress, FlushDecompress, Status};
+use zstd::stream::raw::{DParameter, Decoder as ZstdStream, InBuffer, Operation, OutBuffer};
+
+use super::{DecodeError, Step};
+
+const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+/// RFC 8878 3.1.1; little-endian on the wire.
+const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+/// The longest of the above, and more than the two bytes of a zlib header.
+const MOST_HELD: usize = 4;
+
+const GZIP_WINDOW_BITS: u8 = 15;
+/// RFC 9659: a decoder of the content coding need not support windows over 8 MiB.
+const ZSTD_WINDOW_BITS: u32 = 23;
+
+/// The codings that can be undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Gzip,
+    Deflate,
+    Brotli,
+    Zstd,
+}
+
+impl Form {
+    /// By registered name, case-insensitive, or the older `x-gzip` (RFC 9110 8.4.1.3).
+    pub fn named(name: &[u8]) -> Option<Self> {
+        let names: [(&[u8], Self); 5] = [
+            (b"gzip", Self::Gzip),
+            (b"x-gzip", Self::Gzip),
+            (b"deflate", Self::Deflate),
+            (b"br", Self::Brotli),
+            (b"zstd", Self::Zstd),
+        ];
+        let known = |(known, _): &&(&[u8], Self)| name.eq_ignore_ascii_case(known);
+        names.iter().find(known).map(|&(_, form)| form)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Deflate => "deflate",
+            Self::Brotli => "br",
+            Self::Zstd => "zstd",
+        }
+    }
+}
+
+pub(super) struct Stage {
+    form: Form,
+    state: State,
+    held: Held,
+    /// The last run left no room, so the stream may have more to give without more input.
+    filled: bool,
+}
+
+enum State {
+    /// Before a member: bytes are held until it is clear what they begin.
+    Opening {
+        first: bool,
+    },
+    Running(Stream),
+    Over,
+    Failed(String),
+}
+
+enum Stream {
+    /// gzip, zlib or raw deflate.
+    Inflate(Box<Decompress>),
+    Brotli(Box<BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>>),
+    Zstd(Box<ZstdStream<'static>>),
+}
+
+/// The first bytes of a member, taken from the input before it could be decided what they are.
+#[derive(Default)]
+struct Held {
+    bytes: [u8; MOST_HELD],
+    start: usize,
+    end: usize,
+}
+
+impl Held {
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+}
+
+/// What a stream did with what it was given.
+struct Run {
+    consumed: usize,
+    produced: usize,
+    end: Option<End>,
+}
+
+enum End {
+    Whole,
+    /// What was produced before the violation counts.
+    Violation(String),
+}
+
+impl Run {
+    fn violation(why: impl Into<String>) -> Self {
+        Self {
+            consumed: 0,
+            produced: 0,
+            end: Some(End::Violation(why.into())),
+        }
+    }
+}
+
+/// What the held bytes begin.
+enum Opening {
+    /// More of them are needed.
+    Undecided,
+    Member,
+    Nothing,
+}
+
+impl Stage {
+    pub fn new(form: Form) -> Self {
+        Self {
+            form,
+            state: State::Opening { first: true },
+            held: Held::default(),
+            filled: false,
+        }
+    }
+
+    /// See [`super::Decoder::decode`].
+    pub fn decode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Step, DecodeError> {
+        let mut step = Step::default();
+        while step.produced < out.len() {
+            match &mut self.state {
+                State::Opening { first } => {
+                    let first = *first;
+                    match self.open(first, input, &mut step.consumed) {
+                        Opening::Undecided => break,
+                        Opening::Member => {
+                            self.state = Stream::new(self.form, self.held.rest())
+                                .map_or_else(State::Failed, State::Running);
+                        }
+                        Opening::Nothing => self.state = State::Over,
+                    }
+                }
+                State::Running(_) => {
+                    if !self.run(input, out, &mut step) {
+                        break;
+                    }
+                }
+                State::Over => {
+                    step.consumed = input.len();
+                    break;
+                }
+                State::Failed(why) if step.produced == 0 => {
+                    return Err(DecodeError::Corrupt {
+                        coding: self.form.name(),
+                        why: why.clone(),
+                    });
+                }
+                State::Failed(_) => break,
+            }
+        }
+        Ok(step)
+    }
+
+    /// Whether the body may end here: behind a member, or before anything came at all.
+    pub fn finish(&self) -> Result<(), DecodeError> {
+        let coding = self.form.name();
+        match &self.state {
+            State::Opening { first: false } | State::Over => Ok(()),
+            State::Opening { first: true } if self.held.rest().is_empty() => Ok(()),
+            State::Failed(why) => Err(DecodeError::Corrupt {
+                coding,
+                why: why.clone(),
+            }),
+            State::Opening { .. } | State::Running(_) => Err(DecodeError::Truncated { coding }),
+        }
+    }
+
+    /// Holds bytes of the input until it is clear whether they begin a member.
+    fn open(&mut self, first: bool, input: &[u8], consumed: &mut usize) -> Opening {
+        let held = &mut self.held;
+        loop {
+            let opening = opening(self.form, first, held.rest());
+            if !matches!(opening, Opening::Undecided) {
+                return opening;
+            }
+            let Some(&byte) = input.get(*consumed) else {
+                return Opening::Undecided;
+            };
+            held.bytes[held.end] = byte;
+            held.end += 1;
+            *consumed += 1;
+        }
+    }
+
+    /// Lets the stream work once; says whether there was progress.
+    fn run(&mut self, input: &[u8], out: &mut [u8], step: &mut Step) -> bool {
+        let State::Running(stream) = &mut self.state else {
+            return false;
+        };
+        let from_held = self.held.start < self.held.end;
+        let source = if from_held {
+            self.held.rest()
+        } else {
+            &input[step.consumed..]
+        };
+        // zstd counts calls that move nothing, and takes the sixteenth in a row for an error.
+        if source.is_empty() && !self.filled {
+            return false;
+        }
+        let room = &mut out[step.produced..];
+        let run = stream.run(source, room);
+        self.filled = run.produced == room.len();
+        step.produced += run.produced;
+        if from_held {
+            self.held.start += run.consumed;
+        } else {
+            step.consumed += run.consumed;
+        }
+        match run.end {
+            None => return run.produced > 0 || run.consumed > 0,
+            Some(End::Violation(why)) => self.state = State::Failed(why),
+            Some(End::Whole) => {
+                self.held = Held::default();
+                self.state = match self.form {
+                    Form::Gzip | Form::Zstd => State::Opening { first: false },
+                    Form::Deflate | Form::Brotli => State::Over,
+                };
+            }
+        }
+        true
+    }
+}
+
+/// The first member is taken at its word, so that the codec says what is wrong with it.
+fn opening(form: Form, first: bool, held: &[u8]) -> Opening {
+    match form {
+        // One byte at least: a body without any has no member either.
+        _ if held.is_empty() => Opening::Undecided,
+        Form::Deflate if held.len() < 2 => Opening::Undecided,
+        _ if first => Opening::Member,
+        Form::Gzip => continues(held, GZIP_MAGIC),
+        // Skippable frames (RFC 8878 3.1.2) begin with 50 to 5f 2a 4d 18.
+        Form::Zstd if held[0] & 0xf0 == 0x50 => continues(held, &[held[0], 0x2a, 0x4d, 0x18]),
+        Form::Zstd => continues(held, ZSTD_MAGIC),
+        Form::Deflate | Form::Brotli => Opening::Nothing,
+    }
+}
+
+fn continues(held: &[u8], magic: &[u8]) -> Opening {
+    if held == magic {
+        Opening::Member
+    } else if magic.starts_with(held) {
+        Opening::Undecided
+    } else {
+        Opening::Nothing
+    }
+}
+
+/// RFC 1950 2.2: method 8, and the two bytes are a multiple of 31.
+fn is_zlib(held: &[u8]) -> bool {
+    matches!(held, [cmf, flg, ..]
+        if cmf & 0x0f == 8 && (u16::from(*cmf) << 8 | u16::from(*flg)).is_multiple_of(31))
+}
+
+impl Stream {
+    fn new(form: Form, held: &[u8]) -> Result<Self, String> {
+        Ok(match form {
+            Form::Gzip => Self::Inflate(Box::new(Decompress::new_gzip(GZIP_WINDOW_BITS))),
+            Form::Deflate => Self::Inflate(Box::new(Decompress::new(is_zlib(held)))),
+            Form::Brotli => {
+                let alloc = StandardAlloc::default;
+                // Strict: without the "large window" of a variant that no RFC describes.
+                Self::Brotli(Box::new(BrotliState::new_strict(alloc(), alloc(), alloc())))
+            }
+            Form::Zstd => {
+                let mut stream = ZstdStream::new().map_err(|error| error.to_string())?;
+                stream
+                    .set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_BITS))
+                    .map_err(|error| error.to_string())?;
+                Self::Zstd(Box::new(stream))
+            }
+        })
+    }
+
+    fn run(&mut self, input: &[u8], out: &mut [u8]) -> Run {
+        match self {
+            Self::Inflate(stream) => inflate(stream, input, out),
+            Self::Brotli(state) => unbrotli(state, input, out),
+            Self::Zstd(stream) => unzstd(stream, input, out),
+        }
+    }
+}
+
+fn inflate(stream: &mut Decompress, input: &[u8], out: &mut [u8]) -> Run {
+    let (taken, given) = (stream.total_in(), stream.total_out());
+    let end = match stream.decompress(input, out, FlushDecompress::None) {
+        Ok(Status::StreamEnd) => Some(End::Whole),
+        Ok(_) => None,
+        Err(error) => {
+            let why = error.message().unwrap_or("malformed");
+            Some(End::Violation(why.to_owned()))
+        }
+    };
+    Run {
+        consumed: (stream.total_in() - taken) as usize,
+        produced: (stream.total_out() - given) as usize,
+        end,
+    }
+}
+
+fn unbrotli(
+    state: &mut BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>,
+    input: &[u8],
+    out: &mut [u8],
+) -> Run {
+    let (mut left, mut consumed) = (input.len(), 0);
+    let (mut room, mut produced) = (out.len(), 0);
+    let result = BrotliDecompressStream(
+        &mut left,
+        &mut consumed,
+        input,
+        &mut room,
+        &mut produced,
+        out,
+        &mut 0,
+        state,
+    );
+    Run {
+        consumed,
+        produced,
+        end: match result {
+            BrotliResult::ResultSuccess => Some(End::Whole),
+            BrotliResult::ResultFailure => Some(End::Violation("malformed".to_owned())),
+            BrotliResult::NeedsMoreInput | BrotliResult::NeedsMoreOutput => None,
+        },
+    }
+}
+
+fn unzstd(stream: &mut ZstdStream<'static>, input: &[u8], out: &mut [u8]) -> Run {
+    let mut from = InBuffer::around(input);
+    let mut into = OutBuffer::around(out);
+    match stream.run(&mut from, &mut into) {
+        Ok(hint) => Run {
+            consumed: from.pos(),
+            produced: into.pos(),
+            // Nothing more is wanted: the frame is complete and all of it is out.
+            end: (hint == 0).then_some(End::Whole),
+        },
+        Err(error) => Run::violation(error.to_string()),
+    }
+}
