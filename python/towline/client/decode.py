@@ -1,0 +1,191 @@
+"""Response content on its way to the caller: codings undone, text, lines, server-sent events, NDJSON.
+
+Every step is pulled: a source is a function `read(n)` that gives at least one byte and at most `n`, and `b""` at
+the end; nothing is asked of it before the caller wants an item. The parsers know nothing of where bytes come
+from, so one loop serves them all, in a synchronous and an asynchronous form.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from .._native import Decoder, LineParser, ServerSentEvent, SseParser
+from ..errors import DecodingError
+
+Read: TypeAlias = Callable[[int], bytes]
+AsyncRead: TypeAlias = Callable[[int], Awaitable[bytes]]
+T = TypeVar("T")
+
+READ_BYTES = 65_536
+MAX_LINE_BYTES = 64 * 1024
+MAX_EVENT_BYTES = 10 * 1024 * 1024
+
+_CHARSET = re.compile(r""";\s*charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;]*))""", re.IGNORECASE)
+_UTF8 = {"utf-8", "ascii"}  # what the native parsers read as it is
+
+
+class Parser(Protocol[T]):
+    """Takes pieces and gives the items that they complete; a violation is raised after the items before it."""
+
+    def feed(self, data: bytes, /) -> list[T]: ...
+    def finish(self) -> list[T]: ...
+
+
+def parsed(read: Read, parser: Parser[T], n: int = READ_BYTES) -> Iterator[T]:
+    """The items of a source, each given before another byte is read."""
+    while piece := read(n):
+        items = parser.feed(piece)
+        if items:
+            yield from items
+            parser.feed(b"")  # raises what stood behind them
+    yield from parser.finish()
+
+
+async def aparsed(read: AsyncRead, parser: Parser[T], n: int = READ_BYTES) -> AsyncIterator[T]:
+    while piece := await read(n):
+        items = parser.feed(piece)
+        if items:
+            for item in items:
+                yield item
+            parser.feed(b"")
+    for item in parser.finish():
+        yield item
+
+
+class Undone:
+    """A source with its Content-Encoding undone, itself a source: `read(n)` and `aread(n)`."""
+
+    def __init__(self, codings: str | bytes, max_size: int | None = None) -> None:
+        self._decoder = Decoder(codings.encode("latin-1") if isinstance(codings, str) else codings, max_size)
+        self._over = False
+
+    @property
+    def active(self) -> bool:
+        """False: there is nothing to undo, the source can be read as it is."""
+        return self._decoder.active
+
+    def read(self, source: Read, n: int) -> bytes:
+        while not (piece := self._decoder.read(n)) and not self._over:
+            self._take(source(READ_BYTES))
+        return piece
+
+    async def aread(self, source: AsyncRead, n: int) -> bytes:
+        while not (piece := self._decoder.read(n)) and not self._over:
+            self._take(await source(READ_BYTES))
+        return piece
+
+    def _take(self, data: bytes) -> None:
+        if data:
+            self._decoder.feed(data)
+        else:
+            self._decoder.finish()
+            self._over = True
+
+
+class TextParser:
+    """Text in pieces; malformed bytes become U+FFFD, a character that is cut waits for its rest."""
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        self._decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+
+    def feed(self, data: bytes, /) -> list[str]:
+        text = self._decoder.decode(data)
+        return [text] if text else []
+
+    def finish(self) -> list[str]:
+        text = self._decoder.decode(b"", True)
+        return [text] if text else []
+
+
+class Recoded(Generic[T]):
+    """Another charset for a parser of UTF-8."""
+
+    def __init__(self, encoding: str, parser: Parser[T]) -> None:
+        self._text = TextParser(encoding)
+        self._parser = parser
+
+    def feed(self, data: bytes, /) -> list[T]:
+        return self._parser.feed("".join(self._text.feed(data)).encode("utf-8", "replace"))
+
+    def finish(self) -> list[T]:
+        last = self._parser.feed("".join(self._text.finish()).encode("utf-8", "replace"))
+        return last + self._parser.finish()
+
+
+class NdjsonParser:
+    """A JSON text in each line that is not empty. A line that is none raises after the values before it."""
+
+    def __init__(self, lines: Parser[str], loads: Callable[[str], Any] = json.loads) -> None:
+        self._lines = lines
+        self._loads = loads
+        self._failure: DecodingError | None = None
+        self._number = 0
+
+    def feed(self, data: bytes, /) -> list[Any]:
+        if self._failure is not None:
+            raise self._failure
+        return self._values(self._lines.feed(data))
+
+    def finish(self) -> list[Any]:
+        values = self._values(self._lines.finish())
+        if self._failure is not None and not values:
+            raise self._failure
+        return values
+
+    def _values(self, lines: list[str]) -> list[Any]:
+        values: list[Any] = []
+        for line in lines:
+            self._number += 1
+            if not line or line.isspace():
+                continue
+            try:
+                values.append(self._loads(line))
+            except ValueError as error:
+                self._failure = DecodingError(f"line {self._number} is not JSON: {error}")
+                self._failure.__cause__ = error
+                if not values:
+                    raise self._failure from error
+                break
+        return values
+
+
+def charset_of(content_type: str | None) -> str | None:
+    """The charset that a Content-Type names, if Python knows it as an encoding of text."""
+    found = _CHARSET.search(content_type or "")
+    return known_encoding(next((name for name in found.groups() if name), "")) if found else None
+
+
+def known_encoding(name: str) -> str | None:
+    """Python's own name of an encoding of text; None for what is none (`base64` is a codec too)."""
+    try:
+        info = codecs.lookup(name.strip())
+    except (LookupError, ValueError):
+        return None
+    return info.name if getattr(info, "_is_text_encoding", True) else None
+
+
+def decoded_text(data: bytes, encoding: str = "utf-8") -> str:
+    """The whole content as text, by the rules of TextParser."""
+    return data.decode(encoding, "replace")
+
+
+def line_parser(encoding: str = "utf-8", max_bytes: int = MAX_LINE_BYTES) -> Parser[str]:
+    """Lines that end in CR, LF or CRLF. `max_bytes` counts their UTF-8."""
+    lines = LineParser(max_bytes)
+    return lines if (known_encoding(encoding) or encoding) in _UTF8 else Recoded(encoding, lines)
+
+
+def sse_parser(max_bytes: int = MAX_EVENT_BYTES) -> Parser[ServerSentEvent]:
+    """Server-sent events; they are UTF-8 whatever the charset says."""
+    return SseParser(max_bytes)
+
+
+def ndjson_parser(
+    loads: Callable[[str], Any] | None = None, max_bytes: int = MAX_EVENT_BYTES, encoding: str = "utf-8"
+) -> Parser[Any]:
+    """Newline-delimited JSON: a line may be as long as an event."""
+    return NdjsonParser(line_parser(encoding, max_bytes), loads or json.loads)

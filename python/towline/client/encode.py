@@ -1,0 +1,304 @@
+"""Request content: what a caller gives becomes fields and a body that can be sent without copying it.
+
+`encode_request` takes httpx's arguments with httpx's precedence: content, files (with data), data, json.
+"""
+
+from __future__ import annotations
+
+import io
+import json as _json
+import os
+import stat
+import warnings
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, TypeAlias
+from urllib.parse import urlencode
+
+from ..errors import StreamConsumed
+from .query import PrimitiveData
+
+RequestContent: TypeAlias = (
+    "str | bytes | bytearray | memoryview | BinaryIO | Iterable[bytes] | AsyncIterable[bytes]"
+)
+RequestData: TypeAlias = "Mapping[str, Any] | Iterable[tuple[str, Any]]"
+Fields: TypeAlias = "list[tuple[str, str]]"
+
+READ_BYTES = 65_536
+
+# Made once: json.dumps with these arguments makes an encoder for every call.
+_dumps = _json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+class Body:
+    """A request's content.
+
+    `size` is its length in bytes where that is known, and is what Content-Length says. `replayable`: it can be
+    iterated again from its start, for a redirect, a retry or an authentication. Iterating gives bytes or a
+    memoryview, in pieces of at most 64 KiB where the body is not in memory already.
+    """
+
+    size: int | None = None
+    replayable: bool = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        raise TypeError("an asynchronous iterable cannot be sent by a synchronous client")
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self:
+            yield piece
+
+    @property
+    def wire(self) -> Any:
+        """What a native `exchange` takes: None, bytes, a binary file, an iterator or an async iterator."""
+        return iter(self)
+
+
+class BytesBody(Body):
+    """Content that is in memory."""
+
+    replayable = True
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = data
+        self.size = len(data)
+
+    def __iter__(self) -> Iterator[bytes]:
+        if self.data:
+            yield self.data
+
+    @property
+    def wire(self) -> bytes | None:
+        return self.data or None
+
+
+class FileBody(Body):
+    """The rest of a binary file from where it stands. Natively sent with sendfile where it is a plain one."""
+
+    replayable = True
+
+    def __init__(self, file: Any, start: int, size: int) -> None:
+        self.file = file
+        self.start = start
+        self.size = size
+        self._size = size
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.file.seek(self.start)
+        return _limited(self.file, self._size)
+
+    @property
+    def wire(self) -> Any:
+        self.file.seek(self.start)
+        return self.file
+
+
+class IterableBody(Body):
+    """Pieces as an iterable gives them, or as a file without a known size does. An iterator goes once."""
+
+    def __init__(self, pieces: Iterable[Any], size: int | None = None) -> None:
+        self._pieces = pieces
+        self.size = size
+        self.replayable = not isinstance(pieces, Iterator) and not hasattr(pieces, "read")
+        self._begun = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        _once(self)
+        pieces = _reads(self._pieces) if hasattr(self._pieces, "read") else self._pieces
+        return map(_as_bytes, pieces)
+
+
+class AsyncIterableBody(Body):
+    """The same of an asynchronous iterable."""
+
+    def __init__(self, pieces: AsyncIterable[Any], size: int | None = None) -> None:
+        self._pieces = pieces
+        self.size = size
+        self.replayable = not isinstance(pieces, AsyncIterator)
+        self._begun = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        _once(self)
+        async for piece in self._pieces:
+            yield _as_bytes(piece)
+
+    @property
+    def wire(self) -> AsyncIterator[bytes]:
+        return aiter_of(self)
+
+
+def aiter_of(body: Body) -> AsyncIterator[bytes]:
+    """`aiter()`, typed for a method that is an async generator."""
+    return body.__aiter__()
+
+
+def encode_request(
+    content: RequestContent | None = None,
+    data: RequestData | None = None,
+    files: Any = None,
+    json: Any = None,
+    *,
+    boundary: str | None = None,
+    json_dumps: Callable[[Any], str | bytes] | None = None,
+) -> tuple[Fields, Body]:
+    """The fields that describe the content (framing included) and the body."""
+    if data is not None and not isinstance(data, Mapping) and not _is_pairs(data):
+        warnings.warn("use content= to send bytes, text or a stream", DeprecationWarning, stacklevel=3)
+        stream: Any = data
+        content, data = (stream if content is None else content), None
+    if content is not None:
+        return encode_content(content)
+    if files:
+        from .multipart import MultipartBody
+
+        form = MultipartBody(data or {}, files, boundary)
+        return [*_framing(form), ("Content-Type", form.content_type)], form
+    if data:
+        return encode_urlencoded(data)
+    if json is not None:
+        return encode_json(json, json_dumps)
+    return [], BytesBody()
+
+
+def encode_content(content: RequestContent) -> tuple[Fields, Body]:
+    """Bytes and text as they are; files with their size; everything else chunked."""
+    body = _body_of(content)
+    return (_framing(body) if body.size != 0 else []), body
+
+
+def encode_urlencoded(data: RequestData) -> tuple[Fields, Body]:
+    """application/x-www-form-urlencoded; a list as value repeats its name."""
+    pairs = [(name, primitive_text(value)) for name, value in flattened(data)]
+    return _described(urlencode(pairs).encode("ascii"), "application/x-www-form-urlencoded")
+
+
+def encode_json(value: Any, dumps: Callable[[Any], str | bytes] | None = None) -> tuple[Fields, Body]:
+    """Compact, UTF-8; NaN and infinities are refused, JSON has none."""
+    encoded = (dumps or _dumps)(value)
+    return _described(encoded.encode() if isinstance(encoded, str) else bytes(encoded), "application/json")
+
+
+def encode_response(
+    content: RequestContent | None = None, text: str | None = None, html: str | None = None, json: Any = None
+) -> tuple[Fields, Body]:
+    """The same for a response that a program makes, for a mock or a test."""
+    if content is not None:
+        return encode_content(content)
+    if text is not None:
+        return _described(text.encode(), "text/plain; charset=utf-8")
+    if html is not None:
+        return _described(html.encode(), "text/html; charset=utf-8")
+    return encode_json(json) if json is not None else ([], BytesBody())
+
+
+def flattened(data: RequestData) -> Iterator[tuple[str, Any]]:
+    """The pairs of a form: a list or tuple as value is several of them."""
+    for name, value in data.items() if isinstance(data, Mapping) else data:
+        if isinstance(value, (list, tuple)):
+            yield from ((name, part) for part in value)
+        else:
+            yield name, value
+
+
+def primitive_text(value: PrimitiveData | bytes) -> str | bytes:
+    """A form's value as text: JSON's words for booleans, nothing for None; bytes stay what they are."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return ""
+    return value if isinstance(value, (str, bytes)) else str(value)
+
+
+def known_size(file: Any) -> tuple[int, int] | None:
+    """(position, bytes from there to the end) of a binary file, without reading it; None where it cannot say."""
+    refuse_text(file)
+    try:
+        position = file.tell()
+        status = os.fstat(file.fileno())
+        if stat.S_ISREG(status.st_mode) and not hasattr(file, "getvalue"):
+            _flush(file)
+            return position, max(os.fstat(file.fileno()).st_size - position, 0)
+    except (AttributeError, OSError, ValueError):
+        pass
+    try:
+        position = file.tell()
+        end = file.seek(0, os.SEEK_END)
+        file.seek(position)
+    except (AttributeError, OSError, ValueError):
+        return None
+    return (position, max(end - position, 0)) if isinstance(end, int) else None
+
+
+def refuse_text(file: Any) -> None:
+    if isinstance(file, io.TextIOBase):
+        raise TypeError("a file to send must be opened in binary mode")
+
+
+def _body_of(content: Any) -> Body:
+    if isinstance(content, str):
+        return BytesBody(content.encode())
+    if isinstance(content, bytes):
+        return BytesBody(content)
+    if isinstance(content, (bytearray, memoryview)):
+        return BytesBody(bytes(content))  # it may change before it is sent
+    if isinstance(content, Body):
+        return content
+    if isinstance(content, AsyncIterable):
+        return AsyncIterableBody(_areads(content) if hasattr(content, "aread") else content)
+    if hasattr(content, "read"):
+        size = known_size(content)
+        return IterableBody(content) if size is None else FileBody(content, *size)
+    # A dict is iterable, and never what was meant.
+    if isinstance(content, Iterable) and not isinstance(content, Mapping):
+        return IterableBody(content)
+    raise TypeError(f"content cannot be a {type(content).__name__}; see data= and json=")
+
+
+def _is_pairs(data: Any) -> bool:
+    return isinstance(data, (list, tuple)) and all(isinstance(pair, (list, tuple)) for pair in data)
+
+
+def _framing(body: Body) -> Fields:
+    if body.size is None:
+        return [("Transfer-Encoding", "chunked")]
+    return [("Content-Length", str(body.size))]
+
+
+def _described(data: bytes, content_type: str) -> tuple[Fields, Body]:
+    body = BytesBody(data)
+    return [*_framing(body), ("Content-Type", content_type)], body
+
+
+def _once(body: IterableBody | AsyncIterableBody) -> None:
+    if body._begun and not body.replayable:
+        raise StreamConsumed("the request's content is an iterator that has been sent already")
+    body._begun = True
+
+
+def _flush(file: Any) -> None:
+    """What a program has written to the file and not flushed is part of it."""
+    if getattr(file, "writable", lambda: False)():
+        file.flush()
+
+
+def _reads(file: Any) -> Iterator[Any]:
+    while piece := file.read(READ_BYTES):
+        yield piece
+
+
+def _limited(file: Any, size: int) -> Iterator[bytes]:
+    """A file that has grown since its size was told must not pass its Content-Length."""
+    left = size
+    while left and (piece := file.read(min(READ_BYTES, left))):
+        left -= len(piece)
+        yield piece
+
+
+async def _areads(file: Any) -> AsyncIterator[Any]:
+    while piece := await file.aread(READ_BYTES):
+        yield piece
+
+
+def _as_bytes(piece: Any) -> bytes:
+    if isinstance(piece, (bytes, bytearray, memoryview)):
+        return piece  # type: ignore[return-value]  # any buffer can be sent
+    raise TypeError(f"content must give bytes, not {type(piece).__name__}")

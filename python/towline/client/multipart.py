@@ -1,0 +1,165 @@
+"""multipart/form-data (RFC 7578), streamed: parts are sent from where they are, files are read as they go."""
+
+from __future__ import annotations
+
+import io
+import mimetypes
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
+from typing import Any, TypeAlias
+
+from ..errors import InvalidHeader
+from .encode import READ_BYTES, Body, flattened, known_size, primitive_text, refuse_text
+
+# name -> content, or (filename, content[, content type[, headers]]); a list of pairs where names repeat.
+FileContent: TypeAlias = "bytes | str | io.IOBase | Any"
+FileTypes: TypeAlias = "FileContent | tuple[str | None, FileContent] | tuple[Any, ...]"
+RequestFiles: TypeAlias = "Mapping[str, FileTypes] | Iterable[tuple[str, FileTypes]]"
+
+# WHATWG HTML, "multipart form data": these three and nothing else; everything is UTF-8.
+_ESCAPES = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A"}
+_UNSENDABLE = re.compile(r"[\r\n\0]")
+_BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,\-./:=? ]{0,69}[0-9A-Za-z'()+_,\-./:=?]")  # RFC 2046 5.1.1
+
+
+class MultipartBody(Body):
+    """A form with files. Its size is known where every file's is; it can be replayed where every file seeks."""
+
+    def __init__(self, data: Any, files: RequestFiles, boundary: str | None = None) -> None:
+        if boundary is not None and not _BOUNDARY.fullmatch(boundary):
+            raise ValueError("a multipart boundary has 1 to 70 of the characters of RFC 2046 5.1.1")
+        self.boundary = boundary or os.urandom(16).hex()
+        self.content_type = f"multipart/form-data; boundary={_quoted(self.boundary)}"
+        pairs = files.items() if isinstance(files, Mapping) else files
+        self._parts = [_field(name, value) for name, value in flattened(data)]
+        self._parts += [_file(name, value) for name, value in pairs]
+        self.replayable = all(part.replayable for part in self._parts)
+        delimiters = (len(self.boundary) + 6) * len(self._parts) + len(self.boundary) + 6
+        sizes = [part.size for part in self._parts]
+        self.size = None if None in sizes else delimiters + sum(size or 0 for size in sizes)
+
+    def __iter__(self) -> Iterator[bytes]:
+        delimiter = f"--{self.boundary}\r\n".encode()
+        for part in self._parts:
+            yield delimiter + part.head
+            yield from part
+            yield b"\r\n"
+        yield f"--{self.boundary}--\r\n".encode()
+
+    @property
+    def wire(self) -> Any:
+        """A form that is small and in memory goes as one piece, together with the head."""
+        small = self.size is not None and self.size <= READ_BYTES
+        if small and all(isinstance(part.content, bytes) for part in self._parts):
+            return b"".join(self)
+        return iter(self)
+
+
+class _Part:
+    """A part: its head, and its content as bytes or a binary file."""
+
+    def __init__(self, head: bytes, content: Any) -> None:
+        self.head = head
+        self.content = content
+        self.replayable = True
+        self._length: int | None
+        if isinstance(content, bytes):
+            self._length = len(content)
+        else:
+            self._length = self._rewind_and_measure()
+
+    @property
+    def size(self) -> int | None:
+        return None if self._length is None else len(self.head) + self._length
+
+    def _rewind_and_measure(self) -> int | None:
+        """All of the file is meant, wherever it stands: a program has often just written it."""
+        refuse_text(self.content)
+        try:
+            self.content.seek(0)
+        except (AttributeError, OSError):
+            self.replayable = False
+            return None
+        size = known_size(self.content)
+        return size[1] if size else None
+
+    def __iter__(self) -> Iterator[bytes]:
+        if isinstance(self.content, bytes):
+            if self.content:
+                yield self.content
+            return
+        if self.replayable:
+            self.content.seek(0)
+        left = self._length
+        while left is None or left > 0:
+            piece = self.content.read(READ_BYTES if left is None else min(READ_BYTES, left))
+            if not piece:
+                return
+            piece = piece.encode() if isinstance(piece, str) else piece
+            left = None if left is None else left - len(piece)
+            yield piece
+
+
+def boundary_of(content_type: str | None) -> str | None:
+    """The boundary that a caller's own Content-Type names, if it is a form's."""
+    media, _, parameters = (content_type or "").partition(";")
+    if media.strip().lower() != "multipart/form-data":
+        return None
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.strip().partition("=")
+        if name.lower() == "boundary":
+            return value.strip('"') or None
+    return None
+
+
+def _field(name: Any, value: Any) -> _Part:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a form's field is a str, not {type(name).__name__}: {name!r}")
+    if not isinstance(value, (str, bytes, int, float, type(None))):
+        raise TypeError(f"the value of {name!r} is a str, bytes or number, not {type(value).__name__}")
+    text = primitive_text(value)
+    return _Part(_head(name, None, {}), text.encode() if isinstance(text, str) else text)
+
+
+def _file(name: str, value: FileTypes) -> _Part:
+    filename, content, content_type, headers = _unpacked(value)
+    if content_type is None and filename:
+        content_type = mimetypes.guess_type(filename)[0] or "application/octet-stream"
+    headers = dict(headers)
+    if content_type is not None and not any(field.lower() == "content-type" for field in headers):
+        headers["Content-Type"] = content_type
+    if isinstance(content, str):
+        content = content.encode()
+    elif isinstance(content, (bytearray, memoryview)):
+        content = bytes(content)
+    elif not isinstance(content, bytes) and not hasattr(content, "read"):
+        raise TypeError(f"the file {name!r} is bytes, a str or a binary file, not {type(content).__name__}")
+    return _Part(_head(name, filename, headers), content)
+
+
+def _unpacked(value: FileTypes) -> tuple[str | None, Any, str | None, Mapping[str, str]]:
+    if not isinstance(value, tuple):
+        return PurePath(str(getattr(value, "name", "upload"))).name, value, None, {}
+    if not 2 <= len(value) <= 4:
+        raise TypeError("a file is its content or (filename, content[, content type[, headers]])")
+    filename, content, content_type, headers = (*value, None, None)[:4]
+    return filename, content, content_type, headers or {}
+
+
+def _head(name: str, filename: str | None, headers: Mapping[str, str]) -> bytes:
+    disposition = f'Content-Disposition: form-data; name="{name.translate(_ESCAPES)}"'
+    if filename:
+        disposition += f'; filename="{str(filename).translate(_ESCAPES)}"'
+    lines = [disposition]
+    for field, value in headers.items():
+        if _UNSENDABLE.search(field) or _UNSENDABLE.search(value):
+            raise InvalidHeader(f"the header {field!r} of a part has a line end or a NUL")
+        lines.append(f"{field}: {value}")
+    return "\r\n".join([*lines, "\r\n"]).encode()
+
+
+def _quoted(boundary: str) -> str:
+    """Quoted where it is not a token (RFC 9110 5.6.6)."""
+    return boundary if re.fullmatch(r"[0-9A-Za-z'+_\-.]+", boundary) else f'"{boundary}"'

@@ -1,0 +1,124 @@
+"""Content codings undone by the native decoder: whole, cut, bounded, pulled."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import zlib
+
+import pytest
+from towline._native import Decoder
+from towline.client.decode import Undone
+from towline.errors import DecodingError, DecompressionLimit
+
+BODY = b"".join(b"%d " % number for number in range(5000))
+RAW = zlib.compressobj(wbits=-15)
+CODED = {
+    "gzip": gzip.compress(BODY),
+    "x-gzip": gzip.compress(BODY[:7]) + gzip.compress(BODY[7:]),
+    "deflate": zlib.compress(BODY),
+    "Deflate": RAW.compress(BODY) + RAW.flush(),
+    "deflate, gzip": gzip.compress(zlib.compress(BODY)),
+    "identity": BODY,
+    "": BODY,
+    "utf-8": BODY,
+    "gzip, utf-8": gzip.compress(BODY),
+}
+
+
+class Source:
+    """Gives pieces and counts what was asked of it."""
+
+    def __init__(self, data: bytes, cut: int) -> None:
+        self.data, self.cut, self.given = data, cut, 0
+
+    def read(self, n: int) -> bytes:
+        piece = self.data[self.given : self.given + min(n, self.cut)]
+        self.given += len(piece)
+        return piece
+
+    async def aread(self, n: int) -> bytes:
+        return self.read(n)
+
+
+def undone(
+    codings: str, wire: bytes, cut: int = 1 << 20, n: int = 65_536, max_size: int | None = None
+) -> bytes:
+    source, decoder = Source(wire, cut), Undone(codings, max_size)
+    return b"".join(iter(lambda: decoder.read(source.read, n), b""))
+
+
+@pytest.mark.parametrize("codings", CODED)
+@pytest.mark.parametrize("cut", [1, 100, 1 << 20])
+@pytest.mark.parametrize("n", [1000, 1 << 20])
+def test_undone(codings: str, cut: int, n: int) -> None:
+    assert undone(codings, CODED[codings], cut, n) == BODY
+
+
+def test_names_that_change_nothing_are_not_active() -> None:
+    for codings in (b"", b"identity", b"utf-8", b"identity, aws-chunked"):
+        assert not Decoder(codings).active
+    assert Decoder(b"GZIP").active
+
+
+@pytest.mark.parametrize("codings", ["gzip", "deflate", "deflate, gzip"])
+def test_cut_short_is_an_error(codings: str) -> None:
+    with pytest.raises(DecodingError, match="ends inside"):
+        undone(codings, CODED[codings][:-1])
+
+
+def test_corrupt_after_what_came_before_it() -> None:
+    source, decoder = Source(CODED["gzip"][:-8] + b"\0" * 8, 1 << 20), Undone("gzip")
+    got: list[bytes] = []
+    with pytest.raises(DecodingError, match="not valid gzip"):
+        got.extend(iter(lambda: decoder.read(source.read, 1000), b""))
+    assert b"".join(got) == BODY
+
+
+def test_more_codings_than_five() -> None:
+    with pytest.raises(DecompressionLimit, match="more than 5"):
+        Decoder(b"gzip, gzip, gzip, gzip, gzip, gzip")
+
+
+@pytest.mark.parametrize("codings", ["gzip", "identity"])
+def test_the_bound_is_exact(codings: str) -> None:
+    assert undone(codings, CODED[codings], max_size=len(BODY)) == BODY
+    with pytest.raises(DecompressionLimit, match="max_decompressed_size"):
+        undone(codings, CODED[codings], max_size=len(BODY) - 1)
+
+
+def test_nothing_is_read_or_inflated_ahead() -> None:
+    bomb = gzip.compress(bytes(50 << 20))
+    source, decoder = Source(bomb, 100), Undone("gzip")
+    for _ in range(100):
+        assert len(decoder.read(source.read, 100)) == 100
+    assert source.given <= 200
+
+
+def test_feeding_twice_is_the_callers_mistake() -> None:
+    decoder = Decoder(b"gzip")
+    decoder.feed(CODED["gzip"])
+    with pytest.raises(RuntimeError):
+        decoder.feed(b"more")
+
+
+def test_random_cuts() -> None:
+    chance = random.Random(5)
+    for _ in range(50):
+        codings = chance.choice(list(CODED))
+        assert undone(codings, CODED[codings], chance.randint(1, 5000), chance.randint(1, 9000)) == BODY
+
+
+async def aread_all(codings: str) -> bytes:
+    source, decoder = Source(CODED[codings], 100), Undone(codings)
+    pieces = []
+    while piece := await decoder.aread(source.aread, 1000):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def test_asynchronously() -> None:
+    import asyncio
+
+    for codings in CODED:
+        assert asyncio.run(aread_all(codings)) == BODY
