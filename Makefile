@@ -16,10 +16,10 @@ NATIVE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 
 say = @printf '\033[1m== %s\033[0m\n' "$(1)"
 
-.PHONY: help run test check format cargo-test pytest suites build bench peers fuzz-build conformance clean
+.PHONY: help run test check format cargo-test pytest suites build bench bench-client peers client-peers fuzz-build conformance clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- set-up -------------------------------------------------------------------------------------
 
@@ -43,6 +43,15 @@ $(VENV)/.stamp-test: pyproject.toml $(VENV)/.stamp-tools
 $(VENV)/.stamp-peers: pyproject.toml $(VENV)/.stamp-tools
 	$(call say,installing the peers that we compare with)
 	$(BIN)/python -m pip install --quiet --group peers
+	@touch $@
+
+$(VENV)/.stamp-client-peers: pyproject.toml $(VENV)/.stamp-tools
+	$(call say,installing the clients that we compare with; one that has no wheel here is left out)
+	@for peer in $$($(BIN)/python scripts/group.py client-peers); do \
+		$(BIN)/python -m pip install --quiet --only-binary :all: "$$peer" || echo "without $$peer"; done
+	@test -x .venv-niquests/bin/python || $(BIN)/python -m venv .venv-niquests
+	@.venv-niquests/bin/python -m pip install --quiet $$($(BIN)/python scripts/group.py client-peers-niquests) \
+		|| echo "without niquests"
 	@touch $@
 
 # --- the extension ------------------------------------------------------------------------------
@@ -119,6 +128,12 @@ peers: $(VENV)/.stamp-peers ## install the Python servers that we compare with
 bench: $(VENV)/.stamp-release $(VENV)/.stamp-peers ## measure against the peers (BENCH_ARGS=...); writes benches/results/
 	$(BIN)/python -m benches.server $(BENCH_ARGS)
 
+client-peers: $(VENV)/.stamp-client-peers ## install the Python clients that we compare with
+
+bench-client: $(VENV)/.stamp-release $(VENV)/.stamp-client-peers ## measure our clients against the peers (BENCH_ARGS=...)
+	cargo build --quiet --locked --release --package towline-io --example responder
+	$(BIN)/python -m benches.client $(BENCH_ARGS)
+
 clean: ## remove everything that was built or installed here
 	cargo clean --quiet
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis python/towline/_native*.so
+	rm -rf $(VENV) .venv-niquests .pytest_cache .mypy_cache .ruff_cache .hypothesis python/towline/_native*.so

@@ -60,9 +60,9 @@ def machine() -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str]:
+def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
     found = {"python": platform.python_version()}
-    for package in PACKAGES:
+    for package in packages:
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
@@ -103,8 +103,8 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, align, *rows]) + "\n"
 
 
-def write_markdown(name: str, title: str, parts: list[str]) -> None:
-    text = f"# {title}\n\nWritten by `make bench`; the slices, versions and command lines stand in `{name}.json`.\n\n"
+def write_markdown(name: str, title: str, parts: list[str], command: str = "make bench") -> None:
+    text = f"# {title}\n\nWritten by `{command}`; the slices, versions and command lines stand in `{name}.json`.\n\n"
     (RESULTS / f"{name}.md").write_text(text + "\n".join(parts))
 
 

@@ -14,7 +14,7 @@ from towline.testing import serve
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 OUTSIDE = {"--config", "--help", "--cells", "--servers", "--seconds", "--rounds", "--restarts", "--cacert"}
-OUTSIDE |= {"--no-cache-dir"}
+OUTSIDE |= {"--no-cache-dir", "--subjects", "--loop"}
 
 
 def option_names():

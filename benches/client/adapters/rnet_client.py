@@ -1,0 +1,61 @@
+"""rnet: its client, asynchronous and blocking."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import rnet
+from rnet.blocking import BlockingClient
+
+from .base import PIECE_BYTES, Answer, AsyncAdapter, SyncAdapter, check
+
+
+def options(pool: int) -> dict[str, Any]:
+    return {"http1_only": True, "no_proxy": True, "pool_max_idle_per_host": pool, "pool_max_size": pool}
+
+
+class Async(AsyncAdapter):
+    async def open(self) -> None:
+        self.client = rnet.Client(**options(self.pool))
+
+    async def get(self, path: str) -> Answer:
+        response = await self.client.get(self.base + path)
+        return response.status, await response.bytes()
+
+    async def upload(self, path: str, body: bytes) -> Answer:
+        response = await self.client.post(self.base + path, body=body)
+        return response.status, await response.bytes()
+
+    async def post_json(self, path: str, value: Any) -> Any:
+        response = await self.client.post(self.base + path, json=value)
+        return await response.json()
+
+    async def pieces(self, path: str, size: int | None = PIECE_BYTES) -> AsyncIterator[bytes]:
+        response = await self.client.get(self.base + path)
+        check(response.status)
+        async with response.stream() as streamer:  # it has no size of its own
+            async for piece in streamer:
+                yield piece
+
+
+class Sync(SyncAdapter):
+    def open(self) -> None:
+        self.client = BlockingClient(**options(self.pool))
+
+    def get(self, path: str) -> Answer:
+        response = self.client.get(self.base + path)
+        return response.status, response.bytes()
+
+    def upload(self, path: str, body: bytes) -> Answer:
+        response = self.client.post(self.base + path, body=body)
+        return response.status, response.bytes()
+
+    def post_json(self, path: str, value: Any) -> Any:
+        return self.client.post(self.base + path, json=value).json()
+
+    def pieces(self, path: str, size: int | None = PIECE_BYTES) -> Iterator[bytes]:
+        response = self.client.get(self.base + path)
+        check(response.status)
+        with response.stream() as streamer:
+            yield from streamer

@@ -1,0 +1,11 @@
+"""The members of a dependency group, one per line: `python scripts/group.py client-peers`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import tomllib
+
+groups = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["dependency-groups"]
+print("\n".join(member for member in groups[sys.argv[1]] if isinstance(member, str)))
