@@ -58,6 +58,11 @@ impl<S> Peer<S> {
         self.file.is_some()
     }
 
+    /// Bytes of the file that have not been taken from it.
+    pub(crate) fn file_left(&self) -> u64 {
+        self.file.as_ref().map_or(0, |body| body.left)
+    }
+
     /// One portion of the file, the output being empty. `None`: the kernel takes nothing now.
     pub(crate) fn flush_file(&mut self, now: Instant) -> io::Result<Option<usize>> {
         let Some(body) = &mut self.file else {

@@ -39,7 +39,6 @@ impl Transport {
 
     /// HTTP bytes into `space` by way of `recv(2)` with `flags`. A blocking socket is waited for unless
     /// `MSG_DONTWAIT` is among them; then a signal gives `Interrupted`, and the end of the time `WouldBlock`.
-    #[allow(dead_code)] // until the blocking face of the client is in
     pub(crate) fn recv_once(&mut self, space: &mut [u8], flags: libc::c_int) -> io::Result<Recv> {
         let mut source = Flagged(&self.socket, flags);
         match &mut self.tls {
@@ -103,7 +102,6 @@ impl Transport {
 }
 
 /// A socket read with flags, once.
-#[allow(dead_code)]
 struct Flagged<'a>(&'a Socket, libc::c_int);
 
 impl Read for Flagged<'_> {

@@ -1,5 +1,6 @@
 //! Calling: from a [`Route`] to a connection that speaks to its origin.
 
+pub mod blocking;
 pub mod caller;
 pub mod dial;
 pub mod fork;
@@ -8,6 +9,9 @@ pub mod request;
 pub mod route;
 pub mod rules;
 
+pub use blocking::{
+    Blocking, BlockingCall, BlockingConfig, ConnectionFacts, Ended, Patience, Taken, Written,
+};
 pub use caller::{CallEvent, CallId, CallRead, Caller, CallerConfig, Flush};
 pub use dial::{
     Dial, DialConfig, DialError, DialErrorKind, DialPhase, DialTimings, Established, Keepalive,

@@ -1,0 +1,249 @@
+//! From a request to a connection: taken from the pool, waited for, or dialled on this thread.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Ended;
+use super::cable::Cable;
+use super::desk::{Asked, Desk, Place};
+use super::line::{Line, poll, with_blocks};
+use super::patience::{Patience, Stop};
+use super::seat::{Errand, Message};
+use crate::call::dial::{Dial, Established, Progress};
+use crate::call::pool::Lease;
+use crate::call::request::{CallError, CallErrorKind, CallOptions, CallPhase};
+use crate::call::route::Route;
+use crate::id::ConnId;
+use crate::peer::Peer;
+
+impl Desk {
+    /// A connection to `route` that has nothing unread on it. `urgent`: this call has had one already,
+    /// which died.
+    pub(super) fn acquire(
+        &self,
+        route: &Arc<Route>,
+        options: &CallOptions,
+        urgent: bool,
+        patience: &mut Patience<'_>,
+        now: Instant,
+    ) -> Result<Lease<Cable>, Ended> {
+        let mut urgent = urgent;
+        loop {
+            let lease = match self.ask(route, options, urgent, now)? {
+                Asked::Free(lease) => lease,
+                Asked::Wait(place) => self.wait(&place, patience)?,
+            };
+            if !lease.reused || with_blocks(|blocks| lease.conn.open().is_quiet(blocks, now)) {
+                return Ok(lease);
+            }
+            // Its end, or bytes that answer nothing, have come while it was idle.
+            self.discard(&lease);
+            urgent = true;
+        }
+    }
+
+    fn wait(&self, place: &Place, patience: &mut Patience<'_>) -> Result<Lease<Cable>, Ended> {
+        let mut driving = None;
+        match self.wait_driving(place, &mut driving, patience) {
+            Ok(lease) => {
+                self.hand_over(driving);
+                Ok(lease)
+            }
+            Err(ended) => {
+                self.leave(place, driving, Instant::now());
+                Err(ended)
+            }
+        }
+    }
+
+    fn wait_driving(
+        &self,
+        place: &Place,
+        driving: &mut Option<Errand>,
+        patience: &mut Patience<'_>,
+    ) -> Result<Lease<Cable>, Ended> {
+        let options = &place.seat.options;
+        let mut parked = patience.phase(Instant::now(), options.timeouts.pool);
+        let mut slice = parked.first_slice();
+        loop {
+            while let Some(message) = place.seat.next() {
+                match message {
+                    Message::Served(lease) => return Ok(lease),
+                    Message::Failed(error) => return Err(Ended::Failed(error)),
+                    Message::Drive(errand) => *driving = Some(errand),
+                    Message::Forget(slot) => {
+                        driving.take_if(|errand| errand.slot == slot);
+                    }
+                }
+            }
+            if let Some(errand) = driving {
+                // Opening a connection is not waiting for one: it has a timeout of its own.
+                parked.restart(Instant::now());
+                if let Some(over) = self.drive(place, errand, parked.first_slice()) {
+                    *driving = None;
+                    match over {
+                        Ok((slot, cable)) => {
+                            self.dialled(slot, cable, &place.seat, Instant::now());
+                        }
+                        Err((slot, error)) => self.dial_failed(slot, error, &place.seat),
+                    }
+                    continue;
+                }
+            } else {
+                place.seat.sleep(slice);
+            }
+            if !place.seat.has_mail() {
+                slice = parked.next_slice().map_err(no_connection)?;
+            }
+        }
+    }
+
+    /// One step of a dial. `None`: it goes on.
+    fn drive(&self, place: &Place, errand: &mut Errand, slice: Duration) -> Option<Dialled> {
+        let now = Instant::now();
+        let timeout = place.seat.options.timeouts.connect;
+        let slot = errand.slot;
+        match self.advance(errand, timeout, now) {
+            Progress::Done(established) => match self.connect(*established, now) {
+                Ok(cable) => Some(Ok((slot, cable))),
+                Err(error) => Some(Err((slot, broken(&error)))),
+            },
+            Progress::Failed(error) => Some(Err((slot, CallError::dial(&error)))),
+            Progress::Pending => {
+                let mut entries = Vec::with_capacity(4);
+                let most = watch(errand, &mut entries, slice, now);
+                if let Ok(fd) = place.seat.wire() {
+                    entries.push(entry(fd, libc::POLLIN));
+                }
+                if !place.seat.has_mail()
+                    && let Err(error) = poll(&mut entries, most)
+                {
+                    return Some(Err((slot, broken(&error))));
+                }
+                None
+            }
+        }
+    }
+
+    fn advance(&self, errand: &mut Errand, timeout: Option<Duration>, now: Instant) -> Progress {
+        let route = &errand.route;
+        let dial = errand.dial.get_or_insert_with(|| {
+            let mut dial = Dial::start(Arc::clone(route), &self.config.dial, now);
+            dial.set_deadline(timeout.and_then(|timeout| now.checked_add(timeout)));
+            Box::new(dial)
+        });
+        dial.advance(now)
+    }
+
+    fn connect(&self, established: Established, now: Instant) -> std::io::Result<Cable> {
+        let timings = established.timings;
+        let peer = Peer::called(ConnId::from_u64(0), established, &self.service, now);
+        Ok(Cable::new(Line::new(peer, self.generation, now)?, timings))
+    }
+
+    /// Opens connections until `route` has `n`; returns how many have been opened.
+    pub(super) fn open_ahead(
+        &self,
+        route: &Arc<Route>,
+        n: usize,
+        timeout: Option<Duration>,
+        patience: &mut Patience<'_>,
+    ) -> Result<usize, Ended> {
+        let mut errands = self.prewarm(route, n);
+        let mut opened = 0;
+        let mut result = Ok(());
+        while !errands.is_empty() && result.is_ok() {
+            let now = Instant::now();
+            let mut phase = patience.phase(now, None);
+            let mut most = phase.first_slice();
+            let mut entries = Vec::new();
+            let mut going_on = Vec::with_capacity(errands.len());
+            for mut errand in errands {
+                let cable = match self.advance(&mut errand, timeout, now) {
+                    Progress::Done(established) => self.connect(*established, now).ok(),
+                    Progress::Failed(_) => None,
+                    Progress::Pending => {
+                        most = watch(&errand, &mut entries, most, now);
+                        going_on.push(errand);
+                        continue;
+                    }
+                };
+                opened += usize::from(cable.is_some());
+                self.prewarmed(errand.slot, cable, now);
+            }
+            errands = going_on;
+            if !errands.is_empty() {
+                result = poll(&mut entries, most)
+                    .map_err(|error| Ended::Failed(Box::new(broken(&error))))
+                    .and_then(|_| phase.next_slice().map(drop).map_err(no_connection));
+            }
+        }
+        for errand in errands {
+            self.prewarmed(errand.slot, None, Instant::now());
+        }
+        result.map(|()| opened)
+    }
+}
+
+type Dialled = Result<(crate::call::SlotId, Cable), (crate::call::SlotId, CallError)>;
+
+/// Adds what a dial waits for; returns how long to wait.
+fn watch(
+    errand: &Errand,
+    entries: &mut Vec<libc::pollfd>,
+    most: Duration,
+    now: Instant,
+) -> Duration {
+    let Some(dial) = &errand.dial else {
+        return most;
+    };
+    let mut watches = Vec::with_capacity(4);
+    dial.fds(&mut watches);
+    entries.extend(watches.iter().map(|watch| {
+        let read = if watch.readable { libc::POLLIN } else { 0 };
+        let write = if watch.writable { libc::POLLOUT } else { 0 };
+        entry(watch.fd, read | write)
+    }));
+    let left = dial
+        .deadline()
+        .map(|deadline| deadline.saturating_duration_since(now));
+    left.map_or(most, |left| left.min(most))
+}
+
+fn entry(fd: std::os::fd::RawFd, events: libc::c_short) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    }
+}
+
+fn broken(error: &std::io::Error) -> CallError {
+    CallError {
+        os_error: error.raw_os_error(),
+        retryable: true,
+        ..CallError::new(
+            CallErrorKind::Connect,
+            CallPhase::Connect,
+            error.to_string(),
+        )
+    }
+}
+
+fn no_connection(stop: Stop) -> Ended {
+    let (kind, rule) = match stop {
+        Stop::Interrupted => return Ended::Interrupted,
+        Stop::Phase => (
+            CallErrorKind::PoolTimeout,
+            "no connection became free within the pool timeout",
+        ),
+        Stop::Total => (
+            CallErrorKind::TotalTimeout,
+            "the total timeout ended the wait for a connection",
+        ),
+    };
+    Ended::Failed(Box::new(CallError {
+        retryable: true,
+        ..CallError::new(kind, CallPhase::Pool, rule)
+    }))
+}

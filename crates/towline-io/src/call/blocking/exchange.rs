@@ -1,0 +1,261 @@
+//! One exchange on a line: the request out, the response in, and every wait in between.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use towline_proto::{ConnectionError, Event, KeptHead, StreamError, StreamId};
+
+use super::Ended;
+use super::line::{Got, Line, with_blocks};
+use super::patience::{Patience, Stop};
+use crate::call::request::{
+    Body, CallError, CallErrorKind, CallOptions, CallPhase, Prepared, Timeouts,
+};
+use crate::call::rules;
+
+/// The state of a call on its connection.
+pub(super) struct Exchange {
+    pub(super) stream: StreamId,
+    /// The final head, once it is here.
+    pub(super) head: Option<KeptHead>,
+    /// No body follows it.
+    pub(super) ends_with_head: bool,
+    pub(super) informational: Vec<KeptHead>,
+    failure: Option<Arc<ConnectionError>>,
+    timeouts: Timeouts,
+    retryable: bool,
+    reused: bool,
+    /// Bytes of the request that have been made, and that have left.
+    queued: u64,
+    sent: u64,
+}
+
+impl Exchange {
+    pub(super) fn new(prepared: &Prepared, options: &CallOptions, reused: bool) -> Self {
+        Self {
+            stream: StreamId(0),
+            head: None,
+            ends_with_head: false,
+            informational: Vec::new(),
+            failure: None,
+            timeouts: options.timeouts,
+            retryable: prepared.idempotent && prepared.body.is_replayable(),
+            reused,
+            queued: 0,
+            sent: 0,
+        }
+    }
+
+    /// Writes the head, and the body as far as it is at hand, into the connection.
+    pub(super) fn start(
+        &mut self,
+        line: &mut Line,
+        prepared: &Prepared,
+    ) -> Result<(), Box<CallError>> {
+        line.received = 0;
+        let conn = &mut line.peer.conn;
+        let size = prepared.body.size();
+        let begun = prepared.head.with_head(|head| conn.request(head, size));
+        self.stream = begun.map_err(|error| Box::new(CallError::local(error)))?;
+        let done = match &prepared.body {
+            Body::Empty | Body::Known(_) | Body::Unknown => Ok(()),
+            Body::Bytes(bytes) => conn.stream(self.stream).and_then(|mut stream| {
+                stream.write_shared(bytes.clone())?;
+                stream.finish()
+            }),
+            Body::File { file, offset, len } => {
+                let file = file
+                    .try_clone()
+                    .map_err(|error| Box::new(file_error(&error)))?;
+                self.queued += len;
+                line.peer.send_file(self.stream, file, *offset, *len)
+            }
+        };
+        self.queued += line.peer.conn.pending_bytes() as u64;
+        done.map_err(|error| Box::new(CallError::local(error)))
+    }
+
+    /// Sends what the kernel takes at once. Whether that leaves a rest.
+    pub(super) fn flush(&mut self, line: &mut Line) -> bool {
+        let blocked = line.flush();
+        if !line.has_send_failed() {
+            let waits = line.peer.conn.pending_bytes() as u64 + line.peer.file_left();
+            self.sent = self.queued.saturating_sub(waits);
+        }
+        blocked
+    }
+
+    /// Counts bytes that the program has added.
+    pub(super) fn count_queued(&mut self, pending_before: usize, line: &Line) {
+        let added = line
+            .peer
+            .conn
+            .pending_bytes()
+            .saturating_sub(pending_before);
+        self.queued += added as u64;
+    }
+
+    /// Waits until the final head is here.
+    pub(super) fn await_head(
+        &mut self,
+        line: &mut Line,
+        patience: &mut Patience<'_>,
+    ) -> Result<(), Ended> {
+        loop {
+            self.take_events(line);
+            if self.head.is_some() {
+                return Ok(());
+            }
+            self.check(line, CallPhase::Head)?;
+            self.step(line, CallPhase::Head, patience)?;
+        }
+    }
+
+    /// One step of sending or receiving, waited for. Look at the events, and at the room, afterwards.
+    pub(super) fn step(
+        &mut self,
+        line: &mut Line,
+        phase: CallPhase,
+        patience: &mut Patience<'_>,
+    ) -> Result<(), Ended> {
+        let sending = self.flush(line);
+        let (doing, timeout) = if sending {
+            (CallPhase::Send, self.timeouts.write)
+        } else {
+            (phase, self.timeouts.read)
+        };
+        let mut wait = patience.phase(line.now, timeout);
+        let mut slice = wait.first_slice();
+        loop {
+            let got = if sending {
+                let before = self.sent;
+                if let Err(error) = line.poll(slice) {
+                    return Err(self.broken(line, doing, &error));
+                }
+                self.flush(line);
+                match with_blocks(|blocks| line.recv_at_once(blocks)) {
+                    Got::News => Got::News,
+                    _ if self.sent > before || line.has_send_failed() => Got::News,
+                    Got::Nothing | Got::Full => Got::Nothing,
+                }
+            } else {
+                with_blocks(|blocks| line.recv_within(blocks, slice))
+            };
+            if got != Got::Nothing {
+                return Ok(());
+            }
+            slice = wait
+                .next_slice()
+                .map_err(|stop| self.stopped(line, doing, stop))?;
+        }
+    }
+
+    /// Notes what has happened.
+    pub(super) fn take_events(&mut self, line: &mut Line) {
+        if self.head.is_some() && !line.peer.conn.has_events() {
+            return;
+        }
+        while let Some(event) = line.peer.conn.next_event() {
+            match event {
+                Event::Head { head, end, .. } => {
+                    self.head = Some(head.to_kept());
+                    self.ends_with_head = end;
+                    // What follows is the body's business.
+                    return;
+                }
+                Event::Informational { head, .. } => self.informational.push(head.to_kept()),
+                Event::Failed(_, StreamError::Connection(error)) | Event::Closed(error) => {
+                    self.failure.get_or_insert(error);
+                }
+                Event::Failed(_, StreamError::Reset)
+                | Event::Readable(_)
+                | Event::Writable(_)
+                | Event::HalfClosed(_)
+                | Event::Switched { .. }
+                | Event::GoingAway { .. } => {}
+            }
+        }
+    }
+
+    /// `Err` when the exchange can no longer complete.
+    pub(super) fn check(&self, line: &Line, phase: CallPhase) -> Result<(), Ended> {
+        match &self.failure {
+            None => Ok(()),
+            Some(error) => {
+                let phase = if phase == CallPhase::Head && self.sent < self.queued {
+                    CallPhase::Send
+                } else {
+                    phase
+                };
+                Err(self.ended(line, rules::failure(error, phase)))
+            }
+        }
+    }
+
+    /// The body can no longer be completed.
+    pub(super) fn body_failed(&mut self, line: &mut Line) -> Ended {
+        self.take_events(line);
+        if let Err(ended) = self.check(line, CallPhase::Body) {
+            return ended;
+        }
+        let rule = "the response was given up";
+        self.ended(
+            line,
+            CallError::new(CallErrorKind::Read, CallPhase::Body, rule),
+        )
+    }
+
+    fn broken(&self, line: &Line, phase: CallPhase, error: &std::io::Error) -> Ended {
+        let error = CallError {
+            os_error: error.raw_os_error(),
+            ..CallError::new(CallErrorKind::Read, phase, error.to_string())
+        };
+        self.ended(line, error)
+    }
+
+    fn stopped(&self, line: &Line, phase: CallPhase, stop: Stop) -> Ended {
+        let (kind, rule) = match (stop, phase) {
+            (Stop::Interrupted, _) => return Ended::Interrupted,
+            (Stop::Total, _) => (
+                CallErrorKind::TotalTimeout,
+                "the call took longer than its total timeout",
+            ),
+            (Stop::Phase, CallPhase::Send) => (
+                CallErrorKind::WriteTimeout,
+                "the server took nothing of the request within the write timeout",
+            ),
+            (Stop::Phase, _) => (
+                CallErrorKind::ReadTimeout,
+                "nothing of the response came within the read timeout",
+            ),
+        };
+        self.ended(line, CallError::new(kind, phase, rule))
+    }
+
+    /// An error with the facts of this exchange.
+    fn ended(&self, line: &Line, error: CallError) -> Ended {
+        Ended::Failed(Box::new(CallError {
+            retryable: self.retryable || self.sent == 0,
+            bytes_sent: self.sent,
+            bytes_received: line.received,
+            reused: self.reused,
+            ..error
+        }))
+    }
+}
+
+fn file_error(error: &std::io::Error) -> CallError {
+    CallError {
+        os_error: error.raw_os_error(),
+        ..CallError::new(
+            CallErrorKind::LocalProtocol,
+            CallPhase::Send,
+            format!("the body's file cannot be read: {error}"),
+        )
+    }
+}
+
+/// The program may have been elsewhere for a while.
+pub(super) fn refresh(line: &mut Line) {
+    line.now = Instant::now();
+}

@@ -1,0 +1,145 @@
+//! How long a thread may wait, and what ends its waiting early.
+
+use std::time::{Duration, Instant};
+
+/// A wait is cut into slices of at most this, so that usual timeouts are all the same to `SO_RCVTIMEO`.
+const LONGEST_SLICE: Duration = Duration::from_secs(1);
+
+/// Why a wait ended without what it waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The program wants to be elsewhere.
+    Interrupted,
+    /// The time of this phase is over.
+    Phase,
+    /// The time of the whole call is over.
+    Total,
+}
+
+/// The patience of one call.
+///
+/// A signal that arrives during a system call ends it at once; one that arrives between looking and
+/// sleeping does not. So the thread that handles signals never sleeps longer than `look_every`.
+pub struct Patience<'a> {
+    interrupted: &'a mut dyn FnMut() -> bool,
+    look_every: Duration,
+    total: Option<Instant>,
+}
+
+impl<'a> Patience<'a> {
+    /// `interrupted` is asked at least every `look_every` (`None`: only when a signal came) whether to
+    /// give up.
+    pub fn new(interrupted: &'a mut dyn FnMut() -> bool, look_every: Option<Duration>) -> Self {
+        Self {
+            interrupted,
+            look_every: look_every.unwrap_or(LONGEST_SLICE).min(LONGEST_SLICE),
+            total: None,
+        }
+    }
+
+    pub(super) fn set_total(&mut self, deadline: Option<Instant>) {
+        self.total = deadline;
+    }
+
+    /// One wait, which began at `since`.
+    pub(super) fn phase(&mut self, since: Instant, timeout: Option<Duration>) -> Phase<'_, 'a> {
+        // A time beyond the clock's range is no bound.
+        Phase {
+            since,
+            timeout,
+            deadline: timeout.and_then(|timeout| since.checked_add(timeout)),
+            patience: self,
+        }
+    }
+}
+
+/// One wait of a call: for the head, for more of the body, for room to send.
+pub(super) struct Phase<'p, 'a> {
+    since: Instant,
+    timeout: Option<Duration>,
+    deadline: Option<Instant>,
+    patience: &'p mut Patience<'a>,
+}
+
+impl Phase<'_, '_> {
+    /// How long to sleep at first, by the clock as it was when the wait began.
+    pub(super) fn first_slice(&self) -> Duration {
+        self.slice(self.since)
+    }
+
+    /// After a sleep that brought nothing: how long to sleep next, or why not to.
+    pub(super) fn next_slice(&mut self) -> Result<Duration, Stop> {
+        let now = Instant::now();
+        self.check(now)?;
+        Ok(self.slice(now))
+    }
+
+    /// There was progress.
+    pub(super) fn restart(&mut self, now: Instant) {
+        self.since = now;
+        self.deadline = self.timeout.and_then(|timeout| now.checked_add(timeout));
+    }
+
+    fn check(&mut self, now: Instant) -> Result<(), Stop> {
+        if (self.patience.interrupted)() {
+            return Err(Stop::Interrupted);
+        }
+        if self.patience.total.is_some_and(|total| total <= now) {
+            return Err(Stop::Total);
+        }
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            return Err(Stop::Phase);
+        }
+        Ok(())
+    }
+
+    fn slice(&self, now: Instant) -> Duration {
+        [self.deadline, self.patience.total]
+            .into_iter()
+            .flatten()
+            .map(|deadline| deadline.saturating_duration_since(now))
+            .fold(self.patience.look_every, Duration::min)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_shortest_bound_decides_and_is_named() {
+        let now = Instant::now();
+        let mut no = || false;
+        let mut patience = Patience::new(&mut no, Some(100 * MS));
+        assert_eq!(patience.phase(now, None).first_slice(), 100 * MS);
+        assert_eq!(patience.phase(now, Some(30 * MS)).first_slice(), 30 * MS);
+        patience.set_total(Some(now + 20 * MS));
+        let mut phase = patience.phase(now, Some(30 * MS));
+        assert_eq!(phase.first_slice(), 20 * MS);
+        assert_eq!(phase.check(now), Ok(()));
+        assert_eq!(phase.check(now + 20 * MS), Err(Stop::Total));
+        patience.set_total(None);
+        let mut phase = patience.phase(now, Some(30 * MS));
+        assert_eq!(phase.check(now + 30 * MS), Err(Stop::Phase));
+    }
+
+    #[test]
+    fn an_interruption_comes_before_any_timeout() {
+        let now = Instant::now();
+        let mut yes = || true;
+        let mut patience = Patience::new(&mut yes, None);
+        let mut phase = patience.phase(now, Some(Duration::ZERO));
+        assert_eq!(phase.first_slice(), Duration::ZERO);
+        assert_eq!(phase.next_slice(), Err(Stop::Interrupted));
+    }
+
+    #[test]
+    fn a_timeout_beyond_the_clock_is_none() {
+        let mut no = || false;
+        let mut patience = Patience::new(&mut no, None);
+        let phase = patience.phase(Instant::now(), Some(Duration::MAX));
+        assert_eq!(phase.first_slice(), LONGEST_SLICE);
+    }
+}
