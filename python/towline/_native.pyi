@@ -5,6 +5,8 @@ from collections.abc import Callable, Generator, Sequence
 from datetime import timedelta
 from typing import Any, Generic, TypeAlias, TypeVar, final
 
+from typing_extensions import Self
+
 from .config import Bind, ServerConfig
 
 __all__ = [
@@ -268,7 +270,7 @@ class AsyncClientCore:
 
 class ResponseCore:
     """The native half of Response. Natively made ones skip `__init__`: a subclass gives its attributes class defaults."""
-    def __new__(cls, *args: Any, **kwargs: Any) -> ResponseCore: ...
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def _fill(
         self,
         status: int,
@@ -323,7 +325,7 @@ class ResponseCore:
     _content: bytes | None
     _encoding: str | None
     """What the user has chosen, above charset and default."""
-    _default_encoding: str
+    _default_encoding: Any
     _loads: Callable[[Any], Any] | None
     _elapsed: float | None
     _reply: Reply | None

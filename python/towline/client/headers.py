@@ -99,6 +99,11 @@ class Headers(MutableMapping[str, str]):
         self._fields = [field for field in self._fields if field[1] not in names] + new._fields
         self._forget_guess()
 
+    def _append(self, name: bytes, value: bytes) -> None:
+        """One more field, which is known to be well-formed."""
+        self._fields.append((name, name.lower(), value))
+        self._forget_guess()
+
     def _values(self, key: str | bytes) -> list[str]:
         wanted, encoding = _key(key), self.encoding
         return [value.decode(encoding) for _, lower, value in self._fields if lower == wanted]
@@ -169,6 +174,11 @@ class Headers(MutableMapping[str, str]):
     def __setstate__(self, state: tuple[list[tuple[bytes, bytes]], str | None]) -> None:
         self._fields = [(name, name.lower(), value) for name, value in state[0]]
         self._encoding = state[1]
+
+
+def is_token(text: str) -> bool:
+    """RFC 9110 5.6.2: what names of fields and methods are made of."""
+    return text.isascii() and _TOKEN.fullmatch(text.encode("ascii")) is not None
 
 
 def _key(key: str | bytes) -> bytes:

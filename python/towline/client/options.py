@@ -334,6 +334,15 @@ class Proxy:
 
 
 @dataclass(frozen=True)
+class Progress:
+    """What `progress=` is called with: bytes of the wire's body, without heads. `total`: None where unknown."""
+
+    direction: Literal["upload", "download"]
+    transferred: int
+    total: int | None
+
+
+@dataclass(frozen=True)
 class PoolOptions:
     """Everything a native pool is made with: one for `AsyncPool`, `SyncPool` and the two client cores.
 

@@ -1,0 +1,147 @@
+"""Authentication: what is added to a request, and how a challenge is answered.
+
+An `Auth` is a generator of requests: it yields one, is sent the response, and may yield another. Users subclass it
+as they do httpx's; `auth=` also takes a pair, a function of the request, or any object with such a generator.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Callable, Generator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from .._redact import HIDDEN
+from ..errors import UsageError
+from .request import Request
+from .response import Response
+
+AuthTypes: TypeAlias = "Auth | tuple[str | bytes, str | bytes] | Callable[[Request], Request] | None"
+
+
+class Auth:
+    """The base: override `auth_flow`, or its blocking and asynchronous forms where it needs I/O of its own."""
+
+    requires_request_body = False
+    requires_response_body = False
+
+    def auth_flow(self, request: Request) -> Generator[Request, Response, None]:
+        yield request
+
+    def sync_auth_flow(self, request: Request) -> Generator[Request, Response, None]:
+        if self.requires_request_body:
+            request.read()
+        flow = self.auth_flow(request)
+        try:
+            request = next(flow)
+            while True:
+                response = yield request
+                if self.requires_response_body:
+                    response.read()
+                request = flow.send(response)
+        except StopIteration:
+            return
+        finally:
+            flow.close()
+
+    async def async_auth_flow(self, request: Request) -> AsyncGenerator[Request, Response]:
+        if self.requires_request_body:
+            await request.aread()
+        flow = self.auth_flow(request)
+        try:
+            request = next(flow)
+            while True:
+                response = yield request
+                if self.requires_response_body:
+                    await response.aread()
+                request = flow.send(response)
+        except StopIteration:
+            return
+        finally:
+            flow.close()
+
+
+class FunctionAuth(Auth):
+    """A function that is given the request and returns it, changed."""
+
+    def __init__(self, func: Callable[[Request], Request]) -> None:
+        self._func = func
+
+    def auth_flow(self, request: Request) -> Generator[Request, Response, None]:
+        yield self._func(request) or request
+
+
+class BasicAuth(Auth):
+    """RFC 7617, UTF-8."""
+
+    def __init__(self, username: str | bytes, password: str | bytes) -> None:
+        self._value = basic(username, password)
+
+    def auth_flow(self, request: Request) -> Generator[Request, Response, None]:
+        request.headers["Authorization"] = self._value
+        yield request
+
+    def __repr__(self) -> str:
+        return f"BasicAuth({HIDDEN})"
+
+
+class BearerAuth(Auth):
+    """RFC 6750; `token` may be a function, asked before each request."""
+
+    def __init__(self, token: str | Callable[[], str]) -> None:
+        self._token = token
+
+    def auth_flow(self, request: Request) -> Generator[Request, Response, None]:
+        token = self._token if isinstance(self._token, str) else self._token()
+        request.headers["Authorization"] = f"Bearer {token}"
+        yield request
+
+    def __repr__(self) -> str:
+        return f"BearerAuth({HIDDEN})"
+
+
+class NetRCAuth(Auth):
+    """The user and password of the host, from a netrc file: $NETRC, ~/.netrc, or the one given."""
+
+    def __init__(self, file: str | os.PathLike[str] | None = None) -> None:
+        import netrc
+
+        path = Path(file or os.environ.get("NETRC") or Path.home() / ".netrc")
+        try:
+            self._entries = netrc.netrc(path)
+        except FileNotFoundError:
+            raise UsageError(
+                f"netrc: {path} does not exist; create it, or name another: NetRCAuth(file)"
+            ) from None
+        except netrc.NetrcParseError as error:
+            raise UsageError(f"netrc: {path}, line {error.lineno}: {error.msg}") from None
+
+    def auth_flow(self, request: Request) -> Generator[Request, Response, None]:
+        found = self._entries.authenticators(request.url.host)
+        if found is not None and found[2]:
+            request.headers["Authorization"] = basic(found[0] or "", found[2])
+        yield request
+
+
+def basic(username: str | bytes, password: str | bytes) -> str:
+    """The value of Authorization for a user and password."""
+    return "Basic " + b64encode(_utf8(username) + b":" + _utf8(password)).decode("ascii")
+
+
+def build_auth(auth: Any) -> Auth | None:
+    """What users write as `auth=`."""
+    if auth is None or isinstance(auth, Auth):
+        return auth
+    if isinstance(auth, tuple) and len(auth) == 2:
+        return BasicAuth(*auth)
+    if hasattr(auth, "sync_auth_flow") and hasattr(auth, "async_auth_flow"):
+        made: Auth = auth  # httpx's, or anything of that shape
+        return made
+    if callable(auth):
+        return FunctionAuth(auth)
+    raise UsageError("auth: expected (user, password), towline.Auth, a function of the request, or None")
+
+
+def _utf8(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode("utf-8")

@@ -1,0 +1,387 @@
+"""Cookies (RFC 6265bis): what a response may set, and what a request then carries.
+
+The store is the standard library's `http.cookiejar.CookieJar`, so that its file formats work (`MozillaCookieJar`);
+the rules are here, because the library's are those of an older document: it knows no prefixes, no SameSite and no
+bound. Nothing that a peer sends raises: what breaks a rule is not stored.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import time
+from collections.abc import Iterator, Mapping, MutableMapping
+from http.cookiejar import Cookie, CookieJar, http2time  # type: ignore[attr-defined]
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .._redact import HIDDEN
+from ..errors import UsageError
+from .url import URL
+
+if TYPE_CHECKING:
+    from .request import Request
+    from .response import Response
+
+CookieTypes: TypeAlias = "Cookies | CookieJar | Mapping[str, str] | list[tuple[str, str]] | None"
+
+MOST_COOKIE_BYTES = 4096  # name and value (5.6, step 5)
+MOST_ATTRIBUTE_BYTES = 1024  # a longer one is passed over (5.6, step 6 of the attributes)
+MOST_PER_DOMAIN = 180  # 6.1 asks for at least 50; browsers keep 150 to 180
+MOST_COOKIES = 3000  # 6.1
+LONGEST_S = 400 * 86400  # 5.5: no cookie lives longer
+
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_MAX_AGE = re.compile(r"-?[0-9]{1,19}")
+
+
+class Cookies(MutableMapping[str, str]):
+    """httpx's Cookies. One made without a domain goes to every URL that the program itself asks for."""
+
+    def __init__(self, cookies: CookieTypes = None) -> None:
+        if isinstance(cookies, CookieJar):
+            self.jar = cookies
+            return
+        self.jar = CookieJar()
+        self.update(cookies)
+
+    def set(self, name: str, value: str, domain: str = "", path: str = "/") -> None:
+        """A cookie of the program's own, kept until the client is gone."""
+        try:
+            (name + value).encode("utf-8")
+            wrong = _CONTROL.search(name + value) or ";" in name + value or "=" in name
+        except UnicodeEncodeError:
+            wrong = True
+        if wrong:
+            raise UsageError(f"cookie {name!r}: no control characters and no ';', and no '=' in the name")
+        self.jar.set_cookie(_cookie(name, value, domain.lower(), bool(domain), path or "/", False, None, {}))
+
+    def get(  # type: ignore[override]
+        self, name: str, default: str | None = None, domain: str | None = None, path: str | None = None
+    ) -> str | None:
+        """The value; UsageError when several have the name and `domain` and `path` leave more than one."""
+        found = [cookie for cookie in self._all() if _is(cookie, name, domain, path)]
+        if len(found) > 1:
+            raise UsageError(f"{len(found)} cookies are named {name!r}; say which with domain= and path=")
+        return (found[0].value or "") if found else default
+
+    def delete(self, name: str, domain: str | None = None, path: str | None = None) -> None:
+        if domain is not None and path is not None:
+            try:
+                self.jar.clear(domain, path, name)
+            except KeyError:
+                pass
+            return
+        for cookie in self._all():
+            if _is(cookie, name, domain, path):
+                self.jar.clear(cookie.domain, cookie.path, cookie.name)
+
+    def clear(self, domain: str | None = None, path: str | None = None) -> None:
+        """All of them, those of a domain, or those of a path of a domain."""
+        for cookie in self._all():
+            if (domain is None or cookie.domain == domain) and (path is None or cookie.path == path):
+                self.jar.clear(cookie.domain, cookie.path, cookie.name)
+
+    def update(self, cookies: CookieTypes = None) -> None:  # type: ignore[override]
+        if isinstance(cookies, (Cookies, CookieJar)):
+            for cookie in list(cookies.jar if isinstance(cookies, Cookies) else cookies):
+                self.jar.set_cookie(cookie)
+        elif hasattr(cookies, "jar"):  # httpx's
+            self.update(cookies.jar)  # type: ignore[union-attr]
+        elif cookies:
+            for name, value in cookies.items() if isinstance(cookies, Mapping) else cookies:
+                self.set(name, value)
+
+    def extract_cookies(self, response: Response) -> None:
+        """Stores what the response sets, as far as it may."""
+        fields = [value for name, value in response.headers.raw if name.lower() == b"set-cookie"]
+        if fields:
+            self.store(response.url, fields)
+
+    def store(self, url: URL, fields: list[bytes], now: float | None = None) -> None:
+        """The values of Set-Cookie fields of a response from `url` (5.7)."""
+        now = time.time() if now is None else now
+        for field in fields:
+            cookie = received(field.decode("utf-8", "surrogateescape"), url, now)
+            if cookie is not None:
+                self._put(cookie, url, now)
+
+    def set_cookie_header(self, request: Request) -> None:
+        """Sets the field Cookie of `request`, unless it has one of its own."""
+        if "cookie" not in request.headers and (value := self.header_for(request.url)):
+            request.headers._append(b"Cookie", value)
+
+    def header_for(self, url: URL, *, own: bool = True, now: float | None = None) -> bytes:
+        """The value of Cookie for `url` (5.8.3), empty without any; `own`: with those that have no domain."""
+        if not self:
+            return b""
+        now = time.time() if now is None else now
+        host, path = _host_of(url), url.raw_path.partition(b"?")[0].decode("ascii")
+        fitting = [
+            cookie
+            for cookie in self._of_host(host, own)
+            if path_matches(path, cookie.path)
+            and (url.scheme == "https" or not cookie.secure)
+            and (cookie.expires is None or cookie.expires > now)
+        ]
+        # longer paths first; among equals the older one, and the jar keeps their order
+        fitting.sort(key=lambda cookie: -len(cookie.path))
+        pairs = [f"{cookie.name}={cookie.value}" if cookie.name else cookie.value or "" for cookie in fitting]
+        return "; ".join(pairs).encode("utf-8", "surrogateescape")
+
+    def _of_host(self, host: str, own: bool) -> Iterator[Cookie]:
+        """Those of the host and of every domain above it, without looking at the others."""
+        with self.jar._cookies_lock:  # type: ignore[attr-defined]
+            stored: dict[str, dict[str, dict[str, Cookie]]] = self.jar._cookies  # type: ignore[attr-defined]
+            domains = [host] if _is_address(host) else _with_parents(host)
+            keys = [key for domain in domains for key in (domain, f".{domain}", f"{domain}.local")]
+            if own:
+                keys.append("")
+            return iter(
+                [
+                    cookie
+                    for key in keys
+                    for names in list(stored.get(key, {}).values())
+                    for cookie in names.values()
+                    if key in ("", host, f"{host}.local") or cookie.domain_specified
+                ]
+            )
+
+    def _put(self, cookie: Cookie, url: URL, now: float) -> None:
+        if cookie.expires is not None and cookie.expires <= now:
+            self.delete(cookie.name, cookie.domain, cookie.path)
+            return
+        if url.scheme != "https" and any(_guards(old, cookie) for old in self._of_host(_host_of(url), False)):
+            return
+        self.jar.set_cookie(cookie)
+        self._evict(cookie.domain, now)
+
+    def _evict(self, domain: str, now: float) -> None:
+        """Expired ones first, then the oldest of the domain, then the oldest of all (5.7, last step)."""
+        paths = self.jar._cookies.get(domain, {})  # type: ignore[attr-defined]
+        same = [cookie for names in paths.values() for cookie in names.values()]
+        everything = self._all() if len(self.jar) > MOST_COOKIES else []
+        for cookies, most in ((same, MOST_PER_DOMAIN), (everything, MOST_COOKIES)):
+            if len(cookies) > most:
+                cookies.sort(
+                    key=lambda cookie: (cookie.expires is None or cookie.expires > now, _created(cookie))
+                )
+                for cookie in cookies[: len(cookies) - most]:
+                    self.delete(cookie.name, cookie.domain, cookie.path)
+
+    def _all(self) -> list[Cookie]:
+        return list(self.jar)
+
+    def __setitem__(self, name: str, value: str) -> None:
+        self.set(name, value)
+
+    def __getitem__(self, name: str) -> str:
+        value = self.get(name)
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __delitem__(self, name: str) -> None:
+        self.delete(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([cookie.name for cookie in self._all()])
+
+    def __len__(self) -> int:
+        return len(self.jar)
+
+    def __bool__(self) -> bool:
+        return bool(self.jar._cookies) and next(iter(self.jar), None) is not None  # type: ignore[attr-defined]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"<Cookie {cookie.name}={HIDDEN} for {cookie.domain} />" for cookie in self._all())
+        return f"<Cookies[{shown}]>"
+
+
+def received(field: str, url: URL, now: float) -> Cookie | None:
+    """The cookie of a Set-Cookie field from `url`, or None where a rule forbids it (5.6 and 5.7)."""
+    if _CONTROL.search(field):
+        return None
+    pair, *rest = field.split(";")
+    name, equals, value = pair.partition("=")
+    name, value = (name.strip(" \t"), value.strip(" \t")) if equals else ("", pair.strip(" \t"))
+    if not name and not value:
+        return None
+    if len((name + value).encode("utf-8", "surrogateescape")) > MOST_COOKIE_BYTES:
+        return None
+    attributes = _attributes(rest)
+    host = _host_of(url)
+    domain = _domain(attributes.get("domain", ""), host)
+    path = attributes.get("path", "")
+    if domain is None or not _may(name, value, attributes, url):
+        return None
+    return _cookie(
+        name,
+        value,
+        domain or host,
+        bool(domain),
+        path if path.startswith("/") else default_path(url),
+        "secure" in attributes,
+        _expires(attributes, now),
+        {"HttpOnly": None} if "httponly" in attributes else {},
+        now,
+    )
+
+
+def path_matches(request_path: str, cookie_path: str) -> bool:
+    """5.1.4."""
+    if not request_path.startswith(cookie_path):
+        return False
+    return (
+        len(request_path) == len(cookie_path)
+        or cookie_path.endswith("/")
+        or request_path[len(cookie_path)] == "/"
+    )
+
+
+def default_path(url: URL) -> str:
+    """5.1.4: the directory of the request's path."""
+    path = url.raw_path.partition(b"?")[0].decode("ascii")
+    return path[: path.rfind("/")] or "/"
+
+
+def _attributes(parts: list[str]) -> dict[str, str]:
+    attributes: dict[str, str] = {}
+    for part in parts:
+        name, _, value = part.partition("=")
+        if len(value) <= MOST_ATTRIBUTE_BYTES:
+            attributes[name.strip(" \t").lower()] = value.strip(" \t")  # the last one counts
+    return attributes
+
+
+def _domain(attribute: str, host: str) -> str | None:
+    """ "": of the host alone; None: not to be stored."""
+    domain = attribute.removeprefix(".").lower()
+    if not domain:
+        return ""
+    if not domain.isascii():
+        return None
+    if domain == host:
+        # a public suffix may set a cookie for itself alone; so may an address
+        return "" if _is_public(domain) or _is_address(host) else domain
+    if _is_public(domain) or _is_address(host) or not host.endswith(f".{domain}"):
+        return None
+    return domain
+
+
+def _may(name: str, value: str, attributes: dict[str, str], url: URL) -> bool:
+    """Secure, prefixes and SameSite (4.1.3, 5.7)."""
+    secure = "secure" in attributes
+    if secure and url.scheme != "https":
+        return False
+    if attributes.get("samesite", "").lower() == "none" and not secure:
+        return False
+    # a nameless cookie goes out as its value alone, and must not look like one with a prefix
+    lower = (name or value).lower()
+    if lower.startswith(("__secure-", "__host-")) and (not name or not secure):
+        return False
+    if lower.startswith("__host-"):
+        return attributes.get("path") == "/" and not attributes.get("domain")
+    return True
+
+
+def _expires(attributes: dict[str, str], now: float) -> int | None:
+    """Max-Age before Expires; both at most 400 days from now (5.5)."""
+    age = attributes.get("max-age", "")
+    if _MAX_AGE.fullmatch(age):
+        return int(now) + min(int(age), LONGEST_S) if int(age) > 0 else 0
+    if "expires" not in attributes:
+        return None
+    try:
+        when = http2time(attributes["expires"])
+    except (ValueError, OverflowError):
+        return None
+    return None if when is None else int(min(when, now + LONGEST_S))
+
+
+def _guards(old: Cookie, new: Cookie) -> bool:
+    """A secure cookie is not overlaid by one that came in the clear (5.7, "leave secure cookies alone")."""
+    return old.secure and old.name == new.name and path_matches(new.path, old.path)
+
+
+def _is_public(domain: str) -> bool:
+    """A public suffix: by the list where the `publicsuffixlist` package is installed, else any single label."""
+    if "." not in domain:
+        return True
+    suffixes = _public_suffixes()
+    return suffixes is not None and suffixes.publicsuffix(domain) == domain
+
+
+_suffixes: list[Any] = []
+
+
+def _public_suffixes() -> Any:
+    if not _suffixes:
+        try:
+            from publicsuffixlist import PublicSuffixList  # type: ignore[import-not-found,unused-ignore]
+        except ImportError:
+            _suffixes.append(None)
+        else:
+            _suffixes.append(PublicSuffixList(accept_unknown=False))
+    return _suffixes[0]
+
+
+def _host_of(url: URL) -> str:
+    return url.raw_host.decode("ascii").rstrip(".")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _with_parents(host: str) -> list[str]:
+    labels = host.split(".")
+    return [".".join(labels[start:]) for start in range(len(labels))]
+
+
+def _is(cookie: Cookie, name: str, domain: str | None, path: str | None) -> bool:
+    return (
+        cookie.name == name
+        and (domain is None or cookie.domain == domain)
+        and (path is None or cookie.path == path)
+    )
+
+
+def _created(cookie: Cookie) -> float:
+    return float(getattr(cookie, "created", 0.0))
+
+
+def _cookie(
+    name: str,
+    value: str,
+    domain: str,
+    domain_specified: bool,
+    path: str,
+    secure: bool,
+    expires: int | None,
+    rest: dict[str, Any],
+    created: float = 0.0,
+) -> Cookie:
+    cookie = Cookie(
+        version=0,
+        name=name,
+        value=value,
+        port=None,
+        port_specified=False,
+        domain=domain,
+        domain_specified=domain_specified,
+        domain_initial_dot=domain.startswith("."),
+        path=path,
+        path_specified=True,
+        secure=secure,
+        expires=expires,
+        discard=expires is None,
+        comment=None,
+        comment_url=None,
+        rest=rest,
+    )
+    cookie.created = created  # type: ignore[attr-defined]
+    return cookie

@@ -1,0 +1,199 @@
+"""What the flow needs done, in the two ways of doing it: blocking, and in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from ..errors import Error, UsageError
+from .auth import Auth
+from .request import Request
+from .response import Response
+from .streams import awaited
+
+T = TypeVar("T")
+
+_SETTLED_BYTES = 65536  # of the body of a response that is not the last: kept for its `history`, not more
+
+
+def run(flow: Coroutine[Any, Any, T]) -> T:
+    """Steps a coroutine whose face never suspends: it ends at the first step."""
+    try:
+        flow.send(None)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    flow.close()
+    raise UsageError(
+        "an event hook or Auth of a blocking Client awaited something; use AsyncClient for these"
+    )
+
+
+class _Clock:
+    def now(self) -> float:
+        return time.monotonic()
+
+    def unix_time(self) -> float:
+        return time.time()
+
+    def chance(self) -> float:
+        return random.random()
+
+
+class BlockingFace(_Clock):
+    """For `Client`: the coroutines here never suspend."""
+
+    def __init__(self, transport_for: Callable[[Request], Any]) -> None:
+        self._transport_for = transport_for
+
+    async def send(self, request: Request, deadline: float | None) -> Response:
+        transport = self._transport_for(request)
+        request._deadline = deadline
+        started = time.monotonic()
+        try:
+            response = transport.handle_request(request)
+        except Error as error:
+            _name_request(error, request)
+            raise
+        return _sent(response, request, started)
+
+    async def settle(self, response: Response) -> None:
+        pieces = []
+        if response._content is None and not response.is_closed:
+            left = _SETTLED_BYTES
+            while left > 0 and (piece := response.read(left)):
+                pieces.append(piece)
+                left -= len(piece)
+            _keep(response, pieces)
+            response.close()
+
+    async def close(self, response: Response) -> None:
+        response.close()
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def call(self, hook: Callable[[Any], Any], argument: Any) -> None:
+        result = hook(argument)
+        if inspect.iscoroutine(result):
+            result.close()
+            raise UsageError(
+                f"the event hook {hook!r} is asynchronous; a blocking Client takes plain functions"
+            )
+
+    def steps(self, auth: Auth, request: Request) -> BlockingSteps:
+        return BlockingSteps(auth, request)
+
+
+class BlockingSteps:
+    def __init__(self, auth: Auth, request: Request) -> None:
+        self._flow = auth.sync_auth_flow(request)
+
+    async def first(self) -> Request:
+        return next(self._flow)
+
+    async def answer(self, response: Response) -> Request | None:
+        try:
+            return self._flow.send(response)
+        except StopIteration:
+            return None
+
+    async def close(self) -> None:
+        self._flow.close()
+
+
+class AsyncFace(_Clock):
+    """For `AsyncClient`, under asyncio and trio."""
+
+    def __init__(self, transport_for: Callable[[Request], Any]) -> None:
+        self._transport_for = transport_for
+
+    async def send(self, request: Request, deadline: float | None) -> Response:
+        transport = self._transport_for(request)
+        request._deadline = deadline
+        started = time.monotonic()
+        try:
+            response = await transport.handle_async_request(request)
+        except Error as error:
+            _name_request(error, request)
+            raise
+        return _sent(response, request, started)
+
+    async def settle(self, response: Response) -> None:
+        pieces = []
+        if response._content is None and not response.is_closed:
+            left = _SETTLED_BYTES
+            while left > 0 and (piece := await response.aread(left)):
+                pieces.append(piece)
+                left -= len(piece)
+            _keep(response, pieces)
+            await response.aclose()
+
+    async def close(self, response: Response) -> None:
+        await response.aclose()
+
+    async def sleep(self, seconds: float) -> None:
+        if in_trio():
+            await sys.modules["trio"].sleep(seconds)
+        else:
+            await asyncio.sleep(seconds)
+
+    async def call(self, hook: Callable[[Any], Any], argument: Any) -> None:
+        await awaited(hook(argument))
+
+    def steps(self, auth: Auth, request: Request) -> AsyncSteps:
+        return AsyncSteps(auth, request)
+
+
+class AsyncSteps:
+    def __init__(self, auth: Auth, request: Request) -> None:
+        self._flow = auth.async_auth_flow(request)
+
+    async def first(self) -> Request:
+        return await self._flow.__anext__()
+
+    async def answer(self, response: Response) -> Request | None:
+        try:
+            return await self._flow.asend(response)
+        except StopAsyncIteration:
+            return None
+
+    async def close(self) -> None:
+        await self._flow.aclose()
+
+
+def in_trio() -> bool:
+    """Whether trio runs this thread's coroutines."""
+    trio = sys.modules.get("trio")
+    if trio is None:
+        return False
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _sent(response: Any, request: Request, started: float) -> Response:
+    if not isinstance(response, Response):
+        raise UsageError(f"the transport returned {type(response).__name__}, not a towline.Response")
+    response._request = request
+    response._started = started
+    return response
+
+
+def _keep(response: Response, pieces: list[bytes]) -> None:
+    """Where the body was short enough to be seen to its end it is the content."""
+    if response.is_closed:
+        response._content = b"".join(pieces)
+        response._pulled_from = None
+
+
+def _name_request(error: Error, request: Request) -> None:
+    if getattr(error, "request", request) is None:
+        error.request = request  # type: ignore[attr-defined]

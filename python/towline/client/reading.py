@@ -1,0 +1,355 @@
+"""How the content of a response is read: pulled, decoded as it comes, by either face.
+
+```
+ unread ── read(n), iter_* ──► being pulled ── end, error, close() ──► closed
+    └──── read(), aread() ───────────────────────────────────────────► content is there
+```
+
+Bytes are fetched from the source only when somebody asks for content, and at most `READ_BYTES` at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from .._native import ServerSentEvent
+from ..errors import ResponseError, StreamConsumed, UsageError
+from . import decode
+from .encode import BytesBody
+from .headers import Headers
+from .options import Progress
+from .request import Request
+from .streams import StreamSource, awaited
+
+READ_BYTES = 65536
+
+
+class Reading:
+    """The half of `Response` that reads. Natively made responses skip `__init__`: attributes have class defaults."""
+
+    # the native half's
+    headers: Headers
+    status_code: int
+    _content: bytes | None
+    _elapsed: float | None
+
+    _source: Any = None  # what raw bytes are pulled from; None: the content was there from the start
+    _undone: decode.Undone | None = None
+    _pulled_from: Any = (
+        None  # the source, once something has been pulled; of content that is there, a source of it
+    )
+    _raw = False  # pulled by iter_raw: the rest cannot be decoded any more
+    _raw_bytes = 0
+    _closed = False
+    _progress: Any = None
+    _started: float | None = None
+    _max_size: int | None = None
+    _max_decoded: int | None = None
+    _request: Request | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """The connection is not held any more."""
+        return self._closed or self._source is None
+
+    @property
+    def is_stream_consumed(self) -> bool:
+        """Some of the body has been pulled, or all of it read."""
+        return self._pulled_from is not None or self._content is not None
+
+    @property
+    def num_bytes_downloaded(self) -> int:
+        """Bytes of the body as they came, before decoding."""
+        return self._raw_bytes or len(self._content or b"")
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of the body that are held as they came and not yet read."""
+        return 0 if self.is_closed else int(getattr(self._source, "buffered", 0))
+
+    # --- blocking ---
+
+    def read(self, n: int | None = None) -> bytes:
+        """The whole content; with `n` the next bytes of it, at least one and at most `n`, `b""` at the end."""
+        if n is not None:
+            return self._pull(n)
+        if self._content is None:
+            self._check_unread()
+            try:
+                self._content = self._read_all()
+            finally:
+                self.close()
+        return self._content
+
+    def readinto(self, buffer: Any) -> int:
+        """The next bytes of the content into a writable buffer; how many, 0 at the end."""
+        return _copied(self._pull(memoryview(buffer).nbytes), buffer)
+
+    def iter_bytes(self, chunk_size: int | None = None) -> Iterator[bytes]:
+        """The content in pieces as they come, or of `chunk_size` bytes each (the last may be shorter)."""
+        chunks = _Chunks(chunk_size, b"")
+        self._restart()
+        while piece := self._pull(READ_BYTES):
+            yield from chunks.add(piece)
+        yield from chunks.end()
+
+    def iter_raw(self, chunk_size: int | None = None) -> Iterator[bytes]:
+        """The body before decoding."""
+        self._begin_raw()
+        yield from self.iter_bytes(chunk_size)
+
+    def iter_text(self, chunk_size: int | None = None) -> Iterator[str]:
+        """The content as text, in pieces as they come, or of `chunk_size` characters each."""
+        chunks = _Chunks(chunk_size, "")
+        for text in self._parsed(decode.TextParser(self._text_encoding())):
+            yield from chunks.add(text)
+        yield from chunks.end()
+
+    def iter_lines(self) -> Iterator[str]:
+        """Lines without their ends, however these are written; one of over 64 KiB is a DecodingError."""
+        return self._parsed(decode.line_parser(self._text_encoding()))
+
+    def iter_sse(self, max_bytes: int = decode.MAX_EVENT_BYTES) -> Iterator[ServerSentEvent]:
+        """Server-sent events (WHATWG HTML 9.2); one of over `max_bytes` is a DecodingError."""
+        return self._parsed(decode.sse_parser(max_bytes))
+
+    def iter_ndjson(self, max_bytes: int = decode.MAX_EVENT_BYTES) -> Iterator[Any]:
+        """One JSON value per line; a line of over `max_bytes` is a DecodingError."""
+        return self._parsed(decode.ndjson_parser(self._json_loads(), max_bytes, self._text_encoding()))
+
+    def close(self) -> None:
+        """Gives the connection back, or closes it where too much of the body is left."""
+        if not self.is_closed:
+            self._check_blocking()
+            self._end()
+            self._source.close()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.close()
+
+    def _parsed(self, parser: Any) -> Iterator[Any]:
+        self._restart()
+        return decode.parsed(self._pull, parser)
+
+    def _pull(self, n: int) -> bytes:
+        self._begin(n)
+        self._check_blocking()
+        try:
+            piece = self._fetch(n) if self._undone is None else self._undone.read(self._fetch, n)
+        except BaseException:
+            self.close()
+            raise
+        if not piece:
+            self.close()
+        return piece
+
+    def _fetch(self, n: int) -> bytes:
+        return self._received(self._pulled_from.read(n))
+
+    def _read_all(self) -> bytes:
+        self._check_blocking()
+        if self._progress is None and hasattr(self._source, "read_all"):
+            content: bytes = self._source.read_all(max_size=self._max_size, max_decoded=self._max_decoded)
+            return content
+        return b"".join(self.iter_bytes())
+
+    # --- asynchronous ---
+
+    async def aread(self, n: int | None = None) -> bytes:
+        """As `read`."""
+        if n is not None:
+            return await self._apull(n)
+        if self._content is None:
+            self._check_unread()
+            try:
+                self._content = await self._aread_all()
+            finally:
+                await self.aclose()
+        return self._content
+
+    async def areadinto(self, buffer: Any) -> int:
+        """As `readinto`."""
+        return _copied(await self._apull(memoryview(buffer).nbytes), buffer)
+
+    async def aiter_bytes(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
+        """As `iter_bytes`."""
+        chunks = _Chunks(chunk_size, b"")
+        self._restart()
+        while piece := await self._apull(READ_BYTES):
+            for chunk in chunks.add(piece):
+                yield chunk
+        for chunk in chunks.end():
+            yield chunk
+
+    async def aiter_raw(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
+        """As `iter_raw`."""
+        self._begin_raw()
+        async for chunk in self.aiter_bytes(chunk_size):
+            yield chunk
+
+    async def aiter_text(self, chunk_size: int | None = None) -> AsyncIterator[str]:
+        """As `iter_text`."""
+        chunks = _Chunks(chunk_size, "")
+        async for text in self._aparsed(decode.TextParser(self._text_encoding())):
+            for chunk in chunks.add(text):
+                yield chunk
+        for chunk in chunks.end():
+            yield chunk
+
+    def aiter_lines(self) -> AsyncIterator[str]:
+        """As `iter_lines`."""
+        return self._aparsed(decode.line_parser(self._text_encoding()))
+
+    def aiter_sse(self, max_bytes: int = decode.MAX_EVENT_BYTES) -> AsyncIterator[ServerSentEvent]:
+        """As `iter_sse`."""
+        return self._aparsed(decode.sse_parser(max_bytes))
+
+    def aiter_ndjson(self, max_bytes: int = decode.MAX_EVENT_BYTES) -> AsyncIterator[Any]:
+        """As `iter_ndjson`."""
+        return self._aparsed(decode.ndjson_parser(self._json_loads(), max_bytes, self._text_encoding()))
+
+    async def aclose(self) -> None:
+        """As `close`."""
+        if not self.is_closed:
+            self._end()
+            await awaited(self._source.close())
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *details: object) -> None:
+        await self.aclose()
+
+    def _aparsed(self, parser: Any) -> AsyncIterator[Any]:
+        self._restart()
+        return decode.aparsed(self._apull, parser)
+
+    async def _apull(self, n: int) -> bytes:
+        self._begin(n)
+        try:
+            piece = await (self._afetch(n) if self._undone is None else self._undone.aread(self._afetch, n))
+        except BaseException:
+            await self.aclose()
+            raise
+        if not piece:
+            await self.aclose()
+        return piece
+
+    async def _afetch(self, n: int) -> bytes:
+        return self._received(await awaited(self._pulled_from.read(n)))
+
+    async def _aread_all(self) -> bytes:
+        if self._progress is None and hasattr(self._source, "read_all"):
+            reading = self._source.read_all(max_size=self._max_size, max_decoded=self._max_decoded)
+            content: bytes = await awaited(reading)
+            return content
+        return b"".join([chunk async for chunk in self.aiter_bytes()])
+
+    # --- what both share ---
+
+    def _begin(self, n: int) -> None:
+        if n < 1:
+            raise UsageError(f"read: at least one byte has to be asked for, not {n}")
+        if self._pulled_from is not None:
+            if self._closed and self._pulled_from is self._source:
+                self._pulled_from = _ENDED
+            return
+        if self._content is not None:
+            self._pulled_from = StreamSource(
+                BytesBody(self._content)
+            )  # what is there is pulled like what comes
+            return
+        self._check_unread()
+        self._pulled_from = self._source
+        coding = None if self._raw else self.headers.get("content-encoding")
+        if coding:
+            undone = decode.Undone(coding, self._max_decoded)
+            self._undone = undone if undone.active else None
+
+    def _restart(self) -> None:
+        """Content that is kept can be iterated as often as one likes."""
+        if self._content is not None:
+            self._pulled_from = self._undone = None
+
+    def _begin_raw(self) -> None:
+        if self._pulled_from is not None and not self._raw:
+            raise StreamConsumed("the body is being decoded; use either iter_raw() or the decoding methods")
+        if self._content is not None and "content-encoding" in self.headers:
+            raise StreamConsumed("the content was read and decoded; call iter_raw() before read()")
+        self._raw = True
+
+    def _check_unread(self) -> None:
+        if self._pulled_from is not None:
+            raise StreamConsumed(
+                "the body was streamed and is not kept; read() it before, or keep the pieces"
+            )
+        if self.is_closed:
+            raise StreamConsumed("the response was closed before its body was read; read it inside `with`")
+
+    def _check_blocking(self) -> None:
+        if not self._closed and getattr(self._source, "is_async", False) and self._content is None:
+            raise UsageError("this response is asynchronous: use aread(), aiter_...() and aclose()")
+
+    def _received(self, raw: bytes) -> bytes:
+        if not raw or self._pulled_from is not self._source:
+            return raw
+        self._raw_bytes += len(raw)
+        if self._max_size is not None and self._raw_bytes > self._max_size:
+            raise ResponseError(
+                f"the response has more than the {self._max_size} bytes of max_response_size; "
+                "raise it if such a body is expected",
+                request=self._request,
+            )
+        if self._progress is not None:
+            length = self.headers.get("content-length", "")
+            self._progress(Progress("download", self._raw_bytes, int(length) if length.isdecimal() else None))
+        return raw
+
+    def _end(self) -> None:
+        self._closed = True
+        if self._elapsed is None and self._started is not None:
+            self._elapsed = time.monotonic() - self._started
+
+    def _text_encoding(self) -> str:
+        raise NotImplementedError
+
+    def _json_loads(self) -> Any:
+        raise NotImplementedError
+
+
+_ENDED = StreamSource(())
+
+
+class _Chunks:
+    """Pieces as they come, or joined and cut to one size, of bytes or characters."""
+
+    def __init__(self, size: int | None, nothing: Any) -> None:
+        if size is not None and size < 1:
+            raise UsageError(f"chunk_size: expected at least 1, not {size}")
+        self._size = size
+        self._rest = self._nothing = nothing
+
+    def add(self, piece: Any) -> Iterator[Any]:
+        if self._size is None:
+            yield piece
+            return
+        rest, place = self._rest + piece if self._rest else piece, 0
+        while len(rest) - place >= self._size:
+            yield rest[place : place + self._size]
+            place += self._size
+        self._rest = rest[place:]
+
+    def end(self) -> Iterator[Any]:
+        if self._rest:
+            yield self._rest
+        self._rest = self._nothing
+
+
+def _copied(piece: bytes, buffer: Any) -> int:
+    memoryview(buffer).cast("B")[: len(piece)] = piece
+    return len(piece)

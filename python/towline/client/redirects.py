@@ -1,0 +1,103 @@
+"""Where a redirect leads and what goes along (RFC 9110 15.4, Fetch 4.4 "HTTP-redirect fetch")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._redact import SECRET_FIELDS, without_userinfo
+from ..errors import InvalidURL, RemoteProtocolError, UsageError
+from .encode import BytesBody
+from .headers import Headers
+from .request import Request
+from .url import URL, origin
+
+# Fetch, "request-body-header name", and the framing
+_OF_THE_BODY = (
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-location",
+    "content-type",
+    "transfer-encoding",
+)
+
+
+def redirected(request: Request, response: Any) -> Request:
+    """The request that follows `response`, without Cookie: that depends on the client's jar.
+
+    RemoteProtocolError where the peer points to nothing that can be requested, UsageError where the body would
+    have to be sent again and cannot be.
+    """
+    url = _target(request, response)
+    method = _method(request.method, response.status_code)
+    headers = Headers(request.headers)
+    headers.pop("cookie", None)
+    if not same_trust(request.url, url):
+        for name in SECRET_FIELDS:
+            headers.pop(name, None)
+    if request.url.netloc != url.netloc and "host" in headers:
+        headers["host"] = url.netloc.decode("ascii")
+    stream: Any = request.stream
+    if method != request.method:
+        for name in _OF_THE_BODY:
+            headers.pop(name, None)
+        stream = BytesBody()
+    elif not request.replayable:
+        raise UsageError(
+            f"{response.status_code} asks for the body to be sent again, and it came from an iterator; "
+            "pass bytes or a file, or follow_redirects=False"
+        )
+    made = Request(method, url, headers=headers, stream=stream, extensions=_extensions(request, url))
+    made._content = stream.data if isinstance(stream, BytesBody) else None
+    return made
+
+
+def same_trust(here: URL, there: URL) -> bool:
+    """Whether credentials meant for `here` may go to `there`: one origin, or the same host gone over to TLS."""
+    if origin(here) == origin(there):
+        return True
+    upgraded = here.scheme == "http" and there.scheme == "https"
+    return upgraded and here.raw_host == there.raw_host and origin(here)[2] == 80 and origin(there)[2] == 443
+
+
+def _target(request: Request, response: Any) -> URL:
+    location = response.headers.get_list("location")[0]
+    try:
+        url = request.url.join(location)
+        if not url._host and url.scheme in ("http", "https"):
+            url = url.copy_with(host=request.url.host)  # "http:/path" and "http:///path" are seen in the wild
+    except InvalidURL as error:
+        raise _refused(request, f"Location is no URL: {error}") from None
+    if url.scheme not in ("http", "https") or not url._host:
+        raise _refused(
+            request, f"Location is {without_userinfo(str(url)[:200])!r}, and only http and https are followed"
+        )
+    if request.url.fragment and not url.fragment:
+        url = url.copy_with(fragment=request.url.fragment)  # RFC 9110 10.2.2
+    return url
+
+
+def _refused(request: Request, why: str) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"the redirect cannot be followed: {why}",
+        rule="Location is a URI reference to an http or https resource (RFC 9110 10.2.2)",
+        phase="head",
+        request=request,
+    )
+
+
+def _method(method: str, status: int) -> str:
+    if status in (301, 302) and method == "POST":
+        return "GET"
+    if status == 303 and method not in ("GET", "HEAD"):
+        return "GET"
+    return method
+
+
+def _extensions(request: Request, url: URL) -> dict[str, Any]:
+    """What a program said of one origin's connection says nothing of another's."""
+    extensions = dict(request.extensions)
+    extensions.pop("target", None)
+    if origin(request.url) != origin(url):
+        extensions.pop("sni_hostname", None)
+    return extensions

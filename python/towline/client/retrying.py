@@ -1,0 +1,78 @@
+"""When a response means "later": which requests are sent again, after how long, and how many.
+
+Connecting again and resending on a stale connection is the native pools' business; here it is about status codes.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from .options import Retry
+from .request import Request
+
+IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110 9.2.2
+_RESERVE = 10.0
+_MOST_TOKENS = 1000.0
+
+
+class Budget:
+    """A bucket into which each call puts a share of a token, and from which each retry takes one.
+
+    ```
+     call ── + share ──► [ 10 at first, 1000 at most ] ── - 1 ──► retry
+    ```
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._tokens = _RESERVE
+        self._lock = threading.Lock()
+
+    def call(self) -> None:
+        with self._lock:
+            self._tokens = min(self._tokens + self._share, _MOST_TOKENS)
+
+    def take(self) -> bool:
+        with self._lock:
+            if self._tokens < 1:
+                return False
+            self._tokens -= 1
+            return True
+
+
+def delay_s(
+    retry: Retry, request: Request, response: Any, attempt: int, now: float, chance: float
+) -> float | None:
+    """Seconds to wait before sending `request` again, or None: the response stands.
+
+    `attempt` counts from 0, `now` is Unix time, `chance` is in [0, 1).
+    """
+    if response.status_code not in retry.status or attempt >= retry.times:
+        return None
+    if request.method not in IDEMPOTENT and request.method not in retry.methods:
+        return None
+    if not request.replayable:
+        return None
+    asked = retry_after_s(response, now) if retry.respect_retry_after else None
+    if asked is not None:
+        # not earlier than asked, and not all at the same moment
+        wait = asked + (chance * min(asked, 1.0) if retry.jitter else 0.0)
+    else:
+        wait = min(retry.backoff * 2.0 ** min(attempt, 30), retry.max_delay)
+        wait *= chance if retry.jitter else 1.0
+    return wait if wait <= retry.max_delay else None
+
+
+def retry_after_s(response: Any, now: float) -> float | None:
+    """Retry-After in seconds from now (RFC 9110 10.2.3): a number or a date."""
+    value = response.headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdigit():
+        return float(value[:12])
+    try:
+        when = parsedate_to_datetime(value).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+    return max(0.0, when - now) if math.isfinite(when) else None
