@@ -31,7 +31,6 @@
 //! # }
 //! ```
 
-#[allow(dead_code)] // until the dial is whole, some commits from now
 pub mod call;
 pub mod coding;
 pub mod serve;
@@ -45,6 +44,8 @@ mod deadlines;
 mod engine;
 mod file;
 mod flush;
+pub mod fork;
+mod helpers;
 mod id;
 mod lend;
 mod listener;

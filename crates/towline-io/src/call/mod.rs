@@ -3,12 +3,12 @@
 pub mod blocking;
 pub mod caller;
 pub mod dial;
-pub mod fork;
 pub mod pool;
 pub mod request;
 pub mod route;
 pub mod rules;
 
+pub use crate::fork;
 pub use blocking::{
     Blocking, BlockingCall, BlockingConfig, ConnectionFacts, Ended, Patience, Taken, Written,
 };

@@ -2,11 +2,23 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::ptr;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use rustls::ClientConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::ServerName;
+
+use super::config::{bad, certificates, read};
 use super::foreign::ForeignContext;
-use super::key::Password;
+use super::key::{Password, private_key};
+use super::session::Session;
+use super::trust;
+use super::verify::Verifier;
+use crate::fork;
+use crate::helpers::{Helpers, Task, Ticket};
 
 /// Whom a client believes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,20 +62,156 @@ pub struct ClientTlsSettings {
 pub struct ClientTls(Terms);
 
 enum Terms {
-    Own(ClientTlsSettings),
+    Own(Own),
     Foreign(Box<dyn ForeignContext>),
+}
+
+#[derive(Default)]
+struct Own {
+    settings: ClientTlsSettings,
+    loaded: OnceLock<Result<Arc<ClientConfig>, String>>,
+    /// Under way, in the generation of the process that started it.
+    loading: Mutex<(u64, Weak<Task<()>>)>,
 }
 
 impl ClientTls {
     /// Cheap: files are read when a connection needs them, on a helper thread.
     pub fn new(settings: ClientTlsSettings) -> Self {
-        Self(Terms::Own(settings))
+        Self(Terms::Own(Own {
+            settings,
+            ..Own::default()
+        }))
     }
 
     /// TLS by somebody else, with their own trust and certificates.
     pub fn foreign(context: Box<dyn ForeignContext>) -> Self {
         Self(Terms::Foreign(context))
     }
+
+    /// Reads the files now and on this thread. `Err` is a message which names the file.
+    pub fn check(&self) -> Result<(), String> {
+        match &self.0 {
+            Terms::Own(own) => own.config().map(drop),
+            Terms::Foreign(_) => Ok(()),
+        }
+    }
+
+    /// Begins to read the files on a helper thread; `None` when there is nothing to read any more.
+    pub(crate) fn load(self: &Arc<Self>, helpers: &Helpers) -> io::Result<Option<Ticket<()>>> {
+        let Terms::Own(own) = &self.0 else {
+            return Ok(None);
+        };
+        if own.loaded.get().is_some() {
+            return Ok(None);
+        }
+        let generation = fork::generation();
+        // A lock that is taken, here or by a thread that fork left behind, costs a second reading.
+        let mut loading = own.loading.try_lock().ok();
+        let under_way = loading
+            .as_ref()
+            .filter(|loading| loading.0 == generation)
+            .and_then(|loading| loading.1.upgrade());
+        if let Some(task) = under_way.filter(|task| !task.is_done()) {
+            return Ticket::new(task).map(Some);
+        }
+        let tls = Arc::clone(self);
+        let task = helpers.start(move || {
+            let _ = tls.check();
+        })?;
+        if let Some(loading) = &mut loading {
+            **loading = (generation, Arc::downgrade(&task));
+        }
+        Ticket::new(task).map(Some)
+    }
+
+    /// A session with `server_name`, carried by `below` where that is given. `Err` is a message.
+    pub(crate) fn connect(
+        &self,
+        server_name: &str,
+        alpn: &[Vec<u8>],
+        below: Option<Box<Session>>,
+    ) -> Result<Session, String> {
+        let own = match &self.0 {
+            Terms::Own(own) => own,
+            Terms::Foreign(context) => {
+                let tls = context.connect(server_name, alpn);
+                let tls = tls.map_err(|error| error.to_string())?;
+                return Ok(Session::foreign(tls, below));
+            }
+        };
+        let config = own.config()?;
+        let name = identity_of(server_name)?;
+        rustls::ClientConnection::new_with_alpn(config, name, alpn.to_vec())
+            .map(|tls| Session::client(tls, below))
+            .map_err(|error| error.to_string())
+    }
+}
+
+impl Own {
+    fn config(&self) -> Result<Arc<ClientConfig>, String> {
+        if let Some(loaded) = self.loaded.get() {
+            return loaded.clone();
+        }
+        // Not `get_or_init`: a child of fork would wait for ever for a thread of its parent.
+        let made = self.settings.build();
+        self.loaded.get_or_init(|| made).clone()
+    }
+}
+
+impl ClientTlsSettings {
+    fn build(&self) -> Result<Arc<ClientConfig>, String> {
+        let provider = Arc::new(ring::default_provider());
+        let verifier = match &self.trust {
+            Trust::System => Verifier::new(trust::system(self.fallback.as_deref())?, Vec::new()),
+            Trust::Path(path) => {
+                trust::path(path).and_then(|(roots, given)| Verifier::new(roots, given))
+            }
+            Trust::Anybody => Ok(Verifier::of_anybody()),
+        }?;
+        let versions: &[_] = match self.min_version {
+            MinVersion::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
+            MinVersion::Tls13 => &[&rustls::version::TLS13],
+        };
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .map_err(|error| error.to_string())?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let Some(identity) = &self.identity else {
+            return Ok(Arc::new(builder.with_no_client_auth()));
+        };
+        let key_file = identity.key_file.as_deref().unwrap_or(&identity.cert_file);
+        let (chain, key) = identity.read(key_file).map_err(|error| error.to_string())?;
+        builder
+            .with_client_auth_cert(chain, key)
+            .map(Arc::new)
+            .map_err(|error| bad(key_file, &error).to_string())
+    }
+}
+
+type ChainAndKey = (
+    Vec<rustls::pki_types::CertificateDer<'static>>,
+    rustls::pki_types::PrivateKeyDer<'static>,
+);
+
+impl Identity {
+    fn read(&self, key_file: &Path) -> io::Result<ChainAndKey> {
+        let chain = certificates(&self.cert_file)?;
+        let key = private_key(&read(key_file)?, self.key_password.as_ref())
+            .map_err(|error| bad(key_file, &error))?;
+        Ok((chain, key))
+    }
+}
+
+/// What the certificate must be for: a name without its last dot, an address without its zone.
+fn identity_of(server_name: &str) -> Result<ServerName<'static>, String> {
+    let bare = server_name.strip_suffix('.').unwrap_or(server_name);
+    let bare = match bare.split_once('%') {
+        Some((address, _zone)) if address.contains(':') => address,
+        _ => bare,
+    };
+    ServerName::try_from(bare.to_owned())
+        .map_err(|_| format!("no certificate can be for the name {server_name:?}"))
 }
 
 impl Default for ClientTls {
@@ -75,7 +223,7 @@ impl Default for ClientTls {
 impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Terms::Own(settings) => f.debug_tuple("ClientTls").field(settings).finish(),
+            Terms::Own(own) => f.debug_tuple("ClientTls").field(&own.settings).finish(),
             Terms::Foreign(_) => f.write_str("ClientTls(foreign)"),
         }
     }

@@ -85,7 +85,7 @@ impl From<Arc<rustls::ServerConfig>> for TlsConfig {
     }
 }
 
-fn certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+pub(super) fn certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let text = without_encrypted_keys(&read(file)?);
     let certs: Vec<_> = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<_, _>>()
@@ -118,12 +118,12 @@ fn client_verifier(settings: &TlsSettings) -> io::Result<Option<Arc<dyn ClientCe
     builder.build().map(Some).map_err(|error| bad(file, &error))
 }
 
-fn read(file: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn read(file: &Path) -> io::Result<Vec<u8>> {
     std::fs::read(file)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))
 }
 
-fn bad(file: &Path, why: &dyn fmt::Display) -> io::Error {
+pub(super) fn bad(file: &Path, why: &dyn fmt::Display) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
         format!("{}: {why}", file.display()),

@@ -2,11 +2,13 @@
 
 use std::io::{self, IoSlice, Read, Write};
 
-use rustls::ServerConnection;
 use rustls::pki_types::CertificateDer;
 use socket2::Socket;
 
 use super::TlsConfig;
+use super::foreign::ForeignTls;
+use super::records::{Foreign, Records};
+use crate::transport::SEND_FLAGS;
 
 /// What one read gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,14 +30,24 @@ pub struct TlsInfo {
     /// The code point of the cipher suite (IANA registry).
     pub cipher_suite: u16,
     pub alpn: Option<Vec<u8>>,
-    /// The client's chain in DER, leaf first; empty when none was shown.
+    /// The other side's chain in DER, leaf first; empty when none was shown.
     pub peer_certs: Vec<CertificateDer<'static>>,
+    /// What the client asked for.
     pub server_name: Option<String>,
+}
+
+/// Where a handshake stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handshake {
+    Done,
+    Pending,
 }
 
 /// The state beside the socket. Boxed by its owner: plain connections do not pay for it.
 pub(crate) struct Session {
-    tls: ServerConnection,
+    tls: Records,
+    /// The TLS that carries this one: that of an https proxy.
+    below: Option<Box<Session>>,
     /// The last read from the socket filled what it was offered: there may be more.
     full_read: bool,
     /// Bytes of the wire core that are encrypted and not all out yet, so not yet `sent`.
@@ -46,13 +58,26 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(config: &TlsConfig) -> io::Result<Self> {
-        let tls = ServerConnection::new(config.server.clone()).map_err(io::Error::other)?;
-        Ok(Self {
+        let tls = rustls::ServerConnection::new(config.server.clone()).map_err(io::Error::other)?;
+        Ok(Self::over(Records::Rustls(tls.into()), None))
+    }
+
+    pub(super) fn client(tls: rustls::ClientConnection, below: Option<Box<Self>>) -> Self {
+        Self::over(Records::Rustls(tls.into()), below)
+    }
+
+    pub(super) fn foreign(tls: Box<dyn ForeignTls>, below: Option<Box<Self>>) -> Self {
+        Self::over(Records::Foreign(Foreign::new(tls)), below)
+    }
+
+    fn over(tls: Records, below: Option<Box<Self>>) -> Self {
+        Self {
             tls,
+            below,
             full_read: true,
             unsent: 0,
             closing: false,
-        })
+        }
     }
 
     pub(crate) fn is_handshaking(&self) -> bool {
@@ -60,26 +85,45 @@ impl Session {
     }
 
     pub(crate) fn info(&self) -> Option<TlsInfo> {
-        let version = self.tls.protocol_version().map(u16::from)?;
-        let cipher_suite = u16::from(self.tls.negotiated_cipher_suite()?.suite());
-        Some(TlsInfo {
-            version,
-            cipher_suite,
-            alpn: self.tls.alpn_protocol().map(<[u8]>::to_vec),
-            peer_certs: self
-                .tls
-                .peer_certificates()
-                .map(|certs| certs.iter().map(|cert| cert.clone().into_owned()).collect())
-                .unwrap_or_default(),
-            server_name: self.tls.server_name().map(str::to_owned),
-        })
+        self.tls.info()
+    }
+
+    /// What the server chose of the protocols offered.
+    pub(crate) fn alpn(&self) -> Option<Vec<u8>> {
+        self.tls.alpn()
+    }
+
+    /// Goes on with the handshake as far as the socket allows, and sends what it has to say last.
+    pub(crate) fn shake_hands(&mut self, socket: &Socket) -> io::Result<Handshake> {
+        loop {
+            while self.wants_write() {
+                if self.flush(socket)?.is_none() {
+                    return Ok(Handshake::Pending);
+                }
+            }
+            if !self.is_handshaking() {
+                return Ok(Handshake::Done);
+            }
+            match self.take_in(&mut &*socket) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Handshake::Pending);
+                }
+                Err(error) => {
+                    // The alert says why we leave.
+                    let _ = self.flush(socket);
+                    return Err(error);
+                }
+            }
+        }
     }
 
     /// Plain bytes into `space`. A close without `close_notify` is `UnexpectedEof`: what came so far
     /// may have been cut by anybody (RFC 8446 6.1).
     pub(crate) fn recv(&mut self, socket: &mut dyn Read, space: &mut [u8]) -> io::Result<Recv> {
         loop {
-            match self.tls.reader().read(space) {
+            match self.tls.read(space) {
                 Ok(0) => return Ok(Recv::Eof),
                 Ok(bytes) => {
                     let drained = bytes < space.len() && !self.full_read;
@@ -88,47 +132,57 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
-            let mut wire = Wire {
-                socket,
-                full: false,
-            };
-            match self.tls.read_tls(&mut wire) {
-                Ok(_) => self.full_read = wire.full,
+            match self.take_in(socket) {
+                Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(Recv::WouldBlock);
                 }
+                // The alert that rustls queues for a bad record goes out with the next flush.
                 Err(error) => return Err(error),
             }
-            // The alert that rustls queues for a bad record goes out with the next flush.
-            self.tls
-                .process_new_packets()
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         }
+    }
+
+    fn take_in(&mut self, socket: &mut dyn Read) -> io::Result<usize> {
+        if let Some(below) = &mut self.below {
+            // How much the TLS below still holds is not known here.
+            self.full_read = true;
+            return self.tls.take_in(&mut Below {
+                session: below,
+                socket,
+            });
+        }
+        let mut wire = Wire {
+            socket,
+            full: false,
+        };
+        let bytes = self.tls.take_in(&mut wire)?;
+        self.full_read = wire.full;
+        Ok(bytes)
     }
 
     /// Nothing encrypted waits for the socket, so plain bytes may be offered.
     pub(crate) fn takes_plain(&self) -> bool {
-        self.unsent == 0 && !self.tls.wants_write() && !self.tls.is_handshaking() && !self.closing
+        self.unsent == 0 && !self.wants_write() && !self.tls.is_handshaking() && !self.closing
     }
 
     /// Encrypts some of `plain`; nothing of it counts as sent before `flush` says so.
     pub(crate) fn encrypt(&mut self, plain: &[IoSlice<'_>]) -> io::Result<usize> {
-        let taken = self.tls.writer().write_vectored(plain)?;
+        let taken = self.tls.encrypt(plain)?;
         self.unsent += taken;
         Ok(taken)
     }
 
     pub(crate) fn wants_write(&self) -> bool {
-        self.tls.wants_write()
+        self.tls.wants_write() || self.below.as_ref().is_some_and(|below| below.wants_write())
     }
 
     /// Writes records out. `Ok(Some(n))`: n plain bytes more can be called sent. `Ok(None)`: the
     /// socket takes nothing now.
     pub(crate) fn flush(&mut self, socket: &Socket) -> io::Result<Option<usize>> {
-        let mut out = Out(socket);
         let mut wire_bytes = 0;
-        while self.tls.wants_write() {
-            match self.tls.write_tls(&mut out) {
+        while self.wants_write() {
+            match self.write_out(socket) {
                 Ok(n) => wire_bytes += n,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if wire_bytes == 0 {
@@ -140,7 +194,7 @@ impl Session {
             }
         }
         // Progress of a slow reader must show before a whole batch is out, or it looks stuck.
-        let done = if self.tls.wants_write() {
+        let done = if self.wants_write() {
             wire_bytes.min(self.unsent.saturating_sub(1))
         } else {
             self.unsent
@@ -149,12 +203,59 @@ impl Session {
         Ok(Some(done))
     }
 
-    /// Says that no more will come from us.
+    fn write_out(&mut self, socket: &Socket) -> io::Result<usize> {
+        let Some(below) = &mut self.below else {
+            return self.tls.write_out(&mut Out(socket));
+        };
+        if below.wants_write() {
+            return below.flush(socket)?.ok_or(io::ErrorKind::WouldBlock.into());
+        }
+        self.tls.write_out(&mut Above(below))
+    }
+
+    /// Says that no more will come from us. To an https proxy below, the socket's end says it.
     pub(crate) fn close_notify(&mut self) {
         if !self.closing {
             self.closing = true;
-            self.tls.send_close_notify();
+            self.tls.close_notify();
         }
+    }
+}
+
+/// Reads the records of a TLS that is carried by another.
+struct Below<'a> {
+    session: &'a mut Session,
+    socket: &'a mut dyn Read,
+}
+
+impl Read for Below<'_> {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        match self.session.recv(self.socket, space)? {
+            Recv::Data { bytes, .. } => Ok(bytes),
+            Recv::Eof => Ok(0),
+            Recv::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+/// Writes records into the TLS that carries them.
+struct Above<'a>(&'a mut Session);
+
+impl Write for Above<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.0.takes_plain() {
+            self.0.encrypt(slices)
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -172,16 +273,16 @@ impl Read for Wire<'_> {
     }
 }
 
-/// Writes that never raise SIGPIPE.
+/// Writes that never raise SIGPIPE and never wait.
 struct Out<'a>(&'a Socket);
 
 impl Write for Out<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.send_with_flags(bytes, libc::MSG_NOSIGNAL)
+        self.0.send_with_flags(bytes, SEND_FLAGS)
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.send_vectored_with_flags(slices, libc::MSG_NOSIGNAL)
+        self.0.send_vectored_with_flags(slices, SEND_FLAGS)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,9 +1,20 @@
-//! From a route to a connection, as one state machine for both faces: lookup, race of addresses, proxy,
-//! TLS. It owns descriptors and never waits for one; whoever drives it waits, with epoll or poll(2).
+//! From a route to a connection, as one state machine for both faces. It owns descriptors and never waits
+//! for one; whoever drives it waits, with epoll or poll(2).
+//!
+//! ```text
+//! New ─┬─► Resolving ─► Connecting ─┐   ┌───────────────── one hop after the other ──────────────────┐
+//!      │   (twice for socks5)       ├─► │ ProxyTls (https proxy) ─► Greet (CONNECT, SOCKS) ─► Tls │ ─► Done
+//!      └─► Knocking (Unix socket) ──┘   └─── Loading ─► Handshaking ── Greeting ──────────────────────┘
+//! ```
 
 mod config;
+mod connect;
 mod error;
+mod happy;
+mod line;
+mod proxy;
 mod resolve;
+mod stage;
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -14,6 +25,8 @@ pub use error::{DialError, DialErrorKind, DialPhase};
 pub use resolve::Resolver;
 
 use super::route::Route;
+use stage::Stage;
+
 use crate::addr::PeerAddr;
 use crate::transport::Transport;
 
@@ -57,16 +70,28 @@ pub enum Progress {
 pub struct Dial {
     route: Arc<Route>,
     config: Arc<DialConfig>,
+    started: Instant,
+    /// When the phase under way began.
+    since: Instant,
     deadline: Option<Instant>,
+    /// Given to the last descriptor.
+    serial: u32,
+    stage: Stage,
+    timings: DialTimings,
 }
 
 impl Dial {
-    /// Starts nothing yet: the first `advance` does.
+    /// Begins nothing yet: the first `advance` does.
     pub fn start(route: Arc<Route>, config: &Arc<DialConfig>, now: Instant) -> Self {
         Self {
+            stage: Stage::New,
             route,
             config: Arc::clone(config),
+            started: now,
+            since: now,
             deadline: config.connect_timeout.map(|timeout| now + timeout),
+            serial: 0,
+            timings: DialTimings::default(),
         }
     }
 
@@ -79,22 +104,31 @@ impl Dial {
         self.deadline = deadline;
     }
 
-    /// As far as it goes without waiting: until every descriptor would block.
+    /// As far as it goes without waiting: until every descriptor would block. After `Done` or `Failed`
+    /// there is nothing more to advance.
     pub fn advance(&mut self, now: Instant) -> Progress {
-        let _ = (now, &self.config);
-        Progress::Failed(DialError::new(
-            DialErrorKind::Connect,
-            "dialling is not there yet",
-        ))
+        let result = self.run(now);
+        if !matches!(result, Ok(None)) {
+            self.stage = Stage::Over;
+        }
+        match result {
+            Ok(None) => Progress::Pending,
+            Ok(Some(established)) => Progress::Done(established),
+            Err(error) => Progress::Failed(error),
+        }
     }
 
     /// When to advance even though no descriptor is ready.
     pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
+        let own = self.stage.deadline();
+        [self.deadline, own].into_iter().flatten().min()
     }
 
     /// Adds what to wait for now. It changes with every `advance`.
     pub fn fds(&self, watches: &mut Vec<Watch>) {
-        let _ = watches;
+        self.stage.fds(watches);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Which address is tried when (RFC 8305): families in turn, the next one beside the first after a delay,
+//! or at once when an attempt has failed. Pure: no socket and no clock.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+#[derive(Debug)]
+pub(super) struct Race {
+    waiting: VecDeque<SocketAddr>,
+    running: usize,
+    delay: Duration,
+    /// When the next attempt may begin beside those that run.
+    next_at: Instant,
+}
+
+impl Race {
+    pub(super) fn new(addrs: &[SocketAddr], delay: Duration, now: Instant) -> Self {
+        Self {
+            waiting: interleave(addrs),
+            running: 0,
+            delay,
+            next_at: now,
+        }
+    }
+
+    /// An attempt to begin now.
+    pub(super) fn next_due(&mut self, now: Instant) -> Option<SocketAddr> {
+        if self.running > 0 && now < self.next_at {
+            return None;
+        }
+        let addr = self.waiting.pop_front()?;
+        self.running += 1;
+        self.next_at = now + self.delay;
+        Some(addr)
+    }
+
+    /// An attempt is over, and the next need not wait.
+    pub(super) fn failed(&mut self, now: Instant) {
+        self.running = self.running.saturating_sub(1);
+        self.next_at = now;
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        (!self.waiting.is_empty()).then_some(self.next_at)
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.waiting.is_empty() && self.running == 0
+    }
+}
+
+/// Families in turn, the one first which the system prefers (RFC 8305 4).
+fn interleave(addrs: &[SocketAddr]) -> VecDeque<SocketAddr> {
+    let first_is_v6 = addrs.first().is_some_and(SocketAddr::is_ipv6);
+    let of = |v6: bool| {
+        addrs
+            .iter()
+            .copied()
+            .filter(move |addr| addr.is_ipv6() == v6)
+    };
+    let (mut first, mut second) = (of(first_is_v6), of(!first_is_v6));
+    let mut order = VecDeque::with_capacity(addrs.len());
+    while order.len() < addrs.len() {
+        order.extend(first.next());
+        order.extend(second.next());
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAY: Duration = Duration::from_millis(250);
+
+    fn addrs(hosts: &[&str]) -> Vec<SocketAddr> {
+        let addr = |host: &&str| SocketAddr::new(host.parse().unwrap(), 80);
+        hosts.iter().map(addr).collect()
+    }
+
+    #[test]
+    fn families_take_turns() {
+        let order = |hosts: &[&str]| {
+            let order = interleave(&addrs(hosts));
+            order
+                .iter()
+                .map(|addr| addr.ip().to_string())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(
+            order(&["::1", "::2", "::3", "10.0.0.1", "10.0.0.2"]),
+            "::1 10.0.0.1 ::2 10.0.0.2 ::3"
+        );
+        assert_eq!(
+            order(&["10.0.0.1", "10.0.0.2", "::1"]),
+            "10.0.0.1 ::1 10.0.0.2"
+        );
+        assert_eq!(order(&["10.0.0.1"]), "10.0.0.1");
+        assert_eq!(order(&[]), "");
+    }
+
+    #[test]
+    fn attempts_begin_a_delay_apart_or_when_one_fails() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let list = addrs(&["::1", "10.0.0.1", "::2", "10.0.0.2"]);
+        let mut race = Race::new(&list, DELAY, start);
+        assert_eq!(race.next_due(start), Some(list[0]));
+        assert_eq!(race.next_due(start), None);
+        assert_eq!(race.deadline(), Some(at(250)));
+        assert_eq!(race.next_due(at(249)), None);
+        assert_eq!(race.next_due(at(250)), Some(list[1]));
+        // The first fails: no need to wait until 500.
+        race.failed(at(300));
+        assert_eq!(race.deadline(), Some(at(300)));
+        assert_eq!(race.next_due(at(300)), Some(list[2]));
+        assert_eq!(race.next_due(at(300)), None);
+        assert_eq!(race.next_due(at(550)), Some(list[3]));
+        assert_eq!(race.deadline(), None);
+        race.failed(at(600));
+        race.failed(at(600));
+        assert!(!race.is_lost());
+        race.failed(at(700));
+        assert!(race.is_lost());
+    }
+
+    #[test]
+    fn with_nothing_running_nobody_waits() {
+        let start = Instant::now();
+        let list = addrs(&["::1", "10.0.0.1"]);
+        let mut race = Race::new(&list, DELAY, start);
+        race.next_due(start).unwrap();
+        race.failed(start);
+        assert_eq!(race.next_due(start), Some(list[1]));
+        assert!(Race::new(&[], DELAY, start).is_lost());
+    }
+}

@@ -1,0 +1,112 @@
+//! What went wrong with a TLS connection, in words that help.
+
+use std::io;
+
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible};
+
+use super::verify::SelfSigned;
+
+/// Why the handshake with `peer` failed.
+pub(crate) fn explain(error: &io::Error, peer: &str) -> String {
+    if let Some(tls) = rustls_error(error) {
+        return explain_tls(tls, peer);
+    }
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            format!("{peer} closed the connection during the TLS handshake")
+        }
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            format!("{peer} reset the connection during the TLS handshake")
+        }
+        _ => format!("TLS with {peer} failed: {error}"),
+    }
+}
+
+fn rustls_error(error: &io::Error) -> Option<&Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+fn explain_tls(error: &Error, peer: &str) -> String {
+    match error {
+        Error::InvalidCertificate(why) => {
+            format!("the certificate of {peer} {}", explain_certificate(why))
+        }
+        Error::InvalidMessage(
+            InvalidMessage::InvalidContentType
+            | InvalidMessage::UnknownProtocolVersion
+            | InvalidMessage::MessageTooLarge
+            | InvalidMessage::InvalidEmptyPayload,
+        ) => format!("{peer} does not speak TLS; is it http://?"),
+        Error::AlertReceived(alert) => {
+            format!(
+                "{peer} refused the TLS handshake: {}",
+                explain_alert(*alert)
+            )
+        }
+        Error::PeerIncompatible(
+            PeerIncompatible::Tls12NotOffered
+            | PeerIncompatible::Tls12NotOfferedOrEnabled
+            | PeerIncompatible::Tls13RequiredForQuic
+            | PeerIncompatible::ServerDoesNotSupportTls12Or13
+            | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
+        ) => format!("{peer} speaks no version of TLS that is allowed here"),
+        Error::NoApplicationProtocol => {
+            format!("{peer} chose a protocol that was not offered (ALPN)")
+        }
+        other => format!("TLS with {peer} failed: {other}"),
+    }
+}
+
+/// The rest of "the certificate of PEER".
+fn explain_certificate(why: &CertificateError) -> String {
+    match why {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "has expired; if it should not have, check this machine's clock".into()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "is not valid yet; check this machine's clock".into()
+        }
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        } => {
+            let names = presented.iter().take(8).map(String::as_str);
+            let names = names.collect::<Vec<_>>().join(", ");
+            let expected = expected.to_str();
+            if names.is_empty() {
+                format!("is not for the name {expected:?}, and names none")
+            } else {
+                format!("is not for the name {expected:?}, but for {names}")
+            }
+        }
+        CertificateError::NotValidForName => "is not for that name".into(),
+        CertificateError::UnknownIssuer => {
+            "is signed by an authority that is not trusted here (unknown CA)".into()
+        }
+        CertificateError::Revoked => "has been revoked".into(),
+        CertificateError::BadSignature => "has a wrong signature".into(),
+        CertificateError::Other(other) if other.0.is::<SelfSigned>() => {
+            "is self-signed; name it as a CA file to trust it".into()
+        }
+        other => format!("is not acceptable: {other}"),
+    }
+}
+
+fn explain_alert(alert: AlertDescription) -> String {
+    let why = match alert {
+        AlertDescription::HandshakeFailure => "no cipher, key or signature in common",
+        AlertDescription::ProtocolVersion => "no version of TLS in common",
+        AlertDescription::NoApplicationProtocol => "no protocol in common (ALPN)",
+        AlertDescription::UnrecognisedName => "it does not know the name that was asked for (SNI)",
+        AlertDescription::CertificateRequired => "it wants a client certificate",
+        AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::CertificateExpired
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::UnknownCA
+        | AlertDescription::AccessDenied => "it does not accept the client certificate",
+        _ => "it sent an alert",
+    };
+    format!("{why} (alert {alert:?})")
+}

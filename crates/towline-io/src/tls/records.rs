@@ -1,0 +1,195 @@
+//! Who turns records into plain bytes and back: rustls, or somebody else's TLS in memory.
+
+use std::io::{self, IoSlice, Read, Write};
+
+use super::foreign::ForeignTls;
+use super::session::TlsInfo;
+
+/// Read from the wire at once for a foreign TLS: a record and its frame (RFC 8446 5.2).
+const INBOX_BYTES: usize = 16 * 1024 + 512;
+
+/// Plain bytes that a foreign TLS is given at once.
+const WRITE_BYTES: usize = 64 * 1024;
+
+#[allow(clippy::large_enum_variant)] // the large one is the usual one, and its owner is boxed
+pub(super) enum Records {
+    Rustls(rustls::Connection),
+    Foreign(Foreign),
+}
+
+impl Records {
+    /// Plain bytes that are there; `WouldBlock` when none is.
+    pub(super) fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Rustls(tls) => tls.reader().read(space),
+            Self::Foreign(tls) => tls.read(space),
+        }
+    }
+
+    /// One read from the wire; `Ok(0)` is its end. An alert may wait to go out, also after an `Err`.
+    pub(super) fn take_in(&mut self, wire: &mut dyn Read) -> io::Result<usize> {
+        match self {
+            Self::Rustls(tls) => {
+                let bytes = tls.read_tls(wire)?;
+                tls.process_new_packets()
+                    .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                Ok(bytes)
+            }
+            Self::Foreign(tls) => tls.take_in(wire),
+        }
+    }
+
+    /// Encrypts some of `plain`.
+    pub(super) fn encrypt(&mut self, plain: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Rustls(tls) => tls.writer().write_vectored(plain),
+            Self::Foreign(tls) => tls.encrypt(plain),
+        }
+    }
+
+    pub(super) fn wants_write(&self) -> bool {
+        match self {
+            Self::Rustls(tls) => tls.wants_write(),
+            Self::Foreign(tls) => tls.sent < tls.outbox.len(),
+        }
+    }
+
+    pub(super) fn write_out(&mut self, wire: &mut dyn Write) -> io::Result<usize> {
+        match self {
+            Self::Rustls(tls) => tls.write_tls(wire),
+            Self::Foreign(tls) => tls.write_out(wire),
+        }
+    }
+
+    pub(super) fn is_handshaking(&self) -> bool {
+        match self {
+            Self::Rustls(tls) => tls.is_handshaking(),
+            Self::Foreign(tls) => tls.tls.is_handshaking(),
+        }
+    }
+
+    pub(super) fn close_notify(&mut self) {
+        match self {
+            Self::Rustls(tls) => tls.send_close_notify(),
+            Self::Foreign(tls) => {
+                tls.tls.close_notify();
+                tls.fetch_records();
+            }
+        }
+    }
+
+    pub(super) fn alpn(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Rustls(tls) => tls.alpn_protocol().map(<[u8]>::to_vec),
+            Self::Foreign(tls) => tls.tls.info()?.alpn,
+        }
+    }
+
+    pub(super) fn info(&self) -> Option<TlsInfo> {
+        let tls = match self {
+            Self::Rustls(tls) => tls,
+            Self::Foreign(tls) => return tls.tls.info(),
+        };
+        let version = tls.protocol_version().map(u16::from)?;
+        let cipher_suite = u16::from(tls.negotiated_cipher_suite()?.suite());
+        let server_name = match tls {
+            rustls::Connection::Server(server) => server.server_name().map(str::to_owned),
+            rustls::Connection::Client(_) => None,
+        };
+        Some(TlsInfo {
+            version,
+            cipher_suite,
+            alpn: tls.alpn_protocol().map(<[u8]>::to_vec),
+            peer_certs: tls
+                .peer_certificates()
+                .map(|certs| certs.iter().map(|cert| cert.clone().into_owned()).collect())
+                .unwrap_or_default(),
+            server_name,
+        })
+    }
+}
+
+/// The buffers around a foreign TLS.
+pub(super) struct Foreign {
+    tls: Box<dyn ForeignTls>,
+    inbox: Box<[u8]>,
+    outbox: Vec<u8>,
+    /// How much of the outbox the wire has.
+    sent: usize,
+    over: bool,
+}
+
+impl Foreign {
+    pub(super) fn new(tls: Box<dyn ForeignTls>) -> Self {
+        let mut foreign = Self {
+            tls,
+            inbox: vec![0; INBOX_BYTES].into(),
+            outbox: Vec::new(),
+            sent: 0,
+            over: false,
+        };
+        foreign.fetch_records();
+        foreign
+    }
+
+    fn fetch_records(&mut self) {
+        if self.sent == self.outbox.len() {
+            self.outbox.clear();
+            self.sent = 0;
+        }
+        self.tls.take_records(&mut self.outbox);
+    }
+
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        let result = self.tls.read(space);
+        self.fetch_records();
+        match result {
+            // It waits for what cannot come: an end without close_notify (RFC 8446 6.1).
+            Err(error) if self.over && error.kind() == io::ErrorKind::WouldBlock => {
+                Err(io::ErrorKind::UnexpectedEof.into())
+            }
+            other => other,
+        }
+    }
+
+    fn take_in(&mut self, wire: &mut dyn Read) -> io::Result<usize> {
+        let bytes = wire.read(&mut self.inbox)?;
+        let result = if bytes == 0 {
+            self.over = true;
+            self.tls.received_eof();
+            Ok(())
+        } else {
+            self.tls.received(&self.inbox[..bytes])
+        };
+        self.fetch_records();
+        result.map(|()| bytes)
+    }
+
+    fn encrypt(&mut self, plain: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut taken = 0;
+        for slice in plain {
+            let offered = &slice[..slice.len().min(WRITE_BYTES - taken)];
+            let bytes = if offered.is_empty() {
+                0
+            } else {
+                self.tls.write(offered)?
+            };
+            taken += bytes;
+            if bytes < slice.len() {
+                break;
+            }
+        }
+        self.fetch_records();
+        Ok(taken)
+    }
+
+    fn write_out(&mut self, wire: &mut dyn Write) -> io::Result<usize> {
+        let bytes = wire.write(&self.outbox[self.sent..])?;
+        self.sent += bytes;
+        if self.sent == self.outbox.len() {
+            self.outbox.clear();
+            self.sent = 0;
+        }
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,57 @@
+//! Where trust comes from: the system's store, or a path. Every error names the place.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls_native_certs::{CertificateResult, load_certs_from_paths, load_native_certs};
+
+type Roots = Arc<RootCertStore>;
+
+/// The system's store, read once per process; `fallback` where it is empty.
+pub(super) fn system(fallback: Option<&Path>) -> Result<Roots, String> {
+    static SYSTEM: OnceLock<Roots> = OnceLock::new();
+    if let Some(roots) = SYSTEM.get() {
+        return Ok(Arc::clone(roots));
+    }
+    let found = load_native_certs();
+    if let Some(roots) = store(&found) {
+        // Made first and placed then: a child of fork must not wait for a thread of its parent.
+        return Ok(Arc::clone(SYSTEM.get_or_init(|| roots)));
+    }
+    if let Some(fallback) = fallback {
+        return path(fallback).map(|(roots, _)| roots);
+    }
+    let why = found.errors.first().map(ToString::to_string);
+    Err(format!(
+        "the system has no trusted certificates{}: install its CA certificates or the package \
+         certifi, or name a CA file",
+        why.map(|why| format!(" ({why})")).unwrap_or_default()
+    ))
+}
+
+/// A PEM file or a directory of them: the roots, and the certificates themselves.
+pub(super) fn path(path: &Path) -> Result<(Roots, Vec<CertificateDer<'static>>), String> {
+    let name = path.display();
+    let metadata = std::fs::metadata(path).map_err(|error| format!("{name}: {error}"))?;
+    let found = if metadata.is_dir() {
+        load_certs_from_paths(None, Some(path))
+    } else {
+        load_certs_from_paths(Some(path), None)
+    };
+    if let Some(roots) = store(&found) {
+        return Ok((roots, found.certs));
+    }
+    Err(match found.errors.first() {
+        Some(error) => format!("{name}: {error}"),
+        None => format!("{name}: no certificate (PEM section CERTIFICATE) in it"),
+    })
+}
+
+/// Stores carry certificates that are too odd to be used; the others serve.
+fn store(found: &CertificateResult) -> Option<Roots> {
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(found.certs.iter().cloned());
+    (added > 0).then(|| Arc::new(roots))
+}

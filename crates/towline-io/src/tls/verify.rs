@@ -1,0 +1,136 @@
+//! Whether a server is whom it says: webpki's word, with two additions. A self-signed certificate is
+//! called by its name; and one that the user trusts in so many words (a file given to us) is believed,
+//! even where it calls itself an authority, as what `openssl req -x509` makes does.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_name;
+use rustls::crypto::{
+    WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
+};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
+};
+
+use super::x509;
+
+#[derive(Debug)]
+pub(super) struct Verifier {
+    /// `None`: everybody is believed.
+    webpki: Option<Arc<WebPkiServerVerifier>>,
+    /// Certificates that were given one by one.
+    given: Vec<CertificateDer<'static>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Verifier {
+    pub(super) fn new(
+        roots: Arc<RootCertStore>,
+        given: Vec<CertificateDer<'static>>,
+    ) -> Result<Self, String> {
+        let provider = Arc::new(ring::default_provider());
+        let webpki = WebPkiServerVerifier::builder_with_provider(roots, provider)
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(Self {
+            webpki: Some(webpki),
+            given,
+            ..Self::of_anybody()
+        })
+    }
+
+    pub(super) fn of_anybody() -> Self {
+        Self {
+            webpki: None,
+            given: Vec::new(),
+            algorithms: ring::default_provider().signature_verification_algorithms,
+        }
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(webpki) = &self.webpki else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let verdict =
+            webpki.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        let Err(error) = verdict else {
+            return verdict;
+        };
+        if self.given.contains(end_entity) {
+            return verify_given(end_entity, server_name, now);
+        }
+        Err(match error {
+            Error::InvalidCertificate(
+                CertificateError::UnknownIssuer | CertificateError::Other(_),
+            ) if x509::facts(end_entity).is_some_and(|facts| facts.self_issued) => {
+                CertificateError::Other(OtherError(Arc::new(SelfSigned))).into()
+            }
+            other => other,
+        })
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// A certificate that is itself the anchor: its name and its time still count.
+fn verify_given(
+    end_entity: &CertificateDer<'_>,
+    server_name: &ServerName<'_>,
+    now: UnixTime,
+) -> Result<ServerCertVerified, Error> {
+    let facts = x509::facts(end_entity).ok_or(CertificateError::BadEncoding)?;
+    if now.as_secs() < facts.not_before {
+        return Err(CertificateError::NotValidYet.into());
+    }
+    if now.as_secs() > facts.not_after {
+        return Err(CertificateError::Expired.into());
+    }
+    verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+    Ok(ServerCertVerified::assertion())
+}
+
+/// Nobody vouches for the certificate but itself.
+#[derive(Debug)]
+pub(super) struct SelfSigned;
+
+impl fmt::Display for SelfSigned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("self-signed certificate")
+    }
+}
+
+impl std::error::Error for SelfSigned {}
