@@ -23,6 +23,7 @@ use towline_proto::Blocks;
 use crate::accept::{Listening, Notice, Shortage};
 use crate::alarm::Alarm;
 use crate::deadlines::Deadlines;
+use crate::dialling::Dials;
 use crate::id::{ConnId, Source};
 use crate::listener::Listener;
 use crate::peer::{Output, Peer};
@@ -87,6 +88,9 @@ pub struct Engine<S> {
     pub(crate) deadlines: Deadlines,
     pub(crate) alarm: Alarm,
     pub(crate) alarm_at: Option<Instant>,
+    /// When a face wants a turn, at the latest.
+    pub(crate) wake_at: Option<Instant>,
+    pub(crate) dials: Dials,
     pub(crate) ready: VecDeque<ConnId>,
     pub(crate) turn: Turn,
     pub(crate) draining: bool,
@@ -127,6 +131,8 @@ impl<S: Default> Engine<S> {
             deadlines: Deadlines::default(),
             alarm,
             alarm_at: None,
+            wake_at: None,
+            dials: Dials::default(),
             ready: VecDeque::new(),
             turn: Turn {
                 running: false,
@@ -221,7 +227,11 @@ impl<S: Default> Engine<S> {
         if self.alarm_at.is_some_and(|at| at <= now) {
             self.alarm_at = None;
         }
+        if self.wake_at.is_some_and(|at| at <= now) {
+            self.wake_at = None;
+        }
         self.expire(now);
+        self.dials.advance(self.poll.registry(), now);
         self.accept(now);
         Ok(())
     }
@@ -236,6 +246,7 @@ impl<S: Default> Engine<S> {
                         listening.pending = true;
                     }
                 }
+                Source::Dial(index) => self.dials.noticed(index),
                 Source::Connection(id) => {
                     let news = News {
                         readable: event.is_readable() || event.is_error(),
@@ -364,7 +375,13 @@ impl<S: Default> Engine<S> {
     }
 
     pub(crate) fn set_alarm(&mut self, now: Instant) {
-        let next = [self.deadlines.next(), self.shortage.until, self.courtesy];
+        let next = [
+            self.deadlines.next(),
+            self.shortage.until,
+            self.courtesy,
+            self.wake_at,
+            self.dials.next_deadline(),
+        ];
         let Some(next) = next.into_iter().flatten().min() else {
             return;
         };

@@ -5,6 +5,8 @@ use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
+use towline_proto::Side;
+
 use crate::peer::{Output, Peer, rule_of};
 
 /// Slices of one `writev`: sixteen pipelined answers of four pieces each.
@@ -34,15 +36,25 @@ impl<S> Peer<S> {
     /// Sends what waits, `budget` bytes at most (and one write more). A failure is told to the wire core.
     pub(crate) fn flush(&mut self, now: Instant, budget: usize) -> Flushed {
         self.try_flush(now, budget).unwrap_or_else(|error| {
-            self.broke(now, rule_of(&error));
+            if self.conn.side() == Side::Client && !self.input.over {
+                // A server that refuses an upload answers before it closes, and the answer may be here.
+                self.output = Output::Broken;
+                self.file = None;
+                self.input.readable = true;
+                self.input.closed = true;
+            } else {
+                self.broke(now, rule_of(&error));
+            }
             Flushed::All
         })
     }
 
     /// As `flush`, and the failure is the caller's to tell.
     pub(crate) fn try_flush(&mut self, now: Instant, budget: usize) -> io::Result<Flushed> {
-        if self.output == Output::Finished && self.io.tls.is_none() {
-            return Ok(Flushed::All);
+        match self.output {
+            Output::Broken => return Ok(Flushed::All),
+            Output::Finished if self.io.tls.is_none() => return Ok(Flushed::All),
+            _ => {}
         }
         let flushed = if self.io.tls.is_some() {
             self.flush_tls(now, budget)?
@@ -163,7 +175,7 @@ impl<S> Peer<S> {
 
     /// Says to the peer that nothing more comes from us.
     pub(crate) fn finish_output(&mut self, now: Instant) {
-        if self.output == Output::Finished {
+        if matches!(self.output, Output::Finished | Output::Broken) {
             return;
         }
         if let Some(tls) = &mut self.io.tls {

@@ -13,12 +13,14 @@ pub struct ConnId {
     index: u32,
 }
 
-/// The generation that no connection gets: such tokens belong to the engine itself.
+/// The generations that no connection gets: such tokens belong to the engine itself,
 const OWN: u32 = u32::MAX;
+/// and to its dials.
+const DIAL: u32 = u32::MAX - 1;
 
 impl ConnId {
     pub(crate) fn new(index: usize, generation: u32) -> Self {
-        debug_assert_ne!(generation, OWN);
+        debug_assert!(generation < DIAL);
         Self {
             generation,
             index: index as u32,
@@ -55,22 +57,25 @@ pub(crate) enum Source {
     /// The earliest deadline has come.
     Alarm,
     Listener(usize),
+    /// A descriptor of the dial of that index.
+    Dial(usize),
     Connection(ConnId),
 }
 
 impl Source {
     pub(crate) fn token(self) -> Token {
-        let own = |index: usize| {
+        let special = |generation: u32, index: usize| {
             ConnId {
-                generation: OWN,
+                generation,
                 index: index as u32,
             }
             .token()
         };
         match self {
-            Self::Wake => own(0),
-            Self::Alarm => own(1),
-            Self::Listener(index) => own(index + 2),
+            Self::Wake => special(OWN, 0),
+            Self::Alarm => special(OWN, 1),
+            Self::Listener(index) => special(OWN, index + 2),
+            Self::Dial(index) => special(DIAL, index),
             Self::Connection(id) => id.token(),
         }
     }
@@ -81,6 +86,7 @@ impl Source {
             (OWN, 0) => Self::Wake,
             (OWN, 1) => Self::Alarm,
             (OWN, index) => Self::Listener(index - 2),
+            (DIAL, index) => Self::Dial(index),
             _ => Self::Connection(id),
         }
     }
@@ -96,6 +102,7 @@ mod tests {
             Source::Wake,
             Source::Alarm,
             Source::Listener(3),
+            Source::Dial(5),
             Source::Connection(ConnId::new(7, 9)),
         ];
         for source in sources {

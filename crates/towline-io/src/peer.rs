@@ -26,6 +26,7 @@ pub struct Peer<S> {
     pub(crate) file: Option<Box<FileBody>>,
     pub(crate) input: Input,
     pub(crate) output: Output,
+    pub(crate) traffic: Traffic,
     /// The earliest time at which the engine has promised to look at the deadline.
     pub(crate) looked: Option<Instant>,
     /// The poll also tells when there is room to write. Most connections never need it.
@@ -37,6 +38,13 @@ pub struct Peer<S> {
     _open: Open,
     remote: PeerAddr,
     local: OnceCell<PeerAddr>,
+}
+
+/// Bytes of HTTP so far.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
 }
 
 /// What the poll has said about reading. Edge-triggered: it says so once.
@@ -51,6 +59,7 @@ pub(crate) struct Input {
 
 /// ```text
 /// Open ──would block──► Blocked ──writable──► Open ──interest.shutdown──► Finished
+///   └──────client's send failed──► Broken
 /// ```
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
@@ -60,6 +69,8 @@ pub(crate) enum Output {
     Blocked,
     /// Our FIN is out.
     Finished,
+    /// Nothing can be sent; what has come is still read.
+    Broken,
 }
 
 /// Counts a connection as open for as long as it lives, wherever it is.
@@ -108,7 +119,6 @@ impl<S: Default> Peer<S> {
     }
 
     /// The client's end of a connection that a dial has made.
-    #[allow(dead_code)] // until both faces of the client are in
     pub(crate) fn called(
         id: ConnId,
         established: Established,
@@ -136,6 +146,7 @@ impl<S: Default> Peer<S> {
             file: None,
             input: Input::default(),
             output: Output::default(),
+            traffic: Traffic::default(),
             looked: None,
             write_armed: false,
             queued: false,
@@ -188,13 +199,15 @@ impl<S> Peer<S> {
     }
 
     /// Bytes of HTTP: what TLS adds is not counted.
-    pub(crate) fn count_sent(&self, bytes: usize) {
+    pub(crate) fn count_sent(&mut self, bytes: usize) {
+        self.traffic.sent += bytes as u64;
         if let Some(meter) = &self.service.meter {
             meter.sent(bytes);
         }
     }
 
-    fn count_received(&self, bytes: usize) {
+    fn count_received(&mut self, bytes: usize) {
+        self.traffic.received += bytes as u64;
         if let Some(meter) = &self.service.meter {
             meter.received(bytes);
         }

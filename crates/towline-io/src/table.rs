@@ -58,8 +58,8 @@ impl<S> Table<S> {
 
     pub(crate) fn insert(&mut self, peer: Box<Peer<S>>) {
         let generation = self.generation;
-        // The largest one marks the engine's own tokens.
-        self.generation = (generation + 1) % u32::MAX;
+        // The two largest mark the engine's own tokens.
+        self.generation = (generation + 1) % (u32::MAX - 1);
         let place = Place::Here(peer);
         self.slots.insert(Slot { generation, place });
     }

@@ -202,6 +202,11 @@ impl StreamMut<'_> {
         on_wire!(&mut *self.wire, conn => conn.read(max))
     }
 
+    /// Bytes that `read` would give now; 0 says nothing about why.
+    pub fn available(&mut self) -> usize {
+        on_wire!(&mut *self.wire, conn => conn.available())
+    }
+
     /// Trailer fields of the received body; none before its end.
     pub fn trailers(&self) -> Fields<'_> {
         on_wire!(&*self.wire, conn => conn.trailers())

@@ -302,3 +302,33 @@ fn a_kept_head_outlives_its_block() {
     assert_eq!(head.field(b"x-a"), Some(&b"b"[..]));
     assert_eq!(head.fields().len(), 2);
 }
+
+#[test]
+fn what_came_before_a_reset_can_be_read() {
+    let abort = |end: &mut End| {
+        end.conn.received_abort(std::time::Instant::now(), "reset");
+    };
+    // Complete: the reset came too late to matter.
+    let mut end = asked("GET");
+    end.push(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno");
+    abort(&mut end);
+    assert_eq!(end.events()[0], "413");
+    assert_eq!(end.read(1), ("no".into(), "end"));
+    // Cut short: what is here, then the failure, and never an end, however the body is framed.
+    for head in [
+        "content-length: 9",
+        "transfer-encoding: chunked",
+        "x: until-close",
+    ] {
+        let mut end = asked("GET");
+        let body = if head.starts_with('t') {
+            "2\r\nno\r\n"
+        } else {
+            "no"
+        };
+        end.push(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{body}").as_bytes());
+        abort(&mut end);
+        assert_eq!(end.events()[0], "200");
+        assert_eq!(end.read(1), ("no".into(), "failed"), "{head}");
+    }
+}

@@ -136,7 +136,7 @@ impl Connection {
             self.parser.parse(bytes, spans, &self.limits, self.side)
         };
         let begun = match (parsed, self.side) {
-            (Ok(Parsed::Partial), _) if self.eof => Err(rules::TRUNCATED_HEAD),
+            (Ok(Parsed::Partial), _) if self.eof => Err(self.truncated(rules::TRUNCATED_HEAD)),
             (Ok(Parsed::Partial), _) => return None,
             (Ok(Parsed::Complete(len)), Side::Server) => self.begin_request(len),
             (Ok(Parsed::Complete(len)), Side::Client) => self.begin_response(len),
@@ -166,7 +166,7 @@ impl Connection {
         match self.side {
             _ if !self.eof => {}
             Side::Server => self.shut(rules::DONE),
-            Side::Client => self.violate(rules::NO_RESPONSE),
+            Side::Client => self.violate(self.truncated(rules::NO_RESPONSE)),
         }
     }
 
@@ -341,6 +341,14 @@ impl Connection {
         }
     }
 
+    /// Bytes that `read` would give.
+    pub fn available(&mut self) -> usize {
+        match self.body_ready() {
+            Ready::Data(n) => n,
+            Ready::End | Ready::Pending | Ready::Failed => 0,
+        }
+    }
+
     pub fn buffered(&self) -> usize {
         match self.incoming {
             Incoming::Length(left) => self
@@ -381,9 +389,10 @@ impl Connection {
                     n => Ready::Data(n),
                 }
             }
-            Incoming::UntilClose | Incoming::Raw if arrived == 0 && self.eof => {
-                self.body_complete()
-            }
+            Incoming::UntilClose | Incoming::Raw if arrived == 0 && self.eof => match self.broken {
+                Some(rule) => self.body_spoilt(rules::aborted(rule)),
+                None => self.body_complete(),
+            },
             Incoming::UntilClose | Incoming::Raw if arrived == 0 => Ready::Pending,
             Incoming::Raw => Ready::Data(arrived),
             Incoming::UntilClose => {
@@ -436,7 +445,7 @@ impl Connection {
 
     fn body_missing(&mut self) -> Ready {
         if self.eof {
-            self.body_spoilt(rules::TRUNCATED_BODY)
+            self.body_spoilt(self.truncated(rules::TRUNCATED_BODY))
         } else {
             Ready::Pending
         }

@@ -163,6 +163,8 @@ pub(crate) struct Connection {
     notices: Notices,
     /// The peer's FIN was seen.
     eof: bool,
+    /// What broke the transport while bytes of the response were still to be read (client).
+    broken: Option<&'static str>,
     /// `close()` was called.
     closing: bool,
     /// A byte arrived since the last request was sent (client).
@@ -207,6 +209,7 @@ impl Connection {
             looked_at: 0,
             notices: Notices::default(),
             eof: false,
+            broken: None,
             closing: false,
             response_started: false,
             now,
@@ -301,6 +304,12 @@ impl Connection {
     pub fn received_abort(&mut self, now: Instant, rule: &'static str) {
         self.now = now;
         self.eof = true;
+        if self.has_unread_response() {
+            // Often the answer of a server that refused an upload and closed.
+            self.broken.get_or_insert(rule);
+            self.send.clear();
+            return;
+        }
         if self.phase == Phase::Open {
             self.violate(rules::aborted(rule));
         }
@@ -543,6 +552,19 @@ impl Connection {
 
     fn awaits_head(&self) -> bool {
         matches!(self.incoming, Incoming::Head)
+    }
+
+    fn has_unread_response(&self) -> bool {
+        let is_due = !matches!(
+            self.incoming,
+            Incoming::Idle | Incoming::Complete | Incoming::Failed
+        );
+        self.side == Side::Client && self.phase == Phase::Open && is_due && !self.recv.is_empty()
+    }
+
+    /// Nothing more comes, and something was missing.
+    fn truncated(&self, rule: ConnectionError) -> ConnectionError {
+        self.broken.map_or(rule, rules::aborted)
     }
 
     /// It is the peer's turn to send body bytes.
