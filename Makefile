@@ -114,7 +114,7 @@ $(VENV)/.stamp-suites: pyproject.toml $(VENV)/.stamp-tools
 	$(BIN)/python -m pip install --quiet --group suites
 	@touch $@
 
-suites: $(VENV)/.stamp-suites $(VENV)/.stamp-native ## uvicorn's and starlette's own tests, served by Towline
+suites: $(VENV)/.stamp-suites $(VENV)/.stamp-native ## the tests of uvicorn, starlette, httpx and requests with Towline
 	$(BIN)/python tests/suites/run.py
 
 fuzz-build: ## build the fuzz targets

@@ -65,6 +65,11 @@ if os.geteuid() == 0:
     STARLETTE[r".*::test_staticfiles_with_invalid_dir_permissions_.*"] = "root may read everything"
 
 
+HTTPX: dict[str, str] = {}
+HTTPX2: dict[str, str] = {}
+REQUESTS: dict[str, str] = {}
+
+
 def select(
     config: pytest.Config, items: list[pytest.Item], leave_out: tuple[str, ...], needs_fixture: str = ""
 ) -> None:

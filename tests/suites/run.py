@@ -1,6 +1,7 @@
-"""Runs other people's test suites with our server swapped in: `python tests/suites/run.py [uvicorn|starlette]`.
+"""Runs other people's test suites with Towline swapped in: `python tests/suites/run.py [SUITE [TESTS...]]`.
 
-Downloads the source distributions of the installed versions into build/suites, and runs their tests with a
+The server's: uvicorn, starlette. The client's, with our transport beneath: httpx, httpx2 (with httpx's tests, as it
+ships none), requests. Downloads the source distributions of the installed versions into build/suites, and runs their tests with a
 plugin of ours. Nothing of the suites is kept in the project.
 """
 
@@ -23,7 +24,11 @@ SUITES = {
         "tests/test_main.py::test_run",
     ],
     "starlette": ["tests", "--ignore=tests/test_testclient.py"],
+    "httpx": ["tests", "-m", "not network"],
+    "httpx2": ["tests", "-m", "not network"],
+    "requests": ["tests"],
 }
+SOURCES = {"httpx2": "httpx"}  # whose tests they are, where not the package's own
 
 
 def source_of(package: str) -> Path:
@@ -43,9 +48,11 @@ def run(package: str, arguments: list[str]) -> int:
     environment = {**os.environ, "PYTHONPATH": str(HERE)}
     plugin = ["-p", f"{package}_plugin", "-p", "no:cacheprovider", "-o", "addopts=", "-o", "filterwarnings="]
     command = [sys.executable, "-m", "pytest", "-q", "-rfEX", "--timeout=60", *plugin]
-    print(f"== {package}'s own tests, served by Towline", flush=True)
+    print(f"== {package}'s own tests, with Towline", flush=True)
     tests = arguments or SUITES[package]
-    return subprocess.run([*command, *tests], cwd=source_of(package), env=environment, check=False).returncode
+    return subprocess.run(
+        [*command, *tests], cwd=source_of(SOURCES.get(package, package)), env=environment, check=False
+    ).returncode
 
 
 def main() -> int:

@@ -1,0 +1,16 @@
+"""Where the examples' questions go: the address on the command line, or the imitation, served for the occasion."""
+
+import contextlib
+import sys
+
+from imitation import app
+from towline.testing import serve
+
+
+@contextlib.contextmanager
+def base_url():
+    if len(sys.argv) > 1:
+        yield sys.argv[1].rstrip("/")
+    else:
+        with serve(app) as server:
+            yield server.url

@@ -1,0 +1,364 @@
+"""requests on Towline: an adapter to mount.
+
+    import requests
+    import towline.requests
+
+    session = requests.Session()
+    session.mount("http://", towline.requests.Adapter())
+    session.mount("https://", towline.requests.Adapter())
+
+It takes `HTTPAdapter`'s arguments, urllib3's `Retry` included, and calls the methods that subclasses of it
+override (`add_headers`, `proxy_headers`, `build_response`, `init_poolmanager`). docs/dropins.md says what differs.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+import urllib3
+from requests import exceptions as theirs
+from requests.adapters import DEFAULT_POOLBLOCK, HTTPAdapter
+from requests.utils import prepend_scheme_if_needed, select_proxy
+from urllib3 import exceptions as wrapped
+from urllib3.util import SKIP_HEADER, Retry, parse_url
+
+from . import errors
+from .client.options import Limits, PoolOptions, Proxy, tls_of
+from .client.options import Retry as NativeRetry
+from .transports._pools import keepalive_of, sync_pool
+from .transports._urllib3 import Raw
+
+__all__ = ["Adapter"]
+
+if int(metadata.version("urllib3").split(".")[0]) < 2:
+    raise ImportError("towline.requests needs urllib3 2 or later")
+
+MOST_POOLS = 32  # of different trust and proxy; the one least recently made is closed
+_PORTS = {"http": 80, "https": 443}
+
+
+class Adapter(HTTPAdapter):
+    """`requests.adapters.HTTPAdapter` on Towline's engine; one serves any number of threads.
+
+    - pool_connections * pool_maxsize: how many idle connections are kept
+    - pool_block: at most pool_maxsize connections to a host; callers wait for one
+    - max_retries: a number of attempts to connect, or urllib3's `Retry`
+    """
+
+    poolmanager: Any
+
+    def init_poolmanager(
+        self, connections: int, maxsize: int, block: bool = DEFAULT_POOLBLOCK, **pool_kwargs: Any
+    ) -> None:
+        """`pool_kwargs`: ssl_context, source_address and socket_options, as urllib3 takes them."""
+        self._pool_connections = connections
+        self._pool_maxsize = maxsize
+        self._pool_block = block
+        self.poolmanager = _Pools(connections, maxsize, block, **pool_kwargs)
+
+    def send(
+        self,
+        request: requests.PreparedRequest,
+        stream: bool = False,
+        timeout: Any = None,
+        verify: Any = True,
+        cert: Any = None,
+        proxies: Any = None,
+    ) -> requests.Response:
+        url = urlsplit(request.url or "")
+        if not url.hostname:
+            raise theirs.InvalidURL(f"Invalid URL {request.url!r}: No host supplied", request=request)
+        pool = self._pool_for(request, url.scheme, verify, cert, proxies)
+        self.add_headers(request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies)
+        call = _Call(pool, request, url, _timeouts(timeout))
+        try:
+            raw = call.with_retries(self.max_retries)
+        except wrapped.MaxRetryError as error:
+            raise _exhausted(error, request) from error
+        except wrapped.ReadTimeoutError as error:
+            raise theirs.ReadTimeout(error, request=request) from error
+        except (wrapped.ProtocolError, wrapped.ClosedPoolError, wrapped.EmptyPoolError) as error:
+            raise theirs.ConnectionError(error, request=request) from error
+        except errors.InvalidHeader as error:
+            raise theirs.InvalidHeader(error, request=request) from error
+        except errors.InvalidURL as error:
+            raise theirs.InvalidURL(error, request=request) from error
+        return self.build_response(request, raw)
+
+    def _pool_for(
+        self, request: requests.PreparedRequest, scheme: str, verify: Any, cert: Any, proxies: Any
+    ) -> Any:
+        proxy = select_proxy(request.url or "", proxies)
+        if proxy:
+            proxy = prepend_scheme_if_needed(proxy, "http")
+        key = (verify, cert, proxy) if scheme == "https" else (True, None, proxy)
+        pool = self.poolmanager.find(key)
+        if pool is not None:
+            return pool
+        if scheme == "https":
+            _check_files(verify, cert)
+        return self.poolmanager.make(key, self._proxy(proxy) if proxy else None)
+
+    def _proxy(self, proxy: str) -> Proxy:
+        """`proxy_headers` may be overridden, and then has the last word on Proxy-Authorization."""
+        parsed = parse_url(proxy)
+        if not parsed.host:
+            raise theirs.InvalidProxyURL(
+                "Please check proxy URL. It is malformed and could be missing the host."
+            )
+        try:
+            if (parsed.scheme or "").startswith("socks"):
+                return Proxy(proxy)
+            return Proxy(parsed._replace(auth=None).url, headers=self.proxy_headers(proxy))
+        except errors.ConfigError as error:
+            raise theirs.InvalidProxyURL(str(error)) from error
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("towline.requests.Adapter has no urllib3 connection to give")
+
+    def get_connection(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("towline.requests.Adapter has no urllib3 connection to give")
+
+
+class _Pools:
+    """Native pools by what their connections trust and go through: `verify`, `cert` and the proxy."""
+
+    def __init__(
+        self,
+        connections: int,
+        maxsize: int,
+        block: bool,
+        *,
+        ssl_context: Any = None,
+        source_address: tuple[str, int] | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> None:
+        self._ssl_context = ssl_context
+        self._settings: dict[str, Any] = {
+            "limits": Limits(
+                max_connections=None,
+                max_connections_per_host=maxsize if block else None,
+                max_keepalive_connections=max(1, connections) * max(1, maxsize),
+            ),
+            "retries": NativeRetry(connect=0),
+            "local_address": source_address[0] if source_address else None,
+        }
+        if socket_options is not None:
+            self._settings["tcp_keepalive"] = keepalive_of(socket_options)
+        self._lock = threading.Lock()
+        self._pools: dict[Any, Any] = {}
+        self.find = self._pools.get
+
+    def make(self, key: tuple[Any, Any, Any], proxy: Proxy | None) -> Any:
+        verify, cert, _ = key
+        tls = self._ssl_context if self._ssl_context is not None and verify is True else tls_of(verify, cert)
+        pool = sync_pool(PoolOptions(tls=tls, proxy=proxy, **self._settings))
+        with self._lock:
+            kept = self._pools.setdefault(key, pool)
+            old = self._pools.pop(next(iter(self._pools))) if len(self._pools) > MOST_POOLS else None
+        if old is not None:
+            old.close()
+        return kept
+
+    def clear(self) -> None:
+        with self._lock:
+            pools = list(self._pools.values())
+            self._pools.clear()
+        for pool in pools:
+            pool.close()
+
+
+class _Call:
+    """One request and its repetitions, as `urllib3.HTTPConnectionPool.urlopen` would make them."""
+
+    def __init__(
+        self, pool: Any, request: requests.PreparedRequest, url: Any, timeout: tuple[Any, ...]
+    ) -> None:
+        self._pool = pool
+        self._timeout = timeout
+        self.method = request.method or "GET"
+        self.url = url
+        self.target = request.path_url
+        self._headers = _headers(request, url)
+        self._body, self._position = request.body, _position(request.body)
+
+    def __str__(self) -> str:
+        return f"HTTP{'S' if self.url.scheme == 'https' else ''}ConnectionPool(host={self.url.hostname!r}, port={self.url.port or _PORTS[self.url.scheme]})"
+
+    def with_retries(self, retries: Retry) -> Raw:
+        while True:
+            try:
+                reply = self._exchange()
+            except errors.TransportError as error:
+                failure = _as_urllib3(error, self)
+                if not self._can_repeat():
+                    retries = Retry(0, read=False)
+                retries = self._increment(retries, error=failure)
+                retries.sleep()
+            else:
+                raw = Raw(reply, self.method, self.target, retries)
+                if not retries.is_retry(self.method, raw.status, "Retry-After" in raw.headers):
+                    return raw
+                if not self._can_repeat():
+                    return raw
+                try:
+                    retries = self._increment(retries, response=raw)
+                except wrapped.MaxRetryError:
+                    if retries.raise_on_status:
+                        raw.drain_conn()
+                        raise
+                    return raw
+                raw.drain_conn()
+                retries.sleep(raw)
+            if self._position is not None:
+                self._body.seek(self._position)  # type: ignore[union-attr]
+
+    def _exchange(self) -> Any:
+        url = self.url
+        try:
+            return self._pool.exchange(
+                self.method.encode("ascii"),
+                url.scheme.encode("ascii"),
+                url.hostname.encode("ascii"),
+                url.port,
+                self.target.encode("ascii"),
+                self._headers,
+                _wire_body(self._body),
+                timeout=self._timeout,
+            )
+        except errors.ClientClosed as error:
+            raise wrapped.ClosedPoolError(self, "Pool is closed.") from error  # type: ignore[arg-type]
+
+    def _can_repeat(self) -> bool:
+        return self._position is not None or self._body is None or isinstance(self._body, (bytes, str))
+
+    def _increment(self, retries: Retry, **outcome: Any) -> Retry:
+        trace: TracebackType | None = None
+        if error := outcome.get("error"):
+            trace = error.__traceback__
+        return retries.increment(self.method, self.target, _pool=self, _stacktrace=trace, **outcome)  # type: ignore[arg-type]
+
+
+def _as_urllib3(error: errors.TransportError, call: Any) -> Exception:
+    """The exception that urllib3 would have raised for the same failure."""
+    message = str(error)
+    failure: Exception
+    if isinstance(error, errors.ConnectTimeout):
+        failure = wrapped.ConnectTimeoutError(call, message)
+    elif isinstance(error, errors.PoolTimeout):
+        failure = wrapped.EmptyPoolError(call, message)
+    elif isinstance(error, errors.TimeoutError):
+        failure = wrapped.ReadTimeoutError(call, call.target, message)
+    elif isinstance(error, errors.DNSError):
+        failure = wrapped.NameResolutionError(call.url.hostname, call, error)  # type: ignore[arg-type]
+    elif isinstance(error, errors.TLSError):
+        failure = wrapped.SSLError(error)
+    elif isinstance(error, errors.ProxyError):
+        failure = wrapped.ProxyError("Unable to connect to proxy", error)
+    elif isinstance(error, errors.ConnectError):
+        failure = wrapped.NewConnectionError(call, message)
+    else:
+        failure = wrapped.ProtocolError("Connection aborted.", error)
+    failure.__cause__ = error
+    return failure
+
+
+def _exhausted(error: wrapped.MaxRetryError, request: requests.PreparedRequest) -> Exception:
+    """requests' error for the last of several attempts, as HTTPAdapter chooses it."""
+    reason = error.reason
+    if isinstance(reason, wrapped.ConnectTimeoutError) and not isinstance(reason, wrapped.NewConnectionError):
+        return theirs.ConnectTimeout(error, request=request)
+    if isinstance(reason, wrapped.ResponseError):
+        return theirs.RetryError(error, request=request)
+    if isinstance(reason, wrapped.ProxyError):
+        return theirs.ProxyError(error, request=request)
+    if isinstance(reason, wrapped.SSLError):
+        return theirs.SSLError(error, request=request)
+    return theirs.ConnectionError(error, request=request)
+
+
+def _headers(request: requests.PreparedRequest, url: Any) -> list[tuple[bytes, bytes]]:
+    """The request's own in their order, Host before them when there is none."""
+    fields = [
+        (_encoded(name), _encoded(value)) for name, value in request.headers.items() if value != SKIP_HEADER
+    ]
+    if "host" not in request.headers:
+        host = url.netloc.rpartition("@")[2]
+        if url.port is not None and url.port == _PORTS.get(url.scheme):
+            host = host.rpartition(":")[0]
+        fields.insert(0, (b"Host", host.removesuffix(":").encode("ascii")))
+    return fields
+
+
+def _encoded(text: Any) -> bytes:
+    return text if isinstance(text, bytes) else str(text).encode("latin-1")
+
+
+def _wire_body(body: Any) -> Any:
+    """None, bytes, a binary file or an iterator of bytes; text is sent as UTF-8."""
+    if body is None or isinstance(body, bytes):
+        return body or None
+    if isinstance(body, str):
+        return body.encode()
+    if isinstance(body, (bytearray, memoryview)):
+        return bytes(body)
+    if hasattr(body, "read") and not isinstance(body, io.TextIOBase):
+        return body
+    return _encoded_parts(body)
+
+
+def _encoded_parts(body: Iterable[Any]) -> Iterator[bytes]:
+    for part in body:
+        yield part.encode() if isinstance(part, str) else part
+
+
+def _position(body: Any) -> int | None:
+    """Where a file began, so that it can be sent again."""
+    if body is None or isinstance(body, (bytes, str)) or not hasattr(body, "seek"):
+        return None
+    try:
+        position: int = body.tell()
+    except (AttributeError, OSError):
+        return None
+    return position
+
+
+def _timeouts(timeout: Any) -> tuple[Any, ...]:
+    """(connect, read, write, pool, total) from what requests takes: seconds, a pair, urllib3's Timeout, None."""
+    if isinstance(timeout, urllib3.Timeout):
+        clock = timeout.clone()
+        clock.start_connect()
+        return _seconds(clock.connect_timeout, clock.read_timeout)
+    if isinstance(timeout, tuple):
+        try:
+            connect, read = timeout
+        except ValueError:
+            raise ValueError(
+                f"Invalid timeout {timeout}. Pass a (connect, read) timeout tuple, "
+                "or a single float to set both timeouts to the same value."
+            ) from None
+        return _seconds(connect, read)
+    return _seconds(timeout, timeout)
+
+
+def _seconds(connect: Any, read: Any) -> tuple[Any, ...]:
+    if (connect is not None and connect <= 0) or (read is not None and read <= 0):
+        raise ValueError("Attempted to set a timeout to a value less than or equal to 0.")
+    return (connect, read, read, None, None)
+
+
+def _check_files(verify: Any, cert: Any) -> None:
+    """OSError for a path that is not there, before anything is sent; as HTTPAdapter has it."""
+    if isinstance(verify, (str, os.PathLike)) and not os.path.exists(verify):
+        raise OSError(f"Could not find a suitable TLS CA certificate bundle, invalid path: {verify}")
+    for path in (cert,) if isinstance(cert, str) else cert or ():
+        if not os.path.exists(path):
+            raise OSError(f"Could not find the TLS certificate file, invalid path: {path}")

@@ -1,0 +1,278 @@
+"""Transports and clients of httpx and httpx2: the same code beneath each package's own classes.
+
+The two packages have one shape and two sets of classes. A public module mixes a class of here with one of its
+package's and says in `package` which that is.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Iterable, Iterator
+from types import ModuleType
+from typing import Any, ClassVar
+
+from .. import errors
+from ..client.options import Limits
+from . import _trace
+from ._errors import ErrorMap
+from ._network import NetworkStream
+from ._pools import async_pool, pool_options, sync_pool
+
+READ_BYTES = 65536
+# httpx's own defaults, for a transport made without any.
+_LIMITS = Limits(
+    max_connections=100, max_connections_per_host=None, max_keepalive_connections=20, keepalive_expiry=5.0
+)
+_NO_TIMEOUT: dict[str, float | None] = {}
+
+
+class Package:
+    """What httpx and httpx2 do not share."""
+
+    def __init__(self, module: ModuleType) -> None:
+        for client in (module.Client, module.AsyncClient):
+            if not hasattr(client, "_init_transport") or not hasattr(client, "_init_proxy_transport"):
+                raise ImportError(f"this release of {module.__name__} makes its transports in an unknown way")
+        self.module = module
+        self.Response = module.Response
+        self.ByteStream = module.ByteStream
+        self.errors = ErrorMap(module)
+
+    def call(self, request: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of `exchange`; the body is bytes where the package holds it as bytes."""
+        url, extensions = request.url, request.extensions
+        scheme = url.raw_scheme
+        if scheme not in (b"http", b"https"):
+            raise self._unsupported(scheme.decode("ascii"), request)
+        stream = request.stream
+        if type(stream) is self.ByteStream:
+            (stream,) = stream
+        target = extensions.get("target") or url.raw_path
+        seconds = extensions.get("timeout", _NO_TIMEOUT).get
+        more = {"timeout": (seconds("connect"), seconds("read"), seconds("write"), seconds("pool"), None)}
+        if sni := extensions.get("sni_hostname"):
+            more["sni"] = sni
+        method = request.method.encode("ascii")
+        return (method, scheme, url.raw_host, url.port, target, request.headers.raw, stream or None), more
+
+    def _unsupported(self, scheme: str, request: Any) -> Exception:
+        said = (
+            f"has an unsupported protocol '{scheme}://'"
+            if scheme
+            else "is missing an 'http://' or 'https://' protocol"
+        )
+        error: Exception = self.module.UnsupportedProtocol(f"Request URL {said}.", request=request)
+        return error
+
+    def response(self, reply: Any, stream: Any) -> Any:
+        extensions = {
+            "http_version": reply.version.encode("ascii"),
+            "reason_phrase": reply.reason,
+            "network_stream": NetworkStream(reply),
+        }
+        return self.Response(reply.status, headers=reply.headers, stream=stream, extensions=extensions)
+
+
+class _Settings:
+    """The constructor of a transport: that of the package's HTTPTransport."""
+
+    package: ClassVar[Package]
+    make_pool: ClassVar[Any]
+
+    def __init__(
+        self,
+        verify: ssl.SSLContext | str | bool = True,
+        cert: Any = None,
+        trust_env: bool = True,
+        http1: bool = True,
+        http2: bool = False,
+        limits: Any = None,
+        proxy: Any = None,
+        uds: str | None = None,
+        local_address: str | None = None,
+        retries: int = 0,
+        socket_options: Iterable[Any] | None = None,
+    ) -> None:
+        options = pool_options(
+            verify=verify,
+            cert=cert,
+            http1=http1,
+            http2=http2,
+            limits=_LIMITS if limits is None else limits,
+            proxy=proxy,
+            uds=uds,
+            local_address=local_address,
+            retries=retries,
+            socket_options=socket_options,
+        )
+        self._pool = self.make_pool(options)
+
+    def pool_status(self) -> dict[str, int]:
+        """Connections by state, as `towline.Client.pool_status` has them."""
+        status: dict[str, int] = self._pool.pool_status()
+        return status
+
+
+class SyncExchange(_Settings):
+    """`handle_request` of a transport, on a native pool that all threads share."""
+
+    make_pool = staticmethod(sync_pool)
+    body_type: ClassVar[Any]
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def handle_request(self, request: Any) -> Any:
+        if "trace" in request.extensions:
+            return self._traced(request)
+        package = self.package
+        arguments, more = package.call(request)
+        try:
+            reply = self._pool.exchange(*arguments, **more)
+        except errors.Error as error:
+            raise package.errors.translate(error, request) from error
+        return package.response(reply, self.body_type(reply, request, package.errors))
+
+    def _traced(self, request: Any) -> Any:
+        package, trace = self.package, request.extensions["trace"]
+        arguments, more = package.call(request)
+        _tell(trace, _trace.before(request))
+        try:
+            reply = self._pool.exchange(*arguments, **more)
+        except errors.Error as error:
+            _tell(trace, _trace.after_failure(request, error))
+            raise package.errors.translate(error, request) from error
+        response = package.response(reply, self.body_type(reply, request, package.errors, trace))
+        _tell(trace, _trace.with_head(request, reply, response.extensions))
+        return response
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class SyncBody:
+    """The body of a response, read from the connection as it is iterated."""
+
+    def __init__(self, reply: Any, request: Any, error_map: ErrorMap, trace: Any = None) -> None:
+        self._reply = reply
+        self._request = request
+        self._errors = error_map
+        self._trace = trace
+
+    def __iter__(self) -> Iterator[bytes]:
+        read, trace = self._reply.read, self._trace
+        if trace is not None:
+            trace(*_trace.body(self._request, "started"))
+        try:
+            while data := read(READ_BYTES):
+                yield data
+        except errors.Error as error:
+            if trace is not None:
+                trace(*_trace.body(self._request, "failed", exception=error))
+            raise self._errors.translate(error, self._request) from error
+        if trace is not None:
+            trace(*_trace.body(self._request, "complete", return_value=None))
+
+    def close(self) -> None:
+        if self._trace is not None:
+            _tell(self._trace, [_trace.closed(self._request, "started")])
+        self._reply.close()
+        if self._trace is not None:
+            _tell(self._trace, [_trace.closed(self._request, "complete")])
+
+
+class AsyncExchange(_Settings):
+    """`handle_async_request` of a transport, on a native pool that serves every event loop it is used in."""
+
+    make_pool = staticmethod(async_pool)
+    body_type: ClassVar[Any]
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.aclose()
+
+    async def handle_async_request(self, request: Any) -> Any:
+        if "trace" in request.extensions:
+            return await self._traced(request)
+        package = self.package
+        arguments, more = package.call(request)
+        try:
+            reply = await self._pool.exchange(*arguments, **more)
+        except errors.Error as error:
+            raise package.errors.translate(error, request) from error
+        return package.response(reply, self.body_type(reply, request, package.errors))
+
+    async def _traced(self, request: Any) -> Any:
+        package, trace = self.package, request.extensions["trace"]
+        arguments, more = package.call(request)
+        await _atell(trace, _trace.before(request))
+        try:
+            reply = await self._pool.exchange(*arguments, **more)
+        except errors.Error as error:
+            await _atell(trace, _trace.after_failure(request, error))
+            raise package.errors.translate(error, request) from error
+        response = package.response(reply, self.body_type(reply, request, package.errors, trace))
+        await _atell(trace, _trace.with_head(request, reply, response.extensions))
+        return response
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()
+
+
+class AsyncBody:
+    """As `SyncBody`, in an event loop."""
+
+    def __init__(self, reply: Any, request: Any, error_map: ErrorMap, trace: Any = None) -> None:
+        self._reply = reply
+        self._request = request
+        self._errors = error_map
+        self._trace = trace
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        read, trace = self._reply.read, self._trace
+        if trace is not None:
+            await trace(*_trace.body(self._request, "started"))
+        try:
+            while data := await read(READ_BYTES):
+                yield data
+        except errors.Error as error:
+            if trace is not None:
+                await trace(*_trace.body(self._request, "failed", exception=error))
+            raise self._errors.translate(error, self._request) from error
+        if trace is not None:
+            await trace(*_trace.body(self._request, "complete", return_value=None))
+
+    async def aclose(self) -> None:
+        if self._trace is not None:
+            await _atell(self._trace, [_trace.closed(self._request, "started")])
+        self._reply.close()
+        if self._trace is not None:
+            await _atell(self._trace, [_trace.closed(self._request, "complete")])
+
+
+class ClientTransports:
+    """Where a client of the package makes its transports: ours instead, for all it would have made."""
+
+    transport_type: ClassVar[Any]
+
+    def _init_transport(self, *args: Any, **settings: Any) -> Any:
+        given = settings.pop("transport", None)
+        return self.transport_type(*args, **settings) if given is None else given
+
+    def _init_proxy_transport(self, proxy: Any, *args: Any, **settings: Any) -> Any:
+        return self.transport_type(*args, proxy=proxy, **settings)
+
+
+def _tell(trace: Any, events: list[_trace.Event]) -> None:
+    for name, info in events:
+        trace(name, info)
+
+
+async def _atell(trace: Any, events: list[_trace.Event]) -> None:
+    for name, info in events:
+        await trace(name, info)

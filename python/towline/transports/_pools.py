@@ -1,0 +1,79 @@
+"""The arguments of httpx's HTTPTransport as the options of a native pool."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterable
+from typing import Any
+
+from .. import _native
+from ..client.options import Limits, PoolOptions, Proxy, Retry, tls_of
+
+# What a socket option means here: the place in `tcp_keepalive=(idle, interval, count)`.
+_KEEPALIVE = {
+    getattr(socket, name): place
+    for place, names in enumerate([("TCP_KEEPIDLE", "TCP_KEEPALIVE"), ("TCP_KEEPINTVL",), ("TCP_KEEPCNT",)])
+    for name in names
+    if hasattr(socket, name)
+}
+
+
+def sync_pool(options: PoolOptions) -> Any:
+    native: Any = _native
+    return native.SyncPool(options)
+
+
+def async_pool(options: PoolOptions) -> Any:
+    return _native.AsyncPool(options)
+
+
+def pool_options(
+    *,
+    verify: ssl.SSLContext | str | bool,
+    cert: Any,
+    http1: bool,
+    http2: bool,
+    limits: Any,
+    proxy: Any,
+    uds: str | None,
+    local_address: str | None,
+    retries: int,
+    socket_options: Iterable[Any] | None,
+) -> PoolOptions:
+    """Raises `ConfigError` for what cannot be honoured."""
+    more: dict[str, Any] = {}
+    if socket_options is not None:
+        more["tcp_keepalive"] = keepalive_of(socket_options)
+    return PoolOptions(
+        tls=tls_of(verify, cert),
+        proxy=Proxy.of(proxy),
+        http1=http1,
+        http2=http2,
+        limits=Limits(
+            max_connections=limits.max_connections,
+            max_connections_per_host=None,
+            max_keepalive_connections=limits.max_keepalive_connections,
+            keepalive_expiry=limits.keepalive_expiry,
+        ),
+        retries=Retry(connect=retries),
+        local_address=local_address,
+        uds=uds,
+        **more,
+    )
+
+
+def keepalive_of(socket_options: Iterable[Any]) -> tuple[int, int, int] | None:
+    """Keep-alive is what these options are used for; TCP_NODELAY is always on."""
+    on, times = False, [60, 30, 5]
+    for level, name, value, *_ in socket_options:
+        if (level, name) == (socket.SOL_SOCKET, socket.SO_KEEPALIVE):
+            on = bool(value)
+        elif level == socket.IPPROTO_TCP and name in _KEEPALIVE:
+            times[_KEEPALIVE[name]] = int(value)
+        elif (level, name) != (socket.IPPROTO_TCP, socket.TCP_NODELAY):
+            raise ValueError(
+                f"socket_options: ({level}, {name}) is not offered; SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL, "
+                "TCP_KEEPCNT and TCP_NODELAY are"
+            )
+    return (times[0], times[1], times[2]) if on else None
