@@ -10,7 +10,8 @@ pub mod rules;
 
 pub use crate::fork;
 pub use blocking::{
-    Blocking, BlockingCall, BlockingConfig, ConnectionFacts, Ended, Patience, Taken, Written,
+    Blocking, BlockingCall, BlockingConfig, ConnectionFacts, Ended, Patience, Taken, Trailer,
+    Written,
 };
 pub use caller::{CallEvent, CallId, CallRead, Caller, CallerConfig, Flush};
 pub use dial::{

@@ -415,6 +415,7 @@ impl Drop for BlockingCall {
         } else {
             // Its lock may be held by a thread of the parent.
             std::mem::forget(self.lease.take());
+            self.desk.outlive_fork();
         }
     }
 }

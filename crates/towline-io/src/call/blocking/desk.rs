@@ -267,6 +267,14 @@ impl Desk {
         }
     }
 
+    /// In a child of fork nothing of the parent's is dropped: another thread may have been in the middle
+    /// of changing it.
+    pub(super) fn outlive_fork(self: &Arc<Self>) {
+        if self.generation != fork::generation() {
+            std::mem::forget(Arc::clone(self));
+        }
+    }
+
     /// In a child of fork: closes the parent's sockets without a word to anybody. The connections
     /// themselves are not touched: their locks may be held by threads that do not exist here.
     pub(super) fn abandon(&self) {

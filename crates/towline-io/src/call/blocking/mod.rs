@@ -32,7 +32,7 @@ use super::request::{CallError, CallOptions, Prepared};
 use super::route::Route;
 
 pub use cable::ConnectionFacts;
-pub use call::{BlockingCall, Taken, Written};
+pub use call::{BlockingCall, Taken, Trailer, Written};
 pub use patience::Patience;
 
 use desk::Desk;
@@ -130,9 +130,17 @@ impl Blocking {
         self.desk.generation != fork::generation()
     }
 
-    /// Closes the parent's sockets in this process, without a word to the servers, and forgets the rest.
-    pub fn abandon(self) {
-        self.desk.abandon();
-        std::mem::forget(self);
+    /// Closes the parent's sockets in this process, without a word to the servers.
+    pub fn abandon(&self) {
+        if self.is_foreign() {
+            self.desk.abandon();
+        }
+    }
+}
+
+impl Drop for Blocking {
+    fn drop(&mut self) {
+        self.abandon();
+        self.desk.outlive_fork();
     }
 }
