@@ -418,6 +418,10 @@ impl<S: Default> Engine<S> {
         self.shortage.take_notice()
     }
 
+    pub(crate) fn peer_and_blocks(&mut self, id: ConnId) -> (Option<&mut Peer<S>>, &mut Blocks) {
+        (self.table.peer(id), &mut self.blocks)
+    }
+
     /// The engine's pool, for reading on a peer by hand.
     pub fn blocks(&mut self) -> &mut Blocks {
         &mut self.blocks

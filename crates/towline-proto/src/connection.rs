@@ -196,10 +196,15 @@ pub struct StreamMut<'a> {
     wire: &'a mut Wire,
 }
 
-impl StreamMut<'_> {
+impl<'a> StreamMut<'a> {
     /// Takes up to `max` bytes of the body. The first read sends `100 Continue` where it is awaited.
     pub fn read(&mut self, max: usize) -> Read<'_> {
         on_wire!(&mut *self.wire, conn => conn.read(max))
+    }
+
+    /// `read`, with a borrow as long as the connection's.
+    pub fn into_read(self, max: usize) -> Read<'a> {
+        on_wire!(self.wire, conn => conn.read(max))
     }
 
     /// Bytes that `read` would give now; 0 says nothing about why.

@@ -9,20 +9,37 @@
 //! asking for the next one (take the head, read what is there): the connection that it came from is
 //! settled then, and gives its block back. Every call ends with [`Caller::cancel`], which is harmless
 //! after its last event: a call that is over keeps its trailers and timings until then.
+//!
+//! `call` holds the state of one call, `start` brings calls onto connections, `drive` turns what
+//! happens there into events, `body` reads and writes, `clock` keeps the deadlines.
 
+mod body;
+mod call;
+mod clock;
+mod drive;
+mod start;
+
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use towline_proto::{Field, KeptHead, Limits};
+use slab::Slab;
+use towline_proto::{KeptHead, Limits};
 
-use super::dial::DialConfig;
-use super::pool::{PoolLimits, PoolStatus};
-use super::request::{CallError, CallOptions, Prepared, Timings};
+use super::dial::{DialConfig, DialTimings};
+use super::pool::{Pool, PoolLimits, PoolStatus, SlotId};
+use super::request::{CallError, Timings};
 use super::route::Route;
+use crate::dialling::DialId;
 use crate::engine::{Engine, EngineConfig, Remote};
+use crate::id::ConnId;
+use crate::peer::Peer;
+use crate::service::Service;
+
+use call::{Call, Stage};
+use clock::Promises;
 
 /// The bounds and terms of a client.
 #[derive(Clone, Debug)]
@@ -42,17 +59,20 @@ impl Default for CallerConfig {
             pool: PoolLimits::default(),
             dial: Arc::default(),
             limits: Arc::new(Limits::client()),
-            flush: Flush::AtOnce,
+            flush: Flush::default(),
         }
     }
 }
 
-/// When a request leaves that was begun outside a turn.
+/// When a request leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flush {
-    #[default]
+    /// When it is begun.
     AtOnce,
-    /// With [`Caller::flush`] or in the next turn, together with the others.
+    /// When it is begun, and at the end of the turn when that is within one: those of a turn together.
+    #[default]
+    TurnEnd,
+    /// With [`Caller::flush`], or at the end of the turn.
     Together,
 }
 
@@ -92,7 +112,7 @@ pub enum CallEvent {
     /// A streamed body may go on. Comes first when the request has got its connection, then after each
     /// `write` that left no room.
     Writable,
-    /// After a 101, or a 2xx to CONNECT: `read` and `write` now carry raw bytes.
+    /// After a 101, or a 2xx to CONNECT, and its `Head`: `read` and `write` now carry raw bytes.
     Switched,
     Failed(Box<CallError>),
 }
@@ -109,15 +129,55 @@ pub enum CallRead<'a> {
     Failed(Box<CallError>),
 }
 
-/// See the module's picture. It must stay on its thread's event loop.
+/// What a connection of the engine is about.
+#[derive(Default)]
+struct Carried {
+    call: Option<CallId>,
+    /// Its place in the pool, once it has one.
+    slot: Option<SlotId>,
+    /// What opening it took, for the first call to tell.
+    dial: Option<DialTimings>,
+}
+
+/// See the module's picture. It belongs to one event loop.
 pub struct Caller {
-    engine: Engine<()>,
+    engine: Engine<Carried>,
+    pool: Pool<Route, ConnId, CallId>,
+    calls: Slab<Call>,
+    events: VecDeque<(CallId, CallEvent)>,
+    dials: HashMap<SlotId, DialId>,
+    promises: Promises,
+    /// The connection that the face is dealing with, or has read from: still to be settled.
+    touched: Option<ConnId>,
+    unflushed: Vec<ConnId>,
+    in_turn: bool,
+    service: Arc<Service>,
+    dial: Arc<DialConfig>,
+    flush: Flush,
+    generation: u32,
+    closed: bool,
 }
 
 impl Caller {
     pub fn new(config: CallerConfig) -> io::Result<Self> {
         Ok(Self {
             engine: Engine::new(config.engine)?,
+            pool: Pool::new(config.pool),
+            calls: Slab::new(),
+            events: VecDeque::new(),
+            dials: HashMap::new(),
+            promises: Promises::default(),
+            touched: None,
+            unflushed: Vec::new(),
+            in_turn: false,
+            service: Arc::new(Service {
+                limits: config.limits,
+                ..Service::default()
+            }),
+            dial: config.dial,
+            flush: config.flush,
+            generation: 0,
+            closed: false,
         })
     }
 
@@ -133,98 +193,162 @@ impl Caller {
 
     /// Polls. `Some(0)` never blocks and is what a foreign loop calls. Take every event afterwards.
     pub fn turn(&mut self, wait: Option<Duration>) -> io::Result<()> {
-        self.engine.turn_start(wait)
+        self.settle_touched();
+        self.flush();
+        let wait = if self.events.is_empty() {
+            wait
+        } else {
+            Some(Duration::ZERO)
+        };
+        self.engine.turn_start(wait)?;
+        self.in_turn = true;
+        Ok(())
     }
 
     /// What has happened, in and outside turns. `None` ends the turn.
     pub fn next_event(&mut self) -> Option<(CallId, CallEvent)> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            self.settle_touched();
+            if !self.in_turn {
+                return None;
+            }
+            if let Some(conn) = self.engine.next_ready() {
+                self.touched = Some(conn);
+                self.drive(conn);
+            } else if !self.take_dialled() && !self.expire() {
+                self.end_turn();
+                return None;
+            }
+        }
+    }
+
+    fn end_turn(&mut self) {
+        self.in_turn = false;
+        self.flush();
+        self.promise_expiry();
         self.engine.turn_end();
-        None
     }
 
-    /// Starts a call. When a connection is at hand the request is written now. `Err`: it is malformed,
-    /// too many wait, or the client is closed.
-    pub fn begin(
-        &mut self,
-        request: Prepared,
-        options: CallOptions,
-    ) -> Result<CallId, Box<CallError>> {
-        let _ = (request, options);
-        Err(Box::new(CallError::closed()))
+    /// Sends what has been held back to leave together.
+    pub fn flush(&mut self) {
+        while let Some(conn) = self.unflushed.pop() {
+            self.engine.settle(conn);
+        }
     }
 
-    /// Sends what [`Flush::Together`] has held back.
-    pub fn flush(&mut self) {}
+    fn settle_touched(&mut self) {
+        if let Some(conn) = self.touched.take() {
+            self.engine.settle(conn);
+        }
+    }
 
     /// The final head, once.
     pub fn take_head(&mut self, call: CallId) -> Option<KeptHead> {
-        let _ = call;
-        None
+        self.call_mut(call)?.head.take()
     }
 
-    /// Takes up to `max` bytes of the body.
-    pub fn read(&mut self, call: CallId, max: usize) -> CallRead<'_> {
-        let _ = (call, max);
-        CallRead::End
-    }
-
-    /// Bytes held that have not been read, framing included: never more than the window.
-    pub fn buffered(&mut self, call: CallId) -> usize {
-        let _ = call;
-        0
-    }
-
-    /// Queues bytes of a streamed body; large ones by reference. Returns the room that is left: 0 means
-    /// to wait for [`CallEvent::Writable`].
-    pub fn write(&mut self, call: CallId, data: Bytes) -> Result<usize, Box<CallError>> {
-        let _ = (call, data);
-        Err(Box::new(CallError::closed()))
-    }
-
-    /// Bytes that may be written before waiting. 0 also before the request has got its connection.
-    pub fn room(&mut self, call: CallId) -> usize {
-        let _ = call;
-        0
-    }
-
-    /// Ends a streamed body.
-    pub fn finish(&mut self, call: CallId, trailers: &[Field<'_>]) -> Result<(), Box<CallError>> {
-        let _ = (call, trailers);
-        Err(Box::new(CallError::closed()))
-    }
-
-    /// Gives a call up, or puts away one that is over. Its slot is free at once.
-    pub fn cancel(&mut self, call: CallId) {
-        let _ = call;
+    /// Trailer fields of a response that has been read to its end.
+    pub fn trailers(&self, call: CallId) -> &[(Vec<u8>, Vec<u8>)] {
+        self.call(call).map_or(&[], |call| &call.trailers)
     }
 
     pub fn timings(&self, call: CallId) -> Timings {
-        let _ = call;
-        Timings::default()
+        let call = self.call(call);
+        call.map(|call| call.clock.timings()).unwrap_or_default()
     }
 
     /// The connection had carried an exchange before.
     pub fn is_reused(&self, call: CallId) -> bool {
-        let _ = call;
-        false
+        self.call(call).is_some_and(|call| call.reused)
     }
 
-    /// Opens connections ahead of need, until there are `n` of this route.
-    pub fn prewarm(&mut self, route: &Arc<Route>, n: usize) {
-        let _ = (route, n);
+    /// Looks at the connection of a call, as long as it has one: addresses, TLS.
+    pub fn inspect<T>(
+        &mut self,
+        call: CallId,
+        look: impl FnOnce(&mut dyn Inspect) -> T,
+    ) -> Option<T> {
+        let carrier = self.call(call)?.carrier()?;
+        self.engine.peer(carrier.conn).map(|peer| look(peer))
     }
 
     pub fn status(&self) -> PoolStatus {
-        PoolStatus::default()
+        self.pool.status()
+    }
+
+    /// The same per route.
+    pub fn status_by_route(&self) -> impl Iterator<Item = (&Arc<Route>, PoolStatus)> {
+        self.pool.status_by_origin()
     }
 
     /// Takes no further call and fails those that wait; the others go on. Over when `is_empty`.
     pub fn close(&mut self) {
-        self.engine.drain();
+        self.closed = true;
+        for call in self.pool.close() {
+            self.fail(call, CallError::closed());
+        }
+        self.act();
     }
 
-    /// No call is left and no connection is open.
+    /// No connection is open and no call is under way.
     pub fn is_empty(&self) -> bool {
-        self.engine.is_empty()
+        let status = self.pool.status();
+        status == PoolStatus::default() && self.events.is_empty()
+    }
+
+    /// Calls that have been begun and not yet put away with `cancel`.
+    pub fn calls(&self) -> usize {
+        self.calls.len()
+    }
+
+    fn call(&self, id: CallId) -> Option<&Call> {
+        let call = self.calls.get(id.index as usize)?;
+        (call.generation == id.generation).then_some(call)
+    }
+
+    fn call_mut(&mut self, id: CallId) -> Option<&mut Call> {
+        let call = self.calls.get_mut(id.index as usize)?;
+        (call.generation == id.generation).then_some(call)
+    }
+
+    fn tell(&mut self, call: CallId, event: CallEvent) {
+        self.events.push_back((call, event));
+        if !self.in_turn {
+            // A foreign loop must come and take it.
+            self.engine.rearm();
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.engine.now()
+    }
+}
+
+/// What can be asked about a connection in use.
+pub trait Inspect {
+    fn remote_addr(&self) -> &crate::PeerAddr;
+    fn local_addr(&self) -> &crate::PeerAddr;
+    fn tls(&self) -> Option<crate::TlsInfo>;
+    fn as_raw_fd(&self) -> RawFd;
+}
+
+impl Inspect for Peer<Carried> {
+    fn remote_addr(&self) -> &crate::PeerAddr {
+        self.remote_addr()
+    }
+
+    fn local_addr(&self) -> &crate::PeerAddr {
+        self.local_addr()
+    }
+
+    fn tls(&self) -> Option<crate::TlsInfo> {
+        self.tls()
+    }
+
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_raw_fd()
     }
 }

@@ -52,6 +52,12 @@ impl DialError {
         }
     }
 
+    /// The connection is there, but the poll would not have it.
+    pub(crate) fn adoption(error: &io::Error) -> Self {
+        let message = format!("the new connection could not be watched: {error}");
+        Self::new(DialErrorKind::Connect, message).because(error)
+    }
+
     pub(crate) fn timeout(phase: DialPhase, message: impl Into<String>) -> Self {
         Self {
             phase,

@@ -203,6 +203,12 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
         Some(who)
     }
 
+    /// Who waits longest for `origin`.
+    pub fn first_waiter(&self, origin: OriginId) -> Option<&W> {
+        let first = self.origins.get(origin)?.waiters.first()?;
+        self.waiters.get(first).map(|waiter| &waiter.who)
+    }
+
     /// Whether so many dials are under way that everybody who waits at this origin may expect one.
     pub fn is_dialling_for_all(&self, origin: OriginId) -> bool {
         let origin = self.origins.get(origin);

@@ -40,6 +40,21 @@ pub struct SlotId {
     pub(super) generation: u32,
 }
 
+impl SlotId {
+    /// As one number, to go through where nothing is known of pools.
+    pub fn as_u64(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// The inverse of [`SlotId::as_u64`].
+    pub fn from_u64(number: u64) -> Self {
+        Self {
+            index: number as u32,
+            generation: (number >> 32) as u32,
+        }
+    }
+}
+
 /// One place in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WaiterId {

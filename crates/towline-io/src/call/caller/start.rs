@@ -1,0 +1,306 @@
+//! From a request to a connection that carries it: the pool's wishes are carried out here.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use towline_proto::{StreamId, UserError};
+
+use super::call::{Carrier, Upload};
+use super::{Call, CallEvent, CallId, Caller, Carried, Flush, Stage};
+use crate::call::dial::{Dial, DialError, Established};
+use crate::call::pool::{Action, Lease, OriginId, SlotId};
+use crate::call::request::{Body, CallError, CallErrorKind, CallOptions, CallPhase, Prepared};
+use crate::call::route::Route;
+use crate::call::rules::{self, Standing};
+use crate::id::ConnId;
+use crate::peer::Peer;
+
+impl Caller {
+    /// Starts a call. When a connection is at hand the request is written now. `Err`: it is malformed,
+    /// too many wait, or the client is closed.
+    pub fn begin(
+        &mut self,
+        request: Prepared,
+        options: CallOptions,
+    ) -> Result<CallId, Box<CallError>> {
+        if self.closed {
+            return Err(Box::new(CallError::closed()));
+        }
+        let now = self.now();
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation;
+        let call = Call::new(generation, request, options, now);
+        let id = CallId {
+            index: self.calls.insert(call) as u32,
+            generation,
+        };
+        let started = self.find_connection(id, false, now);
+        self.act();
+        match started {
+            Ok(()) => Ok(id),
+            Err(error) => {
+                self.calls.try_remove(id.index as usize);
+                Err(Box::new(error))
+            }
+        }
+    }
+
+    /// Puts a call on a connection that is free, or in the queue.
+    pub(super) fn find_connection(
+        &mut self,
+        id: CallId,
+        urgent: bool,
+        now: Instant,
+    ) -> Result<(), CallError> {
+        let Some(call) = self.calls.get(id.index as usize) else {
+            return Ok(());
+        };
+        let origin = self.pool.origin(&call.prepared.route);
+        // What cannot be sent again goes only where no end of the connection is at hand.
+        let standing = Standing {
+            reused: true,
+            response_started: false,
+            resends: call.resends,
+        };
+        let checks = urgent || !rules::may_resend(&call.prepared, &call.options, standing);
+        while let Some(lease) = self.pool.acquire(origin, now) {
+            if checks && lease.reused && !self.is_alive(lease.conn, now) {
+                self.pool.remove(lease.slot);
+                self.engine.hang_up(lease.conn);
+                continue;
+            }
+            return self.start(id, &lease, now);
+        }
+        match self.pool.wait(origin, id, urgent) {
+            Ok(waiter) => {
+                if let Some(call) = self.call_mut(id) {
+                    call.stage = Stage::Waiting(waiter);
+                }
+                self.promise(id);
+                Ok(())
+            }
+            Err(_) => Err(CallError {
+                retryable: true,
+                ..CallError::new(
+                    CallErrorKind::QueueFull,
+                    CallPhase::Pool,
+                    "as many calls are waiting for a connection as max_queue allows",
+                )
+            }),
+        }
+    }
+
+    /// Whether nothing has come that ends an idle connection, asking the socket itself.
+    fn is_alive(&mut self, conn: ConnId, now: Instant) -> bool {
+        let (peer, blocks) = self.engine.peer_and_blocks(conn);
+        let Some(peer) = peer else {
+            return false;
+        };
+        peer.input.readable = true;
+        peer.receive(blocks, now);
+        peer.conn.is_reusable()
+    }
+
+    /// Writes the request of a call on its connection.
+    pub(super) fn start(
+        &mut self,
+        id: CallId,
+        lease: &Lease<ConnId>,
+        now: Instant,
+    ) -> Result<(), CallError> {
+        let Some(call) = self.calls.get_mut(id.index as usize) else {
+            self.pool.release(lease.slot, now);
+            return Ok(());
+        };
+        let Some(peer) = self.engine.peer(lease.conn) else {
+            self.pool.remove(lease.slot);
+            return Ok(());
+        };
+        let stream = match write_request(peer, &call.prepared) {
+            Ok(stream) => stream,
+            Err(error) => {
+                call.stage = Stage::Over;
+                self.give_back(lease.slot, lease.conn, now);
+                return Err(CallError::local(error));
+            }
+        };
+        peer.state.call = Some(id);
+        call.clock.dial = peer.state.dial.take().or(call.clock.dial);
+        call.clock.started = Some(now);
+        call.clock.progress = now;
+        call.before = peer.traffic;
+        call.reused = lease.reused;
+        call.stage = Stage::Active(Carrier {
+            conn: lease.conn,
+            slot: lease.slot,
+            stream,
+        });
+        if call.prepared.body.is_streamed() {
+            call.upload = Upload::Open;
+            self.tell(id, CallEvent::Writable);
+        }
+        self.promise(id);
+        self.leave(lease.conn);
+        Ok(())
+    }
+
+    /// Sends what a connection has to send, now or together with others.
+    pub(super) fn leave(&mut self, conn: ConnId) {
+        let waits = match self.flush {
+            Flush::AtOnce => false,
+            Flush::TurnEnd => self.in_turn,
+            Flush::Together => true,
+        };
+        if self.touched == Some(conn) {
+            // It is settled when the face is done with it; sending can come before or after that.
+            self.touched = None;
+        }
+        if waits {
+            self.unflushed.push(conn);
+        } else {
+            self.engine.settle(conn);
+        }
+    }
+
+    /// Ends the exchange of a connection: it carries another, or is closed.
+    pub(super) fn give_back(&mut self, slot: SlotId, conn: ConnId, now: Instant) {
+        let reusable = self.engine.peer(conn).is_some_and(|peer| {
+            peer.state.call = None;
+            peer.conn.is_reusable() && !peer.is_sending_file()
+        });
+        if reusable {
+            self.pool.release(slot, now);
+        } else {
+            self.pool.remove(slot);
+            self.engine.hang_up(conn);
+        }
+    }
+
+    /// Carries out what the pool wants.
+    pub(super) fn act(&mut self) {
+        while let Some(action) = self.pool.next_action() {
+            match action {
+                Action::Dial(slot, origin) => self.open(slot, origin),
+                Action::CancelDial(slot) => {
+                    if let Some(dial) = self.dials.remove(&slot) {
+                        self.engine.cancel_dial(dial);
+                    }
+                }
+                Action::Serve(lease, call) => {
+                    let now = self.now();
+                    if let Err(error) = self.start(call, &lease, now) {
+                        self.fail(call, error);
+                    }
+                }
+                Action::Close(conn) => self.engine.hang_up(conn),
+            }
+        }
+    }
+
+    // Dials.
+
+    fn open(&mut self, slot: SlotId, origin: OriginId) {
+        let Some(route) = self.pool.key(origin) else {
+            return;
+        };
+        let now = self.now();
+        let mut dial = Dial::start(Arc::clone(route), &self.dial, now);
+        // It is for the one who waits longest, most often.
+        let first = self.pool.first_waiter(origin).copied();
+        if let Some(call) = first.and_then(|first| self.call(first)) {
+            let timeout = call.options.timeouts.connect;
+            dial.set_deadline(timeout.map(|timeout| now + timeout));
+        }
+        let id = self.engine.dial(dial, slot.as_u64());
+        self.dials.insert(slot, id);
+        if !self.in_turn {
+            self.take_dialled();
+        }
+    }
+
+    /// Deals with dials that have ended; whether there were any.
+    pub(super) fn take_dialled(&mut self) -> bool {
+        let mut any = false;
+        while let Some(dialled) = self.engine.next_dialled() {
+            any = true;
+            let slot = SlotId::from_u64(dialled.tag);
+            self.dials.remove(&slot);
+            match dialled.result {
+                Ok(established) => self.adopt(slot, *established),
+                Err(error) => self.dial_failed(slot, &error),
+            }
+        }
+        if any {
+            self.act();
+        }
+        any
+    }
+
+    fn adopt(&mut self, slot: SlotId, established: Established) {
+        let timings = established.timings;
+        match self.engine.adopt(established, &self.service) {
+            Ok(conn) => {
+                if let Some(peer) = self.engine.peer(conn) {
+                    peer.state = Carried {
+                        call: None,
+                        slot: Some(slot),
+                        dial: Some(timings),
+                    };
+                }
+                self.pool.dialled(slot, conn, 1, self.engine.now());
+            }
+            Err(error) => {
+                let error = DialError::adoption(&error);
+                self.dial_failed(slot, &error);
+            }
+        }
+    }
+
+    fn dial_failed(&mut self, slot: SlotId, error: &DialError) {
+        let Some((waiter, &id)) = self.pool.dial_failed(slot) else {
+            return;
+        };
+        let error = CallError::dial(error);
+        let Some(call) = self.call_mut(id) else {
+            return;
+        };
+        call.failed_dials = call.failed_dials.saturating_add(1);
+        if !rules::may_redial(&call.options, &error, call.failed_dials) {
+            self.pool.cancel(waiter);
+            self.fail(id, error);
+        }
+    }
+
+    /// Opens connections ahead of need, until there are `n` of this route.
+    pub fn prewarm(&mut self, route: &Arc<Route>, n: usize) {
+        let origin = self.pool.origin(route);
+        self.pool.prewarm(origin, n);
+        self.act();
+    }
+}
+
+/// Queues the request and what there is of its body.
+fn write_request(peer: &mut Peer<Carried>, prepared: &Prepared) -> Result<StreamId, UserError> {
+    let size = prepared.body.size();
+    // Opened first: afterwards there would be a request to take back.
+    let file = match &prepared.body {
+        Body::File { file, .. } => Some(file.try_clone().map_err(|_| UserError::StreamFailed)?),
+        _ => None,
+    };
+    let stream = prepared
+        .head
+        .with_head(|head| peer.conn.request(head, size))?;
+    match (&prepared.body, file) {
+        (Body::Bytes(bytes), _) => {
+            let mut body = peer.conn.stream(stream)?;
+            body.write_shared(Bytes::clone(bytes))?;
+            body.finish()?;
+        }
+        (Body::File { offset, len, .. }, Some(file)) => {
+            peer.send_file(stream, file, *offset, *len)?;
+        }
+        _ => {}
+    }
+    Ok(stream)
+}
