@@ -85,16 +85,24 @@ fn patiently<T>(act: impl FnOnce(&mut Patience<'_>) -> T) -> T {
     act(&mut Patience::new(&mut || false, None))
 }
 
+fn answered(
+    client: &Blocking,
+    prepared: Prepared,
+    options: CallOptions,
+) -> Result<(u16, BlockingCall), Ended> {
+    patiently(|patience| {
+        let mut call = client.begin(prepared, options, patience)?;
+        let head = call.await_head(patience)?;
+        Ok((head.view().status(), call))
+    })
+}
+
 fn begin(
     client: &Blocking,
     prepared: Prepared,
     options: CallOptions,
 ) -> Result<BlockingCall, Ended> {
-    patiently(|patience| {
-        let mut call = client.begin(prepared, options, patience)?;
-        call.await_head(patience)?;
-        Ok(call)
-    })
+    answered(client, prepared, options).map(|(_, call)| call)
 }
 
 fn body_of(call: &mut BlockingCall) -> Result<Vec<u8>, Ended> {
@@ -103,9 +111,8 @@ fn body_of(call: &mut BlockingCall) -> Result<Vec<u8>, Ended> {
 }
 
 fn exchange(client: &Blocking, prepared: Prepared) -> Result<(u16, Vec<u8>, bool), Ended> {
-    let mut call = begin(client, prepared, CallOptions::default())?;
+    let (status, mut call) = answered(client, prepared, CallOptions::default())?;
     let body = body_of(&mut call)?;
-    let status = call.head().unwrap().view().status();
     Ok((status, body, call.is_reused()))
 }
 
@@ -306,8 +313,8 @@ fn a_streamed_body_is_chunked_and_an_early_answer_ends_it() {
         let piece = Bytes::from_static(b"hi");
         assert_eq!(call.write(piece, patience).unwrap(), Written::Taken);
         call.finish(&[], patience).unwrap();
-        call.await_head(patience).unwrap();
-        assert_eq!(call.head().unwrap().view().status(), 200);
+        let head = call.await_head(patience).unwrap();
+        assert_eq!(head.view().status(), 200);
     });
     patiently(|patience| {
         let prepared = request(&route, "POST", Body::Unknown);
@@ -320,8 +327,8 @@ fn a_streamed_body_is_chunked_and_an_early_answer_ends_it() {
             pieces += 1;
             assert!(pieces < 1000);
         }
-        call.await_head(patience).unwrap();
-        assert_eq!(call.head().unwrap().view().status(), 413);
+        let head = call.await_head(patience).unwrap();
+        assert_eq!(head.view().status(), 413);
     });
 }
 

@@ -118,7 +118,7 @@ impl BlockingCall {
 
     /// Waits for the final head of the response. A request whose reused connection turns out to have
     /// been dying is sent again.
-    pub fn await_head(&mut self, patience: &mut Patience<'_>) -> Result<(), Ended> {
+    pub fn await_head(&mut self, patience: &mut Patience<'_>) -> Result<KeptHead, Ended> {
         patience.set_total(self.deadline);
         loop {
             let Some(lease) = &self.lease else {
@@ -134,12 +134,12 @@ impl BlockingCall {
             let now = line.now;
             drop(line);
             match result {
-                Ok(()) => {
+                Ok(head) => {
                     self.timings.first_byte = Some(now.saturating_duration_since(self.begun));
                     if self.exchange.ends_with_head {
                         self.give_back(now);
                     }
-                    return Ok(());
+                    return Ok(head);
                 }
                 Err(Ended::Failed(error))
                     if is_end_of_connection(&error)
@@ -168,15 +168,6 @@ impl BlockingCall {
         self.exchange = Exchange::new(&self.prepared, &self.options, lease.reused);
         self.lease = Some(lease);
         self.start()
-    }
-
-    /// The final head, once [`Self::await_head`] has seen it.
-    pub fn head(&self) -> Option<&KeptHead> {
-        self.exchange.head.as_ref()
-    }
-
-    pub fn take_head(&mut self) -> Option<KeptHead> {
-        self.exchange.head.take()
     }
 
     /// Interim responses that have come so far.
@@ -387,7 +378,7 @@ impl BlockingCall {
 
     /// Gives the response up: its rest is skipped where it is small and there.
     pub fn close(&mut self) {
-        if self.exchange.head.is_none() && self.timings.first_byte.is_none() {
+        if self.timings.first_byte.is_none() {
             return self.put_away();
         }
         let mut left = MOST_DRAINED;
@@ -430,7 +421,7 @@ impl Exchange {
         loop {
             self.take_events(line);
             let refuses = |head: &KeptHead| head.view().status() >= 300 || line.has_send_failed();
-            if self.head.as_ref().is_some_and(refuses) {
+            if self.answer.as_ref().is_some_and(refuses) {
                 return Ok(Written::Answered);
             }
             self.check(line, CallPhase::Send)?;

@@ -16,8 +16,9 @@ use crate::call::rules;
 /// The state of a call on its connection.
 pub(super) struct Exchange {
     pub(super) stream: StreamId,
-    /// The final head, once it is here.
-    pub(super) head: Option<KeptHead>,
+    /// The final head, from when it is here until it is taken.
+    pub(super) answer: Option<KeptHead>,
+    answered: bool,
     /// No body follows it.
     pub(super) ends_with_head: bool,
     pub(super) informational: Vec<KeptHead>,
@@ -34,7 +35,8 @@ impl Exchange {
     pub(super) fn new(prepared: &Prepared, options: &CallOptions, reused: bool) -> Self {
         Self {
             stream: StreamId(0),
-            head: None,
+            answer: None,
+            answered: false,
             ends_with_head: false,
             informational: Vec::new(),
             failure: None,
@@ -100,11 +102,11 @@ impl Exchange {
         &mut self,
         line: &mut Line,
         patience: &mut Patience<'_>,
-    ) -> Result<(), Ended> {
+    ) -> Result<KeptHead, Ended> {
         loop {
             self.take_events(line);
-            if self.head.is_some() {
-                return Ok(());
+            if let Some(head) = self.answer.take() {
+                return Ok(head);
             }
             self.check(line, CallPhase::Head)?;
             self.step(line, CallPhase::Head, patience)?;
@@ -152,13 +154,14 @@ impl Exchange {
 
     /// Notes what has happened.
     pub(super) fn take_events(&mut self, line: &mut Line) {
-        if self.head.is_some() && !line.peer.conn.has_events() {
+        if self.answered && !line.peer.conn.has_events() {
             return;
         }
         while let Some(event) = line.peer.conn.next_event() {
             match event {
                 Event::Head { head, end, .. } => {
-                    self.head = Some(head.to_kept());
+                    self.answer = Some(head.to_kept());
+                    self.answered = true;
                     self.ends_with_head = end;
                     // What follows is the body's business.
                     return;
