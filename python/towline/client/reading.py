@@ -107,9 +107,9 @@ class Reading:
             yield from chunks.add(text)
         yield from chunks.end()
 
-    def iter_lines(self) -> Iterator[str]:
-        """Lines without their ends, however these are written; one of over 64 KiB is a DecodingError."""
-        return self._parsed(decode.line_parser(self._text_encoding()))
+    def iter_lines(self, max_bytes: int = decode.MAX_LINE_BYTES) -> Iterator[str]:
+        """Lines without their ends (CR, LF, CRLF); one of over `max_bytes` (64 KiB) is a DecodingError."""
+        return self._parsed(decode.line_parser(self._text_encoding(), max_bytes))
 
     def iter_sse(self, max_bytes: int = decode.MAX_EVENT_BYTES) -> Iterator[ServerSentEvent]:
         """Server-sent events (WHATWG HTML 9.2); one of over `max_bytes` is a DecodingError."""
@@ -201,9 +201,9 @@ class Reading:
         for chunk in chunks.end():
             yield chunk
 
-    def aiter_lines(self) -> AsyncIterator[str]:
+    def aiter_lines(self, max_bytes: int = decode.MAX_LINE_BYTES) -> AsyncIterator[str]:
         """As `iter_lines`."""
-        return self._aparsed(decode.line_parser(self._text_encoding()))
+        return self._aparsed(decode.line_parser(self._text_encoding(), max_bytes))
 
     def aiter_sse(self, max_bytes: int = decode.MAX_EVENT_BYTES) -> AsyncIterator[ServerSentEvent]:
         """As `iter_sse`."""

@@ -1,0 +1,156 @@
+"""The outbox: what the store has accepted goes to the upstream, as often as it takes.
+
+```
+          accept                     success, or a refusal for good
+  (store) ──────► accepted ──────────────────────────────────────────► forwarded
+                    │  ▲ due again: exponential backoff with jitter
+                    └──┘ upstream down, 408, 429, 5xx   ── too old ──► given up
+```
+
+Nothing but ids in flight is kept in memory: the store is the queue, so that a backlog of any length costs no
+memory and a relay that was killed goes on where it stood. A webhook whose outcome could not be recorded in time
+is forwarded again: every upstream sees it at least once, with the same Webhook-Id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import random
+import time
+from typing import Any
+from urllib.parse import quote
+
+import towline
+
+from .store import Database, Outcome, Store, StoreError, Webhook
+
+log = logging.getLogger("relay")
+
+FIRST_DELAY, LONGEST_DELAY = 0.5, 60.0  # seconds before the second attempt, and between later ones at most
+STORED_BODY_BYTES = 64 * 1024  # of a response
+RETRIED = {408, 429, *range(500, 600)}
+
+
+class Forwarder:
+    """Takes webhooks from the store and forwards up to `width` of them at a time."""
+
+    def __init__(self, store: Store, client: Any, upstream: str, *, width: int, give_up_after: float) -> None:
+        self._store = store
+        self._client = client
+        self._upstream = upstream.rstrip("/")
+        self._width = width
+        self._give_up_after = give_up_after
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._cursor = 0  # fresh webhooks up to this id have been taken
+        self._woken = asyncio.Event()
+        self._feeding: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._feeding = asyncio.create_task(self._feed())
+
+    def wake(self) -> None:
+        """There is a new webhook in the store, or room for one."""
+        self._woken.set()
+
+    async def stop(self, grace: float) -> None:
+        """No new attempts; those under way have `grace` seconds. What is not done is resumed at the next start."""
+        if self._feeding is not None:
+            self._feeding.cancel()
+            await asyncio.wait([self._feeding])
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks.values(), timeout=grace)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+
+    async def _feed(self) -> None:
+        while True:
+            self._woken.clear()
+            try:
+                taken = await self._take(self._width - len(self._tasks))
+                pause = None if taken else await self._pause()
+            except StoreError as error:
+                log.warning("cannot read webhooks: %s", error)
+                taken, pause = 0, 1.0
+            if not taken:
+                try:
+                    await asyncio.wait_for(self._woken.wait(), pause)
+                except (TimeoutError, asyncio.TimeoutError):
+                    pass
+
+    async def _take(self, room: int) -> int:
+        """Begins attempts for as many webhooks as there is room for; those due again first."""
+        if room <= 0:
+            return 0
+        now, under_way, cursor = time.time(), len(self._tasks), self._cursor
+
+        def question(database: Database) -> tuple[list[Webhook], list[Webhook]]:
+            return database.due(now, room + under_way), database.fresh(cursor, room)
+
+        again, fresh = await self._store.ask(question)
+        batch = [webhook for webhook in again if webhook.id not in self._tasks][:room]
+        fresh = fresh[: room - len(batch)]
+        if fresh:
+            self._cursor = fresh[-1].id
+        batch += fresh
+        for webhook in batch:
+            task = asyncio.create_task(self._attempt(webhook))
+            self._tasks[webhook.id] = task
+            task.add_done_callback(functools.partial(self._ended, webhook.id))
+        return len(batch)
+
+    async def _pause(self) -> float | None:
+        """Seconds until something is due again; None while there is no room for it."""
+        if len(self._tasks) >= self._width:
+            return None
+        due: float | None = await self._store.ask(lambda database: database.next_due())
+        # One that is due already is under way; it wakes us when it ends.
+        return None if due is None else max(due - time.time(), 0.1)
+
+    def _ended(self, number: int, _: asyncio.Task[None]) -> None:
+        del self._tasks[number]
+        self.wake()
+
+    async def _attempt(self, webhook: Webhook) -> None:
+        outcome = await self._forward(webhook)
+        while True:
+            try:
+                return await self._store.record(outcome)
+            except StoreError as error:
+                log.warning("cannot record the outcome of webhook %d: %s", webhook.id, error)
+                await asyncio.sleep(1.0)
+
+    async def _forward(self, webhook: Webhook) -> Outcome:
+        begun = time.perf_counter()
+        attempts = webhook.attempts + 1
+        url = f"{self._upstream}/{quote(webhook.hook, safe='')}"
+        headers = [*webhook.headers, ("Webhook-Id", str(webhook.id)), ("Webhook-Attempt", str(attempts))]
+        try:
+            response = await self._client.post(url, content=webhook.body, headers=headers)
+        except towline.Error as error:
+            duration = time.perf_counter() - begun
+            due = self._due(webhook)
+            return Outcome(webhook.id, attempts, duration, due, error=f"{type(error).__name__}: {error}")
+        retried = response.status_code in RETRIED
+        due = self._due(webhook) if retried else None
+        return Outcome(
+            webhook.id,
+            attempts,
+            time.perf_counter() - begun,
+            due,
+            response.status_code,
+            response.headers.multi_items(),
+            response.content[:STORED_BODY_BYTES],
+            f"the upstream answered {response.status_code}" if retried else None,
+        )
+
+    def _due(self, webhook: Webhook) -> float | None:
+        """When to try again after this failure; None if the webhook is too old."""
+        now = time.time()
+        if now - webhook.received_at > self._give_up_after:
+            return None
+        delay = min(FIRST_DELAY * 2.0 ** min(webhook.attempts, 20), LONGEST_DELAY)
+        return now + delay * random.uniform(0.5, 1.0)
