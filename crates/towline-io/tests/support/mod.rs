@@ -4,6 +4,8 @@
 #[path = "../../examples/responder/routes.rs"]
 pub mod routes;
 
+pub mod calls;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! How exchanges and the connection end: in order, or because somebody broke a rule.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::timer::HeadClock;
 use crate::{ConnectionError, Side};
@@ -8,6 +9,35 @@ use crate::{ConnectionError, Side};
 use super::{Connection, Incoming, Notices, Outgoing, Phase, rules};
 
 impl Connection {
+    pub fn received_abort(&mut self, now: Instant, rule: &'static str) {
+        self.now = now;
+        self.eof = true;
+        if self.has_unread_response() {
+            // Often the answer of a server that refused an upload and closed.
+            self.broken.get_or_insert(rule);
+            self.send.clear();
+            return;
+        }
+        if self.phase == Phase::Open {
+            self.violate(rules::aborted(rule));
+        }
+        self.send.clear();
+        self.phase = Phase::Closed { abort: false };
+    }
+
+    fn has_unread_response(&self) -> bool {
+        let is_due = !matches!(
+            self.incoming,
+            Incoming::Idle | Incoming::Complete | Incoming::Failed
+        );
+        self.side == Side::Client && self.phase == Phase::Open && is_due && !self.recv.is_empty()
+    }
+
+    /// Nothing more comes, and something was missing.
+    pub(super) fn truncated(&self, rule: ConnectionError) -> ConnectionError {
+        self.broken.map_or(rule, rules::aborted)
+    }
+
     pub(super) fn try_end_exchange(&mut self) {
         if matches!(self.incoming, Incoming::Complete) && self.outgoing == Outgoing::Complete {
             self.end_exchange();

@@ -301,22 +301,6 @@ impl Connection {
         }
     }
 
-    pub fn received_abort(&mut self, now: Instant, rule: &'static str) {
-        self.now = now;
-        self.eof = true;
-        if self.has_unread_response() {
-            // Often the answer of a server that refused an upload and closed.
-            self.broken.get_or_insert(rule);
-            self.send.clear();
-            return;
-        }
-        if self.phase == Phase::Open {
-            self.violate(rules::aborted(rule));
-        }
-        self.send.clear();
-        self.phase = Phase::Closed { abort: false };
-    }
-
     pub fn sent(&mut self, now: Instant, n: usize) {
         self.now = now;
         let answers_waited = self.answers_wait();
@@ -552,19 +536,6 @@ impl Connection {
 
     fn awaits_head(&self) -> bool {
         matches!(self.incoming, Incoming::Head)
-    }
-
-    fn has_unread_response(&self) -> bool {
-        let is_due = !matches!(
-            self.incoming,
-            Incoming::Idle | Incoming::Complete | Incoming::Failed
-        );
-        self.side == Side::Client && self.phase == Phase::Open && is_due && !self.recv.is_empty()
-    }
-
-    /// Nothing more comes, and something was missing.
-    fn truncated(&self, rule: ConnectionError) -> ConnectionError {
-        self.broken.map_or(rule, rules::aborted)
     }
 
     /// It is the peer's turn to send body bytes.

@@ -17,6 +17,7 @@
 
 mod list;
 mod origin;
+mod slot;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -28,67 +29,12 @@ use std::time::Instant;
 
 use slab::Slab;
 
-use list::{Links, List, Node};
+use list::{Links, List};
 use origin::{Origin, Origins};
+use slot::{IDLE, Open, Slot, Waiter};
 
 pub use origin::OriginId;
 pub use terms::{Action, Lease, PoolLimits, PoolStatus, SlotId, WaiterId};
-
-const AVAILABLE: usize = 0;
-const IDLE: usize = 1;
-/// Dials stand in the list that available connections stand in later.
-const DIALS: usize = AVAILABLE;
-
-struct Slot<C> {
-    generation: u32,
-    origin: usize,
-    /// `None`: being opened.
-    open: Option<Open<C>>,
-    links: [Links; 2],
-}
-
-struct Open<C> {
-    conn: C,
-    leases: u32,
-    capacity: u32,
-    /// Exchanges that have begun on it.
-    exchanges: u64,
-    /// No further exchange is to begin on it.
-    retired: bool,
-    /// Stands in its origin's `available`.
-    listed: bool,
-    /// Stands in the pool's `idle`.
-    resting: bool,
-    since: Instant,
-    idle_since: Instant,
-}
-
-impl<C> Open<C> {
-    fn is_available(&self) -> bool {
-        !self.retired && self.leases < self.capacity
-    }
-}
-
-impl<C, const LIST: usize> Node<LIST> for Slot<C> {
-    fn links(&mut self) -> &mut Links {
-        &mut self.links[LIST]
-    }
-}
-
-struct Waiter<W> {
-    generation: u32,
-    origin: usize,
-    /// Earlier waiters of any origin have smaller numbers.
-    number: u64,
-    who: W,
-    links: Links,
-}
-
-impl<W> Node<0> for Waiter<W> {
-    fn links(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
 
 /// See the module's picture. `K` is the key of an origin, `C` names a connection, `W` whoever waits.
 pub struct Pool<K, C, W> {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use slab::Slab;
 
+use super::PoolLimits;
 use super::list::{Links, List, Node};
-use super::{AVAILABLE, DIALS, PoolLimits};
+use super::slot::{AVAILABLE, DIALS};
 
 /// The name of one origin of one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -64,6 +64,9 @@ pub struct WaiterId {
 
 /// The right to one exchange on a connection. Give it back with [`Pool::release`], or [`Pool::remove`]
 /// the connection.
+///
+/// [`Pool::release`]: super::Pool::release
+/// [`Pool::remove`]: super::Pool::remove
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease<C> {
     pub slot: SlotId,

@@ -1,0 +1,61 @@
+//! What the pool keeps per connection and per waiter.
+
+use std::time::Instant;
+
+use super::list::{Links, Node};
+
+pub(super) const AVAILABLE: usize = 0;
+pub(super) const IDLE: usize = 1;
+/// Dials stand in the list that available connections stand in later.
+pub(super) const DIALS: usize = AVAILABLE;
+
+pub(super) struct Slot<C> {
+    pub(super) generation: u32,
+    pub(super) origin: usize,
+    /// `None`: being opened.
+    pub(super) open: Option<Open<C>>,
+    pub(super) links: [Links; 2],
+}
+
+pub(super) struct Open<C> {
+    pub(super) conn: C,
+    pub(super) leases: u32,
+    pub(super) capacity: u32,
+    /// Exchanges that have begun on it.
+    pub(super) exchanges: u64,
+    /// No further exchange is to begin on it.
+    pub(super) retired: bool,
+    /// Stands in its origin's `available`.
+    pub(super) listed: bool,
+    /// Stands in the pool's `idle`.
+    pub(super) resting: bool,
+    pub(super) since: Instant,
+    pub(super) idle_since: Instant,
+}
+
+impl<C> Open<C> {
+    pub(super) fn is_available(&self) -> bool {
+        !self.retired && self.leases < self.capacity
+    }
+}
+
+impl<C, const LIST: usize> Node<LIST> for Slot<C> {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links[LIST]
+    }
+}
+
+pub(super) struct Waiter<W> {
+    pub(super) generation: u32,
+    pub(super) origin: usize,
+    /// Earlier waiters of any origin have smaller numbers.
+    pub(super) number: u64,
+    pub(super) who: W,
+    pub(super) links: Links,
+}
+
+impl<W> Node<0> for Waiter<W> {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}

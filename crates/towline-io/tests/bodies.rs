@@ -1,0 +1,381 @@
+//! Bodies both ways through the asynchronous client, and the bounds in time of every phase.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use support::calls::{Hand, Scripted, get, head, ok, request, route, say};
+use support::{PATIENCE, Server};
+use towline_io::call::{
+    Body, CallErrorKind, CallEvent, CallId, CallOptions, CallPhase, CallRead, PoolStatus, Timeouts,
+};
+
+const SHORT: Duration = Duration::from_millis(40);
+
+/// Only what is under test can time out.
+fn patient() -> Timeouts {
+    Timeouts {
+        connect: Some(PATIENCE),
+        read: Some(PATIENCE),
+        write: Some(PATIENCE),
+        pool: None,
+        total: None,
+    }
+}
+
+fn with(timeouts: Timeouts) -> CallOptions {
+    CallOptions {
+        timeouts,
+        ..CallOptions::default()
+    }
+}
+
+/// Writes `chunk` as often as wanted, as there is room; whether it had to wait.
+fn upload(hand: &mut Hand, call: CallId, chunk: &Bytes, times: usize) -> bool {
+    let mut waited = false;
+    assert!(matches!(hand.event(call), CallEvent::Writable));
+    for _ in 0..times {
+        if hand.caller.write(call, chunk.clone()).unwrap() == 0 {
+            waited = true;
+            while !matches!(hand.event(call), CallEvent::Writable) {}
+        }
+    }
+    hand.caller.finish(call, &[]).unwrap();
+    waited
+}
+
+#[test]
+fn uploads_of_every_kind_arrive_whole() {
+    let server = Server::plain();
+    let route = route(server.addr);
+    let mut hand = Hand::new(|_| {});
+    let data: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+    let file = tempfile(&data);
+    let bodies = [
+        Body::Bytes(Bytes::from(data.clone())),
+        Body::File {
+            file,
+            offset: 0,
+            len: data.len() as u64,
+        },
+        Body::Known(data.len() as u64),
+        Body::Unknown,
+    ];
+    for body in bodies {
+        let streamed = body.is_streamed();
+        let call = hand.begin(request(&route, "POST", "/drain", body));
+        if streamed {
+            let chunk = Bytes::from(data[..100_000].to_vec());
+            assert!(upload(&mut hand, call, &chunk, 30), "never had to wait");
+        }
+        let (status, answer) = hand.finish(call).answer();
+        assert_eq!((status, answer), (200, b"3000000".to_vec()));
+    }
+    assert_eq!(server.accepted.load(Relaxed), 1);
+}
+
+fn tempfile(data: &[u8]) -> std::fs::File {
+    let path = std::env::temp_dir().join(format!("towline-upload-{}", std::process::id()));
+    let file = std::fs::File::create_new(&path).unwrap();
+    file.write_all_at(data, 0).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    file
+}
+
+#[test]
+fn an_upload_waits_for_a_server_that_does_not_read() {
+    let server = Scripted::new(|_, mut stream| {
+        head(&mut stream);
+        std::thread::sleep(Duration::from_millis(100));
+        let mut rest = Vec::new();
+        while !rest.ends_with(b"0\r\n\r\n") {
+            let mut some = [0; 16384];
+            let n = stream.read(&mut some).unwrap();
+            rest.extend_from_slice(&some[..n]);
+        }
+        say(&mut stream, &ok("got it"));
+    });
+    let route = route(server.addr);
+    let mut hand = Hand::new(|_| {});
+    let call = hand.begin(request(&route, "POST", "/", Body::Unknown));
+    assert!(matches!(hand.event(call), CallEvent::Writable));
+    let chunk = Bytes::from(vec![b'x'; 64 * 1024]);
+    // What the kernel takes, and one window: then there is no room.
+    let mut written = 0;
+    while hand.caller.write(call, chunk.clone()).unwrap() > 0 {
+        written += chunk.len();
+        assert!(written < 64 << 20, "no backpressure");
+    }
+    while !matches!(hand.event(call), CallEvent::Writable) {}
+    hand.caller.finish(call, &[]).unwrap();
+    assert_eq!(hand.finish(call).answer().1, b"got it");
+}
+
+#[test]
+fn an_early_answer_to_an_upload_is_heard() {
+    // Refused and closed with most of the upload unread, which resets the connection.
+    let server = Scripted::new(|_, mut stream| {
+        head(&mut stream);
+        let answer = "HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\nconnection: close\r\n\r\nbig";
+        say(&mut stream, answer);
+    });
+    let route = route(server.addr);
+    for _ in 0..20 {
+        let mut hand = Hand::new(|_| {});
+        let body = Body::Bytes(Bytes::from(vec![0; 30_000_000]));
+        let call = hand.begin(request(&route, "POST", "/", body));
+        let (status, answer) = hand.finish(call).answer();
+        assert_eq!((status, answer), (413, b"big".to_vec()));
+        assert_eq!(hand.caller.status(), PoolStatus::default());
+    }
+}
+
+#[test]
+fn an_answer_before_the_request_is_complete_ends_the_upload() {
+    let server = Scripted::new(|_, mut stream| {
+        head(&mut stream);
+        say(&mut stream, &ok("enough"));
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let route = route(server.addr);
+    let mut hand = Hand::new(|_| {});
+    let call = hand.begin(request(&route, "POST", "/", Body::Unknown));
+    assert!(matches!(hand.event(call), CallEvent::Writable));
+    hand.caller
+        .write(call, Bytes::from_static(b"some"))
+        .unwrap();
+    assert!(matches!(hand.event(call), CallEvent::Head { .. }));
+    assert_eq!(hand.body(call, 200).answer().1, b"enough");
+    // Goes nowhere, and nothing waits for it.
+    assert!(
+        hand.caller
+            .write(call, Bytes::from_static(b"more"))
+            .unwrap()
+            > 0
+    );
+    hand.caller.finish(call, &[]).unwrap();
+    hand.caller.cancel(call);
+    assert_eq!(
+        hand.caller.status(),
+        PoolStatus::default(),
+        "kept in the middle of a request"
+    );
+}
+
+#[test]
+fn a_slow_reader_holds_no_more_than_its_window() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&sent);
+    let server = Scripted::new(move |number, mut stream| {
+        head(&mut stream);
+        let chunked = number == 1;
+        let framing = if chunked {
+            "transfer-encoding: chunked"
+        } else {
+            "content-length: 99999999"
+        };
+        say(
+            &mut stream,
+            &format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n"),
+        );
+        let data = vec![b'x'; 0x2000];
+        loop {
+            let sent = if chunked {
+                stream.write_all(&[b"2000\r\n", &data[..], b"\r\n"].concat())
+            } else {
+                stream.write_all(&data)
+            };
+            if sent.is_err() {
+                return;
+            }
+            counter.fetch_add(data.len(), Relaxed);
+        }
+    });
+    let route = route(server.addr);
+    let mut hand = Hand::new(|_| {});
+    for _ in 0..2 {
+        let call = hand.begin(get(&route, "/"));
+        assert!(matches!(hand.event(call), CallEvent::Head { .. }));
+        for _ in 0..50 {
+            match hand.caller.read(call, 16 * 1024) {
+                CallRead::Data(data) => assert!(data.len() <= 16 * 1024),
+                CallRead::Pending => {}
+                other => panic!("{other:?}"),
+            }
+            hand.turn(Duration::from_millis(1));
+            let held = hand.caller.buffered(call);
+            assert!(held <= 64 * 1024, "{held} bytes held");
+        }
+        hand.caller.cancel(call);
+        hand.events.clear();
+    }
+    // The kernel's buffers are full, ours are not what took the rest.
+    assert!(sent.load(Relaxed) < 80 << 20);
+}
+
+#[test]
+fn every_phase_has_its_own_timeout() {
+    let server = Scripted::new(|number, mut stream| {
+        if number == 2 {
+            // Takes nothing of the upload.
+            std::thread::sleep(PATIENCE);
+        }
+        head(&mut stream);
+        if number == 1 {
+            say(
+                &mut stream,
+                "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf",
+            );
+        }
+        std::thread::sleep(PATIENCE);
+    });
+    let route = route(server.addr);
+    let read = with(Timeouts {
+        read: Some(SHORT),
+        ..patient()
+    });
+    let write = with(Timeouts {
+        write: Some(SHORT),
+        ..patient()
+    });
+    let big = || Body::Bytes(Bytes::from(vec![0; 64 << 20]));
+    let cases = [
+        (
+            read,
+            Body::Empty,
+            CallErrorKind::ReadTimeout,
+            CallPhase::Head,
+        ),
+        (
+            read,
+            Body::Empty,
+            CallErrorKind::ReadTimeout,
+            CallPhase::Body,
+        ),
+        (write, big(), CallErrorKind::WriteTimeout, CallPhase::Send),
+    ];
+    let mut hand = Hand::new(|_| {});
+    for (options, body, kind, phase) in cases {
+        let start = Instant::now();
+        let call = hand
+            .caller
+            .begin(request(&route, "PUT", "/", body), options)
+            .unwrap();
+        let error = hand.finish(call).failed();
+        assert_eq!((error.kind, error.phase), (kind, phase));
+        assert!(start.elapsed() >= SHORT && start.elapsed() < PATIENCE);
+        assert_eq!(hand.caller.status(), PoolStatus::default());
+    }
+}
+
+#[test]
+fn waiting_and_the_whole_call_have_timeouts() {
+    let server = Server::plain();
+    let route = route(server.addr);
+    let mut hand = Hand::new(|config| config.pool.max_connections_per_host = 1);
+    let slow = hand.begin(get(&route, "/delay?ms=300"));
+    let pool = with(Timeouts {
+        pool: Some(SHORT),
+        ..patient()
+    });
+    let total = with(Timeouts {
+        total: Some(SHORT),
+        ..patient()
+    });
+    for (options, kind) in [
+        (pool, CallErrorKind::PoolTimeout),
+        (total, CallErrorKind::TotalTimeout),
+    ] {
+        let call = hand.caller.begin(get(&route, "/"), options).unwrap();
+        let error = hand.finish(call).failed();
+        assert_eq!((error.kind, error.phase), (kind, CallPhase::Pool));
+        assert!(error.retryable);
+    }
+    assert_eq!(hand.finish(slow).answer().0, 200);
+    // A steady drip keeps the read timeout away, and the total one comes all the same.
+    let drip = Scripted::new(|_, mut stream| {
+        head(&mut stream);
+        say(&mut stream, "HTTP/1.1 200 OK\r\n\r\n");
+        while stream.write_all(b".").is_ok() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let options = with(Timeouts {
+        read: Some(SHORT),
+        total: Some(5 * SHORT),
+        ..patient()
+    });
+    let drip = support::calls::route(drip.addr);
+    let call = hand.caller.begin(get(&drip, "/"), options).unwrap();
+    let error = hand.finish(call).failed();
+    assert_eq!(error.kind, CallErrorKind::TotalTimeout);
+    assert!(error.bytes_received > 20);
+}
+
+#[test]
+fn a_paused_reader_is_not_a_silent_server() {
+    let server = Server::plain();
+    let route = route(server.addr);
+    let mut hand = Hand::new(|_| {});
+    let options = with(Timeouts {
+        read: Some(SHORT),
+        ..patient()
+    });
+    let call = hand.caller.begin(get(&route, "/large"), options).unwrap();
+    assert!(matches!(hand.event(call), CallEvent::Head { .. }));
+    let start = Instant::now();
+    while start.elapsed() < 4 * SHORT {
+        hand.turn(Duration::from_millis(10));
+    }
+    assert_eq!(hand.body(call, 200).answer().1.len(), 64 * 1024);
+}
+
+#[test]
+fn what_a_broken_server_sends_is_a_clear_error() {
+    let cases = [
+        ("", CallErrorKind::ServerDisconnected),
+        ("HTTP/1.1 200", CallErrorKind::ServerDisconnected),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf",
+            CallErrorKind::ServerDisconnected,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhel",
+            CallErrorKind::ServerDisconnected,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
+            CallErrorKind::RemoteProtocol,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+            CallErrorKind::RemoteProtocol,
+        ),
+        ("SSH-2.0-OpenSSH\r\n", CallErrorKind::RemoteProtocol),
+        (
+            "HTTP/1.1 101 Switching Protocols\r\n\r\n",
+            CallErrorKind::RemoteProtocol,
+        ),
+    ];
+    let server = Scripted::new(move |number, mut stream| {
+        head(&mut stream);
+        say(&mut stream, cases[number].0);
+        let _ = stream.shutdown(Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let route = route(server.addr);
+    let mut hand = Hand::new(|_| {});
+    for (text, kind) in cases {
+        let error = hand.get(&route, "/").failed();
+        assert_eq!(error.kind, kind, "{text:?}: {error}");
+        assert_eq!(error.bytes_received, text.len() as u64, "{text:?}");
+        assert_eq!(hand.caller.status(), PoolStatus::default());
+    }
+}

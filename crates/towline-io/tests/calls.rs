@@ -1,0 +1,432 @@
+//! Calls through the asynchronous client: reuse, retries, limits, cancelling.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use support::calls::{Hand, Scripted, get, head, ok, request, route, say};
+use support::{PATIENCE, Server};
+use towline_io::call::{
+    Body, CallErrorKind, CallEvent, CallOptions, CallPhase, CallRead, Flush, PoolStatus, Route,
+    Stale,
+};
+
+const SHORT: Duration = Duration::from_millis(5);
+
+fn limits(hand: &mut towline_io::call::CallerConfig, per_host: usize) {
+    hand.pool.max_connections_per_host = per_host;
+}
+
+#[test]
+fn one_connection_carries_call_after_call() {
+    let server = Server::plain();
+    let route = route(server.addr);
+    let mut hand = Hand::new(|_| {});
+    for round in 0..50 {
+        let call = hand.begin(get(&route, "/"));
+        let reused = hand.caller.is_reused(call);
+        assert_eq!(reused, round > 0);
+        let (status, body) = hand.finish(call).answer();
+        assert_eq!((status, &body[..]), (200, &b"Hello, World!"[..]));
+    }
+    assert_eq!(server.accepted.load(Relaxed), 1);
+    let large = hand.get(&route, "/large").answer();
+    assert_eq!(large.1.len(), 64 * 1024);
+    let chunked = hand.get(&route, "/chunked").answer();
+    assert_eq!(chunked.1, b"Hello, World!");
+    assert_eq!(hand.caller.status().idle, 1);
+}
+
+#[test]
+fn a_thousand_calls_over_ten_connections_are_answered_in_order() {
+    for flush in [Flush::AtOnce, Flush::TurnEnd, Flush::Together] {
+        let server = Server::plain();
+        let route = route(server.addr);
+        let mut hand = Hand::new(|config| {
+            limits(config, 10);
+            config.flush = flush;
+        });
+        let calls: Vec<_> = (0..1000)
+            .map(|n| {
+                let body = Body::Bytes(Bytes::from(n.to_string()));
+                hand.begin(request(&route, "POST", "/echo", body))
+            })
+            .collect();
+        assert_eq!(hand.caller.status().waiting, 1000);
+        for (n, call) in calls.into_iter().enumerate() {
+            let (status, body) = hand.finish(call).answer();
+            assert_eq!((status, body), (200, n.to_string().into_bytes()));
+        }
+        assert!(server.accepted.load(Relaxed) <= 10);
+        assert_eq!(hand.caller.calls(), 0);
+    }
+}
+
+#[test]
+fn timings_tell_what_was_new() {
+    let server = Server::plain();
+    let route = route(server.addr);
+    let mut hand = Hand::new(|_| {});
+    for reused in [false, true] {
+        let call = hand.begin(get(&route, "/delay?ms=20"));
+        let CallEvent::Head { .. } = hand.event(call) else {
+            panic!("no head");
+        };
+        let _ = hand.body(call, 200).answer();
+        let timings = hand.caller.timings(call);
+        assert_eq!(timings.connect.is_zero(), reused);
+        assert!(
+            timings.first_byte.unwrap() >= Duration::from_millis(15),
+            "{timings:?}"
+        );
+        assert!(timings.total.unwrap() >= timings.first_byte.unwrap());
+        hand.caller.cancel(call);
+    }
+}
+
+#[test]
+fn a_server_that_closes_after_a_few_requests_fails_no_get() {
+    // A FIN races the next request on every connection.
+    let server = Scripted::new(|number, mut stream| {
+        for _ in 0..=number % 4 {
+            if head(&mut stream).is_none() {
+                return;
+            }
+            say(&mut stream, &ok("hi"));
+        }
+        if number % 2 == 0 {
+            std::thread::sleep(Duration::from_micros(50 * (number as u64 % 7)));
+        }
+        let _ = stream.shutdown(Shutdown::Both);
+    });
+    let route = route(server.addr);
+    let mut hand = Hand::new(|config| limits(config, 4));
+    let mut calls: Vec<_> = (0..8).map(|_| hand.begin(get(&route, "/"))).collect();
+    for _ in 0..400 {
+        let call = calls.remove(0);
+        assert_eq!(hand.finish(call).answer().1, b"hi");
+        calls.push(hand.begin(get(&route, "/")));
+    }
+}
+
+#[test]
+fn a_post_is_not_sent_twice_unless_anything_goes() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&requests);
+    // The second request of every connection is swallowed.
+    let server = Scripted::new(move |number, mut stream| {
+        head(&mut stream);
+        say(&mut stream, &ok("first"));
+        head(&mut stream);
+        seen.fetch_add(1, Relaxed);
+        if number >= 2 {
+            say(&mut stream, &ok("second"));
+        }
+    });
+    let route = route(server.addr);
+    let mut hand = Hand::new(|config| limits(config, 1));
+    hand.get(&route, "/").answer();
+    let call = hand.begin(request(&route, "POST", "/", Body::Empty));
+    let error = hand.finish(call).failed();
+    assert_eq!(error.kind, CallErrorKind::ServerDisconnected);
+    assert_eq!(
+        (error.phase, error.reused, error.retryable),
+        (CallPhase::Head, true, false)
+    );
+    assert!(error.bytes_sent > 0 && error.bytes_received == 0);
+    assert_eq!(requests.load(Relaxed), 1);
+
+    hand.get(&route, "/").answer();
+    let options = CallOptions {
+        stale: Stale::Any,
+        ..CallOptions::default()
+    };
+    let again = request(&route, "POST", "/", Body::Bytes(Bytes::from_static(b"x")));
+    let call = hand.caller.begin(again, options).unwrap();
+    assert_eq!(hand.finish(call).answer().1, b"first");
+}
+
+#[test]
+fn an_idle_connection_that_speaks_or_ends_is_dropped_at_once() {
+    for last_words in ["", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwrong"] {
+        let server = Scripted::new(move |number, mut stream| {
+            head(&mut stream);
+            say(&mut stream, &ok(&number.to_string()));
+            std::thread::sleep(Duration::from_millis(20));
+            say(&mut stream, last_words);
+            if last_words.is_empty() {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+            std::thread::sleep(PATIENCE);
+        });
+        let route = route(server.addr);
+        let mut hand = Hand::new(|_| {});
+        assert_eq!(hand.get(&route, "/").answer().1, b"0");
+        hand.until("not dropped", |hand| {
+            hand.caller.status() == PoolStatus::default()
+        });
+        assert_eq!(hand.get(&route, "/").answer().1, b"1");
+    }
+}
+
+#[test]
+fn junk_behind_a_response_never_answers_the_next_request() {
+    let server = Scripted::new(|number, mut stream| {
+        while head(&mut stream).is_some() {
+            let mut answer = ok(&number.to_string());
+            answer.push_str(&ok("poison"));
+            say(&mut stream, &answer);
+        }
+    });
+    let route = route(server.addr);
+    let mut hand = Hand::new(|_| {});
+    for round in 0..20 {
+        assert_eq!(
+            hand.get(&route, "/").answer().1,
+            round.to_string().as_bytes()
+        );
+        assert_eq!(hand.caller.status().idle, 0);
+    }
+}
+
+#[test]
+fn cancelling_in_every_state_leaves_no_slot_behind() {
+    let server = Server::plain();
+    let route = route(server.addr);
+    let mut hand = Hand::new(|config| limits(config, 4));
+    let targets = ["/", "/large", "/delay?ms=3", "/chunked"];
+    for round in 0..2000 {
+        let target = targets[round % targets.len()];
+        let streamed = round % 5 == 0;
+        let body = if streamed { Body::Unknown } else { Body::Empty };
+        let method = if streamed { "POST" } else { "GET" };
+        let call = hand.begin(request(&route, method, target, body));
+        for _ in 0..round % 4 {
+            hand.turn(if round % 3 == 0 {
+                Duration::from_millis(1)
+            } else {
+                Duration::ZERO
+            });
+        }
+        if round % 7 == 0 {
+            let _ = hand.caller.read(call, 100);
+        }
+        hand.caller.cancel(call);
+        hand.caller.cancel(call);
+        assert!(matches!(hand.caller.read(call, 1), CallRead::End));
+    }
+    assert_eq!(hand.caller.calls(), 0);
+    hand.events.clear();
+    let calls: Vec<_> = (0..20).map(|_| hand.begin(get(&route, "/"))).collect();
+    for call in calls {
+        assert_eq!(hand.finish(call).answer().0, 200);
+    }
+    let status = hand.caller.status();
+    assert_eq!((status.active, status.waiting), (0, 0));
+}
+
+#[test]
+fn a_small_rest_that_is_here_keeps_its_connection() {
+    let server = Server::plain();
+    let route = route(server.addr);
+    let mut hand = Hand::new(|_| {});
+    for _ in 0..10 {
+        let call = hand.begin(get(&route, "/"));
+        let CallEvent::Head { .. } = hand.event(call) else {
+            panic!("no head");
+        };
+        hand.caller.cancel(call);
+    }
+    assert_eq!(server.accepted.load(Relaxed), 1);
+}
+
+#[test]
+fn the_queue_is_bounded_where_it_is_told_to_be() {
+    let server = Server::plain();
+    let route = route(server.addr);
+    let mut hand = Hand::new(|config| {
+        limits(config, 1);
+        config.pool.max_queue = Some(1);
+    });
+    let slow = hand.begin(get(&route, "/delay?ms=50"));
+    let next = hand.begin(get(&route, "/"));
+    let refused = hand.caller.begin(get(&route, "/"), CallOptions::default());
+    assert_eq!(refused.unwrap_err().kind, CallErrorKind::QueueFull);
+    assert_eq!(hand.finish(slow).answer().0, 200);
+    assert_eq!(hand.finish(next).answer().0, 200);
+}
+
+#[test]
+fn origins_share_the_room_of_the_client() {
+    let servers: Vec<_> = (0..6).map(|_| Server::plain()).collect();
+    let mut hand = Hand::new(|config| config.pool.max_connections = 2);
+    let calls: Vec<_> = (0..60)
+        .map(|n| hand.begin(get(&route(servers[n % 6].addr), "/")))
+        .collect();
+    for call in calls {
+        assert_eq!(hand.finish(call).answer().0, 200);
+        let status = hand.caller.status();
+        assert!(status.active + status.idle + status.dialling <= 2);
+    }
+}
+
+#[test]
+fn idle_connections_expire_and_old_ones_are_not_used() {
+    let server = Server::plain();
+    let route = route(server.addr);
+    let mut hand = Hand::new(|config| {
+        config.pool.keepalive_expiry = Some(Duration::from_millis(60));
+        config.pool.max_connection_age = Some(Duration::from_millis(150));
+    });
+    hand.get(&route, "/").answer();
+    assert_eq!(hand.caller.status().idle, 1);
+    let start = Instant::now();
+    hand.until("never expired", |hand| hand.caller.status().idle == 0);
+    assert!(start.elapsed() >= Duration::from_millis(50));
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(400) {
+        hand.get(&route, "/delay?ms=10").answer();
+    }
+    let accepted = server.accepted.load(Relaxed);
+    assert!((3..8).contains(&accepted), "{accepted} connections");
+}
+
+#[test]
+fn connections_are_opened_ahead_of_need() {
+    let server = Server::plain();
+    let route = route(server.addr);
+    let mut hand = Hand::new(|_| {});
+    hand.caller.prewarm(&route, 5);
+    hand.until("not opened", |hand| hand.caller.status().idle == 5);
+    hand.caller.prewarm(&route, 5);
+    assert_eq!(hand.caller.status().dialling, 0);
+    hand.get(&route, "/").answer();
+    assert_eq!(hand.caller.status().idle, 5);
+}
+
+#[test]
+fn a_storm_of_calls_is_answered() {
+    let server = Server::plain();
+    let route = route(server.addr);
+    let mut hand = Hand::new(|config| limits(config, 500));
+    let calls: Vec<_> = (0..4000).map(|_| hand.begin(get(&route, "/"))).collect();
+    for call in calls {
+        assert_eq!(hand.finish(call).answer().0, 200);
+    }
+    assert!(server.accepted.load(Relaxed) <= 500);
+}
+
+#[test]
+fn closing_lets_what_is_under_way_finish() {
+    let server = Server::plain();
+    let route = route(server.addr);
+    let mut hand = Hand::new(|config| limits(config, 1));
+    hand.get(&route, "/").answer();
+    let under_way = hand.begin(get(&route, "/delay?ms=30"));
+    let waiting = hand.begin(get(&route, "/"));
+    hand.caller.close();
+    assert_eq!(hand.finish(waiting).failed().kind, CallErrorKind::Closed);
+    assert_eq!(hand.finish(under_way).answer().0, 200);
+    assert!(hand.caller.is_empty());
+    let late = hand.caller.begin(get(&route, "/"), CallOptions::default());
+    assert_eq!(late.unwrap_err().kind, CallErrorKind::Closed);
+}
+
+#[test]
+fn nobody_there_is_an_error_after_the_retry() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let route = route(closed.local_addr().unwrap());
+    drop(closed);
+    let mut hand = Hand::new(|_| {});
+    let calls: Vec<_> = (0..5).map(|_| hand.begin(get(&route, "/"))).collect();
+    for call in calls {
+        let error = hand.finish(call).failed();
+        assert_eq!(error.kind, CallErrorKind::Connect);
+        assert!(error.retryable && error.os_error.is_some(), "{error:?}");
+    }
+    assert_eq!(hand.caller.status(), PoolStatus::default());
+}
+
+#[test]
+fn a_malformed_request_fails_and_harms_no_connection() {
+    let server = Server::plain();
+    let route = route(server.addr);
+    let mut hand = Hand::new(|_| {});
+    let mut bad = get(&route, "/");
+    bad.head.push(b"x", b"a\r\nb: c");
+    // The first is judged when it gets its connection, the second at once.
+    let call = hand.begin(bad);
+    assert_eq!(
+        hand.finish(call).failed().kind,
+        CallErrorKind::LocalProtocol
+    );
+    let bad = request(&route, "G T", "/", Body::Empty);
+    let error = hand.caller.begin(bad, CallOptions::default()).unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::LocalProtocol);
+    assert_eq!(hand.get(&route, "/").answer().0, 200);
+    assert_eq!(server.accepted.load(Relaxed), 1);
+}
+
+#[test]
+fn interim_responses_come_first_and_are_bounded() {
+    let server = Scripted::new(|number, mut stream| {
+        head(&mut stream);
+        let interim = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n";
+        let count = if number == 0 { 3 } else { 100 };
+        say(&mut stream, &(interim.repeat(count) + &ok("done")));
+        head(&mut stream);
+    });
+    let route = route(server.addr);
+    let mut hand = Hand::new(|_| {});
+    let call = hand.begin(get(&route, "/"));
+    for _ in 0..3 {
+        let CallEvent::Informational(interim) = hand.event(call) else {
+            panic!("no interim response");
+        };
+        assert_eq!(interim.view().status(), 103);
+    }
+    assert_eq!(hand.finish(call).answer().1, b"done");
+    hand.caller
+        .prewarm(&Arc::new(Route::plain("127.0.0.1", server.addr.port())), 2);
+    hand.until("not opened", |hand| hand.caller.status().idle == 2);
+    let call = hand.begin(get(&route, "/"));
+    assert_eq!(
+        hand.finish(call).failed().kind,
+        CallErrorKind::RemoteProtocol
+    );
+}
+
+#[test]
+fn a_switched_stream_carries_raw_bytes_both_ways() {
+    let server = Scripted::new(|_, mut stream| {
+        head(&mut stream);
+        say(
+            &mut stream,
+            "HTTP/1.1 101 Switching Protocols\r\nupgrade: echo\r\nconnection: upgrade\r\n\r\nhello",
+        );
+        let mut bytes = [0; 5];
+        stream.read_exact(&mut bytes).unwrap();
+        stream.write_all(&bytes).unwrap();
+    });
+    let route = route(server.addr);
+    let mut hand = Hand::new(|_| {});
+    let mut upgrade = get(&route, "/");
+    upgrade.head.push(b"upgrade", b"echo");
+    upgrade.head.push(b"connection", b"upgrade");
+    let call = hand.begin(upgrade);
+    assert!(matches!(hand.event(call), CallEvent::Head { end: false }));
+    assert!(matches!(hand.event(call), CallEvent::Switched));
+    hand.caller
+        .write(call, Bytes::from_static(b"world"))
+        .unwrap();
+    let (_, body) = hand.body(call, 101).answer();
+    assert_eq!(body, b"helloworld");
+    hand.caller.cancel(call);
+    hand.turn(SHORT);
+    assert_eq!(hand.caller.status(), PoolStatus::default());
+}

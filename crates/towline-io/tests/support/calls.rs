@@ -1,0 +1,197 @@
+//! A caller driven by hand, and servers that do exactly what they are told.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use towline_io::call::{
+    Body, CallError, CallEvent, CallId, CallOptions, CallRead, Caller, CallerConfig, Prepared,
+    RequestText, Route,
+};
+
+use super::PATIENCE;
+
+pub fn route(addr: SocketAddr) -> Arc<Route> {
+    Arc::new(Route::plain(&addr.ip().to_string(), addr.port()))
+}
+
+pub fn request(route: &Arc<Route>, method: &str, target: &str, body: Body) -> Prepared {
+    let mut head = RequestText::new(method.as_bytes(), target.as_bytes());
+    head.push(b"host", b"test");
+    Prepared {
+        route: Arc::clone(route),
+        head,
+        body,
+        idempotent: method != "POST",
+    }
+}
+
+pub fn get(route: &Arc<Route>, target: &str) -> Prepared {
+    request(route, "GET", target, Body::Empty)
+}
+
+/// What became of a call.
+#[derive(Debug)]
+pub enum Outcome {
+    Answer(u16, Vec<u8>),
+    Failed(Box<CallError>),
+}
+
+impl Outcome {
+    pub fn answer(self) -> (u16, Vec<u8>) {
+        match self {
+            Self::Answer(status, body) => (status, body),
+            Self::Failed(error) => panic!("failed: {error:?}"),
+        }
+    }
+
+    pub fn failed(self) -> CallError {
+        match self {
+            Self::Failed(error) => *error,
+            Self::Answer(status, body) => panic!("answered: {status} {body:?}"),
+        }
+    }
+}
+
+pub struct Hand {
+    pub caller: Caller,
+    pub events: Vec<(CallId, CallEvent)>,
+}
+
+impl Hand {
+    pub fn new(change: impl FnOnce(&mut CallerConfig)) -> Self {
+        let mut config = CallerConfig::default();
+        change(&mut config);
+        Self {
+            caller: Caller::new(config).unwrap(),
+            events: Vec::new(),
+        }
+    }
+
+    pub fn begin(&mut self, request: Prepared) -> CallId {
+        self.caller.begin(request, CallOptions::default()).unwrap()
+    }
+
+    /// One turn; its events are kept.
+    pub fn turn(&mut self, wait: Duration) {
+        self.caller.flush();
+        self.caller.turn(Some(wait)).unwrap();
+        while let Some(event) = self.caller.next_event() {
+            self.events.push(event);
+        }
+    }
+
+    /// Turns until something is so.
+    pub fn until(&mut self, what: &str, mut so: impl FnMut(&mut Self) -> bool) {
+        let start = Instant::now();
+        while !so(self) {
+            assert!(start.elapsed() < PATIENCE, "{what}: {:?}", self.events);
+            self.turn(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits for an event of a call and takes it.
+    pub fn event(&mut self, call: CallId) -> CallEvent {
+        let mut found = None;
+        self.until("no event", |hand| {
+            let at = hand.events.iter().position(|(of, _)| *of == call);
+            found = at.map(|at| hand.events.remove(at).1);
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// Reads the whole response and puts the call away.
+    pub fn finish(&mut self, call: CallId) -> Outcome {
+        let mut status = 0;
+        let outcome = loop {
+            match self.event(call) {
+                CallEvent::Failed(error) => break Outcome::Failed(error),
+                CallEvent::Head { .. } => {
+                    status = self.caller.take_head(call).unwrap().view().status();
+                    break self.body(call, status);
+                }
+                _ => {}
+            }
+        };
+        let _ = status;
+        self.caller.cancel(call);
+        self.events.retain(|(of, _)| *of != call);
+        outcome
+    }
+
+    pub fn body(&mut self, call: CallId, status: u16) -> Outcome {
+        let mut body = Vec::new();
+        loop {
+            match self.caller.read(call, 10_000) {
+                CallRead::Data(data) => body.extend_from_slice(data),
+                CallRead::End => return Outcome::Answer(status, body),
+                CallRead::Failed(error) => return Outcome::Failed(error),
+                CallRead::Pending => {
+                    if let CallEvent::Failed(error) = self.event(call) {
+                        return Outcome::Failed(error);
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn get(&mut self, route: &Arc<Route>, target: &str) -> Outcome {
+        let call = self.begin(get(route, target));
+        self.finish(call)
+    }
+}
+
+/// Serves each connection on a thread with `serve`, which is given its number.
+pub struct Scripted {
+    pub addr: SocketAddr,
+    _thread: JoinHandle<()>,
+}
+
+impl Scripted {
+    pub fn new(serve: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let serve = Arc::new(serve);
+        let thread = std::thread::spawn(move || {
+            for (number, stream) in listener.incoming().enumerate() {
+                let Ok(stream) = stream else { return };
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.set_nodelay(true).unwrap();
+                let serve = Arc::clone(&serve);
+                std::thread::spawn(move || serve(number, stream));
+            }
+        });
+        Self {
+            addr,
+            _thread: thread,
+        }
+    }
+}
+
+/// Reads up to the end of a request head; `None` at the end of input.
+pub fn head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        match stream.read(&mut byte) {
+            Ok(1) => head.push(byte[0]),
+            _ => return None,
+        }
+    }
+    Some(String::from_utf8(head).unwrap())
+}
+
+pub fn say(stream: &mut TcpStream, text: &str) {
+    // The other end may be gone, which is what some tests are about.
+    let _ = stream.write_all(text.as_bytes());
+}
+
+pub fn ok(body: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
