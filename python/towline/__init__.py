@@ -6,6 +6,13 @@ The server, from Python:
     towline.Server(towline.ServerConfig(app)).run()        # one worker in this process
     await towline.Server(config).serve()                   # inside a running event loop
 
+The client:
+
+    with towline.Client() as client:
+        client.get("https://example.org").json()
+    async with towline.AsyncClient() as client:
+        await client.post(url, json={...})
+
 Names are loaded when they are first used: `import towline` costs next to nothing.
 """
 
@@ -15,33 +22,172 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._native import ServerSentEvent
+    from .client.api import delete, get, head, options, patch, post, put, request, stream
+    from .client.async_client import AsyncClient
+    from .client.auth import Auth, BasicAuth, BearerAuth, FunctionAuth, NetRCAuth
+    from .client.client import Client
+    from .client.codes import codes
+    from .client.cookies import Cookies
+    from .client.digest import DigestAuth
+    from .client.foreign import configure
+    from .client.headers import Headers
+    from .client.options import TLS, Limits, Progress, Proxy, Retry, Timeout
+    from .client.query import QueryParams
+    from .client.request import Request
+    from .client.response import Response
+    from .client.streams import AsyncByteStream, SyncByteStream
+    from .client.transports import (
+        ASGITransport,
+        AsyncBaseTransport,
+        BaseTransport,
+        MockTransport,
+        WSGITransport,
+    )
+    from .client.url import URL
     from .config import ServerConfig
     from .errors import (
+        ClientClosed,
         ClientDisconnected,
         ConfigError,
+        ConnectError,
+        ConnectTimeout,
+        DecodingError,
+        DecompressionLimit,
+        DNSError,
         Error,
         ImportFromStringError,
+        InvalidHeader,
+        InvalidURL,
+        LocalProtocolError,
+        NetworkError,
+        PoolTimeout,
+        ProtocolError,
+        ProxyError,
+        ReadError,
+        ReadTimeout,
+        RemoteProtocolError,
+        ResponseError,
         ResponseStateError,
+        ServerDisconnected,
         StartupError,
+        StatusError,
+        StreamConsumed,
+        TimeoutError,
+        TLSError,
+        TooManyRedirects,
+        TotalTimeout,
+        TransportError,
         UsageError,
+        WriteError,
+        WriteTimeout,
     )
     from .server import Server, serve
 
 __all__ = [
+    "TLS",
+    "URL",
+    "ASGITransport",
+    "AsyncBaseTransport",
+    "AsyncByteStream",
+    "AsyncClient",
+    "Auth",
+    "BaseTransport",
+    "BasicAuth",
+    "BearerAuth",
+    "Client",
+    "ClientClosed",
     "ClientDisconnected",
     "ConfigError",
+    "ConnectError",
+    "ConnectTimeout",
+    "Cookies",
+    "DNSError",
+    "DecodingError",
+    "DecompressionLimit",
+    "DigestAuth",
     "Error",
+    "FunctionAuth",
+    "Headers",
     "ImportFromStringError",
+    "InvalidHeader",
+    "InvalidURL",
+    "Limits",
+    "LocalProtocolError",
+    "MockTransport",
+    "NetRCAuth",
+    "NetworkError",
+    "PoolTimeout",
+    "Progress",
+    "ProtocolError",
+    "Proxy",
+    "ProxyError",
+    "QueryParams",
+    "ReadError",
+    "ReadTimeout",
+    "RemoteProtocolError",
+    "Request",
+    "Response",
+    "ResponseError",
     "ResponseStateError",
+    "Retry",
     "Server",
     "ServerConfig",
+    "ServerDisconnected",
+    "ServerSentEvent",
     "StartupError",
+    "StatusError",
+    "StreamConsumed",
+    "SyncByteStream",
+    "TLSError",
+    "Timeout",
+    "TimeoutError",
+    "TooManyRedirects",
+    "TotalTimeout",
+    "TransportError",
     "UsageError",
+    "WSGITransport",
+    "WriteError",
+    "WriteTimeout",
     "__version__",
+    "codes",
+    "configure",
+    "delete",
+    "get",
+    "head",
+    "options",
+    "patch",
+    "post",
+    "put",
+    "request",
     "serve",
+    "stream",
 ]
 
-_HOMES = {"Server": ".server", "serve": ".server", "ServerConfig": ".config", "__version__": "._version"}
+# where each name is loaded from; what is not listed is an exception
+_MODULES = {
+    "._native": "ServerSentEvent",
+    "._version": "__version__",
+    ".client.api": "delete get head options patch post put request stream",
+    ".client.async_client": "AsyncClient",
+    ".client.auth": "Auth BasicAuth BearerAuth FunctionAuth NetRCAuth",
+    ".client.client": "Client",
+    ".client.codes": "codes",
+    ".client.cookies": "Cookies",
+    ".client.digest": "DigestAuth",
+    ".client.foreign": "configure",
+    ".client.headers": "Headers",
+    ".client.options": "Limits Progress Proxy Retry TLS Timeout",
+    ".client.query": "QueryParams",
+    ".client.request": "Request",
+    ".client.response": "Response",
+    ".client.streams": "AsyncByteStream SyncByteStream",
+    ".client.transports": "ASGITransport AsyncBaseTransport BaseTransport MockTransport WSGITransport",
+    ".client.url": "URL",
+    ".config": "ServerConfig",
+    ".server": "Server serve",
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

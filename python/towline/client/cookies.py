@@ -317,7 +317,7 @@ _suffixes: list[Any] = []
 def _public_suffixes() -> Any:
     if not _suffixes:
         try:
-            from publicsuffixlist import PublicSuffixList  # type: ignore[import-not-found,unused-ignore]
+            from publicsuffixlist import PublicSuffixList
         except ImportError:
             _suffixes.append(None)
         else:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import random
-import sys
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ..errors import Error, UsageError
 from .auth import Auth
+from .loops import sleep
 from .request import Request
 from .response import Response
 from .streams import awaited
@@ -138,10 +137,7 @@ class AsyncFace(_Clock):
         await response.aclose()
 
     async def sleep(self, seconds: float) -> None:
-        if in_trio():
-            await sys.modules["trio"].sleep(seconds)
-        else:
-            await asyncio.sleep(seconds)
+        await sleep(seconds)
 
     async def call(self, hook: Callable[[Any], Any], argument: Any) -> None:
         await awaited(hook(argument))
@@ -167,23 +163,13 @@ class AsyncSteps:
         await self._flow.aclose()
 
 
-def in_trio() -> bool:
-    """Whether trio runs this thread's coroutines."""
-    trio = sys.modules.get("trio")
-    if trio is None:
-        return False
-    try:
-        trio.lowlevel.current_task()
-    except RuntimeError:
-        return False
-    return True
-
-
 def _sent(response: Any, request: Request, started: float) -> Response:
     if not isinstance(response, Response):
         raise UsageError(f"the transport returned {type(response).__name__}, not a towline.Response")
     response._request = request
     response._started = started
+    if response.is_closed and response._elapsed is None:
+        response._elapsed = time.monotonic() - started  # its content came with it
     return response
 
 

@@ -21,6 +21,7 @@ class Request:
     """
 
     _deadline: float | None = None  # of the call it belongs to, on the monotonic clock
+    _streamed = False  # its response is read in pieces
 
     def __init__(
         self,

@@ -1,0 +1,109 @@
+"""`AsyncClient`: calling from asyncio, uvloop and trio. One client works in successive loops and in several at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from . import flow
+from .base import BaseClient
+from .cores import AsyncClientCore, AsyncPool
+from .faces import AsyncFace
+from .options import UNSET, Proxy
+from .request import Request
+from .response import Response
+from .streaming import AsyncEventStream, AsyncStreamed
+from .transports.native import AsyncNativeTransport
+from .websocket import refuse_websocket
+
+
+class AsyncClient(BaseClient, AsyncClientCore):  # type: ignore[misc]
+    """A client for event loops: `async with AsyncClient() as client: await client.get(url)`.
+
+    The native half answers plain calls by itself, with nothing of Python between the await and the engine; what
+    needs Python it hands to `_request` and `_continue`.
+    """
+
+    _is_async = True
+
+    async def send(
+        self, request: Request, *, stream: bool = False, auth: Any = UNSET, follow_redirects: Any = UNSET
+    ) -> Response:
+        """Sends a request that was built before. `stream`: the body is left to be read, and the response to be closed."""
+        request._streamed = stream
+        terms = self._terms(request, auth, follow_redirects)
+        response = self._finished(await flow.call(self._face, terms, request), request)
+        return response if stream else await _aread(response)
+
+    def stream(
+        self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
+    ) -> AsyncStreamed:
+        """`async with client.stream("GET", url) as response:` the body is pulled; leaving closes."""
+        request = self.build_request(method, url, **arguments)
+        return AsyncStreamed(
+            lambda: self.send(request, stream=True, auth=auth, follow_redirects=follow_redirects)
+        )
+
+    def sse(self, url: Any, *, method: str = "GET", **arguments: Any) -> AsyncEventStream:
+        """`async with client.sse(url) as events: async for event in events: ...` (server-sent events)."""
+        return AsyncEventStream(self.stream(method, url, **AsyncEventStream.asked(arguments)))
+
+    websocket = refuse_websocket
+
+    async def prewarm(self, url: Any, n: int = 1) -> int:
+        """Opens connections to the URL's origin until `n` are idle; how many are."""
+        pool, scheme, host, port = self._prewarm_target(url)
+        warm: int = await pool.prewarm(scheme, host, port, n)
+        return warm
+
+    async def aclose(self) -> None:
+        """Closes connections and transports. Calls after it raise ClientClosed."""
+        if not self._closed:
+            self._closed = True
+            self._plain = False
+            for transport in self._own_transports():
+                await transport.aclose()
+            for pool in self._pools.values():
+                await pool.aclose()
+
+    async def __aenter__(self) -> Any:
+        for transport in self._own_transports():
+            if hasattr(transport, "__aenter__"):
+                await transport.__aenter__()
+        return self
+
+    async def __aexit__(self, *details: Any) -> None:
+        await self.aclose()
+
+    @property
+    def _face(self) -> AsyncFace:
+        return AsyncFace(self._transport_for)
+
+    async def _request(
+        self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
+    ) -> Response:
+        """What the native half awaits for a call that is not plain."""
+        request = self.build_request(method, url, **arguments)
+        return await self.send(request, auth=auth, follow_redirects=follow_redirects)
+
+    async def _continue(self, response: Response) -> Response:
+        """What it awaits after a plain exchange that leaves something to decide."""
+        request, follow = response.request, (response._sent[2] or {}).get("follow_redirects", UNSET)
+        terms = self._terms(request, None, follow, response._elapsed or 0.0)
+        response = self._finished(await flow.call(self._face, terms, request, response), request)
+        return await _aread(response)
+
+    def _new_pool(self, proxy: Proxy | None) -> Any:
+        return AsyncPool(dataclasses.replace(self._options, proxy=proxy))
+
+    def _native_transport(self, pool: Any) -> AsyncNativeTransport:
+        return AsyncNativeTransport(pool)
+
+
+async def _aread(response: Response) -> Response:
+    try:
+        await response.aread()
+    except BaseException:
+        await response.aclose()
+        raise
+    return response

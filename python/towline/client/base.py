@@ -1,0 +1,476 @@
+"""What `Client` and `AsyncClient` share: settings, merging, routing, and the terms of a call. No I/O."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from .._version import __version__
+from ..errors import ClientClosed, ConfigError, UsageError
+from . import environment, flow, foreign
+from .auth import Auth, AuthTypes, BasicAuth, build_auth
+from .cookies import Cookies, CookieTypes
+from .headers import Headers, HeaderTypes
+from .mounts import Mounts
+from .options import TLS, UNSET, CertTypes, Limits, PoolOptions, Proxy, Retry, Timeout, TimeoutTypes, tls_of
+from .query import QueryParams, QueryParamTypes
+from .request import Request
+from .response import Response
+from .retrying import Budget
+from .url import DEFAULT_PORTS, URL
+
+EventHooks: TypeAlias = Mapping[str, Sequence[Callable[[Any], Any]]]
+
+# Sent unless the program says otherwise. No Connection: keeping it is what HTTP/1.1 does.
+_DEFAULT_FIELDS = (
+    (b"Accept", b"*/*"),
+    (b"Accept-Encoding", b"gzip, deflate, br, zstd"),
+    (b"User-Agent", f"towline/{__version__}".encode("ascii")),
+)
+_NOT_OF_THE_REQUEST = ("auth", "follow_redirects", "cookies")
+_NO_COOKIES: Any = object()
+
+
+class BaseClient:
+    """The constructor and the properties of both clients; docs/call.md explains each argument."""
+
+    _is_async: bool
+    _setup: Any  # the native half's
+    _plain: bool
+    _cookies: Any
+
+    def __init__(
+        self,
+        *,
+        base_url: URL | str = "",
+        headers: HeaderTypes = None,
+        params: QueryParamTypes = None,
+        cookies: CookieTypes = None,
+        auth: AuthTypes = None,
+        verify: bool | str | ssl.SSLContext | TLS = True,
+        cert: CertTypes | None = None,
+        trust_env: bool = True,
+        http1: bool = True,
+        http2: bool = True,
+        proxy: Proxy | URL | str | None = None,
+        mounts: Mapping[str, Any] | None = None,
+        transport: Any = None,
+        follow_redirects: bool = False,
+        max_redirects: int = 20,
+        event_hooks: EventHooks | None = None,
+        timeout: TimeoutTypes = UNSET,
+        limits: Limits | None = None,
+        retries: Retry | int | None = UNSET,
+        stream_window: int = 65536,
+        max_header_size: int = 102400,
+        max_response_size: int | None = None,
+        max_decompressed_size: int | None = None,
+        tcp_keepalive: tuple[int, int, int] | None = (60, 30, 5),
+        happy_eyeballs_delay: float = 0.25,
+        resolve: Mapping[str, Any] | None = None,
+        local_address: str | None = None,
+        uds: str | None = None,
+        default_encoding: str | Callable[[bytes], str] = "utf-8",
+        json_loads: Callable[[Any], Any] | None = None,
+        json_dumps: Callable[[Any], bytes | str] | None = None,
+    ) -> None:
+        tls = tls_of(verify, cert)
+        self._options = PoolOptions(
+            tls=environment.trust_of_environment(tls) if trust_env else tls,
+            http1=http1,
+            http2=http2,
+            timeout=Timeout.of(timeout),
+            limits=Limits.of(limits),
+            retries=Retry() if retries is UNSET else Retry.of(retries),
+            stream_window=stream_window,
+            max_header_size=max_header_size,
+            max_response_size=max_response_size,
+            max_decompressed_size=max_decompressed_size,
+            tcp_keepalive=tcp_keepalive,
+            happy_eyeballs_delay=happy_eyeballs_delay,
+            resolve=resolve or {},
+            local_address=local_address,
+            uds=uds,
+        )
+        self._trust_env = trust_env
+        self._transport, self._stream_transport = self._chosen(transport)
+        self._mounts = Mounts(mounts)
+        self._proxies = self._proxies_for(proxy, transport)
+        self._pools: dict[Proxy | None, Any] = {}
+        self._named: dict[str, Any] = {}
+        self._closed = False
+        self._ready = False
+        # what the program holds too and may change without a word: the native half has to look, each time
+        self._shared: set[str] = set() if cookies is None else {"jar"}
+        self._retry = self._options.retries
+        self._budget = None if self._retry.budget is None else Budget(self._retry.budget)
+        self._timeout = self._options.timeout
+        self._default_encoding = default_encoding
+        self._json_loads, self._json_dumps = json_loads, json_dumps
+        self._params = QueryParams(params)
+        self._auth = build_auth(auth)
+        self._follow_redirects = follow_redirects
+        self.max_redirects = max_redirects
+        self._event_hooks: dict[str, list[Callable[[Any], Any]]]
+        self.event_hooks = event_hooks or {}
+        self.base_url = URL(base_url)
+        self.headers = headers
+        self._jar = Cookies(cookies)
+        self._ready = True
+        self._refresh()
+
+    # --- settings that may change between calls ---
+
+    @property
+    def base_url(self) -> URL:
+        """What relative URLs are appended to."""
+        return self._base_url
+
+    @base_url.setter
+    def base_url(self, url: URL | str) -> None:
+        url = URL(url)
+        self._base_url = url if url.raw_path.endswith(b"/") else url.copy_with(raw_path=url.raw_path + b"/")
+        self._refresh()
+
+    @property
+    def headers(self) -> Headers:
+        """Fields of every request, unless a call names them itself."""
+        return self._headers
+
+    @headers.setter
+    def headers(self, headers: HeaderTypes) -> None:
+        merged = Headers._of_wire(_DEFAULT_FIELDS)
+        merged.update(headers)
+        self._headers: Headers = _Watched(merged, self._refresh)
+        self._refresh()
+
+    @property
+    def params(self) -> QueryParams:
+        """Query parameters of every request."""
+        return self._params
+
+    @params.setter
+    def params(self, params: QueryParamTypes) -> None:
+        self._params = QueryParams(params)
+        self._refresh()
+
+    @property
+    def cookies(self) -> Cookies:
+        """The jar: what was given, and what responses have set since."""
+        self._shared.add("jar")
+        self._cookies = self._jar
+        return self._jar
+
+    @cookies.setter
+    def cookies(self, cookies: CookieTypes) -> None:
+        self._jar = Cookies(cookies)
+        self._shared.add("jar")
+        self._cookies = self._jar
+
+    @property
+    def auth(self) -> Auth | None:
+        return self._auth
+
+    @auth.setter
+    def auth(self, auth: AuthTypes) -> None:
+        self._auth = build_auth(auth)
+        self._refresh()
+
+    @property
+    def timeout(self) -> Timeout:
+        return self._timeout
+
+    @timeout.setter
+    def timeout(self, timeout: TimeoutTypes) -> None:
+        self._timeout = Timeout.of(timeout)
+        self._refresh()
+
+    @property
+    def follow_redirects(self) -> bool:
+        return self._follow_redirects
+
+    @follow_redirects.setter
+    def follow_redirects(self, follow: bool) -> None:
+        self._follow_redirects = follow
+        self._refresh()
+
+    @property
+    def event_hooks(self) -> dict[str, list[Callable[[Any], Any]]]:
+        """`{"request": [...], "response": [...]}`: functions of the request as it is sent, of the response unread."""
+        self._shared.add("hooks")
+        self._refresh()
+        return self._event_hooks
+
+    @event_hooks.setter
+    def event_hooks(self, hooks: EventHooks) -> None:
+        if unknown := set(hooks) - {"request", "response"}:
+            raise ConfigError(
+                f"event_hooks: {', '.join(sorted(unknown))}: there are 'request' and 'response'"
+            )
+        self._event_hooks = {name: list(hooks.get(name, ())) for name in ("request", "response")}
+        self._refresh()
+
+    @property
+    def trust_env(self) -> bool:
+        return self._trust_env
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    # --- requests ---
+
+    def build_request(
+        self,
+        method: str,
+        url: URL | str,
+        *,
+        content: Any = None,
+        data: Any = None,
+        files: Any = None,
+        json: Any = None,
+        params: QueryParamTypes = None,
+        headers: HeaderTypes = None,
+        cookies: CookieTypes = None,
+        timeout: TimeoutTypes = UNSET,
+        retries: Retry | int | None = UNSET,
+        progress: Callable[[Any], Any] | None = None,
+        transport: Any = None,
+        extensions: Mapping[str, Any] | None = None,
+    ) -> Request:
+        """The request that a call with these arguments sends, for `send()`."""
+        request = self._made(method, url, params, headers, extensions, content, data, files, json)
+        more = {"progress": progress, "transport": transport}
+        request.extensions.update({name: value for name, value in more.items() if value is not None})
+        if "timeout" not in request.extensions:
+            chosen = self._timeout if timeout is UNSET else Timeout.of(timeout)
+            request.extensions["timeout"] = chosen.as_dict()
+        if retries is not UNSET:
+            request.extensions["retries"] = Retry.of(retries)
+        if cookies is not _NO_COOKIES:
+            self._add_cookies(request, cookies)
+        return request
+
+    def _made(self, method: str, url: Any, params: Any, headers: Any, extensions: Any, *body: Any) -> Request:
+        content, data, files, json = body
+        merged = Headers(self._headers)
+        merged.update(headers)
+        return Request(
+            method,
+            self._merged_url(url),
+            params=self._params.merge(params) if self._params else params,
+            headers=merged,
+            content=content,
+            data=data,
+            files=files,
+            json=json,
+            extensions=dict(extensions or {}),
+            json_dumps=self._json_dumps,
+        )
+
+    def _merged_url(self, url: URL | str) -> URL:
+        """A relative URL is appended to `base_url`: its path is a folder, with or without a slash."""
+        url = URL(url)
+        if url.is_relative_url and self._base_url._host and not url.scheme:
+            return self._base_url.copy_with(raw_path=self._base_url.raw_path + url.raw_path.lstrip(b"/"))
+        return url
+
+    def _add_cookies(self, request: Request, cookies: CookieTypes) -> None:
+        if cookies:
+            merged = Cookies()
+            merged.update(self._jar)
+            merged.update(cookies)
+            merged.set_cookie_header(request)
+        else:
+            self._jar.set_cookie_header(request)
+
+    def _request_of(self, method: str, url: Any, arguments: dict[str, Any] | None) -> Request:
+        """The request of a plain exchange, made afterwards. Plain ones carry no cookies."""
+        kwargs = {name: value for name, value in (arguments or {}).items() if name not in _NOT_OF_THE_REQUEST}
+        return self.build_request(method, url, **kwargs, cookies=_NO_COOKIES)
+
+    # --- terms and routes ---
+
+    def _terms(self, request: Request, auth: Any, follow_redirects: Any, elapsed: float = 0.0) -> flow.Terms:
+        if self._closed:
+            raise ClientClosed("the client is closed; make a new one, or send inside its `with` block")
+        seconds = request.extensions.setdefault("timeout", self._timeout.as_dict())
+        total = seconds.get("total")
+        retry = request.extensions.get("retries")
+        return flow.Terms(
+            auth=self._auth_of(request, auth),
+            follow_redirects=self._follow_redirects if follow_redirects is UNSET else bool(follow_redirects),
+            max_redirects=self.max_redirects,
+            retry=self._retry if retry is None else Retry.of(retry),
+            cookies=self._jar,
+            budget=self._budget,
+            request_hooks=self._event_hooks["request"],
+            response_hooks=self._event_hooks["response"],
+            deadline=None if total is None else time.monotonic() + total - elapsed,
+        )
+
+    def _auth_of(self, request: Request, auth: Any) -> Auth | None:
+        chosen = self._auth if auth is UNSET else build_auth(auth)
+        if chosen is None and request.url.userinfo:
+            return BasicAuth(request.url.username, request.url.password)
+        return chosen
+
+    def _transport_for(self, request: Request) -> Any:
+        """The call's own, a mount, the client's (for streams perhaps another), or a native pool."""
+        if (named := request.extensions.get("transport")) is not None:
+            return self._usable(named)
+        found, mounted = self._mounts.find(request.url)
+        if mounted is not None:
+            return mounted
+        transport = self._stream_transport if request._streamed else self._transport
+        if transport is not None:
+            return transport
+        url = request.url
+        proxy = (
+            None
+            if found
+            else self._proxies.of(url.scheme, url._host, url.port or DEFAULT_PORTS.get(url.scheme, 0))
+        )
+        return self._native_transport(self._pool_for(proxy))
+
+    def _route(self, scheme: str, host: str, port: int) -> Any:
+        """Asked by the native half once per origin: the pool for plain exchanges, None: `_request` takes them."""
+        if self._mounts or self._transport is not None:
+            return None
+        return self._pool_for(self._proxies.of(scheme, host, port))
+
+    def _pool_for(self, proxy: Proxy | None) -> Any:
+        pool = self._pools.get(proxy)
+        if pool is None:
+            pool = self._pools.setdefault(proxy, self._new_pool(proxy))
+        return pool
+
+    def _new_pool(self, proxy: Proxy | None) -> Any:
+        raise NotImplementedError
+
+    def _native_transport(self, pool: Any) -> Any:
+        raise NotImplementedError
+
+    def _usable(self, transport: Any) -> Any:
+        if not isinstance(transport, str):
+            return foreign.wrapped(transport, self._is_async)
+        if transport not in self._named:
+            self._named[transport] = foreign.by_name(transport, self._is_async)
+        named = self._named[transport]
+        return self._native_transport(self._pool_for(None)) if named is None else named
+
+    def _chosen(self, transport: Any) -> tuple[Any, Any]:
+        """The client's transport and the one for streams: None is native."""
+        if isinstance(transport, str):
+            transport = foreign.by_name(transport, self._is_async)
+        elif transport is not None:
+            transport = foreign.wrapped(transport, self._is_async)
+        else:
+            return foreign.configured(self._is_async, self._trust_env)
+        return transport, transport
+
+    def _proxies_for(self, proxy: Any, transport: Any) -> environment.Proxies:
+        if proxy is not None:
+            if self._options.uds is not None:
+                raise ConfigError("uds: a unix socket is not reached through a proxy; leave one of them out")
+            return environment.Proxies(always=Proxy.of(proxy))
+        if self._trust_env and transport is None and self._options.uds is None:
+            return environment.proxies_of_environment()
+        return environment.Proxies()
+
+    def _refresh(self) -> None:
+        """Tells the native half what has changed."""
+        if not self._ready:
+            return
+        timeout = self._timeout
+        callable_encoding = callable(self._default_encoding)
+        self._setup(
+            self._pool_for(None),
+            Response,
+            base_url=str(self._base_url) if self._base_url._host else "",
+            headers=self._headers.raw,
+            timeout=(timeout.connect, timeout.read, timeout.write, timeout.pool, timeout.total),
+            follow_redirects=self._follow_redirects,
+            retry_statuses=self._retry.status,
+            max_response_size=self._options.max_response_size,
+            max_decompressed_size=self._options.max_decompressed_size,
+            default_encoding="utf-8" if callable_encoding else self._default_encoding,
+            json_loads=self._json_loads,
+            json_dumps=self._json_dumps,
+        )
+        self._cookies = self._jar if self._jar or "jar" in self._shared else None
+        self._plain = not (
+            self._auth
+            or self._params
+            or self._mounts
+            or self._transport is not None
+            or any(self._event_hooks.values())
+            or "hooks" in self._shared
+            or callable_encoding
+            or (self._budget is not None and self._retry.status)
+        )
+
+    def _finished(self, response: Response, request: Request) -> Response:
+        """What every response that leaves the flow is given."""
+        response._max_size = self._options.max_response_size
+        response._max_decoded = self._options.max_decompressed_size
+        response._default_encoding = self._default_encoding
+        if self._json_loads is not None:
+            response._loads = self._json_loads
+        response._progress = request.extensions.get("progress")
+        if self._jar and self._cookies is None:
+            self._cookies = self._jar
+        return response
+
+    def _prewarm_target(self, url: URL | str) -> tuple[Any, bytes, bytes, int | None]:
+        url = self._merged_url(url)
+        if url.scheme not in ("http", "https") or not url._host:
+            raise UsageError(f"prewarm: expected an http or https URL, not {repr(url)[4:-1]}")
+        pool = self._route(url.scheme, url._host, url.port or DEFAULT_PORTS[url.scheme])
+        if pool is None:
+            raise UsageError(
+                "prewarm: this URL is carried by a transport of your own, which has no pool of ours"
+            )
+        return pool, url.raw_scheme, url.raw_host, url.port
+
+    def pool_status(self) -> dict[str, int]:
+        """Connections and callers, counted over this client's pools (one, and one for each proxy)."""
+        total: dict[str, int] = {}
+        for pool in list(self._pools.values()):
+            for name, count in pool.pool_status().items():
+                total[name] = total.get(name, 0) + count
+        return total
+
+    def _own_transports(self) -> list[Any]:
+        """Those to enter and to close with the client."""
+        own = [self._transport, self._stream_transport, *self._mounts.transports, *self._named.values()]
+        return list({id(transport): transport for transport in own if transport is not None}.values())
+
+    def __repr__(self) -> str:
+        base = f"base_url={repr(self._base_url)[4:-1]}" if self._base_url._host else ""
+        return f"<towline.{type(self).__name__} {base}{' closed' if self._closed else ''}>".replace(" >", ">")
+
+
+class _Watched(Headers):
+    """The fields of a client: the native half is told when they change."""
+
+    __slots__ = ("_changed",)
+
+    def __init__(self, headers: Headers, changed: Callable[[], None]) -> None:
+        self._changed: Callable[[], None] = lambda: None
+        super().__init__(headers)
+        self._changed = changed
+
+    def __setitem__(self, key: str, value: str) -> None:
+        super().__setitem__(key, value)
+        self._changed()
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(key)
+        self._changed()
+
+    def update(self, headers: HeaderTypes = None) -> None:  # type: ignore[override]
+        super().update(headers)
+        self._changed()

@@ -1,0 +1,106 @@
+"""`Client`: calling with blocking. Thread-safe: one pool serves every thread."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from . import flow
+from .base import BaseClient
+from .cores import ClientCore, SyncPool
+from .faces import BlockingFace, run
+from .options import UNSET, Proxy
+from .request import Request
+from .response import Response
+from .streaming import EventStream, Streamed
+from .transports.native import NativeTransport
+from .websocket import refuse_websocket
+
+
+class Client(BaseClient, ClientCore):  # type: ignore[misc]
+    """A client for threads: `with Client() as client: client.get(url)`.
+
+    The native half answers plain calls by itself; what needs Python it hands to `_request` and `_continue`.
+    """
+
+    _is_async = False
+
+    def send(
+        self, request: Request, *, stream: bool = False, auth: Any = UNSET, follow_redirects: Any = UNSET
+    ) -> Response:
+        """Sends a request that was built before. `stream`: the body is left to be read, and the response to be closed."""
+        request._streamed = stream
+        terms = self._terms(request, auth, follow_redirects)
+        response = self._finished(run(flow.call(self._face, terms, request)), request)
+        return response if stream else _read(response)
+
+    def stream(
+        self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
+    ) -> Streamed:
+        """`with client.stream("GET", url) as response:` the body is pulled; leaving closes."""
+        request = self.build_request(method, url, **arguments)
+        return Streamed(lambda: self.send(request, stream=True, auth=auth, follow_redirects=follow_redirects))
+
+    def sse(self, url: Any, *, method: str = "GET", **arguments: Any) -> EventStream:
+        """`with client.sse(url) as events: for event in events: ...` (server-sent events)."""
+        return EventStream(self.stream(method, url, **EventStream.asked(arguments)))
+
+    websocket = refuse_websocket
+
+    def prewarm(self, url: Any, n: int = 1) -> int:
+        """Opens connections to the URL's origin until `n` are idle; how many are."""
+        pool, scheme, host, port = self._prewarm_target(url)
+        warm: int = pool.prewarm(scheme, host, port, n)
+        return warm
+
+    def close(self) -> None:
+        """Closes connections and transports. Calls after it raise ClientClosed."""
+        if not self._closed:
+            self._closed = True
+            self._plain = False
+            for transport in self._own_transports():
+                transport.close()
+            for pool in self._pools.values():
+                pool.close()
+
+    def __enter__(self) -> Any:
+        for transport in self._own_transports():
+            if hasattr(transport, "__enter__"):
+                transport.__enter__()
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        self.close()
+
+    @property
+    def _face(self) -> BlockingFace:
+        return BlockingFace(self._transport_for)
+
+    def _request(
+        self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
+    ) -> Response:
+        """What the native half calls for a call that is not plain."""
+        request = self.build_request(method, url, **arguments)
+        return self.send(request, auth=auth, follow_redirects=follow_redirects)
+
+    def _continue(self, response: Response) -> Response:
+        """What it calls after a plain exchange that leaves something to decide."""
+        request, follow = response.request, (response._sent[2] or {}).get("follow_redirects", UNSET)
+        terms = self._terms(request, None, follow, response._elapsed or 0.0)
+        response = self._finished(run(flow.call(self._face, terms, request, response)), request)
+        return _read(response)
+
+    def _new_pool(self, proxy: Proxy | None) -> Any:
+        return SyncPool(dataclasses.replace(self._options, proxy=proxy))
+
+    def _native_transport(self, pool: Any) -> NativeTransport:
+        return NativeTransport(pool)
+
+
+def _read(response: Response) -> Response:
+    try:
+        response.read()
+    except BaseException:
+        response.close()
+        raise
+    return response

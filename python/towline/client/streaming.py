@@ -1,0 +1,109 @@
+"""Responses and event streams that are read inside a `with` block."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+from .._native import ServerSentEvent
+from ..errors import DecodingError
+from .headers import Headers
+from .response import Response
+
+
+class Streamed:
+    """What `Client.stream` returns: the request is sent when the block is entered."""
+
+    def __init__(self, send: Callable[[], Response]) -> None:
+        self._send = send
+        self._response: Response | None = None
+
+    def __enter__(self) -> Response:
+        self._response = self._send()
+        return self._response
+
+    def __exit__(self, *details: object) -> None:
+        if self._response is not None:
+            self._response.close()
+
+
+class AsyncStreamed:
+    """The same for `AsyncClient`."""
+
+    def __init__(self, send: Callable[[], Awaitable[Response]]) -> None:
+        self._send = send
+        self._response: Response | None = None
+
+    async def __aenter__(self) -> Response:
+        self._response = await self._send()
+        return self._response
+
+    async def __aexit__(self, *details: object) -> None:
+        if self._response is not None:
+            await self._response.aclose()
+
+
+class _Events:
+    response: Response
+
+    @staticmethod
+    def asked(arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of the call with the fields an event stream is asked for with (WHATWG HTML 9.2.3)."""
+        headers = Headers({"Accept": "text/event-stream", "Cache-Control": "no-store"})
+        headers.update(arguments.get("headers"))
+        return {**arguments, "headers": headers}
+
+    def _check(self) -> None:
+        self.response.raise_for_status()
+        found = self.response.headers.get("content-type", "")
+        if found.partition(";")[0].strip().lower() != "text/event-stream":
+            raise DecodingError(
+                f"expected text/event-stream, the server sent {found or 'no content type'!r}; "
+                "use stream() and iter_sse() to read it all the same",
+                request=self.response.request,
+                response=self.response,
+            )
+
+
+class EventStream(_Events):
+    """Server-sent events, one at a time. StatusError or DecodingError where the answer is none."""
+
+    def __init__(self, streamed: Streamed) -> None:
+        self._streamed = streamed
+
+    def __enter__(self) -> EventStream:
+        self.response = self._streamed.__enter__()
+        try:
+            self._check()
+        except BaseException:
+            self.response.close()
+            raise
+        return self
+
+    def __iter__(self) -> Iterator[ServerSentEvent]:
+        return self.response.iter_sse()
+
+    def __exit__(self, *details: object) -> None:
+        self.response.close()
+
+
+class AsyncEventStream(_Events):
+    """The same for `AsyncClient`."""
+
+    def __init__(self, streamed: AsyncStreamed) -> None:
+        self._streamed = streamed
+
+    async def __aenter__(self) -> AsyncEventStream:
+        self.response = await self._streamed.__aenter__()
+        try:
+            self._check()
+        except BaseException:
+            await self.response.aclose()
+            raise
+        return self
+
+    def __aiter__(self) -> AsyncIterator[ServerSentEvent]:
+        return self.response.aiter_sse()
+
+    async def __aexit__(self, *details: object) -> None:
+        await self.response.aclose()

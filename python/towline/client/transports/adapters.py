@@ -1,0 +1,349 @@
+"""Other libraries below our clients: for comparison, and where one of them has something that we have not.
+
+Each does one exchange: no redirects, no cookies, no decoding; its errors become ours, at sending and while the body
+is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from ... import errors
+from ..encode import AsyncIterableBody, BytesBody
+from ..request import Request
+from ..response import Response
+from ..streams import AsyncByteStream, SyncByteStream
+from .base import AsyncBaseTransport, BaseTransport
+
+_READ_BYTES = 65536
+
+
+class HttpxTransport(BaseTransport):
+    """A transport of httpx (or httpx2), by default its own."""
+
+    def __init__(self, inner: Any = None) -> None:
+        if inner is None:
+            import httpx
+
+            inner = httpx.HTTPTransport(http2=False)
+        self.inner = inner
+        self._package = _package_of(inner)
+
+    def handle_request(self, request: Request) -> Response:
+        with _translated(self._package.HTTPError, _of_httpx):
+            reply = self.inner.handle_request(_httpx_request(self._package, request))
+        return _response(
+            reply.status_code, reply.headers.raw, _HttpxStream(reply, self._package), reply.extensions
+        )
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class AsyncHttpxTransport(AsyncBaseTransport):
+    """The same for `AsyncClient`."""
+
+    def __init__(self, inner: Any = None) -> None:
+        if inner is None:
+            import httpx
+
+            inner = httpx.AsyncHTTPTransport(http2=False)
+        self.inner = inner
+        self._package = _package_of(inner)
+
+    async def handle_async_request(self, request: Request) -> Response:
+        with _translated(self._package.HTTPError, _of_httpx):
+            reply = await self.inner.handle_async_request(_httpx_request(self._package, request))
+        stream = _AsyncHttpxStream(reply, self._package)
+        return _response(reply.status_code, reply.headers.raw, stream, reply.extensions)
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+class Urllib3Transport(BaseTransport):
+    """urllib3's PoolManager, for `Client`."""
+
+    def __init__(self) -> None:
+        import urllib3
+
+        self._library: Any = urllib3
+        self._manager: Any = urllib3.PoolManager()
+
+    def handle_request(self, request: Request) -> Response:
+        seconds = request.extensions.get("timeout") or {}
+        headers = self._library.HTTPHeaderDict()
+        for name, value in request.headers.raw:
+            headers.add(name.decode("ascii"), value.decode("latin-1"))
+        stream = request.stream
+        with _translated(self._library.exceptions.HTTPError, _of_urllib3):
+            reply = self._manager.urlopen(
+                request.method,
+                str(request.url.copy_with(userinfo=None, fragment=None)),
+                body=stream.data or None if isinstance(stream, BytesBody) else stream,
+                headers=headers,
+                redirect=False,
+                retries=False,
+                preload_content=False,
+                decode_content=False,
+                timeout=self._library.Timeout(connect=seconds.get("connect"), read=seconds.get("read")),
+            )
+        fields = [
+            (name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers.iteritems()
+        ]
+        extensions = {
+            "http_version": b"HTTP/1.0" if reply.version == 10 else b"HTTP/1.1",
+            "reason_phrase": (reply.reason or "").encode("latin-1", "replace"),
+        }
+        return _response(reply.status, fields, _Urllib3Stream(reply, self._library), extensions)
+
+    def close(self) -> None:
+        self._manager.clear()
+
+
+class AiohttpTransport(AsyncBaseTransport):
+    """aiohttp's ClientSession, one for each event loop, for `AsyncClient`."""
+
+    def __init__(self) -> None:
+        import aiohttp
+
+        self._library: Any = aiohttp
+        self._session: Any = None
+        self._loop: Any = None
+
+    async def handle_async_request(self, request: Request) -> Response:
+        session = await self._of_this_loop()
+        seconds = request.extensions.get("timeout") or {}
+        stream = request.stream
+        with _translated((self._library.ClientError, TimeoutError, asyncio.TimeoutError), _of_aiohttp):
+            reply = await session.request(
+                request.method,
+                str(request.url.copy_with(userinfo=None, fragment=None)),
+                headers=[
+                    (name.decode("ascii"), value.decode("latin-1")) for name, value in request.headers.raw
+                ],
+                data=stream.data or None if isinstance(stream, BytesBody) else _async_pieces(stream),
+                allow_redirects=False,
+                timeout=self._library.ClientTimeout(
+                    total=seconds.get("total"),
+                    sock_connect=seconds.get("connect"),
+                    sock_read=seconds.get("read"),
+                ),
+            )
+        extensions = {"reason_phrase": (reply.reason or "").encode("latin-1", "replace")}
+        return _response(
+            reply.status, list(reply.raw_headers), _AiohttpStream(reply, self._library), extensions
+        )
+
+    async def _of_this_loop(self) -> Any:
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._loop is not loop:
+            self._loop = loop
+            self._session = self._library.ClientSession(
+                auto_decompress=False,
+                cookie_jar=self._library.DummyCookieJar(),
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            )
+        return self._session
+
+    async def aclose(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
+class _HttpxStream(SyncByteStream):
+    def __init__(self, reply: Any, package: Any) -> None:
+        self._reply = reply
+        self._package = package
+
+    def __iter__(self) -> Iterator[bytes]:
+        with _translated(self._package.HTTPError, _of_httpx):
+            yield from self._reply.stream
+
+    def close(self) -> None:
+        self._reply.close()
+
+
+class _AsyncHttpxStream(AsyncByteStream):
+    def __init__(self, reply: Any, package: Any) -> None:
+        self._reply = reply
+        self._package = package
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _translated(self._package.HTTPError, _of_httpx):
+            async for piece in self._reply.stream:
+                yield piece
+
+    async def aclose(self) -> None:
+        await self._reply.aclose()
+
+
+class _Urllib3Stream(SyncByteStream):
+    def __init__(self, reply: Any, library: Any) -> None:
+        self._reply = reply
+        self._library = library
+
+    def __iter__(self) -> Iterator[bytes]:
+        with _translated(self._library.exceptions.HTTPError, _of_urllib3):
+            yield from self._reply.stream(_READ_BYTES, decode_content=False)
+
+    def close(self) -> None:
+        if not self._reply.isclosed():
+            self._reply.close()  # what was not read must not be taken for the next answer
+        self._reply.release_conn()
+
+
+class _AiohttpStream(AsyncByteStream):
+    def __init__(self, reply: Any, library: Any) -> None:
+        self._reply = reply
+        self._library = library
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _translated((self._library.ClientError, TimeoutError, asyncio.TimeoutError), _of_aiohttp):
+            async for piece in self._reply.content.iter_any():
+                yield piece
+
+    async def aclose(self) -> None:
+        if self._reply.content.is_eof():
+            self._reply.release()
+        else:
+            self._reply.close()
+
+
+def _response(status: int, fields: Any, stream: Any, extensions: dict[str, Any]) -> Response:
+    kept = {name: value for name, value in extensions.items() if name in ("http_version", "reason_phrase")}
+    response = Response(status, stream=stream, extensions=kept)
+    # a parser has checked the fields, and may be more lenient than we are with what a program writes
+    response._fill(status, fields, version=response.http_version, reason=kept.get("reason_phrase", b""))
+    response._headers = None
+    return response
+
+
+def _httpx_request(package: Any, request: Request) -> Any:
+    seconds = request.extensions.get("timeout") or {}
+    timeout = {phase: seconds.get(phase) for phase in ("connect", "read", "write", "pool")}
+    extensions = {
+        name: request.extensions[name] for name in ("target", "sni_hostname") if name in request.extensions
+    }
+    stream = request.stream
+    if isinstance(stream, BytesBody):
+        stream = package.ByteStream(stream.data)
+    elif isinstance(stream, AsyncIterableBody) or not hasattr(stream, "__iter__"):
+        stream = _wrapping(package.AsyncByteStream, stream)
+    else:
+        stream = _wrapping(package.SyncByteStream, stream)
+    return package.Request(
+        request.method,
+        str(request.url),
+        headers=request.headers.raw,
+        stream=stream,
+        extensions=dict(extensions, timeout=timeout),
+    )
+
+
+def _wrapping(base: Any, stream: Any) -> Any:
+    """An instance of the package's own stream class over ours."""
+
+    class Stream(base):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[bytes]:
+            return iter(stream)
+
+        def __aiter__(self) -> AsyncIterator[bytes]:
+            return _async_pieces(stream)
+
+    return Stream()
+
+
+async def _async_pieces(stream: Any) -> AsyncIterator[bytes]:
+    if isinstance(stream, AsyncIterableBody) or not hasattr(stream, "__iter__"):
+        async for piece in stream:
+            yield piece
+    else:
+        for piece in stream:
+            yield piece
+
+
+def _package_of(transport: Any) -> Any:
+    from importlib import import_module
+
+    names = [kind.__module__.partition(".")[0] for kind in type(transport).__mro__]
+    return import_module(next(name for name in names if name in ("httpx", "httpx2")))
+
+
+@contextlib.contextmanager
+def _translated(theirs: Any, translate: Any) -> Iterator[None]:
+    try:
+        yield
+    except errors.Error:
+        raise
+    except theirs as error:
+        kind = translate(type(error))
+        raise kind(str(error) or type(error).__name__) from error
+
+
+_HTTPX: dict[str, type[errors.Error]] = {
+    "ConnectTimeout": errors.ConnectTimeout,
+    "ReadTimeout": errors.ReadTimeout,
+    "WriteTimeout": errors.WriteTimeout,
+    "PoolTimeout": errors.PoolTimeout,
+    "TimeoutException": errors.TimeoutError,
+    "ConnectError": errors.ConnectError,
+    "ReadError": errors.ReadError,
+    "WriteError": errors.WriteError,
+    "NetworkError": errors.NetworkError,
+    "ProxyError": errors.ProxyError,
+    "LocalProtocolError": errors.LocalProtocolError,
+    "RemoteProtocolError": errors.RemoteProtocolError,
+    "ProtocolError": errors.ProtocolError,
+    "UnsupportedProtocol": errors.InvalidURL,
+}
+_URLLIB3: dict[str, type[errors.Error]] = {
+    "ConnectTimeoutError": errors.ConnectTimeout,
+    "ReadTimeoutError": errors.ReadTimeout,
+    "TimeoutError": errors.TimeoutError,
+    "NameResolutionError": errors.DNSError,
+    "NewConnectionError": errors.ConnectError,
+    "SSLError": errors.TLSError,
+    "ProxyError": errors.ProxyError,
+    "IncompleteRead": errors.ServerDisconnected,
+    "ProtocolError": errors.RemoteProtocolError,
+    "LocationParseError": errors.InvalidURL,
+}
+_AIOHTTP: dict[str, type[errors.Error]] = {
+    "ConnectionTimeoutError": errors.ConnectTimeout,
+    "SocketTimeoutError": errors.ReadTimeout,
+    "ClientConnectorDNSError": errors.DNSError,
+    "ClientSSLError": errors.TLSError,
+    "ClientConnectorCertificateError": errors.TLSError,
+    "ClientProxyConnectionError": errors.ProxyError,
+    "ClientConnectorError": errors.ConnectError,
+    "ServerDisconnectedError": errors.ServerDisconnected,
+    "ServerTimeoutError": errors.ReadTimeout,
+    "ClientOSError": errors.NetworkError,
+    "ClientPayloadError": errors.RemoteProtocolError,
+    "ClientResponseError": errors.RemoteProtocolError,
+    "InvalidURL": errors.InvalidURL,
+    "TimeoutError": errors.TotalTimeout,
+}
+
+
+def _named(kind: type[BaseException], names: dict[str, Any]) -> Any:
+    return next(
+        (names[base.__name__] for base in kind.__mro__ if base.__name__ in names), errors.TransportError
+    )
+
+
+def _of_httpx(kind: type[BaseException]) -> Any:
+    return _named(kind, _HTTPX)
+
+
+def _of_urllib3(kind: type[BaseException]) -> Any:
+    return _named(kind, _URLLIB3)
+
+
+def _of_aiohttp(kind: type[BaseException]) -> Any:
+    return _named(kind, _AIOHTTP)

@@ -1,0 +1,34 @@
+"""A function instead of the network: `Client(transport=MockTransport(lambda request: Response(200)))`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import UsageError
+from ..request import Request
+from ..response import Response
+from ..streams import awaited
+from .base import AsyncBaseTransport, BaseTransport
+
+
+class MockTransport(AsyncBaseTransport, BaseTransport):
+    """Serves both faces; the handler may be asynchronous for `AsyncClient`. The request's body is read before."""
+
+    def __init__(self, handler: Callable[[Request], Any]) -> None:
+        self.handler = handler
+
+    def handle_request(self, request: Request) -> Response:
+        request.read()
+        response = self.handler(request)
+        if inspect.iscoroutine(response):
+            response.close()
+            raise UsageError("the handler is asynchronous; a blocking Client takes a plain function")
+        made: Response = response
+        return made
+
+    async def handle_async_request(self, request: Request) -> Response:
+        await request.aread()
+        response: Response = await awaited(self.handler(request))
+        return response

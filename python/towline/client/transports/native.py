@@ -1,0 +1,111 @@
+"""Towline's own engine as a transport: a request of any kind through a native pool."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from ...errors import InvalidURL
+from ..encode import AsyncIterableBody
+from ..options import Progress, Retry
+from ..request import Request
+from ..response import Response
+from .base import AsyncBaseTransport, BaseTransport
+
+
+class NativeTransport(BaseTransport):
+    """Over `_native.SyncPool`. Undecoded and unread: what is around an exchange is the client's."""
+
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+
+    def handle_request(self, request: Request) -> Response:
+        reply = self.pool.exchange(*_exchange(request), _body(request), **_how(request))
+        return Response._of_reply(reply, is_async=False)
+
+    def close(self) -> None:
+        self.pool.close()
+
+
+class AsyncNativeTransport(AsyncBaseTransport):
+    """Over `_native.AsyncPool`."""
+
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+
+    async def handle_async_request(self, request: Request) -> Response:
+        reply = await self.pool.exchange(*_exchange(request), _body(request), **_how(request))
+        return Response._of_reply(reply, is_async=True)
+
+    async def aclose(self) -> None:
+        await self.pool.aclose()
+
+
+def _exchange(request: Request) -> tuple[Any, ...]:
+    url = request.url
+    if url.scheme not in ("http", "https") or not url._host:
+        said = f"the scheme {url.scheme!r}" if url.scheme else "no scheme"
+        missing = "" if url._host else " and no host" if not url.scheme else ", and no host"
+        raise InvalidURL(
+            f"{said}{missing} in {repr(url)[4:-1]}; write http://... or https://..., or set base_url"
+        )
+    target = request.extensions.get("target") or url.raw_path
+    target = target if isinstance(target, bytes) else target.encode("ascii")
+    return request.method.encode("ascii"), url.raw_scheme, url.raw_host, url.port, target, request.headers.raw
+
+
+def _how(request: Request) -> dict[str, Any]:
+    """The keyword arguments of `exchange`."""
+    how: dict[str, Any] = {}
+    seconds = request.extensions.get("timeout")
+    if seconds is not None:
+        total = None if request._deadline is None else max(request._deadline - time.monotonic(), 0.0)
+        how["timeout"] = (*(seconds.get(phase) for phase in ("connect", "read", "write", "pool")), total)
+    if sni := request.extensions.get("sni_hostname"):
+        how["sni"] = sni.decode("ascii") if isinstance(sni, bytes) else sni
+    retry = request.extensions.get("retries")
+    if isinstance(retry, Retry):
+        how["stale"] = {True: "idempotent", False: "never", "any": "any"}[retry.stale]
+    if informational := request.extensions.get("on_informational"):
+        how["on_informational"] = informational
+    return how
+
+
+def _body(request: Request) -> Any:
+    stream = request.stream
+    if progress := request.extensions.get("progress"):
+        length = request.headers.get("content-length", "")
+        total = int(length) if length.isdecimal() else None
+        if total != 0 and isinstance(stream, AsyncIterableBody):
+            return _areported(stream, progress, total)
+        if total != 0:
+            return _reported(stream, progress, total)
+    if hasattr(stream, "wire"):
+        return stream.wire
+    return iter(stream) if hasattr(stream, "__iter__") else stream.__aiter__()
+
+
+def _reported(stream: Any, progress: Any, total: int | None) -> Iterator[bytes]:
+    """A piece is reported when the next one is asked for: the engine has taken it by then."""
+    done = 0
+    for piece in _cut(stream):
+        yield piece
+        done += len(piece)
+        progress(Progress("upload", done, total))
+
+
+async def _areported(stream: Any, progress: Any, total: int | None) -> AsyncIterator[bytes]:
+    done = 0
+    async for piece in stream:
+        yield piece
+        done += len(piece)
+        progress(Progress("upload", done, total))
+
+
+def _cut(stream: Any, size: int = 65536) -> Iterator[bytes]:
+    """Bytes that are all there would be one single report: in steps of 64 KiB, without copying."""
+    for piece in stream:
+        view = memoryview(piece)
+        for place in range(0, len(view), size):
+            yield view[place : place + size]  # type: ignore[misc]  # any buffer can be sent

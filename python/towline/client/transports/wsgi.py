@@ -1,0 +1,147 @@
+"""A WSGI application (PEP 3333) instead of the network, for `Client`."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ...errors import UsageError
+from ..request import Request
+from ..response import Response
+from ..streams import SyncByteStream
+from .base import BaseTransport
+
+
+class WSGITransport(BaseTransport):
+    """Calls `app` for each request; the response streams as the application gives it.
+
+    - raise_app_exceptions: False turns what the application raises into a 500
+    - script_name: where the application is mounted
+    - remote_addr: the client's address; wsgi_errors: where `wsgi.errors` writes (stderr)
+    """
+
+    def __init__(
+        self,
+        app: Callable[..., Iterable[bytes]],
+        raise_app_exceptions: bool = True,
+        script_name: str = "",
+        remote_addr: str = "127.0.0.1",
+        wsgi_errors: Any = None,
+    ) -> None:
+        self.app = app
+        self.raise_app_exceptions = raise_app_exceptions
+        self.script_name = script_name
+        self.remote_addr = remote_addr
+        self.wsgi_errors = wsgi_errors
+
+    def handle_request(self, request: Request) -> Response:
+        started = _Started()
+        try:
+            pieces = self.app(self._environ(request), started)
+            stream = _Pieces(pieces, started, request.method == "HEAD")
+            stream.begin()
+        except Exception as error:
+            if self.raise_app_exceptions or isinstance(error, UsageError):
+                raise
+            return Response(500, content=b"Internal Server Error", request=request)
+        code, _, reason = (started.status or "500").partition(" ")
+        extensions = {"reason_phrase": reason.encode("latin-1"), "http_version": b"HTTP/1.1"}
+        return Response(
+            int(code), headers=started.fields, stream=stream, request=request, extensions=extensions
+        )
+
+    def _environ(self, request: Request) -> dict[str, Any]:
+        url = request.url
+        path = url.path.encode("utf-8").decode("latin-1")
+        script = self.script_name.rstrip("/")
+        environ: dict[str, Any] = {
+            "REQUEST_METHOD": request.method,
+            "SCRIPT_NAME": script,
+            "PATH_INFO": path[len(script) :] if script and path.startswith(script + "/") else path,
+            "QUERY_STRING": url.query.decode("ascii"),
+            "SERVER_NAME": url.raw_host.decode("ascii"),
+            "SERVER_PORT": str(url.port or (443 if url.scheme == "https" else 80)),
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "REMOTE_ADDR": self.remote_addr,
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": url.scheme,
+            "wsgi.input": io.BytesIO(request.read()),
+            "wsgi.errors": self.wsgi_errors or sys.stderr,
+            "wsgi.multithread": True,
+            "wsgi.multiprocess": False,
+            "wsgi.run_once": False,
+        }
+        for name, value in request.headers.raw:
+            key = name.decode("ascii").upper().replace("-", "_")
+            key = key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
+            text = value.decode("latin-1")
+            joint = "; " if key == "HTTP_COOKIE" else ","
+            environ[key] = f"{environ[key]}{joint}{text}" if key in environ else text
+        if "HTTP_TRANSFER_ENCODING" in environ:
+            # the body is all there: say how long it is, as a server that has read it would
+            del environ["HTTP_TRANSFER_ENCODING"]
+            environ["CONTENT_LENGTH"] = str(len(request.content))
+        return environ
+
+
+class _Started:
+    """start_response: it may be called again with exc_info until the first byte."""
+
+    def __init__(self) -> None:
+        self.status: str | None = None
+        self.fields: list[tuple[bytes, bytes]] = []
+        self.written: list[bytes] = []
+        self.sent = False
+
+    def __call__(
+        self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
+    ) -> Callable[[bytes], Any]:
+        if exc_info:
+            try:
+                if self.sent:
+                    raise exc_info[1].with_traceback(exc_info[2])
+            finally:
+                exc_info = None  # PEP 3333: no cycle with the traceback
+        elif self.status is not None:
+            raise UsageError("the application called start_response twice without exc_info (PEP 3333)")
+        self.status = status
+        self.fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        return self.written.append
+
+
+class _Pieces(SyncByteStream):
+    """What the application gives, one piece ahead: start_response may be called as late as with the first."""
+
+    def __init__(self, pieces: Iterable[bytes], started: _Started, headless: bool) -> None:
+        self._iterable = pieces
+        self._pieces = iter(pieces)
+        self._started = started
+        self._headless = headless
+        self._first: bytes | None = None
+
+    def begin(self) -> None:
+        for piece in self._pieces:
+            if piece:
+                self._first = piece
+                break
+        if self._started.status is None:
+            self.close()
+            raise UsageError("the application gave a body without having called start_response (PEP 3333)")
+        self._started.sent = True
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._all():
+            if piece and not self._headless:
+                yield piece
+
+    def _all(self) -> Iterator[bytes]:
+        yield from self._started.written
+        if self._first is not None:
+            yield self._first
+        yield from self._pieces
+
+    def close(self) -> None:
+        if close := getattr(self._iterable, "close", None):
+            close()
