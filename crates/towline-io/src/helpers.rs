@@ -12,22 +12,29 @@ use std::time::Duration;
 
 use crate::fork::PerGeneration;
 
-/// A lookup that hangs holds its thread for as long as the system's resolver likes.
-const MAX_THREADS: usize = 8;
-
 /// Work that waits for a thread.
 const MAX_WAITING: usize = 4096;
 
 const IDLE: Duration = Duration::from_secs(2);
 
-/// The threads of this process; a child of fork starts its own.
-pub(crate) static HELPERS: Helpers = Helpers::new();
+/// For names. One that hangs holds its thread for as long as the system's resolver likes.
+pub(crate) static LOOKUPS: Helpers = Helpers::new(8);
 
-pub(crate) struct Helpers(PerGeneration<Crew>);
+/// For files, so that these do not wait for names.
+pub(crate) static FILES: Helpers = Helpers::new(2);
+
+/// Threads of this process; a child of fork starts its own.
+pub(crate) struct Helpers {
+    crew: PerGeneration<Crew>,
+    max_threads: usize,
+}
 
 impl Helpers {
-    pub(crate) const fn new() -> Self {
-        Self(PerGeneration::new())
+    const fn new(max_threads: usize) -> Self {
+        Self {
+            crew: PerGeneration::new(),
+            max_threads,
+        }
     }
 
     /// Runs `work` on a helper thread. Dropped before its turn comes, it is never run.
@@ -42,13 +49,15 @@ impl Helpers {
             ear,
         });
         let work: Arc<dyn Work> = task.clone();
-        self.0.current().take(Arc::downgrade(&work))?;
+        self.crew
+            .current()
+            .take(Arc::downgrade(&work), self.max_threads)?;
         Ok(task)
     }
 
     #[cfg(test)]
     pub(crate) fn threads(&self) -> usize {
-        lock(&self.0.current().desk).threads
+        lock(&self.crew.current().desk).threads
     }
 }
 
@@ -126,7 +135,7 @@ struct Desk {
 }
 
 impl Crew {
-    fn take(&'static self, work: Weak<dyn Work>) -> io::Result<()> {
+    fn take(&'static self, work: Weak<dyn Work>, max_threads: usize) -> io::Result<()> {
         let mut desk = lock(&self.desk);
         if desk.waiting.len() >= MAX_WAITING {
             desk.waiting.retain(|work| work.strong_count() > 0);
@@ -135,7 +144,7 @@ impl Crew {
             }
         }
         desk.waiting.push_back(work);
-        if desk.waiting.len() > desk.idle && desk.threads < MAX_THREADS {
+        if desk.waiting.len() > desk.idle && desk.threads < max_threads {
             let thread = thread::Builder::new().name("towline-helper".into());
             match thread.spawn(|| self.serve()) {
                 Ok(_) => desk.threads += 1,
@@ -209,7 +218,7 @@ mod tests {
 
     #[test]
     fn threads_are_few_and_end() {
-        static CREW: Helpers = Helpers::new();
+        static CREW: Helpers = Helpers::new(3);
         static DONE: AtomicUsize = AtomicUsize::new(0);
         let (open, gate) = mpsc::channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
@@ -223,7 +232,7 @@ mod tests {
                 CREW.start(work).unwrap()
             })
             .collect();
-        assert_eq!(CREW.threads(), MAX_THREADS);
+        assert_eq!(CREW.threads(), 3);
         // Nobody waits for these any more, and those that run are let go.
         let last = Ticket::new(Arc::clone(&tasks[0])).unwrap();
         drop(tasks);
@@ -234,12 +243,29 @@ mod tests {
             assert!(start.elapsed() < 4 * IDLE, "threads stayed");
             thread::sleep(Duration::from_millis(20));
         }
-        assert!(DONE.load(Ordering::Relaxed) <= MAX_THREADS + 1);
+        assert!(DONE.load(Ordering::Relaxed) <= 4);
+    }
+
+    #[test]
+    fn signals_are_left_to_the_program() {
+        static CREW: Helpers = Helpers::new(1);
+        let is_blocked = || {
+            // SAFETY: asks for the mask of the calling thread, into a set of its own.
+            unsafe {
+                let mut mask = std::mem::zeroed();
+                libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
+                libc::sigismember(&raw const mask, libc::SIGINT) == 1
+            }
+        };
+        assert!(!is_blocked());
+        let ticket = Ticket::new(CREW.start(is_blocked).unwrap()).unwrap();
+        wait(&ticket);
+        assert_eq!(ticket.outcome(), Some(Ok(&true)));
     }
 
     #[test]
     fn a_panic_is_an_outcome() {
-        static CREW: Helpers = Helpers::new();
+        static CREW: Helpers = Helpers::new(3);
         let task = CREW
             .start(|| -> u8 { panic!("as the test wants") })
             .unwrap();

@@ -15,7 +15,7 @@ use crate::id::ConnId;
 use crate::proxy::ProxyStage;
 use crate::serve::metrics::SlotHandle;
 use crate::service::Service;
-use crate::tls::{Recv, Session, TlsInfo};
+use crate::tls::{Recv, Session, TlsInfo, late_alert};
 use crate::transport::Transport;
 
 /// A connection and the state `S` that a face keeps beside it.
@@ -284,7 +284,7 @@ pub(crate) fn rule_of(error: &std::io::Error) -> &'static str {
         ErrorKind::ConnectionReset => "connection reset (RFC 9293 3.10.7)",
         ErrorKind::BrokenPipe => "connection closed while we were sending",
         ErrorKind::UnexpectedEof => "closed without close_notify (RFC 8446 6.1)",
-        ErrorKind::InvalidData => "broken TLS record or PROXY header",
+        ErrorKind::InvalidData => late_alert(error).unwrap_or("broken TLS record or PROXY header"),
         ErrorKind::TimedOut => "peer unreachable: retransmission timed out",
         _ => "transport failed",
     }

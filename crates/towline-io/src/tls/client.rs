@@ -18,7 +18,7 @@ use super::session::Session;
 use super::trust;
 use super::verify::Verifier;
 use crate::fork;
-use crate::helpers::{Helpers, Task, Ticket};
+use crate::helpers::{FILES, Task, Ticket};
 
 /// Whom a client believes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl ClientTls {
     }
 
     /// Begins to read the files on a helper thread; `None` when there is nothing to read any more.
-    pub(crate) fn load(self: &Arc<Self>, helpers: &Helpers) -> io::Result<Option<Ticket<()>>> {
+    pub(crate) fn load(self: &Arc<Self>) -> io::Result<Option<Ticket<()>>> {
         let Terms::Own(own) = &self.0 else {
             return Ok(None);
         };
@@ -115,7 +115,7 @@ impl ClientTls {
             return Ticket::new(task).map(Some);
         }
         let tls = Arc::clone(self);
-        let task = helpers.start(move || {
+        let task = FILES.start(move || {
             let _ = tls.check();
         })?;
         if let Some(loading) = &mut loading {

@@ -22,6 +22,34 @@ pub(crate) fn explain(error: &io::Error, peer: &str) -> String {
     }
 }
 
+/// What to say when a connection breaks that was established: with TLS 1.3 the server looks at the client's
+/// certificate after that (RFC 8446 4.4.2.4).
+pub(crate) fn late_alert(error: &io::Error) -> Option<&'static str> {
+    match rustls_error(error)? {
+        Error::AlertReceived(alert) => Some(match alert {
+            AlertDescription::CertificateRequired => "the server wants a client certificate",
+            alert if is_about_our_certificate(*alert) => {
+                "the server does not accept the client certificate"
+            }
+            _ => "the other side ended TLS with an alert",
+        }),
+        _ => None,
+    }
+}
+
+fn is_about_our_certificate(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied
+    )
+}
+
 fn rustls_error(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
@@ -70,7 +98,7 @@ fn explain_certificate(why: &CertificateError) -> String {
             expected,
             presented,
         } => {
-            let names = presented.iter().take(8).map(String::as_str);
+            let names = presented.iter().take(8).map(|name| bare_name(name));
             let names = names.collect::<Vec<_>>().join(", ");
             let expected = expected.to_str();
             if names.is_empty() {
@@ -92,6 +120,14 @@ fn explain_certificate(why: &CertificateError) -> String {
     }
 }
 
+/// rustls presents names as `DnsName("a")` and `IpAddress(b)`.
+fn bare_name(name: &str) -> &str {
+    let inside = name
+        .split_once('(')
+        .and_then(|(_, inside)| inside.strip_suffix(')'));
+    inside.unwrap_or(name).trim_matches('"')
+}
+
 fn explain_alert(alert: AlertDescription) -> String {
     let why = match alert {
         AlertDescription::HandshakeFailure => "no cipher, key or signature in common",
@@ -99,13 +135,7 @@ fn explain_alert(alert: AlertDescription) -> String {
         AlertDescription::NoApplicationProtocol => "no protocol in common (ALPN)",
         AlertDescription::UnrecognisedName => "it does not know the name that was asked for (SNI)",
         AlertDescription::CertificateRequired => "it wants a client certificate",
-        AlertDescription::BadCertificate
-        | AlertDescription::UnsupportedCertificate
-        | AlertDescription::CertificateRevoked
-        | AlertDescription::CertificateExpired
-        | AlertDescription::CertificateUnknown
-        | AlertDescription::UnknownCA
-        | AlertDescription::AccessDenied => "it does not accept the client certificate",
+        alert if is_about_our_certificate(alert) => "it does not accept the client certificate",
         _ => "it sent an alert",
     };
     format!("{why} (alert {alert:?})")

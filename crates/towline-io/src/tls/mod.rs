@@ -13,7 +13,7 @@ mod x509;
 
 pub use client::{ClientTls, ClientTlsSettings, Identity, MinVersion, Trust};
 pub use config::{ClientCerts, TlsConfig, TlsSettings};
-pub(crate) use explain::explain;
+pub(crate) use explain::{explain, late_alert};
 pub use foreign::{ForeignContext, ForeignTls};
 pub use key::Password;
 pub use session::TlsInfo;

@@ -20,14 +20,19 @@ pub(super) fn system(fallback: Option<&Path>) -> Result<Roots, String> {
         // Made first and placed then: a child of fork must not wait for a thread of its parent.
         return Ok(Arc::clone(SYSTEM.get_or_init(|| roots)));
     }
+    instead(&found, fallback)
+}
+
+/// Where the system's store has nothing to give.
+fn instead(found: &CertificateResult, fallback: Option<&Path>) -> Result<Roots, String> {
     if let Some(fallback) = fallback {
         return path(fallback).map(|(roots, _)| roots);
     }
-    let why = found.errors.first().map(ToString::to_string);
+    let why = found.errors.first().map(|error| format!(" ({error})"));
     Err(format!(
-        "the system has no trusted certificates{}: install its CA certificates or the package \
-         certifi, or name a CA file",
-        why.map(|why| format!(" ({why})")).unwrap_or_default()
+        "the system has no trusted certificates{}: install its CA certificates or the package certifi, or \
+         name a CA file",
+        why.unwrap_or_default()
     ))
 }
 
@@ -54,4 +59,31 @@ fn store(found: &CertificateResult) -> Option<Roots> {
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(found.certs.iter().cloned());
     (added > 0).then(|| Arc::new(roots))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_store_has_a_substitute_or_says_so() {
+        let empty = load_certs_from_paths(Some(Path::new("/nowhere/ca.pem")), None);
+        assert!(store(&empty).is_none());
+        let error = instead(&empty, None).unwrap_err();
+        assert!(
+            error.starts_with("the system has no trusted certificates ("),
+            "{error}"
+        );
+        assert!(error.contains("/nowhere/ca.pem"), "{error}");
+        let error = instead(&empty, Some(Path::new("/nowhere/certifi.pem"))).unwrap_err();
+        assert!(error.starts_with("/nowhere/certifi.pem: "), "{error}");
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let file = std::env::temp_dir().join(format!("towline-fallback-{}", std::process::id()));
+        std::fs::write(&file, params.self_signed(&key).unwrap().pem()).unwrap();
+        let roots = instead(&empty, Some(&file));
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(roots.unwrap().len(), 1);
+    }
 }

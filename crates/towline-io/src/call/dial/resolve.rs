@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError, Weak};
 
 use crate::fork;
-use crate::helpers::{HELPERS, Task, Ticket};
+use crate::helpers::{LOOKUPS, Task, Ticket};
 
 /// Addresses kept of one answer.
 const MAX_ADDRS: usize = 32;
@@ -72,7 +72,7 @@ impl Resolver {
             return Ticket::new(task);
         }
         let (lookup, name) = (self.lookup, host.to_owned());
-        let task = HELPERS.start(move || lookup(&name))?;
+        let task = LOOKUPS.start(move || lookup(&name))?;
         if let Some(held) = &mut under_way {
             if held.1.len() >= SWEEP_AT {
                 held.1.retain(|_, task| task.strong_count() > 0);

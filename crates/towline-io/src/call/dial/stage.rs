@@ -13,7 +13,7 @@ use super::resolve::{Answer, literal};
 use super::{Dial, DialError, DialErrorKind, DialPhase, Established, Watch};
 use crate::addr::PeerAddr;
 use crate::call::route::{Proxy, ProxyScheme, Route, authority};
-use crate::helpers::{HELPERS, Panicked, Ticket};
+use crate::helpers::{Panicked, Ticket};
 use crate::tls::{ClientTls, Handshake, Recv, explain};
 
 /// Read from a proxy at once.
@@ -193,7 +193,7 @@ impl Dial {
                 continue;
             };
             // Where there is no helper to be had, the handshake reads them.
-            if let Ok(Some(file)) = tls.load(&HELPERS) {
+            if let Ok(Some(file)) = tls.load() {
                 self.serial += 1;
                 plan.loading.push((self.serial, file));
             }

@@ -1,1 +1,217 @@
+//! Dials over real sockets of this machine, driven the way of each face: by poll(2), and by an
+//! edge-triggered poll.
 
+mod certs;
+mod connect;
+mod foreign;
+mod proxies;
+mod tls;
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+
+use super::*;
+use crate::tls::Recv;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Copy, Debug)]
+enum Face {
+    Blocking,
+    Async,
+}
+
+const FACES: [Face; 2] = [Face::Blocking, Face::Async];
+
+/// What one dial comes to.
+fn dial(face: Face, route: &Route, config: &DialConfig) -> Result<Box<Established>, DialError> {
+    let dial = Dial::start(
+        Arc::new(route.clone()),
+        &Arc::new(config.clone()),
+        Instant::now(),
+    );
+    match face {
+        Face::Blocking => drive_by_poll(dial),
+        Face::Async => drive_by_edges(dial),
+    }
+}
+
+fn refused(route: &Route, config: &DialConfig) -> DialError {
+    let Err(error) = dial(Face::Blocking, route, config) else {
+        panic!("connected to {route:?}");
+    };
+    error
+}
+
+fn wait_of(dial: &Dial, start: Instant) -> Option<Duration> {
+    assert!(start.elapsed() < PATIENCE, "the dial hangs");
+    let now = Instant::now();
+    dial.deadline()
+        .map(|deadline| deadline.saturating_duration_since(now) + Duration::from_millis(1))
+}
+
+fn drive_by_poll(mut dial: Dial) -> Result<Box<Established>, DialError> {
+    let start = Instant::now();
+    loop {
+        match dial.advance(Instant::now()) {
+            Progress::Done(established) => return Ok(established),
+            Progress::Failed(error) => return Err(error),
+            Progress::Pending => {}
+        }
+        let mut watches = Vec::new();
+        dial.fds(&mut watches);
+        let events = |watch: &Watch| {
+            let read = if watch.readable { libc::POLLIN } else { 0 };
+            read | if watch.writable { libc::POLLOUT } else { 0 }
+        };
+        let mut entries: Vec<_> = watches
+            .iter()
+            .map(|watch| libc::pollfd {
+                fd: watch.fd,
+                events: events(watch),
+                revents: 0,
+            })
+            .collect();
+        let wait = wait_of(&dial, start).unwrap_or(PATIENCE).as_millis() as libc::c_int;
+        // SAFETY: whole entries that outlive the call.
+        unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, wait) };
+    }
+}
+
+/// Advances only when an edge or a deadline came: what a dial leaves unread or unsent is lost.
+fn drive_by_edges(mut dial: Dial) -> Result<Box<Established>, DialError> {
+    let start = Instant::now();
+    let mut poll = Poll::new().unwrap();
+    let mut known: HashMap<u32, Watch> = HashMap::new();
+    let mut events = Events::with_capacity(16);
+    loop {
+        match dial.advance(Instant::now()) {
+            Progress::Done(established) => return Ok(established),
+            Progress::Failed(error) => return Err(error),
+            Progress::Pending => {}
+        }
+        let mut watches = Vec::new();
+        dial.fds(&mut watches);
+        for watch in watches {
+            let interest = match (watch.readable, watch.writable) {
+                (true, true) => Interest::READABLE | Interest::WRITABLE,
+                (true, false) => Interest::READABLE,
+                _ => Interest::WRITABLE,
+            };
+            let token = Token(watch.serial as usize);
+            match known.insert(watch.serial, watch) {
+                None => poll
+                    .registry()
+                    .register(&mut SourceFd(&watch.fd), token, interest)
+                    .unwrap(),
+                Some(before) if before == watch => {}
+                Some(_) => poll
+                    .registry()
+                    .reregister(&mut SourceFd(&watch.fd), token, interest)
+                    .unwrap(),
+            }
+        }
+        let wait = wait_of(&dial, start).unwrap_or(PATIENCE);
+        poll.poll(&mut events, Some(wait)).unwrap();
+    }
+}
+
+fn listener(at: &str) -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(at).unwrap();
+    let addr = listener.local_addr().unwrap();
+    (listener, addr)
+}
+
+/// A server for one connection.
+fn serve<T: Send + 'static>(
+    work: impl FnOnce(TcpStream) -> T + Send + 'static,
+) -> (SocketAddr, JoinHandle<T>) {
+    let (listener, addr) = listener("127.0.0.1:0");
+    (
+        addr,
+        thread::spawn(move || work(listener.accept().unwrap().0)),
+    )
+}
+
+fn plain(addr: SocketAddr) -> Route {
+    Route::plain(&addr.ip().to_string(), addr.port())
+}
+
+/// An address where nobody listens.
+fn closed_port(at: &str) -> SocketAddr {
+    listener(at).1
+}
+
+fn with_overrides(key: &str, addrs: &[SocketAddr]) -> DialConfig {
+    let addrs: Vec<_> = addrs.iter().map(SocketAddr::to_string).collect();
+    let mut config = DialConfig::default();
+    config
+        .overrides
+        .add(key, addrs.iter().map(String::as_str))
+        .unwrap();
+    config
+}
+
+/// Sends all of `bytes` on what a dial gave.
+fn say(established: &mut Established, mut bytes: &[u8]) {
+    let transport = &mut established.transport;
+    let start = Instant::now();
+    while !bytes.is_empty() || transport.tls.as_ref().is_some_and(|tls| tls.wants_write()) {
+        assert!(start.elapsed() < PATIENCE, "nobody reads");
+        let sent = match &mut transport.tls {
+            None => transport.send_plain(&[IoSlice::new(bytes)]).unwrap_or(0),
+            Some(tls) => {
+                let taken = if tls.takes_plain() {
+                    tls.encrypt(&[IoSlice::new(bytes)]).unwrap()
+                } else {
+                    0
+                };
+                if tls.flush(&transport.socket).unwrap().is_none() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                taken
+            }
+        };
+        bytes = &bytes[sent..];
+    }
+}
+
+/// Exactly so many bytes.
+fn hear(established: &mut Established, count: usize) -> Vec<u8> {
+    let mut heard = vec![0; count];
+    let mut at = 0;
+    let start = Instant::now();
+    while at < count {
+        assert!(start.elapsed() < PATIENCE, "silence after {at} bytes");
+        match established.transport.recv(&mut heard[at..]) {
+            Ok(Recv::Data { bytes, .. }) => at += bytes,
+            Ok(Recv::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            other => panic!("{other:?} after {at} bytes"),
+        }
+    }
+    heard
+}
+
+/// Sends back what comes, until the end.
+fn echo(stream: &mut (impl io::Read + io::Write)) {
+    let mut space = [0; 16 * 1024];
+    loop {
+        match stream.read(&mut space) {
+            Ok(0) | Err(_) => return,
+            Ok(bytes) => stream.write_all(&space[..bytes]).unwrap(),
+        }
+        stream.flush().unwrap();
+    }
+}
+
+fn assert_echoes(established: &mut Established) {
+    say(established, b"hello");
+    assert_eq!(hear(established, 5), b"hello");
+}

@@ -1,0 +1,147 @@
+//! TLS by somebody else: here rustls again, fed through memory as a `MemoryBIO` is.
+
+use std::io::{Read, Write};
+
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
+
+use super::certs::{Authority, params, tls_server};
+use super::*;
+use crate::tls::{ClientTls, ForeignContext, ForeignTls, TlsInfo};
+
+struct Context(Arc<rustls::ClientConfig>);
+
+struct Memory(ClientConnection);
+
+impl ForeignContext for Context {
+    fn connect(&self, server_name: &str, alpn: &[Vec<u8>]) -> io::Result<Box<dyn ForeignTls>> {
+        let name = ServerName::try_from(server_name.to_owned()).map_err(io::Error::other)?;
+        let tls = ClientConnection::new_with_alpn(Arc::clone(&self.0), name, alpn.to_vec());
+        let tls = tls.map_err(io::Error::other)?;
+        Ok(Box::new(Memory(tls)))
+    }
+}
+
+impl ForeignTls for Memory {
+    fn received(&mut self, mut records: &[u8]) -> io::Result<()> {
+        while !records.is_empty() {
+            self.0.read_tls(&mut records)?;
+            let foreign = |error| io::Error::other(format!("foreign: {error}"));
+            self.0.process_new_packets().map_err(foreign)?;
+        }
+        Ok(())
+    }
+
+    fn received_eof(&mut self) {
+        let _ = self.0.read_tls(&mut io::empty());
+    }
+
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        self.0.reader().read(space)
+    }
+
+    fn write(&mut self, plain: &[u8]) -> io::Result<usize> {
+        self.0.writer().write(plain)
+    }
+
+    fn take_records(&mut self, into: &mut Vec<u8>) {
+        while self.0.wants_write() {
+            self.0.write_tls(into).unwrap();
+        }
+    }
+
+    fn close_notify(&mut self) {
+        self.0.send_close_notify();
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.0.is_handshaking()
+    }
+
+    fn info(&self) -> Option<TlsInfo> {
+        Some(TlsInfo {
+            version: self.0.protocol_version()?.into(),
+            cipher_suite: 0,
+            alpn: self.0.alpn_protocol().map(<[u8]>::to_vec),
+            peer_certs: Vec::new(),
+            server_name: None,
+        })
+    }
+}
+
+fn context(roots: rustls::RootCertStore) -> Arc<ClientTls> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Arc::new(ClientTls::foreign(Box::new(Context(Arc::new(config)))))
+}
+
+#[test]
+fn a_foreign_tls_carries_all_bytes() {
+    let authority = Authority::new("foreign");
+    let mut server = authority.server(authority.sign(&params("host")), false);
+    server.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let addr = tls_server(server);
+    for face in FACES {
+        let route = Route::secure("host", addr.port(), context(authority.roots()));
+        let mut established = dial(face, &route, &with_overrides("host", &[addr])).unwrap();
+        assert_eq!(established.alpn.as_deref(), Some(&b"http/1.1"[..]));
+        let large: Vec<u8> = (0..600_000u32).map(|n| (n % 251) as u8).collect();
+        for piece in large.chunks(100_000) {
+            say(&mut established, piece);
+            assert!(hear(&mut established, piece.len()) == piece);
+        }
+        let tls = established.transport.tls.as_mut().unwrap();
+        tls.close_notify();
+        assert!(!tls.takes_plain());
+        say(&mut established, b"");
+        let start = Instant::now();
+        while established.transport.recv(&mut [0; 16]).unwrap() != Recv::Eof {
+            assert!(start.elapsed() < PATIENCE);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn what_a_foreign_tls_says_is_passed_on() {
+    let authority = Authority::new("foreign-words");
+    let addr = tls_server(authority.server(authority.sign(&params("elsewhere")), false));
+    let route = Route::secure("host", addr.port(), context(authority.roots()));
+    let error = refused(&route, &with_overrides("host", &[addr]));
+    assert_eq!(error.kind, DialErrorKind::Tls);
+    assert!(
+        error.message.contains("foreign: invalid peer certificate"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_cut_is_no_end() {
+    let authority = Authority::new("foreign-cut");
+    let server = Arc::new(authority.server(authority.sign(&params("host")), false));
+    let (addr, cut) = serve(move |stream| {
+        let mut tls = super::certs::accept_tls(stream, &server);
+        tls.write_all(b"half").unwrap();
+        tls.flush().unwrap();
+        // What it holds goes without close_notify.
+        drop(tls);
+    });
+    let route = Route::secure("host", addr.port(), context(authority.roots()));
+    let mut established = dial(Face::Blocking, &route, &with_overrides("host", &[addr])).unwrap();
+    assert_eq!(hear(&mut established, 4), b"half");
+    cut.join().unwrap();
+    let start = Instant::now();
+    let error = loop {
+        assert!(start.elapsed() < PATIENCE);
+        match established.transport.recv(&mut [0; 16]) {
+            Ok(Recv::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+}

@@ -1,0 +1,348 @@
+//! Handshakes, and the words for those that fail.
+
+use std::io::{Read, Write};
+
+use rustls::HandshakeKind::{Full, Resumed};
+
+use super::certs::{Authority, Shown, accept_tls, params, self_signed, tls_server};
+use super::*;
+use crate::tls::{ClientTls, ClientTlsSettings, Identity, MinVersion, Trust};
+
+fn secure(name: &str, addr: SocketAddr, tls: &Arc<ClientTls>) -> (Route, DialConfig) {
+    let route = Route::secure(name, addr.port(), Arc::clone(tls));
+    (route, with_overrides(name, &[addr]))
+}
+
+/// What a client that trusts `authority` says to a server for "host" that shows `shown`.
+fn complaint(authority: &Authority, shown: Shown) -> String {
+    let addr = tls_server(authority.server(shown, false));
+    let (route, config) = secure("host", addr, &authority.client());
+    let error = refused(&route, &config);
+    assert_eq!(
+        (error.kind, error.phase),
+        (DialErrorKind::Tls, DialPhase::Tls),
+        "{error}"
+    );
+    let peer = format!("host:{}", addr.port());
+    assert!(error.message.contains(&peer), "{error}");
+    error.message.replace(&peer, "PEER")
+}
+
+#[test]
+fn tls_is_spoken_and_alpn_chosen() {
+    let authority = Authority::new("spoken");
+    let mut server = authority.server(authority.sign(&params("host")), false);
+    server.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let addr = tls_server(server);
+    let tls = authority.client();
+    for face in FACES {
+        let (route, config) = secure("host", addr, &tls);
+        let mut established = dial(face, &route, &config).unwrap();
+        assert_eq!(established.alpn.as_deref(), Some(&b"http/1.1"[..]));
+        assert!(established.timings.tls.is_some());
+        assert_echoes(&mut established);
+        let large: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
+        for piece in large.chunks(50_000) {
+            say(&mut established, piece);
+            assert!(hear(&mut established, piece.len()) == piece);
+        }
+        let info = established.transport.tls.as_ref().unwrap().info().unwrap();
+        assert_eq!((info.version, info.peer_certs.len()), (0x0304, 1));
+    }
+}
+
+#[test]
+fn certificates_that_are_not_good_enough() {
+    let authority = Authority::new("certificates");
+    let other = Authority::new("other");
+    let cases = [
+        (
+            authority.for_years("host", 2000, 2001),
+            "has expired; if it should not have, check this machine's clock",
+        ),
+        (
+            authority.for_years("host", 2090, 2095),
+            "is not valid yet; check this machine's clock",
+        ),
+        (
+            authority.sign(&params("elsewhere")),
+            "is not for the name \"host\", but for elsewhere",
+        ),
+        (
+            other.sign(&params("host")),
+            "is signed by an authority that is not trusted here (unknown CA)",
+        ),
+        (
+            self_signed("host", false),
+            "is self-signed; name it as a CA file to trust it",
+        ),
+        (
+            self_signed("host", true),
+            "is self-signed; name it as a CA file to trust it",
+        ),
+    ];
+    for (shown, text) in cases {
+        let message = complaint(&authority, shown);
+        assert!(
+            message.starts_with("the certificate of PEER ") && message.contains(text),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn a_certificate_that_is_trusted_by_itself() {
+    let authority = Authority::new("given");
+    for ca in [false, true] {
+        let shown = self_signed("host", ca);
+        let trust = Trust::Path(authority.write("own.pem", &shown.pem));
+        let addr = tls_server(authority.server(shown, false));
+        let tls = Arc::new(ClientTls::new(ClientTlsSettings {
+            trust,
+            ..ClientTlsSettings::default()
+        }));
+        let (route, config) = secure("host", addr, &tls);
+        assert_echoes(&mut dial(Face::Async, &route, &config).unwrap());
+        let (route, config) = secure("wrong", addr, &tls);
+        let error = refused(&route, &config);
+        assert!(
+            error
+                .message
+                .contains("is not for the name \"wrong\", but for"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn trust_by_directory_and_none_at_all() {
+    let authority = Authority::new("directory");
+    let addr = tls_server(authority.server(authority.sign(&params("host")), false));
+    let echoes = |trust, name| {
+        let settings = ClientTlsSettings {
+            trust,
+            ..ClientTlsSettings::default()
+        };
+        let (route, config) = secure(name, addr, &Arc::new(ClientTls::new(settings)));
+        dial(Face::Blocking, &route, &config).map(|mut established| assert_echoes(&mut established))
+    };
+    echoes(Trust::Path(authority.path("")), "host").unwrap();
+    echoes(Trust::Anybody, "whoever").unwrap();
+    let missing = authority.path("missing.pem");
+    let error = echoes(Trust::Path(missing.clone()), "host").unwrap_err();
+    assert_eq!(
+        error.message,
+        format!(
+            "{}: No such file or directory (os error 2)",
+            missing.display()
+        )
+    );
+    let empty = authority.write("empty.pem", "nothing");
+    let error = echoes(Trust::Path(empty.clone()), "host").unwrap_err();
+    let expected = format!(
+        "{}: no certificate (PEM section CERTIFICATE) in it",
+        empty.display()
+    );
+    assert_eq!((error.kind, error.message), (DialErrorKind::Tls, expected));
+}
+
+#[test]
+fn another_name_is_asked_for_and_verified() {
+    let authority = Authority::new("sni");
+    let server = Arc::new(authority.server(authority.sign(&params("inner")), false));
+    let (addr, asked) = serve(move |stream| {
+        let mut tls = accept_tls(stream, &server);
+        tls.read_exact(&mut [0]).unwrap();
+        tls.conn.server_name().map(str::to_owned)
+    });
+    let (mut route, config) = secure("outer", addr, &authority.client());
+    route.sni = Some("inner".into());
+    say(&mut dial(Face::Blocking, &route, &config).unwrap(), b"x");
+    assert_eq!(asked.join().unwrap().as_deref(), Some("inner"));
+    // An address needs a certificate for the address.
+    let addr = tls_server(authority.server(authority.sign(&params("127.0.0.1")), false));
+    let route = Route::secure("127.0.0.1", addr.port(), authority.client());
+    assert_echoes(&mut dial(Face::Async, &route, &DialConfig::default()).unwrap());
+}
+
+#[test]
+fn client_certificates() {
+    let authority = Authority::new("client");
+    let server = authority.server(authority.sign(&params("host")), true);
+    let addr = tls_server(server);
+    let shown = authority.sign(&params("client"));
+    let identity = Identity {
+        cert_file: authority.write("client.pem", &shown.pem),
+        key_file: Some(authority.write("client.key", &shown.key_pem)),
+        key_password: None,
+    };
+    let with = |identity, min_version| {
+        let settings = ClientTlsSettings {
+            identity,
+            min_version,
+            ..authority.settings()
+        };
+        secure("host", addr, &Arc::new(ClientTls::new(settings)))
+    };
+    let (route, config) = with(Some(identity.clone()), MinVersion::Tls13);
+    assert_echoes(&mut dial(Face::Async, &route, &config).unwrap());
+    let wrong = Identity {
+        key_file: Some(authority.path("ca.pem")),
+        ..identity
+    };
+    let (route, config) = with(Some(wrong), MinVersion::Tls12);
+    let error = refused(&route, &config);
+    assert!(error.message.contains("ca.pem: no private key"), "{error}");
+    // TLS 1.3 lets the client finish before the server has looked (RFC 8446 4.4.2.4).
+    let (route, config) = with(None, MinVersion::Tls12);
+    let mut established = dial(Face::Blocking, &route, &config).unwrap();
+    let start = Instant::now();
+    let error = loop {
+        assert!(start.elapsed() < PATIENCE);
+        match established.transport.recv(&mut [0; 16]) {
+            Ok(Recv::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => break error,
+        }
+    };
+    let text = crate::tls::explain(&error, "PEER");
+    assert_eq!(
+        text,
+        "PEER refused the TLS handshake: it wants a client certificate (alert CertificateRequired)"
+    );
+}
+
+#[test]
+fn sessions_are_resumed() {
+    let authority = Authority::new("resumed");
+    let server = Arc::new(authority.server(authority.sign(&params("host")), false));
+    let (listener, addr) = listener("127.0.0.1:0");
+    let kinds = thread::spawn(move || {
+        let mut kinds = Vec::new();
+        for stream in listener.incoming().take(2) {
+            let mut tls = accept_tls(stream.unwrap(), &server);
+            let mut byte = [0];
+            tls.read_exact(&mut byte).unwrap();
+            kinds.push(tls.conn.handshake_kind().unwrap());
+            tls.write_all(&byte).unwrap();
+            let _ = tls.read(&mut byte);
+        }
+        kinds
+    });
+    let tls = authority.client();
+    for face in FACES {
+        let (route, config) = secure("host", addr, &tls);
+        let mut established = dial(face, &route, &config).unwrap();
+        say(&mut established, b"x");
+        // The ticket comes before it.
+        hear(&mut established, 1);
+    }
+    assert_eq!(kinds.join().unwrap(), [Full, Resumed]);
+}
+
+#[test]
+fn peers_that_do_not_shake_hands() {
+    let authority = Authority::new("unwilling");
+    let tls = authority.client();
+    let said = |work: fn(TcpStream), face| {
+        let (addr, server) = serve(work);
+        let (route, mut config) = secure("host", addr, &tls);
+        config.connect_timeout = Some(Duration::from_millis(400));
+        let Err(error) = dial(face, &route, &config) else {
+            panic!("shook hands");
+        };
+        server.join().unwrap();
+        assert_eq!(error.phase, DialPhase::Tls);
+        (
+            error.kind,
+            error
+                .message
+                .replace(&format!("host:{}", addr.port()), "PEER"),
+        )
+    };
+    let cases: [(fn(TcpStream), _, _); 4] = [
+        (
+            |mut stream| {
+                let _ = stream.read(&mut [0; 2000]).unwrap();
+                stream
+                    .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    .unwrap();
+                let _ = stream.read(&mut [0; 2000]);
+            },
+            DialErrorKind::Tls,
+            "PEER does not speak TLS; is it http://?",
+        ),
+        (
+            |mut stream| {
+                let _ = stream.read(&mut [0; 2000]).unwrap();
+            },
+            DialErrorKind::Tls,
+            "PEER closed the connection during the TLS handshake",
+        ),
+        (
+            |mut stream| {
+                let _ = stream.read(&mut [0; 2000]).unwrap();
+                // handshake_failure (RFC 8446 6.2)
+                stream.write_all(b"\x15\x03\x03\x00\x02\x02\x28").unwrap();
+                let _ = stream.read(&mut [0; 2000]);
+            },
+            DialErrorKind::Tls,
+            "PEER refused the TLS handshake: no cipher, key or signature in common (alert HandshakeFailure)",
+        ),
+        (
+            |mut stream| while matches!(stream.read(&mut [0; 2000]), Ok(1..)) {},
+            DialErrorKind::Timeout,
+            "no end of the TLS handshake with PEER within 0.4 s",
+        ),
+    ];
+    for face in FACES {
+        for (work, kind, message) in &cases {
+            assert_eq!(said(*work, face), (*kind, (*message).to_owned()));
+        }
+    }
+}
+
+#[test]
+fn versions_that_are_too_old() {
+    let authority = Authority::new("versions");
+    let server = rustls::ServerConfig::builder_with_provider(Arc::new(
+        rustls::crypto::ring::default_provider(),
+    ))
+    .with_protocol_versions(&[&rustls::version::TLS12])
+    .unwrap()
+    .with_no_client_auth();
+    let shown = authority.sign(&params("host"));
+    let addr = tls_server(shown.install(server));
+    let with = |min_version| {
+        let settings = ClientTlsSettings {
+            min_version,
+            ..authority.settings()
+        };
+        secure("host", addr, &Arc::new(ClientTls::new(settings)))
+    };
+    let (route, config) = with(MinVersion::Tls12);
+    assert_echoes(&mut dial(Face::Async, &route, &config).unwrap());
+    let (route, config) = with(MinVersion::Tls13);
+    let error = refused(&route, &config);
+    assert!(error.message.contains("no version of TLS"), "{error}");
+}
+
+#[test]
+fn files_are_read_once_and_off_this_thread() {
+    let authority = Authority::new("lazy");
+    let tls = authority.client();
+    let first = tls.load().unwrap();
+    let start = Instant::now();
+    while first
+        .as_ref()
+        .is_some_and(|ticket| ticket.outcome().is_none())
+    {
+        assert!(start.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(first.is_some());
+    assert!(tls.load().unwrap().is_none());
+    // Not even the file need be there any more.
+    std::fs::remove_file(authority.path("ca.pem")).unwrap();
+    tls.check().unwrap();
+}
