@@ -3,11 +3,17 @@ use pyo3::import_exception;
 use pyo3::prelude::*;
 
 import_exception!(asyncio, CancelledError);
+import_exception!(towline.errors, ClientClosed);
 import_exception!(towline.errors, ClientDisconnected);
+import_exception!(towline.errors, ConfigError);
 import_exception!(towline.errors, DecodingError);
 import_exception!(towline.errors, DecompressionLimit);
+import_exception!(towline.errors, InvalidHeader);
+import_exception!(towline.errors, InvalidURL);
+import_exception!(towline.errors, ResponseError);
 import_exception!(towline.errors, ResponseStateError);
 import_exception!(towline.errors, StartupError);
+import_exception!(towline.errors, StreamConsumed);
 
 /// What `send()` raises once the client has gone (ASGI spec 2.4: a subclass of `OSError`).
 pub fn client_disconnected() -> PyErr {

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 
 mod bodies;
 mod client;
+mod coroutine;
 mod errors;
 mod gil;
 mod server;

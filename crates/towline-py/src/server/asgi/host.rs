@@ -284,7 +284,7 @@ impl Host {
         value: Option<Bound<'_, PyAny>>,
         traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        let error = super::waiting::exception(error, value, traceback)?;
+        let error = crate::coroutine::exception(error, value, traceback)?;
         self.resume(py, Input::Throw(error))?
             .ok_or_else(|| PyStopIteration::new_err(()))
     }

@@ -1,12 +1,13 @@
 //! What `send()` and `receive()` return: awaitables that touch the loop only when there is something to
 //! wait for. Both are structurally coroutines, so that `asyncio.create_task(receive())` works too.
-use pyo3::exceptions::{PyStopIteration, PyTypeError};
+use pyo3::exceptions::PyStopIteration;
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::exchange::Exchange;
+use crate::coroutine::exception;
 use crate::gil::GilCell;
 
 /// Awaiting it gives None at once. One object serves every `send()` that need not wait.
@@ -183,31 +184,4 @@ impl Waiting {
             None => Ok(()),
         }
     }
-}
-
-/// The exception that the arguments of `throw` mean: an instance, or a class with a value (the form of
-/// Python 3.11 and before).
-pub fn exception<'py>(
-    error: Bound<'py, PyAny>,
-    value: Option<Bound<'py, PyAny>>,
-    traceback: Option<Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let py = error.py();
-    let is_class = error.is_instance_of::<pyo3::types::PyType>();
-    let value = value.filter(|value| !value.is_none());
-    let error = match value {
-        Some(value) if value.is_instance_of::<pyo3::exceptions::PyBaseException>() => value,
-        Some(value) if is_class => error.call1((value,))?,
-        None if is_class => error.call0()?,
-        _ => error,
-    };
-    if !error.is_instance_of::<pyo3::exceptions::PyBaseException>() {
-        return Err(PyTypeError::new_err(
-            "exceptions must be classes or instances deriving from BaseException",
-        ));
-    }
-    if let Some(traceback) = traceback.filter(|traceback| !traceback.is_none()) {
-        error.call_method1(intern!(py, "with_traceback"), (traceback,))?;
-    }
-    Ok(error)
 }

@@ -1,0 +1,315 @@
+//! What an asynchronous call does: tried, waited for, given up. How it waits is its library's matter.
+use std::sync::Arc;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+use towline_io::call::CallId;
+
+use super::super::collect::{Bounds, Collector, Refusal};
+use super::super::head::Head;
+use super::super::reply::AsyncReply;
+use super::super::response::{self, ResponseCore, Sent};
+use super::super::terms::Terms;
+use super::desk::{Pulled, Whole};
+use super::hub::Hub;
+use super::source::AsyncSource;
+use super::waiter::Waiter;
+
+/// One thing that is being done in a hub.
+pub struct Operation {
+    pub hub: Py<Hub>,
+    purpose: Purpose,
+}
+
+enum Purpose {
+    /// A whole response.
+    Respond(CallId, Box<Plan>),
+    /// A head, and a body to pull.
+    Exchange(CallId),
+    Read(Arc<AsyncSource>, usize),
+    ReadInto(Arc<AsyncSource>, PyBuffer<u8>),
+    ReadAll(Arc<AsyncSource>, Box<Option<Result<Collector, Refusal>>>),
+    /// Room for more of a streamed body: False when the server has answered instead.
+    Room(CallId),
+    /// Dials under way have ended.
+    Prewarm,
+    /// The hub has ended.
+    Close,
+    /// Nothing more to do, or to give up.
+    Over,
+}
+
+/// What becomes of a whole response.
+pub struct Plan {
+    pub terms: Arc<Terms>,
+    pub client: Py<PyAny>,
+    pub method: Py<PyString>,
+    pub url: Py<PyAny>,
+    pub arguments: Option<Py<PyDict>>,
+    pub follow_redirects: bool,
+}
+
+/// How an operation ended.
+pub enum Outcome {
+    Done(Py<PyAny>),
+    /// A coroutine has the last word.
+    Continue(Py<PyAny>),
+}
+
+impl Operation {
+    pub fn respond(hub: Py<Hub>, id: CallId, plan: Plan) -> Self {
+        let purpose = Purpose::Respond(id, Box::new(plan));
+        Self { hub, purpose }
+    }
+
+    pub fn exchange(hub: Py<Hub>, id: CallId) -> Self {
+        let purpose = Purpose::Exchange(id);
+        Self { hub, purpose }
+    }
+
+    pub fn room(hub: Py<Hub>, id: CallId) -> Self {
+        let purpose = Purpose::Room(id);
+        Self { hub, purpose }
+    }
+
+    pub fn close(hub: Py<Hub>) -> Self {
+        let purpose = Purpose::Close;
+        Self { hub, purpose }
+    }
+
+    pub fn prewarm(hub: Py<Hub>) -> Self {
+        let purpose = Purpose::Prewarm;
+        Self { hub, purpose }
+    }
+
+    pub fn read(source: Arc<AsyncSource>, max: usize) -> Self {
+        Self::of(&source.clone(), Purpose::Read(source, max))
+    }
+
+    pub fn read_into(source: Arc<AsyncSource>, buffer: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let buffer = PyBuffer::get(buffer)?;
+        if buffer.readonly() || !buffer.is_c_contiguous() {
+            return Err(pyo3::exceptions::PyTypeError::new_err(
+                "readinto: a writable, contiguous buffer of bytes is needed",
+            ));
+        }
+        Ok(Self::of(&source.clone(), Purpose::ReadInto(source, buffer)))
+    }
+
+    pub fn read_all(source: Arc<AsyncSource>, head: &Head, bounds: Bounds) -> Self {
+        let collector = Collector::new(head, bounds);
+        Self::of(
+            &source.clone(),
+            Purpose::ReadAll(source, Box::new(Some(collector))),
+        )
+    }
+
+    fn of(source: &AsyncSource, purpose: Purpose) -> Self {
+        Self {
+            hub: Python::attach(|py| source.hub.clone_ref(py)),
+            purpose,
+        }
+    }
+
+    /// `None`: not yet; `wait` then.
+    pub fn poll(&mut self, py: Python<'_>) -> PyResult<Option<Outcome>> {
+        let hub = self.hub.get();
+        let value = match &mut self.purpose {
+            Purpose::Respond(id, _) => {
+                let whole = hub.desk(py)?.take_whole(*id);
+                return match whole {
+                    None => Ok(None),
+                    Some(whole) => self.respond_now(py, whole).map(Some),
+                };
+            }
+            Purpose::Exchange(id) => {
+                let id = *id;
+                let head = hub.desk(py)?.take_reply(id);
+                let Some(head) = head else { return Ok(None) };
+                self.purpose = Purpose::Over;
+                let head = head.map_err(|failure| failure.to_error(py))?;
+                let source = AsyncSource::new(self.hub.clone_ref(py), id);
+                AsyncReply::make(py, head, source)?.into_any()
+            }
+            Purpose::Read(source, max) => match source.pull(py, *max)? {
+                Pulled::Pending => return Ok(None),
+                Pulled::End => PyBytes::new(py, b"").into_any().unbind(),
+                Pulled::Data(data) => data.into_any(),
+            },
+            Purpose::ReadInto(source, buffer) => match source.pull(py, buffer.item_count())? {
+                Pulled::Pending => return Ok(None),
+                Pulled::End => 0_usize.into_pyobject(py)?.into_any().unbind(),
+                Pulled::Data(data) => copy_into(py, buffer, data.as_bytes(py))?,
+            },
+            Purpose::ReadAll(source, collector) => match read_all(py, source, collector)? {
+                Some(content) => content,
+                None => return Ok(None),
+            },
+            Purpose::Room(id) => {
+                let mut desk = hub.desk(py)?;
+                let answered = desk.is_answered(*id);
+                if !answered && desk.caller.room(*id) == 0 {
+                    return Ok(None);
+                }
+                drop(desk);
+                (!answered)
+                    .into_pyobject(py)?
+                    .to_owned()
+                    .into_any()
+                    .unbind()
+            }
+            Purpose::Prewarm => {
+                let status = hub.status(py);
+                if status.dialling > 0 {
+                    return Ok(None);
+                }
+                status.idle.into_pyobject(py)?.into_any().unbind()
+            }
+            Purpose::Close => {
+                if !hub.is_ended(py) {
+                    return Ok(None);
+                }
+                py.None()
+            }
+            Purpose::Over => return Err(PyRuntimeError::new_err("awaited already")),
+        };
+        self.purpose = Purpose::Over;
+        Ok(Some(Outcome::Done(value)))
+    }
+
+    fn respond_now(
+        &mut self,
+        py: Python<'_>,
+        whole: Result<Whole, super::desk::Failure>,
+    ) -> PyResult<Outcome> {
+        let Purpose::Respond(_, plan) = std::mem::replace(&mut self.purpose, Purpose::Over) else {
+            return Err(PyRuntimeError::new_err("awaited already"));
+        };
+        let whole = whole.map_err(|failure| failure.to_error(py))?;
+        plan.finish(py, whole)
+    }
+
+    /// Has `waiter` woken when polling is worth while again.
+    pub fn wait(&self, py: Python<'_>, waiter: Py<Waiter>) -> PyResult<()> {
+        let hub = self.hub.get();
+        let before = match &self.purpose {
+            Purpose::Respond(id, _) | Purpose::Exchange(id) => {
+                hub.desk(py)?.set_reader(*id, Some(waiter))
+            }
+            Purpose::Read(source, _)
+            | Purpose::ReadInto(source, _)
+            | Purpose::ReadAll(source, _) => hub.desk(py)?.set_reader(source.id, Some(waiter)),
+            Purpose::Room(id) => hub.desk(py)?.set_writer(*id, Some(waiter)),
+            Purpose::Prewarm | Purpose::Close => {
+                hub.add_watcher(py, waiter);
+                None
+            }
+            Purpose::Over => None,
+        };
+        if let Some(before) = before {
+            // Two tasks read one reply: the first one tries again, and finds out.
+            Waiter::wake(before.bind(py), false)?;
+        }
+        Ok(())
+    }
+
+    /// Given up: a request is cancelled; a read leaves its bytes where they are.
+    pub fn abandon(&mut self, py: Python<'_>) {
+        let purpose = std::mem::replace(&mut self.purpose, Purpose::Over);
+        let hub = self.hub.get();
+        match purpose {
+            Purpose::Respond(id, _) | Purpose::Exchange(id) => hub.cancel(py, id),
+            Purpose::Read(ref source, _)
+            | Purpose::ReadInto(ref source, _)
+            | Purpose::ReadAll(ref source, _) => {
+                let before = hub
+                    .desk(py)
+                    .ok()
+                    .and_then(|mut desk| desk.set_reader(source.id, None));
+                drop(before);
+            }
+            Purpose::Room(_) | Purpose::Prewarm | Purpose::Close | Purpose::Over => {}
+        }
+    }
+}
+
+impl Plan {
+    fn finish(self, py: Python<'_>, whole: Whole) -> PyResult<Outcome> {
+        let marks = whole.head.marks;
+        let status = whole.head.status;
+        let redirects = self.follow_redirects && marks.has_location && matches!(status, 300..=399);
+        let undecided =
+            redirects || marks.has_cookies || self.terms.retry_statuses.contains(&status);
+        let client = undecided.then(|| self.client.clone_ref(py));
+        let state = response::State {
+            head: Some(whole.head),
+            content: Some(whole.content),
+            terms: Some(Arc::clone(&self.terms)),
+            timings: whole.facts.timings,
+            reused: whole.facts.reused,
+            client: Some(self.client),
+            sent: Some(Sent {
+                method: self.method,
+                url: self.url,
+                arguments: self.arguments,
+            }),
+            ..response::State::default()
+        };
+        let response = ResponseCore::make(py, &self.terms, state)?;
+        match client {
+            None => Ok(Outcome::Done(response)),
+            Some(client) => client
+                .call_method1(py, intern!(py, "_continue"), (response,))
+                .map(Outcome::Continue),
+        }
+    }
+}
+
+fn copy_into(py: Python<'_>, buffer: &PyBuffer<u8>, data: &[u8]) -> PyResult<Py<PyAny>> {
+    if data.len() > buffer.item_count() {
+        return Err(PyRuntimeError::new_err("the buffer has changed"));
+    }
+    // SAFETY: the buffer is writable, contiguous and at least as long, and stays exported while we hold
+    // it; nobody else writes while we hold the GIL.
+    unsafe {
+        std::ptr::copy_nonoverlapping(data.as_ptr(), buffer.buf_ptr().cast::<u8>(), data.len());
+    }
+    Ok(data.len().into_pyobject(py)?.into_any().unbind())
+}
+
+fn read_all(
+    py: Python<'_>,
+    source: &AsyncSource,
+    collector: &mut Option<Result<Collector, Refusal>>,
+) -> PyResult<Option<Py<PyAny>>> {
+    loop {
+        let Some(Ok(collecting)) = collector else {
+            let refused = match collector.take() {
+                Some(Err(refusal)) => refusal.to_error(),
+                _ => PyRuntimeError::new_err("awaited already"),
+            };
+            source.close(py);
+            return Err(refused);
+        };
+        match source.pull(py, usize::MAX)? {
+            Pulled::Pending => return Ok(None),
+            Pulled::Data(data) => {
+                if let Err(refusal) = collecting.push(py, data.as_bytes(py)) {
+                    *collector = Some(Err(refusal));
+                }
+            }
+            Pulled::End => {
+                let Some(Ok(collecting)) = collector.take() else {
+                    continue;
+                };
+                let content = collecting
+                    .finish(py)
+                    .map_err(|refusal| refusal.to_error())?;
+                return Ok(Some(content.into_any()));
+            }
+        }
+    }
+}

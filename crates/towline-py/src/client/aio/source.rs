@@ -1,0 +1,109 @@
+//! The body of a reply, in its hub.
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use towline_io::call::CallId;
+
+use super::super::reply::{Facts, Source};
+use super::desk::Pulled;
+use super::hub::Hub;
+use crate::errors::StreamConsumed;
+use crate::gil::GilCell;
+
+pub struct AsyncSource {
+    pub hub: Py<Hub>,
+    pub id: CallId,
+    state: GilCell<State>,
+}
+
+enum State {
+    Open,
+    /// Read to its end.
+    Ended(Facts),
+    /// Given up before.
+    Closed(Facts),
+}
+
+impl AsyncSource {
+    pub fn new(hub: Py<Hub>, id: CallId) -> Self {
+        Self {
+            hub,
+            id,
+            state: GilCell::new(State::Open),
+        }
+    }
+
+    /// The next bytes, at most `max`.
+    pub fn pull(&self, py: Python<'_>, max: usize) -> PyResult<Pulled> {
+        match *self.state.open(py) {
+            State::Open => {}
+            State::Ended(_) => return Ok(Pulled::End),
+            State::Closed(_) => {
+                return Err(StreamConsumed::new_err("the response has been closed"));
+            }
+        }
+        let pulled = self.hub.get().desk(py)?.pull(py, self.id, max);
+        match pulled {
+            Ok(Pulled::End) => {
+                let facts = self.put_away(py);
+                *self.state.open(py) = State::Ended(facts);
+                Ok(Pulled::End)
+            }
+            Ok(pulled) => Ok(pulled),
+            Err(failure) => {
+                let facts = self.put_away(py);
+                *self.state.open(py) = State::Closed(facts);
+                Err(failure.to_error(py))
+            }
+        }
+    }
+
+    pub fn close(&self, py: Python<'_>) {
+        let is_open = matches!(*self.state.open(py), State::Open);
+        if is_open {
+            let facts = self.put_away(py);
+            *self.state.open(py) = State::Closed(facts);
+        }
+    }
+
+    pub fn is_closed(&self, py: Python<'_>) -> bool {
+        !matches!(*self.state.open(py), State::Open)
+    }
+
+    fn put_away(&self, py: Python<'_>) -> Facts {
+        let facts = self.live_facts(py);
+        self.hub.get().cancel(py, self.id);
+        facts
+    }
+
+    fn live_facts(&self, py: Python<'_>) -> Facts {
+        let desk = self.hub.get().desk(py);
+        desk.map(|desk| desk.facts(self.id)).unwrap_or_default()
+    }
+}
+
+impl Source for AsyncSource {
+    fn facts(&self, py: Python<'_>) -> Facts {
+        if let State::Ended(facts) | State::Closed(facts) = *self.state.open(py) {
+            return facts;
+        }
+        self.live_facts(py)
+    }
+
+    fn buffered(&self, py: Python<'_>) -> usize {
+        if self.is_closed(py) {
+            return 0;
+        }
+        let desk = self.hub.get().desk(py);
+        desk.map_or(0, |mut desk| desk.caller.buffered(self.id))
+    }
+
+    fn trailers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        Ok(PyList::empty(py))
+    }
+}
+
+impl Drop for AsyncSource {
+    fn drop(&mut self) {
+        Python::attach(|py| self.close(py));
+    }
+}

@@ -1,0 +1,236 @@
+//! What a waiting task is given: future enough for a task of asyncio, and no more.
+//!
+//! A task that awaits a future has itself called back when that is done. A future of the loop would do it
+//! through `call_soon`, in the next round; a waiter keeps the callback, and the turn steps the task
+//! itself, in the task's own context, when every event has been seen.
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::ffi;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+
+use super::hub::Hub;
+use crate::errors::CancelledError;
+use crate::gil::GilCell;
+
+#[pyclass(frozen, module = "towline._native")]
+pub struct Waiter {
+    hub: Py<Hub>,
+    state: GilCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    phase: Phase,
+    /// Protocol of `asyncio.Future`: it is being awaited.
+    blocking: bool,
+    callback: Option<Callback>,
+}
+
+#[derive(Default)]
+enum Phase {
+    #[default]
+    Waiting,
+    Woken,
+    Cancelled(Option<Py<PyAny>>),
+}
+
+struct Callback {
+    function: Py<PyAny>,
+    context: Option<Py<PyAny>>,
+}
+
+impl Waiter {
+    pub fn new(hub: Py<Hub>) -> Self {
+        Self {
+            hub,
+            state: GilCell::new(State {
+                blocking: true,
+                ..State::default()
+            }),
+        }
+    }
+
+    /// What there was to wait for is there. `at_once`: steps the task now; Python code runs.
+    pub fn wake(slf: &Bound<'_, Self>, at_once: bool) -> PyResult<()> {
+        let py = slf.py();
+        let callback = {
+            let mut state = slf.get().state.open(py);
+            if matches!(state.phase, Phase::Waiting) {
+                state.phase = Phase::Woken;
+                state.callback.take()
+            } else {
+                None
+            }
+        };
+        match callback {
+            Some(callback) if at_once => callback.run(slf),
+            Some(callback) => callback.schedule(slf),
+            None => Ok(()),
+        }
+    }
+
+    /// Calls `function` when it is woken, in whatever context.
+    pub fn call_back(slf: &Bound<'_, Self>, function: Py<PyAny>) {
+        let callback = Callback {
+            function,
+            context: None,
+        };
+        slf.get().state.open(slf.py()).callback = Some(callback);
+    }
+
+    /// The phase is over: nobody waits with it any more.
+    pub fn is_woken(&self, py: Python<'_>) -> bool {
+        !matches!(self.state.open(py).phase, Phase::Waiting)
+    }
+}
+
+impl Callback {
+    fn run(self, waiter: &Bound<'_, Waiter>) -> PyResult<()> {
+        let py = waiter.py();
+        let Some(context) = &self.context else {
+            self.function.call1(py, (waiter,))?;
+            return Ok(());
+        };
+        // SAFETY: a context object, as asyncio gave it; NULL or an error would be reported.
+        if unsafe { ffi::PyContext_Enter(context.as_ptr()) } != 0 {
+            // It is entered already, further up.
+            drop(PyErr::fetch(py));
+            return self.schedule(waiter);
+        }
+        let result = self.function.call1(py, (waiter,));
+        // SAFETY: entered above, on this thread.
+        let left = unsafe { ffi::PyContext_Exit(context.as_ptr()) };
+        result?;
+        if left == 0 {
+            Ok(())
+        } else {
+            Err(PyErr::fetch(py))
+        }
+    }
+
+    fn schedule(self, waiter: &Bound<'_, Waiter>) -> PyResult<()> {
+        let py = waiter.py();
+        let home = &waiter.get().hub.get().home;
+        if home.is_trio() {
+            self.function.call1(py, (waiter,))?;
+            return Ok(());
+        }
+        let argument = waiter.clone().into_any().unbind();
+        home.call_soon(py, self.function, Some(argument), self.context.as_ref())
+    }
+}
+
+#[pymethods]
+impl Waiter {
+    #[getter(_asyncio_future_blocking)]
+    fn is_blocking(&self, py: Python<'_>) -> bool {
+        self.state.open(py).blocking
+    }
+
+    #[setter(_asyncio_future_blocking)]
+    fn set_blocking(&self, py: Python<'_>, blocking: bool) {
+        self.state.open(py).blocking = blocking;
+    }
+
+    fn get_loop(&self, py: Python<'_>) -> Py<PyAny> {
+        self.hub.get().home.object().clone_ref(py)
+    }
+
+    #[pyo3(signature = (function, /, *, context=None))]
+    fn add_done_callback(
+        slf: &Bound<'_, Self>,
+        function: Py<PyAny>,
+        context: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let callback = Callback { function, context };
+        {
+            let mut state = slf.get().state.open(py);
+            if matches!(state.phase, Phase::Waiting) {
+                if state.callback.is_some() {
+                    return Err(PyRuntimeError::new_err(
+                        "this call is being awaited already",
+                    ));
+                }
+                state.callback = Some(callback);
+                return Ok(());
+            }
+        }
+        callback.schedule(slf)
+    }
+
+    fn remove_done_callback(&self, py: Python<'_>, function: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let callback = self.state.open(py).callback.take();
+        let Some(callback) = callback else {
+            return Ok(0);
+        };
+        if callback.function.bind(py).eq(function)? {
+            return Ok(1);
+        }
+        self.state.open(py).callback = Some(callback);
+        Ok(0)
+    }
+
+    fn done(&self, py: Python<'_>) -> bool {
+        self.is_woken(py)
+    }
+
+    fn cancelled(&self, py: Python<'_>) -> bool {
+        matches!(self.state.open(py).phase, Phase::Cancelled(_))
+    }
+
+    /// None, or what `cancel()` left.
+    fn result(&self, py: Python<'_>) -> PyResult<()> {
+        match &self.state.open(py).phase {
+            Phase::Woken => Ok(()),
+            Phase::Waiting => Err(PyValueError::new_err("it is still being waited for")),
+            Phase::Cancelled(None) => Err(CancelledError::new_err(())),
+            Phase::Cancelled(Some(message)) => {
+                Err(CancelledError::new_err((message.clone_ref(py),)))
+            }
+        }
+    }
+
+    fn exception(&self, py: Python<'_>) -> PyResult<()> {
+        self.result(py)
+    }
+
+    /// The task that waits is woken in the next round, with `CancelledError`.
+    #[pyo3(signature = (msg=None))]
+    fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
+        let py = slf.py();
+        let callback = {
+            let mut state = slf.get().state.open(py);
+            match state.phase {
+                Phase::Waiting => state.phase = Phase::Cancelled(msg),
+                Phase::Woken => return Ok(false),
+                Phase::Cancelled(_) => return Ok(true),
+            }
+            state.callback.take()
+        };
+        if let Some(callback) = callback {
+            callback.schedule(slf)?;
+        }
+        Ok(true)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.hub)?;
+        let Some(state) = self.state.peek() else {
+            return Ok(());
+        };
+        if let Some(callback) = &state.callback {
+            visit.call(&callback.function)?;
+            visit.call(&callback.context)?;
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        let callback = self
+            .state
+            .try_open(py)
+            .and_then(|mut state| state.callback.take());
+        drop(callback);
+    }
+}

@@ -1,0 +1,152 @@
+//! A body that is read to its end into one bytes object.
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use towline_io::coding::decode::{DecodeError, Decoder};
+
+use super::errors;
+use super::head::Head;
+
+/// What a body may measure.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Bounds {
+    pub max_response_size: Option<u64>,
+    pub max_decompressed_size: Option<u64>,
+    /// Leave the content coding alone.
+    pub raw: bool,
+}
+
+/// Why a body is given up, apart from its transport.
+#[derive(Debug)]
+pub enum Refusal {
+    TooLarge(u64),
+    Decode(DecodeError),
+    OutOfMemory,
+}
+
+impl Refusal {
+    pub fn to_error(&self) -> PyErr {
+        match self {
+            Self::TooLarge(max_bytes) => errors::too_large(*max_bytes),
+            Self::Decode(error) => crate::bodies::decoder::decoding_error(error),
+            Self::OutOfMemory => pyo3::exceptions::PyMemoryError::new_err("no memory for the body"),
+        }
+    }
+}
+
+impl From<DecodeError> for Refusal {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+/// Announced lengths up to here are allocated at once: the system gives pages as they are filled.
+const MOST_AT_ONCE: u64 = 256 * 1024 * 1024;
+
+/// Collects the pieces of one body.
+pub struct Collector {
+    gathered: Gathered,
+    decoder: Option<Box<Decoder>>,
+    max_bytes: Option<u64>,
+    received: u64,
+}
+
+enum Gathered {
+    /// Nothing yet; so many bytes are announced.
+    Announced(usize),
+    /// Filled up to an index; nobody else knows the object before it is full.
+    Exact(Py<PyBytes>, usize),
+    Growing(Vec<u8>),
+}
+
+impl Collector {
+    pub fn new(head: &Head, bounds: Bounds) -> Result<Self, Refusal> {
+        let length = head.marks.content_length;
+        let coded = head.marks.has_coding && !bounds.raw;
+        let codings = coded.then(|| head.joined(b"content-encoding")).flatten();
+        let decoder = match codings {
+            Some(codings) => Decoder::new(&codings, bounds.max_decompressed_size)?,
+            None => None,
+        };
+        let exact = length.filter(|&length| decoder.is_none() && length <= MOST_AT_ONCE);
+        Ok(Self {
+            gathered: match exact {
+                Some(length) => Gathered::Announced(length as usize),
+                None => Gathered::Growing(Vec::new()),
+            },
+            decoder: decoder.map(Box::new),
+            max_bytes: bounds.max_response_size,
+            received: 0,
+        })
+    }
+
+    pub fn push(&mut self, py: Python<'_>, data: &[u8]) -> Result<(), Refusal> {
+        self.received += data.len() as u64;
+        if let Some(max_bytes) = self
+            .max_bytes
+            .filter(|&max_bytes| self.received > max_bytes)
+        {
+            return Err(Refusal::TooLarge(max_bytes));
+        }
+        if let Gathered::Announced(length) = self.gathered {
+            self.gathered = if data.len() == length {
+                Gathered::Exact(PyBytes::new(py, data).unbind(), length)
+            } else {
+                Gathered::Exact(allocate(py, length)?, 0)
+            };
+            if data.len() == length {
+                return Ok(());
+            }
+        }
+        match &mut self.gathered {
+            Gathered::Announced(_) => {}
+            Gathered::Exact(bytes, filled) => fill(py, bytes, filled, data),
+            Gathered::Growing(gathered) => match &mut self.decoder {
+                Some(decoder) => decoder.decode_to_end(data, gathered)?,
+                None => gathered.extend_from_slice(data),
+            },
+        }
+        Ok(())
+    }
+
+    pub fn finish(self, py: Python<'_>) -> Result<Py<PyBytes>, Refusal> {
+        if let Some(decoder) = &self.decoder {
+            decoder.finish()?;
+        }
+        Ok(match self.gathered {
+            Gathered::Exact(bytes, filled) if filled == bytes.as_bytes(py).len() => bytes,
+            // Fewer bytes than announced: HEAD, 304.
+            Gathered::Exact(bytes, filled) => {
+                PyBytes::new(py, &bytes.as_bytes(py)[..filled]).unbind()
+            }
+            Gathered::Announced(_) => PyBytes::new(py, b"").unbind(),
+            Gathered::Growing(gathered) => PyBytes::new(py, &gathered).unbind(),
+        })
+    }
+}
+
+/// A bytes object whose content is still to be written.
+fn allocate(py: Python<'_>, length: usize) -> Result<Py<PyBytes>, Refusal> {
+    // SAFETY: gives an object of that length, or NULL with an exception set, which is taken.
+    let bytes = unsafe {
+        let bytes = ffi::PyBytes_FromStringAndSize(std::ptr::null(), length.cast_signed());
+        Bound::from_owned_ptr_or_err(py, bytes)
+    };
+    let bytes = bytes.map_err(|_| Refusal::OutOfMemory)?;
+    // SAFETY: made as bytes above.
+    Ok(unsafe { bytes.cast_into_unchecked::<PyBytes>() }.unbind())
+}
+
+/// Writes behind what has been filled. The wire core gives no more than was announced.
+fn fill(py: Python<'_>, bytes: &Py<PyBytes>, filled: &mut usize, data: &[u8]) {
+    let room = bytes.as_bytes(py).len() - *filled;
+    let count = data.len().min(room);
+    // SAFETY: `count` bytes fit behind `filled`, and no reference to the object has been given out.
+    unsafe {
+        let start = ffi::PyBytes_AsString(bytes.as_ptr())
+            .cast::<u8>()
+            .add(*filled);
+        std::ptr::copy_nonoverlapping(data.as_ptr(), start, count);
+    }
+    *filled += count;
+}

@@ -1,0 +1,298 @@
+//! What a pool is made with, read by attribute from `towline.client.options`.
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyBytes;
+use towline_io::call::{
+    CallOptions, CallerConfig, Credentials, DialConfig, Flush, Keepalive, Overrides, PoolLimits,
+    Proxy, ProxyScheme, Route, Stale, Timeouts,
+};
+use towline_io::{
+    ClientTls, ClientTlsSettings, EngineConfig, Identity, MinVersion, Password, Trust,
+};
+use towline_proto::Limits;
+
+use crate::errors::ConfigError;
+
+/// Everything of a pool that does not change.
+#[derive(Debug)]
+pub struct PoolTerms {
+    /// For the caller of each event loop; the synchronous pool takes its parts.
+    pub config: CallerConfig,
+    pub defaults: CallOptions,
+    pub tls: Arc<ClientTls>,
+    /// Asked for and verified instead of the URL's host.
+    pub server_name: Option<String>,
+    pub proxy: Option<Arc<Proxy>>,
+    pub uds: Option<PathBuf>,
+    pub local_address: Option<IpAddr>,
+    pub max_response_size: Option<u64>,
+    pub max_decompressed_size: Option<u64>,
+}
+
+impl PoolTerms {
+    /// From a `PoolOptions`.
+    pub fn read(options: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = options.py();
+        let local_address: Option<String> =
+            options.getattr(intern!(py, "local_address"))?.extract()?;
+        let retries = options.getattr(intern!(py, "retries"))?;
+        let proxy = options.getattr(intern!(py, "proxy"))?;
+        let tls = options.getattr(intern!(py, "tls"))?;
+        Ok(Self {
+            config: CallerConfig {
+                engine: EngineConfig::default(),
+                pool: pool_limits(&options.getattr(intern!(py, "limits"))?)?,
+                dial: Arc::new(dial(options)?),
+                limits: Arc::new(wire_limits(options)?),
+                flush: Flush::Together,
+            },
+            defaults: CallOptions {
+                timeouts: timeouts(&options.getattr(intern!(py, "timeout"))?)?,
+                stale: stale(&retries.getattr(intern!(py, "stale"))?)?,
+                connect_retries: retries.getattr(intern!(py, "connect"))?.extract()?,
+            },
+            tls: client_tls(&tls)?,
+            server_name: match tls.getattr_opt(intern!(py, "server_name"))? {
+                Some(name) => name.extract()?,
+                None => None,
+            },
+            proxy: if proxy.is_none() {
+                None
+            } else {
+                Some(Arc::new(read_proxy(&proxy)?))
+            },
+            uds: options.getattr(intern!(py, "uds"))?.extract()?,
+            local_address: local_address.map(|text| address(&text)).transpose()?,
+            max_response_size: options
+                .getattr(intern!(py, "max_response_size"))?
+                .extract()?,
+            max_decompressed_size: options
+                .getattr(intern!(py, "max_decompressed_size"))?
+                .extract()?,
+        })
+    }
+
+    /// Where an exchange goes. `host` is as in [`Route::host`].
+    pub fn route(&self, secure: bool, host: &str, port: u16, sni: Option<&str>) -> Route {
+        Route {
+            secure,
+            host: host.into(),
+            port,
+            uds: self.uds.clone(),
+            proxy: self.proxy.clone(),
+            tls: Some(Arc::clone(&self.tls)),
+            local_address: self.local_address,
+            sni: sni.or(self.server_name.as_deref()).map(Into::into),
+        }
+    }
+}
+
+fn address(text: &str) -> PyResult<IpAddr> {
+    text.parse()
+        .map_err(|_| ConfigError::new_err(format!("local_address: not an IP address: {text:?}")))
+}
+
+/// Attributes named as in [`Timeouts`].
+pub fn timeouts(of: &Bound<'_, PyAny>) -> PyResult<Timeouts> {
+    let py = of.py();
+    Ok(Timeouts {
+        connect: seconds(&of.getattr(intern!(py, "connect"))?)?,
+        read: seconds(&of.getattr(intern!(py, "read"))?)?,
+        write: seconds(&of.getattr(intern!(py, "write"))?)?,
+        pool: seconds(&of.getattr(intern!(py, "pool"))?)?,
+        total: seconds(&of.getattr(intern!(py, "total"))?)?,
+    })
+}
+
+/// `(connect, read, write, pool, total)`.
+pub fn timeouts_of_tuple(tuple: &Bound<'_, PyAny>) -> PyResult<Timeouts> {
+    let item = |index: usize| seconds(&tuple.get_item(index)?);
+    Ok(Timeouts {
+        connect: item(0)?,
+        read: item(1)?,
+        write: item(2)?,
+        pool: item(3)?,
+        total: item(4)?,
+    })
+}
+
+/// A number of seconds or None.
+pub fn seconds(value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    let seconds: f64 = value.extract()?;
+    // What is longer than any clock counts means no limit.
+    Duration::try_from_secs_f64(seconds)
+        .map(Some)
+        .or_else(|_| match seconds {
+            seconds if seconds > 0.0 => Ok(None),
+            _ => Err(PyValueError::new_err("timeout: seconds cannot be negative")),
+        })
+}
+
+/// `False`, `True` or `"any"`; or the names of the native calls.
+pub fn stale(value: &Bound<'_, PyAny>) -> PyResult<Stale> {
+    if let Ok(choice) = value.extract::<bool>() {
+        return Ok(if choice {
+            Stale::Idempotent
+        } else {
+            Stale::Never
+        });
+    }
+    match value.extract::<&str>()? {
+        "any" => Ok(Stale::Any),
+        "idempotent" => Ok(Stale::Idempotent),
+        "never" => Ok(Stale::Never),
+        other => Err(PyValueError::new_err(format!("stale: {other:?}"))),
+    }
+}
+
+fn pool_limits(limits: &Bound<'_, PyAny>) -> PyResult<PoolLimits> {
+    let py = limits.py();
+    let count = |name: &Bound<'_, pyo3::types::PyString>| -> PyResult<usize> {
+        Ok(limits
+            .getattr(name)?
+            .extract::<Option<usize>>()?
+            .unwrap_or(usize::MAX))
+    };
+    Ok(PoolLimits {
+        max_connections: count(intern!(py, "max_connections"))?,
+        max_connections_per_host: count(intern!(py, "max_connections_per_host"))?,
+        max_keepalive: count(intern!(py, "max_keepalive_connections"))?,
+        keepalive_expiry: seconds(&limits.getattr(intern!(py, "keepalive_expiry"))?)?,
+        max_connection_age: seconds(&limits.getattr(intern!(py, "max_connection_age"))?)?,
+        max_queue: limits.getattr(intern!(py, "max_queue"))?.extract()?,
+    })
+}
+
+fn wire_limits(options: &Bound<'_, PyAny>) -> PyResult<Limits> {
+    let py = options.py();
+    let mut limits = Limits::client();
+    let head: u32 = options.getattr(intern!(py, "max_header_size"))?.extract()?;
+    limits.max_head_bytes = head;
+    limits.max_field_line_bytes = head;
+    limits.window_bytes = options.getattr(intern!(py, "stream_window"))?.extract()?;
+    Ok(limits)
+}
+
+fn dial(options: &Bound<'_, PyAny>) -> PyResult<DialConfig> {
+    let py = options.py();
+    let keepalive: Option<(u64, u64, u32)> =
+        options.getattr(intern!(py, "tcp_keepalive"))?.extract()?;
+    let delay = seconds(&options.getattr(intern!(py, "happy_eyeballs_delay"))?)?;
+    let mut overrides = Overrides::default();
+    let resolve = options.getattr(intern!(py, "resolve"))?;
+    for pair in resolve.call_method0(intern!(py, "items"))?.try_iter()? {
+        let (host, addresses): (String, Vec<String>) = pair?.extract()?;
+        overrides
+            .add(&host, addresses.iter().map(String::as_str))
+            .map_err(|message| ConfigError::new_err(format!("resolve: {message}")))?;
+    }
+    let mut dial = DialConfig {
+        overrides,
+        tcp_keepalive: keepalive.map(|(idle, interval, count)| Keepalive {
+            idle: Duration::from_secs(idle),
+            interval: Duration::from_secs(interval),
+            count,
+        }),
+        ..DialConfig::default()
+    };
+    if let Some(delay) = delay {
+        dial.happy_eyeballs_delay = delay;
+    }
+    Ok(dial)
+}
+
+/// A `TLS` or an `ssl.SSLContext`.
+pub fn client_tls(tls: &Bound<'_, PyAny>) -> PyResult<Arc<ClientTls>> {
+    static SSL_CONTEXT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = tls.py();
+    // Whoever has made an SSLContext has imported `ssl`, which takes a while.
+    let modules = py.import("sys")?.getattr("modules")?;
+    if modules.contains("ssl")? {
+        let class = SSL_CONTEXT.import(py, "ssl", "SSLContext")?;
+        if tls.is_instance(class)? {
+            return Ok(Arc::new(ClientTls::foreign(super::tls::context(tls))));
+        }
+    }
+    Ok(Arc::new(ClientTls::new(tls_settings(tls)?)))
+}
+
+fn tls_settings(tls: &Bound<'_, PyAny>) -> PyResult<ClientTlsSettings> {
+    let py = tls.py();
+    let verify: bool = tls.getattr(intern!(py, "verify"))?.extract()?;
+    let trust: String = tls.getattr(intern!(py, "trust"))?.extract()?;
+    let trust = match (verify, trust.as_str()) {
+        (false, _) => Trust::Anybody,
+        (_, "system") => Trust::System,
+        (_, "certifi") => Trust::Path(certifi(py)?),
+        (_, path) => Trust::Path(path.into()),
+    };
+    let fallback = match &trust {
+        Trust::System => certifi(py).ok(),
+        _ => None,
+    };
+    let cert: Option<PathBuf> = tls.getattr(intern!(py, "cert"))?.extract()?;
+    let password: Option<String> = tls.getattr(intern!(py, "password"))?.extract()?;
+    let key_file: Option<PathBuf> = tls.getattr(intern!(py, "key"))?.extract()?;
+    let min_version: String = tls.getattr(intern!(py, "min_version"))?.extract()?;
+    Ok(ClientTlsSettings {
+        trust,
+        fallback,
+        identity: cert.map(|cert_file| Identity {
+            cert_file,
+            key_file,
+            key_password: password.map(Password::new),
+        }),
+        min_version: if min_version == "1.3" {
+            MinVersion::Tls13
+        } else {
+            MinVersion::Tls12
+        },
+    })
+}
+
+fn certifi(py: Python<'_>) -> PyResult<PathBuf> {
+    py.import("certifi")?.call_method0("where")?.extract()
+}
+
+fn read_proxy(proxy: &Bound<'_, PyAny>) -> PyResult<Proxy> {
+    let py = proxy.py();
+    let scheme: String = proxy.getattr(intern!(py, "scheme"))?.extract()?;
+    let scheme = match scheme.as_str() {
+        "http" => ProxyScheme::Http,
+        "https" => ProxyScheme::Https,
+        "socks5" => ProxyScheme::Socks5,
+        "socks5h" => ProxyScheme::Socks5h,
+        other => return Err(ConfigError::new_err(format!("proxy: scheme {other:?}"))),
+    };
+    let host: String = proxy.getattr(intern!(py, "host"))?.extract()?;
+    let mut read = Proxy::new(
+        scheme,
+        &host,
+        proxy.getattr(intern!(py, "port"))?.extract()?,
+    );
+    let auth: Option<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)> =
+        proxy.getattr(intern!(py, "raw_auth"))?.extract()?;
+    read.credentials = auth.map(|(user, password)| {
+        Credentials::new(user.as_bytes().to_vec(), password.as_bytes().to_vec())
+    });
+    for pair in proxy.getattr(intern!(py, "headers"))?.try_iter()? {
+        let (name, value): (Bound<'_, PyBytes>, Bound<'_, PyBytes>) = pair?.extract()?;
+        read.headers
+            .push((name.as_bytes().into(), value.as_bytes().into()));
+    }
+    let tls = proxy.getattr(intern!(py, "tls"))?;
+    if !tls.is_none() {
+        read.tls = Some(client_tls(&tls)?);
+    }
+    Ok(read)
+}

@@ -1,0 +1,354 @@
+//! The plain call: what needs no Python between the user's `await` and the wire.
+//!
+//! Everything here is a refusal in waiting: what is not certainly the same on both paths takes the slow
+//! one, through `_request` and the URL, headers and flow of Python. A property test compares the two.
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString};
+use towline_io::call::{Body, RequestText, Timeouts};
+
+use super::prepare;
+use super::terms::Terms;
+
+/// A URL whose text is its wire form already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlainUrl<'a> {
+    /// `http://host` or `https://host:port`: names the origin.
+    pub origin: &'a str,
+    pub secure: bool,
+    pub host: &'a str,
+    /// `None`: the scheme's own, also where it is written out.
+    pub port: Option<u16>,
+    /// Empty: `/`.
+    pub target: &'a str,
+}
+
+impl<'a> PlainUrl<'a> {
+    pub fn parse(url: &'a str) -> Option<Self> {
+        let (secure, start) = if url.starts_with("http://") {
+            (false, 7)
+        } else if url.starts_with("https://") {
+            (true, 8)
+        } else {
+            return None;
+        };
+        let rest = &url[start..];
+        let end = rest
+            .bytes()
+            .position(|byte| byte == b'/')
+            .unwrap_or(rest.len());
+        let (authority, target) = rest.split_at(end);
+        let (host, port) = match authority.split_once(':') {
+            None => (authority, None),
+            Some((host, port)) => (host, Some(plain_port(port)?)),
+        };
+        let is_plain = is_plain_host(host) && (target.is_empty() || is_plain_target(target));
+        is_plain.then_some(Self {
+            origin: &url[..start + end],
+            secure,
+            host,
+            port: port.filter(|&port| port != if secure { 443 } else { 80 }),
+            target,
+        })
+    }
+}
+
+fn plain_port(port: &str) -> Option<u16> {
+    let digits = !port.starts_with('0') && port.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| port.parse().ok()).flatten()
+}
+
+/// A name in lower case, or an IPv4 address as everybody writes it.
+fn is_plain_host(host: &str) -> bool {
+    let is_name = !host.is_empty()
+        && host.len() <= 253
+        && host
+            .bytes()
+            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'))
+        // A-labels are checked where they are decoded.
+        && !host.contains("xn--");
+    // Ends in a number: an address, and there are many ways to write one.
+    let last = host.rsplit('.').find(|label| !label.is_empty());
+    let numeric = last.is_some_and(|label| label.as_bytes()[0].is_ascii_digit());
+    is_name && (!numeric || host.parse::<Ipv4Addr>().is_ok())
+}
+
+/// Path and query that neither encoding nor the removal of dot segments would change.
+pub fn is_plain_target(target: &str) -> bool {
+    const PLAIN: [bool; 256] = plain_bytes();
+    let bytes = target.as_bytes();
+    if bytes.len() > 8192 || !bytes.iter().all(|&byte| PLAIN[byte as usize]) {
+        return false;
+    }
+    let path = target.split('?').next().unwrap_or(target);
+    // An empty query may or may not keep its question mark.
+    !path.contains("/.") && !target.ends_with('?')
+}
+
+const fn plain_bytes() -> [bool; 256] {
+    let mut plain = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        plain[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let others = b"-._~!$&()*+,;=:@/?";
+    let mut at = 0;
+    while at < others.len() {
+        plain[others[at] as usize] = true;
+        at += 1;
+    }
+    plain
+}
+
+/// The arguments of a plain call beside method and URL.
+#[derive(Default)]
+pub struct PlainArguments<'py> {
+    pub headers: Option<Bound<'py, PyDict>>,
+    pub body: Body,
+    /// `(length, type)` of a body that is there.
+    pub content: Option<(usize, Option<&'static [u8]>)>,
+    pub timeouts: Option<Timeouts>,
+    pub follow_redirects: Option<bool>,
+}
+
+impl<'py> PlainArguments<'py> {
+    /// `None`: not plain.
+    pub fn read(arguments: Option<&Bound<'py, PyDict>>, terms: &Terms) -> PyResult<Option<Self>> {
+        let mut plain = Self::default();
+        let Some(arguments) = arguments else {
+            return Ok(Some(plain));
+        };
+        let mut json = None;
+        for (name, value) in arguments.iter() {
+            let Ok(name) = name.cast_into::<PyString>() else {
+                return Ok(None);
+            };
+            let understood = match name.to_str()? {
+                "headers" => plain.take_headers(&value),
+                "content" => plain.take_content(&value)?,
+                "json" => {
+                    json = Some(value).filter(|value| !value.is_none());
+                    true
+                }
+                "timeout" => plain.take_timeout(&value)?,
+                "follow_redirects" => plain.take_redirects(&value),
+                _ => value.is_none(),
+            };
+            if !understood {
+                return Ok(None);
+            }
+        }
+        if let Some(json) = json {
+            if plain.content.is_some() {
+                return Ok(None);
+            }
+            let body = dump(&json, terms)?;
+            plain.set_body(&body, Some(b"application/json"));
+        }
+        Ok(Some(plain))
+    }
+
+    fn take_headers(&mut self, value: &Bound<'py, PyAny>) -> bool {
+        if let Ok(headers) = value.cast_exact::<PyDict>() {
+            self.headers = Some(headers.clone());
+            return true;
+        }
+        value.is_none()
+    }
+
+    fn take_content(&mut self, value: &Bound<'py, PyAny>) -> PyResult<bool> {
+        if let Ok(bytes) = value.cast_exact::<PyBytes>() {
+            self.set_body(bytes, None);
+            return Ok(true);
+        }
+        if let Ok(text) = value.cast_exact::<PyString>() {
+            let bytes = PyBytes::new(value.py(), text.to_str()?.as_bytes());
+            self.set_body(&bytes, None);
+            return Ok(true);
+        }
+        Ok(value.is_none())
+    }
+
+    fn take_timeout(&mut self, value: &Bound<'py, PyAny>) -> PyResult<bool> {
+        if !value.is_exact_instance_of::<PyFloat>() && !value.is_exact_instance_of::<PyInt>() {
+            return Ok(false);
+        }
+        let Ok(each) = Duration::try_from_secs_f64(value.extract()?) else {
+            return Ok(false);
+        };
+        let each = Some(each);
+        self.timeouts = Some(Timeouts {
+            connect: each,
+            read: each,
+            write: each,
+            pool: each,
+            total: None,
+        });
+        Ok(true)
+    }
+
+    fn take_redirects(&mut self, value: &Bound<'py, PyAny>) -> bool {
+        self.follow_redirects = value.extract().ok();
+        self.follow_redirects.is_some()
+    }
+
+    fn set_body(&mut self, bytes: &Bound<'py, PyBytes>, content_type: Option<&'static [u8]>) {
+        self.body = prepare::shared(bytes);
+        self.content = Some((bytes.as_bytes().len(), content_type));
+    }
+}
+
+/// JSON in its compact form, or as the client's own encoder makes it.
+fn dump<'py>(value: &Bound<'py, PyAny>, terms: &Terms) -> PyResult<Bound<'py, PyBytes>> {
+    static ENCODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = value.py();
+    let text = match &terms.json_dumps {
+        Some(dumps) => dumps.bind(py).call1((value,))?,
+        None => ENCODE
+            .get_or_try_init(py, || compact_encoder(py))?
+            .bind(py)
+            .call1((value,))?,
+    };
+    match text.cast_into::<PyBytes>() {
+        Ok(bytes) => Ok(bytes),
+        Err(error) => {
+            let text = error.into_inner();
+            let text = text.cast::<PyString>()?;
+            Ok(PyBytes::new(py, text.to_str()?.as_bytes()))
+        }
+    }
+}
+
+/// `json.JSONEncoder(...).encode`, made once: `json.dumps` with options makes an encoder per call.
+fn compact_encoder(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    let options = PyDict::new(py);
+    options.set_item("ensure_ascii", false)?;
+    options.set_item("separators", (",", ":"))?;
+    options.set_item("allow_nan", false)?;
+    let encoder = py
+        .import("json")?
+        .getattr("JSONEncoder")?
+        .call((), Some(&options))?;
+    Ok(encoder.getattr("encode")?.unbind())
+}
+
+/// The client's own fields, as they stand in every request.
+#[derive(Debug, Default)]
+pub struct Template {
+    fields: Vec<OwnField>,
+    /// Something in it must be decided by Python.
+    pub is_special: bool,
+}
+
+type OwnField = (Box<[u8]>, Box<[u8]>);
+
+/// Fields about routing and framing: their rules are written once, in Python.
+fn is_special(name: &[u8]) -> bool {
+    const SPECIAL: &[&[u8]] = &[
+        b"host",
+        b"content-length",
+        b"content-type",
+        b"transfer-encoding",
+        b"connection",
+        b"expect",
+        b"upgrade",
+        b"te",
+    ];
+    SPECIAL
+        .iter()
+        .any(|special| special.eq_ignore_ascii_case(name))
+}
+
+impl Template {
+    pub fn read(headers: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let mut template = Self::default();
+        for pair in headers.try_iter()? {
+            let (name, value): (Bound<'_, PyBytes>, Bound<'_, PyBytes>) = pair?.extract()?;
+            let (name, value) = (name.as_bytes(), value.as_bytes());
+            let keep_alive = name.eq_ignore_ascii_case(b"connection")
+                && value.eq_ignore_ascii_case(b"keep-alive");
+            template.is_special |= is_special(name) && !keep_alive;
+            template.fields.push((name.into(), value.into()));
+        }
+        Ok(template)
+    }
+
+    /// Host, the client's fields, the call's, then those of the body. `None`: not plain.
+    pub fn fill(
+        &self,
+        text: &mut RequestText,
+        method: &[u8],
+        host: &[u8],
+        arguments: &PlainArguments<'_>,
+    ) -> PyResult<Option<()>> {
+        text.push(b"Host", host);
+        if arguments.content.is_none_or(|(length, _)| length == 0)
+            && matches!(method, b"POST" | b"PUT" | b"PATCH")
+        {
+            text.push(b"Content-Length", b"0");
+        }
+        let Some(own) = own_fields(arguments.headers.as_ref())? else {
+            return Ok(None);
+        };
+        for (name, value) in &self.fields {
+            let replaced = own
+                .iter()
+                .any(|(own, _)| own.as_bytes().eq_ignore_ascii_case(name));
+            if !replaced {
+                text.push(name, value);
+            }
+        }
+        for (name, value) in &own {
+            text.push(name.as_bytes(), value.as_bytes());
+        }
+        if let Some((length, content_type)) = arguments.content
+            && length > 0
+        {
+            let mut digits = [0; 20];
+            text.push(b"Content-Length", decimal(length, &mut digits));
+            if let Some(content_type) = content_type {
+                text.push(b"Content-Type", content_type);
+            }
+        }
+        Ok(Some(()))
+    }
+}
+
+/// The fields of a call; `None` where one of them is special or not plain text.
+fn own_fields(headers: Option<&Bound<'_, PyDict>>) -> PyResult<Option<Vec<(String, String)>>> {
+    let Some(headers) = headers else {
+        return Ok(Some(Vec::new()));
+    };
+    let mut own = Vec::with_capacity(headers.len());
+    for (name, value) in headers.iter() {
+        let (Ok(name), Ok(value)) = (
+            name.cast_exact::<PyString>(),
+            value.cast_exact::<PyString>(),
+        ) else {
+            return Ok(None);
+        };
+        let (name, value) = (name.to_str()?, value.to_str()?);
+        // The Content-Type of a JSON body may be named by the caller: it stays where the caller put it.
+        if is_special(name.as_bytes()) || !name.is_ascii() || !value.is_ascii() {
+            return Ok(None);
+        }
+        own.push((name.to_owned(), value.to_owned()));
+    }
+    Ok(Some(own))
+}
+
+fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &digits[at..];
+        }
+    }
+}

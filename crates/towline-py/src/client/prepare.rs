@@ -1,0 +1,261 @@
+//! The arguments of an exchange, as Python gives them, made into a request for the wire.
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyString};
+use towline_io::call::{Body, Prepared, RequestText, Route};
+
+use super::options::PoolTerms;
+use crate::errors::InvalidURL;
+
+/// Routes kept by name. Beyond these they are made anew; equal ones share their connections all the same.
+const KEPT_ROUTES: usize = 1024;
+
+/// Routes by what Python calls them.
+#[derive(Debug, Default)]
+pub struct Routes(HashMap<RouteName, Arc<Route>>);
+
+type RouteName = (bool, u16, Box<[u8]>, Option<Box<str>>);
+
+impl Routes {
+    pub fn find(
+        &mut self,
+        terms: &PoolTerms,
+        origin: &Origin<'_>,
+        sni: Option<&str>,
+    ) -> PyResult<Arc<Route>> {
+        let name = (
+            origin.secure,
+            origin.port,
+            origin.host.into(),
+            sni.map(Into::into),
+        );
+        if let Some(route) = self.0.get(&name) {
+            return Ok(Arc::clone(route));
+        }
+        let route =
+            Arc::new(terms.route(origin.secure, &route_host(origin.host)?, origin.port, sni));
+        if self.0.len() >= KEPT_ROUTES {
+            self.0.clear();
+        }
+        self.0.insert(name, Arc::clone(&route));
+        Ok(route)
+    }
+}
+
+/// Scheme, host and port of a URL.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin<'a> {
+    pub secure: bool,
+    /// An A-label or an address; IPv6 with brackets or without.
+    pub host: &'a [u8],
+    pub port: u16,
+}
+
+impl<'a> Origin<'a> {
+    pub fn new(scheme: &[u8], host: &'a [u8], port: Option<u16>) -> PyResult<Self> {
+        let secure = match scheme {
+            b"http" => false,
+            b"https" => true,
+            _ => {
+                let scheme = String::from_utf8_lossy(scheme);
+                return Err(InvalidURL::new_err(format!(
+                    "scheme {scheme:?}: only http and https can be requested"
+                )));
+            }
+        };
+        let port = port.unwrap_or(if secure { 443 } else { 80 });
+        Ok(Self { secure, host, port })
+    }
+}
+
+/// As in [`Route::host`].
+fn route_host(host: &[u8]) -> PyResult<String> {
+    let bare = host
+        .strip_prefix(b"[")
+        .and_then(|host| host.strip_suffix(b"]"))
+        .unwrap_or(host);
+    let text = std::str::from_utf8(bare).ok();
+    match text.filter(|text| !text.is_empty() && text.is_ascii()) {
+        Some(text) => Ok(text.to_ascii_lowercase()),
+        None => Err(InvalidURL::new_err(
+            "the URL has no host, or one that is not encoded",
+        )),
+    }
+}
+
+/// What a request is made of.
+pub struct Parts<'a, 'py> {
+    pub method: &'a [u8],
+    pub route: Arc<Route>,
+    pub target: &'a [u8],
+    /// Of pairs of bytes.
+    pub headers: &'a Bound<'py, PyAny>,
+    pub body: Body,
+}
+
+impl Parts<'_, '_> {
+    /// The fields leave in the order given, framing fields excepted where they are missing.
+    pub fn prepare(self) -> PyResult<Prepared> {
+        let mut text = start(self.method, &self.route, self.target);
+        for pair in self.headers.try_iter()? {
+            let (name, value): (Bound<'_, PyBytes>, Bound<'_, PyBytes>) = pair?
+                .extract()
+                .map_err(|_| PyTypeError::new_err("headers: expected pairs of bytes"))?;
+            text.push(name.as_bytes(), value.as_bytes());
+        }
+        Ok(Prepared {
+            idempotent: is_idempotent(self.method),
+            route: self.route,
+            head: text,
+            body: self.body,
+        })
+    }
+}
+
+/// A head without fields, but for those that a forwarding proxy asks for.
+pub fn start(method: &[u8], route: &Route, target: &[u8]) -> RequestText {
+    if !route.absolute_form() || !target.starts_with(b"/") {
+        return RequestText::new(method, target);
+    }
+    let mut absolute = b"http://".to_vec();
+    let authority = if route.port == 80 {
+        let authority = route.authority();
+        authority.trim_end_matches(":80").to_owned()
+    } else {
+        route.authority()
+    };
+    absolute.extend_from_slice(authority.as_bytes());
+    absolute.extend_from_slice(target);
+    let mut text = RequestText::new(method, &absolute);
+    if let Some(proxy) = route.proxy() {
+        if let Some(authorization) = proxy.authorization() {
+            text.push(b"Proxy-Authorization", &authorization);
+        }
+        for (name, value) in &proxy.headers {
+            text.push(name, value);
+        }
+    }
+    text
+}
+
+/// RFC 9110 9.2.2.
+pub fn is_idempotent(method: &[u8]) -> bool {
+    matches!(
+        method,
+        b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE"
+    )
+}
+
+/// A body, and what goes on giving it where it is streamed.
+pub enum Source<'py> {
+    Whole(Body),
+    /// Iterators, asynchronous ones, and files that are not on a disk.
+    Streamed(Body, Bound<'py, PyAny>),
+}
+
+/// What `body` means; `headers` may announce its length.
+pub fn source<'py>(
+    body: Option<&Bound<'py, PyAny>>,
+    headers: &Bound<'py, PyAny>,
+) -> PyResult<Source<'py>> {
+    let Some(body) = body.filter(|body| !body.is_none()) else {
+        return Ok(Source::Whole(Body::Empty));
+    };
+    if let Some(bytes) = whole(body)? {
+        return Ok(Source::Whole(bytes));
+    }
+    if body.is_instance_of::<PyString>() {
+        return Err(PyTypeError::new_err("body: bytes, not str"));
+    }
+    let length = announced_length(headers)?;
+    if let Some(file) = disk_file(body, length)? {
+        return Ok(Source::Whole(file));
+    }
+    let size = length.map_or(Body::Unknown, Body::Known);
+    Ok(Source::Streamed(size, body.clone()))
+}
+
+/// Bytes in one piece. Immutable ones are sent from where they are.
+pub fn whole(body: &Bound<'_, PyAny>) -> PyResult<Option<Body>> {
+    if let Ok(bytes) = body.cast::<PyBytes>() {
+        return Ok(Some(shared(bytes)));
+    }
+    if body.is_instance_of::<PyByteArray>() || body.is_instance_of::<PyMemoryView>() {
+        let copy = PyBytes::new(body.py(), &[]).call_method1("__add__", (body,))?;
+        return Ok(Some(shared(copy.cast::<PyBytes>()?)));
+    }
+    Ok(None)
+}
+
+/// The bytes of a Python object, kept alive by what is returned.
+pub fn shared(bytes: &Bound<'_, PyBytes>) -> Body {
+    if bytes.as_bytes().is_empty() {
+        return Body::Empty;
+    }
+    Body::Bytes(shared_bytes(bytes))
+}
+
+pub fn shared_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
+    Bytes::from_owner(PyBackedBytes::from(bytes.clone()))
+}
+
+/// What Content-Length says, where it stands.
+fn announced_length(headers: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    for pair in headers.try_iter()? {
+        let (name, value): (Bound<'_, PyBytes>, Bound<'_, PyBytes>) = pair?.extract()?;
+        if name.as_bytes().eq_ignore_ascii_case(b"content-length") {
+            let digits = value.as_bytes();
+            let strict = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+            let length = std::str::from_utf8(digits).ok().filter(|_| strict);
+            return length
+                .and_then(|digits| digits.parse().ok())
+                .map(Some)
+                .ok_or_else(|| PyValueError::new_err("content-length is not a number"));
+        }
+    }
+    Ok(None)
+}
+
+/// A regular file, from where it stands to its end or for as long as was announced.
+fn disk_file(body: &Bound<'_, PyAny>, length: Option<u64>) -> PyResult<Option<Body>> {
+    let py = body.py();
+    let Some(fileno) = body.getattr_opt(intern!(py, "fileno"))? else {
+        return Ok(None);
+    };
+    // A text file decodes what it reads: its bytes are not what the program means.
+    if body.hasattr(intern!(py, "encoding"))? {
+        return Ok(None);
+    }
+    let Ok(fd) = fileno.call0().and_then(|fd| fd.extract::<i32>()) else {
+        return Ok(None);
+    };
+    let Ok(position) = body
+        .call_method0(intern!(py, "tell"))
+        .and_then(|at| at.extract::<u64>())
+    else {
+        return Ok(None);
+    };
+    // SAFETY: the descriptor is the file object's, which we hold; it is duplicated at once.
+    let owned = unsafe { BorrowedFd::borrow_raw(fd) }
+        .as_fd()
+        .try_clone_to_owned()?;
+    let file = File::from(owned);
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Ok(None);
+    }
+    let left = metadata.len().saturating_sub(position);
+    Ok(Some(Body::File {
+        file,
+        offset: position,
+        len: length.unwrap_or(left),
+    }))
+}

@@ -1,0 +1,220 @@
+//! TLS through a program's own `ssl.SSLContext`: its `SSLObject` between two `MemoryBIO`s.
+use std::io;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict};
+use towline_io::{ForeignContext, ForeignTls, TlsInfo};
+
+/// What a pool does TLS with.
+pub fn context(context: &Bound<'_, PyAny>) -> Box<dyn ForeignContext> {
+    Box::new(PythonContext(context.clone().unbind()))
+}
+
+struct PythonContext(Py<PyAny>);
+
+impl ForeignContext for PythonContext {
+    fn connect(&self, server_name: &str, alpn: &[Vec<u8>]) -> io::Result<Box<dyn ForeignTls>> {
+        Python::attach(|py| {
+            let session = Session::start(py, self.0.bind(py), server_name, alpn);
+            let mut session = session.map_err(|error| failure(py, &error))?;
+            session.shake(py)?;
+            Ok(Box::new(session) as Box<dyn ForeignTls>)
+        })
+    }
+}
+
+struct Session {
+    object: Py<PyAny>,
+    /// Records from the peer, and for it.
+    incoming: Py<PyAny>,
+    outgoing: Py<PyAny>,
+    handshaking: bool,
+}
+
+impl Session {
+    fn start(
+        py: Python<'_>,
+        context: &Bound<'_, PyAny>,
+        server_name: &str,
+        alpn: &[Vec<u8>],
+    ) -> PyResult<Self> {
+        let memory = py.import("ssl")?.getattr("MemoryBIO")?;
+        let (incoming, outgoing) = (memory.call0()?, memory.call0()?);
+        let names: Vec<_> = alpn
+            .iter()
+            .map(|name| String::from_utf8_lossy(name))
+            .collect();
+        context.call_method1("set_alpn_protocols", (names,))?;
+        let options = PyDict::new(py);
+        options.set_item("server_hostname", server_name)?;
+        let object = context.call_method("wrap_bio", (&incoming, &outgoing), Some(&options))?;
+        Ok(Self {
+            object: object.unbind(),
+            incoming: incoming.unbind(),
+            outgoing: outgoing.unbind(),
+            handshaking: true,
+        })
+    }
+
+    fn shake(&mut self, py: Python<'_>) -> io::Result<()> {
+        match self.object.call_method0(py, intern!(py, "do_handshake")) {
+            Ok(_) => self.handshaking = false,
+            Err(error) if wants_more(py, &error) => {}
+            Err(error) => return Err(failure(py, &error)),
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    fn read_info(&self, py: Python<'_>) -> PyResult<TlsInfo> {
+        let object = self.object.bind(py);
+        let version: String = object.call_method0("version")?.extract()?;
+        let alpn: Option<String> = object.call_method0("selected_alpn_protocol")?.extract()?;
+        let certificate: Option<Vec<u8>> =
+            object.call_method1("getpeercert", (true,))?.extract()?;
+        Ok(TlsInfo {
+            version: VERSIONS
+                .iter()
+                .find(|(name, _)| *name == version)
+                .map_or(0, |(_, code)| *code),
+            cipher_suite: self.cipher_suite(py).unwrap_or(0),
+            alpn: alpn.map(String::into_bytes),
+            peer_certs: certificate.into_iter().map(Into::into).collect(),
+            server_name: object.getattr("server_hostname")?.extract()?,
+        })
+    }
+
+    /// The number of the suite; only the list of all that are enabled has it.
+    fn cipher_suite(&self, py: Python<'_>) -> PyResult<u16> {
+        let object = self.object.bind(py);
+        let (name, _, _): (String, String, u32) = object.call_method0("cipher")?.extract()?;
+        let enabled = object.getattr("context")?.call_method0("get_ciphers")?;
+        for suite in enabled.try_iter()? {
+            let suite = suite?;
+            if suite.get_item("name")?.extract::<String>()? == name {
+                return Ok((suite.get_item("id")?.extract::<u32>()? & 0xffff) as u16);
+            }
+        }
+        Ok(0)
+    }
+}
+
+impl ForeignTls for Session {
+    fn received(&mut self, records: &[u8]) -> io::Result<()> {
+        Python::attach(|py| {
+            self.incoming
+                .call_method1(py, intern!(py, "write"), (PyBytes::new(py, records),))
+                .map_err(|error| failure(py, &error))?;
+            if self.handshaking {
+                self.shake(py)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn received_eof(&mut self) {
+        // It cannot fail; what was cut off shows when it is read.
+        Python::attach(|py| {
+            let _ = self.incoming.call_method0(py, intern!(py, "write_eof"));
+        });
+    }
+
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        Python::attach(|py| {
+            let read = self
+                .object
+                .call_method1(py, intern!(py, "read"), (space.len(),));
+            let read = match read {
+                Err(error) if is_a(py, &error, &ZERO_RETURN, "SSLZeroReturnError") => return Ok(0),
+                read => read.map_err(|error| failure(py, &error))?,
+            };
+            let read = read.bind(py).cast::<PyBytes>();
+            let bytes = read.map_or(&b""[..], |bytes| bytes.as_bytes());
+            let count = bytes.len().min(space.len());
+            space[..count].copy_from_slice(&bytes[..count]);
+            Ok(count)
+        })
+    }
+
+    fn write(&mut self, plain: &[u8]) -> io::Result<usize> {
+        Python::attach(|py| {
+            let plain = PyBytes::new(py, plain);
+            let written = self.object.call_method1(py, intern!(py, "write"), (plain,));
+            written
+                .and_then(|count| count.extract(py))
+                .map_err(|error| failure(py, &error))
+        })
+    }
+
+    fn take_records(&mut self, into: &mut Vec<u8>) {
+        Python::attach(|py| {
+            let records = self.outgoing.call_method0(py, intern!(py, "read"));
+            if let Ok(records) = records
+                && let Ok(records) = records.bind(py).cast::<PyBytes>()
+            {
+                into.extend_from_slice(records.as_bytes());
+            }
+        });
+    }
+
+    fn close_notify(&mut self) {
+        // It waits for the peer's own alert, which nobody waits for here.
+        Python::attach(|py| {
+            let _ = self.object.call_method0(py, intern!(py, "unwrap"));
+        });
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.handshaking
+    }
+
+    fn info(&self) -> Option<TlsInfo> {
+        if self.handshaking {
+            return None;
+        }
+        Python::attach(|py| self.read_info(py).ok())
+    }
+}
+
+type Class = PyOnceLock<Py<PyAny>>;
+
+static WANT_READ: Class = PyOnceLock::new();
+static ZERO_RETURN: Class = PyOnceLock::new();
+static EOF: Class = PyOnceLock::new();
+
+fn is_a(py: Python<'_>, error: &PyErr, class: &'static Class, name: &str) -> bool {
+    class
+        .import(py, "ssl", name)
+        .is_ok_and(|class| error.is_instance(py, class))
+}
+
+fn wants_more(py: Python<'_>, error: &PyErr) -> bool {
+    is_a(py, error, &WANT_READ, "SSLWantReadError")
+}
+
+/// What the engine understands; the message is for the user.
+fn failure(py: Python<'_>, error: &PyErr) -> io::Error {
+    if wants_more(py, error) {
+        return io::ErrorKind::WouldBlock.into();
+    }
+    if is_a(py, error, &EOF, "SSLEOFError") {
+        return io::ErrorKind::UnexpectedEof.into();
+    }
+    let value = error.value(py);
+    let verification = value.getattr(intern!(py, "verify_message"));
+    io::Error::other(match verification {
+        Ok(message) => format!("certificate verification failed: {message}"),
+        Err(_) => value.to_string(),
+    })
+}
+
+/// Code points by the names that Python has for versions.
+const VERSIONS: &[(&str, u16)] = &[
+    ("TLSv1", 0x0301),
+    ("TLSv1.1", 0x0302),
+    ("TLSv1.2", 0x0303),
+    ("TLSv1.3", 0x0304),
+];

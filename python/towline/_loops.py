@@ -1,0 +1,81 @@
+"""What the asynchronous client leaves to Python: waiting in trio, and bodies that come in pieces."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._native import AsyncReply
+
+_PIECE = 65536  # read from a file object that the native side cannot read by itself
+
+
+async def watch(hub: Any, fd: int) -> None:
+    """A system task of trio: the hub's turns, until the run ends."""
+    from trio.lowlevel import wait_readable
+
+    try:
+        while not hub.ended:
+            await wait_readable(fd)
+            hub.turn()
+    finally:
+        hub.end()
+
+
+async def in_trio(operation: Any) -> Any:
+    """Does a native operation in a task of trio, with the two checkpoints that every call of trio has."""
+    from trio import lowlevel
+
+    try:
+        await lowlevel.checkpoint_if_cancelled()
+        done, value = operation.poll()
+        if done:
+            await lowlevel.cancel_shielded_checkpoint()
+        while done is False:
+            wake = partial(_reschedule, lowlevel.reschedule, lowlevel.current_task())
+            operation.wait(wake)
+            await lowlevel.wait_task_rescheduled(partial(_abort, lowlevel.Abort.SUCCEEDED, operation))
+            done, value = operation.poll()
+    except BaseException:
+        operation.cancel()
+        raise
+    return await value if done is None else value
+
+
+def _reschedule(reschedule: Any, task: Any, _waiter: Any) -> None:
+    reschedule(task)
+
+
+def _abort(succeeded: Any, operation: Any, _raise_cancel: Any) -> Any:
+    operation.cancel()  # now: a turn that comes before the task must not wake it a second time
+    return succeeded
+
+
+async def upload(sender: Any, body: Any) -> AsyncReply:
+    """Writes the pieces of `body` as there is room; an answer that comes early ends it."""
+    try:
+        if await _write_all(sender, body):
+            sender.finish()
+        reply: AsyncReply = await sender.reply()
+    except BaseException:
+        sender.cancel()
+        raise
+    return reply
+
+
+async def _write_all(sender: Any, body: Any) -> bool:
+    if hasattr(body, "__aiter__"):
+        try:
+            async for piece in body:
+                if not sender.write(piece) and not await sender.room():
+                    return False
+        finally:
+            if hasattr(body, "aclose"):
+                await body.aclose()
+        return True
+    pieces = iter(partial(body.read, _PIECE), b"") if hasattr(body, "read") else body
+    for piece in pieces:
+        if not sender.write(piece) and not await sender.room():
+            return False
+    return True
