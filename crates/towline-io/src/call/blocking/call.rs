@@ -9,7 +9,7 @@ use towline_proto::{Field, KeptHead, Read};
 use super::Ended;
 use super::cable::{Cable, ConnectionFacts};
 use super::desk::Desk;
-use super::exchange::{Exchange, refresh};
+use super::exchange::{Answer, Exchange, refresh};
 use super::line::{Got, Line, with_blocks};
 use super::patience::Patience;
 use crate::call::fork;
@@ -136,7 +136,7 @@ impl BlockingCall {
             match result {
                 Ok(head) => {
                     self.timings.first_byte = Some(now.saturating_duration_since(self.begun));
-                    if self.exchange.ends_with_head {
+                    if matches!(self.exchange.answer, Answer::Taken { end: true }) {
                         self.give_back(now);
                     }
                     return Ok(head);
@@ -420,8 +420,9 @@ impl Exchange {
     ) -> Result<Written, Ended> {
         loop {
             self.take_events(line);
-            let refuses = |head: &KeptHead| head.view().status() >= 300 || line.has_send_failed();
-            if self.answer.as_ref().is_some_and(refuses) {
+            if let Answer::Here { head, .. } = &self.answer
+                && (head.view().status() >= 300 || line.has_send_failed())
+            {
                 return Ok(Written::Answered);
             }
             self.check(line, CallPhase::Send)?;

@@ -13,14 +13,36 @@ use crate::call::request::{
 };
 use crate::call::rules;
 
+/// The final head.
+pub(super) enum Answer {
+    Awaited,
+    /// `end`: no body follows.
+    Here {
+        head: KeptHead,
+        end: bool,
+    },
+    /// The program has it.
+    Taken {
+        end: bool,
+    },
+}
+
+impl Answer {
+    fn take(&mut self) -> Option<KeptHead> {
+        let Self::Here { end, .. } = *self else {
+            return None;
+        };
+        match std::mem::replace(self, Self::Taken { end }) {
+            Self::Here { head, .. } => Some(head),
+            Self::Awaited | Self::Taken { .. } => None,
+        }
+    }
+}
+
 /// The state of a call on its connection.
 pub(super) struct Exchange {
     pub(super) stream: StreamId,
-    /// The final head, from when it is here until it is taken.
-    pub(super) answer: Option<KeptHead>,
-    answered: bool,
-    /// No body follows it.
-    pub(super) ends_with_head: bool,
+    pub(super) answer: Answer,
     pub(super) informational: Vec<KeptHead>,
     failure: Option<Arc<ConnectionError>>,
     timeouts: Timeouts,
@@ -35,9 +57,7 @@ impl Exchange {
     pub(super) fn new(prepared: &Prepared, options: &CallOptions, reused: bool) -> Self {
         Self {
             stream: StreamId(0),
-            answer: None,
-            answered: false,
-            ends_with_head: false,
+            answer: Answer::Awaited,
             informational: Vec::new(),
             failure: None,
             timeouts: options.timeouts,
@@ -154,15 +174,14 @@ impl Exchange {
 
     /// Notes what has happened.
     pub(super) fn take_events(&mut self, line: &mut Line) {
-        if self.answered && !line.peer.conn.has_events() {
+        if !matches!(self.answer, Answer::Awaited) && !line.peer.conn.has_events() {
             return;
         }
         while let Some(event) = line.peer.conn.next_event() {
             match event {
                 Event::Head { head, end, .. } => {
-                    self.answer = Some(head.to_kept());
-                    self.answered = true;
-                    self.ends_with_head = end;
+                    let head = head.to_kept();
+                    self.answer = Answer::Here { head, end };
                     // What follows is the body's business.
                     return;
                 }
