@@ -28,6 +28,7 @@ MOST_COOKIE_BYTES = 4096  # name and value (5.6, step 5)
 MOST_ATTRIBUTE_BYTES = 1024  # a longer one is passed over (5.6, step 6 of the attributes)
 MOST_PER_DOMAIN = 180  # 6.1 asks for at least 50; browsers keep 150 to 180
 MOST_COOKIES = 3000  # 6.1
+_EVICTED = 100  # when a jar is full, so that not every cookie looks for the oldest
 LONGEST_S = 400 * 86400  # 5.5: no cookie lives longer
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -38,6 +39,7 @@ class Cookies(MutableMapping[str, str]):
     """httpx's Cookies. One made without a domain goes to every URL that the program itself asks for."""
 
     def __init__(self, cookies: CookieTypes = None) -> None:
+        self._stored = 0  # an upper bound of what peers have put into the jar
         if isinstance(cookies, CookieJar):
             self.jar = cookies
             return
@@ -158,15 +160,22 @@ class Cookies(MutableMapping[str, str]):
     def _evict(self, domain: str, now: float) -> None:
         """Expired ones first, then the oldest of the domain, then the oldest of all (5.7, last step)."""
         paths = self.jar._cookies.get(domain, {})  # type: ignore[attr-defined]
-        same = [cookie for names in paths.values() for cookie in names.values()]
-        everything = self._all() if len(self.jar) > MOST_COOKIES else []
-        for cookies, most in ((same, MOST_PER_DOMAIN), (everything, MOST_COOKIES)):
-            if len(cookies) > most:
-                cookies.sort(
-                    key=lambda cookie: (cookie.expires is None or cookie.expires > now, _created(cookie))
-                )
-                for cookie in cookies[: len(cookies) - most]:
-                    self.delete(cookie.name, cookie.domain, cookie.path)
+        self._oldest_go(
+            [cookie for names in paths.values() for cookie in names.values()], MOST_PER_DOMAIN, 1, now
+        )
+        self._stored += 1
+        if (
+            self._stored > MOST_COOKIES
+        ):  # counting them costs as much as there are: only where it may be too many
+            self._oldest_go(self._all(), MOST_COOKIES, _EVICTED, now)
+            self._stored = len(self.jar)
+
+    def _oldest_go(self, cookies: list[Cookie], most: int, at_once: int, now: float) -> None:
+        if len(cookies) <= most:
+            return
+        cookies.sort(key=lambda cookie: (cookie.expires is None or cookie.expires > now, _created(cookie)))
+        for cookie in cookies[: len(cookies) - most + at_once - 1]:
+            self.delete(cookie.name, cookie.domain, cookie.path)
 
     def _all(self) -> list[Cookie]:
         return list(self.jar)

@@ -10,7 +10,16 @@ import json as _json
 import os
 import stat
 import warnings
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from typing import Any, BinaryIO, TypeAlias
 from urllib.parse import urlencode
 
@@ -106,6 +115,11 @@ class IterableBody(Body):
         pieces = _reads(self._pieces) if hasattr(self._pieces, "read") else self._pieces
         return map(_as_bytes, pieces)
 
+    def close(self) -> None:
+        """A generator that is read half-way cleans up now, and not when it is collected."""
+        if isinstance(self._pieces, Generator):
+            self._pieces.close()
+
 
 class AsyncIterableBody(Body):
     """The same of an asynchronous iterable."""
@@ -120,6 +134,11 @@ class AsyncIterableBody(Body):
         _once(self)
         async for piece in self._pieces:
             yield _as_bytes(piece)
+
+    async def aclose(self) -> None:
+        """As IterableBody.close."""
+        if isinstance(self._pieces, AsyncGenerator):
+            await self._pieces.aclose()
 
     @property
     def wire(self) -> AsyncIterator[bytes]:

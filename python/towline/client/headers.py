@@ -37,10 +37,10 @@ class Headers(MutableMapping[str, str]):
             self._encoding = encoding or headers._encoding
         else:
             pairs: Iterable[tuple[Any, Any]]
-            if isinstance(headers, Mapping):
-                pairs = headers.items()
-            elif hasattr(headers, "multi_items"):  # httpx's and Starlette's
+            if hasattr(headers, "multi_items"):  # httpx's
                 pairs = headers.multi_items()
+            elif isinstance(headers, Mapping):
+                pairs = headers.items()
             else:
                 pairs = headers
             self._fields = [_field(name, value, encoding) for name, value in pairs]
@@ -105,8 +105,13 @@ class Headers(MutableMapping[str, str]):
         self._forget_guess()
 
     def _values(self, key: str | bytes) -> list[str]:
-        wanted, encoding = _key(key), self.encoding
+        wanted, encoding = self._key(key), self.encoding
         return [value.decode(encoding) for _, lower, value in self._fields if lower == wanted]
+
+    def _key(self, key: str | bytes) -> bytes:
+        # a name that cannot be encoded is no error: it is not there
+        raw = key if isinstance(key, bytes) else key.encode(self.encoding, "backslashreplace")
+        return raw.lower()
 
     def _forget_guess(self) -> None:
         # a new value may not fit what was guessed; ascii and utf-8 are subsets one of the other, latin-1 is not
@@ -131,7 +136,7 @@ class Headers(MutableMapping[str, str]):
         self._forget_guess()
 
     def __delitem__(self, key: str) -> None:
-        wanted = _key(key)
+        wanted = self._key(key)
         kept = [field for field in self._fields if field[1] != wanted]
         if len(kept) == len(self._fields):
             raise KeyError(key)
@@ -140,7 +145,7 @@ class Headers(MutableMapping[str, str]):
     def __contains__(self, key: object) -> bool:
         if not isinstance(key, (str, bytes)):
             return False
-        wanted = _key(key)
+        wanted = self._key(key)
         return any(lower == wanted for _, lower, _ in self._fields)
 
     def __iter__(self) -> Iterator[str]:
@@ -179,11 +184,6 @@ class Headers(MutableMapping[str, str]):
 def is_token(text: str) -> bool:
     """RFC 9110 5.6.2: what names of fields and methods are made of."""
     return text.isascii() and _TOKEN.fullmatch(text.encode("ascii")) is not None
-
-
-def _key(key: str | bytes) -> bytes:
-    # a name that is not ascii is in no message: it simply is not found
-    return key.lower() if isinstance(key, bytes) else key.lower().encode("ascii", "backslashreplace")
 
 
 def _field(name: Any, value: Any, encoding: str | None) -> tuple[bytes, bytes, bytes]:

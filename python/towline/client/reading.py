@@ -255,14 +255,13 @@ class Reading:
     def _begin(self, n: int) -> None:
         if n < 1:
             raise UsageError(f"read: at least one byte has to be asked for, not {n}")
+        of_source = self._pulled_from is None or self._pulled_from is self._source
+        if of_source and self._content is not None:
+            self._pulled_from, self._undone = StreamSource(BytesBody(self._content)), None
+            return  # what is there is pulled like what comes
         if self._pulled_from is not None:
-            if self._closed and self._pulled_from is self._source:
-                self._pulled_from = _ENDED
-            return
-        if self._content is not None:
-            self._pulled_from = StreamSource(
-                BytesBody(self._content)
-            )  # what is there is pulled like what comes
+            if of_source and self._closed:
+                self._pulled_from, self._undone = _ENDED, None
             return
         self._check_unread()
         self._pulled_from = self._source
@@ -277,7 +276,7 @@ class Reading:
             self._pulled_from = self._undone = None
 
     def _begin_raw(self) -> None:
-        if self._pulled_from is not None and not self._raw:
+        if self._pulled_from is self._source is not None and not self._raw:
             raise StreamConsumed("the body is being decoded; use either iter_raw() or the decoding methods")
         if self._content is not None and "content-encoding" in self.headers:
             raise StreamConsumed("the content was read and decoded; call iter_raw() before read()")

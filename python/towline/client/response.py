@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from .._redact import without_userinfo
 from ..errors import StatusError, UsageError
 from .cookies import Cookies
 from .cores import ResponseCore
@@ -211,11 +212,10 @@ class Response(Reading, ResponseCore):  # type: ignore[misc]
         if self.is_success:
             return self
         kind = _KINDS[self.status_code // 100 - 1] if 100 <= self.status_code <= 599 else "unknown status"
-        where = repr(self.url)[5:-2]
+        where = repr(self.url)[4:-1]
         text = f"{kind} '{self.status_code} {self.reason_phrase}' for {where}"
         if self.has_redirect_location:
-            target = repr(URL(self.url.join(self.headers["location"])))[5:-2]
-            text += f"; it points to {target}: pass follow_redirects=True to follow"
+            text += f"; it points to {without_userinfo(self.headers['location'])!r}: pass follow_redirects=True to follow"
         raise StatusError(text, request=self.request, response=self)
 
     def _not_read(self) -> bytes:

@@ -226,7 +226,7 @@ def _response(status: int, fields: Any, stream: Any, extensions: dict[str, Any])
 def _httpx_request(package: Any, request: Request) -> Any:
     seconds = request.extensions.get("timeout") or {}
     timeout = {phase: seconds.get(phase) for phase in ("connect", "read", "write", "pool")}
-    extensions = {
+    extensions: dict[str, Any] = {
         name: request.extensions[name] for name in ("target", "sni_hostname") if name in request.extensions
     }
     stream = request.stream
