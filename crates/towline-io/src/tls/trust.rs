@@ -66,6 +66,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_system_is_asked_once() {
+        match system(None) {
+            Ok(roots) => {
+                assert!(!roots.is_empty());
+                assert!(Arc::ptr_eq(&roots, &system(None).unwrap()));
+            }
+            Err(error) => assert!(error.contains("install its CA certificates"), "{error}"),
+        }
+    }
+
+    #[test]
     fn an_empty_store_has_a_substitute_or_says_so() {
         let empty = load_certs_from_paths(Some(Path::new("/nowhere/ca.pem")), None);
         assert!(store(&empty).is_none());

@@ -237,6 +237,36 @@ mod tests {
     }
 
     #[test]
+    fn a_child_of_fork_asks_anew_and_exits_at_once() {
+        static PARENT: AtomicUsize = AtomicUsize::new(0);
+        PARENT.store(std::process::id() as usize, Ordering::Relaxed);
+        let resolver = Resolver::with(|name| {
+            if std::process::id() as usize == PARENT.load(Ordering::Relaxed) || name == "slow" {
+                thread::sleep(Duration::from_secs(8));
+            }
+            Err(LookupError::NoSuchHost)
+        });
+        let in_parent = resolver.ask("a").unwrap();
+        // SAFETY: the child uses what a child of fork may use here: memory, pipes and threads of its own.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let answered = resolver.ask("a").is_ok_and(|ticket| wait(&ticket).is_err());
+            let _stuck = resolver.ask("slow");
+            // SAFETY: as at the end of an interpreter, with a helper in the middle of a lookup.
+            unsafe { libc::exit(i32::from(!answered)) };
+        }
+        let start = Instant::now();
+        let mut status = -1;
+        // SAFETY: asks after the child made above.
+        while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+            assert!(start.elapsed() < Duration::from_secs(6), "the child hangs");
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(status, 0);
+        assert!(in_parent.outcome().is_none());
+    }
+
+    #[test]
     fn addresses_need_no_lookup() {
         for (host, addr) in [
             ("127.0.0.1", Some("127.0.0.1:80")),

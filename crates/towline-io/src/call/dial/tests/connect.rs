@@ -190,7 +190,7 @@ fn names_that_do_not_resolve() {
     static SLOW: AtomicUsize = AtomicUsize::new(0);
     let with = |lookup| DialConfig {
         resolver: Arc::new(Resolver::with(lookup)),
-        connect_timeout: Some(Duration::from_millis(150)),
+        connect_timeout: Some(PATIENCE),
         ..DialConfig::default()
     };
     let route = Route::plain("exmaple.com", 80);
@@ -209,11 +209,12 @@ fn names_that_do_not_resolve() {
     assert_eq!(error.message, expected);
     let error = refused(&route, &with(|_| panic!("as the test wants")));
     assert_eq!(error.kind, DialErrorKind::Dns);
-    let slow = with(|_| {
-        thread::sleep(Duration::from_millis(600));
+    let mut slow = with(|_| {
+        thread::sleep(Duration::from_secs(5));
         SLOW.fetch_add(1, Ordering::Relaxed);
         Err(LookupError::NoSuchHost)
     });
+    slow.connect_timeout = Some(Duration::from_millis(150));
     for face in FACES {
         let Err(error) = dial(face, &route, &slow) else {
             panic!("resolved");
