@@ -17,12 +17,15 @@ __all__ = [
     "AsyncReply",
     "Board",
     "Call",
+    "ClientCore",
     "Decoder",
     "LineParser",
     "Reply",
     "ResponseCore",
     "ServerSentEvent",
     "Slot",
+    "SyncPool",
+    "SyncReply",
     "SseParser",
     "WsgiServer",
     "open_listeners",
@@ -196,6 +199,26 @@ class AsyncReply(Reply):
     @property
     def closed(self) -> bool: ...
 
+@final
+class SyncReply(Reply):
+    """A reply whose body is pulled on the calling thread. An iterator of its pieces and a context manager, too."""
+    def read(self, n: int = -1, /) -> bytes:
+        """At least one byte and at most `n` (-1: what is there), `b""` at the end of the body."""
+    def readinto(self, buffer: Any, /) -> int:
+        """The same into a writable buffer; 0 at the end."""
+    def read_all(
+        self, *, decode: bool = True, max_size: int | None = None, max_decoded: int | None = None
+    ) -> bytes:
+        """The rest of the body, its Content-Encoding undone unless told otherwise."""
+    def close(self) -> None:
+        """Gives the connection back when the rest of the body is small and there, closes it otherwise."""
+    @property
+    def closed(self) -> bool: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_error: object) -> None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> bytes: ...
+
 class AsyncPool:
     """Connections of one client, per event loop that uses it. `options`: `towline.client.options.PoolOptions`."""
     def __new__(cls, options: Any) -> AsyncPool: ...
@@ -224,6 +247,37 @@ class AsyncPool:
     def pool_status(self) -> dict[str, int]: ...
     def aclose(self) -> Call[None]:
         """Closes idle connections now and the others when their calls have ended; waits for these."""
+    @property
+    def closed(self) -> bool: ...
+
+class SyncPool:
+    """Connections of one client, shared by all threads. `options`: `towline.client.options.PoolOptions`."""
+    def __new__(cls, options: Any) -> SyncPool: ...
+    def exchange(
+        self,
+        method: bytes,
+        scheme: bytes,
+        host: bytes,
+        port: int | None,
+        target: bytes,
+        headers: _RawHeaders,
+        body: Any = None,
+        *,
+        timeout: _Timeout | None = None,
+        sni: str | None = None,
+        stale: str | None = None,
+        on_informational: Callable[[int, list[tuple[bytes, bytes]]], None] | None = None,
+    ) -> SyncReply:
+        """One request, one response head. No redirects, no cookies, no decoding, no headers added but the framing's.
+
+        `body`: None, bytes, an iterator of bytes, or a binary file; its framing is the headers'
+        Content-Length, else chunked. `timeout`, `stale` ("never", "idempotent", "any") None: the pool's.
+        """
+    def prewarm(self, scheme: bytes, host: bytes, port: int | None, n: int) -> int:
+        """Opens connections until `n` are idle; how many are."""
+    def pool_status(self) -> dict[str, int]: ...
+    def close(self) -> None:
+        """Closes idle connections now and the others when their calls have ended."""
     @property
     def closed(self) -> bool: ...
 
@@ -267,6 +321,47 @@ class AsyncClientCore:
     def post(self, url: Any, **kwargs: Any) -> Call[Any]: ...
     def put(self, url: Any, **kwargs: Any) -> Call[Any]: ...
     def patch(self, url: Any, **kwargs: Any) -> Call[Any]: ...
+
+class ClientCore:
+    """The native half of Client."""
+    def __new__(cls, *args: Any, **kwargs: Any) -> ClientCore: ...
+    def _setup(
+        self,
+        pool: SyncPool,
+        response: type[ResponseCore],
+        *,
+        base_url: str = "",
+        headers: _RawHeaders = (),
+        timeout: _Timeout = ...,
+        follow_redirects: bool = False,
+        retry_statuses: Sequence[int] = (),
+        max_response_size: int | None = None,
+        max_decompressed_size: int | None = None,
+        default_encoding: str = "utf-8",
+        json_loads: Callable[[Any], Any] | None = None,
+        json_dumps: Callable[[Any], bytes | str] | None = None,
+    ) -> None:
+        """Before anything else. `headers`: the client's own, without Host, as they shall leave."""
+    _pool: SyncPool
+    _plain: bool
+    """Nothing of the client asks for Python: no auth, hooks, mounts, foreign transport, default params. Initially False."""
+    _cookies: Any
+    """None or a jar; a true one sends every request through `_request`. Set-Cookie goes to `_continue` either way."""
+    def _set_headers(self, headers: _RawHeaders) -> None:
+        """The client's own headers have changed."""
+    # To be defined by the subclass:
+    # def _request(self, method: str, url: Any, **kwargs: Any) -> ResponseCore
+    # def _continue(self, response: ResponseCore) -> ResponseCore   (redirect, Set-Cookie, status to retry)
+    # def _route(self, scheme: str, host: str, port: int) -> SyncPool | None: which pool carries exchanges with this
+    #     origin (asked once per origin); None: `_request` takes all of them
+    def request(self, method: str, url: Any, **kwargs: Any) -> Any: ...
+    def get(self, url: Any, **kwargs: Any) -> Any: ...
+    def head(self, url: Any, **kwargs: Any) -> Any: ...
+    def options(self, url: Any, **kwargs: Any) -> Any: ...
+    def delete(self, url: Any, **kwargs: Any) -> Any: ...
+    def post(self, url: Any, **kwargs: Any) -> Any: ...
+    def put(self, url: Any, **kwargs: Any) -> Any: ...
+    def patch(self, url: Any, **kwargs: Any) -> Any: ...
 
 class ResponseCore:
     """The native half of Response. Natively made ones skip `__init__`: a subclass gives its attributes class defaults."""

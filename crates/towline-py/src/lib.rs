@@ -22,9 +22,15 @@ mod _native {
     #[pymodule_export]
     use super::bodies::parsers::{LineParser, SseParser};
     #[pymodule_export]
-    use super::client::call::Call;
+    use super::client::aio::client::AsyncClientCore;
     #[pymodule_export]
-    use super::client::core::AsyncClientCore;
+    use super::client::blocking::client::ClientCore;
+    #[pymodule_export]
+    use super::client::blocking::pool::SyncPool;
+    #[pymodule_export]
+    use super::client::blocking::reply::SyncReply;
+    #[pymodule_export]
+    use super::client::call::Call;
     #[pymodule_export]
     use super::client::pool::AsyncPool;
     #[pymodule_export]

@@ -1,22 +1,17 @@
-//! The native half of `AsyncClient`: plain calls in one go, the others through `_request`.
+//! What the native halves of `Client` and `AsyncClient` have in common: which calls are plain, and what these
+//! are on the wire. Plain calls are made in one go, the others through `_request`.
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use pyo3::PyClass;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyString, PyType};
 use towline_io::call::{CallOptions, Prepared, Route, Timeouts};
 
-use super::aio::desk::Want;
-use super::aio::hub::Hub;
-use super::aio::operation::{Operation, Plan};
-use super::call::Call;
-use super::collect::Bounds;
-use super::errors;
-use super::options;
+use super::options::{self, PoolTerms};
 use super::plain::{PlainArguments, PlainUrl, Template, is_plain_target};
-use super::pool::AsyncPool;
 use super::prepare::{self, Origin};
 use super::response;
 use super::terms::Terms;
@@ -25,13 +20,28 @@ use crate::gil::GilCell;
 /// Origins remembered; beyond these all are forgotten and learnt again.
 const KEPT_ORIGINS: usize = 1024;
 
-#[pyclass(frozen, subclass, dict, weakref, module = "towline._native")]
-pub struct AsyncClientCore {
-    state: GilCell<Option<State>>,
+/// The pools of one face.
+pub trait Lanes: PyClass {
+    fn terms<'a>(pool: &'a Bound<'_, Self>) -> &'a PoolTerms;
+
+    fn route(pool: &Bound<'_, Self>, origin: &Origin<'_>) -> PyResult<Arc<Route>>;
 }
 
-struct State {
-    pool: Py<AsyncPool>,
+/// The state of a client. It is empty before `_setup`.
+pub struct Core<P: Lanes> {
+    state: GilCell<Option<State<P>>>,
+}
+
+impl<P: Lanes> Default for Core<P> {
+    fn default() -> Self {
+        Self {
+            state: GilCell::default(),
+        }
+    }
+}
+
+struct State<P: Lanes> {
+    pool: Py<P>,
     terms: Arc<Terms>,
     template: Arc<Template>,
     timeouts: Timeouts,
@@ -39,12 +49,12 @@ struct State {
     cookies: Option<Py<PyAny>>,
     base: Option<Base>,
     /// By `scheme://authority`. `None`: Python decides.
-    origins: HashMap<Box<str>, Option<Lane>>,
+    origins: HashMap<Box<str>, Option<Lane<P>>>,
 }
 
 /// How an origin is reached.
-struct Lane {
-    pool: Py<AsyncPool>,
+struct Lane<P: Lanes> {
+    pool: Py<P>,
     route: Arc<Route>,
     /// The value of Host.
     host: Box<[u8]>,
@@ -58,64 +68,29 @@ struct Base {
 }
 
 /// A plain call, understood.
-struct Found<'py> {
-    pool: Bound<'py, AsyncPool>,
-    request: Prepared,
-    options: CallOptions,
-    terms: Arc<Terms>,
-    follow_redirects: bool,
+pub struct Found<'py, P: Lanes> {
+    pub pool: Bound<'py, P>,
+    pub request: Prepared,
+    pub options: CallOptions,
+    pub terms: Arc<Terms>,
+    pub follow_redirects: bool,
 }
 
-impl AsyncClientCore {
-    /// Runs a method of the client.
-    fn call(
-        slf: &Bound<'_, Self>,
-        method: &Bound<'_, PyString>,
-        url: &Bound<'_, PyAny>,
-        arguments: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Py<Call>> {
-        let py = slf.py();
-        let Some(found) = Self::find(slf, method, url, arguments)? else {
-            let coroutine = slf
-                .getattr(intern!(py, "_request"))?
-                .call((method, url), arguments)?;
-            return Call::coroutine(py, coroutine.unbind());
-        };
-        let hub = found.pool.get().hub(py)?;
-        let want = Want::Whole(Bounds {
-            max_response_size: found.terms.max_response_size,
-            max_decompressed_size: found.terms.max_decompressed_size,
-            raw: false,
-        });
-        let begun = Hub::begin(hub.bind(py), found.request, found.options, want, None)?;
-        let id = match begun {
-            Ok(id) => id,
-            Err(error) => return Call::failed(py, errors::call_error(py, &error)),
-        };
-        let plan = Plan {
-            terms: found.terms,
-            client: slf.clone().into_any().unbind(),
-            method: method.clone().unbind(),
-            url: url.clone().unbind(),
-            arguments: arguments.map(|arguments| arguments.clone().unbind()),
-            follow_redirects: found.follow_redirects,
-        };
-        Call::of(py, Operation::respond(hub, id, plan))
-    }
-
+impl<P: Lanes> Core<P> {
     /// `None`: not plain.
-    fn find<'py>(
-        slf: &Bound<'py, Self>,
+    pub fn find<'py>(
+        &self,
+        client: &Bound<'py, PyAny>,
         method: &Bound<'py, PyString>,
         url: &Bound<'py, PyAny>,
         arguments: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Option<Found<'py>>> {
-        let py = slf.py();
+    ) -> PyResult<Option<Found<'py, P>>> {
+        let py = client.py();
         let Ok(url) = url.cast_exact::<PyString>() else {
             return Ok(None);
         };
         let (terms, template, cookies) = {
-            let state = slf.get().state.open(py);
+            let state = self.state.open(py);
             let state = state.as_ref().ok_or_else(not_set_up)?;
             if !state.plain || state.template.is_special {
                 return Ok(None);
@@ -131,14 +106,14 @@ impl AsyncClientCore {
             return Ok(None);
         }
         let url = url.to_str()?;
-        let Some(target) = Self::locate(slf, url)? else {
+        let Some(target) = self.locate(client, url)? else {
             return Ok(None);
         };
         let Some(arguments) = PlainArguments::read(arguments, &terms)? else {
             return Ok(None);
         };
         let method = method.to_str()?.as_bytes();
-        let state = slf.get().state.open(py);
+        let state = self.state.open(py);
         let state = state.as_ref().ok_or_else(not_set_up)?;
         let Some(Some(lane)) = state.origins.get(target.origin(state)) else {
             return Ok(None);
@@ -151,7 +126,7 @@ impl AsyncClientCore {
             return Ok(None);
         }
         let pool = lane.pool.bind(py).clone();
-        let mut options = pool.get().terms.defaults;
+        let mut options = P::terms(&pool).defaults;
         options.timeouts = arguments.timeouts.unwrap_or(state.timeouts);
         Ok(Some(Found {
             request: Prepared {
@@ -168,15 +143,15 @@ impl AsyncClientCore {
     }
 
     /// Where a URL leads; its origin is then known.
-    fn locate<'a>(slf: &Bound<'_, Self>, url: &'a str) -> PyResult<Option<Target<'a>>> {
-        let py = slf.py();
+    fn locate<'a>(&self, client: &Bound<'_, PyAny>, url: &'a str) -> PyResult<Option<Target<'a>>> {
+        let py = client.py();
         let Some(plain) = PlainUrl::parse(url) else {
-            let state = slf.get().state.open(py);
+            let state = self.state.open(py);
             let based = state.as_ref().is_some_and(|state| state.base.is_some());
             return Ok((based && is_relative(url)).then_some(Target::Relative(url)));
         };
         {
-            let state = slf.get().state.open(py);
+            let state = self.state.open(py);
             let known = state
                 .as_ref()
                 .and_then(|state| state.origins.get(plain.origin));
@@ -184,30 +159,30 @@ impl AsyncClientCore {
                 return Ok(lane.is_some().then_some(Target::Absolute(plain)));
             }
         }
-        let known = Self::learn(slf, &plain)?;
+        let known = self.learn(client, &plain)?;
         Ok(known.then_some(Target::Absolute(plain)))
     }
 
     /// Asks Python how an origin is reached. False: not by us.
-    fn learn(slf: &Bound<'_, Self>, url: &PlainUrl<'_>) -> PyResult<bool> {
-        let py = slf.py();
+    fn learn(&self, client: &Bound<'_, PyAny>, url: &PlainUrl<'_>) -> PyResult<bool> {
+        let py = client.py();
         let (scheme, default) = if url.secure {
             ("https", 443)
         } else {
             ("http", 80)
         };
         let port = url.port.unwrap_or(default);
-        let pool = slf.call_method1(intern!(py, "_route"), (scheme, url.host, port))?;
+        let pool = client.call_method1(intern!(py, "_route"), (scheme, url.host, port))?;
         let lane = if pool.is_none() {
             None
         } else {
-            let pool = pool.cast_into::<AsyncPool>()?;
+            let pool = pool.cast_into::<P>()?;
             let origin = Origin {
                 secure: url.secure,
                 host: url.host.as_bytes(),
                 port,
             };
-            let route = pool.get().route(py, &origin, None)?;
+            let route = P::route(&pool, &origin)?;
             let host = match url.port {
                 Some(port) => format!("{}:{port}", url.host),
                 None => url.host.to_owned(),
@@ -219,7 +194,7 @@ impl AsyncClientCore {
             })
         };
         let known = lane.is_some();
-        let mut state = slf.get().state.open(py);
+        let mut state = self.state.open(py);
         let state = state.as_mut().ok_or_else(not_set_up)?;
         let forgotten = if state.origins.len() >= KEPT_ORIGINS {
             std::mem::take(&mut state.origins)
@@ -238,14 +213,14 @@ enum Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    fn origin<'s>(&'s self, state: &'s State) -> &'s str {
+    fn origin<'s, P: Lanes>(&'s self, state: &'s State<P>) -> &'s str {
         match self {
             Self::Absolute(url) => url.origin,
             Self::Relative(_) => state.base.as_ref().map_or("", |base| &base.origin),
         }
     }
 
-    fn text(&self, state: &State) -> std::borrow::Cow<'a, [u8]> {
+    fn text<P: Lanes>(&self, state: &State<P>) -> std::borrow::Cow<'a, [u8]> {
         match self {
             Self::Absolute(url) if url.target.is_empty() => b"/"[..].into(),
             Self::Absolute(url) => url.target.as_bytes().into(),
@@ -268,108 +243,81 @@ fn not_set_up() -> PyErr {
     PyRuntimeError::new_err("__init__ of the client has not been called")
 }
 
-#[pymethods]
-impl AsyncClientCore {
-    #[new]
-    #[pyo3(signature = (*args, **kwargs))]
-    fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> Self {
-        // For the subclass's `__init__`.
-        let _ = (args, kwargs);
-        Self {
-            state: GilCell::default(),
-        }
-    }
+/// What `_setup` is given.
+pub struct Setup<'a, 'py, P: Lanes> {
+    pub pool: Py<P>,
+    pub response: &'a Bound<'py, PyType>,
+    pub base_url: &'a str,
+    pub headers: Option<&'a Bound<'py, PyAny>>,
+    pub timeout: Option<&'a Bound<'py, PyAny>>,
+    pub follow_redirects: bool,
+    pub retry_statuses: Vec<u16>,
+    pub max_response_size: Option<u64>,
+    pub max_decompressed_size: Option<u64>,
+    pub default_encoding: &'a str,
+    pub json_loads: Option<Py<PyAny>>,
+    pub json_dumps: Option<Py<PyAny>>,
+}
 
-    #[expect(clippy::too_many_arguments, reason = "the signature is Python's")]
-    #[pyo3(signature = (
-        pool, response, *, base_url="", headers=None, timeout=None, follow_redirects=false, retry_statuses=Vec::new(),
-        max_response_size=None, max_decompressed_size=None, default_encoding="utf-8", json_loads=None, json_dumps=None
-    ))]
-    fn _setup(
-        slf: &Bound<'_, Self>,
-        pool: Py<AsyncPool>,
-        response: &Bound<'_, PyType>,
-        base_url: &str,
-        headers: Option<&Bound<'_, PyAny>>,
-        timeout: Option<&Bound<'_, PyAny>>,
-        follow_redirects: bool,
-        retry_statuses: Vec<u16>,
-        max_response_size: Option<u64>,
-        max_decompressed_size: Option<u64>,
-        default_encoding: &str,
-        json_loads: Option<Py<PyAny>>,
-        json_dumps: Option<Py<PyAny>>,
-    ) -> PyResult<()> {
-        let py = slf.py();
+impl<P: Lanes> Core<P> {
+    pub fn set_up(&self, client: &Bound<'_, PyAny>, setup: Setup<'_, '_, P>) -> PyResult<()> {
+        let py = client.py();
+        let headers = setup.headers.map(Template::read).transpose()?;
+        let timeouts = setup.timeout.map(options::timeouts_of_tuple).transpose()?;
         let terms = Terms {
-            response: response::response_class(response)?.unbind(),
-            default_encoding: default_encoding.to_owned(),
-            json_loads,
-            json_dumps,
-            follow_redirects,
-            retry_statuses,
-            max_response_size,
-            max_decompressed_size,
+            response: response::response_class(setup.response)?.unbind(),
+            default_encoding: setup.default_encoding.to_owned(),
+            json_loads: setup.json_loads,
+            json_dumps: setup.json_dumps,
+            follow_redirects: setup.follow_redirects,
+            retry_statuses: setup.retry_statuses,
+            max_response_size: setup.max_response_size,
+            max_decompressed_size: setup.max_decompressed_size,
         };
-        let defaults = pool.get().terms.defaults.timeouts;
         let state = State {
             terms: Arc::new(terms),
-            template: Arc::new(headers.map(Template::read).transpose()?.unwrap_or_default()),
-            timeouts: timeout
-                .map(options::timeouts_of_tuple)
-                .transpose()?
-                .unwrap_or(defaults),
+            template: Arc::new(headers.unwrap_or_default()),
+            timeouts: timeouts.unwrap_or(P::terms(setup.pool.bind(py)).defaults.timeouts),
             plain: false,
             cookies: None,
             base: None,
             origins: HashMap::new(),
-            pool,
+            pool: setup.pool,
         };
-        let before = slf.get().state.open(py).replace(state);
+        let before = self.state.open(py).replace(state);
         drop(before);
-        Self::set_base(slf, base_url)
+        self.set_base(client, setup.base_url)
     }
 
-    #[pyo3(signature = (headers))]
-    fn _set_headers(&self, py: Python<'_>, headers: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub fn set_headers(&self, headers: &Bound<'_, PyAny>) -> PyResult<()> {
         let template = Arc::new(Template::read(headers)?);
-        self.state
-            .open(py)
-            .as_mut()
-            .ok_or_else(not_set_up)?
-            .template = template;
+        let mut state = self.state.open(headers.py());
+        state.as_mut().ok_or_else(not_set_up)?.template = template;
         Ok(())
     }
 
-    #[getter]
-    fn _pool(&self, py: Python<'_>) -> PyResult<Py<AsyncPool>> {
+    pub fn pool(&self, py: Python<'_>) -> PyResult<Py<P>> {
         let state = self.state.open(py);
         Ok(state.as_ref().ok_or_else(not_set_up)?.pool.clone_ref(py))
     }
 
-    #[getter]
-    fn _plain(&self, py: Python<'_>) -> bool {
-        self.state
-            .open(py)
-            .as_ref()
-            .is_some_and(|state| state.plain)
+    pub fn is_plain(&self, py: Python<'_>) -> bool {
+        let state = self.state.open(py);
+        state.as_ref().is_some_and(|state| state.plain)
     }
 
-    #[setter(_plain)]
-    fn set_plain(&self, py: Python<'_>, plain: bool) -> PyResult<()> {
+    pub fn set_plain(&self, py: Python<'_>, plain: bool) -> PyResult<()> {
         self.state.open(py).as_mut().ok_or_else(not_set_up)?.plain = plain;
         Ok(())
     }
 
-    #[getter]
-    fn _cookies(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+    pub fn cookies(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         let state = self.state.open(py);
         let cookies = state.as_ref()?.cookies.as_ref()?;
         Some(cookies.clone_ref(py))
     }
 
-    #[setter(_cookies)]
-    fn set_cookies(&self, py: Python<'_>, cookies: Option<Py<PyAny>>) -> PyResult<()> {
+    pub fn set_cookies(&self, py: Python<'_>, cookies: Option<Py<PyAny>>) -> PyResult<()> {
         let before = {
             let mut state = self.state.open(py);
             let state = state.as_mut().ok_or_else(not_set_up)?;
@@ -379,91 +327,12 @@ impl AsyncClientCore {
         Ok(())
     }
 
-    #[pyo3(signature = (method, url, **kwargs))]
-    fn request(
-        slf: &Bound<'_, Self>,
-        method: &Bound<'_, PyString>,
-        url: &Bound<'_, PyAny>,
-        kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Py<Call>> {
-        if is_upper_case(method.to_str()?) {
-            return Self::call(slf, method, url, kwargs);
-        }
-        let upper = PyString::new(slf.py(), &method.to_str()?.to_uppercase());
-        Self::call(slf, &upper, url, kwargs)
-    }
-
-    #[pyo3(signature = (url, **kwargs))]
-    fn get(
-        slf: &Bound<'_, Self>,
-        url: &Bound<'_, PyAny>,
-        kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Py<Call>> {
-        Self::call(slf, intern!(slf.py(), "GET"), url, kwargs)
-    }
-
-    #[pyo3(signature = (url, **kwargs))]
-    fn head(
-        slf: &Bound<'_, Self>,
-        url: &Bound<'_, PyAny>,
-        kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Py<Call>> {
-        Self::call(slf, intern!(slf.py(), "HEAD"), url, kwargs)
-    }
-
-    #[pyo3(signature = (url, **kwargs))]
-    fn options(
-        slf: &Bound<'_, Self>,
-        url: &Bound<'_, PyAny>,
-        kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Py<Call>> {
-        Self::call(slf, intern!(slf.py(), "OPTIONS"), url, kwargs)
-    }
-
-    #[pyo3(signature = (url, **kwargs))]
-    fn delete(
-        slf: &Bound<'_, Self>,
-        url: &Bound<'_, PyAny>,
-        kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Py<Call>> {
-        Self::call(slf, intern!(slf.py(), "DELETE"), url, kwargs)
-    }
-
-    #[pyo3(signature = (url, **kwargs))]
-    fn post(
-        slf: &Bound<'_, Self>,
-        url: &Bound<'_, PyAny>,
-        kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Py<Call>> {
-        Self::call(slf, intern!(slf.py(), "POST"), url, kwargs)
-    }
-
-    #[pyo3(signature = (url, **kwargs))]
-    fn put(
-        slf: &Bound<'_, Self>,
-        url: &Bound<'_, PyAny>,
-        kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Py<Call>> {
-        Self::call(slf, intern!(slf.py(), "PUT"), url, kwargs)
-    }
-
-    #[pyo3(signature = (url, **kwargs))]
-    fn patch(
-        slf: &Bound<'_, Self>,
-        url: &Bound<'_, PyAny>,
-        kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Py<Call>> {
-        Self::call(slf, intern!(slf.py(), "PATCH"), url, kwargs)
-    }
-}
-
-impl AsyncClientCore {
     /// Takes a base URL where joining is certain; Python joins the others.
-    fn set_base(slf: &Bound<'_, Self>, base_url: &str) -> PyResult<()> {
+    fn set_base(&self, client: &Bound<'_, PyAny>, base_url: &str) -> PyResult<()> {
         let Some(plain) = PlainUrl::parse(base_url) else {
             return Ok(());
         };
-        if plain.target.contains('?') || !Self::learn(slf, &plain)? {
+        if plain.target.contains('?') || !self.learn(client, &plain)? {
             return Ok(());
         }
         let mut path = plain.target.to_owned();
@@ -474,13 +343,18 @@ impl AsyncClientCore {
             origin: plain.origin.into(),
             path: path.into(),
         };
-        if let Some(state) = slf.get().state.open(slf.py()).as_mut() {
+        if let Some(state) = self.state.open(client.py()).as_mut() {
             state.base = Some(base);
         }
         Ok(())
     }
 }
 
-fn is_upper_case(method: &str) -> bool {
-    !method.bytes().any(|byte| byte.is_ascii_lowercase())
+/// Upper case is what the methods of the registry are, and what users mean.
+pub fn upper_case<'py>(method: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyString>> {
+    let text = method.to_str()?;
+    if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        return Ok(PyString::new(method.py(), &text.to_uppercase()));
+    }
+    Ok(method.clone())
 }

@@ -1,12 +1,15 @@
 //! The client: the native halves of `AsyncClient`, `Client` and `Response`, and the pools below them.
 pub mod aio;
+pub mod blocking;
 pub mod call;
 pub mod collect;
 pub mod core;
 pub mod errors;
 pub mod head;
+pub mod methods;
 pub mod options;
 pub mod plain;
+pub mod plan;
 pub mod pool;
 pub mod prepare;
 pub mod reply;

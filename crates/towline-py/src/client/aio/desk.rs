@@ -9,6 +9,7 @@ use towline_proto::KeptHead;
 use super::super::collect::{Bounds, Collector, Refusal};
 use super::super::errors;
 use super::super::head::Head;
+use super::super::plan::Whole;
 use super::super::reply::Facts;
 use super::waiter::Waiter;
 
@@ -68,13 +69,6 @@ impl Failure {
             Self::Refused(refusal) => refusal.to_error(),
         }
     }
-}
-
-/// A whole response.
-pub struct Whole {
-    pub head: Arc<Head>,
-    pub content: Py<PyBytes>,
-    pub facts: Facts,
 }
 
 /// What reading gave.

@@ -5,6 +5,7 @@
 //!   await ─► Call ─ there already? ─► result, the loop is not touched
 //!              └─ Waiter ◄─ turn: events first, then the waiting tasks are stepped one by one
 //! ```
+pub mod client;
 pub mod desk;
 pub mod home;
 pub mod hub;

@@ -3,17 +3,15 @@ use std::sync::Arc;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyRuntimeError;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::PyBytes;
 use towline_io::call::CallId;
 
 use super::super::collect::{Bounds, Collector, Refusal};
 use super::super::head::Head;
+use super::super::plan::{Finished, Plan, Whole};
 use super::super::reply::AsyncReply;
-use super::super::response::{self, ResponseCore, Sent};
-use super::super::terms::Terms;
-use super::desk::{Pulled, Whole};
+use super::desk::Pulled;
 use super::hub::Hub;
 use super::source::AsyncSource;
 use super::waiter::Waiter;
@@ -40,16 +38,6 @@ enum Purpose {
     Close,
     /// Nothing more to do, or to give up.
     Over,
-}
-
-/// What becomes of a whole response.
-pub struct Plan {
-    pub terms: Arc<Terms>,
-    pub client: Py<PyAny>,
-    pub method: Py<PyString>,
-    pub url: Py<PyAny>,
-    pub arguments: Option<Py<PyDict>>,
-    pub follow_redirects: bool,
 }
 
 /// How an operation ended.
@@ -189,7 +177,7 @@ impl Operation {
             return Err(PyRuntimeError::new_err("awaited already"));
         };
         let whole = whole.map_err(|failure| failure.to_error(py))?;
-        plan.finish(py, whole)
+        outcome(*plan, py, whole)
     }
 
     /// Has `waiter` woken when polling is worth while again.
@@ -236,36 +224,12 @@ impl Operation {
     }
 }
 
-impl Plan {
-    fn finish(self, py: Python<'_>, whole: Whole) -> PyResult<Outcome> {
-        let marks = whole.head.marks;
-        let status = whole.head.status;
-        let redirects = self.follow_redirects && marks.has_location && matches!(status, 300..=399);
-        let undecided =
-            redirects || marks.has_cookies || self.terms.retry_statuses.contains(&status);
-        let client = undecided.then(|| self.client.clone_ref(py));
-        let state = response::State {
-            head: Some(whole.head),
-            content: Some(whole.content),
-            terms: Some(Arc::clone(&self.terms)),
-            timings: whole.facts.timings,
-            reused: whole.facts.reused,
-            client: Some(self.client),
-            sent: Some(Sent {
-                method: self.method,
-                url: self.url,
-                arguments: self.arguments,
-            }),
-            ..response::State::default()
-        };
-        let response = ResponseCore::make(py, &self.terms, state)?;
-        match client {
-            None => Ok(Outcome::Done(response)),
-            Some(client) => client
-                .call_method1(py, intern!(py, "_continue"), (response,))
-                .map(Outcome::Continue),
-        }
-    }
+/// The response, or the coroutine that decides what becomes of it.
+fn outcome(plan: Plan, py: Python<'_>, whole: Whole) -> PyResult<Outcome> {
+    Ok(match plan.finish(py, whole)? {
+        Finished::Response(response) => Outcome::Done(response),
+        Finished::Continued(coroutine) => Outcome::Continue(coroutine),
+    })
 }
 
 fn copy_into(py: Python<'_>, buffer: &PyBuffer<u8>, data: &[u8]) -> PyResult<Py<PyAny>> {

@@ -1,0 +1,75 @@
+//! The native half of `AsyncClient`.
+use std::sync::Arc;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+use towline_io::call::Route;
+
+use super::super::call::Call;
+use super::super::collect::Bounds;
+use super::super::core::{Core, Lanes, Setup, upper_case};
+use super::super::errors;
+use super::super::methods::client_methods;
+use super::super::options::PoolTerms;
+use super::super::plan::Plan;
+use super::super::pool::AsyncPool;
+use super::super::prepare::Origin;
+use super::desk::Want;
+use super::hub::Hub;
+use super::operation::Operation;
+
+#[pyclass(frozen, subclass, dict, weakref, module = "towline._native")]
+pub struct AsyncClientCore {
+    core: Core<AsyncPool>,
+}
+
+impl Lanes for AsyncPool {
+    fn terms<'a>(pool: &'a Bound<'_, Self>) -> &'a PoolTerms {
+        &pool.get().terms
+    }
+
+    fn route(pool: &Bound<'_, Self>, origin: &Origin<'_>) -> PyResult<Arc<Route>> {
+        pool.get().route(pool.py(), origin, None)
+    }
+}
+
+client_methods!(AsyncClientCore, AsyncPool, Py<Call>);
+
+impl AsyncClientCore {
+    /// Runs a method of the client.
+    fn call(
+        slf: &Bound<'_, Self>,
+        method: &Bound<'_, PyString>,
+        url: &Bound<'_, PyAny>,
+        arguments: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<Call>> {
+        let py = slf.py();
+        let Some(found) = slf.get().core.find(slf.as_any(), method, url, arguments)? else {
+            let coroutine = slf
+                .getattr(intern!(py, "_request"))?
+                .call((method, url), arguments)?;
+            return Call::coroutine(py, coroutine.unbind());
+        };
+        let hub = found.pool.get().hub(py)?;
+        let want = Want::Whole(Bounds {
+            max_response_size: found.terms.max_response_size,
+            max_decompressed_size: found.terms.max_decompressed_size,
+            raw: false,
+        });
+        let begun = Hub::begin(hub.bind(py), found.request, found.options, want, None)?;
+        let id = match begun {
+            Ok(id) => id,
+            Err(error) => return Call::failed(py, errors::call_error(py, &error)),
+        };
+        let plan = Plan {
+            terms: found.terms,
+            client: slf.clone().into_any().unbind(),
+            method: method.clone().unbind(),
+            url: url.clone().unbind(),
+            arguments: arguments.map(|arguments| arguments.clone().unbind()),
+            follow_redirects: found.follow_redirects,
+        };
+        Call::of(py, Operation::respond(hub, id, plan))
+    }
+}

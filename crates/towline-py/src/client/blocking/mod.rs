@@ -1,0 +1,7 @@
+//! The synchronous face: calls on the calling thread, which waits without the GIL.
+pub mod client;
+pub mod pool;
+pub mod reply;
+pub mod source;
+pub mod upload;
+pub mod wait;

@@ -1,0 +1,108 @@
+//! A reply whose body is pulled on the calling thread.
+use std::sync::Arc;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::super::collect::Bounds;
+use super::super::head::Head;
+use super::super::reply::Reply;
+use super::source::SharedSource;
+
+#[pyclass(frozen, extends = Reply, module = "towline._native")]
+pub struct SyncReply {
+    source: SharedSource,
+}
+
+impl SyncReply {
+    pub fn make(py: Python<'_>, head: Arc<Head>, source: SharedSource) -> PyResult<Py<Self>> {
+        let base = Reply::new(head, Arc::<super::source::SyncSource>::clone(&source));
+        Py::new(
+            py,
+            PyClassInitializer::from(base).add_subclass(Self { source }),
+        )
+    }
+}
+
+#[pymethods]
+impl SyncReply {
+    #[pyo3(signature = (n=-1, /))]
+    fn read<'py>(&self, py: Python<'py>, n: isize) -> PyResult<Bound<'py, PyBytes>> {
+        if n == 0 {
+            return Ok(PyBytes::new(py, b""));
+        }
+        let max = usize::try_from(n).unwrap_or(usize::MAX);
+        let data = self.source.pull(py, max, |data| PyBytes::new(py, data))?;
+        Ok(data.unwrap_or_else(|| PyBytes::new(py, b"")))
+    }
+
+    #[pyo3(signature = (buffer, /))]
+    fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let buffer = PyBuffer::<u8>::get(buffer)?;
+        if buffer.readonly() || !buffer.is_c_contiguous() {
+            return Err(PyTypeError::new_err(
+                "readinto: a writable, contiguous buffer of bytes is needed",
+            ));
+        }
+        let room = buffer.item_count();
+        if room == 0 {
+            return Ok(0);
+        }
+        let copied = self.source.pull(py, room, |data| {
+            // SAFETY: the buffer is writable, contiguous and at least as long, and stays exported while
+            // we hold it; nobody else writes while we hold the GIL.
+            unsafe {
+                let start = buffer.buf_ptr().cast::<u8>();
+                std::ptr::copy_nonoverlapping(data.as_ptr(), start, data.len());
+            }
+            data.len()
+        })?;
+        Ok(copied.unwrap_or(0))
+    }
+
+    #[pyo3(signature = (*, decode=true, max_size=None, max_decoded=None))]
+    fn read_all(
+        slf: &Bound<'_, Self>,
+        decode: bool,
+        max_size: Option<u64>,
+        max_decoded: Option<u64>,
+    ) -> PyResult<Py<PyBytes>> {
+        let bounds = Bounds {
+            max_response_size: max_size,
+            max_decompressed_size: max_decoded,
+            raw: !decode,
+        };
+        let head = Arc::clone(&slf.as_super().get().head);
+        slf.get().source.read_all(slf.py(), &head, bounds)
+    }
+
+    fn close(&self, py: Python<'_>) {
+        self.source.close(py);
+    }
+
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> bool {
+        self.source.is_closed(py)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, pyo3::types::PyTuple>) {
+        self.close(py);
+    }
+
+    /// Pieces as they come, until the end.
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.source
+            .pull(py, usize::MAX, |data| PyBytes::new(py, data))
+    }
+}

@@ -1,0 +1,170 @@
+//! The body of a synchronous reply, on its connection.
+use std::sync::Arc;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+use towline_io::call::{BlockingCall, Taken, Trailer};
+
+use super::super::collect::{Bounds, Collector};
+use super::super::head::Head;
+use super::super::reply::{Facts, Source};
+use super::wait::{patiently, to_error};
+use crate::errors::StreamConsumed;
+use crate::gil::GilCell;
+
+/// ```text
+///  Open ◄──put back── Taken (a thread reads, the GIL is released)
+///   ├─ end of the body ─► Ended
+///   └─ close, failure ──► Closed
+/// ```
+pub enum State {
+    Open(Box<BlockingCall>),
+    Taken,
+    Ended(Facts, Box<[Trailer]>),
+    Closed(Facts),
+}
+
+pub struct SyncSource {
+    state: GilCell<State>,
+}
+
+pub fn facts_of(call: &BlockingCall) -> Facts {
+    Facts {
+        timings: call.timings(),
+        reused: call.is_reused(),
+    }
+}
+
+impl SyncSource {
+    pub fn new(call: Box<BlockingCall>) -> Self {
+        Self {
+            state: GilCell::new(State::Open(call)),
+        }
+    }
+
+    /// The next bytes, through `sink`; `None` at the end.
+    pub fn pull<T>(
+        &self,
+        py: Python<'_>,
+        max: usize,
+        sink: impl FnOnce(&[u8]) -> T,
+    ) -> PyResult<Option<T>> {
+        let Some(mut call) = self.borrow(py)? else {
+            return Ok(None);
+        };
+        let mut sink = Some(sink);
+        loop {
+            let taken = call.take(max, |data| sink.take().map(|sink| sink(data)));
+            match taken {
+                Ok(Taken::Data(value)) => {
+                    self.put_back(py, call);
+                    return Ok(value);
+                }
+                Ok(Taken::End) => {
+                    let trailers = call.trailers().into();
+                    self.set(py, State::Ended(facts_of(&call), trailers));
+                    return Ok(None);
+                }
+                Ok(Taken::Pending) => {
+                    if let Err(error) = patiently(py, |patience| call.fill(patience)) {
+                        self.set(py, State::Closed(facts_of(&call)));
+                        return Err(error);
+                    }
+                }
+                Err(ended) => {
+                    self.set(py, State::Closed(facts_of(&call)));
+                    return Err(to_error(py, &ended));
+                }
+            }
+        }
+    }
+
+    /// The rest of the body.
+    pub fn read_all(&self, py: Python<'_>, head: &Head, bounds: Bounds) -> PyResult<Py<PyBytes>> {
+        let collect = || {
+            let mut collector =
+                Collector::new(head, bounds).map_err(|refusal| refusal.to_error())?;
+            while let Some(pushed) = self.pull(py, usize::MAX, |data| collector.push(py, data))? {
+                pushed.map_err(|refusal| refusal.to_error())?;
+            }
+            collector.finish(py).map_err(|refusal| refusal.to_error())
+        };
+        collect().inspect_err(|_| self.close(py))
+    }
+
+    /// The call, for this thread alone. `None`: the body has been read.
+    fn borrow(&self, py: Python<'_>) -> PyResult<Option<Box<BlockingCall>>> {
+        let mut state = self.state.open(py);
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Open(call) => Ok(Some(call)),
+            State::Taken => Err(PyRuntimeError::new_err(
+                "another thread is reading this response",
+            )),
+            ended @ State::Ended(..) => {
+                *state = ended;
+                Ok(None)
+            }
+            closed @ State::Closed(_) => {
+                *state = closed;
+                Err(StreamConsumed::new_err("the response has been closed"))
+            }
+        }
+    }
+
+    fn put_back(&self, py: Python<'_>, call: Box<BlockingCall>) {
+        self.set(py, State::Open(call));
+    }
+
+    fn set(&self, py: Python<'_>, state: State) {
+        let before = std::mem::replace(&mut *self.state.open(py), state);
+        drop(before);
+    }
+
+    pub fn close(&self, py: Python<'_>) {
+        let before = {
+            let mut state = self.state.open(py);
+            let State::Open(call) = &*state else {
+                return;
+            };
+            let facts = facts_of(call);
+            std::mem::replace(&mut *state, State::Closed(facts))
+        };
+        drop(before);
+    }
+
+    pub fn is_closed(&self, py: Python<'_>) -> bool {
+        matches!(*self.state.open(py), State::Ended(..) | State::Closed(_))
+    }
+}
+
+impl Source for SyncSource {
+    fn facts(&self, py: Python<'_>) -> Facts {
+        match &*self.state.open(py) {
+            State::Open(call) => facts_of(call),
+            State::Taken => Facts::default(),
+            State::Ended(facts, _) | State::Closed(facts) => *facts,
+        }
+    }
+
+    fn buffered(&self, py: Python<'_>) -> usize {
+        match &*self.state.open(py) {
+            State::Open(call) => call.buffered(),
+            _ => 0,
+        }
+    }
+
+    fn trailers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        if let State::Ended(_, trailers) = &*self.state.open(py) {
+            for (name, value) in trailers {
+                let pair = [PyBytes::new(py, name), PyBytes::new(py, value)];
+                list.append(PyTuple::new(py, pair)?)?;
+            }
+        }
+        Ok(list)
+    }
+}
+
+/// Kept apart from its reply, which a response may hold as well.
+pub type SharedSource = Arc<SyncSource>;

@@ -1,0 +1,69 @@
+//! Waiting without the GIL, and what Python's signal handlers have to say about it.
+use std::cell::Cell;
+use std::time::Duration;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use towline_io::call::fork;
+use towline_io::call::{Ended, Patience};
+
+use super::super::errors;
+
+/// A signal that arrives during a system call ends it; one that arrives just before it is noticed after
+/// this time. Only the main thread runs handlers, so only it looks.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Runs `act` without the GIL. A handler that raises (`KeyboardInterrupt`) ends it.
+pub fn patiently<T: Send>(
+    py: Python<'_>,
+    act: impl FnOnce(&mut Patience<'_>) -> Result<T, Ended> + Send,
+) -> PyResult<T> {
+    let is_main = is_main_thread(py)?;
+    let (result, raised) = py.detach(|| {
+        let mut raised = None;
+        let mut interrupted = || {
+            if !is_main {
+                return false;
+            }
+            raised = Python::attach(pyo3::Python::check_signals).err();
+            raised.is_some()
+        };
+        let mut patience = Patience::new(&mut interrupted, is_main.then_some(LOOK_EVERY));
+        (act(&mut patience), raised)
+    });
+    match (result, raised) {
+        (Ok(value), _) => Ok(value),
+        (Err(_), Some(raised)) => Err(raised),
+        (Err(ended), None) => Err(to_error(py, &ended)),
+    }
+}
+
+pub fn to_error(py: Python<'_>, ended: &Ended) -> PyErr {
+    match ended {
+        Ended::Failed(error) => errors::call_error(py, error),
+        Ended::Interrupted => pyo3::exceptions::PyKeyboardInterrupt::new_err(()),
+    }
+}
+
+/// Whether signal handlers run on this thread. Asked once per thread and process.
+fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
+    static MAIN_THREAD: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static GET_IDENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    thread_local! {
+        static KNOWN: Cell<Option<(u64, bool)>> = const { Cell::new(None) };
+    }
+    let generation = fork::generation();
+    if let Some((of, is_main)) = KNOWN.get()
+        && of == generation
+    {
+        return Ok(is_main);
+    }
+    let main = MAIN_THREAD
+        .import(py, "threading", "main_thread")?
+        .call0()?;
+    let own = GET_IDENT.import(py, "threading", "get_ident")?.call0()?;
+    let is_main = main.getattr(intern!(py, "ident"))?.eq(own)?;
+    KNOWN.set(Some((generation, is_main)));
+    Ok(is_main)
+}
