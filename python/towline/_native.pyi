@@ -24,9 +24,9 @@ __all__ = [
     "ResponseCore",
     "ServerSentEvent",
     "Slot",
+    "SseParser",
     "SyncPool",
     "SyncReply",
-    "SseParser",
     "WsgiServer",
     "open_listeners",
 ]

@@ -26,7 +26,7 @@ pub fn patiently<T: Send>(
             if !is_main {
                 return false;
             }
-            raised = Python::attach(pyo3::Python::check_signals).err();
+            raised = Python::attach(|py| py.check_signals().err());
             raised.is_some()
         };
         let mut patience = Patience::new(&mut interrupted, is_main.then_some(LOOK_EVERY));
