@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from ...errors import InvalidURL
-from ..encode import AsyncIterableBody
+from ..encode import AsyncIterableBody, Body
 from ..options import Progress, Retry
 from ..request import Request
 from ..response import Response
@@ -81,7 +81,7 @@ def _body(request: Request) -> Any:
             return _areported(stream, progress, total)
         if total != 0:
             return _reported(stream, progress, total)
-    if hasattr(stream, "wire"):
+    if isinstance(stream, Body):
         return stream.wire
     return iter(stream) if hasattr(stream, "__iter__") else stream.__aiter__()
 
