@@ -7,8 +7,8 @@
                     └──┘ upstream down, 408, 429, 5xx   ── too old ──► given up
 ```
 
-Nothing but ids in flight is kept in memory: the store is the queue, so that a backlog of any length costs no
-memory and a relay that was killed goes on where it stood. A webhook whose outcome could not be recorded in time
+The store is the queue: only what is under way and as much again, read ahead so that nobody waits for the database,
+is in memory. A backlog of any length costs none, and a relay that was killed goes on where it stood. A webhook whose outcome could not be recorded in time
 is forwarded again: every upstream sees it at least once, with the same Webhook-Id.
 """
 
@@ -19,6 +19,7 @@ import functools
 import logging
 import random
 import time
+from collections import deque
 from typing import Any
 from urllib.parse import quote
 
@@ -42,7 +43,9 @@ class Forwarder:
         self._upstream = upstream.rstrip("/")
         self._width = width
         self._give_up_after = give_up_after
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ready: deque[Webhook] = deque()
+        self._taken: set[int] = set()  # ids from the store that are ready or under way
         self._cursor = 0  # fresh webhooks up to this id have been taken
         self._woken = asyncio.Event()
         self._feeding: asyncio.Task[None] | None = None
@@ -59,8 +62,9 @@ class Forwarder:
         if self._feeding is not None:
             self._feeding.cancel()
             await asyncio.wait([self._feeding])
+        self._ready.clear()
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks.values(), timeout=grace)
+            _, late = await asyncio.wait(self._tasks, timeout=grace)
             for task in late:
                 task.cancel()
             if late:
@@ -70,7 +74,7 @@ class Forwarder:
         while True:
             self._woken.clear()
             try:
-                taken = await self._take(self._width - len(self._tasks))
+                taken = await self._take()
                 pause = None if taken else await self._pause()
             except StoreError as error:
                 log.warning("cannot read webhooks: %s", error)
@@ -81,38 +85,48 @@ class Forwarder:
                 except (TimeoutError, asyncio.TimeoutError):
                     pass
 
-    async def _take(self, room: int) -> int:
-        """Begins attempts for as many webhooks as there is room for; those due again first."""
+    async def _take(self) -> int:
+        """Reads ahead as far as `width` webhooks, those due again first; says how many there were."""
+        room, taken = self._width - len(self._ready), len(self._taken)
         if room <= 0:
             return 0
-        now, under_way, cursor = time.time(), len(self._tasks), self._cursor
+        now, cursor = time.time(), self._cursor
 
         def question(database: Database) -> tuple[list[Webhook], list[Webhook]]:
-            return database.due(now, room + under_way), database.fresh(cursor, room)
+            return database.due(now, room + taken), database.fresh(cursor, room)
 
         again, fresh = await self._store.ask(question)
-        batch = [webhook for webhook in again if webhook.id not in self._tasks][:room]
+        batch = [webhook for webhook in again if webhook.id not in self._taken][:room]
         fresh = fresh[: room - len(batch)]
         if fresh:
             self._cursor = fresh[-1].id
         batch += fresh
-        for webhook in batch:
-            task = asyncio.create_task(self._attempt(webhook))
-            self._tasks[webhook.id] = task
-            task.add_done_callback(functools.partial(self._ended, webhook.id))
+        self._ready += batch
+        self._taken.update(webhook.id for webhook in batch)
+        self._begin()
         return len(batch)
 
     async def _pause(self) -> float | None:
         """Seconds until something is due again; None while there is no room for it."""
-        if len(self._tasks) >= self._width:
+        if len(self._ready) >= self._width:
             return None
         due: float | None = await self._store.ask(lambda database: database.next_due())
         # One that is due already is under way; it wakes us when it ends.
         return None if due is None else max(due - time.time(), 0.1)
 
-    def _ended(self, number: int, _: asyncio.Task[None]) -> None:
-        del self._tasks[number]
-        self.wake()
+    def _begin(self) -> None:
+        while self._ready and len(self._tasks) < self._width:
+            webhook = self._ready.popleft()
+            task = asyncio.create_task(self._attempt(webhook))
+            self._tasks.add(task)
+            task.add_done_callback(functools.partial(self._ended, webhook.id))
+
+    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._taken.discard(number)
+        self._begin()
+        if len(self._ready) <= self._width // 2:
+            self.wake()
 
     async def _attempt(self, webhook: Webhook) -> None:
         outcome = await self._forward(webhook)
@@ -130,7 +144,9 @@ class Forwarder:
         headers = [*webhook.headers, ("Webhook-Id", str(webhook.id)), ("Webhook-Attempt", str(attempts))]
         try:
             response = await self._client.post(url, content=webhook.body, headers=headers)
-        except towline.Error as error:
+        except Exception as error:
+            if not isinstance(error, towline.Error):
+                log.exception("webhook %d", webhook.id)  # a mistake of ours must not lose it either
             duration = time.perf_counter() - begun
             due = self._due(webhook)
             return Outcome(webhook.id, attempts, duration, due, error=f"{type(error).__name__}: {error}")
