@@ -54,6 +54,13 @@ impl<S: Default> Engine<S> {
         }
     }
 
+    /// Gives the receive block of a connection back before it is settled.
+    pub(crate) fn release(&mut self, id: ConnId) {
+        if let Some(peer) = self.table.peer(id) {
+            peer.conn.release(&mut self.blocks);
+        }
+    }
+
     /// Puts a connection in line again: its events have not all been taken, or the exchange that held
     /// back the next request has ended.
     pub fn revisit(&mut self, id: ConnId) {

@@ -157,6 +157,7 @@ impl Caller {
             self.touched = None;
         }
         if waits {
+            self.engine.release(conn);
             self.unflushed.push(conn);
         } else {
             self.engine.settle(conn);
