@@ -16,7 +16,7 @@ use towline_io::call::{
     Body, CallErrorKind, CallEvent, CallId, CallOptions, CallPhase, CallRead, PoolStatus, Timeouts,
 };
 
-const SHORT: Duration = Duration::from_millis(40);
+const SHORT: Duration = Duration::from_millis(100);
 
 /// Only what is under test can time out.
 fn patient() -> Timeouts {
@@ -335,6 +335,31 @@ fn a_paused_reader_is_not_a_silent_server() {
         hand.turn(Duration::from_millis(10));
     }
     assert_eq!(hand.body(call, 200).answer().1.len(), 64 * 1024);
+}
+
+#[test]
+fn the_read_timeout_counts_from_the_reading() {
+    let server = Scripted::new(|_, mut stream| {
+        head(&mut stream);
+        say(
+            &mut stream,
+            "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf",
+        );
+        std::thread::sleep(6 * SHORT);
+        say(&mut stream, "half");
+        std::thread::sleep(PATIENCE);
+    });
+    let route = route(server.addr);
+    let mut hand = Hand::new(|_| {});
+    let options = with(Timeouts {
+        read: Some(4 * SHORT),
+        ..patient()
+    });
+    let call = hand.caller.begin(get(&route, "/"), options).unwrap();
+    assert!(matches!(hand.event(call), CallEvent::Head { .. }));
+    // Nobody turns and nobody reads for longer than the timeout.
+    std::thread::sleep(5 * SHORT);
+    assert_eq!(hand.body(call, 200).answer().1, b"halfhalf");
 }
 
 #[test]

@@ -175,6 +175,23 @@ fn an_idle_connection_that_speaks_or_ends_is_dropped_at_once() {
 }
 
 #[test]
+fn a_post_never_meets_a_connection_that_is_known_to_have_ended() {
+    let server = Scripted::new(|number, mut stream| {
+        head(&mut stream);
+        say(&mut stream, &ok(&number.to_string()));
+        // Gone, and the client is not given a turn to notice.
+    });
+    let route = route(server.addr);
+    let mut hand = Hand::new(|_| {});
+    for round in 0..20 {
+        let call = hand.begin(request(&route, "POST", "/", Body::Empty));
+        let (_, body) = hand.finish(call).answer();
+        assert_eq!(body, round.to_string().as_bytes());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
 fn junk_behind_a_response_never_answers_the_next_request() {
     let server = Scripted::new(|number, mut stream| {
         while head(&mut stream).is_some() {

@@ -36,13 +36,9 @@ pub fn may_resend(prepared: &Prepared, options: &CallOptions, standing: Standing
 }
 
 /// Whether another connection is tried after `attempts` that failed. A wrong certificate or a refusal
-/// by the proxy does not change by asking again.
+/// by the proxy does not change by asking again, and a time that is over is not given twice.
 pub fn may_redial(options: &CallOptions, error: &CallError, attempts: u8) -> bool {
-    let transient = matches!(
-        error.kind,
-        CallErrorKind::Connect | CallErrorKind::ConnectTimeout
-    );
-    transient && attempts <= options.connect_retries
+    error.kind == CallErrorKind::Connect && attempts <= options.connect_retries
 }
 
 /// What the end of its connection means to a call that was in `phase`.
@@ -134,6 +130,8 @@ mod tests {
         assert!(may_redial(&options, &error(CallErrorKind::Connect), 1));
         assert!(!may_redial(&options, &error(CallErrorKind::Connect), 2));
         assert!(!may_redial(&options, &error(CallErrorKind::Tls), 1));
+        let late = error(CallErrorKind::ConnectTimeout);
+        assert!(!may_redial(&options, &late, 1));
         assert!(!may_redial(&options, &error(CallErrorKind::Dns), 1));
     }
 }

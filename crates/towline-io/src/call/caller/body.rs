@@ -63,7 +63,7 @@ impl Caller {
         if self.touched.is_some_and(|touched| touched != conn) {
             self.settle_touched();
         }
-        let now = self.engine.clock();
+        let now = self.now();
         let (Some(peer), blocks) = self.engine.peer_and_blocks(conn) else {
             return Step::End;
         };

@@ -1,0 +1,76 @@
+//! How often a call on a warm connection allocates.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::Duration;
+
+use support::Server;
+use support::calls::{get, route};
+use towline_io::call::{CallEvent, CallOptions, CallRead, Caller, CallerConfig};
+
+/// Counts what the thread of the test allocates.
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is left to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Text and spans of the request, text and spans of the response's head.
+const UNAVOIDABLE: usize = 4;
+
+#[test]
+fn a_call_on_a_warm_connection_allocates_its_heads_and_nothing_else() {
+    let server = Server::plain();
+    let route = route(server.addr);
+    let mut caller = Caller::new(CallerConfig::default()).unwrap();
+    let mut exchange = || {
+        let before = COUNT.get();
+        let call = caller
+            .begin(get(&route, "/"), CallOptions::default())
+            .unwrap();
+        let mut body = 0;
+        loop {
+            caller.turn(Some(Duration::from_secs(1))).unwrap();
+            while let Some((_, event)) = caller.next_event() {
+                let CallEvent::Head { .. } = event else {
+                    panic!("{event:?}");
+                };
+                drop(caller.take_head(call));
+                while let CallRead::Data(data) = caller.read(call, usize::MAX) {
+                    body += data.len();
+                }
+                caller.cancel(call);
+            }
+            if caller.calls() == 0 {
+                break;
+            }
+        }
+        assert_eq!(body, 13);
+        COUNT.get() - before
+    };
+    for _ in 0..10 {
+        exchange();
+    }
+    for _ in 0..100 {
+        assert_eq!(exchange(), UNAVOIDABLE);
+    }
+}
