@@ -7,10 +7,9 @@ import sys
 import types
 
 import pytest
+import towline
 from hypothesis import given
 from hypothesis import strategies as st
-
-import towline
 from towline import URL, Client, Cookies, MockTransport, Response, UsageError
 from towline.client import cookies as rules
 
@@ -216,7 +215,9 @@ def test_whatever_a_peer_sets_nothing_raises(field, url):
 
 @given(
     st.lists(
-        st.sampled_from(["Domain=", "Path=/", "Secure", "Max-Age=", "Expires=", "SameSite=", "h.example", "9" * 30, "; "])
+        st.sampled_from(
+            ["Domain=", "Path=/", "Secure", "Max-Age=", "Expires=", "SameSite=", "h.example", "9" * 30, "; "]
+        )
     )
 )
 def test_any_order_of_attributes(parts):

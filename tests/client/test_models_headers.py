@@ -8,7 +8,6 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from towline import Headers, InvalidHeader
 
 
@@ -69,7 +68,9 @@ def test_errors_say_what_to_do_and_no_secret():
         Headers({"X-Count": 5})
 
 
-@pytest.mark.parametrize("name", ["Authorization", "Proxy-Authorization", "COOKIE", "Set-Cookie", "X-Api-Key", "api-key"])
+@pytest.mark.parametrize(
+    "name", ["Authorization", "Proxy-Authorization", "COOKIE", "Set-Cookie", "X-Api-Key", "api-key"]
+)
 def test_no_secret_is_shown(name):
     shown = repr(Headers([(name, "hunter2"), ("Accept", "x")]))
     assert "hunter2" not in shown

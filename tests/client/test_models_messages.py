@@ -9,7 +9,6 @@ import zlib
 
 import httpx
 import pytest
-
 import towline
 from towline import (
     DecodingError,
@@ -81,7 +80,12 @@ def test_request_bodies():
 def test_a_request_is_pickled_and_shown():
     request = Request("post", "http://u:hunter2@h/", json=1, headers={"X": "y"}, extensions={"a": 1})
     again = pickle.loads(pickle.dumps(request))
-    assert (again.method, again.url, again.headers, again.content) == ("POST", request.url, request.headers, b"1")
+    assert (again.method, again.url, again.headers, again.content) == (
+        "POST",
+        request.url,
+        request.headers,
+        b"1",
+    )
     assert "hunter2" not in repr(request)
     lost = pickle.loads(pickle.dumps(Request("POST", "http://h", content=pieces(b"a"))))
     with pytest.raises(StreamConsumed):
@@ -132,7 +136,9 @@ def test_made_by_a_program():
     ],
 )
 def test_text(content_type, content, default, text):
-    response = Response(200, content=content, headers={"Content-Type": content_type}, default_encoding=default)
+    response = Response(
+        200, content=content, headers={"Content-Type": content_type}, default_encoding=default
+    )
     assert response.text == text
     assert "".join(response.iter_text()) == text
     assert "".join(response.iter_text(1)) == text
@@ -220,7 +226,10 @@ def test_pulling_asynchronously():
         assert [piece async for piece in response.aiter_bytes()] == [b"gh"]
         assert response.is_closed
         assert await Response(200, content=apieces(b"a", b"b")).aread() == b"ab"
-        assert [line async for line in Response(200, content=apieces(b"a\r", b"\nb")).aiter_lines()] == ["a", "b"]
+        assert [line async for line in Response(200, content=apieces(b"a\r", b"\nb")).aiter_lines()] == [
+            "a",
+            "b",
+        ]
         assert await Response(200, content=pieces(b"a", b"b")).aread() == b"ab"
         return [value async for value in Response(200, content=apieces(b'{"a":1}\n', b"2\n")).aiter_ndjson()]
 
@@ -258,7 +267,10 @@ def test_codings_are_undone(coding, encode):
     body = encode(b"hello " * 1000)
     headers = {"Content-Encoding": coding}
     assert Response(200, content=body, headers=headers).content == b"hello " * 1000
-    assert b"".join(Response(200, content=pieces(body[:5], body[5:]), headers=headers).iter_bytes()) == b"hello " * 1000
+    assert (
+        b"".join(Response(200, content=pieces(body[:5], body[5:]), headers=headers).iter_bytes())
+        == b"hello " * 1000
+    )
     assert b"".join(Response(200, content=pieces(body), headers=headers).iter_raw()) == body
     with pytest.raises(DecodingError):
         Response(200, content=body[:-3], headers=headers)

@@ -8,7 +8,6 @@ import httpx
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-
 from towline import URL, InvalidURL, QueryParams
 
 # RFC 3986 5.4.1 and 5.4.2, against http://a/b/c/d;p?q
@@ -187,7 +186,11 @@ def test_joining_never_fails_otherwise_and_keeps_hosts_apart(base, reference):
     assert joined.scheme
 
 
-@given(st.from_regex(r"http://[a-z]{1,8}(:[0-9]{1,4})?(/[a-zA-Z0-9._~/-]{0,20})?(\?[a-z0-9=&+]{0,20})?", fullmatch=True))
+@given(
+    st.from_regex(
+        r"http://[a-z]{1,8}(:[0-9]{1,4})?(/[a-zA-Z0-9._~/-]{0,20})?(\?[a-z0-9=&+]{0,20})?", fullmatch=True
+    )
+)
 def test_plain_urls_are_read_as_httpx_reads_them(text):
     ours, theirs = URL(text), httpx.URL(text)
     assert (ours.raw_host, ours.port, ours.raw_path) == (theirs.raw_host, theirs.port, theirs.raw_path)

@@ -119,6 +119,9 @@ class _PoolStandIn:
     def __init__(self, options: Any) -> None:
         self.options = options
 
+    def exchange(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("the native pool of blocking clients is not there yet")
+
     def pool_status(self) -> dict[str, int]:
         return {}
 

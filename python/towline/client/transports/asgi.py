@@ -195,7 +195,7 @@ class _Exchange(AsyncByteStream):
 
     async def _wait_for_reader(self) -> None:
         await self._changed.wait()
-        if self._gone:
+        if self._gone and self._piece is not None:
             raise ClientDisconnected("the response was closed")
 
 

@@ -1,0 +1,65 @@
+"""One test body for both faces: calls on a `Client` or, in an event loop, on an `AsyncClient`."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import towline
+import trio
+from towline import AsyncClient, Client
+
+FACES = ("blocking", "asyncio", "trio")
+
+
+class Caller:
+    """`caller.get(...)` whatever the face is; `caller.client` for what does not block."""
+
+    def __init__(self, face: str, **settings: Any) -> None:
+        self.face = face
+        self.client: Any = (Client if face == "blocking" else AsyncClient)(**settings)
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self.face == "blocking":
+            return function(*args, **kwargs)
+
+        async def main() -> Any:
+            return await function(*args, **kwargs)
+
+        return asyncio.run(main()) if self.face == "asyncio" else trio.run(main)
+
+    def __getattr__(self, name: str) -> Any:
+        return functools.partial(self.run, getattr(self.client, name))
+
+    def read_stream(self, method: str, url: str, **arguments: Any) -> tuple[Any, bytes]:
+        def blocking() -> Any:
+            with self.client.stream(method, url, **arguments) as response:
+                return response, b"".join(response.iter_bytes())
+
+        async def asynchronous() -> Any:
+            async with self.client.stream(method, url, **arguments) as response:
+                return response, b"".join([piece async for piece in response.aiter_bytes()])
+
+        return self.run(blocking if self.face == "blocking" else asynchronous)
+
+    def close(self) -> None:
+        self.run(self.client.close if self.face == "blocking" else self.client.aclose)
+
+
+class Recorder:
+    """A handler for MockTransport: what came, and answers by path."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+        self.requests: list[towline.Request] = []
+
+    def __call__(self, request: towline.Request) -> towline.Response:
+        self.requests.append(request)
+        answer = self.answers.get(request.url.path.strip("/") or "root", towline.Response(200, text="end"))
+        return answer(request) if callable(answer) else answer
+
+    @property
+    def lines(self) -> list[str]:
+        return [f"{request.method} {request.url}" for request in self.requests]
