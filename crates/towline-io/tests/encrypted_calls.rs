@@ -1,0 +1,109 @@
+//! Calls over TLS through the asynchronous client: the same exchanges, and a handshake that stalls.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rcgen::{CertificateParams, KeyPair};
+use support::calls::{Hand, Scripted, get, request};
+use support::{PATIENCE, Server};
+use towline_io::call::{Body, CallErrorKind, CallOptions, CallPhase, PoolStatus, Route, Timeouts};
+use towline_io::{ClientTls, ClientTlsSettings, Service, TlsConfig, TlsSettings, Trust};
+
+/// A server for 127.0.0.1 and a client that trusts nobody else.
+fn server(name: &str) -> (Server, Arc<ClientTls>) {
+    let dir = std::env::temp_dir().join(format!("towline-calls-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let cert = params.self_signed(&key).unwrap();
+    let (cert_file, key_file) = (dir.join("cert.pem"), dir.join("key.pem"));
+    std::fs::write(&cert_file, cert.pem()).unwrap();
+    std::fs::write(&key_file, key.serialize_pem()).unwrap();
+    let settings = TlsSettings {
+        cert_file: cert_file.clone(),
+        key_file: Some(key_file),
+        alpn: vec![b"http/1.1".to_vec()],
+        ..TlsSettings::default()
+    };
+    let server = Server::start(Service {
+        tls: Some(TlsConfig::load(&settings).unwrap()),
+        ..Service::default()
+    });
+    let tls = ClientTls::new(ClientTlsSettings {
+        trust: Trust::Path(cert_file),
+        ..ClientTlsSettings::default()
+    });
+    tls.check().unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+    (server, Arc::new(tls))
+}
+
+#[test]
+fn one_encrypted_connection_carries_call_after_call() {
+    let (server, tls) = server("reuse");
+    let route = Arc::new(Route::secure("127.0.0.1", server.addr.port(), tls));
+    let mut hand = Hand::new(|_| {});
+    for _ in 0..20 {
+        assert_eq!(hand.get(&route, "/").answer().1, b"Hello, World!");
+        assert_eq!(hand.get(&route, "/large").answer().1.len(), 64 * 1024);
+        let body = Body::Bytes(Bytes::from(vec![b'x'; 300_000]));
+        let call = hand.begin(request(&route, "POST", "/drain", body));
+        assert_eq!(hand.finish(call).answer().1, b"300000");
+    }
+    let call = hand.begin(get(&route, "/"));
+    let tls = hand.caller.inspect(call, |peer| peer.tls()).flatten();
+    assert!(tls.is_some());
+    assert_eq!(hand.finish(call).answer().0, 200);
+    assert_eq!(server.accepted.load(Relaxed), 1);
+}
+
+#[test]
+fn a_route_with_other_trust_shares_no_connection() {
+    let (server, tls) = server("trust");
+    let route = Arc::new(Route::secure("127.0.0.1", server.addr.port(), tls));
+    let strict = ClientTls::new(ClientTlsSettings {
+        trust: Trust::Path("/nonexistent/store.pem".into()),
+        ..ClientTlsSettings::default()
+    });
+    let strict = Arc::new(Route::secure(
+        "127.0.0.1",
+        server.addr.port(),
+        Arc::new(strict),
+    ));
+    let mut hand = Hand::new(|_| {});
+    assert_eq!(hand.get(&route, "/").answer().0, 200);
+    assert_eq!(hand.get(&strict, "/").failed().kind, CallErrorKind::Tls);
+    assert_eq!(hand.get(&route, "/").answer().0, 200);
+}
+
+#[test]
+fn a_handshake_that_stalls_is_a_connect_timeout() {
+    let silent = Scripted::new(|_, _stream| std::thread::sleep(PATIENCE));
+    let tls = Arc::new(ClientTls::new(ClientTlsSettings {
+        trust: Trust::Anybody,
+        ..ClientTlsSettings::default()
+    }));
+    let route = Arc::new(Route::secure("127.0.0.1", silent.addr.port(), tls));
+    let mut hand = Hand::new(|_| {});
+    let options = CallOptions {
+        timeouts: Timeouts {
+            connect: Some(Duration::from_millis(100)),
+            ..Timeouts::default()
+        },
+        ..CallOptions::default()
+    };
+    let start = Instant::now();
+    let call = hand.caller.begin(get(&route, "/"), options).unwrap();
+    let error = hand.finish(call).failed();
+    assert_eq!(
+        (error.kind, error.phase),
+        (CallErrorKind::ConnectTimeout, CallPhase::Tls)
+    );
+    assert!(error.retryable);
+    assert!(start.elapsed() >= Duration::from_millis(95) && start.elapsed() < PATIENCE / 2);
+    assert_eq!(hand.caller.status(), PoolStatus::default());
+}
