@@ -18,8 +18,14 @@ pub(crate) fn explain(error: &io::Error, peer: &str) -> String {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
             format!("{peer} reset the connection during the TLS handshake")
         }
+        // As OpenSSL calls it.
+        _ if error.to_string().contains("WRONG_VERSION_NUMBER") => no_tls(peer),
         _ => format!("TLS with {peer} failed: {error}"),
     }
+}
+
+fn no_tls(peer: &str) -> String {
+    format!("{peer} does not speak TLS; is it http://?")
 }
 
 /// What to say when a connection breaks that was established: with TLS 1.3 the server looks at the client's
@@ -64,7 +70,7 @@ fn explain_tls(error: &Error, peer: &str) -> String {
             | InvalidMessage::UnknownProtocolVersion
             | InvalidMessage::MessageTooLarge
             | InvalidMessage::InvalidEmptyPayload,
-        ) => format!("{peer} does not speak TLS; is it http://?"),
+        ) => no_tls(peer),
         Error::AlertReceived(alert) => {
             format!(
                 "{peer} refused the TLS handshake: {}",

@@ -36,6 +36,11 @@ pub trait ForeignTls: Send {
 
     fn is_handshaking(&self) -> bool;
 
+    /// The protocol that the handshake chose.
+    fn alpn(&self) -> Option<Vec<u8>> {
+        self.info()?.alpn
+    }
+
     /// What the handshake agreed on, once it has.
     fn info(&self) -> Option<TlsInfo>;
 }

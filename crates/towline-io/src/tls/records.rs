@@ -81,7 +81,7 @@ impl Records {
     pub(super) fn alpn(&self) -> Option<Vec<u8>> {
         match self {
             Self::Rustls(tls) => tls.alpn_protocol().map(<[u8]>::to_vec),
-            Self::Foreign(tls) => tls.tls.info()?.alpn,
+            Self::Foreign(tls) => tls.tls.alpn(),
         }
     }
 

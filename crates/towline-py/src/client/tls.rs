@@ -171,6 +171,14 @@ impl ForeignTls for Session {
         self.handshaking
     }
 
+    fn alpn(&self) -> Option<Vec<u8>> {
+        Python::attach(|py| {
+            let chosen = self.object.call_method0(py, "selected_alpn_protocol");
+            let chosen: Option<String> = chosen.ok()?.extract(py).ok()?;
+            chosen.map(String::into_bytes)
+        })
+    }
+
     fn info(&self) -> Option<TlsInfo> {
         if self.handshaking {
             return None;

@@ -267,6 +267,7 @@ impl Dial {
         now: Instant,
     ) -> Result<Flow, DialError> {
         if whose == Whose::Target {
+            // The request has room for one; the system prefers the first (RFC 6724).
             plan.target = addrs.first().copied();
             return self.look_up(Whose::Server, plan, now);
         }
