@@ -176,28 +176,25 @@ impl Desk {
         let Stage::Collecting(collector) = &mut slot.stage else {
             return;
         };
-        let failure = loop {
+        slot.stage = loop {
             match self.caller.read(id, usize::MAX) {
                 CallRead::Data(data) => {
                     if let Err(refusal) = collector.push(py, data) {
-                        break Failure::Refused(refusal);
+                        break Stage::Failed(Failure::Refused(refusal));
                     }
                 }
                 CallRead::Pending => return,
                 CallRead::End => match std::mem::replace(&mut slot.stage, Stage::Streaming) {
                     Stage::Collecting(collector) => match collector.finish(py) {
-                        Ok(content) => {
-                            slot.stage = Stage::Collected(content);
-                            return self.wake(id);
-                        }
-                        Err(refusal) => break Failure::Refused(refusal),
+                        Ok(content) => break Stage::Collected(content),
+                        Err(refusal) => break Stage::Failed(Failure::Refused(refusal)),
                     },
                     _ => return,
                 },
-                CallRead::Failed(error) => break Failure::Call(error),
+                CallRead::Failed(error) => break Stage::Failed(Failure::Call(error)),
             }
         };
-        self.fail(id, failure);
+        self.wake(id);
     }
 
     /// A failure is the last thing that a call hears, whoever waits for whatever.
