@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from .._native import AsyncClientCore, AsyncPool
 from . import flow
 from .base import BaseClient
-from .cores import AsyncClientCore, AsyncPool
 from .faces import AsyncFace
 from .options import UNSET, Proxy
 from .request import Request
@@ -17,7 +17,7 @@ from .transports.native import AsyncNativeTransport
 from .websocket import refuse_websocket
 
 
-class AsyncClient(BaseClient, AsyncClientCore):  # type: ignore[misc]
+class AsyncClient(BaseClient, AsyncClientCore):
     """A client for event loops: `async with AsyncClient() as client: await client.get(url)`.
 
     The native half answers plain calls by itself, with nothing of Python between the await and the engine; what
@@ -88,8 +88,7 @@ class AsyncClient(BaseClient, AsyncClientCore):  # type: ignore[misc]
 
     async def _continue(self, response: Response) -> Response:
         """What it awaits after a plain exchange that leaves something to decide."""
-        request, follow = response.request, (response._sent[2] or {}).get("follow_redirects", UNSET)
-        terms = self._terms(request, None, follow, response._elapsed or 0.0)
+        terms, request = self._continued(response)
         response = self._finished(await flow.call(self._face, terms, request, response), request)
         return await _aread(response)
 

@@ -412,6 +412,13 @@ class BaseClient:
             or (self._budget is not None and self._retry.status)
         )
 
+    def _continued(self, response: Response) -> tuple[flow.Terms, Request]:
+        """The terms on which a plain exchange goes on."""
+        request = response.request
+        _, _, arguments = response._sent or ("", None, None)
+        follow = (arguments or {}).get("follow_redirects", UNSET)
+        return self._terms(request, None, follow, response._elapsed or 0.0), request
+
     def _finished(self, response: Response, request: Request) -> Response:
         """What every response that leaves the flow is given."""
         response._max_size = self._options.max_response_size

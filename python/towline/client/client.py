@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from .._native import ClientCore, SyncPool
 from . import flow
 from .base import BaseClient
-from .cores import ClientCore, SyncPool
 from .faces import BlockingFace, run
 from .options import UNSET, Proxy
 from .request import Request
@@ -17,7 +17,7 @@ from .transports.native import NativeTransport
 from .websocket import refuse_websocket
 
 
-class Client(BaseClient, ClientCore):  # type: ignore[misc]
+class Client(BaseClient, ClientCore):
     """A client for threads: `with Client() as client: client.get(url)`.
 
     The native half answers plain calls by itself; what needs Python it hands to `_request` and `_continue`.
@@ -85,8 +85,7 @@ class Client(BaseClient, ClientCore):  # type: ignore[misc]
 
     def _continue(self, response: Response) -> Response:
         """What it calls after a plain exchange that leaves something to decide."""
-        request, follow = response.request, (response._sent[2] or {}).get("follow_redirects", UNSET)
-        terms = self._terms(request, None, follow, response._elapsed or 0.0)
+        terms, request = self._continued(response)
         response = self._finished(run(flow.call(self._face, terms, request, response)), request)
         return _read(response)
 

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from .._native import ResponseCore
 from .._redact import without_userinfo
 from ..errors import StatusError, UsageError
 from .cookies import Cookies
-from .cores import ResponseCore
 from .decode import charset_of, decoded_text, known_encoding
 from .encode import BytesBody, encode_response
 from .headers import Headers, HeaderTypes
@@ -27,7 +27,7 @@ _CHARSET = re.compile(r";\s*charset\s*=\s*(?:\"([^\"]*)\"|([^\s;]*))", re.IGNORE
 _KINDS = ("informational response", "success", "redirect", "client error", "server error")
 
 
-class Response(Reading, ResponseCore):  # type: ignore[misc]
+class Response(Reading, ResponseCore):
     """A response. Tests and transports make one: `Response(200, json={...})`, `Response(200, content=pieces)`."""
 
     _headers: Headers | None = None

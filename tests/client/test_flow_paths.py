@@ -1,0 +1,207 @@
+"""The short way and the long way: what the native half sends by itself is what the flow in Python would send.
+
+And the places where the native half hands over: redirects, cookies, status codes to retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from contextlib import contextmanager
+
+import pytest
+import towline
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from towline import AsyncClient, Client, Retry
+
+ANSWERS = {
+    "/redirect": b"HTTP/1.1 302 Found\r\nLocation: /end\r\nContent-Length: 5\r\n\r\nmoved",
+    "/cookie": b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 2\r\n\r\nok",
+    "/busy": b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n",
+}
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Upstream:
+    """Answers by path and keeps the bytes of each request, with the port's number taken out."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.requests: list[bytes] = []
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                conn, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(conn,), daemon=True).start()
+
+    def serve(self, conn):
+        with conn, conn.makefile("rb") as stream:
+            while head := self.head(stream):
+                length = next(
+                    (
+                        line[15:]
+                        for line in head.lower().split(b"\r\n")
+                        if line.startswith(b"content-length:")
+                    ),
+                    b"0",
+                )
+                self.requests.append((head + stream.read(int(length))).replace(b"%d" % self.port, b"PORT"))
+                path = head.split(b" ")[1].partition(b"?")[0].decode()
+                conn.sendall(ANSWERS.get(path, OK))
+
+    @staticmethod
+    def head(stream):
+        lines = []
+        while (line := stream.readline()) not in (b"\r\n", b""):
+            lines.append(line)
+        return b"".join(lines)
+
+    @property
+    def lines(self):
+        return [request.split(b" HTTP")[0].decode() for request in self.requests]
+
+
+@pytest.fixture(scope="module")
+def upstream():
+    upstream = Upstream()
+    yield upstream
+    upstream.listener.close()
+
+
+@contextmanager
+def calls(face, **arguments):
+    """A function that calls on the face, on one loop for all."""
+    if face == "blocking":
+        with Client(**arguments) as client:
+            yield client, lambda function, *args, **kwargs: function(*args, **kwargs)
+        return
+    loop = asyncio.new_event_loop()
+    client = AsyncClient(**arguments)
+
+    async def awaited(function, *args, **kwargs):
+        return await function(*args, **kwargs)
+
+    try:
+        yield (
+            client,
+            lambda function, *args, **kwargs: loop.run_until_complete(awaited(function, *args, **kwargs)),
+        )
+    finally:
+        loop.run_until_complete(client.aclose())
+        loop.close()
+
+
+TOKEN = st.text("abcXYZ-", min_size=1, max_size=8)
+VALUE = st.text("abc XYZ;,=\"'", max_size=12).map(str.strip)
+CALLS = st.fixed_dictionaries(
+    {},
+    optional={
+        "headers": st.dictionaries(
+            st.sampled_from(["X-A", "accept", "User-Agent", "X-b", "Content-Type", "Host"]), VALUE, max_size=3
+        ),
+        "params": st.dictionaries(TOKEN, VALUE, max_size=2),
+        "timeout": st.just(20),
+    },
+)
+BODIES = st.one_of(
+    st.just({}),
+    st.binary(max_size=30).map(lambda data: {"content": data}),
+    st.text(max_size=10).map(lambda text: {"content": text}),
+    st.dictionaries(TOKEN, st.one_of(st.integers(), st.none(), VALUE), max_size=3).map(
+        lambda value: {"json": value}
+    ),
+    st.dictionaries(TOKEN, VALUE, max_size=2).map(lambda value: {"data": value}),
+)
+PATHS = st.text("ab/.?&=% üß+~:@", max_size=12).map(lambda text: "/" + text)
+
+
+@pytest.mark.parametrize("face", ["blocking", "asyncio"])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    method=st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "get", "BREW"]),
+    path=PATHS,
+    arguments=CALLS,
+    body=BODIES,
+    base=st.booleans(),
+)
+def test_both_ways_send_the_same_bytes(upstream, face, method, path, arguments, body, base):
+    sent = []
+    # a hook asks for Python: the same client without it goes the short way wherever it can
+    for hooks in ({}, {"request": [lambda request: None]}):
+        upstream.requests.clear()
+        base_url = upstream.url + "/base" if base else ""
+        with calls(face, base_url=base_url, event_hooks=hooks, headers={"X-Client": "1"}) as (client, call):
+            assert client._plain is not bool(hooks)
+            url = path if base else upstream.url + path
+            try:
+                call(client.request, method, url, **arguments, **body)
+            except towline.Error as error:
+                sent.append(type(error))
+            else:
+                sent.append(b"".join(upstream.requests))
+    assert sent[0] == sent[1]
+
+
+@pytest.mark.parametrize("face", ["blocking", "asyncio"])
+def test_where_the_native_half_hands_over(upstream, face):
+    upstream.requests.clear()
+    retries = Retry(status=(503,), backoff=0.001, times=2)
+    with calls(face, base_url=upstream.url, retries=retries) as (client, call):
+        assert call(client.get, "/redirect").status_code == 302
+        response = call(client.get, "/redirect", follow_redirects=True, headers={"X-A": "1"})
+        assert (response.status_code, response.text, response.url.path) == (200, "ok", "/end")
+        assert [one.text for one in response.history] == ["moved"]
+        assert b"X-A: 1" in upstream.requests[-1]
+        assert call(client.get, "/busy").status_code == 503
+        assert upstream.lines[-3:] == ["GET /busy"] * 3
+        response = call(client.get, "/cookie")
+        assert dict(response.cookies) == {"a": "b"}
+        assert "cookie" not in response.request.headers
+        call(client.get, "/end")
+        assert b"Cookie: a=b" in upstream.requests[-1]
+        client.cookies.clear()
+        call(client.get, "/end")
+        assert b"Cookie:" not in upstream.requests[-1]
+        client.follow_redirects = True
+        assert call(client.get, "/redirect").url.path == "/end"
+
+
+@pytest.mark.parametrize("face", ["blocking", "asyncio"])
+def test_settings_reach_the_native_half(upstream, face):
+    with calls(face, base_url=upstream.url) as (client, call):
+        client.headers["X-New"] = "1"
+        call(client.get, "/end")
+        assert b"X-New: 1" in upstream.requests[-1]
+        del client.headers["X-New"]
+        client.headers.update({"User-Agent": "other"})
+        call(client.get, "/end")
+        assert b"X-New" not in upstream.requests[-1]
+        assert b"User-Agent: other" in upstream.requests[-1]
+        client.params = {"q": "1"}
+        call(client.get, "/end")
+        assert upstream.lines[-1] == "GET /end?q=1"
+        client.params = None
+        client.auth = ("u", "p")
+        call(client.get, "/end")
+        assert b"Authorization: Basic dTpw" in upstream.requests[-1]
+        client.auth = None
+        seen = []
+        client.event_hooks["request"].append(lambda request: seen.append(request.method))
+        call(client.get, "/end")
+        assert seen == ["GET"]
+        client.base_url = upstream.url + "/base"
+        call(client.get, "end")
+        assert upstream.lines[-1] == "GET /base/end"
+        call(client.get, upstream.url.replace("://", "://user:pass@") + "/end")
+        assert b"Authorization: Basic dXNlcjpwYXNz" in upstream.requests[-1]
+        assert b"user:pass" not in upstream.requests[-1]
+        assert client.pool_status()
+        assert call(client.prewarm, upstream.url, 1) >= 1
