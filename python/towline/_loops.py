@@ -65,6 +65,8 @@ async def upload(sender: Any, body: Any) -> AsyncReply:
 
 
 async def _write_all(sender: Any, body: Any) -> bool:
+    if not await sender.room():  # a connection first: nothing is held back for one
+        return False
     if hasattr(body, "__aiter__"):
         try:
             async for piece in body:

@@ -30,10 +30,10 @@ from requests.utils import prepend_scheme_if_needed, select_proxy
 from urllib3 import exceptions as wrapped
 from urllib3.util import SKIP_HEADER, Retry, parse_url
 
-from . import errors
+from . import _native, errors
 from .client.options import Limits, PoolOptions, Proxy, tls_of
 from .client.options import Retry as NativeRetry
-from .transports._pools import keepalive_of, sync_pool
+from .transports._pools import keepalive_of
 from .transports._urllib3 import Raw
 
 __all__ = ["Adapter"]
@@ -41,7 +41,7 @@ __all__ = ["Adapter"]
 if int(metadata.version("urllib3").split(".")[0]) < 2:
     raise ImportError("towline.requests needs urllib3 2 or later")
 
-MOST_POOLS = 32  # of different trust and proxy; the one least recently made is closed
+MOST_POOLS = 32  # of different trust and proxy; the one least recently made is forgotten
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -74,11 +74,12 @@ class Adapter(HTTPAdapter):
         proxies: Any = None,
     ) -> requests.Response:
         url = urlsplit(request.url or "")
-        if not url.hostname:
+        host = url.hostname
+        if not host:
             raise theirs.InvalidURL(f"Invalid URL {request.url!r}: No host supplied", request=request)
-        pool = self._pool_for(request, url.scheme, verify, cert, proxies)
+        pool, proxied = self._pool_for(request, url.scheme, verify, cert, proxies)
         self.add_headers(request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies)
-        call = _Call(pool, request, url, _timeouts(timeout))
+        call = _Call(pool, request, url, host, _timeouts(timeout), proxied=proxied)
         try:
             raw = call.with_retries(self.max_retries)
         except wrapped.MaxRetryError as error:
@@ -87,7 +88,7 @@ class Adapter(HTTPAdapter):
             raise theirs.ReadTimeout(error, request=request) from error
         except (wrapped.ProtocolError, wrapped.ClosedPoolError, wrapped.EmptyPoolError) as error:
             raise theirs.ConnectionError(error, request=request) from error
-        except errors.InvalidHeader as error:
+        except (errors.InvalidHeader, wrapped.InvalidHeader) as error:
             raise theirs.InvalidHeader(error, request=request) from error
         except errors.InvalidURL as error:
             raise theirs.InvalidURL(error, request=request) from error
@@ -95,17 +96,17 @@ class Adapter(HTTPAdapter):
 
     def _pool_for(
         self, request: requests.PreparedRequest, scheme: str, verify: Any, cert: Any, proxies: Any
-    ) -> Any:
-        proxy = select_proxy(request.url or "", proxies)
+    ) -> tuple[Any, bool]:
+        proxy = select_proxy(request.url or "", proxies) if proxies else None
         if proxy:
             proxy = prepend_scheme_if_needed(proxy, "http")
         key = (verify, cert, proxy) if scheme == "https" else (True, None, proxy)
         pool = self.poolmanager.find(key)
         if pool is not None:
-            return pool
+            return pool, bool(proxy)
         if scheme == "https":
             _check_files(verify, cert)
-        return self.poolmanager.make(key, self._proxy(proxy) if proxy else None)
+        return self.poolmanager.make(key, self._proxy(proxy) if proxy else None), bool(proxy)
 
     def _proxy(self, proxy: str) -> Proxy:
         """`proxy_headers` may be overridden, and then has the last word on Proxy-Authorization."""
@@ -159,39 +160,46 @@ class _Pools:
 
     def make(self, key: tuple[Any, Any, Any], proxy: Proxy | None) -> Any:
         verify, cert, _ = key
-        tls = self._ssl_context if self._ssl_context is not None and verify is True else tls_of(verify, cert)
-        pool = sync_pool(PoolOptions(tls=tls, proxy=proxy, **self._settings))
+        tls = tls_of(verify, cert) if self._ssl_context is None or verify is False else self._ssl_context
+        pool = _native.SyncPool(PoolOptions(tls=tls, proxy=proxy, **self._settings))
         with self._lock:
-            kept = self._pools.setdefault(key, pool)
-            old = self._pools.pop(next(iter(self._pools))) if len(self._pools) > MOST_POOLS else None
-        if old is not None:
-            old.close()
-        return kept
+            if len(self._pools) >= MOST_POOLS:
+                del self._pools[next(iter(self._pools))]
+            return self._pools.setdefault(key, pool)
 
     def clear(self) -> None:
+        """Forgets the pools: idle connections close with them, responses still being read keep theirs."""
         with self._lock:
-            pools = list(self._pools.values())
             self._pools.clear()
-        for pool in pools:
-            pool.close()
 
 
 class _Call:
     """One request and its repetitions, as `urllib3.HTTPConnectionPool.urlopen` would make them."""
 
     def __init__(
-        self, pool: Any, request: requests.PreparedRequest, url: Any, timeout: tuple[Any, ...]
+        self,
+        pool: Any,
+        request: requests.PreparedRequest,
+        url: Any,
+        host: str,
+        timeout: tuple[Any, ...],
+        *,
+        proxied: bool,
     ) -> None:
         self._pool = pool
+        self.proxied = proxied
         self._timeout = timeout
-        self.method = request.method or "GET"
-        self.url = url
-        self.target = request.path_url
-        self._headers = _headers(request, url)
+        self.host = host
+        self._port = url.port
+        self._scheme = url.scheme
+        self._headers = _headers(request, url, self._port)
         self._body, self._position = request.body, _position(request.body)
+        self.method = request.method or "GET"
+        self.target = f"{url.path or '/'}?{url.query}" if url.query else url.path or "/"
 
     def __str__(self) -> str:
-        return f"HTTP{'S' if self.url.scheme == 'https' else ''}ConnectionPool(host={self.url.hostname!r}, port={self.url.port or _PORTS[self.url.scheme]})"
+        port = self._port or _PORTS[self._scheme]
+        return f"HTTP{'S' * (self._scheme == 'https')}ConnectionPool(host={self.host!r}, port={port})"
 
     def with_retries(self, retries: Retry) -> Raw:
         while True:
@@ -199,6 +207,8 @@ class _Call:
                 reply = self._exchange()
             except errors.TransportError as error:
                 failure = _as_urllib3(error, self)
+                if isinstance(failure, wrapped.InvalidHeader):
+                    raise failure from error
                 if not self._can_repeat():
                     retries = Retry(0, read=False)
                 retries = self._increment(retries, error=failure)
@@ -222,13 +232,12 @@ class _Call:
                 self._body.seek(self._position)  # type: ignore[union-attr]
 
     def _exchange(self) -> Any:
-        url = self.url
         try:
             return self._pool.exchange(
                 self.method.encode("ascii"),
-                url.scheme.encode("ascii"),
-                url.hostname.encode("ascii"),
-                url.port,
+                self._scheme.encode("ascii"),
+                self.host.encode("ascii"),
+                self._port,
                 self.target.encode("ascii"),
                 self._headers,
                 _wire_body(self._body),
@@ -251,20 +260,22 @@ def _as_urllib3(error: errors.TransportError, call: Any) -> Exception:
     """The exception that urllib3 would have raised for the same failure."""
     message = str(error)
     failure: Exception
-    if isinstance(error, errors.ConnectTimeout):
+    if isinstance(error, errors.ProxyError) or (call.proxied and error.phase in ("dns", "connect", "proxy")):
+        failure = wrapped.ProxyError("Unable to connect to proxy", error)
+    elif isinstance(error, errors.ConnectTimeout):
         failure = wrapped.ConnectTimeoutError(call, message)
     elif isinstance(error, errors.PoolTimeout):
         failure = wrapped.EmptyPoolError(call, message)
     elif isinstance(error, errors.TimeoutError):
-        failure = wrapped.ReadTimeoutError(call, call.target, message)
+        failure = wrapped.ReadTimeoutError(call, call.target, f"Read timed out. {message}")
     elif isinstance(error, errors.DNSError):
-        failure = wrapped.NameResolutionError(call.url.hostname, call, error)  # type: ignore[arg-type]
+        failure = wrapped.NameResolutionError(call.host, call, error)  # type: ignore[arg-type]
     elif isinstance(error, errors.TLSError):
         failure = wrapped.SSLError(error)
-    elif isinstance(error, errors.ProxyError):
-        failure = wrapped.ProxyError("Unable to connect to proxy", error)
     elif isinstance(error, errors.ConnectError):
         failure = wrapped.NewConnectionError(call, message)
+    elif isinstance(error, errors.ProtocolError) and "content-length" in (error.rule or "").lower():
+        failure = wrapped.InvalidHeader(message)
     else:
         failure = wrapped.ProtocolError("Connection aborted.", error)
     failure.__cause__ = error
@@ -285,21 +296,22 @@ def _exhausted(error: wrapped.MaxRetryError, request: requests.PreparedRequest) 
     return theirs.ConnectionError(error, request=request)
 
 
-def _headers(request: requests.PreparedRequest, url: Any) -> list[tuple[bytes, bytes]]:
+def _headers(request: requests.PreparedRequest, url: Any, port: int | None) -> list[tuple[bytes, bytes]]:
     """The request's own in their order, Host before them when there is none."""
-    fields = [
-        (_encoded(name), _encoded(value)) for name, value in request.headers.items() if value != SKIP_HEADER
-    ]
+    fields = []
     if "host" not in request.headers:
         host = url.netloc.rpartition("@")[2]
-        if url.port is not None and url.port == _PORTS.get(url.scheme):
+        if port is not None and port == _PORTS.get(url.scheme):
             host = host.rpartition(":")[0]
-        fields.insert(0, (b"Host", host.removesuffix(":").encode("ascii")))
+        fields.append((b"Host", host.removesuffix(":").encode("ascii")))
+    for name, value in request.headers.items():
+        if value != SKIP_HEADER:
+            fields.append((_encoded(name), _encoded(value)))
     return fields
 
 
 def _encoded(text: Any) -> bytes:
-    return text if isinstance(text, bytes) else str(text).encode("latin-1")
+    return text.encode("latin-1") if isinstance(text, str) else bytes(text)
 
 
 def _wire_body(body: Any) -> Any:
@@ -350,8 +362,9 @@ def _timeouts(timeout: Any) -> tuple[Any, ...]:
 
 
 def _seconds(connect: Any, read: Any) -> tuple[Any, ...]:
-    if (connect is not None and connect <= 0) or (read is not None and read <= 0):
-        raise ValueError("Attempted to set a timeout to a value less than or equal to 0.")
+    for value in (connect, read):
+        if value is not None and (type(value) not in (int, float) or value <= 0):
+            urllib3.Timeout(connect=connect, read=read)  # says what is wrong with it
     return (connect, read, read, None, None)
 
 
@@ -359,6 +372,8 @@ def _check_files(verify: Any, cert: Any) -> None:
     """OSError for a path that is not there, before anything is sent; as HTTPAdapter has it."""
     if isinstance(verify, (str, os.PathLike)) and not os.path.exists(verify):
         raise OSError(f"Could not find a suitable TLS CA certificate bundle, invalid path: {verify}")
-    for path in (cert,) if isinstance(cert, str) else cert or ():
+    for what, path in zip(
+        ("certificate", "key"), (cert,) if isinstance(cert, str) else cert or (), strict=False
+    ):
         if not os.path.exists(path):
-            raise OSError(f"Could not find the TLS certificate file, invalid path: {path}")
+            raise OSError(f"Could not find the TLS {what} file, invalid path: {path}")

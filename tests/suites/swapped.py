@@ -26,6 +26,6 @@ class Swap:
             setattr(module, name, ours)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self._unused and not session.config.option.keyword:
+        if self._unused:
             print(f"\nnever made: {', '.join(one.__qualname__ for one in self._unused)}")
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR

@@ -7,16 +7,16 @@ package's and says in `package` which that is.
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any, ClassVar
 
-from .. import errors
+from .. import _native, errors
 from ..client.options import Limits
 from . import _trace
 from ._errors import ErrorMap
 from ._network import NetworkStream
-from ._pools import async_pool, pool_options, sync_pool
+from ._pools import pool_options
 
 READ_BYTES = 65536
 # httpx's own defaults, for a transport made without any.
@@ -38,22 +38,27 @@ class Package:
         self.ByteStream = module.ByteStream
         self.errors = ErrorMap(module)
 
-    def call(self, request: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of `exchange`; the body is bytes where the package holds it as bytes."""
+    def call(self, request: Any, iterate: Callable[[Any], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of `exchange`. The body is bytes where the package holds it as bytes, else an iterator."""
         url, extensions = request.url, request.extensions
         scheme = url.raw_scheme
         if scheme not in (b"http", b"https"):
             raise self._unsupported(scheme.decode("ascii"), request)
+        port = url.port
+        if port is not None and port > 65535:
+            raise self.module.ConnectError(f"there is no port {port}", request=request)
         stream = request.stream
         if type(stream) is self.ByteStream:
             (stream,) = stream
+        else:
+            stream = iterate(stream)
         target = extensions.get("target") or url.raw_path
         seconds = extensions.get("timeout", _NO_TIMEOUT).get
         more = {"timeout": (seconds("connect"), seconds("read"), seconds("write"), seconds("pool"), None)}
         if sni := extensions.get("sni_hostname"):
             more["sni"] = sni
         method = request.method.encode("ascii")
-        return (method, scheme, url.raw_host, url.port, target, request.headers.raw, stream or None), more
+        return (method, scheme, url.raw_host, port, target, request.headers.raw, stream or None), more
 
     def _unsupported(self, scheme: str, request: Any) -> Exception:
         said = (
@@ -77,7 +82,7 @@ class _Settings:
     """The constructor of a transport: that of the package's HTTPTransport."""
 
     package: ClassVar[Package]
-    make_pool: ClassVar[Any]
+    pool_type: ClassVar[Any]
 
     def __init__(
         self,
@@ -105,7 +110,7 @@ class _Settings:
             retries=retries,
             socket_options=socket_options,
         )
-        self._pool = self.make_pool(options)
+        self._pool = self.pool_type(options)
 
     def pool_status(self) -> dict[str, int]:
         """Connections by state, as `towline.Client.pool_status` has them."""
@@ -116,7 +121,7 @@ class _Settings:
 class SyncExchange(_Settings):
     """`handle_request` of a transport, on a native pool that all threads share."""
 
-    make_pool = staticmethod(sync_pool)
+    pool_type = _native.SyncPool
     body_type: ClassVar[Any]
 
     def __enter__(self) -> Any:
@@ -129,7 +134,7 @@ class SyncExchange(_Settings):
         if "trace" in request.extensions:
             return self._traced(request)
         package = self.package
-        arguments, more = package.call(request)
+        arguments, more = package.call(request, iter)
         try:
             reply = self._pool.exchange(*arguments, **more)
         except errors.Error as error:
@@ -138,7 +143,7 @@ class SyncExchange(_Settings):
 
     def _traced(self, request: Any) -> Any:
         package, trace = self.package, request.extensions["trace"]
-        arguments, more = package.call(request)
+        arguments, more = package.call(request, iter)
         _tell(trace, _trace.before(request))
         try:
             reply = self._pool.exchange(*arguments, **more)
@@ -187,7 +192,7 @@ class SyncBody:
 class AsyncExchange(_Settings):
     """`handle_async_request` of a transport, on a native pool that serves every event loop it is used in."""
 
-    make_pool = staticmethod(async_pool)
+    pool_type = _native.AsyncPool
     body_type: ClassVar[Any]
 
     async def __aenter__(self) -> Any:
@@ -200,7 +205,7 @@ class AsyncExchange(_Settings):
         if "trace" in request.extensions:
             return await self._traced(request)
         package = self.package
-        arguments, more = package.call(request)
+        arguments, more = package.call(request, aiter)
         try:
             reply = await self._pool.exchange(*arguments, **more)
         except errors.Error as error:
@@ -209,7 +214,7 @@ class AsyncExchange(_Settings):
 
     async def _traced(self, request: Any) -> Any:
         package, trace = self.package, request.extensions["trace"]
-        arguments, more = package.call(request)
+        arguments, more = package.call(request, aiter)
         await _atell(trace, _trace.before(request))
         try:
             reply = await self._pool.exchange(*arguments, **more)

@@ -7,8 +7,8 @@ import ssl
 from collections.abc import Iterable
 from typing import Any
 
-from .. import _native
 from ..client.options import Limits, PoolOptions, Proxy, Retry, tls_of
+from ..errors import ConfigError
 
 # What a socket option means here: the place in `tcp_keepalive=(idle, interval, count)`.
 _KEEPALIVE = {
@@ -17,15 +17,6 @@ _KEEPALIVE = {
     for name in names
     if hasattr(socket, name)
 }
-
-
-def sync_pool(options: PoolOptions) -> Any:
-    native: Any = _native
-    return native.SyncPool(options)
-
-
-def async_pool(options: PoolOptions) -> Any:
-    return _native.AsyncPool(options)
 
 
 def pool_options(
@@ -42,6 +33,8 @@ def pool_options(
     socket_options: Iterable[Any] | None,
 ) -> PoolOptions:
     """Raises `ConfigError` for what cannot be honoured."""
+    if not http1:
+        raise ConfigError("http1: HTTP/2 alone is not possible yet; leave http1 on")
     more: dict[str, Any] = {}
     if socket_options is not None:
         more["tcp_keepalive"] = keepalive_of(socket_options)

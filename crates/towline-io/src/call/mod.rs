@@ -3,6 +3,7 @@
 pub mod blocking;
 pub mod caller;
 pub mod dial;
+mod facts;
 pub mod pool;
 pub mod request;
 pub mod route;
@@ -10,14 +11,14 @@ pub mod rules;
 
 pub use crate::fork;
 pub use blocking::{
-    Blocking, BlockingCall, BlockingConfig, ConnectionFacts, Ended, Patience, Taken, Trailer,
-    Written,
+    Blocking, BlockingCall, BlockingConfig, Ended, Patience, Taken, Trailer, Written,
 };
 pub use caller::{CallEvent, CallId, CallRead, Caller, CallerConfig, Flush};
 pub use dial::{
     Dial, DialConfig, DialError, DialErrorKind, DialPhase, DialTimings, Established, Keepalive,
     Overrides, Progress, Resolver, Watch,
 };
+pub use facts::ConnectionFacts;
 pub use pool::{Action, Lease, OriginId, Pool, PoolLimits, PoolStatus, SlotId, WaiterId};
 pub use request::{
     Body, CallError, CallErrorKind, CallOptions, CallPhase, Prepared, RequestText, Stale, Timeouts,

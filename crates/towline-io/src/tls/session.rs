@@ -36,6 +36,14 @@ pub struct TlsInfo {
     pub server_name: Option<String>,
 }
 
+impl TlsInfo {
+    /// The name of the cipher suite in the IANA registry.
+    pub fn cipher_name(&self) -> Option<String> {
+        let suite = rustls::CipherSuite::from(self.cipher_suite);
+        Some(suite.as_str()?.replace("TLS13_", "TLS_"))
+    }
+}
+
 /// Where a handshake stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handshake {

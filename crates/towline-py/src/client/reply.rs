@@ -1,9 +1,11 @@
 //! A response head, and a body that is pulled.
 use std::sync::Arc;
 
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
-use towline_io::call::Timings;
+use pyo3::types::{PyBytes, PyDict, PyList};
+use towline_io::call::{ConnectionFacts, Timings};
+use towline_io::{PeerAddr, TlsInfo};
 
 use super::aio::operation::Operation;
 use super::aio::source::AsyncSource;
@@ -23,6 +25,8 @@ pub trait Source: Send + Sync {
     fn facts(&self, py: Python<'_>) -> Facts;
     fn buffered(&self, py: Python<'_>) -> usize;
     fn trailers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>>;
+    /// Of the connection.
+    fn connection(&self) -> Option<&ConnectionFacts>;
 }
 
 /// What both faces have in common.
@@ -83,6 +87,53 @@ impl Reply {
     fn timings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         timings_dict(py, &self.facts(py).timings)
     }
+
+    #[getter]
+    fn local_address<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        address(py, self.source.connection().map(|facts| &facts.local))
+    }
+
+    #[getter]
+    fn remote_address<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        address(py, self.source.connection().map(|facts| &facts.remote))
+    }
+
+    #[getter]
+    fn tls<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let tls = self
+            .source
+            .connection()
+            .and_then(|facts| facts.tls.as_ref());
+        tls.map(|tls| tls_dict(py, tls)).transpose()
+    }
+}
+
+/// As the `socket` module has it: host and port, a path, or nothing.
+fn address<'py>(py: Python<'py>, address: Option<&PeerAddr>) -> PyResult<Bound<'py, PyAny>> {
+    match address {
+        Some(PeerAddr::Inet(inet)) => (inet.ip().to_string(), inet.port()).into_bound_py_any(py),
+        Some(PeerAddr::Unix(path)) => path.to_string_lossy().into_bound_py_any(py),
+        Some(PeerAddr::None) | None => Ok(py.None().into_bound(py)),
+    }
+}
+
+fn tls_dict<'py>(py: Python<'py>, tls: &TlsInfo) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let version = match tls.version {
+        0x0303 => Some("TLSv1.2"),
+        0x0304 => Some("TLSv1.3"),
+        _ => None,
+    };
+    dict.set_item("version", version)?;
+    dict.set_item("cipher", tls.cipher_name())?;
+    let alpn = tls.alpn.as_deref().map(String::from_utf8_lossy);
+    dict.set_item("alpn", alpn)?;
+    let certificate = tls.peer_certs.first();
+    dict.set_item(
+        "peer_certificate",
+        certificate.map(|der| PyBytes::new(py, der)),
+    )?;
+    Ok(dict)
 }
 
 /// Seconds by phase; a phase that did not happen is absent.

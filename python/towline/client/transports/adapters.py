@@ -241,7 +241,7 @@ def _httpx_request(package: Any, request: Request) -> Any:
         str(request.url),
         headers=request.headers.raw,
         stream=stream,
-        extensions=dict(extensions, timeout=timeout),
+        extensions={**extensions, "timeout": timeout},
     )
 
 

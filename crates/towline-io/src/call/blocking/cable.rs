@@ -5,18 +5,8 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::line::Line;
-use crate::addr::PeerAddr;
 use crate::call::dial::DialTimings;
-use crate::tls::TlsInfo;
-
-/// What stays true of a connection for as long as it lives, and after.
-#[derive(Clone, Debug)]
-pub struct ConnectionFacts {
-    pub remote: PeerAddr,
-    pub local: PeerAddr,
-    pub tls: Option<TlsInfo>,
-    pub timings: DialTimings,
-}
+use crate::call::facts::ConnectionFacts;
 
 /// The name of a connection in the pool.
 #[derive(Clone)]
@@ -28,15 +18,9 @@ pub(super) struct Cable {
 
 impl Cable {
     pub(super) fn new(line: Line, timings: DialTimings) -> Self {
-        let facts = ConnectionFacts {
-            remote: line.peer.remote_addr().clone(),
-            local: line.peer.local_addr().clone(),
-            tls: line.peer.tls(),
-            timings,
-        };
         Self {
             fd: line.fd(),
-            facts: Arc::new(facts),
+            facts: Arc::new(ConnectionFacts::of(&line.peer, timings)),
             line: Arc::new(Mutex::new(line)),
         }
     }

@@ -7,11 +7,12 @@ use bytes::Bytes;
 use towline_proto::{Field, KeptHead, Read};
 
 use super::Ended;
-use super::cable::{Cable, ConnectionFacts};
+use super::cable::Cable;
 use super::desk::Desk;
 use super::exchange::{Answer, Exchange, refresh};
 use super::line::{Got, Line, with_blocks};
 use super::patience::Patience;
+use crate::call::facts::ConnectionFacts;
 use crate::call::fork;
 use crate::call::pool::Lease;
 use crate::call::request::{CallError, CallErrorKind, CallOptions, CallPhase, Prepared, Timings};
@@ -339,7 +340,8 @@ impl BlockingCall {
         self.timings
     }
 
-    pub fn facts(&self) -> &ConnectionFacts {
+    /// Of the connection.
+    pub fn facts(&self) -> &Arc<ConnectionFacts> {
         &self.facts
     }
 

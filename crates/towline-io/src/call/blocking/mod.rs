@@ -31,7 +31,6 @@ use super::pool::{PoolLimits, PoolStatus};
 use super::request::{CallError, CallOptions, Prepared};
 use super::route::Route;
 
-pub use cable::ConnectionFacts;
 pub use call::{BlockingCall, Taken, Trailer, Written};
 pub use patience::Patience;
 

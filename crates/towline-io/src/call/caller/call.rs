@@ -1,10 +1,12 @@
 //! One call: where it stands, what it needs to be sent again, and its times.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use towline_proto::{KeptHead, StreamId};
 
 use crate::call::dial::DialTimings;
+use crate::call::facts::ConnectionFacts;
 use crate::call::pool::{SlotId, WaiterId};
 use crate::call::request::{CallError, CallOptions, CallPhase, Prepared, Timings};
 use crate::id::ConnId;
@@ -55,6 +57,7 @@ pub(super) struct Call {
     /// The program has asked for body bytes that were not there.
     pub(super) reader_waits: bool,
     pub(super) reused: bool,
+    pub(super) facts: Option<Arc<ConnectionFacts>>,
     pub(super) resends: u8,
     pub(super) failed_dials: u8,
     /// What the connection had carried before.
@@ -126,6 +129,7 @@ impl Call {
             has_head: false,
             reader_waits: false,
             reused: false,
+            facts: None,
             resends: 0,
             failed_dials: 0,
             before: Traffic::default(),

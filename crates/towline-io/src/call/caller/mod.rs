@@ -29,13 +29,13 @@ use slab::Slab;
 use towline_proto::{KeptHead, Limits};
 
 use super::dial::{DialConfig, DialTimings};
+use super::facts::ConnectionFacts;
 use super::pool::{Pool, PoolLimits, PoolStatus, SlotId};
 use super::request::{CallError, Timings};
 use super::route::Route;
 use crate::dialling::DialId;
 use crate::engine::{Engine, EngineConfig, Remote};
 use crate::id::ConnId;
-use crate::peer::Peer;
 use crate::service::Service;
 
 use call::{Call, Stage};
@@ -137,6 +137,7 @@ struct Carried {
     slot: Option<SlotId>,
     /// What opening it took, for the first call to tell.
     dial: Option<DialTimings>,
+    facts: Option<Arc<ConnectionFacts>>,
 }
 
 /// See the module's picture. It belongs to one event loop.
@@ -265,14 +266,9 @@ impl Caller {
         self.call(call).is_some_and(|call| call.reused)
     }
 
-    /// Looks at the connection of a call, as long as it has one: addresses, TLS.
-    pub fn inspect<T>(
-        &mut self,
-        call: CallId,
-        look: impl FnOnce(&mut dyn Inspect) -> T,
-    ) -> Option<T> {
-        let carrier = self.call(call)?.carrier()?;
-        self.engine.peer(carrier.conn).map(|peer| look(peer))
+    /// Of the connection that carries the call, or did.
+    pub fn facts(&self, call: CallId) -> Option<&Arc<ConnectionFacts>> {
+        self.call(call)?.facts.as_ref()
     }
 
     pub fn status(&self) -> PoolStatus {
@@ -324,31 +320,5 @@ impl Caller {
 
     fn now(&self) -> Instant {
         self.engine.now()
-    }
-}
-
-/// What can be asked about a connection in use.
-pub trait Inspect {
-    fn remote_addr(&self) -> &crate::PeerAddr;
-    fn local_addr(&self) -> &crate::PeerAddr;
-    fn tls(&self) -> Option<crate::TlsInfo>;
-    fn as_raw_fd(&self) -> RawFd;
-}
-
-impl Inspect for Peer<Carried> {
-    fn remote_addr(&self) -> &crate::PeerAddr {
-        self.remote_addr()
-    }
-
-    fn local_addr(&self) -> &crate::PeerAddr {
-        self.local_addr()
-    }
-
-    fn tls(&self) -> Option<crate::TlsInfo> {
-        self.tls()
-    }
-
-    fn as_raw_fd(&self) -> RawFd {
-        self.as_raw_fd()
     }
 }

@@ -9,6 +9,7 @@ use towline_proto::{StreamId, UserError};
 use super::call::{Carrier, Upload};
 use super::{Call, CallEvent, CallId, Caller, Carried, Flush, Stage};
 use crate::call::dial::{Dial, DialError, Established};
+use crate::call::facts::ConnectionFacts;
 use crate::call::pool::{Action, Lease, OriginId, SlotId};
 use crate::call::request::{Body, CallError, CallErrorKind, CallOptions, CallPhase, Prepared};
 use crate::call::route::Route;
@@ -131,6 +132,7 @@ impl Caller {
         call.clock.progress = now;
         call.before = peer.traffic;
         call.reused = lease.reused;
+        call.facts.clone_from(&peer.state.facts);
         call.stage = Stage::Active(Carrier {
             conn: lease.conn,
             slot: lease.slot,
@@ -247,6 +249,7 @@ impl Caller {
                         call: None,
                         slot: Some(slot),
                         dial: Some(timings),
+                        facts: Some(Arc::new(ConnectionFacts::of(peer, timings))),
                     };
                 }
                 self.pool.dialled(slot, conn, 1, self.engine.now());

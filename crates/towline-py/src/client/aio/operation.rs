@@ -119,7 +119,7 @@ impl Operation {
                 let Some(head) = head else { return Ok(None) };
                 self.purpose = Purpose::Over;
                 let head = head.map_err(|failure| failure.to_error(py))?;
-                let source = AsyncSource::new(self.hub.clone_ref(py), id);
+                let source = AsyncSource::new(py, self.hub.clone_ref(py), id);
                 AsyncReply::make(py, head, source)?.into_any()
             }
             Purpose::Read(source, max) => match source.pull(py, *max)? {

@@ -1,7 +1,9 @@
 //! The body of a reply, in its hub.
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use towline_io::call::CallId;
+use towline_io::call::{CallId, ConnectionFacts};
 
 use super::super::reply::{Facts, Source};
 use super::desk::Pulled;
@@ -12,6 +14,7 @@ use crate::gil::GilCell;
 pub struct AsyncSource {
     pub hub: Py<Hub>,
     pub id: CallId,
+    connection: Option<Arc<ConnectionFacts>>,
     state: GilCell<State>,
 }
 
@@ -24,10 +27,13 @@ enum State {
 }
 
 impl AsyncSource {
-    pub fn new(hub: Py<Hub>, id: CallId) -> Self {
+    pub fn new(py: Python<'_>, hub: Py<Hub>, id: CallId) -> Self {
+        let desk = hub.get().desk(py);
+        let connection = desk.ok().and_then(|desk| desk.caller.facts(id).cloned());
         Self {
             hub,
             id,
+            connection,
             state: GilCell::new(State::Open),
         }
     }
@@ -95,6 +101,10 @@ impl Source for AsyncSource {
         }
         let desk = self.hub.get().desk(py);
         desk.map_or(0, |mut desk| desk.caller.buffered(self.id))
+    }
+
+    fn connection(&self) -> Option<&ConnectionFacts> {
+        self.connection.as_deref()
     }
 
     fn trailers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {

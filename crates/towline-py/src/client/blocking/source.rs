@@ -4,7 +4,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
-use towline_io::call::{BlockingCall, Taken, Trailer};
+use towline_io::call::{BlockingCall, ConnectionFacts, Taken, Trailer};
 
 use super::super::collect::{Bounds, Collector};
 use super::super::head::Head;
@@ -26,6 +26,7 @@ pub enum State {
 }
 
 pub struct SyncSource {
+    connection: Arc<ConnectionFacts>,
     state: GilCell<State>,
 }
 
@@ -39,6 +40,7 @@ pub fn facts_of(call: &BlockingCall) -> Facts {
 impl SyncSource {
     pub fn new(call: Box<BlockingCall>) -> Self {
         Self {
+            connection: Arc::clone(call.facts()),
             state: GilCell::new(State::Open(call)),
         }
     }
@@ -152,6 +154,10 @@ impl Source for SyncSource {
             State::Open(call) => call.buffered(),
             _ => 0,
         }
+    }
+
+    fn connection(&self) -> Option<&ConnectionFacts> {
+        Some(&self.connection)
     }
 
     fn trailers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {

@@ -1,0 +1,562 @@
+"""httpx and httpx2 on Towline, over real sockets: the contract of a transport, sync and async alike."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import importlib
+import socket
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.client.dropin_harness import OK, Peer, answer, scripted
+
+PACKAGES = ["httpx", "httpx2"]
+
+
+@pytest.fixture(params=PACKAGES)
+def package(request: pytest.FixtureRequest) -> ModuleType:
+    return pytest.importorskip(request.param)
+
+
+@pytest.fixture
+def ours(package: ModuleType) -> ModuleType:
+    return importlib.import_module(f"towline.{package.__name__}")
+
+
+class Sync:
+    """One exchange through the transport itself, its body read to the end."""
+
+    name = "sync"
+
+    def __init__(self, ours: ModuleType, **options: Any) -> None:
+        self.transport = ours.Transport(**options)
+
+    def exchange(self, request: Any) -> Any:
+        response = self.transport.handle_request(request)
+        try:
+            response.body = b"".join(response.stream)
+        finally:
+            response.close()
+        return response
+
+    def close(self) -> None:
+        self.transport.close()
+
+
+class Async:
+    """The same in an event loop of its own; each exchange in a new one."""
+
+    name = "async"
+
+    def __init__(self, ours: ModuleType, **options: Any) -> None:
+        self.transport = ours.AsyncTransport(**options)
+
+    def exchange(self, request: Any) -> Any:
+        async def run() -> Any:
+            response = await self.transport.handle_async_request(request)
+            try:
+                response.body = b"".join([part async for part in response.stream])
+            finally:
+                await response.aclose()
+            return response
+
+        return asyncio.run(run())
+
+    def close(self) -> None:
+        asyncio.run(self.transport.aclose())
+
+
+@pytest.fixture(params=[Sync, Async], ids=lambda face: face.name)
+def face(request: pytest.FixtureRequest, ours: ModuleType) -> Iterator[Any]:
+    made = []
+
+    def make(**options: Any) -> Any:
+        made.append(request.param(ours, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_the_classes_are_the_packages_own(package: ModuleType, ours: ModuleType) -> None:
+    assert issubclass(ours.Client, package.Client)
+    assert issubclass(ours.AsyncClient, package.AsyncClient)
+    assert issubclass(ours.Transport, package.HTTPTransport)
+    assert issubclass(ours.AsyncTransport, package.AsyncHTTPTransport)
+    assert ours.__all__ == ["AsyncClient", "AsyncTransport", "Client", "Transport"]
+
+
+def test_a_client_has_our_transport_for_itself_and_for_proxies(
+    ours: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    with ours.Client() as client:
+        assert type(client._transport) is ours.Transport
+        assert [type(mount) for mount in client._mounts.values() if mount is not None] == [ours.Transport]
+    with ours.Client(trust_env=False) as client:
+        assert not client._mounts
+    client = ours.AsyncClient(proxy="http://127.0.0.1:9", trust_env=False)
+    assert [type(mount) for mount in client._mounts.values()] == [ours.AsyncTransport]
+    asyncio.run(client.aclose())
+
+
+def test_a_transport_given_is_the_transport_used(package: ModuleType, ours: ModuleType) -> None:
+    mock = package.MockTransport(lambda request: package.Response(204))
+    with ours.Client(transport=mock, mounts={"all://other": ours.Transport()}) as client:
+        assert client.get("http://any").status_code == 204
+
+
+def test_fields_keep_their_order_and_case_both_ways(package: ModuleType, face: Any) -> None:
+    sent = [(b"Host", b"a.test"), (b"x-LOWER", b"1"), (b"X-Upper", b"2"), (b"x-lower", b"3")]
+    got = [(b"X-zeta", b"1"), (b"x-Alpha", b"2"), (b"X-ZETA", b"3"), (b"Content-Length", b"0")]
+    head = b"".join(b"%b: %b\r\n" % field for field in got)
+    with scripted(answer(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n")) as server:
+        response = face().exchange(package.Request("GET", server.url + "/p?q=%41", headers=sent))
+    assert server.heads == [b"GET /p?q=%41 HTTP/1.1\r\n" + b"\r\n".join(b"%b: %b" % field for field in sent)]
+    assert response.headers.raw == got
+
+
+def test_nothing_is_followed_decoded_or_remembered(package: ModuleType, face: Any) -> None:
+    coded = gzip.compress(b"text")
+    fields = b"Location: /other\r\nSet-Cookie: a=1\r\nContent-Encoding: gzip\r\nContent-Length: %d" % len(
+        coded
+    )
+    with scripted(answer(b"HTTP/1.1 302 Found\r\n" + fields + b"\r\n\r\n" + coded)) as server:
+        one = face()
+        responses = [one.exchange(package.Request("GET", server.url)) for _ in range(2)]
+    assert [(response.status_code, response.body) for response in responses] == [(302, coded)] * 2
+    assert len(server.heads) == 2
+    assert not any(b"cookie" in head.lower() for head in server.heads)
+
+
+def test_extensions_of_a_response(package: ModuleType, face: Any) -> None:
+    with scripted(answer(b"HTTP/1.1 200 Quite Fine\r\nContent-Length: 0\r\n\r\n")) as server:
+        extensions = face().exchange(package.Request("GET", server.url)).extensions
+    assert extensions["http_version"] == b"HTTP/1.1"
+    assert extensions["reason_phrase"] == b"Quite Fine"
+    assert "stream_id" not in extensions  # HTTP/1.1 has none, and httpcore gives none
+    stream = extensions["network_stream"]
+    assert stream.get_extra_info("server_addr") == ("127.0.0.1", server.port)
+    assert stream.get_extra_info("client_addr")[0] == "127.0.0.1"
+    assert stream.get_extra_info("ssl_object") is None
+    assert stream.get_extra_info("socket").getpeername() == ("127.0.0.1", server.port)
+    assert stream.get_extra_info("socket").family == socket.AF_INET
+    assert stream.get_extra_info("unheard-of") is None
+
+
+def test_the_target_extension_is_the_target(package: ModuleType, face: Any) -> None:
+    with scripted(answer(OK)) as server:
+        request = package.Request("OPTIONS", server.url, extensions={"target": b"*"})
+        face().exchange(request)
+    assert server.heads[0].startswith(b"OPTIONS * HTTP/1.1\r\n")
+
+
+def test_a_length_given_frames_an_iterator_and_chunks_do_otherwise(package: ModuleType) -> None:
+    bodies: list[Any] = []
+
+    def handler(peer: Peer) -> None:
+        while head := peer.head():
+            bodies.append(peer.body(6) if b"content-length: 6" in head.lower() else peer.chunks())
+            peer.send(OK)
+
+    def parts() -> Iterator[bytes]:
+        yield b"abc"
+        yield b"def"
+
+    async def aparts() -> AsyncIterator[bytes]:
+        for part in parts():
+            await asyncio.sleep(0)
+            yield part
+
+    ours = importlib.import_module(f"towline.{package.__name__}")
+    with scripted(handler) as server:
+        with ours.Client() as client:
+            assert client.post(server.url, content=parts(), headers={"Content-Length": "6"}).text == "hello"
+            assert client.post(server.url, content=parts()).text == "hello"
+
+        async def run() -> None:
+            async with ours.AsyncClient() as client:
+                length = {"Content-Length": "6"}
+                assert (await client.post(server.url, content=aparts(), headers=length)).text == "hello"
+                assert (await client.post(server.url, content=aparts())).text == "hello"
+
+        asyncio.run(run())
+    assert [b"".join(body) if isinstance(body, list) else body for body in bodies] == [b"abcdef"] * 4
+
+
+def test_an_error_in_the_iterator_is_the_callers(package: ModuleType, ours: ModuleType) -> None:
+    def parts() -> Iterator[bytes]:
+        yield b"abc"
+        raise KeyError("mine")
+
+    async def aparts() -> AsyncIterator[bytes]:
+        yield b"abc"
+        raise KeyError("mine")
+
+    async def run(url: str) -> None:
+        async with ours.AsyncClient() as client:
+            with pytest.raises(KeyError, match="mine"):
+                await client.post(url, content=aparts())
+            assert (await client.get(url)).text == "hello"
+
+    def handler(peer: Peer) -> None:
+        while head := peer.head():
+            if head.startswith(b"POST"):
+                peer.closed_by_client()
+                return
+            peer.send(OK)
+
+    with scripted(handler) as server:
+        with ours.Client() as client:
+            with pytest.raises(KeyError, match="mine"):
+                client.post(server.url, content=parts())
+            assert client.get(server.url).text == "hello"
+        asyncio.run(run(server.url))
+
+
+def test_whole_bodies_of_every_kind_arrive(package: ModuleType, ours: ModuleType) -> None:
+    seen: list[bytes] = []
+
+    def handler(peer: Peer) -> None:
+        while head := peer.head():
+            fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+            seen.append(peer.body(int(fields.get(b"content-length", b"0"))))
+            peer.send(OK)
+
+    with scripted(handler) as server, ours.Client() as client:
+        client.post(server.url, content=b"bytes")
+        client.post(server.url, json={"a": 1})
+        client.post(server.url, data={"a": "b"})
+        client.post(server.url, files={"f": ("name", b"in a file")})
+        client.post(server.url)
+    assert seen[0] == b"bytes"
+    assert seen[1].replace(b" ", b"") == b'{"a":1}'
+    assert seen[2] == b"a=b"
+    assert b"in a file" in seen[3]
+    assert seen[4] == b""
+
+
+def test_a_body_is_given_out_as_it_comes(ours: ModuleType) -> None:
+    go = threading.Event()
+
+    def handler(peer: Peer) -> None:
+        while peer.head():
+            peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
+            assert go.wait(5)
+            go.clear()
+            peer.send(b"6\r\nsecond\r\n0\r\n\r\n")
+
+    async def run(url: str) -> None:
+        async with ours.AsyncClient() as client, client.stream("GET", url) as response:
+            parts = response.aiter_raw()
+            assert await anext(parts) == b"first"
+            go.set()
+            assert [part async for part in parts] == [b"second"]
+
+    with scripted(handler) as server:
+        with ours.Client() as client, client.stream("GET", server.url) as response:
+            parts = response.iter_raw()
+            assert next(parts) == b"first"
+            go.set()
+            assert list(parts) == [b"second"]
+        asyncio.run(run(server.url))
+
+
+def test_leaving_early_frees_the_connection(package: ModuleType, ours: ModuleType) -> None:
+    def handler(peer: Peer) -> None:
+        while head := peer.head():
+            if b"/endless" not in head:
+                peer.send(OK)
+                continue
+            peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            while True:
+                peer.send(b"400\r\n" + bytes(1024) + b"\r\n")
+
+    one = package.Limits(max_connections=1, max_keepalive_connections=1)
+
+    async def run(url: str) -> None:
+        async with ours.AsyncClient(limits=one, timeout=5) as client:
+            async with client.stream("GET", url + "/endless") as response:
+                async for _ in response.aiter_raw():
+                    break
+            assert (await client.get(url)).text == "hello"
+
+    with scripted(handler) as server:
+        with ours.Client(limits=one, timeout=5) as client:
+            with client.stream("GET", server.url + "/endless") as response:
+                next(response.iter_raw())
+            assert client.get(server.url).text == "hello"
+        asyncio.run(run(server.url))
+
+
+def test_a_connection_is_used_again(package: ModuleType, face: Any) -> None:
+    with scripted(answer(OK)) as server:
+        one = face()
+        if one.name == "sync":
+            for _ in range(3):
+                one.exchange(package.Request("GET", server.url))
+            assert server.connections == 1
+
+
+def test_successive_event_loops_and_trio(ours: ModuleType) -> None:
+    trio = pytest.importorskip("trio")
+    client = ours.AsyncClient()
+
+    async def get(url: str) -> str:
+        text: str = (await client.get(url)).text
+        return text
+
+    with scripted(answer(OK)) as server:
+        assert [asyncio.run(get(server.url)) for _ in range(3)] == ["hello"] * 3
+        assert trio.run(get, server.url) == "hello"
+    asyncio.run(client.aclose())
+
+
+def test_a_cancelled_call_leaves_the_pool_whole(package: ModuleType, ours: ModuleType) -> None:
+    def handler(peer: Peer) -> None:
+        while head := peer.head():
+            if b"/stall" not in head:
+                peer.send(OK)
+
+    async def run(url: str) -> None:
+        limits = package.Limits(max_connections=2, max_keepalive_connections=2)
+        async with ours.AsyncClient(limits=limits, timeout=5) as client:
+            for _ in range(10):
+                with pytest.raises((asyncio.TimeoutError, TimeoutError)):
+                    await asyncio.wait_for(client.get(url + "/stall"), 0.02)
+            responses = await asyncio.gather(*(client.get(url) for _ in range(20)))
+            assert [response.text for response in responses] == ["hello"] * 20
+
+    with scripted(handler) as server:
+        asyncio.run(run(server.url))
+
+
+def test_a_unix_socket_and_a_local_address(package: ModuleType, face: Any, tmp_path: Any) -> None:
+    path = str(tmp_path / "s")
+    with scripted(answer(OK), uds=path):
+        assert face(uds=path).exchange(package.Request("GET", "http://a.test/")).body == b"hello"
+    with scripted(answer(OK)) as server:
+        response = face(local_address="127.0.0.1").exchange(package.Request("GET", server.url))
+        assert response.extensions["network_stream"].get_extra_info("client_addr")[0] == "127.0.0.1"
+
+
+def test_through_a_proxy(package: ModuleType, face: Any) -> None:
+    """A plain request in absolute form (RFC 9112 3.2.2), with the proxy's own fields."""
+    with scripted(answer(OK)) as proxy:
+        chosen = package.Proxy(f"http://user:pass@127.0.0.1:{proxy.port}", headers={"X-Proxy": "1"})
+        response = face(proxy=chosen).exchange(package.Request("GET", "http://a.test/path"))
+        assert response.body == b"hello"
+    head = proxy.heads[0].lower()
+    assert head.startswith(b"get http://a.test/path http/1.1\r\n")
+    assert b"proxy-authorization: basic dxnlcjpwyxnz" in head
+    assert b"x-proxy: 1" in head
+
+
+def test_trace_tells_httpcores_events(package: ModuleType, ours: ModuleType) -> None:
+    told: list[str] = []
+    infos: dict[str, Any] = {}
+
+    def trace(name: str, info: dict[str, Any]) -> None:
+        told.append(name)
+        infos[name] = info
+
+    async def atrace(name: str, info: dict[str, Any]) -> None:
+        trace(name, info)
+
+    async def run(url: str) -> None:
+        async with ours.AsyncClient() as client:
+            await client.get(url, extensions={"trace": atrace})
+
+    def both(step: str) -> list[str]:
+        return [f"{step}.started", f"{step}.complete"]
+
+    expected = [
+        "http11.send_request_headers.started",
+        *both("connection.connect_tcp"),
+        "http11.send_request_headers.complete",
+        *both("http11.send_request_body"),
+        *both("http11.receive_response_headers"),
+        *both("http11.receive_response_body"),
+        *both("http11.response_closed"),
+    ]
+    with scripted(answer(OK)) as server:
+        with ours.Client() as client:
+            client.get(server.url, extensions={"trace": trace})
+            assert told == expected
+            told.clear()
+            client.get(server.url, extensions={"trace": trace})
+            assert not any("connect" in name for name in told)
+        told.clear()
+        asyncio.run(run(server.url))
+        assert told == expected
+    version, status, reason, fields = infos["http11.receive_response_headers.complete"]["return_value"]
+    assert (version, status, reason, fields) == (b"HTTP/1.1", 200, b"OK", [(b"Content-Length", b"5")])
+    told.clear()
+    with ours.Client() as client:
+        with pytest.raises(package.ConnectError):
+            client.get("http://127.0.0.1:1", extensions={"trace": trace})
+    assert told[-1] == "connection.connect_tcp.failed"
+
+
+def refused(peer: Peer) -> None:
+    raise AssertionError("nobody should connect")
+
+
+def silent(peer: Peer) -> None:
+    peer.head()
+    peer.closed_by_client()
+
+
+def drip(peer: Peer) -> None:
+    peer.head()
+    peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+    peer.closed_by_client()
+
+
+def cut(peer: Peer) -> None:
+    peer.head()
+    peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+
+
+def gone(peer: Peer) -> None:
+    peer.head()
+
+
+def nonsense(peer: Peer) -> None:
+    peer.head()
+    peer.send(b"What is this?\r\n\r\n")
+    peer.closed_by_client()
+
+
+def reset(peer: Peer) -> None:
+    peer.head()
+    peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+    time.sleep(0.1)
+    peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+
+
+@pytest.mark.parametrize(
+    ("handler", "names"),
+    [
+        (silent, ["ReadTimeout"]),
+        (drip, ["ReadTimeout"]),
+        (cut, ["RemoteProtocolError"]),
+        (gone, ["RemoteProtocolError"]),
+        (nonsense, ["RemoteProtocolError"]),
+        (reset, ["ReadError"]),
+    ],
+    ids=["silence", "silence in the body", "cut body", "no response", "no HTTP", "reset in the body"],
+)
+def test_failures_are_the_packages_own(
+    package: ModuleType, face: Any, handler: Any, names: list[str]
+) -> None:
+    with scripted(handler) as server:
+        request = package.Request("GET", server.url, extensions={"timeout": {"read": 0.3, "connect": 5}})
+        with pytest.raises(package.TransportError) as caught:
+            face().exchange(request)
+    assert type(caught.value).__name__ in names, caught.value
+    assert caught.value.request is request
+    assert str(caught.value)
+
+
+def test_failures_before_anything_is_sent(package: ModuleType, face: Any) -> None:
+    with pytest.raises(package.ConnectError) as caught:
+        face().exchange(package.Request("GET", "http://127.0.0.1:1/"))
+    assert caught.value.request.url == "http://127.0.0.1:1/"
+    with pytest.raises(package.ConnectError):
+        face().exchange(package.Request("GET", "http://no-such-name.invalid/"))
+    with pytest.raises(package.UnsupportedProtocol, match="unsupported protocol 'ftp://'"):
+        face().exchange(package.Request("GET", "ftp://127.0.0.1/"))
+    with pytest.raises(package.UnsupportedProtocol, match="missing an 'http://'"):
+        face().exchange(package.Request("GET", "//127.0.0.1/"))
+    with pytest.raises(package.ConnectError, match="123456"):
+        face().exchange(package.Request("GET", "http://127.0.0.1:123456/"))
+    with pytest.raises(package.ConnectError):
+        face(uds="/nowhere/s").exchange(package.Request("GET", "http://a.test/"))
+
+
+def test_waiting_for_a_connection_ends_in_pool_timeout(package: ModuleType, ours: ModuleType) -> None:
+    with scripted(drip) as server:
+        limits = package.Limits(max_connections=1)
+        with ours.Client(limits=limits, timeout=package.Timeout(5, pool=0.1)) as client:
+            with client.stream("GET", server.url):
+                with pytest.raises(package.PoolTimeout):
+                    client.get(server.url)
+
+
+def test_a_body_shorter_than_its_length_is_the_callers_mistake(package: ModuleType, ours: ModuleType) -> None:
+    with scripted(silent) as server, ours.Client(timeout=2) as client:
+        with pytest.raises(package.LocalProtocolError):
+            client.post(server.url, content=iter([b"abc"]), headers={"Content-Length": "6"})
+
+
+def test_a_closed_transport_refuses(package: ModuleType, ours: ModuleType) -> None:
+    transport = ours.Transport()
+    transport.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        transport.handle_request(package.Request("GET", "http://127.0.0.1:1/"))
+
+
+def test_redirects_cookies_and_codings_stay_the_packages_work(ours: ModuleType) -> None:
+    coded = gzip.compress(b"decoded")
+
+    def handler(peer: Peer) -> None:
+        while head := peer.head():
+            if b"GET /end" in head:
+                peer.send(
+                    b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(coded)
+                    + coded
+                )
+            else:
+                peer.send(
+                    b"HTTP/1.1 302 Found\r\nLocation: /end\r\nSet-Cookie: a=1\r\nContent-Length: 0\r\n\r\n"
+                )
+
+    with scripted(handler) as server, ours.Client(follow_redirects=True) as client:
+        response = client.get(server.url)
+        assert (response.text, len(response.history), client.cookies["a"]) == ("decoded", 1, "1")
+    assert b"Cookie: a=1" in server.heads[1]
+    assert response.elapsed.total_seconds() > 0
+
+
+def test_socket_options_become_keepalive(ours: ModuleType) -> None:
+    on = (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    idle = (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 7)
+    with scripted(answer(OK)) as server:
+        with ours.Client(transport=ours.Transport(socket_options=[on, idle])) as client:
+            assert client.get(server.url).text == "hello"
+    with pytest.raises(ValueError, match="not offered"):
+        ours.Transport(socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)])
+
+
+def test_what_cannot_be_honoured_is_refused(ours: ModuleType) -> None:
+    with pytest.raises(ValueError, match="http1"):
+        ours.Transport(http1=False, http2=True)
+    with pytest.raises(ValueError, match="proxy"):
+        ours.Transport(proxy="ftp://127.0.0.1:1")
+    with pytest.raises(TypeError, match="unheard_of"):
+        ours.Client(unheard_of=True)
+
+
+def test_an_unknown_release_is_refused_at_import() -> None:
+    from towline.transports import _httpx
+
+    other = SimpleNamespace(Client=object, AsyncClient=object, __name__="httpx9")
+    with pytest.raises(ImportError, match="httpx9"):
+        _httpx.Package(other)  # type: ignore[arg-type]
+
+
+def test_importing_towline_imports_none_of_them() -> None:
+    import subprocess
+
+    program = "import towline, sys; print([n for n in ('httpx', 'httpx2', 'requests', 'urllib3') if n in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert out == "[]\n"

@@ -1,0 +1,175 @@
+"""TLS of the drop-ins: what is trusted, what is shown, what a failure is called, for httpx, httpx2 and requests."""
+
+from __future__ import annotations
+
+import importlib
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import trustme
+
+from tests.client.dropin_harness import OK, Peer, answer, scripted
+
+
+class Trust:
+    """An authority, its PEM file, and contexts of servers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ca = trustme.CA()
+        self.path = str(folder / "ca.pem")
+        self.ca.cert_pem.write_to_path(self.path)
+        client = self.ca.issue_cert("client.test")
+        self.cert = str(folder / "client.pem")
+        client.private_key_and_cert_chain_pem.write_to_path(self.cert)
+
+    def server(self, *names: str, ask: bool = False) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.ca.issue_cert(*(names or ("127.0.0.1", "localhost"))).configure_cert(context)
+        if ask:
+            context.verify_mode = ssl.CERT_REQUIRED
+            self.ca.configure_trust(context)
+        return context
+
+    def context(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=self.path)
+
+
+@pytest.fixture(scope="module")
+def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    return Trust(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(params=["httpx", "httpx2"])
+def package(request: pytest.FixtureRequest) -> ModuleType:
+    return pytest.importorskip(request.param)
+
+
+@pytest.fixture
+def ours(package: ModuleType) -> ModuleType:
+    return importlib.import_module(f"towline.{package.__name__}")
+
+
+@pytest.fixture
+def session() -> Iterator[Any]:
+    requests = pytest.importorskip("requests")
+    import towline.requests
+
+    with requests.Session() as made:
+        made.trust_env = False
+        made.mount("https://", towline.requests.Adapter())
+        yield made
+
+
+def test_a_path_a_context_or_nothing_at_all(ours: ModuleType, trust: Trust) -> None:
+    with scripted(answer(OK), trust.server()) as server:
+        for verify in (trust.path, trust.context(), False):
+            with ours.Client(verify=verify) as client:
+                assert client.get(server.url).text == "hello"
+
+
+def test_an_unknown_authority_and_a_wrong_name_fail(
+    package: ModuleType, ours: ModuleType, trust: Trust
+) -> None:
+    with scripted(answer(OK), trust.server()) as server, ours.Client() as client:
+        with pytest.raises(package.ConnectError, match=r"(?i)certificate"):
+            client.get(server.url)
+    for verify in (trust.path, trust.context()):
+        with scripted(answer(OK), trust.server("other.test")) as server, ours.Client(verify=verify) as client:
+            with pytest.raises(package.ConnectError):
+                client.get(server.url)
+
+
+def test_the_name_to_ask_for_is_an_extension(package: ModuleType, ours: ModuleType, trust: Trust) -> None:
+    asked: list[str] = []
+    context = trust.server("other.test")
+    context.sni_callback = lambda sock, name, context: asked.append(name)  # type: ignore[assignment]
+    with scripted(answer(OK), context) as server, ours.Client(verify=trust.path) as client:
+        assert client.get(server.url, extensions={"sni_hostname": "other.test"}).text == "hello"
+        with pytest.raises(package.ConnectError):
+            client.get(server.url)
+    assert asked[0] == "other.test"
+
+
+def test_our_own_certificate_is_shown(ours: ModuleType, trust: Trust) -> None:
+    context = trust.context()
+    context.load_cert_chain(trust.cert)
+    with scripted(answer(OK), trust.server(ask=True)) as server:
+        with ours.Client(verify=context) as client:
+            assert client.get(server.url).text == "hello"
+        with ours.Client(transport=ours.Transport(verify=trust.path, cert=trust.cert)) as client:
+            assert client.get(server.url).text == "hello"
+
+
+def test_ssl_object_tells_of_the_handshake(ours: ModuleType, trust: Trust) -> None:
+    with scripted(answer(OK), trust.server()) as server:
+        for verify in (trust.path, trust.context()):
+            with ours.Client(verify=verify) as client:
+                stream = client.get(server.url).extensions["network_stream"]
+                told = stream.get_extra_info("ssl_object")
+                assert told.version() in ("TLSv1.2", "TLSv1.3")
+                assert told.cipher()[0]
+                assert ssl.DER_cert_to_PEM_cert(told.getpeercert(binary_form=True)).startswith("-----BEGIN")
+
+
+def test_requests_takes_verify_and_cert_with_every_request(session: Any, trust: Trust) -> None:
+    import requests
+
+    with scripted(answer(OK), trust.server()) as server:
+        with pytest.raises(requests.exceptions.SSLError):
+            session.get(server.url)
+        assert session.get(server.url, verify=trust.path).text == "hello"
+        assert session.get(server.url, verify=False).text == "hello"
+        with pytest.raises(requests.exceptions.SSLError):  # a connection of lesser trust is not shared
+            session.get(server.url)
+        response = session.get(server.url, verify=trust.path, stream=True)
+        assert response.raw.connection.sock.getpeercert(binary_form=True)
+        assert response.text == "hello"
+    with scripted(answer(OK), trust.server(ask=True)) as server:
+        assert session.get(server.url, verify=trust.path, cert=trust.cert).text == "hello"
+
+
+def test_requests_takes_a_context_through_init_poolmanager(trust: Trust) -> None:
+    requests = pytest.importorskip("requests")
+    import towline.requests
+
+    class Mine(towline.requests.Adapter):
+        def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+            super().init_poolmanager(*args, ssl_context=trust.context(), **kwargs)
+
+    with scripted(answer(OK), trust.server()) as server, requests.Session() as session:
+        session.mount("https://", Mine())
+        assert session.get(server.url).text == "hello"
+
+
+def test_https_through_a_proxy(package: ModuleType, ours: ModuleType, trust: Trust) -> None:
+    """CONNECT to the proxy, then TLS with the origin (RFC 9110 9.3.6)."""
+    import socket
+
+    def tunnel(peer: Peer) -> None:
+        target = peer.head().split(b" ")[1].decode()
+        host, port = target.rsplit(":", 1)
+        peer.send(b"HTTP/1.1 200 Connected\r\n\r\n")
+        with socket.create_connection((host, int(port))) as origin:
+
+            def back() -> None:
+                while data := origin.recv(65536):
+                    peer.sock.sendall(data)
+
+            threading.Thread(target=back, daemon=True).start()
+            while data := peer.sock.recv(65536):
+                origin.sendall(data)
+
+    with scripted(answer(OK), trust.server()) as server, scripted(tunnel) as proxy:
+        proxy_url = f"http://user:pass@127.0.0.1:{proxy.port}"
+        for verify in (trust.path, trust.context()):
+            with ours.Client(proxy=proxy_url, verify=verify) as client:
+                assert client.get(server.url).text == "hello"
+    head = proxy.heads[0].lower()
+    assert head.startswith(b"connect 127.0.0.1:%d http/1.1" % server.port)
+    assert b"proxy-authorization: basic dxnlcjpwyxnz" in head
+    assert b"proxy-authorization" not in server.heads[0].lower()
