@@ -46,7 +46,7 @@ impl Desk {
         let mut driving = None;
         match self.wait_driving(place, &mut driving, patience) {
             Ok(lease) => {
-                self.hand_over(driving);
+                self.part_with(driving, place);
                 Ok(lease)
             }
             Err(ended) => {
@@ -95,6 +95,27 @@ impl Desk {
             if !place.seat.has_mail() {
                 slice = parked.next_slice().map_err(no_connection)?;
             }
+        }
+    }
+
+    /// One who has been served had a dial under way. What has come of it by now is not wasted.
+    fn part_with(&self, driving: Option<Errand>, place: &Place) {
+        let Some(mut errand) = driving else {
+            return;
+        };
+        let (slot, now) = (errand.slot, Instant::now());
+        if errand.dial.is_none() {
+            return self.hand_over(Some(errand));
+        }
+        match self.advance(&mut errand, None, now) {
+            Progress::Pending => self.hand_over(Some(errand)),
+            Progress::Failed(error) => {
+                self.dial_failed(slot, CallError::dial(&error), &place.seat);
+            }
+            Progress::Done(established) => match self.connect(*established, now) {
+                Ok(cable) => self.dialled(slot, cable, &place.seat, now),
+                Err(error) => self.dial_failed(slot, broken(&error), &place.seat),
+            },
         }
     }
 

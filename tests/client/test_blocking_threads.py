@@ -1,0 +1,126 @@
+"""One client and many threads."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import towline
+from towline import errors
+
+from .scripted import OK, answering, echo_path, python, read_head, serving
+
+
+def test_forty_threads_get_each_their_own_answer() -> None:
+    with serving(echo_path) as server, towline.Client() as client, ThreadPoolExecutor(40) as threads:
+
+        def calls(thread: int) -> None:
+            for number in range(50):
+                path = f"/{thread}/{number}"
+                assert client.get(server.url + path).text == path
+
+        list(threads.map(calls, range(40)))
+        status = client.pool_status()
+        assert status["active"] == status["waiting"] == status["dialling"] == 0
+        assert 1 <= status["idle"] <= 40
+        # A dial may be overtaken by a connection that became free.
+        assert server.accepted <= 80
+
+
+def test_more_threads_than_connections_wait_in_line() -> None:
+    limits = towline.Limits(max_connections=3)
+    with (
+        serving(echo_path) as server,
+        towline.Client(limits=limits) as client,
+        ThreadPoolExecutor(40) as threads,
+    ):
+        answers = threads.map(lambda n: client.get(f"{server.url}/{n}").text, range(400))
+        assert list(answers) == [f"/{n}" for n in range(400)]
+        assert server.accepted == 3
+
+
+def test_two_hundred_threads_stream_at_once() -> None:
+    body = bytes(range(256)) * 1024
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    limits = towline.Limits(max_connections_per_host=200)
+    barrier = threading.Barrier(200)
+
+    with serving(answering(answer)) as server, towline.Client(limits=limits) as client:
+
+        def stream(_: int) -> bool:
+            barrier.wait(30)
+            with client.stream("GET", server.url) as response:
+                return b"".join(response.iter_bytes()) == body
+
+        with ThreadPoolExecutor(200) as threads:
+            assert all(threads.map(stream, range(200)))
+        assert client.pool_status()["active"] == 0
+
+
+def test_the_pool_timeout_names_itself() -> None:
+    limits = towline.Limits(max_connections=1)
+    timeout = towline.Timeout(pool=0.05)
+    with (
+        serving(answering(OK)) as server,
+        towline.Client(limits=limits, timeout=timeout) as client,
+        client.stream("GET", server.url),
+        pytest.raises(errors.PoolTimeout) as caught,
+    ):
+        client.get(server.url)
+    assert caught.value.phase == "pool"
+    assert caught.value.retryable
+
+
+def test_closing_ends_the_threads_that_wait() -> None:
+    limits = towline.Limits(max_connections=1)
+    with serving(answering(OK)) as server, towline.Client(limits=limits) as client:
+        with client.stream("GET", server.url), ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(client.get, server.url)
+            while client.pool_status()["waiting"] == 0:
+                pass
+            client.close()
+            with pytest.raises(errors.ClientClosed):
+                waiting.result(10)
+        with pytest.raises(errors.ClientClosed):
+            client.get(server.url)
+
+
+def test_a_get_survives_the_keep_alive_race_and_a_post_is_never_doubled() -> None:
+    posts: list[bytes] = []
+
+    def one_and_a_half(connection: socket.socket, number: int) -> None:
+        posts.append(read_head(connection))
+        connection.sendall(OK)
+        posts.append(read_head(connection))
+
+    with serving(one_and_a_half) as server, towline.Client() as client:
+        for _ in range(100):
+            assert client.get(server.url).text == "ok"
+        posts.clear()
+        with pytest.raises(errors.ServerDisconnected) as caught:
+            client.post(server.url)
+        assert caught.value.reused
+        assert not caught.value.retryable
+        assert sum(head.startswith(b"POST") for head in posts) == 1
+
+
+def test_neither_a_thread_nor_a_word_is_left_at_exit() -> None:
+    with serving(answering(OK)) as server:
+        done = python(
+            """
+            import sys, threading, towline
+            client = towline.Client()
+            workers = [threading.Thread(target=client.get, args=(sys.argv[1],)) for _ in range(8)]
+            for worker in workers: worker.start()
+            for worker in workers: worker.join()
+            assert threading.active_count() == 1
+            streamed = client.stream("GET", sys.argv[1]).__enter__()
+            stuck = threading.Thread(target=client.get, args=(sys.argv[2],), daemon=True)
+            stuck.start()
+            """,
+            server.url,
+            server.url,
+        )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
