@@ -1,12 +1,11 @@
-"""The calling face: `Client`, `AsyncClient`, their models, options and transports.
+"""The calling face: `Client`, `AsyncClient`, their models, options and transports. `towline` exports all of it.
 
-options        what a pool and a call are made with
-url, headers, cookies, codes, request, response     the models
-encode, decode bodies in both directions
-auth, redirects, retry, flow    what happens around an exchange, sans I/O: one generator for both faces
-environment    proxies and trust from the environment; mounts: which transport carries which URL
-transports     Mock, ASGI, WSGI and the base classes; foreign: other libraries by name
-client, async_client    the two faces on the native cores; api: the module-level functions
+client, async_client    the two faces on the native cores; base: what they share; api: the module-level functions
+options                 what a pool and a call are made with
+url, query, headers, cookies, codes, request, response      the models
+encode, multipart, decode       bodies in both directions; reading, streams, streaming: how a response is read
+flow                    what happens around an exchange, written once; faces: what it asks of the two clients
+redirects, retrying, auth, digest       the rules that the flow applies
+environment, mounts, foreign    which proxy, trust and transport a call takes
+transports              Mock, ASGI, WSGI, native, the base classes, and adapters of other libraries
 """
-
-from __future__ import annotations

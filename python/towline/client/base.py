@@ -272,7 +272,7 @@ class BaseClient:
 
     def _merged_url(self, url: URL | str) -> URL:
         """A relative URL is appended to `base_url`: its path is a folder, with or without a slash."""
-        url = URL(url)
+        url = url if type(url) is URL else URL(url)
         if url.is_relative_url and self._base_url._host and not url.scheme:
             return self._base_url.copy_with(raw_path=self._base_url.raw_path + url.raw_path.lstrip(b"/"))
         return url

@@ -40,7 +40,8 @@ class Request:
         json_dumps: Any = None,
     ) -> None:
         self.method = _method(method)
-        self.url = URL(url) if params is None else URL(url).copy_merge_params(params)
+        made = url if type(url) is URL else URL(url)  # it does not change: no copy
+        self.url = made if params is None else made.copy_merge_params(params)
         self.headers = Headers(headers)
         self.extensions: dict[str, Any] = {} if extensions is None else dict(extensions)
         self._content: bytes | None = None
