@@ -1,8 +1,8 @@
 """The `towline` program: finds the subcommand and hands over.
 
-Each subcommand is a module with `SUMMARY` and `main(arguments) -> exit status`, imported only when it is
-asked for, so that none pays for another. Exit statuses: 0 done, 2 the command line makes no sense, 3
-start-up failed.
+Each command is a module with `main(arguments) -> exit status`, imported only when it is asked for, so that
+none pays for another. Exit statuses: 0 done, 2 the command line makes no sense, 3 start-up failed; those of
+the client are curl's (call.py).
 """
 
 from __future__ import annotations
@@ -10,8 +10,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NamedTuple
 
-COMMANDS = {"serve": "towline.cli.serve"}
+
+class Command(NamedTuple):
+    """`extra`: what its module's `main` is told besides the arguments."""
+
+    module: str
+    summary: str
+    extra: tuple[str, ...] = ()
+
+
+COMMANDS = {
+    "serve": Command("towline.cli.serve", "serve an ASGI or WSGI application"),
+    "get": Command("towline.cli.call", "fetch a URL", ("GET",)),
+    "post": Command("towline.cli.call", "send a body to a URL", ("POST",)),
+    "put": Command("towline.cli.call", "the same with PUT", ("PUT",)),
+    "patch": Command("towline.cli.call", "the same with PATCH", ("PATCH",)),
+    "delete": Command("towline.cli.call", "the same with DELETE", ("DELETE",)),
+    "head": Command("towline.cli.call", "show the head of the answer only", ("HEAD",)),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,14 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if given[0] not in COMMANDS:
         return _unknown(given[0])
-    command: int = import_module(COMMANDS[given[0]]).main(given[1:])
-    return command
+    command = COMMANDS[given[0]]
+    status: int = import_module(command.module).main(given[1:], *command.extra)
+    return status
 
 
 def _overview() -> str:
     lines = ["usage: towline COMMAND ...", "       towline --version", "", "commands:"]
-    for name, module in COMMANDS.items():
-        lines.append(f"  {name:<8} {import_module(module).SUMMARY}")
+    lines += [f"  {name:<8} {command.summary}" for name, command in COMMANDS.items()]
     lines += ["", "`towline COMMAND --help` explains one.", ""]
     return "\n".join(lines)
 

@@ -1,73 +1,88 @@
-"""What `towline serve --help` prints: an overview that fits a screen, and one screen for each group."""
+"""What `towline COMMAND --help` prints: an overview that fits a screen, and one screen for each group."""
 
 from __future__ import annotations
 
 import difflib
 import shutil
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from .._options import Option, options_of
 from ..config import GROUPS, ServerConfig
 
-# What most people need on most days.
-_COMMON = (
-    "bind",
-    "host",
-    "port",
-    "workers",
-    "threads",
-    "reload",
-    "access_log",
-    "log_level",
-    "app_dir",
-    "factory",
-)
 _COLUMN = 34
 
 
-def overview() -> str:
-    """The usage line, the everyday options and the names of the groups."""
-    known = options_of(ServerConfig)
-    lines = ["usage: towline serve [OPTIONS] module:app", "", "everyday options:"]
-    for name in _COMMON:
-        lines += _entry(name, *known[name])
-    lines += ["", "more, by subject (towline serve --help SUBJECT, or all):"]
-    lines += [f"  {name:<12} {summary}" for name, summary in GROUPS.items()]
-    lines += [
-        "",
+@dataclass(frozen=True)
+class Manual:
+    """The pages of one command. `common`: what most people need on most days."""
+
+    command: str
+    usage: str
+    config: type
+    groups: Mapping[str, str]
+    common: tuple[str, ...]
+    ending: tuple[str, ...]
+
+    def overview(self) -> str:
+        """The usage line, the everyday options and the names of the groups."""
+        known = options_of(self.config)
+        lines = [f"usage: {self.usage}", "", "everyday options:"]
+        for name in self.common:
+            lines += _entry(name, *known[name])
+        lines += ["", f"more, by subject ({self.command} --help SUBJECT, or all):"]
+        lines += [f"  {name:<12} {summary}" for name, summary in self.groups.items()]
+        return "\n".join([*lines, "", *self.ending, ""])
+
+    def group(self, name: str) -> str | None:
+        """The options of one group, or of all; None when there is no such group."""
+        if name == "all":
+            return "\n".join(self._group(each) for each in self.groups)
+        return self._group(name) if name in self.groups else None
+
+    def unknown_group(self, name: str) -> str:
+        close = difflib.get_close_matches(name, self.groups, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return f"no subject {name!r}{hint}; there are {', '.join(self.groups)} and all"
+
+    def _group(self, name: str) -> str:
+        lines = [f"{name}: {self.groups[name]}"]
+        for field, (option, default) in options_of(self.config).items():
+            if option.group == name:
+                lines += _entry(field, option, default)
+        return "\n".join([*lines, ""])
+
+
+SERVE = Manual(
+    command="towline serve",
+    usage="towline serve [OPTIONS] module:app",
+    config=ServerConfig,
+    groups=GROUPS,
+    common=(
+        "bind",
+        "host",
+        "port",
+        "workers",
+        "threads",
+        "reload",
+        "access_log",
+        "log_level",
+        "app_dir",
+        "factory",
+    ),
+    ending=(
         "Each option is also a variable (TOWLINE_LOG_LEVEL) and a key of [tool.towline.serve] in",
         "pyproject.toml or of the file given with --config. Command line, environment, file, default.",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def group(name: str) -> str | None:
-    """The options of one group, or of all; None when there is no such group."""
-    if name == "all":
-        return "\n".join(_group(each) for each in GROUPS)
-    return _group(name) if name in GROUPS else None
-
-
-def unknown_group(name: str) -> str:
-    close = difflib.get_close_matches(name, GROUPS, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"no subject {name!r}{hint}; there are {', '.join(GROUPS)} and all"
+    ),
+)
+overview, group, unknown_group = SERVE.overview, SERVE.group, SERVE.unknown_group
 
 
 def flags(name: str, option: Option) -> list[str]:
     """The flag first, then its aliases."""
     return [option.flag or "--" + name.replace("_", "-"), *option.aliases]
-
-
-def _group(name: str) -> str:
-    lines = [f"{name}: {GROUPS[name]}"]
-    for field, (option, default) in options_of(ServerConfig).items():
-        if option.group == name:
-            lines += _entry(field, option, default)
-    return "\n".join([*lines, ""])
 
 
 def _entry(name: str, option: Option, default: Any) -> Iterable[str]:

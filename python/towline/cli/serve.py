@@ -19,7 +19,6 @@ from ..errors import Error
 from . import help as pages
 from . import sources
 
-SUMMARY = "serve an ASGI or WSGI application"
 STARTUP_FAILED = 3
 
 

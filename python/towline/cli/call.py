@@ -1,0 +1,307 @@
+"""`towline get URL`, `towline post URL` and their like: one call of the client from the command line.
+
+Exit statuses are curl's, so that scripts keep their meaning:
+
+    0 answered               6 no such name          23 the output cannot be written   56 read error
+    2 command line           7 no connection         26 a file to send cannot be read  60 certificate refused
+    3 URL                   18 cut short             28 out of time                    61 content does not decode
+    22 --fail and >= 400    35 TLS                   47 too many redirects             63 too large
+    52 no answer            97 proxy                 55 write error                   130 interrupted
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO, NoReturn
+
+from .. import errors
+from .._options import options_of
+from . import help as pages
+from .call_options import CallOptions, manual
+from .call_output import Output, show_timings, show_wire
+
+USAGE, HTTP_ERROR, WRITE_FAILED, READ_FAILED, INTERRUPTED = 2, 22, 23, 26, 130
+# The first that fits.
+STATUSES: tuple[tuple[type[BaseException], int], ...] = (
+    (errors.TimeoutError, 28),
+    (errors.DNSError, 6),
+    (errors.TLSError, 35),
+    (errors.ConnectError, 7),
+    (errors.WriteError, 55),
+    (errors.ReadError, 56),
+    (errors.ProxyError, 97),
+    (errors.RemoteProtocolError, 1),
+    (errors.TooManyRedirects, 47),
+    (errors.DecompressionLimit, 63),
+    (errors.DecodingError, 61),
+    (errors.InvalidURL, 3),
+    (errors.UsageError, USAGE),
+)
+
+
+class CommandLine(Exception):
+    """The command line makes no sense; the message says why."""
+
+
+class Unreadable(Exception):
+    """A file that was to be sent."""
+
+
+def main(arguments: Sequence[str], method: str) -> int:
+    """Make the call. Returns the exit status."""
+    name = f"towline {method.lower()}"
+    if (shown := _help_wanted(arguments, method)) is not None:
+        return shown
+    try:
+        return Call(method, *parse(arguments, method)).run()
+    except CommandLine as error:
+        return _say(f"{name}: {error} ({name} --help explains the options)", USAGE)
+    except Unreadable as error:
+        return _say(f"{name}: {error}", READ_FAILED)
+    except errors.Error as error:
+        return _say(f"{name}: {_sentence(error)}", status_of(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return WRITE_FAILED
+    except OSError as error:
+        return _say(f"{name}: cannot write {error.filename or 'the output'}: {error.strerror}", WRITE_FAILED)
+
+
+def status_of(error: BaseException) -> int:
+    """curl's exit status for what has failed."""
+    if isinstance(error, errors.TLSError) and "certificate" in str(error).lower():
+        return 60
+    if isinstance(error, errors.ServerDisconnected):
+        return 18 if error.phase == "body" else 52
+    return next((status for kind, status in STATUSES if isinstance(error, kind)), 1)
+
+
+ADVICE: tuple[tuple[type[BaseException], str], ...] = (
+    (errors.TotalTimeout, "--timeout allows more"),
+    (errors.ConnectTimeout, "--connect-timeout allows more"),
+    (errors.TooManyRedirects, "--max-redirects allows more"),
+)
+
+
+def _sentence(error: errors.Error) -> str:
+    """One line, with what could be done where an option could."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    advice = next((advice for kind, advice in ADVICE if isinstance(error, kind)), "")
+    if status_of(error) == 60:
+        advice = "--cacert names an authority to trust, --insecure accepts anything"
+    return f"{text} ({advice})" if advice and advice.split()[0] not in text else text
+
+
+def _say(message: str, status: int) -> int:
+    sys.stderr.write(message + "\n")
+    return status
+
+
+# --- the command line ---------------------------------------------------------------------------
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise CommandLine(message)
+
+
+def parse(arguments: Sequence[str], method: str) -> tuple[str, CallOptions]:
+    """The URL and the options. Raises `CommandLine`."""
+    parsed, unknown = _parser(method).parse_known_args(list(arguments))
+    if unknown:
+        raise CommandLine(_unknown(unknown[0]))
+    given = vars(parsed)
+    url = given.pop("url", None)
+    if not url:
+        raise CommandLine("which URL?")
+    for name, (option, _) in options_of(CallOptions).items():
+        if option.repeat and name in given:
+            given[name] = tuple(member for part in given[name] for member in part)
+    try:
+        options = CallOptions(**given)
+    except errors.ConfigError as error:
+        raise CommandLine(str(error)) from None
+    bodies = [f"--{name}" for name in ("data", "json", "form") if getattr(options, name)]
+    if len(bodies) > 1:
+        raise CommandLine(f"{' and '.join(bodies)} both give a body: one will do")
+    if options.key and not options.cert:
+        raise CommandLine("--key: needs --cert, the certificate it belongs to")
+    return _whole_url(url), options
+
+
+def _parser(method: str) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=f"towline {method.lower()}",
+        add_help=False,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("url", nargs="?")
+    for name, (option, _) in options_of(CallOptions).items():
+        flags = pages.flags(name, option)
+        if option.switch:
+            parser.add_argument(*flags, dest=name, action="store_true")
+            continue
+        action = "append" if option.repeat else "store"
+        parser.add_argument(
+            *flags, dest=name, type=_checked(option.parse), metavar=option.metavar, action=action
+        )
+    return parser
+
+
+def _checked(convert: Any) -> Any:
+    def converted(value: str) -> Any:
+        try:
+            return convert(value)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return converted
+
+
+def _unknown(argument: str) -> str:
+    known = [
+        flag for name, (option, _) in options_of(CallOptions).items() for flag in pages.flags(name, option)
+    ]
+    close = difflib.get_close_matches(argument.partition("=")[0], known, n=1)
+    return f"unknown argument {argument!r}" + (f"; did you mean {close[0]}?" if close else "")
+
+
+def _whole_url(url: str) -> str:
+    if url.startswith(":") and not url.startswith("::"):
+        return f"http://localhost{url}"
+    return url if "://" in url else f"http://{url}"
+
+
+def _help_wanted(arguments: Sequence[str], method: str) -> int | None:
+    wanted = next((at for at, word in enumerate(arguments) if word in ("-h", "--help")), None)
+    if wanted is None:
+        return None
+    subject = arguments[wanted + 1] if wanted + 1 < len(arguments) else ""
+    book = manual(method)
+    page = book.group(subject) if subject in (*book.groups, "all") else None
+    if page is None and subject and "." not in subject and "/" not in subject and not subject.startswith("-"):
+        return _say(f"{book.command}: {book.unknown_group(subject)}", USAGE)
+    sys.stdout.write(page or book.overview())
+    return 0
+
+
+# --- the call -----------------------------------------------------------------------------------
+
+
+class Call:
+    """What the options make of the client, and of its answer."""
+
+    def __init__(self, method: str, url: str, options: CallOptions) -> None:
+        self.method, self.url, self.options = method, url, options
+
+    def run(self) -> int:
+        from ..client.client import Client
+
+        sent = self._body()
+        with Client(**self._client_options()) as client:
+            output = Output(self.options)
+            with client.stream(self.method, self.url, **self._request_options(), **sent) as response:
+                if self.options.verbose:
+                    show_wire(response)
+                if self.options.fail and response.status_code >= 400:
+                    return _say(
+                        f"towline {self.method.lower()}: {response.status_code} {response.reason_phrase}"
+                        f" from {response.url.host} (without --fail the body is shown)",
+                        HTTP_ERROR,
+                    )
+                output.show(response)
+            if self.options.timings:
+                show_timings(response)
+        return 0
+
+    def _client_options(self) -> dict[str, Any]:
+        from ..client.options import TLS, Timeout
+
+        options = self.options
+        verify = TLS(
+            verify=not options.insecure,
+            trust=options.cacert or "system",
+            cert=options.cert,
+            key=options.key,
+        )
+        return {
+            "verify": verify,
+            "timeout": Timeout(connect=options.connect_timeout, total=options.timeout),
+            "follow_redirects": options.follow,
+            "max_redirects": options.max_redirects,
+            "http2": options.http == "auto",
+            "resolve": dict(options.resolve),
+            **({"proxy": options.proxy} if options.proxy else {}),
+            **({"uds": options.unix_socket} if options.unix_socket else {}),
+        }
+
+    def _request_options(self) -> dict[str, Any]:
+        given: dict[str, Any] = {"headers": list(self.options.header)}
+        names = {name.lower() for name, _ in self.options.header}
+        for name, value in self._implied_headers().items():
+            if name not in names:
+                given["headers"].append((name, value))
+        if self.options.param:
+            given["params"] = list(self.options.param)
+        if self.options.user is not None:
+            name, _, password = self.options.user.partition(":")
+            given["auth"] = (name, password)
+        return given
+
+    def _implied_headers(self) -> Mapping[str, str]:
+        if self.options.json is not None:
+            return {"content-type": "application/json", "accept": "application/json"}
+        if self.options.data:
+            return {"content-type": "application/x-www-form-urlencoded"}
+        return {}
+
+    def _body(self) -> dict[str, Any]:
+        options = self.options
+        if options.json is not None:
+            return {"content": _json_body(options.json)}
+        if options.data:
+            if len(options.data) == 1 and options.data[0].startswith("@"):
+                return {"content": _opened(options.data[0][1:])}
+            return {"content": b"&".join(_contents(part) for part in options.data)}
+        if options.form:
+            files = [(name, _opened(value[1:])) for name, value in options.form if value.startswith("@")]
+            fields: dict[str, Any] = {}
+            for name, value in options.form:
+                if not value.startswith("@"):
+                    fields.setdefault(name, []).append(value)
+            return {"data": fields, **({"files": files} if files else {})}
+        return {}
+
+
+def _json_body(text: str) -> bytes:
+    body = _contents(text)
+    try:
+        json.loads(body)
+    except ValueError as error:
+        raise CommandLine(f"--json: not JSON: {error}") from None
+    return body
+
+
+def _contents(text: str) -> bytes:
+    if not text.startswith("@"):
+        return text.encode()
+    with _opened(text[1:]) as file:
+        return file.read()
+
+
+def _opened(path: str) -> BinaryIO:
+    if path == "-":
+        return sys.stdin.buffer
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise Unreadable(f"cannot read {path}: {error.strerror}") from None
