@@ -1,7 +1,7 @@
 //! From a request to a connection that carries it: the pool's wishes are carried out here.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use towline_proto::{StreamId, UserError};
@@ -16,6 +16,9 @@ use crate::call::route::Route;
 use crate::call::rules::{self, Standing};
 use crate::id::ConnId;
 use crate::peer::Peer;
+
+/// Longer than this after a turn an idle connection is asked before it is used: one read.
+const UNWATCHED: Duration = Duration::from_millis(1);
 
 impl Caller {
     /// Starts a call. When a connection is at hand the request is written now. `Err`: it is malformed,
@@ -64,7 +67,11 @@ impl Caller {
             response_started: false,
             resends: call.resends,
         };
-        let checks = urgent || !rules::may_resend(&call.prepared, &call.options, standing);
+        // And where no turn has looked for a while (the loop was busy, or did not run), bytes may wait
+        // that nobody asked for: on an idle connection they would be read as this call's response.
+        let unwatched = now.saturating_duration_since(self.engine.clock()) > UNWATCHED;
+        let checks =
+            urgent || unwatched || !rules::may_resend(&call.prepared, &call.options, standing);
         while let Some(lease) = self.pool.acquire(origin, now) {
             if checks && lease.reused && !self.is_alive(lease.conn, now) {
                 self.pool.remove(lease.slot);
