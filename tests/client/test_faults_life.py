@@ -1,0 +1,331 @@
+"""What a long life brings: connections that close as they are used, cancels at every point, forks, loops, threads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import resource
+import signal
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import towline
+
+from .hostile import GOOD, SCRIPTS, Hostile, endless
+from .two_faces import FACES, MIB, rss_bytes
+
+OPTIONS: dict[str, Any] = {"trust_env": False, "timeout": towline.Timeout(10, total=60)}
+CROWD = int(os.environ.get("TOWLINE_CROWD", "4000"))
+
+
+def closes_soon(connection: socket.socket) -> bool:
+    """Answers, and closes a moment later without saying so: the next request may meet the FIN on its way."""
+    connection.sendall(GOOD)
+    time.sleep(random.uniform(0.0, 0.004))
+    return False
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_keep_alive_race(face_name: str) -> None:
+    """400 requests, each racing with the close of the connection it would reuse: none fails."""
+    with Hostile({"race": closes_soon}) as server:
+        face = FACES[face_name](**OPTIONS)
+        try:
+            for number in range(400):
+                assert face.get(server.url("race")).content == b"good", number
+                time.sleep((number % 10) * 0.0005)
+        finally:
+            face.close()
+
+
+def held(seconds: float) -> Callable[[socket.socket], bool]:
+    def script(connection: socket.socket) -> bool:
+        time.sleep(seconds)
+        connection.sendall(GOOD)
+        return True
+
+    return script
+
+
+def slow_body(connection: socket.socket) -> bool:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for _ in range(10):
+        connection.sendall(b"4\r\ngood\r\n")
+        time.sleep(0.001)
+    connection.sendall(b"0\r\n\r\n")
+    return True
+
+
+@pytest.mark.parametrize("pool", [1, 10])
+def test_cancellation_churn(pool: int) -> None:
+    """Thousands of cancels at every await point; then all of 20 requests are answered and nothing is left taken."""
+
+    async def churn() -> None:
+        limits = towline.Limits(max_connections_per_host=pool)
+        async with towline.AsyncClient(limits=limits, **OPTIONS) as client:
+            chance = random.Random(pool)
+            for _ in range(20):
+                tasks = [asyncio.create_task(one(client, chance.choice(names))) for _ in range(100)]
+                for task in tasks:
+                    asyncio.get_running_loop().call_later(chance.uniform(0, 0.01), task.cancel)
+                await asyncio.gather(*tasks, return_exceptions=True)
+            answers = await asyncio.gather(*(client.get(server.url("good")) for _ in range(20)))
+            assert [answer.content for answer in answers] == [b"good"] * 20
+
+    names = ("good", "held", "slow_body")
+
+    async def one(client: Any, name: str) -> None:
+        async with client.stream("GET", server.url(name)) as response:
+            async for _ in response.aiter_bytes():
+                pass
+
+    with Hostile({"held": held(0.005), "slow_body": slow_body}) as server:
+        asyncio.run(churn())
+
+
+def test_a_cancel_after_every_number_of_steps() -> None:
+    """The task is cancelled after its n-th step, for every n until it ends by itself."""
+
+    async def one(client: Any) -> bytes:
+        response = await client.get(server.url("good"))
+        content: bytes = response.content
+        return content
+
+    async def cancelled_after(client: Any, steps: int) -> bool:
+        task = asyncio.create_task(one(client))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+            if task.done():
+                break
+        ended = task.done()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return ended
+
+    async def every() -> None:
+        limits = towline.Limits(max_connections_per_host=1)
+        async with towline.AsyncClient(limits=limits, **OPTIONS) as client:
+            for steps in range(200):
+                ended = await cancelled_after(client, steps)
+                assert (await client.get(server.url("good"))).content == b"good", steps
+                if ended and steps > 20:
+                    return
+
+    with Hostile() as server:
+        asyncio.run(every())
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_a_fork_with_a_warm_connection(face_name: str) -> None:
+    """Parent and children ask at the same time; each has its own answers."""
+
+    def mine(connection: socket.socket) -> bool:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % 4 + b"good")
+        return True
+
+    with Hostile({"warm": mine}) as server:
+        face = FACES[face_name](**OPTIONS)
+        assert face.get(server.url("warm")).content == b"good"
+        parents = server.connection_of("warm")
+        children = []
+        for _ in range(4):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(in_child(face, server))
+            children.append(pid)
+        for _ in range(50):
+            assert face.get(server.url("warm")).content == b"good"
+        assert [ended(pid) for pid in children] == [0] * 4
+        # The parent's connection has survived its children's use and their end.
+        assert face.get(server.url("warm")).content == b"good"
+        assert server.connection_of("warm") == parents
+        assert len({number for number, _ in server.carried}) >= 5
+        face.close()
+
+
+def in_child(face: Any, server: Hostile) -> int:
+    """Runs in the forked process: no pytest here, only a status."""
+    signal.alarm(20)
+    try:
+        fresh = FACES[face.name](**OPTIONS) if face.name == "async" else face
+        if face.name == "async":
+            fresh.client = face.client  # the parent's client in a loop of the child's
+        return 0 if all(fresh.get(server.url("warm")).content == b"good" for _ in range(50)) else 1
+    except BaseException:
+        return 2
+
+
+def ended(pid: int) -> int:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return status
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return -1
+
+
+def test_one_client_in_three_successive_loops() -> None:
+    with Hostile() as server:
+        client = towline.AsyncClient(**OPTIONS)
+
+        async def ask() -> list[bytes]:
+            answers = await asyncio.gather(*(client.get(server.url("good")) for _ in range(5)))
+            return [answer.content for answer in answers]
+
+        for _ in range(3):
+            assert asyncio.run(ask()) == [b"good"] * 5
+        asyncio.run(client.aclose())
+
+
+def in_threads(number: int, work: Callable[[int], None]) -> None:
+    errors: list[BaseException] = []
+
+    def lane(index: int) -> None:
+        try:
+            work(index)
+        except BaseException as error:
+            errors.append(error)
+
+    lanes = [threading.Thread(target=lane, args=(index,)) for index in range(number)]
+    for thread in lanes:
+        thread.start()
+    for thread in lanes:
+        thread.join(60)
+    assert not errors
+    assert not any(thread.is_alive() for thread in lanes)
+
+
+class Numbered(Hostile):
+    """Answers `/N` with N: whoever gets another's answer sees it."""
+
+    class _Scripts(dict[str, Any]):
+        def __missing__(self, name: str) -> Any:
+            body = name.encode()
+            answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+            def script(connection: socket.socket) -> bool:
+                connection.sendall(answer)
+                return True
+
+            return script
+
+    def __init__(self) -> None:
+        super().__init__(backlog=4096)
+        self.scripts = self._Scripts(SCRIPTS)
+
+
+def test_40_threads_share_one_client() -> None:
+    with Numbered() as server:
+        client = towline.Client(limits=towline.Limits(max_connections_per_host=20), **OPTIONS)
+
+        def work(index: int) -> None:
+            for number in range(50):
+                name = f"{index}-{number}"
+                assert client.get(server.url(name)).content == name.encode()
+
+        in_threads(40, work)
+        client.close()
+        assert len(server.carried) == 2000
+        assert len({number for number, _ in server.carried}) <= 20
+
+
+def test_40_threads_with_a_loop_each_share_one_client() -> None:
+    with Numbered() as server:
+        client = towline.AsyncClient(**OPTIONS)
+
+        def work(index: int) -> None:
+            async def ask() -> None:
+                names = [f"{index}-{number}" for number in range(20)]
+                answers = await asyncio.gather(*(client.get(server.url(name)) for name in names))
+                assert [answer.content.decode() for answer in answers] == names
+
+            asyncio.run(ask())
+
+        in_threads(40, work)
+        assert len(server.carried) == 800
+
+
+@pytest.fixture
+def descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_thousands_at_once(descriptors: None) -> None:
+    """All are begun before any is answered; they wait in order for 100 connections, and none fails."""
+
+    async def crowd() -> None:
+        async with towline.AsyncClient(trust_env=False, timeout=towline.Timeout(60)) as client:
+            names = [str(number) for number in range(CROWD)]
+            answers = await asyncio.gather(*(client.get(server.url(name)) for name in names))
+            assert [answer.content.decode() for answer in answers] == names
+
+    with Numbered() as server:
+        asyncio.run(crowd())
+        assert len(server.carried) == CROWD
+        assert len({number for number, _ in server.carried}) <= 100
+
+
+CHUNK = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+ENDLESS = {
+    "plain": endless(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1 << 40), b"x" * 65536),
+    "chunked": endless(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", CHUNK),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.parametrize("face_name", FACES)
+def test_a_slow_reader_holds_a_window(face_name: str, name: str) -> None:
+    with Hostile(ENDLESS) as server:
+        face = FACES[face_name](**OPTIONS, stream_window=65536)
+        try:
+            assert face.get(server.url("good")).content == b"good"
+            most = slowly(face, server.url(name))
+            assert most["growth"] < MIB
+            # The window, and what framing came with it.
+            assert most["buffered"] <= 65536 + 64
+        finally:
+            face.close()
+
+
+def slowly(face: Any, url: str) -> dict[str, int]:
+    """Takes 64 KB twenty times a second for two seconds; what was held at most."""
+    most = {"growth": 0, "buffered": 0}
+    base: list[int] = []
+
+    def look(response: Any) -> None:
+        if not base:
+            base.append(rss_bytes())
+        most["growth"] = max(most["growth"], rss_bytes() - base[0])
+        most["buffered"] = max(most["buffered"], response.buffered)
+
+    if face.name == "sync":
+        with face.client.stream("GET", url) as response:
+            for _ in range(40):
+                response.read(65536)
+                look(response)
+                time.sleep(0.05)
+                look(response)
+        return most
+
+    async def read() -> None:
+        async with face.client.stream("GET", url) as response:
+            for _ in range(40):
+                await response.aread(65536)
+                look(response)
+                await asyncio.sleep(0.05)
+                look(response)
+
+    work: Awaitable[None] = read()
+    face.loop.run_until_complete(work)
+    return most

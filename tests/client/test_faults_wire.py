@@ -1,0 +1,181 @@
+"""Against a malicious server: a typed error that names the rule, bounded memory, and a next request unharmed.
+
+What other clients do with the same server is recorded by `python -m tests.client.peers`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import towline
+
+from .hostile import SCRIPTS, Hostile
+from .two_faces import FACES, MIB, rss_bytes
+
+REMOTE = towline.RemoteProtocolError
+
+# script: the error, and a word of its rule where it has one
+REFUSED: dict[str, tuple[type[towline.Error], str]] = {
+    "endless_head": (REMOTE, "head|fields"),
+    "endless_line": (REMOTE, "field"),
+    "endless_start": (REMOTE, "start line|status line"),
+    "endless_1xx": (REMOTE, "interim"),
+    "nonsense": (REMOTE, ""),
+    "long_status": (REMOTE, "status"),
+    "bare_cr": (REMOTE, ""),
+    "nul": (REMOTE, ""),
+    "space_before_colon": (REMOTE, ""),
+    "both_lengths": (REMOTE, "transfer-encoding|content-length"),
+    "two_lengths": (REMOTE, "content-length"),
+    "signed_length": (REMOTE, "content-length"),
+    "chunk_overflow": (REMOTE, "chunk"),
+    "chunk_signed": (REMOTE, "chunk"),
+    "chunk_longer": (REMOTE, "chunk"),
+    "endless_extension": (REMOTE, "chunk"),
+    "endless_trailers": (REMOTE, "trailer|head|field"),
+    "silent_close": (towline.ServerDisconnected, ""),
+    "half_head": (towline.ServerDisconnected, ""),
+    "early_close": (towline.ServerDisconnected, ""),
+    "chunked_close": (towline.ServerDisconnected, ""),
+    "reset_body": (towline.TransportError, ""),
+    "reset_head": (towline.TransportError, ""),
+    "unsolicited_101": (REMOTE, ""),
+    "six_codings": (towline.ResponseError, ""),
+    "half_gzip": (towline.DecodingError, ""),
+    "no_gzip": (towline.DecodingError, ""),
+    "redirect_loop": (towline.TooManyRedirects, ""),
+}
+# What stands on the wire of these is in order: their connection may go on.
+REUSABLE = {"six_codings", "half_gzip", "no_gzip", "redirect_loop"}
+# Without a retry, which would only ask the same again.
+OPTIONS: dict[str, Any] = {
+    "timeout": towline.Timeout(5, total=20),
+    "trust_env": False,
+    "follow_redirects": True,
+}
+
+
+@pytest.fixture
+def server() -> Iterator[Hostile]:
+    with Hostile() as running:
+        yield running
+
+
+@pytest.fixture(params=FACES)
+def face(request: pytest.FixtureRequest) -> Iterator[Any]:
+    made = FACES[request.param](**OPTIONS)
+    yield made
+    made.close()
+
+
+def unharmed(face: Any, server: Hostile, after: str, *, fresh: bool = True) -> None:
+    """The next request has its own answer, and not over the connection that misbehaved."""
+    response = face.get(server.url("good"))
+    assert (response.status_code, response.content) == (200, b"good")
+    if fresh:
+        assert server.connection_of("good") != server.connection_of(after)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_by_name(face: Any, server: Hostile, name: str) -> None:
+    kind, words = REFUSED[name]
+    unharmed(face, server, "good", fresh=False)
+    before, began = rss_bytes(), time.monotonic()
+    with pytest.raises(kind) as raised:
+        face.get(server.url(name))
+    assert time.monotonic() - began < 10
+    assert rss_bytes() - before < 8 * MIB
+    if issubclass(kind, towline.ProtocolError) and kind is REMOTE:
+        rule = raised.value.rule or ""
+        assert rule
+        assert not words or any(word in rule.lower() for word in words.split("|")), rule
+    unharmed(face, server, name, fresh=name not in REUSABLE)
+
+
+def test_every_script_is_tried() -> None:
+    elsewhere = {
+        "good", "drip_head", "drip_body", "poison_idle", "poison_at_once", "body_of_204", "body_of_304", "bomb",
+        "endless_sse", "endless_text",
+    }  # fmt: skip
+    assert REFUSED.keys() | elsewhere == SCRIPTS.keys()
+
+
+@pytest.mark.parametrize("name", ["drip_head", "drip_body"])
+def test_a_drip_outlives_read_but_not_total(face: Any, server: Hostile, name: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(towline.TotalTimeout):
+        face.get(server.url(name), timeout=towline.Timeout(read=0.5, total=1.0))
+    assert 0.9 < time.monotonic() - began < 2.5
+    unharmed(face, server, name)
+
+
+@pytest.mark.parametrize("name", ["poison_idle", "poison_at_once"])
+def test_bytes_that_nobody_asked_for_are_never_an_answer(face: Any, server: Hostile, name: str) -> None:
+    response = face.get(server.url(name))
+    assert response.content == b"good"
+    if name == "poison_idle":
+        time.sleep(0.2)
+    for _ in range(3):
+        unharmed(face, server, name)
+
+
+@pytest.mark.parametrize(("name", "status"), [("body_of_204", 204), ("body_of_304", 304)])
+def test_a_body_where_none_can_be(face: Any, server: Hostile, name: str, status: int) -> None:
+    """RFC 9112 6.3: these end with their head, whatever the fields say; what follows is not an answer."""
+    response = face.get(server.url(name))
+    assert (response.status_code, response.content) == (status, b"")
+    for _ in range(3):
+        unharmed(face, server, name)
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_a_bomb_ends_at_its_limit(server: Hostile, face_name: str) -> None:
+    face = FACES[face_name](**OPTIONS, max_decompressed_size=4 * MIB)
+    try:
+        before = rss_bytes()
+        with pytest.raises(towline.DecompressionLimit):
+            face.get(server.url("bomb"))
+        assert rss_bytes() - before < 24 * MIB
+        unharmed(face, server, "bomb", fresh=False)
+    finally:
+        face.close()
+
+
+def test_a_bomb_that_is_streamed_is_never_held(face: Any, server: Hostile) -> None:
+    pieces = face.pieces(server.url("bomb"), "bytes")
+    seen = len(next(pieces))
+    before = rss_bytes()
+    for piece in pieces:
+        seen += len(piece)
+        if seen > 64 * MIB:
+            break
+    pieces.close()
+    assert seen > 64 * MIB
+    assert rss_bytes() - before < 8 * MIB
+    unharmed(face, server, "bomb", fresh=False)
+
+
+@pytest.mark.parametrize(("name", "how"), [("endless_sse", "sse"), ("endless_text", "lines")])
+def test_a_line_without_an_end_is_an_error(face: Any, server: Hostile, name: str, how: str) -> None:
+    before = rss_bytes()
+    with pytest.raises(towline.DecodingError):
+        for _ in face.pieces(server.url(name), how):
+            pass
+    assert rss_bytes() - before < 48 * MIB  # an event may have 10 MiB
+    unharmed(face, server, name)
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_a_body_longer_than_allowed(server: Hostile, face_name: str) -> None:
+    face = FACES[face_name](**OPTIONS, max_response_size=MIB)
+    try:
+        before = rss_bytes()
+        with pytest.raises(towline.ResponseError):
+            face.get(server.url("endless_text"))
+        assert rss_bytes() - before < 8 * MIB
+        unharmed(face, server, "endless_text")
+    finally:
+        face.close()
