@@ -6,6 +6,7 @@ And the places where the native half hands over: redirects, cookies, status code
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
 import threading
 from contextlib import contextmanager
@@ -20,6 +21,15 @@ ANSWERS = {
     "/redirect": b"HTTP/1.1 302 Found\r\nLocation: /end\r\nContent-Length: 5\r\n\r\nmoved",
     "/cookie": b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 2\r\n\r\nok",
     "/busy": b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n",
+}
+BODY = b"x" * 50_000
+CODED = gzip.compress(BODY)
+ANSWERS |= {
+    "/large": b"HTTP/1.1 200 OK\r\nContent-Length: 50000\r\n\r\n" + BODY,
+    "/coded": b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(CODED) + CODED,
+    "/broken": b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nxxxxx",
+    "/cut": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcdeZ\r\n",
+    "/silent": b"",
 }
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -205,3 +215,44 @@ def test_settings_reach_the_native_half(upstream, face):
         assert b"user:pass" not in upstream.requests[-1]
         assert client.pool_status()
         assert call(client.prewarm, upstream.url, 1) >= 1
+
+
+@pytest.mark.parametrize("face", ["blocking", "asyncio"])
+@pytest.mark.parametrize(
+    ("path", "settings", "error"),
+    [
+        ("/large", {"max_response_size": 1000}, towline.ResponseError),
+        ("/large", {"max_response_size": 50_000}, None),
+        ("/coded", {"max_decompressed_size": 1000}, towline.DecompressionLimit),
+        ("/coded", {"max_response_size": 1000}, None),
+        ("/broken", {}, towline.DecodingError),
+        ("/cut", {}, towline.RemoteProtocolError),
+        ("/silent", {"timeout": 0.2}, towline.ReadTimeout),
+        ("/silent", {"timeout": towline.Timeout(total=0.2)}, towline.TotalTimeout),
+    ],
+)
+@pytest.mark.parametrize("way", ["short", "long", "stream"])
+def test_bounds_and_errors_are_those_of_every_way(upstream, face, path, settings, error, way):
+    hooks = {"request": [lambda request: None]} if way == "long" else {}
+    with calls(face, base_url=upstream.url, event_hooks=hooks, **settings) as (client, call):
+
+        def read():
+            with client.stream("GET", path) as response:
+                return b"".join(response.iter_bytes())
+
+        async def aread():
+            async with client.stream("GET", path) as response:
+                return b"".join([piece async for piece in response.aiter_bytes()])
+
+        if way == "stream":
+            use = lambda: call(read if face == "blocking" else aread)  # noqa: E731
+        else:
+            use = lambda: call(client.get, path).content  # noqa: E731
+        if error is None:
+            assert use() == BODY
+            return
+        with pytest.raises(error) as caught:
+            use()
+        if way == "stream":
+            assert caught.value.request.url.path == path
+        assert client.pool_status()["active"] == 0

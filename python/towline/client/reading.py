@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from .._native import ServerSentEvent
-from ..errors import ResponseError, StreamConsumed, UsageError
+from ..errors import ResponseError, StreamConsumed, TransportError, UsageError
 from . import decode
 from .encode import BytesBody
 from .headers import Headers
@@ -141,7 +141,8 @@ class Reading:
         self._check_blocking()
         try:
             piece = self._fetch(n) if self._undone is None else self._undone.read(self._fetch, n)
-        except BaseException:
+        except BaseException as error:
+            self._name_request(error)
             self.close()
             raise
         if not piece:
@@ -233,7 +234,8 @@ class Reading:
         self._begin(n)
         try:
             piece = await (self._afetch(n) if self._undone is None else self._undone.aread(self._afetch, n))
-        except BaseException:
+        except BaseException as error:
+            self._name_request(error)
             await self.aclose()
             raise
         if not piece:
@@ -300,14 +302,16 @@ class Reading:
         self._raw_bytes += len(raw)
         if self._max_size is not None and self._raw_bytes > self._max_size:
             raise ResponseError(
-                f"the response has more than the {self._max_size} bytes of max_response_size; "
-                "raise it if such a body is expected",
-                request=self._request,
+                f"the body is larger than max_response_size ({self._max_size} bytes); raise it if that is expected",
             )
         if self._progress is not None:
             length = self.headers.get("content-length", "")
             self._progress(Progress("download", self._raw_bytes, int(length) if length.isdecimal() else None))
         return raw
+
+    def _name_request(self, error: BaseException) -> None:
+        if isinstance(error, (ResponseError, TransportError)) and error.request is None:
+            error.request = self._request
 
     def _end(self) -> None:
         self._closed = True
