@@ -60,7 +60,9 @@ impl Line {
     }
 
     /// An idle connection may carry another request: neither its end nor a byte has come in the
-    /// meantime. Under TLS the records that say nothing to HTTP (session tickets) are taken in.
+    /// meantime. Under TLS the records that say nothing to HTTP (session tickets) are taken in. Always
+    /// asked, however short the rest was: it costs 0.14 microseconds, and no retry saves a POST, nor
+    /// anybody from an answer that was not theirs.
     pub(super) fn is_quiet(&mut self, blocks: &mut Blocks, now: Instant) -> bool {
         self.now = now;
         self.recv(blocks, libc::MSG_DONTWAIT) == Got::Nothing && self.peer.conn.is_reusable()
