@@ -70,14 +70,16 @@ async def _write_all(sender: Any, body: Any) -> bool:
     if hasattr(body, "__aiter__"):
         try:
             async for piece in body:
-                if not sender.write(piece) and not await sender.room():
-                    return False
+                while not sender.write(piece):
+                    if not await sender.room():
+                        return False
         finally:
             if hasattr(body, "aclose"):
                 await body.aclose()
         return True
     pieces = iter(partial(body.read, _PIECE), b"") if hasattr(body, "read") else body
     for piece in pieces:
-        if not sender.write(piece) and not await sender.room():
-            return False
+        while not sender.write(piece):
+            if not await sender.room():
+                return False
     return True

@@ -100,10 +100,15 @@ impl Call {
     fn step(slf: &Bound<'_, Self>, value: Option<&Bound<'_, PyAny>>) -> PyResult<Step> {
         let py = slf.py();
         let this = slf.get();
+        if this.is_waiting(py) {
+            return Err(PyRuntimeError::new_err(
+                "this call is being awaited already",
+            ));
+        }
         // Taken out: whatever Python code runs meanwhile finds a call that is over.
         let state = std::mem::replace(&mut *this.state.open(py), State::Over);
         let (next, step) = match state {
-            State::Native(operation, waiter) => native_step(py, operation, waiter)?,
+            State::Native(operation, _) => native_step(py, operation)?,
             State::Unmade(make) => coroutine_step(py, make(py)?, None)?,
             State::Coroutine(coroutine) => coroutine_step(py, coroutine, value)?,
             State::Failed(error) => return Err(error),
@@ -114,6 +119,14 @@ impl Call {
         };
         *this.state.open(py) = next;
         Ok(step)
+    }
+
+    /// Some task has been given a waiter that is not woken yet.
+    fn is_waiting(&self, py: Python<'_>) -> bool {
+        match &*self.state.open(py) {
+            State::Native(_, Some(waiter)) => !waiter.get().is_woken(py),
+            _ => false,
+        }
     }
 
     /// Gives up what has not been awaited to its end.
@@ -144,19 +157,7 @@ fn helper<'py>(
     module.bind(py).getattr(name)
 }
 
-fn native_step(
-    py: Python<'_>,
-    mut operation: Operation,
-    waiter: Option<Py<Waiter>>,
-) -> PyResult<(State, Step)> {
-    if let Some(waiter) = waiter
-        && !waiter.get().is_woken(py)
-    {
-        operation.abandon(py);
-        return Err(PyRuntimeError::new_err(
-            "this call is being awaited already",
-        ));
-    }
+fn native_step(py: Python<'_>, mut operation: Operation) -> PyResult<(State, Step)> {
     match operation.poll(py)? {
         Some(Outcome::Done(value)) => Ok((State::Over, Step::Return(value))),
         Some(Outcome::Continue(coroutine)) => coroutine_step(py, coroutine, None),

@@ -23,7 +23,7 @@ impl Upload {
 
 #[pymethods]
 impl Upload {
-    /// Queues a piece. True: there is room for another one now.
+    /// Queues a piece. False: there is no room, or no connection yet, and nothing was taken.
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = data.py();
         let bytes = match data.cast::<PyBytes>() {
@@ -34,15 +34,17 @@ impl Upload {
             return Ok(true);
         }
         let hub = self.hub.bind(py);
-        let room = {
+        {
             let mut desk = hub.get().desk(py)?;
-            if desk.is_answered(self.id) {
+            if desk.is_answered(self.id) || desk.caller.room(self.id) == 0 {
                 return Ok(false);
             }
-            desk.caller.write(self.id, bytes)
-        };
+            if desk.caller.write(self.id, bytes).is_err() {
+                return Ok(false);
+            }
+        }
         Hub::flush_soon(hub)?;
-        Ok(room.is_ok_and(|room| room > 0))
+        Ok(true)
     }
 
     /// Waits for room. False: the server has answered already, or the connection is gone.

@@ -1,0 +1,253 @@
+"""Replies: bodies that are pulled, and bodies that are pushed in pieces."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import towline
+from towline import AsyncClient
+from towline._native import AsyncPool
+from towline.client.options import PoolOptions
+
+from .aio_harness import BACKENDS, Upstream, run, sleep
+from .aio_harness import upstream as upstream  # noqa: PLC0414
+
+
+def exchange(pool: AsyncPool, upstream: Upstream, target: str, *headers: tuple[bytes, bytes], **more: Any) -> Any:
+    method = more.pop("method", b"POST" if "body" in more else b"GET")
+    named = [(b"Host", b"test"), *headers]
+    return pool.exchange(method, b"http", b"127.0.0.1", upstream.port, target.encode(), named, **more)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_reading_takes_what_is_there(backend: str, upstream: Upstream) -> None:
+    async def main() -> None:
+        pool = AsyncPool(PoolOptions())
+        reply = await exchange(pool, upstream, "/bytes?n=100000")
+        assert (reply.status, reply.reason, reply.version) == (200, b"Whatever", "HTTP/1.1")
+        assert reply.headers == [(b"Content-Length", b"100000"), (b"X-Case", b"Kept")]
+        body = await reply.read(10)
+        assert body == b"x" * 10
+        buffer = bytearray(1000)
+        count = await reply.readinto(buffer)
+        assert 1 <= count <= 1000 and buffer[:count] == b"x" * count
+        total = 10 + count
+        while data := await reply.read():
+            total += len(data)
+        assert total == 100_000
+        assert await reply.read() == b""
+        assert reply.timings["total"] >= reply.timings["first_byte"] > 0
+        again = await exchange(pool, upstream, "/chunked?n=5")
+        assert again.reused
+        assert await again.read_all() == b"piece0piece1piece2piece3piece4"
+        coded = await exchange(pool, upstream, "/gzip")
+        assert (await coded.read_all(decode=False))[:2] == b"\x1f\x8b"
+        coded = await exchange(pool, upstream, "/gzip")
+        with pytest.raises(towline.DecompressionLimit):
+            await coded.read_all(max_decoded=100)
+        large = await exchange(pool, upstream, "/bytes?n=100000")
+        with pytest.raises(towline.ResponseError):
+            await large.read_all(max_size=1000)
+        await pool.aclose()
+        assert upstream.connections <= 3
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop"])
+def test_a_read_of_what_is_there_does_not_touch_the_loop(backend: str, upstream: Upstream) -> None:
+    async def main() -> None:
+        pool = AsyncPool(PoolOptions())
+        reply = await exchange(pool, upstream, "/bytes?n=1000")
+        while reply.buffered < 1000:
+            await sleep(0.01)
+        for _ in range(10):
+            read = reply.read(100)
+            with pytest.raises(StopIteration) as ended:
+                read.send(None)
+            assert ended.value.value == b"x" * 100
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_unread_body_is_held_up_to_the_window(backend: str, upstream: Upstream) -> None:
+    async def main() -> None:
+        pool = AsyncPool(PoolOptions(stream_window=65536))
+        reply = await exchange(pool, upstream, "/endless")
+        for _ in range(20):
+            await sleep(0.02)
+            assert reply.buffered <= 65536
+        sent = upstream.sent
+        await sleep(0.1)
+        assert upstream.sent - sent < 1_000_000, "the upstream was not held back"
+        before = await reply.read()
+        assert before and len(before) <= 65536
+        assert not reply.closed
+        reply.close()
+        assert reply.closed
+        with pytest.raises(towline.StreamConsumed):
+            await reply.read()
+        await pool.aclose()
+
+    run(backend, main)
+
+
+async def _pieces() -> AsyncIterator[bytes]:
+    for number in range(50):
+        yield b"%04d" % number * 1000
+        if number % 10 == 0:
+            await sleep(0.001)
+
+
+def _plain_pieces() -> Iterator[bytes]:
+    for number in range(50):
+        yield b"%04d" % number * 1000
+
+
+WHOLE = b"".join(_plain_pieces())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_bodies_in_pieces(backend: str, upstream: Upstream, tmp_path: Path) -> None:
+    path = tmp_path / "body"
+    path.write_bytes(WHOLE)
+
+    async def main() -> None:
+        pool = AsyncPool(PoolOptions())
+        length = (b"Content-Length", b"%d" % len(WHOLE))
+        with path.open("rb") as file:
+            bodies = [_pieces(), _plain_pieces(), [WHOLE[:5], b"", WHOLE[5:]], io.BytesIO(WHOLE), WHOLE, file]
+            for body in bodies:
+                reply = await exchange(pool, upstream, "/echo", body=body)
+                assert await reply.read_all() == WHOLE
+            for body in (_pieces(), _plain_pieces()):
+                reply = await exchange(pool, upstream, "/echo", length, body=body)
+                assert await reply.read_all() == WHOLE
+        await pool.aclose()
+        assert upstream.connections == 1
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_too_short_a_body_is_the_programs_mistake(backend: str, upstream: Upstream) -> None:
+    async def main() -> None:
+        pool = AsyncPool(PoolOptions())
+        with pytest.raises(towline.LocalProtocolError):
+            await exchange(pool, upstream, "/echo", (b"Content-Length", b"10"), body=iter([b"abc"]))
+        reply = await exchange(pool, upstream, "/hello")
+        assert await reply.read_all() == b"hello"
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_early_answer_ends_the_upload(backend: str, upstream: Upstream) -> None:
+    taken = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal taken
+        while True:
+            taken += 65536
+            yield b"x" * 65536
+            await sleep(0)
+
+    async def main() -> None:
+        pool = AsyncPool(PoolOptions())
+        reply = await exchange(pool, upstream, "/early", body=endless())
+        assert reply.status == 413
+        assert await reply.read_all() == b"too much"
+        assert taken < 100_000_000
+
+    run(backend, main)
+
+
+def test_an_upload_waits_for_room(upstream: Upstream) -> None:
+    """The upstream reads nothing: the iterator is not asked for more than the buffers in between hold."""
+    taken = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal taken
+        while True:
+            taken += 65536
+            yield b"x" * 65536
+
+    async def main() -> None:
+        async with AsyncClient() as client:
+            upload = asyncio.create_task(client.post(upstream.url("/hang"), content=endless()))
+            await asyncio.sleep(0.5)
+            first = taken
+            # /hang reads the body to its end before it hangs; a paused reader is what stops it
+            upload.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await upload
+            assert first > 0
+            await asyncio.sleep(0.05)
+            last = taken
+            await asyncio.sleep(0.05)
+            assert taken == last
+
+    run("asyncio", main)
+
+
+def test_an_iterator_that_fails_takes_its_request_along(upstream: Upstream) -> None:
+    async def failing() -> AsyncIterator[bytes]:
+        yield b"abc"
+        raise KeyError("mine")
+
+    async def main() -> None:
+        async with AsyncClient(limits=towline.Limits(max_connections=1)) as client:
+            with pytest.raises(KeyError, match="mine"):
+                await client.post(upstream.url("/echo"), content=failing())
+            assert (await client.get(upstream.url())).text == "hello"
+
+    run("asyncio", main)
+
+
+def test_interim_responses_are_reported(upstream: Upstream) -> None:
+    heard: list[Any] = []
+
+    async def main() -> None:
+        pool = AsyncPool(PoolOptions())
+        reply = await exchange(
+            pool, upstream, "/interim", on_informational=lambda status, fields: heard.append((status, fields))
+        )
+        assert await reply.read_all() == b"hello"
+        assert heard == [(103, [(b"Link", b"</a>")])]
+
+    run("asyncio", main)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_failures_while_a_body_is_read(backend: str, upstream: Upstream) -> None:
+    async def main() -> None:
+        pool = AsyncPool(PoolOptions())
+        reply = await exchange(pool, upstream, "/cut")
+        read = b""
+        with pytest.raises(towline.ServerDisconnected) as caught:
+            while True:
+                read += await reply.read()
+        assert read == b"hal"
+        assert caught.value.phase == "body"
+        with pytest.raises(towline.RemoteProtocolError) as caught:
+            await exchange(pool, upstream, "/nonsense")
+        assert "content-length" in caught.value.rule
+
+    run(backend, main)
+
+
+def test_every_kind_of_failure_has_its_class() -> None:
+    source = Path(__file__).parents[2] / "crates/towline-py/src/client/errors.rs"
+    names = re.findall(r'=> "(\w+)",', source.read_text())
+    assert len(names) >= 16
+    for name in names:
+        if name[0].isupper():
+            assert issubclass(getattr(towline.errors, name), towline.Error), name
