@@ -140,6 +140,7 @@ def test_a_child_of_fork_uses_connections_of_its_own(upstream: Upstream) -> None
         r = loop.run_until_complete(many(b"parent"))
         assert r.reused
         loop.run_until_complete(client.aclose())
+        loop.close()
     """)
     ended = subprocess.run([sys.executable, "-X", "dev", "-c", program], capture_output=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, b""), ended.stderr.decode()

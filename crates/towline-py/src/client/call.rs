@@ -75,9 +75,9 @@ impl Call {
         Self::make(py, State::Failed(error))
     }
 
-    /// None, at once.
-    pub fn nothing(py: Python<'_>) -> PyResult<Py<Self>> {
-        Self::make(py, State::Ready(py.None()))
+    /// `value`, at once.
+    pub fn ready(py: Python<'_>, value: Py<PyAny>) -> PyResult<Py<Self>> {
+        Self::make(py, State::Ready(value))
     }
 
     /// A coroutine of Python's.

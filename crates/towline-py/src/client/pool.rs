@@ -183,7 +183,7 @@ impl AsyncPool {
                 hub.get().close(py)?;
                 Call::of(py, Operation::close(hub))
             }
-            None => Call::nothing(py),
+            None => Call::ready(py, py.None()),
         }
     }
 

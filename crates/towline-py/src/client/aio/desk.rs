@@ -277,6 +277,11 @@ impl Desk {
         std::mem::replace(&mut slot.writer, waiter)
     }
 
+    /// Somebody has still to fetch what came.
+    pub fn has_answers(&self) -> bool {
+        self.slots.iter().any(Option::is_some)
+    }
+
     /// Ends a call, whatever its state. What is returned is to be dropped when the desk is closed.
     pub fn cancel(&mut self, id: CallId) -> Option<PutAway> {
         self.put_away(id).map(PutAway)

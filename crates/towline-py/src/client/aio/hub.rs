@@ -21,7 +21,7 @@ pub struct Hub {
     pub home: Home,
     generation: u64,
     fd: i32,
-    /// `None` once the hub has ended.
+    /// `None` once the hub has ended and no answer is left to be fetched.
     desk: GilCell<Option<Desk>>,
     /// Calls given up while the desk was open: a finaliser in another's way.
     late: GilCell<Vec<CallId>>,
@@ -36,6 +36,8 @@ struct State {
     flush_due: bool,
     /// No more calls; the hub ends with the last.
     closing: bool,
+    /// The loop does not call any more.
+    ended: bool,
     /// Who waits for that, or for the end of a dial.
     watchers: Vec<Py<Waiter>>,
 }
@@ -73,7 +75,7 @@ impl Hub {
     }
 
     pub fn is_ended(&self, py: Python<'_>) -> bool {
-        self.desk.try_open(py).is_some_and(|desk| desk.is_none())
+        self.state.open(py).ended
     }
 
     /// To be forgotten: its loop is closed, or it is another process's.
@@ -161,7 +163,7 @@ impl Hub {
 
     /// The same without a word to the loop, which is closed, or the parent's.
     pub fn forget(&self, py: Python<'_>) -> PyResult<()> {
-        self.finish(py)
+        self.finish(py, false)
     }
 
     fn end_if_empty(&self, py: Python<'_>) -> PyResult<()> {
@@ -171,16 +173,21 @@ impl Hub {
                 .try_open(py)
                 .is_some_and(|mut desk| desk.as_mut().is_none_or(|desk| desk.caller.is_empty()));
         if is_over {
-            self.finish(py)?;
+            self.finish(py, true)?;
         }
         Ok(())
     }
 
     /// Leaves the loop and closes every connection.
-    fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(desk) = self.desk.try_open(py).and_then(|mut desk| desk.take()) else {
+    /// `keep`: what has come may still be fetched.
+    fn finish(&self, py: Python<'_>, keep: bool) -> PyResult<()> {
+        if std::mem::replace(&mut self.state.open(py).ended, true) {
             return Ok(());
-        };
+        }
+        let desk = self.desk.try_open(py).and_then(|mut desk| match &*desk {
+            Some(desk) if keep && desk.has_answers() => None,
+            _ => desk.take(),
+        });
         let left = if self.is_foreign() {
             Ok(())
         } else {
@@ -289,7 +296,7 @@ impl Hub {
 
     /// The run is over.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
-        self.finish(py)
+        self.finish(py, false)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
