@@ -120,7 +120,8 @@ class _Connection(asyncio.Protocol):
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         method, target, _ = head.split("\r\n")[0].split(" ")
         fields = {
-            name.lower(): value for name, _, value in (line.partition(": ") for line in head.split("\r\n")[1:])
+            name.lower(): value
+            for name, _, value in (line.partition(": ") for line in head.split("\r\n")[1:])
         }
         path, query = urlsplit(target).path, {k: v[0] for k, v in parse_qs(urlsplit(target).query).items()}
         self.upstream.seen.append(f"{method} {target}")

@@ -52,7 +52,9 @@ def test_a_call_goes_wherever_a_coroutine_goes(backend: str, upstream: Upstream)
             assert (await asyncio.ensure_future(client.get(url))).text == "hello"
             assert (await asyncio.wait_for(client.get(url), 5)).text == "hello"
             assert (await asyncio.shield(client.get(url))).text == "hello"
-            assert [r.text for r in await asyncio.gather(*(client.get(url) for _ in range(50)))] == ["hello"] * 50
+            assert [r.text for r in await asyncio.gather(*(client.get(url) for _ in range(50)))] == [
+                "hello"
+            ] * 50
             done, _ = await asyncio.wait([asyncio.create_task(client.get(url)) for _ in range(5)])
             assert {task.result().text for task in done} == {"hello"}
             for first in asyncio.as_completed([client.get(url), client.get(url)]):

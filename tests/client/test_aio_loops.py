@@ -142,7 +142,9 @@ def test_a_child_of_fork_uses_connections_of_its_own(upstream: Upstream) -> None
         loop.run_until_complete(client.aclose())
         loop.close()
     """)
-    ended = subprocess.run([sys.executable, "-X", "dev", "-c", program], capture_output=True, timeout=60, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", program], capture_output=True, timeout=60, check=False
+    )
     assert (ended.returncode, ended.stderr) == (0, b""), ended.stderr.decode()
     assert upstream.connections == 2
     del client
@@ -151,7 +153,9 @@ def test_a_child_of_fork_uses_connections_of_its_own(upstream: Upstream) -> None
 @pytest.mark.parametrize("close", ["await client.aclose()", "pass", "client.get(URL)", "sys.exit(0)"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_exit_makes_no_noise(backend: str, close: str, upstream: Upstream) -> None:
-    runner = {"asyncio": "asyncio.run(main())", "uvloop": "uvloop.run(main())", "trio": "trio.run(main)"}[backend]
+    runner = {"asyncio": "asyncio.run(main())", "uvloop": "uvloop.run(main())", "trio": "trio.run(main)"}[
+        backend
+    ]
     program = textwrap.dedent(f"""
         import asyncio, sys, towline
         import {backend}

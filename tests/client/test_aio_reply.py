@@ -20,7 +20,9 @@ from .aio_harness import BACKENDS, Upstream, run, sleep
 from .aio_harness import upstream as upstream  # noqa: PLC0414
 
 
-def exchange(pool: AsyncPool, upstream: Upstream, target: str, *headers: tuple[bytes, bytes], **more: Any) -> Any:
+def exchange(
+    pool: AsyncPool, upstream: Upstream, target: str, *headers: tuple[bytes, bytes], **more: Any
+) -> Any:
     method = more.pop("method", b"POST" if "body" in more else b"GET")
     named = [(b"Host", b"test"), *headers]
     return pool.exchange(method, b"http", b"127.0.0.1", upstream.port, target.encode(), named, **more)
