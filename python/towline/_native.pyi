@@ -3,9 +3,10 @@
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Generator, Sequence
 from datetime import timedelta
+from types import GenericAlias
 from typing import Any, Generic, TypeAlias, TypeVar, final
 
-from typing_extensions import Self
+from typing_extensions import Self, disjoint_base
 
 from .config import Bind, ServerConfig
 
@@ -146,11 +147,13 @@ class Call(Generic[_T_co]):
 
     Dropped without having been awaited, it is cancelled silently.
     """
+    def __class_getitem__(cls, key: Any) -> GenericAlias: ...
     def __await__(self) -> Generator[Any, None, _T_co]: ...
     def send(self, value: Any, /) -> Any: ...
     def throw(self, error: Any, value: Any = None, traceback: Any = None, /) -> Any: ...
     def close(self) -> None: ...
 
+@disjoint_base
 class Reply:
     """The head of a response as it was received, and the facts of its exchange. Nothing is decoded."""
     @property
@@ -186,7 +189,7 @@ class Reply:
 @final
 class AsyncReply(Reply):
     """A reply whose body is pulled in an event loop."""
-    def read(self, n: int = -1, /) -> Call[bytes]:
+    def read(self, n: int = ..., /) -> Call[bytes]:
         """At least one byte and at most `n` (-1: what is there), `b""` at the end of the body."""
     def readinto(self, buffer: Any, /) -> Call[int]:
         """The same into a writable buffer; 0 at the end."""
@@ -202,7 +205,7 @@ class AsyncReply(Reply):
 @final
 class SyncReply(Reply):
     """A reply whose body is pulled on the calling thread. An iterator of its pieces and a context manager, too."""
-    def read(self, n: int = -1, /) -> bytes:
+    def read(self, n: int = ..., /) -> bytes:
         """At least one byte and at most `n` (-1: what is there), `b""` at the end of the body."""
     def readinto(self, buffer: Any, /) -> int:
         """The same into a writable buffer; 0 at the end."""
@@ -219,6 +222,7 @@ class SyncReply(Reply):
     def __iter__(self) -> Self: ...
     def __next__(self) -> bytes: ...
 
+@disjoint_base
 class AsyncPool:
     """Connections of one client, per event loop that uses it. `options`: `towline.client.options.PoolOptions`."""
     def __new__(cls, options: Any) -> AsyncPool: ...
@@ -250,6 +254,7 @@ class AsyncPool:
     @property
     def closed(self) -> bool: ...
 
+@disjoint_base
 class SyncPool:
     """Connections of one client, shared by all threads. `options`: `towline.client.options.PoolOptions`."""
     def __new__(cls, options: Any) -> SyncPool: ...
@@ -281,6 +286,7 @@ class SyncPool:
     @property
     def closed(self) -> bool: ...
 
+@disjoint_base
 class AsyncClientCore:
     """The native half of AsyncClient."""
     def __new__(cls, *args: Any, **kwargs: Any) -> AsyncClientCore: ...
@@ -290,10 +296,10 @@ class AsyncClientCore:
         response: type[ResponseCore],
         *,
         base_url: str = "",
-        headers: _RawHeaders = (),
-        timeout: _Timeout = ...,
+        headers: _RawHeaders | None = None,
+        timeout: _Timeout | None = None,
         follow_redirects: bool = False,
-        retry_statuses: Sequence[int] = (),
+        retry_statuses: Sequence[int] = ...,
         max_response_size: int | None = None,
         max_decompressed_size: int | None = None,
         default_encoding: str = "utf-8",
@@ -322,6 +328,7 @@ class AsyncClientCore:
     def put(self, url: Any, **kwargs: Any) -> Call[Any]: ...
     def patch(self, url: Any, **kwargs: Any) -> Call[Any]: ...
 
+@disjoint_base
 class ClientCore:
     """The native half of Client."""
     def __new__(cls, *args: Any, **kwargs: Any) -> ClientCore: ...
@@ -331,10 +338,10 @@ class ClientCore:
         response: type[ResponseCore],
         *,
         base_url: str = "",
-        headers: _RawHeaders = (),
-        timeout: _Timeout = ...,
+        headers: _RawHeaders | None = None,
+        timeout: _Timeout | None = None,
         follow_redirects: bool = False,
-        retry_statuses: Sequence[int] = (),
+        retry_statuses: Sequence[int] = ...,
         max_response_size: int | None = None,
         max_decompressed_size: int | None = None,
         default_encoding: str = "utf-8",
@@ -363,17 +370,18 @@ class ClientCore:
     def put(self, url: Any, **kwargs: Any) -> Any: ...
     def patch(self, url: Any, **kwargs: Any) -> Any: ...
 
+@disjoint_base
 class ResponseCore:
     """The native half of Response. Natively made ones skip `__init__`: a subclass gives its attributes class defaults."""
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def _fill(
         self,
         status: int,
-        headers: _RawHeaders = (),
+        headers: _RawHeaders | None = None,
         *,
         content: bytes | None = None,
         version: str = "HTTP/1.1",
-        reason: bytes = b"",
+        reason: bytes | None = None,
     ) -> None:
         """For a response that Python makes (mock and application transports, the user)."""
     def _adopt(self, reply: Reply) -> None:

@@ -12,12 +12,11 @@ import warnings
 from typing import Any
 
 import pytest
-
 import towline
 from towline import AsyncClient
 
 from .aio_harness import BACKENDS, Upstream, run, sleep
-from .aio_harness import upstream as upstream  # noqa: PLC0414
+from .aio_harness import upstream as upstream
 
 LOOPS = ["asyncio", "uvloop"]
 
@@ -77,7 +76,8 @@ def test_a_task_keeps_its_context(backend: str, upstream: Upstream) -> None:
             await client.get(upstream.url())
             assert name.get() == number
             task = asyncio.current_task()
-            assert task is not None and task.get_name() == str(number)
+            assert task is not None
+            assert task.get_name() == str(number)
 
     async def main() -> None:
         async with AsyncClient() as client:

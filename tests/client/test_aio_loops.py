@@ -11,12 +11,11 @@ import textwrap
 import threading
 
 import pytest
-
 import towline
 from towline import AsyncClient
 
 from .aio_harness import BACKENDS, Upstream, run
-from .aio_harness import upstream as upstream  # noqa: PLC0414
+from .aio_harness import upstream as upstream
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 import towline
 from towline import AsyncClient
 from towline._native import AsyncPool
 from towline.client.options import PoolOptions
 
 from .aio_harness import BACKENDS, Upstream, run, sleep
-from .aio_harness import upstream as upstream  # noqa: PLC0414
+from .aio_harness import upstream as upstream
 
 
 def exchange(
@@ -39,7 +38,8 @@ def test_reading_takes_what_is_there(backend: str, upstream: Upstream) -> None:
         assert body == b"x" * 10
         buffer = bytearray(1000)
         count = await reply.readinto(buffer)
-        assert 1 <= count <= 1000 and buffer[:count] == b"x" * count
+        assert 1 <= count <= 1000
+        assert buffer[:count] == b"x" * count
         total = 10 + count
         while data := await reply.read():
             total += len(data)
@@ -91,7 +91,8 @@ def test_an_unread_body_is_held_up_to_the_window(backend: str, upstream: Upstrea
         await sleep(0.1)
         assert upstream.sent - sent < 1_000_000, "the upstream was not held back"
         before = await reply.read()
-        assert before and len(before) <= 65536
+        assert before
+        assert len(before) <= 65536
         assert not reply.closed
         reply.close()
         assert reply.closed
@@ -234,7 +235,7 @@ def test_failures_while_a_body_is_read(backend: str, upstream: Upstream) -> None
         pool = AsyncPool(PoolOptions())
         reply = await exchange(pool, upstream, "/cut")
         read = b""
-        with pytest.raises(towline.ServerDisconnected) as caught:
+        with pytest.raises(towline.ServerDisconnected) as caught:  # noqa: PT012
             while True:
                 read += await reply.read()
         assert read == b"hal"

@@ -2,7 +2,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyBytes, PyList};
 use towline_io::call::{CallId, ConnectionFacts};
 
 use super::super::reply::{Facts, Source};
@@ -21,10 +21,12 @@ pub struct AsyncSource {
 enum State {
     Open,
     /// Read to its end.
-    Ended(Facts),
+    Ended(Facts, Trailers),
     /// Given up before.
     Closed(Facts),
 }
+
+type Trailers = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl AsyncSource {
     pub fn new(py: Python<'_>, hub: Py<Hub>, id: CallId) -> Self {
@@ -42,7 +44,7 @@ impl AsyncSource {
     pub fn pull(&self, py: Python<'_>, max: usize) -> PyResult<Pulled> {
         match *self.state.open(py) {
             State::Open => {}
-            State::Ended(_) => return Ok(Pulled::End),
+            State::Ended(..) => return Ok(Pulled::End),
             State::Closed(_) => {
                 return Err(StreamConsumed::new_err("the response has been closed"));
             }
@@ -50,8 +52,9 @@ impl AsyncSource {
         let pulled = self.hub.get().desk(py)?.pull(py, self.id, max);
         match pulled {
             Ok(Pulled::End) => {
+                let trailers = self.hub.get().desk(py)?.caller.trailers(self.id).to_vec();
                 let facts = self.put_away(py);
-                *self.state.open(py) = State::Ended(facts);
+                *self.state.open(py) = State::Ended(facts, trailers);
                 Ok(Pulled::End)
             }
             Ok(pulled) => Ok(pulled),
@@ -89,7 +92,7 @@ impl AsyncSource {
 
 impl Source for AsyncSource {
     fn facts(&self, py: Python<'_>) -> Facts {
-        if let State::Ended(facts) | State::Closed(facts) = *self.state.open(py) {
+        if let State::Ended(facts, _) | State::Closed(facts) = *self.state.open(py) {
             return facts;
         }
         self.live_facts(py)
@@ -108,7 +111,13 @@ impl Source for AsyncSource {
     }
 
     fn trailers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        Ok(PyList::empty(py))
+        let list = PyList::empty(py);
+        if let State::Ended(_, trailers) = &*self.state.open(py) {
+            for (name, value) in trailers {
+                list.append((PyBytes::new(py, name), PyBytes::new(py, value)))?;
+            }
+        }
+        Ok(list)
     }
 }
 
