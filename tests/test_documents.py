@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import tomllib
 from towline._options import options_of
+from towline.cli.call_options import CallOptions
 from towline.config import ServerConfig
 from towline.testing import serve
 
@@ -19,7 +20,8 @@ OUTSIDE |= {"--no-cache-dir", "--subjects", "--loop"}
 
 def option_names():
     names = set()
-    for field, (option, _) in options_of(ServerConfig).items():
+    both = [*options_of(ServerConfig).items(), *options_of(CallOptions).items()]
+    for field, (option, _) in both:
         flag = option.flag or "--" + field.replace("_", "-")
         names |= {flag, *option.aliases, "--no-" + flag[2:]}
     return names
