@@ -211,7 +211,7 @@ def write_table() -> None:
         if name != "good"
     ]
     lead = "Scripts: tests/client/hostile.py. An error's name, or the answer that was taken for good; then what a good"
-    lead += " request over the same client got. Memory is the peak of the process, where it grew by 16 MiB or more.\n\n"
+    lead += " request over the same client got. Each as it comes, without a deadline or a limit set. Memory is the peak of the process, where it grew by 16 MiB or more.\n\n"
     report.write_markdown(
         "client_faults", "Clients and a malicious server", [lead + report.table(["script", *subjects], rows)],
         command="python -m tests.client.peers",
