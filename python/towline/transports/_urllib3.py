@@ -42,6 +42,26 @@ class Raw(HTTPResponse):
         )
         self.version_string = reply.version
 
+    def stream(self, amt: int | None = READ_BYTES, decode_content: bool | None = None) -> Iterator[bytes]:  # type: ignore[override]
+        """As urllib3's; a body that is neither coded nor chunked, and not yet begun, is handed through as it is."""
+        plain = amt and not self.chunked and not self._fp_bytes_read and "content-encoding" not in self.headers
+        if not plain:
+            yield from super().stream(amt, decode_content)
+            return
+        body: Any = self._fp
+        while True:
+            try:
+                data = body.read(amt)
+            except Exception:
+                with self._error_catcher():
+                    raise
+            if not data:
+                return
+            self._fp_bytes_read += len(data)
+            if self.length_remaining is not None:
+                self.length_remaining -= len(data)
+            yield data
+
     def supports_chunked_reads(self) -> bool:
         return True
 
