@@ -69,6 +69,21 @@ impl Session {
 }
 
 impl Session {
+    fn read_record(&self, py: Python<'_>, space: &mut [u8]) -> io::Result<usize> {
+        let read = self
+            .object
+            .call_method1(py, intern!(py, "read"), (space.len(),));
+        let read = match read {
+            Err(error) if is_a(py, &error, &ZERO_RETURN, "SSLZeroReturnError") => return Ok(0),
+            read => read.map_err(|error| failure(py, &error))?,
+        };
+        let read = read.bind(py).cast::<PyBytes>();
+        let bytes = read.map_or(&b""[..], |bytes| bytes.as_bytes());
+        let count = bytes.len().min(space.len());
+        space[..count].copy_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
     fn read_info(&self, py: Python<'_>) -> PyResult<TlsInfo> {
         let object = self.object.bind(py);
         let version: String = object.call_method0("version")?.extract()?;
@@ -123,19 +138,19 @@ impl ForeignTls for Session {
     }
 
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        // Python gives a record at a time; fewer bytes than there is space means that there are no more.
+        let mut filled = 0;
         Python::attach(|py| {
-            let read = self
-                .object
-                .call_method1(py, intern!(py, "read"), (space.len(),));
-            let read = match read {
-                Err(error) if is_a(py, &error, &ZERO_RETURN, "SSLZeroReturnError") => return Ok(0),
-                read => read.map_err(|error| failure(py, &error))?,
-            };
-            let read = read.bind(py).cast::<PyBytes>();
-            let bytes = read.map_or(&b""[..], |bytes| bytes.as_bytes());
-            let count = bytes.len().min(space.len());
-            space[..count].copy_from_slice(&bytes[..count]);
-            Ok(count)
+            while filled < space.len() {
+                match self.read_record(py, &mut space[filled..]) {
+                    Ok(0) => break,
+                    Ok(count) => filled += count,
+                    // It comes again when there is nothing before it.
+                    Err(_) if filled > 0 => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(filled)
         })
     }
 
