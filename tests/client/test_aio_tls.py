@@ -9,9 +9,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-import trustme
-
 import towline
+import trustme
 from towline import AsyncClient
 
 from .aio_harness import BACKENDS, run
