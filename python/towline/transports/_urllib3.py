@@ -44,7 +44,9 @@ class Raw(HTTPResponse):
 
     def stream(self, amt: int | None = READ_BYTES, decode_content: bool | None = None) -> Iterator[bytes]:  # type: ignore[override]
         """As urllib3's; a body that is neither coded nor chunked, and not yet begun, is handed through as it is."""
-        plain = amt and not self.chunked and not self._fp_bytes_read and "content-encoding" not in self.headers
+        plain = (
+            amt and not self.chunked and not self._fp_bytes_read and "content-encoding" not in self.headers
+        )
         if not plain:
             yield from super().stream(amt, decode_content)
             return
