@@ -1,11 +1,11 @@
-"""`make run`: serve examples/hello with .venv/bin/towline, send real requests, show what came back.
+"""`make run`: serve examples/hello with .venv/bin/towline, call it with both clients, show what came back.
 
 At a terminal the ASGI server stays up afterwards until Ctrl-C; without one it is stopped at once.
 """
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import os
 import signal
 import socket
@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import towline
 
 ROOT = Path(__file__).resolve().parent.parent
 TOWLINE = Path(sys.prefix, "bin", "towline")
@@ -29,6 +31,7 @@ REQUESTS: list[tuple[str, str, bytes | None]] = [
 ]
 EXPECTED = [200, 200, 200, 200, 200, 404]
 START_TIMEOUT, STOP_TIMEOUT = 15, 10
+TOGETHER = 20
 
 
 def free_port() -> int:
@@ -73,20 +76,29 @@ def served(target: str) -> Iterator[int]:
 
 
 def exchange(port: int) -> list[int]:
-    """All requests over one kept-alive connection."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    """All requests over one kept-alive connection of `towline.Client`."""
     statuses = []
-    for method, path, body in REQUESTS:
-        connection.request(method, path, body)
-        response = connection.getresponse()
-        payload = response.read()
-        statuses.append(response.status)
-        kind = response.headers.get("content-type", "")
-        print(f"\n> {method} {path}" + (f"   ({len(body)} bytes)" if body else ""))
-        print(f"< {response.status} {response.reason}   {kind}   {len(payload)} bytes")
-        print("".join(f"  {line}\n" for line in payload.decode().splitlines()), end="")
-    connection.close()
+    with towline.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        for method, path, body in REQUESTS:
+            response = client.request(method, path, content=body)
+            statuses.append(response.status_code)
+            kind = response.headers.get("content-type", "")
+            print(f"\n> {method} {path}" + (f"   ({len(body)} bytes)" if body else ""))
+            print(
+                f"< {response.status_code} {response.reason_phrase}   {kind}   {len(response.content)} bytes"
+            )
+            print("".join(f"  {line}\n" for line in response.text.splitlines()), end="")
     return statuses
+
+
+async def gather(port: int) -> list[int]:
+    """Several requests at once with `towline.AsyncClient`."""
+    async with towline.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        started = time.perf_counter()
+        responses = await asyncio.gather(*(client.get(f"/scope?n={n}") for n in range(TOGETHER)))
+        took = time.perf_counter() - started
+    print(f"\n> {TOGETHER} x GET /scope at once\n< answered in {took * 1000:.1f} ms, connections included")
+    return [response.status_code for response in responses]
 
 
 def main() -> int:
@@ -97,6 +109,8 @@ def main() -> int:
         with served(target) as port:
             if (statuses := exchange(port)) != EXPECTED:
                 sys.exit(f"expected the statuses {EXPECTED}, got {statuses}")
+            if (statuses := asyncio.run(gather(port))) != [200] * TOGETHER:
+                sys.exit(f"expected {TOGETHER} times 200, got {statuses}")
             print(f"\n{target} answers at http://127.0.0.1:{port}/")
             if stay and target.startswith("asgi"):
                 wait_for_interrupt()
