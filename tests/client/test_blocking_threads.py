@@ -23,7 +23,7 @@ def test_forty_threads_get_each_their_own_answer() -> None:
 
         list(threads.map(calls, range(40)))
         status = client.pool_status()
-        assert status["active"] == status["waiting"] == status["dialling"] == 0
+        assert status["active"] == status["waiting"] == status["connecting"] == 0
         assert 1 <= status["idle"] <= 40
         # A dial may be overtaken by a connection that became free.
         assert server.accepted <= 80

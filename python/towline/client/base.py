@@ -443,11 +443,14 @@ class BaseClient:
         return pool, url.raw_scheme, url.raw_host, url.port
 
     def pool_status(self) -> dict[str, int]:
-        """Connections and callers, counted over this client's pools (one, and one for each proxy)."""
-        total: dict[str, int] = {}
+        """Connections that are `active` (carry an exchange), `idle` or `connecting`, and callers `waiting` for one.
+
+        Counted over this client's pools: one, and one for each proxy.
+        """
+        total = dict.fromkeys(("active", "idle", "connecting", "waiting"), 0)
         for pool in list(self._pools.values()):
             for name, count in pool.pool_status().items():
-                total[name] = total.get(name, 0) + count
+                total[name] += count
         return total
 
     def _own_transports(self) -> list[Any]:

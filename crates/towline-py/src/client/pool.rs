@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use towline_io::call::{CallOptions, Route};
+use towline_io::call::{CallOptions, PoolStatus, Route};
 
 use super::aio::desk::Want;
 use super::aio::home::Home;
@@ -80,6 +80,16 @@ impl AsyncPool {
         }
         own
     }
+}
+
+/// What `pool_status()` of either pool returns.
+pub fn status_dict(py: Python<'_>, status: PoolStatus) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("active", status.active)?;
+    dict.set_item("idle", status.idle)?;
+    dict.set_item("connecting", status.dialling)?;
+    dict.set_item("waiting", status.waiting)?;
+    Ok(dict)
 }
 
 /// Another thread's loop closes its hub itself, unless it has gone meanwhile.
@@ -162,19 +172,11 @@ impl AsyncPool {
 
     fn pool_status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.forget_stale(py);
-        let mut sums = [0; 4];
+        let mut sum = PoolStatus::default();
         for hub in self.hubs.open(py).iter() {
-            let status = hub.get().status(py);
-            let counts = [status.active, status.idle, status.dialling, status.waiting];
-            for (sum, count) in sums.iter_mut().zip(counts) {
-                *sum += count;
-            }
+            sum += hub.get().status(py);
         }
-        let dict = PyDict::new(py);
-        for (name, sum) in ["active", "idle", "connecting", "waiting"].iter().zip(sums) {
-            dict.set_item(name, sum)?;
-        }
-        Ok(dict)
+        status_dict(py, sum)
     }
 
     fn aclose(&self, py: Python<'_>) -> PyResult<Py<Call>> {

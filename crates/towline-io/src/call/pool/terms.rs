@@ -1,5 +1,6 @@
 //! The words of the pool: its bounds, what it hands out and what it asks for.
 
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use super::OriginId;
@@ -95,5 +96,15 @@ pub struct PoolStatus {
     pub active: usize,
     pub idle: usize,
     pub dialling: usize,
+    /// Callers without a connection.
     pub waiting: usize,
+}
+
+impl AddAssign for PoolStatus {
+    fn add_assign(&mut self, other: Self) {
+        self.active += other.active;
+        self.idle += other.idle;
+        self.dialling += other.dialling;
+        self.waiting += other.waiting;
+    }
 }

@@ -6,12 +6,14 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use towline_io::call::{
-    Blocking, BlockingCall, BlockingConfig, CallOptions, Ended, Patience, Prepared, Route,
+    Blocking, BlockingCall, BlockingConfig, CallOptions, Ended, Patience, PoolStatus, Prepared,
+    Route,
 };
 
 use super::super::errors;
 use super::super::head::{Head, view_to_list};
 use super::super::options::{self, PoolTerms};
+use super::super::pool::status_dict;
 use super::super::prepare::{self, Origin, Parts, Routes};
 use super::reply::SyncReply;
 use super::source::SyncSource;
@@ -174,14 +176,9 @@ impl SyncPool {
     fn pool_status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let status = match self.blocking(py) {
             Ok(blocking) => blocking.status(),
-            Err(_) => towline_io::call::PoolStatus::default(),
+            Err(_) => PoolStatus::default(),
         };
-        let dict = PyDict::new(py);
-        dict.set_item("active", status.active)?;
-        dict.set_item("idle", status.idle)?;
-        dict.set_item("dialling", status.dialling)?;
-        dict.set_item("waiting", status.waiting)?;
-        Ok(dict)
+        status_dict(py, status)
     }
 
     /// Closes idle connections now and the others when their calls have ended.
