@@ -29,6 +29,8 @@ __all__ = [
     "SyncPool",
     "SyncReply",
     "WsgiServer",
+    "dump_json",
+    "load_json",
     "open_listeners",
 ]
 
@@ -66,6 +68,12 @@ class Slot:
         """Note this process in the slot, and beat every `period` seconds from a native thread. After the fork."""
 
 _Log: TypeAlias = Callable[[int, str, BaseException | None], None]
+
+def dump_json(value: Any, /) -> bytes:
+    """As `json.dumps` without spaces and escapes that nobody needs, in UTF-8; NaN and infinities raise ValueError."""
+
+def load_json(document: bytes | str, /) -> Any:
+    """As `json.loads`."""
 
 def open_listeners(address: str, backlog: int) -> list[int]:
     """Open the listening sockets of `host:port`, `[v6]:port`, `:port`, `unix:PATH` or `fd://N`: descriptors.

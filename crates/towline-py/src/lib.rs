@@ -20,6 +20,8 @@ mod _native {
     #[pymodule_export]
     use super::bodies::event::ServerSentEvent;
     #[pymodule_export]
+    use super::bodies::json::{dump_json, load_json};
+    #[pymodule_export]
     use super::bodies::parsers::{LineParser, SseParser};
     #[pymodule_export]
     use super::client::aio::client::AsyncClientCore;

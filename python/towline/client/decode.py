@@ -8,12 +8,11 @@ from, so one loop serves them all, in a synchronous and an asynchronous form.
 from __future__ import annotations
 
 import codecs
-import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from .._native import Decoder, LineParser, ServerSentEvent, SseParser
+from .._native import Decoder, LineParser, ServerSentEvent, SseParser, load_json
 from ..errors import DecodingError
 
 Read: TypeAlias = Callable[[int], bytes]
@@ -119,7 +118,7 @@ class Recoded(Generic[T]):
 class NdjsonParser:
     """A JSON text in each line that is not empty. A line that is none raises after the values before it."""
 
-    def __init__(self, lines: Parser[str], loads: Callable[[str], Any] = json.loads) -> None:
+    def __init__(self, lines: Parser[str], loads: Callable[[str], Any] = load_json) -> None:
         self._lines = lines
         self._loads = loads
         self._failure: DecodingError | None = None
@@ -188,4 +187,4 @@ def ndjson_parser(
     loads: Callable[[str], Any] | None = None, max_bytes: int = MAX_EVENT_BYTES, encoding: str = "utf-8"
 ) -> Parser[Any]:
     """Newline-delimited JSON: a line may be as long as an event."""
-    return NdjsonParser(line_parser(encoding, max_bytes), loads or json.loads)
+    return NdjsonParser(line_parser(encoding, max_bytes), loads or load_json)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import io
-import json as _json
 import os
 import stat
 import warnings
@@ -23,6 +22,7 @@ from collections.abc import (
 from typing import Any, BinaryIO, TypeAlias
 from urllib.parse import urlencode
 
+from .._native import dump_json
 from ..errors import StreamConsumed
 from .query import PrimitiveData
 
@@ -33,9 +33,6 @@ RequestData: TypeAlias = "Mapping[str, Any] | Iterable[tuple[str, Any]]"
 Fields: TypeAlias = "list[tuple[str, str]]"
 
 READ_BYTES = 65_536
-
-# Made once: json.dumps with these arguments makes an encoder for every call.
-_dumps = _json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
 class Body:
@@ -192,7 +189,7 @@ def encode_urlencoded(data: RequestData) -> tuple[Fields, Body]:
 
 def encode_json(value: Any, dumps: Callable[[Any], str | bytes] | None = None) -> tuple[Fields, Body]:
     """Compact, UTF-8; NaN and infinities are refused, JSON has none."""
-    encoded = (dumps or _dumps)(value)
+    encoded = (dumps or dump_json)(value)
     return _described(encoded.encode() if isinstance(encoded, str) else bytes(encoded), "application/json")
 
 

@@ -2,11 +2,11 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyTuple};
 
 use towline_io::text::sse::Event;
 
+use super::json;
 use super::parsers::text;
 
 /// One event of a stream; `retry` is in milliseconds.
@@ -79,8 +79,7 @@ impl ServerSentEvent {
 
     /// The data as JSON.
     fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        LOADS.import(py, "json", "loads")?.call1((&self.data,))
+        json::load(self.data.bind(py).as_any())
     }
 
     fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<bool> {

@@ -1,5 +1,6 @@
-//! Bodies for Python: the decoders and parsers of `towline-io` as classes, for any source of bytes.
+//! Bodies for Python: the decoders and parsers of `towline-io` as classes, for any source of bytes; JSON.
 
 pub mod decoder;
 pub mod event;
+pub mod json;
 pub mod parsers;

@@ -5,13 +5,14 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use bytes::Bytes;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString};
 use towline_io::call::{Body, RequestText, Timeouts};
 
 use super::prepare;
 use super::terms::Terms;
+use crate::bodies::json;
 
 /// A URL whose text is its wire form already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,8 +147,7 @@ impl<'py> PlainArguments<'py> {
             if plain.content.is_some() {
                 return Ok(None);
             }
-            let body = dump(&json, terms)?;
-            plain.set_body(&body, Some(b"application/json"));
+            plain.set_body(dump(&json, terms)?, Some(b"application/json"));
         }
         Ok(Some(plain))
     }
@@ -162,12 +162,11 @@ impl<'py> PlainArguments<'py> {
 
     fn take_content(&mut self, value: &Bound<'py, PyAny>) -> PyResult<bool> {
         if let Ok(bytes) = value.cast_exact::<PyBytes>() {
-            self.set_body(bytes, None);
+            self.set_body(prepare::shared_bytes(bytes), None);
             return Ok(true);
         }
         if let Ok(text) = value.cast_exact::<PyString>() {
-            let bytes = PyBytes::new(value.py(), text.to_str()?.as_bytes());
-            self.set_body(&bytes, None);
+            self.set_body(Bytes::copy_from_slice(text.to_str()?.as_bytes()), None);
             return Ok(true);
         }
         Ok(value.is_none())
@@ -196,44 +195,30 @@ impl<'py> PlainArguments<'py> {
         self.follow_redirects.is_some()
     }
 
-    fn set_body(&mut self, bytes: &Bound<'py, PyBytes>, content_type: Option<&'static [u8]>) {
-        self.body = prepare::shared(bytes);
-        self.content = Some((bytes.as_bytes().len(), content_type));
+    fn set_body(&mut self, bytes: Bytes, content_type: Option<&'static [u8]>) {
+        self.content = Some((bytes.len(), content_type));
+        self.body = if bytes.is_empty() {
+            Body::Empty
+        } else {
+            Body::Bytes(bytes)
+        };
     }
 }
 
 /// JSON in its compact form, or as the client's own encoder makes it.
-fn dump<'py>(value: &Bound<'py, PyAny>, terms: &Terms) -> PyResult<Bound<'py, PyBytes>> {
-    static ENCODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let py = value.py();
-    let text = match &terms.json_dumps {
-        Some(dumps) => dumps.bind(py).call1((value,))?,
-        None => ENCODE
-            .get_or_try_init(py, || compact_encoder(py))?
-            .bind(py)
-            .call1((value,))?,
+fn dump(value: &Bound<'_, PyAny>, terms: &Terms) -> PyResult<Bytes> {
+    let Some(dumps) = &terms.json_dumps else {
+        return Ok(json::dump(value)?.into());
     };
+    let text = dumps.bind(value.py()).call1((value,))?;
     match text.cast_into::<PyBytes>() {
-        Ok(bytes) => Ok(bytes),
+        Ok(bytes) => Ok(prepare::shared_bytes(&bytes)),
         Err(error) => {
             let text = error.into_inner();
             let text = text.cast::<PyString>()?;
-            Ok(PyBytes::new(py, text.to_str()?.as_bytes()))
+            Ok(Bytes::copy_from_slice(text.to_str()?.as_bytes()))
         }
     }
-}
-
-/// `json.JSONEncoder(...).encode`, made once: `json.dumps` with options makes an encoder per call.
-fn compact_encoder(py: Python<'_>) -> PyResult<Py<PyAny>> {
-    let options = PyDict::new(py);
-    options.set_item("ensure_ascii", false)?;
-    options.set_item("separators", (",", ":"))?;
-    options.set_item("allow_nan", false)?;
-    let encoder = py
-        .import("json")?
-        .getattr("JSONEncoder")?
-        .call((), Some(&options))?;
-    Ok(encoder.getattr("encode")?.unbind())
 }
 
 /// The client's own fields, as they stand in every request.

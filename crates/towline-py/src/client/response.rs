@@ -14,6 +14,7 @@ use towline_proto::{Version, standard_reason};
 use super::head::Head;
 use super::reply::Reply;
 use super::terms::Terms;
+use crate::bodies::json;
 use crate::gil::GilCell;
 
 #[pyclass(frozen, subclass, weakref, module = "towline._native")]
@@ -215,7 +216,7 @@ impl ResponseCore {
     ) -> PyResult<Bound<'py, PyAny>> {
         static JSON_LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let py = slf.py();
-        let content = Self::content(slf)?;
+        let content = Self::content(slf)?.into_bound(py);
         let loads = {
             let state = slf.get().state.open(py);
             let terms = state.terms.as_ref();
@@ -226,6 +227,7 @@ impl ResponseCore {
         };
         let loads = match loads {
             Some(loads) => loads.into_bound(py),
+            None if kwargs.is_none() => return json::load(&content),
             None => JSON_LOADS.import(py, "json", "loads")?.clone(),
         };
         loads.call((content,), kwargs)

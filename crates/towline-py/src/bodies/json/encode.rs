@@ -1,0 +1,184 @@
+//! The compact encoder over the exact types of JSON: dict, list, tuple, str, int, float, bool, None.
+//!
+//! No code of Python's runs while it walks, so that nothing changes under it.
+use std::io::Write;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+
+/// Containers within each other. Beyond it, a circle perhaps, the standard library decides.
+const MOST_NESTED: usize = 200;
+/// Room behind a string for what closes the document, so that a large one is allocated once.
+const ROOM: usize = 64;
+
+/// `None`: not for us to decide.
+pub fn document(value: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
+    let mut text = Vec::with_capacity(4 * ROOM);
+    push_value(&mut text, value, MOST_NESTED)?;
+    Some(text)
+}
+
+fn push_value(text: &mut Vec<u8>, value: &Bound<'_, PyAny>, depth: usize) -> Option<()> {
+    if let Ok(string) = value.cast_exact::<PyString>() {
+        return push_string(text, string);
+    }
+    if let Ok(dict) = value.cast_exact::<PyDict>() {
+        return push_object(text, dict, depth.checked_sub(1)?);
+    }
+    if let Ok(list) = value.cast_exact::<PyList>() {
+        return push_array(text, list.iter(), depth.checked_sub(1)?);
+    }
+    if let Ok(int) = value.cast_exact::<PyInt>() {
+        return push_int(text, int);
+    }
+    if let Ok(float) = value.cast_exact::<PyFloat>() {
+        return push_float(text, float.value());
+    }
+    if let Ok(flag) = value.cast_exact::<PyBool>() {
+        text.extend_from_slice(if flag.is_true() { b"true" } else { b"false" });
+        return Some(());
+    }
+    if value.is_none() {
+        text.extend_from_slice(b"null");
+        return Some(());
+    }
+    let tuple = value.cast_exact::<PyTuple>().ok()?;
+    push_array(text, tuple.iter(), depth.checked_sub(1)?)
+}
+
+fn push_object(text: &mut Vec<u8>, dict: &Bound<'_, PyDict>, depth: usize) -> Option<()> {
+    text.push(b'{');
+    for (at, (name, value)) in dict.iter().enumerate() {
+        if at > 0 {
+            text.push(b',');
+        }
+        push_string(text, name.cast_exact::<PyString>().ok()?)?;
+        text.push(b':');
+        push_value(text, &value, depth)?;
+    }
+    text.push(b'}');
+    Some(())
+}
+
+fn push_array<'py>(
+    text: &mut Vec<u8>,
+    values: impl Iterator<Item = Bound<'py, PyAny>>,
+    depth: usize,
+) -> Option<()> {
+    text.push(b'[');
+    for (at, value) in values.enumerate() {
+        if at > 0 {
+            text.push(b',');
+        }
+        push_value(text, &value, depth)?;
+    }
+    text.push(b']');
+    Some(())
+}
+
+fn push_int(text: &mut Vec<u8>, int: &Bound<'_, PyInt>) -> Option<()> {
+    if let Ok(number) = int.extract::<i64>() {
+        return write!(text, "{number}").ok();
+    }
+    // As many digits as `sys.set_int_max_str_digits` allows.
+    text.extend_from_slice(int.repr().ok()?.to_str().ok()?.as_bytes());
+    Some(())
+}
+
+/// As `float.__repr__`: the shortest digits that give the same number.
+fn push_float(text: &mut Vec<u8>, number: f64) -> Option<()> {
+    if !number.is_finite() {
+        return None;
+    }
+    // `-d.ddde-7`
+    let scientific = format!("{number:e}");
+    let (digits, exponent) = scientific.split_once('e')?;
+    let exponent: i32 = exponent.parse().ok()?;
+    let (sign, digits) = digits
+        .strip_prefix('-')
+        .map_or(("", digits), |digits| ("-", digits));
+    let (first, rest) = digits.split_once('.').unwrap_or((digits, ""));
+    text.extend_from_slice(sign.as_bytes());
+    match exponent {
+        0..16 => {
+            let places = exponent.unsigned_abs() as usize;
+            let whole = places.min(rest.len());
+            let zeros = places - whole;
+            let (whole, fraction) = rest.split_at(whole);
+            let fraction = if fraction.is_empty() { "0" } else { fraction };
+            write!(text, "{first}{whole}{:0<zeros$}.{fraction}", "").ok()
+        }
+        -4..0 => {
+            let zeros = exponent.unsigned_abs() as usize - 1;
+            write!(text, "0.{:0<zeros$}{first}{rest}", "").ok()
+        }
+        _ => {
+            let dot = if rest.is_empty() { "" } else { "." };
+            write!(text, "{first}{dot}{rest}e{exponent:+03}").ok()
+        }
+    }
+}
+
+fn push_string(text: &mut Vec<u8>, string: &Bound<'_, PyString>) -> Option<()> {
+    // SAFETY: a live string; both kinds of its representation answer.
+    if unsafe { ffi::PyUnicode_IS_ASCII(string.as_ptr()) } != 0 {
+        push_utf8(text, string.to_str().ok()?.as_bytes());
+    } else {
+        // Not `to_str`, which would keep the encoded form with the string for as long as it lives.
+        push_utf8(text, string.encode_utf8().ok()?.as_bytes());
+    }
+    Some(())
+}
+
+fn push_utf8(text: &mut Vec<u8>, mut string: &[u8]) {
+    text.reserve(string.len() + ROOM);
+    text.push(b'"');
+    loop {
+        let (plain, rest) = string.split_at(plain_length(string));
+        text.extend_from_slice(plain);
+        let Some((&special, after)) = rest.split_first() else {
+            break;
+        };
+        push_escaped(text, special);
+        string = after;
+    }
+    text.push(b'"');
+}
+
+/// How many bytes stand for themselves (RFC 8259 7).
+fn plain_length(string: &[u8]) -> usize {
+    // Without branches inside, so that the compiler takes a chunk as vectors.
+    let (chunks, _) = string.as_chunks::<32>();
+    let plain = chunks.iter().position(|chunk| {
+        let special = |any, &byte: &u8| any | special(byte);
+        chunk.iter().fold(0, special) != 0
+    });
+    let at = 32 * plain.unwrap_or(chunks.len());
+    let special = string[at..].iter().position(|&byte| special(byte) != 0);
+    special.map_or(string.len(), |special| at + special)
+}
+
+/// Not 0: must be escaped.
+fn special(byte: u8) -> u8 {
+    u8::from(byte < b' ') | u8::from(byte == b'"') | u8::from(byte == b'\\')
+}
+
+fn push_escaped(text: &mut Vec<u8>, byte: u8) {
+    let short = match byte {
+        b'"' | b'\\' => byte,
+        b'\n' => b'n',
+        b'\r' => b'r',
+        b'\t' => b't',
+        0x08 => b'b',
+        0x0c => b'f',
+        _ => {
+            let hex = b"0123456789abcdef";
+            text.extend_from_slice(b"\\u00");
+            text.push(hex[usize::from(byte >> 4)]);
+            text.push(hex[usize::from(byte & 15)]);
+            return;
+        }
+    };
+    text.extend_from_slice(&[b'\\', short]);
+}
