@@ -2,15 +2,20 @@
 
 import ast
 import re
+import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
-import tomllib
 from towline._options import options_of
 from towline.cli.call_options import CallOptions
 from towline.config import ServerConfig
 from towline.testing import serve
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])

@@ -85,8 +85,15 @@ def scripted(
     socks: list[socket.socket] = []
 
     def serve(sock: socket.socket) -> None:
-        with contextlib.suppress(OSError), sock:
-            handler(Peer(context.wrap_socket(sock, server_side=True) if context else sock, running.heads))
+        with contextlib.suppress(OSError):
+            if context is None:
+                with sock:
+                    handler(Peer(sock, running.heads))
+                return
+            with context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False) as tls:
+                socks.append(tls)  # it has taken the other's descriptor over
+                tls.do_handshake()
+                handler(Peer(tls, running.heads))
 
     def accept() -> None:
         while True:
@@ -109,7 +116,7 @@ def scripted(
         listener.close()
         for sock in socks:
             with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
         for thread in [acceptor, *threads]:
             thread.join(5)
 

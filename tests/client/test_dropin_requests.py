@@ -76,6 +76,8 @@ def test_raw_has_urllib3s_surface(session: Any) -> None:
             assert raw.getheader("Content-Length") == str(len(coded))
             assert raw.connection.sock.getpeername() == ("127.0.0.1", server.port)
             assert raw.readable()
+            with pytest.raises(io.UnsupportedOperation):
+                raw.fileno()
             assert not raw.closed
             assert raw.read(3) == coded[:3]
             assert raw.tell() == 3

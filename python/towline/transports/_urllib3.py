@@ -6,6 +6,7 @@ urllib3's own class does the decoding and has the whole surface; we stand where 
 from __future__ import annotations
 
 import http.client
+import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -123,6 +124,10 @@ class ReplyFile:
 
     def flush(self) -> None:
         pass
+
+    def fileno(self) -> int:
+        """What is to be read is not what the socket holds. `io.TextIOWrapper` of Python 3.10 asks for it."""
+        raise io.UnsupportedOperation("fileno: bytes of the body are held above the socket")
 
 
 class _HttpResponse:
