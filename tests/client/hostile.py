@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import itertools
+import re
 import socket
 import struct
 import threading
@@ -218,7 +219,7 @@ class Hostile:
 
 
 def requests_on(connection: socket.socket) -> Iterator[str]:
-    """The path of each request without a body, as it comes."""
+    """The path of each request, as it comes; its body, if it has one, has a length and is small."""
     held = b""
     while True:
         while b"\r\n\r\n" not in held:
@@ -227,6 +228,14 @@ def requests_on(connection: socket.socket) -> Iterator[str]:
                 return
             held += piece
         head, _, held = held.partition(b"\r\n\r\n")
+        announced = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+        body_bytes = int(announced[1]) if announced else 0
+        while len(held) < body_bytes:
+            piece = connection.recv(65536)
+            if not piece:
+                return
+            held += piece
+        held = held[body_bytes:]
         yield head.split(b" ", 2)[1].decode().lstrip("/").partition("?")[0]
 
 

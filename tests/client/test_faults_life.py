@@ -16,18 +16,12 @@ from typing import Any
 import pytest
 import towline
 
-from .hostile import GOOD, SCRIPTS, Hostile, endless
+from .hostile import Hostile
+from .lasting import CHURN, ENDLESS, Numbered, closes_soon, events
 from .two_faces import FACES, MIB, rss_bytes
 
 OPTIONS: dict[str, Any] = {"trust_env": False, "timeout": towline.Timeout(10, total=60)}
 CROWD = int(os.environ.get("TOWLINE_CROWD", "4000"))
-
-
-def closes_soon(connection: socket.socket) -> bool:
-    """Answers, and closes a moment later without saying so: the next request may meet the FIN on its way."""
-    connection.sendall(GOOD)
-    time.sleep(random.uniform(0.0, 0.004))
-    return False
 
 
 @pytest.mark.parametrize("face_name", FACES)
@@ -41,24 +35,6 @@ def test_keep_alive_race(face_name: str) -> None:
                 time.sleep((number % 10) * 0.0005)
         finally:
             face.close()
-
-
-def held(seconds: float) -> Callable[[socket.socket], bool]:
-    def script(connection: socket.socket) -> bool:
-        time.sleep(seconds)
-        connection.sendall(GOOD)
-        return True
-
-    return script
-
-
-def slow_body(connection: socket.socket) -> bool:
-    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-    for _ in range(10):
-        connection.sendall(b"4\r\ngood\r\n")
-        time.sleep(0.001)
-    connection.sendall(b"0\r\n\r\n")
-    return True
 
 
 @pytest.mark.parametrize("pool", [1, 10])
@@ -77,14 +53,14 @@ def test_cancellation_churn(pool: int) -> None:
             answers = await asyncio.gather(*(client.get(server.url("good")) for _ in range(20)))
             assert [answer.content for answer in answers] == [b"good"] * 20
 
-    names = ("good", "held", "slow_body")
+    names = ("good", *CHURN)
 
     async def one(client: Any, name: str) -> None:
         async with client.stream("GET", server.url(name)) as response:
             async for _ in response.aiter_bytes():
                 pass
 
-    with Hostile({"held": held(0.005), "slow_body": slow_body}) as server:
+    with Hostile(CHURN) as server:
         asyncio.run(churn())
 
 
@@ -203,25 +179,6 @@ def in_threads(number: int, work: Callable[[int], None]) -> None:
     assert not any(thread.is_alive() for thread in lanes)
 
 
-class Numbered(Hostile):
-    """Answers `/N` with N: whoever gets another's answer sees it."""
-
-    class _Scripts(dict[str, Any]):
-        def __missing__(self, name: str) -> Any:
-            body = name.encode()
-            answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-
-            def script(connection: socket.socket) -> bool:
-                connection.sendall(answer)
-                return True
-
-            return script
-
-    def __init__(self) -> None:
-        super().__init__(backlog=4096)
-        self.scripts = self._Scripts(SCRIPTS)
-
-
 def test_40_threads_share_one_client() -> None:
     with Numbered() as server:
         client = towline.Client(limits=towline.Limits(max_connections_per_host=20), **OPTIONS)
@@ -276,13 +233,6 @@ def test_thousands_at_once(descriptors: None) -> None:
         assert len({number for number, _ in server.carried}) <= 100
 
 
-CHUNK = b"10000\r\n" + b"x" * 65536 + b"\r\n"
-ENDLESS = {
-    "plain": endless(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1 << 40), b"x" * 65536),
-    "chunked": endless(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", CHUNK),
-}
-
-
 @pytest.mark.parametrize("name", ENDLESS)
 @pytest.mark.parametrize("face_name", FACES)
 def test_a_slow_reader_holds_a_window(face_name: str, name: str) -> None:
@@ -294,6 +244,28 @@ def test_a_slow_reader_holds_a_window(face_name: str, name: str) -> None:
             assert most["growth"] < MIB
             # The window, and what framing came with it.
             assert most["buffered"] <= 65536 + 64
+        finally:
+            face.close()
+
+
+@pytest.mark.parametrize("face_name", FACES)
+def test_a_slow_reader_of_events_holds_a_window(face_name: str) -> None:
+    """500 events of 8 KiB come in a second, 10 are taken: 4 MiB would pile up in every one."""
+    with Hostile({"events": events(500, 8192)}) as server:
+        face = FACES[face_name](**OPTIONS, stream_window=65536)
+        try:
+            assert face.get(server.url("good")).content == b"good"
+            taken = face.pieces(server.url("events"), "sse")
+            assert len(next(taken).data) == 8192
+            base, growth, buffered = rss_bytes(), 0, 0
+            for _ in range(30):
+                face.rest(0.1)
+                assert len(next(taken).data) == 8192
+                growth = max(growth, rss_bytes() - base)
+                buffered = max(buffered, face.streamed.buffered)
+            assert growth < MIB
+            assert buffered <= 65536
+            taken.close()
         finally:
             face.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,19 @@ class SyncFace:
 
     def __init__(self, **options: Any) -> None:
         self.client = towline.Client(**options)
+        self.streamed: Any = None
 
     def get(self, url: str, **arguments: Any) -> Any:
         return self.client.get(url, **arguments)
 
     def pieces(self, url: str, how: str, *values: Any) -> Iterator[Any]:
         """What `response.iter_HOW` gives."""
-        with self.client.stream("GET", url) as response:
+        with self.client.stream("GET", url) as self.streamed:
+            response = self.streamed
             yield from getattr(response, f"iter_{how}")(*values)
+
+    def rest(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def close(self) -> None:
         self.client.close()
@@ -37,6 +43,7 @@ class AsyncFace:
     def __init__(self, **options: Any) -> None:
         self.loop = asyncio.new_event_loop()
         self.client = towline.AsyncClient(**options)
+        self.streamed: Any = None
 
     def get(self, url: str, **arguments: Any) -> Any:
         async def get() -> Any:
@@ -46,7 +53,8 @@ class AsyncFace:
 
     def pieces(self, url: str, how: str, *values: Any) -> Iterator[Any]:
         async def stream() -> Any:
-            async with self.client.stream("GET", url) as response:
+            async with self.client.stream("GET", url) as self.streamed:
+                response = self.streamed
                 async for piece in getattr(response, f"aiter_{how}")(*values):
                     yield piece
 
@@ -59,6 +67,10 @@ class AsyncFace:
                     return
         finally:
             self.loop.run_until_complete(pieces.aclose())
+
+    def rest(self, seconds: float) -> None:
+        """A moment in which the loop turns."""
+        self.loop.run_until_complete(asyncio.sleep(seconds))
 
     def close(self) -> None:
         self.loop.run_until_complete(self.client.aclose())
