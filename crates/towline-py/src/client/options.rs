@@ -37,6 +37,22 @@ pub struct PoolTerms {
 }
 
 impl PoolTerms {
+    /// Those of one exchange: what it does not say is the pool's.
+    pub fn call_options(
+        &self,
+        timeout: Option<&Bound<'_, PyAny>>,
+        stale: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<CallOptions> {
+        let mut options = self.defaults;
+        if let Some(timeout) = timeout {
+            options.timeouts = timeouts_of_tuple(timeout)?;
+        }
+        if let Some(stale) = stale {
+            options.stale = self::stale(stale)?;
+        }
+        Ok(options)
+    }
+
     /// From a `PoolOptions`.
     pub fn read(options: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = options.py();
@@ -139,7 +155,7 @@ pub fn seconds(value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
 }
 
 /// `False`, `True` or `"any"`; or the names of the native calls.
-pub fn stale(value: &Bound<'_, PyAny>) -> PyResult<Stale> {
+fn stale(value: &Bound<'_, PyAny>) -> PyResult<Stale> {
     if let Ok(choice) = value.extract::<bool>() {
         return Ok(if choice {
             Stale::Idempotent

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use towline_io::call::{CallOptions, PoolStatus, Route};
+use towline_io::call::{PoolStatus, Route};
 
 use super::aio::desk::Want;
 use super::aio::home::Home;
@@ -12,7 +12,7 @@ use super::aio::operation::Operation;
 use super::aio::upload::Upload;
 use super::call::Call;
 use super::errors;
-use super::options::{self, PoolTerms};
+use super::options::PoolTerms;
 use super::prepare::{self, Origin, Parts, Routes, Source};
 use crate::gil::GilCell;
 
@@ -129,13 +129,7 @@ impl AsyncPool {
     ) -> PyResult<Py<Call>> {
         let hub = self.hub(py)?;
         let route = self.route(py, &Origin::new(scheme, host, port)?, sni)?;
-        let mut options: CallOptions = self.terms.defaults;
-        if let Some(timeout) = timeout {
-            options.timeouts = options::timeouts_of_tuple(timeout)?;
-        }
-        if let Some(stale) = stale {
-            options.stale = options::stale(stale)?;
-        }
+        let options = self.terms.call_options(timeout, stale)?;
         let (body, pieces) = match prepare::source(body, headers)? {
             Source::Whole(body) => (body, None),
             Source::Streamed(size, pieces) => (size, Some(pieces.unbind())),

@@ -2,6 +2,8 @@
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use super::collect::Bounds;
+
 /// Shared by a client core and the responses it makes.
 #[derive(Debug)]
 pub struct Terms {
@@ -16,4 +18,15 @@ pub struct Terms {
     pub retry_statuses: Vec<u16>,
     pub max_response_size: Option<u64>,
     pub max_decompressed_size: Option<u64>,
+}
+
+impl Terms {
+    /// Of a body that is read whole and decoded.
+    pub fn bounds(&self) -> Bounds {
+        Bounds {
+            max_response_size: self.max_response_size,
+            max_decompressed_size: self.max_decompressed_size,
+            raw: false,
+        }
+    }
 }

@@ -7,7 +7,6 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use towline_io::call::Route;
 
 use super::super::call::Call;
-use super::super::collect::Bounds;
 use super::super::core::{Core, Lanes, Setup, upper_case};
 use super::super::errors;
 use super::super::methods::client_methods;
@@ -52,11 +51,7 @@ impl AsyncClientCore {
             return Call::coroutine(py, coroutine.unbind());
         };
         let hub = found.pool.get().hub(py)?;
-        let want = Want::Whole(Bounds {
-            max_response_size: found.terms.max_response_size,
-            max_decompressed_size: found.terms.max_decompressed_size,
-            raw: false,
-        });
+        let want = Want::Whole(found.terms.bounds());
         let begun = Hub::begin(hub.bind(py), found.request, found.options, want, None)?;
         let id = match begun {
             Ok(id) => id,

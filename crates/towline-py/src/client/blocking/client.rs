@@ -6,7 +6,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use towline_io::call::Route;
 
-use super::super::collect::Bounds;
 use super::super::core::{Core, Found, Lanes, Setup, upper_case};
 use super::super::methods::client_methods;
 use super::super::options::PoolTerms;
@@ -63,11 +62,7 @@ impl ClientCore {
 
 /// The whole response. One that is small costs one release of the GIL.
 fn exchange(py: Python<'_>, found: Found<'_, SyncPool>) -> PyResult<Whole> {
-    let bounds = Bounds {
-        max_response_size: found.terms.max_response_size,
-        max_decompressed_size: found.terms.max_decompressed_size,
-        raw: false,
-    };
+    let bounds = found.terms.bounds();
     let pool = found.pool.get();
     let (call, head) = pool.call(py, found.request, found.options, None)?;
     let source = SyncSource::new(call);

@@ -12,7 +12,7 @@ use towline_io::call::{
 
 use super::super::errors;
 use super::super::head::{Head, view_to_list};
-use super::super::options::{self, PoolTerms};
+use super::super::options::PoolTerms;
 use super::super::pool::status_dict;
 use super::super::prepare::{self, Origin, Parts, Routes};
 use super::reply::SyncReply;
@@ -120,13 +120,7 @@ impl SyncPool {
         stale: Option<&Bound<'_, PyAny>>,
         on_informational: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<SyncReply>> {
-        let mut options = self.terms.defaults;
-        if let Some(timeout) = timeout {
-            options.timeouts = options::timeouts_of_tuple(timeout)?;
-        }
-        if let Some(stale) = stale {
-            options.stale = options::stale(stale)?;
-        }
+        let options = self.terms.call_options(timeout, stale)?;
         let (body, streamed) = match prepare::source(body, headers)? {
             prepare::Source::Whole(body) => (body, None),
             prepare::Source::Streamed(body, pieces) => (body, Some(pieces)),

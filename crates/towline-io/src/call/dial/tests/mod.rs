@@ -199,6 +199,19 @@ fn hear(established: &mut Established, count: usize) -> Vec<u8> {
     heard
 }
 
+/// The error that a connection ends with, and nothing before it.
+fn hear_the_end(established: &mut Established) -> io::Error {
+    let start = Instant::now();
+    loop {
+        assert!(start.elapsed() < PATIENCE);
+        match established.transport.recv(&mut [0; 16]) {
+            Ok(Recv::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => return error,
+        }
+    }
+}
+
 /// Sends back what comes, until the end.
 fn echo(stream: &mut (impl io::Read + io::Write)) {
     let mut space = [0; 16 * 1024];

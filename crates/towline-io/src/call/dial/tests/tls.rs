@@ -196,15 +196,7 @@ fn client_certificates() {
     // TLS 1.3 lets the client finish before the server has looked (RFC 8446 4.4.2.4).
     let (route, config) = with(None, MinVersion::Tls12);
     let mut established = dial(Face::Blocking, &route, &config).unwrap();
-    let start = Instant::now();
-    let error = loop {
-        assert!(start.elapsed() < PATIENCE);
-        match established.transport.recv(&mut [0; 16]) {
-            Ok(Recv::WouldBlock) => thread::sleep(Duration::from_millis(1)),
-            Ok(other) => panic!("{other:?}"),
-            Err(error) => break error,
-        }
-    };
+    let error = hear_the_end(&mut established);
     let text = crate::tls::explain(&error, "PEER");
     assert_eq!(
         text,
