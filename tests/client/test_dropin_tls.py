@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import ssl
 import threading
@@ -157,8 +158,9 @@ def test_https_through_a_proxy(package: ModuleType, ours: ModuleType, trust: Tru
         with socket.create_connection((host, int(port))) as origin:
 
             def back() -> None:
-                while data := origin.recv(65536):
-                    peer.sock.sendall(data)
+                with contextlib.suppress(OSError):
+                    while data := origin.recv(65536):
+                        peer.sock.sendall(data)
 
             threading.Thread(target=back, daemon=True).start()
             while data := peer.sock.recv(65536):
