@@ -111,13 +111,18 @@ def calls(face, **arguments):
 
 TOKEN = st.text("abcXYZ-", min_size=1, max_size=8)
 VALUE = st.text("abc XYZ;,=\"'", max_size=12).map(str.strip)
+# what the short way takes, and what it must leave
+FORM_VALUE = st.one_of(
+    st.text("aZ09-_.~ &=+%/?#é漢\U0001f600\x00\n*!'()", max_size=8), st.integers(), st.booleans(), st.none(),
+    st.floats(allow_nan=False),
+)  # fmt: skip
 CALLS = st.fixed_dictionaries(
     {},
     optional={
         "headers": st.dictionaries(
             st.sampled_from(["X-A", "accept", "User-Agent", "X-b", "Content-Type", "Host"]), VALUE, max_size=3
         ),
-        "params": st.dictionaries(TOKEN, VALUE, max_size=2),
+        "params": st.dictionaries(TOKEN, FORM_VALUE, max_size=2),
         "timeout": st.just(20),
     },
 )
@@ -128,7 +133,10 @@ BODIES = st.one_of(
     st.dictionaries(TOKEN, st.one_of(st.integers(), st.none(), VALUE), max_size=3).map(
         lambda value: {"json": value}
     ),
-    st.dictionaries(TOKEN, VALUE, max_size=2).map(lambda value: {"data": value}),
+    st.dictionaries(FORM_VALUE, FORM_VALUE, max_size=2).map(lambda value: {"data": value}),
+    st.just({"data": {"a": "1"}, "json": 1}),
+    st.just({"data": {"a": "1"}, "content": b"c"}),
+    st.just({"data": {}, "json": 1}),
 )
 PATHS = st.text("ab/.?&=% üß+~:@", max_size=12).map(lambda text: "/" + text)
 

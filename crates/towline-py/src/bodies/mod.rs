@@ -3,4 +3,5 @@
 pub mod decoder;
 pub mod event;
 pub mod json;
+pub mod pages;
 pub mod parsers;

@@ -6,6 +6,7 @@ use towline_io::coding::decode::{DecodeError, Decoder};
 
 use super::errors;
 use super::head::Head;
+use crate::bodies::pages;
 
 /// What a body may measure.
 #[derive(Debug, Clone, Copy, Default)]
@@ -127,6 +128,7 @@ impl Collector {
 
 /// A bytes object whose content is still to be written.
 fn allocate(py: Python<'_>, length: usize) -> Result<Py<PyBytes>, Refusal> {
+    pages::expect(length);
     // SAFETY: gives an object of that length, or NULL with an exception set, which is taken.
     let bytes = unsafe {
         let bytes = ffi::PyBytes_FromStringAndSize(std::ptr::null(), length.cast_signed());

@@ -1,5 +1,6 @@
 //! What the native halves of `Client` and `AsyncClient` have in common: which calls are plain, and what these
 //! are on the wire. Plain calls are made in one go, the others through `_request`.
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use pyo3::types::{PyDict, PyString, PyType};
 use towline_io::call::{CallOptions, Prepared, Route, Timeouts};
 
 use super::options::{self, PoolTerms};
-use super::plain::{PlainArguments, PlainUrl, Template, is_plain_target};
+use super::plain::{MOST_TARGET_BYTES, PlainArguments, PlainUrl, Template, is_plain_target};
 use super::prepare::{self, Origin};
 use super::response;
 use super::terms::Terms;
@@ -118,7 +119,10 @@ impl<P: Lanes> Core<P> {
         let Some(Some(lane)) = state.origins.get(target.origin(state)) else {
             return Ok(None);
         };
-        let mut text = prepare::start(method, &lane.route, &target.text(state));
+        let Some(target) = with_query(target.text(state), arguments.query.as_deref()) else {
+            return Ok(None);
+        };
+        let mut text = prepare::start(method, &lane.route, &target);
         if template
             .fill(&mut text, method, &lane.host, &arguments)?
             .is_none()
@@ -220,7 +224,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    fn text<P: Lanes>(&self, state: &State<P>) -> std::borrow::Cow<'a, [u8]> {
+    fn text<P: Lanes>(&self, state: &State<P>) -> Cow<'a, [u8]> {
         match self {
             Self::Absolute(url) if url.target.is_empty() => b"/"[..].into(),
             Self::Absolute(url) => url.target.as_bytes().into(),
@@ -232,6 +236,15 @@ impl<'a> Target<'a> {
             }
         }
     }
+}
+
+/// `None`: there is a query already, or it would be one that a URL is too long with.
+fn with_query<'a>(target: Cow<'a, [u8]>, query: Option<&[u8]>) -> Option<Cow<'a, [u8]>> {
+    let Some(query) = query else {
+        return Some(target);
+    };
+    let fits = target.len() + query.len() < MOST_TARGET_BYTES && !target.contains(&b'?');
+    fits.then(|| [&target, &b"?"[..], query].concat().into())
 }
 
 /// A path that a base URL is put in front of, without any doubt.

@@ -5,6 +5,7 @@ pub mod call;
 pub mod collect;
 pub mod core;
 pub mod errors;
+mod form;
 pub mod head;
 pub mod methods;
 pub mod options;

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString};
 use towline_io::call::{Body, RequestText, Timeouts};
 
+use super::form;
 use super::prepare;
 use super::terms::Terms;
 use crate::bodies::json;
@@ -77,11 +78,14 @@ fn is_plain_host(host: &str) -> bool {
     is_name && (!numeric || host.parse::<Ipv4Addr>().is_ok())
 }
 
+/// Of a plain call.
+pub const MOST_TARGET_BYTES: usize = 8192;
+
 /// Path and query that neither encoding nor the removal of dot segments would change.
 pub fn is_plain_target(target: &str) -> bool {
     const PLAIN: [bool; 256] = plain_bytes();
     let bytes = target.as_bytes();
-    if bytes.len() > 8192 || !bytes.iter().all(|&byte| PLAIN[byte as usize]) {
+    if bytes.len() > MOST_TARGET_BYTES || !bytes.iter().all(|&byte| PLAIN[byte as usize]) {
         return false;
     }
     let path = target.split('?').next().unwrap_or(target);
@@ -114,6 +118,8 @@ pub struct PlainArguments<'py> {
     pub content: Option<(usize, Option<&'static [u8]>)>,
     pub timeouts: Option<Timeouts>,
     pub follow_redirects: Option<bool>,
+    /// Encoded, without the question mark.
+    pub query: Option<Vec<u8>>,
 }
 
 impl<'py> PlainArguments<'py> {
@@ -123,7 +129,7 @@ impl<'py> PlainArguments<'py> {
         let Some(arguments) = arguments else {
             return Ok(Some(plain));
         };
-        let mut json = None;
+        let (mut json, mut form) = (None, None);
         for (name, value) in arguments.iter() {
             let Ok(name) = name.cast_into::<PyString>() else {
                 return Ok(None);
@@ -135,6 +141,14 @@ impl<'py> PlainArguments<'py> {
                     json = Some(value).filter(|value| !value.is_none());
                     true
                 }
+                "data" => {
+                    form = form::urlencoded(&value);
+                    form.is_some() || value.is_none()
+                }
+                "params" => {
+                    plain.query = form::urlencoded(&value);
+                    plain.query.is_some() || value.is_none()
+                }
                 "timeout" => plain.take_timeout(&value)?,
                 "follow_redirects" => plain.take_redirects(&value),
                 _ => value.is_none(),
@@ -143,10 +157,15 @@ impl<'py> PlainArguments<'py> {
                 return Ok(None);
             }
         }
+        // Python knows which of several bodies is meant.
+        let bodies = [json.is_some(), form.is_some(), plain.content.is_some()];
+        if bodies.iter().filter(|&&given| given).count() > 1 {
+            return Ok(None);
+        }
+        if let Some(form) = form {
+            plain.set_body(form.into(), Some(b"application/x-www-form-urlencoded"));
+        }
         if let Some(json) = json {
-            if plain.content.is_some() {
-                return Ok(None);
-            }
             plain.set_body(dump(&json, terms)?, Some(b"application/json"));
         }
         Ok(Some(plain))
