@@ -6,6 +6,8 @@ import io
 import json
 import os
 import pty
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -22,6 +24,8 @@ from towline.cli.call_output import Progress, duration_text, size_text
 
 JSON = b'{"b":[1,2],"name":"\xc3\xa9"}'
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -357,3 +361,17 @@ def test_a_reader_that_goes_away_is_no_traceback(url: str) -> None:
     command = f"{sys.executable} -m towline get {url}/binary | head -c 10 >/dev/null"
     ended = subprocess.run(command, shell=True, capture_output=True, timeout=30, check=False)
     assert b"Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("line", re.findall(r"^\$ towline (.*?) +#", PAGE.read_text(), re.MULTILINE))
+def test_the_examples_of_the_page(url: str, tmp_path: Path, line: str) -> None:
+    (tmp_path / "more.txt").write_bytes(b"more=1")
+    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff")
+    there = re.sub(r"(?:https?://)?example\.org|(?<= ):8000(?=/)", url, line)
+    assert url in there
+    ended = towline(*shlex.split(there), cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    if "-o" in line:
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["big.iso", "more.txt", "photo.jpg"]
+    else:
+        assert b"Hello" in ended.stdout
