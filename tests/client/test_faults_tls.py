@@ -31,7 +31,8 @@ def make(request: pytest.FixtureRequest) -> Iterator[Any]:
     made: list[Any] = []
 
     def make(**options: Any) -> Any:
-        made.append(FACES[request.param](trust_env=False, timeout=towline.Timeout(5, total=15), **options))
+        options = {"trust_env": False, **options}
+        made.append(FACES[request.param](timeout=towline.Timeout(5, total=15), **options))
         return made[-1]
 
     yield make
@@ -66,6 +67,21 @@ def test_a_certificate_that_is_refused(
         assert server.answered == 0
         # Nothing of the failure stays behind: who does not verify gets through.
         assert make(verify=False).get(server.url("localhost")).content == b"good"
+
+
+@pytest.mark.parametrize("trust_env", [True, False])
+def test_an_environment_that_is_not_trusted_adds_no_authority(
+    make: Any, authority: tuple[trustme.CA, str], monkeypatch: pytest.MonkeyPatch, trust_env: bool
+) -> None:
+    ca, path = authority
+    monkeypatch.setenv("SSL_CERT_FILE", path)
+    with serving(ca.issue_cert(HOST)) as server:
+        client = make(trust_env=trust_env)
+        if trust_env:
+            assert client.get(server.url()).status_code == 200
+        else:
+            with pytest.raises(towline.TLSError):
+                client.get(server.url())
 
 
 def test_a_name_is_verified_for_each_route(make: Any, authority: tuple[trustme.CA, str]) -> None:

@@ -154,8 +154,12 @@ def test_the_environment_is_read_once(monkeypatch):
 def test_trust_of_the_environment(monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", "some/ca.pem")
     assert Client()._options.tls.trust == "some/ca.pem"
-    assert Client(trust_env=False)._options.tls.trust == "system"
+    assert Client(trust_env=False)._options.tls.trust == "platform"
     assert Client(verify="own.pem")._options.tls.trust == "own.pem"
+    proxy = towline.Proxy("https://u:p@proxy.example", headers={"x": "y"}, tls=towline.TLS())
+    confined = Client(proxy=proxy, trust_env=False)._proxies.of("http", "h", 80)
+    assert confined.tls.trust == "platform"
+    assert (confined.url, confined.auth, confined.headers) == (proxy.url, proxy.auth, proxy.headers)
 
 
 # --- names ---

@@ -78,7 +78,7 @@ fn act(pool: &mut Pool<usize, usize, usize>, leases: &mut Vec<Lease<usize>>, now
         match action {
             Action::Dial(slot, _) => pool.dialled(slot, 0, 1, now),
             Action::Serve(lease, _) => leases.push(lease),
-            Action::CancelDial(_) | Action::Close(_) => {}
+            Action::CancelDial(_) | Action::Close(_) | Action::Expect(_) | Action::Queue(_) => {}
         }
     }
 }

@@ -78,7 +78,7 @@ class BaseClient:
     ) -> None:
         tls = tls_of(verify, cert)
         self._options = PoolOptions(
-            tls=environment.trust_of_environment(tls) if trust_env else tls,
+            tls=environment.trust_of_environment(tls) if trust_env else environment.trust_of_platform(tls),
             http1=http1,
             http2=http2,
             timeout=Timeout.of(timeout),
@@ -375,7 +375,11 @@ class BaseClient:
         if proxy is not None:
             if self._options.uds is not None:
                 raise ConfigError("uds: a unix socket is not reached through a proxy; leave one of them out")
-            return environment.Proxies(always=Proxy.of(proxy))
+            always = Proxy.of(proxy)
+            if always is not None and always.tls is not None and not self._trust_env:
+                tls = environment.trust_of_platform(always.tls)
+                always = Proxy(always.url, auth=always.auth, headers=always.headers, tls=tls)
+            return environment.Proxies(always=always)
         if self._trust_env and transport is None and self._options.uds is None:
             return environment.proxies_of_environment()
         return environment.Proxies()

@@ -106,5 +106,12 @@ def trust_of_environment(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:
     return tls
 
 
+def trust_of_platform(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:
+    """The system's store where it was meant, whatever the environment says."""
+    if isinstance(tls, TLS) and tls.trust == "system":
+        return dataclasses.replace(tls, trust="platform")
+    return tls
+
+
 def _proxy(value: str) -> Proxy:
     return Proxy(value if "://" in value else f"http://{value}")

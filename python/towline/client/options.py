@@ -213,7 +213,8 @@ class TLS:
 
     - verify: False accepts any certificate: for tests only
     - trust: "system" (the platform's store), "certifi" (where that package is installed), or the path of a PEM
-      file or directory, which then is the only trust. SSL_CERT_FILE and SSL_CERT_DIR replace the system's
+      file or directory, which then is the only trust. SSL_CERT_FILE and SSL_CERT_DIR replace the system's;
+      not so "platform", which is what "system" becomes with trust_env=False
     - cert, key, password: our own certificate chain and key (PEM files; the key may stand in `cert`)
     - min_version: "1.2" or "1.3"
     - server_name: the name to ask for and to verify, where it is not the URL's host

@@ -8,6 +8,7 @@ pub mod pool;
 pub mod request;
 pub mod route;
 pub mod rules;
+mod waiting;
 
 pub use crate::fork;
 pub use blocking::{
@@ -21,7 +22,7 @@ pub use dial::{
 pub use facts::ConnectionFacts;
 pub use pool::{Action, Lease, OriginId, Pool, PoolLimits, PoolStatus, SlotId, WaiterId};
 pub use request::{
-    Body, CallError, CallErrorKind, CallOptions, CallPhase, Prepared, RequestText, Stale, Timeouts,
-    Timings,
+    Backoff, Body, CallError, CallErrorKind, CallOptions, CallPhase, Prepared, RequestText, Stale,
+    Timeouts, Timings,
 };
 pub use route::{Credentials, Proxy, ProxyScheme, Route};

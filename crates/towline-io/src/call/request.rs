@@ -85,6 +85,12 @@ impl RequestText {
             .map(|field| field.value)
     }
 
+    /// The server is to say whether it wants the body (RFC 9110 10.1.1).
+    pub fn expects_continue(&self) -> bool {
+        self.field(b"expect")
+            .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
+    }
+
     /// Calls `write` with the head as the wire core takes it.
     pub fn with_head<T>(&self, write: impl FnOnce(&RequestHead<'_>) -> T) -> T {
         let head = |fields: &[Field<'_>]| {
@@ -121,6 +127,14 @@ pub enum Body {
     Unknown,
     /// A part of a file: `sendfile` on plain TCP.
     File { file: File, offset: u64, len: u64 },
+}
+
+impl Prepared {
+    /// The body waits until the server wants it.
+    pub(super) fn holds_back(&self) -> bool {
+        let has_body = !matches!(self.body.size(), BodySize::Empty | BodySize::Known(0));
+        has_body && self.head.expects_continue()
+    }
 }
 
 impl Body {
@@ -189,6 +203,42 @@ pub struct CallOptions {
     pub stale: Stale,
     /// Further attempts to open a connection.
     pub connect_retries: u8,
+    /// How long they wait.
+    pub backoff: Backoff,
+}
+
+/// The pauses between attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// Before the first repetition; doubled for each further one.
+    pub first: Duration,
+    pub longest: Duration,
+    /// A random share of it, so that clients do not return in step.
+    pub jitter: bool,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_millis(500),
+            longest: Duration::from_secs(60),
+            jitter: true,
+        }
+    }
+}
+
+impl Backoff {
+    /// The pause after `failures` of them; `chance` is any number, all equally likely.
+    pub fn pause(&self, failures: u8, chance: u32) -> Duration {
+        let doubled = 2_u32.saturating_pow(u32::from(failures.saturating_sub(1)));
+        let longest = self.longest.min(Duration::from_secs(24 * 3600));
+        let pause = self.first.saturating_mul(doubled).min(longest);
+        if self.jitter {
+            pause.mul_f64(f64::from(chance) / f64::from(u32::MAX))
+        } else {
+            pause
+        }
+    }
 }
 
 impl Default for CallOptions {
@@ -197,6 +247,7 @@ impl Default for CallOptions {
             timeouts: Timeouts::default(),
             stale: Stale::default(),
             connect_retries: 1,
+            backoff: Backoff::default(),
         }
     }
 }
@@ -357,6 +408,46 @@ pub struct Timings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_jitter_takes_a_share() {
+        let backoff = Backoff {
+            first: Duration::from_millis(500),
+            longest: Duration::from_secs(3),
+            jitter: false,
+        };
+        let millis = |failures| backoff.pause(failures, 7).as_millis();
+        assert_eq!([1, 2, 3, 4, 255].map(millis), [500, 1000, 2000, 3000, 3000]);
+        let jittered = Backoff {
+            jitter: true,
+            ..backoff
+        };
+        let share = |chance| jittered.pause(1, chance).as_millis();
+        assert_eq!([0, u32::MAX / 2 + 1, u32::MAX].map(share), [0, 250, 500]);
+    }
+
+    #[test]
+    fn only_a_body_is_held_back() {
+        let expects = |value: &[u8], body| {
+            let mut head = RequestText::new(b"PUT", b"/");
+            head.push(b"Expect", value);
+            Prepared {
+                route: Arc::new(Route::plain("a", 80)),
+                head,
+                body,
+                idempotent: true,
+            }
+            .holds_back()
+        };
+        assert!(expects(b"100-Continue", Body::Unknown));
+        assert!(expects(
+            b"100-continue",
+            Body::Bytes(Bytes::from_static(b"x"))
+        ));
+        assert!(!expects(b"100-continue", Body::Empty));
+        assert!(!expects(b"100-continue", Body::Known(0)));
+        assert!(!expects(b"tea", Body::Unknown));
+    }
 
     #[test]
     fn the_head_comes_back_in_order_few_fields_or_many() {

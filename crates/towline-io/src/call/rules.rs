@@ -1,6 +1,9 @@
 //! What both faces of the client decide alike, as pure functions: what is sent again, and what a
 //! connection's end means to its call.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+
 use towline_proto::{CloseReason, ConnectionError, Party};
 
 use super::request::{CallError, CallErrorKind, CallOptions, CallPhase, Prepared, Stale};
@@ -8,6 +11,10 @@ use super::request::{CallError, CallErrorKind, CallOptions, CallPhase, Prepared,
 /// A request is sent again at most so often. Each time takes a reused connection that was dying, and a
 /// server that closes its idle connections closes several at once.
 const MAX_RESENDS: u8 = 3;
+
+/// A body that is held back goes without being asked for after this long: servers may say nothing
+/// (RFC 9110 10.1.1), and curl waits as long.
+pub const CONTINUE_WITHIN: Duration = Duration::from_secs(1);
 
 /// How the connection of a call stood when it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +46,12 @@ pub fn may_resend(prepared: &Prepared, options: &CallOptions, standing: Standing
 /// by the proxy does not change by asking again, and a time that is over is not given twice.
 pub fn may_redial(options: &CallOptions, error: &CallError, attempts: u8) -> bool {
     error.kind == CallErrorKind::Connect && attempts <= options.connect_retries
+}
+
+/// Chance for what decides with it. Not a secret.
+pub(super) fn draw() -> u32 {
+    // Every state of the standard library's hashes has a key of its own.
+    RandomState::new().build_hasher().finish() as u32
 }
 
 /// What the end of its connection means to a call that was in `phase`.

@@ -26,6 +26,8 @@ pub enum Trust {
     /// The system's store, loaded once per process when it is first needed.
     #[default]
     System,
+    /// The same, and neither `SSL_CERT_FILE` nor `SSL_CERT_DIR` can stand in for it.
+    Platform,
     /// A PEM file, or a directory of such files.
     Path(PathBuf),
     /// Everybody: the peer's certificate is not verified.
@@ -163,6 +165,9 @@ impl ClientTlsSettings {
         let provider = Arc::new(ring::default_provider());
         let verifier = match &self.trust {
             Trust::System => Verifier::new(trust::system(self.fallback.as_deref())?, Vec::new()),
+            Trust::Platform => {
+                Verifier::new(trust::platform(self.fallback.as_deref())?, Vec::new())
+            }
             Trust::Path(path) => {
                 trust::path(path).and_then(|(roots, given)| Verifier::new(roots, given))
             }

@@ -189,7 +189,7 @@ impl Session {
     /// socket takes nothing now.
     pub(crate) fn flush(&mut self, socket: &Socket) -> io::Result<Option<usize>> {
         let mut wire_bytes = 0;
-        while self.wants_write() {
+        while self.wants_write() || self.takes_leave_below() {
             match self.write_out(socket) {
                 Ok(n) => wire_bytes += n,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -221,7 +221,20 @@ impl Session {
         self.tls.write_out(&mut Above(below))
     }
 
-    /// Says that no more will come from us. To an https proxy below, the socket's end says it.
+    /// The last record is in the TLS below: that one ends too, so that an https proxy knows that nobody
+    /// has cut it off (RFC 8446 6.1). Whether there is more to write now.
+    fn takes_leave_below(&mut self) -> bool {
+        let Some(below) = self.below.as_mut().filter(|_| self.closing) else {
+            return false;
+        };
+        if below.closing {
+            return false;
+        }
+        below.close_notify();
+        below.wants_write()
+    }
+
+    /// Says that no more will come from us.
     pub(crate) fn close_notify(&mut self) {
         if !self.closing {
             self.closing = true;

@@ -23,6 +23,41 @@ pub(super) fn system(fallback: Option<&Path>) -> Result<Roots, String> {
     instead(&found, fallback)
 }
 
+/// The same without `SSL_CERT_FILE` and `SSL_CERT_DIR`, for those who do not trust the environment.
+pub(super) fn platform(fallback: Option<&Path>) -> Result<Roots, String> {
+    static PLATFORM: OnceLock<Roots> = OnceLock::new();
+    if let Some(roots) = PLATFORM.get() {
+        return Ok(Arc::clone(roots));
+    }
+    let is_overridden = ["SSL_CERT_FILE", "SSL_CERT_DIR"]
+        .into_iter()
+        .any(|name| std::env::var_os(name).is_some());
+    let found = if is_overridden {
+        load_certs_from_paths(known(BUNDLES), known(DIRECTORIES))
+    } else {
+        load_native_certs()
+    };
+    if let Some(roots) = store(&found) {
+        return Ok(Arc::clone(PLATFORM.get_or_init(|| roots)));
+    }
+    instead(&found, fallback)
+}
+
+/// Where Unix systems keep what they trust: Debian and its like, Red Hat, SUSE; Alpine, BSD and macOS.
+const BUNDLES: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+const DIRECTORIES: &[&str] = &["/etc/ssl/certs", "/etc/pki/tls/certs"];
+
+fn known(places: &[&'static str]) -> Option<&'static Path> {
+    let places = places.iter().map(|place| Path::new(*place));
+    places.into_iter().find(|place| place.exists())
+}
+
 /// Where the system's store has nothing to give.
 fn instead(found: &CertificateResult, fallback: Option<&Path>) -> Result<Roots, String> {
     if let Some(fallback) = fallback {

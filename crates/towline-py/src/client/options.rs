@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 use towline_io::call::{
-    CallOptions, CallerConfig, Credentials, DialConfig, Flush, Keepalive, Overrides, PoolLimits,
-    Proxy, ProxyScheme, Route, Stale, Timeouts,
+    Backoff, CallOptions, CallerConfig, Credentials, DialConfig, Flush, Keepalive, Overrides,
+    PoolLimits, Proxy, ProxyScheme, Route, Stale, Timeouts,
 };
 use towline_io::{
     ClientTls, ClientTlsSettings, EngineConfig, Identity, MinVersion, Password, Trust,
@@ -73,6 +73,7 @@ impl PoolTerms {
                 timeouts: timeouts(&options.getattr(intern!(py, "timeout"))?)?,
                 stale: stale(&retries.getattr(intern!(py, "stale"))?)?,
                 connect_retries: retries.getattr(intern!(py, "connect"))?.extract()?,
+                backoff: backoff(&retries)?,
             },
             tls: client_tls(&tls)?,
             server_name: match tls.getattr_opt(intern!(py, "server_name"))? {
@@ -171,6 +172,16 @@ fn stale(value: &Bound<'_, PyAny>) -> PyResult<Stale> {
     }
 }
 
+fn backoff(retries: &Bound<'_, PyAny>) -> PyResult<Backoff> {
+    let py = retries.py();
+    let time = |name: &Bound<'_, pyo3::types::PyString>| seconds(&retries.getattr(name)?);
+    Ok(Backoff {
+        first: time(intern!(py, "backoff"))?.unwrap_or_default(),
+        longest: time(intern!(py, "max_delay"))?.unwrap_or(Duration::MAX),
+        jitter: retries.getattr(intern!(py, "jitter"))?.extract()?,
+    })
+}
+
 fn pool_limits(limits: &Bound<'_, PyAny>) -> PyResult<PoolLimits> {
     let py = limits.py();
     let count = |name: &Bound<'_, pyo3::types::PyString>| -> PyResult<usize> {
@@ -249,11 +260,12 @@ fn tls_settings(tls: &Bound<'_, PyAny>) -> PyResult<ClientTlsSettings> {
     let trust = match (verify, trust.as_str()) {
         (false, _) => Trust::Anybody,
         (_, "system") => Trust::System,
+        (_, "platform") => Trust::Platform,
         (_, "certifi") => Trust::Path(certifi(py)?),
         (_, path) => Trust::Path(path.into()),
     };
     let fallback = match &trust {
-        Trust::System => certifi(py).ok(),
+        Trust::System | Trust::Platform => certifi(py).ok(),
         _ => None,
     };
     let cert: Option<PathBuf> = tls.getattr(intern!(py, "cert"))?.extract()?;

@@ -13,6 +13,7 @@ use crate::call::dial::{Dial, Established, Progress};
 use crate::call::pool::Lease;
 use crate::call::request::{CallError, CallErrorKind, CallOptions, CallPhase};
 use crate::call::route::Route;
+use crate::call::waiting::timed_out;
 use crate::id::ConnId;
 use crate::peer::Peer;
 
@@ -62,9 +63,8 @@ impl Desk {
         driving: &mut Option<Errand>,
         patience: &mut Patience<'_>,
     ) -> Result<Lease<Cable>, Ended> {
-        let options = &place.seat.options;
-        let mut parked = patience.phase(Instant::now(), options.timeouts.pool);
-        let mut slice = parked.first_slice();
+        let mut wait = patience.phase(Instant::now(), None);
+        let mut has_slept = false;
         loop {
             while let Some(message) = place.seat.next() {
                 match message {
@@ -74,26 +74,33 @@ impl Desk {
                     Message::Forget(slot) => {
                         driving.take_if(|errand| errand.slot == slot);
                     }
+                    Message::Look => {}
                 }
             }
-            if let Some(errand) = driving {
-                // Opening a connection is not waiting for one: it has a timeout of its own.
-                parked.restart(Instant::now());
-                if let Some(over) = self.drive(place, errand, parked.first_slice()) {
-                    *driving = None;
-                    match over {
-                        Ok((slot, cable)) => {
-                            self.dialled(slot, cable, &place.seat, Instant::now());
-                        }
-                        Err((slot, error)) => self.dial_failed(slot, error, &place.seat),
-                    }
-                    continue;
+            if let Some(errand) = driving
+                && let Some(over) = self.drive(errand, Instant::now())
+            {
+                let slot = errand.slot;
+                *driving = None;
+                match over {
+                    Ok(cable) => self.dialled(slot, cable, &place.seat, Instant::now()),
+                    Err(error) => self.dial_failed(slot, error, &place.seat),
                 }
+                continue;
+            }
+            let bound = place.seat.bound();
+            wait.end_at(bound.map(|(at, _)| at));
+            let slice = if has_slept {
+                let in_vain = |stop| no_connection(stop, bound.map(|(_, kind)| kind));
+                wait.next_slice().map_err(in_vain)?
             } else {
-                place.seat.sleep(slice);
-            }
-            if !place.seat.has_mail() {
-                slice = parked.next_slice().map_err(no_connection)?;
+                wait.first_slice()
+            };
+            has_slept = true;
+            if let Err(error) = sleep(place, driving.as_ref(), slice)
+                && let Some(errand) = driving.take()
+            {
+                self.dial_failed(errand.slot, broken(&error), &place.seat);
             }
         }
     }
@@ -107,7 +114,7 @@ impl Desk {
         if errand.dial.is_none() {
             return self.hand_over(Some(errand));
         }
-        match self.advance(&mut errand, None, now) {
+        match self.advance(&mut errand, now) {
             Progress::Pending => self.hand_over(Some(errand)),
             Progress::Failed(error) => {
                 self.dial_failed(slot, CallError::dial(&error), &place.seat);
@@ -119,38 +126,35 @@ impl Desk {
         }
     }
 
-    /// One step of a dial. `None`: it goes on.
-    fn drive(&self, place: &Place, errand: &mut Errand, slice: Duration) -> Option<Dialled> {
-        let now = Instant::now();
-        let timeout = place.seat.options.timeouts.connect;
-        let slot = errand.slot;
-        match self.advance(errand, timeout, now) {
+    /// As far as a dial goes. `None`: it goes on, or begins anew later.
+    fn drive(&self, errand: &mut Errand, now: Instant) -> Option<Result<Cable, CallError>> {
+        let error = match self.advance(errand, now) {
+            Progress::Pending => return None,
             Progress::Done(established) => match self.connect(*established, now) {
-                Ok(cable) => Some(Ok((slot, cable))),
-                Err(error) => Some(Err((slot, broken(&error)))),
+                Ok(cable) => return Some(Ok(cable)),
+                Err(error) => broken(&error),
             },
-            Progress::Failed(error) => Some(Err((slot, CallError::dial(&error)))),
-            Progress::Pending => {
-                let mut entries = Vec::with_capacity(4);
-                let most = watch(errand, &mut entries, slice, now);
-                if let Ok(fd) = place.seat.wire() {
-                    entries.push(entry(fd, libc::POLLIN));
-                }
-                if !place.seat.has_mail()
-                    && let Err(error) = poll(&mut entries, most)
-                {
-                    return Some(Err((slot, broken(&error))));
-                }
-                None
-            }
+            Progress::Failed(error) => CallError::dial(&error),
+        };
+        if !self.redial(errand, &error, now) {
+            return Some(Err(error));
         }
+        self.drive(errand, now)
     }
 
-    fn advance(&self, errand: &mut Errand, timeout: Option<Duration>, now: Instant) -> Progress {
-        let route = &errand.route;
+    fn advance(&self, errand: &mut Errand, now: Instant) -> Progress {
+        let Errand {
+            route,
+            begin_at,
+            deadline,
+            ..
+        } = errand;
         let dial = errand.dial.get_or_insert_with(|| {
             let mut dial = Dial::start(Arc::clone(route), &self.config.dial, now);
-            dial.set_deadline(timeout.and_then(|timeout| now.checked_add(timeout)));
+            if let Some(at) = *begin_at {
+                dial.rest_until(at);
+            }
+            dial.set_deadline(*deadline);
             Box::new(dial)
         });
         dial.advance(now)
@@ -171,6 +175,10 @@ impl Desk {
         patience: &mut Patience<'_>,
     ) -> Result<usize, Ended> {
         let mut errands = self.prewarm(route, n);
+        let begun = Instant::now();
+        for errand in &mut errands {
+            errand.deadline = timeout.and_then(|timeout| begun.checked_add(timeout));
+        }
         let mut opened = 0;
         let mut result = Ok(());
         while !errands.is_empty() && result.is_ok() {
@@ -180,7 +188,7 @@ impl Desk {
             let mut entries = Vec::new();
             let mut going_on = Vec::with_capacity(errands.len());
             for mut errand in errands {
-                let cable = match self.advance(&mut errand, timeout, now) {
+                let cable = match self.advance(&mut errand, now) {
                     Progress::Done(established) => self.connect(*established, now).ok(),
                     Progress::Failed(_) => None,
                     Progress::Pending => {
@@ -196,7 +204,10 @@ impl Desk {
             if !errands.is_empty() {
                 result = poll(&mut entries, most)
                     .map_err(|error| Ended::Failed(Box::new(broken(&error))))
-                    .and_then(|_| phase.next_slice().map(drop).map_err(no_connection));
+                    .and_then(|_| {
+                        let slice = phase.next_slice().map(drop);
+                        slice.map_err(|stop| no_connection(stop, None))
+                    });
             }
         }
         for errand in errands {
@@ -206,7 +217,22 @@ impl Desk {
     }
 }
 
-type Dialled = Result<(crate::call::SlotId, Cable), (crate::call::SlotId, CallError)>;
+/// Sleeps until something is told or the dial can go on, for `slice` at the longest.
+fn sleep(place: &Place, driving: Option<&Errand>, slice: Duration) -> std::io::Result<()> {
+    let Some(errand) = driving else {
+        place.seat.sleep(slice);
+        return Ok(());
+    };
+    let mut entries = Vec::with_capacity(4);
+    let most = watch(errand, &mut entries, slice, Instant::now());
+    if let Ok(fd) = place.seat.wire() {
+        entries.push(entry(fd, libc::POLLIN));
+    }
+    if !place.seat.has_mail() {
+        poll(&mut entries, most)?;
+    }
+    Ok(())
+}
 
 /// Adds what a dial waits for; returns how long to wait.
 fn watch(
@@ -251,20 +277,12 @@ fn broken(error: &std::io::Error) -> CallError {
     }
 }
 
-fn no_connection(stop: Stop) -> Ended {
-    let (kind, rule) = match stop {
-        Stop::Interrupted => return Ended::Interrupted,
-        Stop::Phase => (
-            CallErrorKind::PoolTimeout,
-            "no connection became free within the pool timeout",
-        ),
-        Stop::Total => (
-            CallErrorKind::TotalTimeout,
-            "the total timeout ended the wait for a connection",
-        ),
+/// `kind`: of the bound of the wait itself.
+fn no_connection(stop: Stop, kind: Option<CallErrorKind>) -> Ended {
+    let kind = match (stop, kind) {
+        (Stop::Interrupted, _) => return Ended::Interrupted,
+        (Stop::Phase, Some(kind)) => kind,
+        (Stop::Phase | Stop::Total, _) => CallErrorKind::TotalTimeout,
     };
-    Ended::Failed(Box::new(CallError {
-        retryable: true,
-        ..CallError::new(kind, CallPhase::Pool, rule)
-    }))
+    Ended::Failed(Box::new(timed_out(kind)))
 }

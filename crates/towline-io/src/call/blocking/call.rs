@@ -15,7 +15,9 @@ use super::patience::Patience;
 use crate::call::facts::ConnectionFacts;
 use crate::call::fork;
 use crate::call::pool::Lease;
-use crate::call::request::{CallError, CallErrorKind, CallOptions, CallPhase, Prepared, Timings};
+use crate::call::request::{
+    Body, CallError, CallErrorKind, CallOptions, CallPhase, Prepared, Timings,
+};
 use crate::call::rules::{self, Standing};
 
 /// Bytes of an unread body that are skipped to keep the connection.
@@ -107,7 +109,7 @@ impl BlockingCall {
         line.now = line.now.max(self.begun);
         let started = self.exchange.start(&mut line, &self.prepared);
         // A streamed body's first bytes leave together with the head.
-        if started.is_ok() && !self.prepared.body.is_streamed() {
+        if started.is_ok() && (!self.prepared.body.is_streamed() || self.prepared.holds_back()) {
             self.exchange.flush(&mut line);
         }
         drop(line);
@@ -126,7 +128,11 @@ impl BlockingCall {
                 return Err(over());
             };
             let mut line = lease.conn.open();
-            let result = self.exchange.await_head(&mut line, patience);
+            let body = &self.prepared.body;
+            let result = self
+                .exchange
+                .await_continue(&mut line, body, patience)
+                .and_then(|_| self.exchange.await_head(&mut line, patience));
             let standing = Standing {
                 reused: self.reused,
                 response_started: line.received > 0,
@@ -180,7 +186,10 @@ impl BlockingCall {
 
     /// Sends a piece of a streamed body, waiting for room: large pieces by reference.
     pub fn write(&mut self, data: Bytes, patience: &mut Patience<'_>) -> Result<Written, Ended> {
-        self.sending(patience, |exchange, line, patience| {
+        self.sending(patience, |exchange, line, body, patience| {
+            if !exchange.await_continue(line, body, patience)? {
+                return Ok(Written::Answered);
+            }
             let before = line.peer.conn.pending_bytes();
             let written = line
                 .peer
@@ -202,7 +211,10 @@ impl BlockingCall {
         trailers: &[Field<'_>],
         patience: &mut Patience<'_>,
     ) -> Result<(), Ended> {
-        self.sending(patience, |exchange, line, _| {
+        self.sending(patience, |exchange, line, body, patience| {
+            if !exchange.await_continue(line, body, patience)? {
+                return Ok(());
+            }
             let before = line.peer.conn.pending_bytes();
             let finished = line
                 .peer
@@ -218,7 +230,7 @@ impl BlockingCall {
     fn sending<T>(
         &mut self,
         patience: &mut Patience<'_>,
-        act: impl FnOnce(&mut Exchange, &mut Line, &mut Patience<'_>) -> Result<T, Ended>,
+        act: impl FnOnce(&mut Exchange, &mut Line, &Body, &mut Patience<'_>) -> Result<T, Ended>,
     ) -> Result<T, Ended> {
         patience.set_total(self.deadline);
         let Some(lease) = &self.lease else {
@@ -226,7 +238,7 @@ impl BlockingCall {
         };
         let mut line = lease.conn.open();
         refresh(&mut line);
-        let result = act(&mut self.exchange, &mut line, patience);
+        let result = act(&mut self.exchange, &mut line, &self.prepared.body, patience);
         drop(line);
         if result.is_err() {
             self.put_away();

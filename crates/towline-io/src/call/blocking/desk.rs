@@ -130,7 +130,7 @@ impl Desk {
             let origin = state.pool.origin(route);
             match state.pool.acquire(origin, now) {
                 Some(lease) => Ok(Asked::Free(lease)),
-                None => state.queue(origin, options, urgent).map(Asked::Wait),
+                None => state.queue(origin, options, urgent, now).map(Asked::Wait),
             }
         })
     }
@@ -160,7 +160,7 @@ impl Desk {
                 match message {
                     Message::Served(lease) => state.pool.release(lease.slot, now),
                     Message::Drive(errand) => driving = Some(errand),
-                    Message::Failed(_) | Message::Forget(_) => {}
+                    Message::Failed(_) | Message::Forget(_) | Message::Look => {}
                 }
             }
         });
@@ -203,19 +203,36 @@ impl Desk {
         });
     }
 
-    /// A dial has failed: the first in the queue tries again or is told.
+    /// A dial has failed: another attempt after a pause, in which it keeps its place in the pool, where
+    /// the one for whom it was begun wants that and still waits.
+    pub(super) fn redial(&self, errand: &mut Errand, error: &CallError, now: Instant) -> bool {
+        let whose = self.lock().pool.dialled_for(errand.slot).map(Arc::clone);
+        let Some(whose) = whose else {
+            return false;
+        };
+        let failures = whose.count_attempt();
+        if !rules::may_redial(&whose.options, error, failures) {
+            return false;
+        }
+        let at = now + whose.options.backoff.pause(failures, rules::draw());
+        whose.measure(|waiting| waiting.retry(at));
+        errand.dial = None;
+        errand.begin_at = Some(at);
+        errand.deadline = whose.bound().map(|(at, _)| at);
+        // Who waits elsewhere finds that it may wait longer when its time is over.
+        true
+    }
+
+    /// A dial has failed for good: the one for whom it was begun is told.
     pub(super) fn dial_failed(&self, slot: SlotId, error: CallError, seat: &Arc<Seat>) {
         let told = self.change(|state| {
             state.drop_driver(slot, seat);
             let waiting = state.pool.dial_failed(slot);
-            let (id, first) = waiting.map(|(id, seat)| (id, Arc::clone(seat)))?;
-            if rules::may_redial(&first.options, &error, first.count_attempt()) {
-                return None;
-            }
+            let (id, whose) = waiting.map(|(id, seat)| (id, Arc::clone(seat)))?;
             state.pool.cancel(id);
-            state.retire(&first);
-            first.tell(Message::Failed(Box::new(error)));
-            Some(first)
+            state.retire(&whose);
+            whose.tell(Message::Failed(Box::new(error)));
+            Some(whose)
         });
         if let Some(seat) = told {
             seat.ring();
@@ -294,9 +311,10 @@ impl State {
         origin: OriginId,
         options: &CallOptions,
         urgent: bool,
+        now: Instant,
     ) -> Result<Place, Box<CallError>> {
         self.seats += 1;
-        let seat = Arc::new(Seat::new(self.seats, origin, *options));
+        let seat = Arc::new(Seat::new(self.seats, origin, *options, now));
         // Before the pool can have a dial for it.
         self.parked.insert(seat.number, Arc::clone(&seat));
         match self.pool.wait(origin, Arc::clone(&seat), urgent) {
@@ -325,11 +343,30 @@ impl State {
                     let Some(route) = self.pool.key(origin).map(Arc::clone) else {
                         continue;
                     };
-                    let dial = None;
-                    match self.assign(origin, Errand { slot, route, dial }) {
+                    let whose = self.pool.dialled_for(slot);
+                    let errand = Errand {
+                        slot,
+                        route,
+                        dial: None,
+                        begin_at: None,
+                        deadline: whose.and_then(|seat| seat.bound()).map(|(at, _)| at),
+                    };
+                    match self.assign(origin, errand) {
                         Ok(seat) => after.ring.push(seat),
                         Err(errand) => self.undriven.push((origin, errand)),
                     }
+                }
+                Action::Expect(seat) => {
+                    let now = Instant::now();
+                    seat.measure(|waiting| waiting.expect(now));
+                    seat.tell(Message::Look);
+                    after.ring.push(seat);
+                }
+                Action::Queue(seat) => {
+                    let now = Instant::now();
+                    seat.measure(|waiting| waiting.queue(now));
+                    seat.tell(Message::Look);
+                    after.ring.push(seat);
                 }
                 Action::CancelDial(slot) => self.cancel_dial(slot, after),
                 Action::Close(cable) => {

@@ -48,6 +48,8 @@ pub(super) struct Exchange {
     timeouts: Timeouts,
     retryable: bool,
     reused: bool,
+    /// The body waits for the server to want it.
+    held: bool,
     /// Bytes of the request that have been made, and that have left.
     queued: u64,
     sent: u64,
@@ -63,6 +65,7 @@ impl Exchange {
             timeouts: options.timeouts,
             retryable: prepared.idempotent && prepared.body.is_replayable(),
             reused,
+            held: prepared.holds_back(),
             queued: 0,
             sent: 0,
         }
@@ -79,7 +82,18 @@ impl Exchange {
         let size = prepared.body.size();
         let begun = prepared.head.with_head(|head| conn.request(head, size));
         self.stream = begun.map_err(|error| Box::new(CallError::local(error)))?;
-        let done = match &prepared.body {
+        self.queued += line.peer.conn.pending_bytes() as u64;
+        if self.held {
+            return Ok(());
+        }
+        self.queue_body(line, &prepared.body)
+    }
+
+    /// The body as far as it is at hand, and what waits before it.
+    fn queue_body(&mut self, line: &mut Line, body: &Body) -> Result<(), Box<CallError>> {
+        let before = line.peer.conn.pending_bytes();
+        let conn = &mut line.peer.conn;
+        let done = match body {
             Body::Empty | Body::Known(_) | Body::Unknown => Ok(()),
             Body::Bytes(bytes) => conn.stream(self.stream).and_then(|mut stream| {
                 stream.write_shared(bytes.clone())?;
@@ -93,8 +107,51 @@ impl Exchange {
                 line.peer.send_file(self.stream, file, *offset, *len)
             }
         };
-        self.queued += line.peer.conn.pending_bytes() as u64;
+        self.count_queued(before, line);
         done.map_err(|error| Box::new(CallError::local(error)))
+    }
+
+    /// Holds the body back until the server wants it, has answered, or has had its time
+    /// (RFC 9110 10.1.1). Whether the body goes.
+    pub(super) fn await_continue(
+        &mut self,
+        line: &mut Line,
+        body: &Body,
+        patience: &mut Patience<'_>,
+    ) -> Result<bool, Ended> {
+        if !self.held {
+            return Ok(true);
+        }
+        let until = Instant::now() + rules::CONTINUE_WITHIN;
+        loop {
+            let known = self.informational.len();
+            self.take_events(line);
+            if !matches!(self.answer, Answer::Awaited) {
+                return Ok(false);
+            }
+            self.check(line, CallPhase::Head)?;
+            let new = &self.informational[known..];
+            if new.iter().any(|head| head.view().status() == 100) {
+                break;
+            }
+            if self.flush(line) {
+                self.step(line, CallPhase::Head, patience)?;
+                continue;
+            }
+            let mut wait = patience.phase(Instant::now(), None);
+            wait.end_at(Some(until));
+            let slice = wait.first_slice();
+            if with_blocks(|blocks| line.recv_within(blocks, slice)) == Got::Nothing {
+                match wait.next_slice() {
+                    Ok(_) => {}
+                    Err(Stop::Phase) => break,
+                    Err(stop) => return Err(self.stopped(line, CallPhase::Head, stop)),
+                }
+            }
+        }
+        self.held = false;
+        self.queue_body(line, body).map_err(Ended::Failed)?;
+        Ok(true)
     }
 
     /// Sends what the kernel takes at once. Whether that leaves a rest.

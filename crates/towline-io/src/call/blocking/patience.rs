@@ -46,7 +46,6 @@ impl<'a> Patience<'a> {
         // A time beyond the clock's range is no bound.
         Phase {
             since,
-            timeout,
             deadline: timeout.and_then(|timeout| since.checked_add(timeout)),
             patience: self,
         }
@@ -56,7 +55,6 @@ impl<'a> Patience<'a> {
 /// One wait of a call: for the head, for more of the body, for room to send.
 pub(super) struct Phase<'p, 'a> {
     since: Instant,
-    timeout: Option<Duration>,
     deadline: Option<Instant>,
     patience: &'p mut Patience<'a>,
 }
@@ -74,10 +72,9 @@ impl Phase<'_, '_> {
         Ok(self.slice(now))
     }
 
-    /// There was progress.
-    pub(super) fn restart(&mut self, now: Instant) {
-        self.since = now;
-        self.deadline = self.timeout.and_then(|timeout| now.checked_add(timeout));
+    /// What ends it, in place of its timeout.
+    pub(super) fn end_at(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
     }
 
     fn check(&mut self, now: Instant) -> Result<(), Stop> {

@@ -6,13 +6,14 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::cable::Cable;
 use crate::call::dial::Dial;
 use crate::call::pool::{Lease, OriginId, SlotId};
-use crate::call::request::{CallError, CallOptions};
+use crate::call::request::{CallError, CallErrorKind, CallOptions};
 use crate::call::route::Route;
+use crate::call::waiting::Waiting;
 
 /// A dial, and the thread that waits drives it.
 pub(super) struct Errand {
@@ -20,6 +21,9 @@ pub(super) struct Errand {
     pub(super) route: Arc<Route>,
     /// `None`: not begun.
     pub(super) dial: Option<Box<Dial>>,
+    /// Not before.
+    pub(super) begin_at: Option<Instant>,
+    pub(super) deadline: Option<Instant>,
 }
 
 /// What one who waits is told.
@@ -32,6 +36,8 @@ pub(super) enum Message {
     Drive(Errand),
     /// Nobody needs that dial any more.
     Forget(SlotId),
+    /// `bound` has changed.
+    Look,
 }
 
 pub(super) struct Seat {
@@ -41,6 +47,7 @@ pub(super) struct Seat {
     pub(super) options: CallOptions,
     /// Dials that failed in its name.
     attempts: AtomicU8,
+    waiting: Mutex<Waiting>,
     /// Served or failed, or its thread has left. Changed under the desk's lock.
     over: AtomicBool,
     inbox: Mutex<VecDeque<Message>>,
@@ -50,12 +57,13 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    pub(super) fn new(number: u64, origin: OriginId, options: CallOptions) -> Self {
+    pub(super) fn new(number: u64, origin: OriginId, options: CallOptions, now: Instant) -> Self {
         Self {
             number,
             origin,
             options,
             attempts: AtomicU8::new(0),
+            waiting: Mutex::new(Waiting::new(now)),
             over: AtomicBool::new(false),
             inbox: Mutex::default(),
             bell: Condvar::new(),
@@ -64,7 +72,20 @@ impl Seat {
     }
 
     pub(super) fn count_attempt(&self) -> u8 {
-        self.attempts.fetch_add(1, Ordering::Relaxed) + 1
+        let before = self.attempts.fetch_add(1, Ordering::Relaxed);
+        before.saturating_add(1)
+    }
+
+    /// Changes how its wait is measured.
+    pub(super) fn measure(&self, change: impl FnOnce(&mut Waiting)) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut waiting);
+    }
+
+    /// When its wait ends in vain, and as what.
+    pub(super) fn bound(&self) -> Option<(Instant, CallErrorKind)> {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.bound(&self.options.timeouts)
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -136,12 +136,16 @@ impl Caller {
         Ok(room.unwrap_or(usize::MAX))
     }
 
-    /// Bytes that may be written before waiting. 0 also before the request has got its connection.
+    /// Bytes that may be written before waiting. 0 also before the request has got its connection, and
+    /// while the server is to say whether it wants the body.
     pub fn room(&mut self, id: CallId) -> usize {
         let carrier = self.call(id).and_then(super::Call::carrier);
         let Some(Carrier { conn, stream, .. }) = carrier else {
             return 0;
         };
+        if self.call(id).is_some_and(|call| call.held.is_some()) {
+            return 0;
+        }
         let peer = self.engine.peer(conn);
         let body = peer.and_then(|peer| peer.conn.stream(stream).ok());
         body.map_or(0, |body| body.room())

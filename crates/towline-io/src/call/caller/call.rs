@@ -9,6 +9,7 @@ use crate::call::dial::DialTimings;
 use crate::call::facts::ConnectionFacts;
 use crate::call::pool::{SlotId, WaiterId};
 use crate::call::request::{CallError, CallOptions, CallPhase, Prepared, Timings};
+use crate::call::waiting::Waiting;
 use crate::id::ConnId;
 use crate::peer::Traffic;
 
@@ -60,6 +61,9 @@ pub(super) struct Call {
     pub(super) facts: Option<Arc<ConnectionFacts>>,
     pub(super) resends: u8,
     pub(super) failed_dials: u8,
+    pub(super) waiting: Waiting,
+    /// The body waits until then for the server to want it.
+    pub(super) held: Option<Instant>,
     /// What the connection had carried before.
     pub(super) before: Traffic,
     pub(super) trailers: Vec<(Vec<u8>, Vec<u8>)>,
@@ -132,6 +136,8 @@ impl Call {
             facts: None,
             resends: 0,
             failed_dials: 0,
+            waiting: Waiting::new(now),
+            held: None,
             before: Traffic::default(),
             trailers: Vec::new(),
             error: None,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::call::{Call, Carrier, Upload};
 use super::{CallId, Caller, Stage};
 use crate::call::request::{CallError, CallErrorKind};
+use crate::call::waiting::timed_out;
 
 /// A connection that has news in line is looked at before its call can time out.
 const RECHECK: Duration = Duration::from_millis(5);
@@ -57,24 +58,26 @@ impl Promises {
 /// The first bound that a call will run into, and which one it is.
 fn deadline(call: &Call, unsent: bool) -> Option<(Instant, CallErrorKind)> {
     let timeouts = &call.options.timeouts;
+    // A time beyond the clock's range is no bound.
+    let since_progress =
+        |timeout: Option<Duration>, kind| Some((call.clock.progress.checked_add(timeout?)?, kind));
     let phase = match call.stage {
         Stage::Over => return None,
-        Stage::Waiting(_) => timeouts
-            .pool
-            .map(|timeout| (call.clock.begun + timeout, CallErrorKind::PoolTimeout)),
-        Stage::Active(_) if unsent => timeouts
-            .write
-            .map(|timeout| (call.clock.progress + timeout, CallErrorKind::WriteTimeout)),
+        Stage::Waiting(_) => call.waiting.bound(timeouts),
+        // It is the server's turn, for a short time.
+        Stage::Active(_) if call.held.is_some() => None,
+        Stage::Active(_) if unsent => since_progress(timeouts.write, CallErrorKind::WriteTimeout),
         // It is the program's turn to write, or to read.
         Stage::Active(_) if call.upload == Upload::Open && !call.reader_waits => None,
         Stage::Active(_) if call.has_head && !call.reader_waits => None,
-        Stage::Active(_) => timeouts
-            .read
-            .map(|timeout| (call.clock.progress + timeout, CallErrorKind::ReadTimeout)),
+        Stage::Active(_) => since_progress(timeouts.read, CallErrorKind::ReadTimeout),
     };
-    let total = timeouts
-        .total
-        .map(|timeout| (call.clock.begun + timeout, CallErrorKind::TotalTimeout));
+    let total = (timeouts.total).and_then(|timeout| {
+        Some((
+            call.clock.begun.checked_add(timeout)?,
+            CallErrorKind::TotalTimeout,
+        ))
+    });
     match (phase, total) {
         (Some(phase), Some(total)) => Some(if total.0 <= phase.0 { total } else { phase }),
         (phase, total) => phase.or(total),
@@ -88,17 +91,16 @@ impl Caller {
             return;
         };
         let timeouts = &call.options.timeouts;
-        // Whether bytes wait is not asked here: the shorter of both is early enough.
         let phase = match call.stage {
-            Stage::Waiting(_) => timeouts.pool,
-            _ => [timeouts.read, timeouts.write].into_iter().flatten().min(),
+            Stage::Waiting(_) => call.waiting.bound(timeouts).map(|(at, _)| at),
+            _ if call.held.is_some() => call.held,
+            // Whether bytes wait is not asked here: the shorter of both is early enough.
+            _ => {
+                let shorter = [timeouts.read, timeouts.write].into_iter().flatten().min();
+                shorter.and_then(|timeout| call.clock.progress.checked_add(timeout))
+            }
         };
-        let since = match call.stage {
-            Stage::Waiting(_) => call.clock.begun,
-            _ => call.clock.progress,
-        };
-        let phase = phase.map(|timeout| since + timeout);
-        let total = timeouts.total.map(|timeout| call.clock.begun + timeout);
+        let total = (timeouts.total).and_then(|timeout| call.clock.begun.checked_add(timeout));
         if let Some(at) = [phase, total].into_iter().flatten().min()
             && self.promises.add(id.index, at)
         {
@@ -154,21 +156,23 @@ impl Caller {
                 peer.queued,
             )
         });
+        let held = self.calls.get(index as usize)?.held;
+        if held.is_some_and(|until| until <= now) {
+            self.release_body(id);
+        }
         let call = self.calls.get(index as usize)?;
         let Some((at, kind)) = deadline(call, unsent) else {
+            if call.held.is_some() {
+                return call.held;
+            }
             // It begins to run again with the program's next step, which promises anew.
             return None;
         };
         if at > now {
-            return Some(at);
+            return Some(call.held.map_or(at, |held| held.min(at)));
         }
         if has_news && kind != CallErrorKind::TotalTimeout {
             return Some(now + RECHECK);
-        }
-        let origin = self.pool.origin(&call.prepared.route);
-        if kind == CallErrorKind::PoolTimeout && self.pool.is_dialling_for_all(origin) {
-            // It waits for its connection to be opened, which has a timeout of its own.
-            return Some(now + call.options.timeouts.pool.unwrap_or(RECHECK).max(RECHECK));
         }
         self.time_out(id, kind, unsent);
         None
@@ -178,25 +182,24 @@ impl Caller {
         let Some(call) = self.call(id) else {
             return;
         };
+        if let Stage::Waiting(waiter) = call.stage {
+            self.pool.cancel(waiter);
+            self.fail(id, timed_out(kind));
+            return self.act();
+        }
         let phase = call.phase(unsent);
         let rule = match kind {
-            CallErrorKind::PoolTimeout => "no connection became free in time",
             CallErrorKind::WriteTimeout => "the server took no byte of the request in time",
             CallErrorKind::ReadTimeout => "the server sent no byte of the response in time",
             _ => "the call was not complete in its total time",
         };
         let stage = call.stage;
         let error = self.describe(id, CallError::new(kind, phase, rule));
-        match stage {
-            Stage::Waiting(waiter) => {
-                self.pool.cancel(waiter);
-            }
-            Stage::Active(Carrier { conn, slot, .. }) => {
-                self.pool.remove(slot);
-                self.engine.hang_up(conn);
-            }
-            Stage::Over => return,
-        }
+        let Stage::Active(Carrier { conn, slot, .. }) = stage else {
+            return;
+        };
+        self.pool.remove(slot);
+        self.engine.hang_up(conn);
         self.fail(id, error);
         self.act();
     }

@@ -26,18 +26,24 @@ impl Caller {
         call.clock.progress = now;
         let mut failure = None;
         let mut is_whole = false;
+        let mut is_wanted = false;
         while let Some(peer) = self.engine.peer(conn)
             && let Some(event) = peer.conn.next_event()
         {
             let event = match event {
                 Event::Head { head, end, .. } => {
+                    // Whoever answers without having asked for the body does not want it.
+                    call.held = None;
                     call.head = Some(head.to_kept());
                     call.has_head = true;
                     call.clock.head = Some(now);
                     is_whole = end;
                     CallEvent::Head { end }
                 }
-                Event::Informational { head, .. } => CallEvent::Informational(head.to_kept()),
+                Event::Informational { head, .. } => {
+                    is_wanted |= head.status() == 100;
+                    CallEvent::Informational(head.to_kept())
+                }
                 Event::Readable(_) => {
                     call.reader_waits = false;
                     CallEvent::Readable
@@ -64,6 +70,8 @@ impl Caller {
             self.complete(id);
         } else if let Some(error) = failure {
             self.broke(id, &error);
+        } else if is_wanted {
+            self.release_body(id);
         }
     }
 

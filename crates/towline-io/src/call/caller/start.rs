@@ -1,5 +1,6 @@
 //! From a request to a connection that carries it: the pool's wishes are carried out here.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use crate::call::pool::{Action, Lease, OriginId, SlotId};
 use crate::call::request::{Body, CallError, CallErrorKind, CallOptions, CallPhase, Prepared};
 use crate::call::route::Route;
 use crate::call::rules::{self, Standing};
+use crate::call::waiting::Waiting;
 use crate::id::ConnId;
 use crate::peer::Peer;
 
@@ -84,6 +86,7 @@ impl Caller {
             Ok(waiter) => {
                 if let Some(call) = self.call_mut(id) {
                     call.stage = Stage::Waiting(waiter);
+                    call.waiting.queue(now);
                 }
                 self.promise(id);
                 Ok(())
@@ -145,13 +148,45 @@ impl Caller {
             slot: lease.slot,
             stream,
         });
+        call.held = (call.prepared.holds_back()).then(|| now + rules::CONTINUE_WITHIN);
         if call.prepared.body.is_streamed() {
             call.upload = Upload::Open;
-            self.tell(id, CallEvent::Writable);
+            if call.held.is_none() {
+                self.tell(id, CallEvent::Writable);
+            }
         }
         self.promise(id);
         self.leave(lease.conn);
         Ok(())
+    }
+
+    /// The server wants the body, or has been asked for long enough.
+    pub(super) fn release_body(&mut self, id: CallId) {
+        let now = self.now();
+        let Some(call) = self.calls.get_mut(id.index as usize) else {
+            return;
+        };
+        let Some(Carrier { conn, slot, stream }) = call.carrier() else {
+            return;
+        };
+        if call.held.take().is_none() {
+            return;
+        }
+        call.clock.progress = now;
+        if call.upload == Upload::Open {
+            self.tell(id, CallEvent::Writable);
+        } else if let Some(peer) = self.engine.peer(conn)
+            && let Err(error) = duplicate(&call.prepared.body)
+                .and_then(|file| write_body(peer, stream, &call.prepared.body, file))
+        {
+            // The request can no longer be completed, and so neither can its connection.
+            self.pool.remove(slot);
+            self.engine.hang_up(conn);
+            self.fail(id, CallError::local(error));
+            return self.act();
+        }
+        self.promise(id);
+        self.leave(conn);
     }
 
     /// Sends what a connection has to send, now or together with others.
@@ -204,7 +239,20 @@ impl Caller {
                     }
                 }
                 Action::Close(conn) => self.engine.hang_up(conn),
+                Action::Expect(call) => self.waits_for(call, Waiting::expect),
+                Action::Queue(call) => self.waits_for(call, Waiting::queue),
             }
+        }
+    }
+
+    /// What a call waits for has changed.
+    fn waits_for(&mut self, id: CallId, turn: fn(&mut Waiting, Instant)) {
+        let now = self.now();
+        if let Some(call) = self.call_mut(id)
+            && matches!(call.stage, Stage::Waiting(_))
+        {
+            turn(&mut call.waiting, now);
+            self.promise(id);
         }
     }
 
@@ -215,18 +263,22 @@ impl Caller {
             return;
         };
         let now = self.now();
-        let mut dial = Dial::start(Arc::clone(route), &self.dial, now);
-        // It is for the one who waits longest, most often.
-        let first = self.pool.first_waiter(origin).copied();
-        if let Some(call) = first.and_then(|first| self.call(first)) {
-            let timeout = call.options.timeouts.connect;
-            dial.set_deadline(timeout.map(|timeout| now + timeout));
-        }
-        let id = self.engine.dial(dial, slot.as_u64());
-        self.dials.insert(slot, id);
+        let dial = Dial::start(Arc::clone(route), &self.dial, now);
+        self.begin_dial(slot, dial);
         if !self.in_turn {
             self.take_dialled();
         }
+    }
+
+    /// On the terms of the call that it is for.
+    fn begin_dial(&mut self, slot: SlotId, mut dial: Dial) {
+        let first = self.pool.dialled_for(slot).copied();
+        if let Some(call) = first.and_then(|first| self.call(first)) {
+            let bound = call.waiting.bound(&call.options.timeouts);
+            dial.set_deadline(bound.map(|(at, _)| at));
+        }
+        let id = self.engine.dial(dial, slot.as_u64());
+        self.dials.insert(slot, id);
     }
 
     /// Deals with dials that have ended; whether there were any.
@@ -269,18 +321,37 @@ impl Caller {
     }
 
     fn dial_failed(&mut self, slot: SlotId, error: &DialError) {
-        let Some((waiter, &id)) = self.pool.dial_failed(slot) else {
-            return;
-        };
         let error = CallError::dial(error);
-        let Some(call) = self.call_mut(id) else {
+        if self.redial(slot, &error) {
             return;
-        };
-        call.failed_dials = call.failed_dials.saturating_add(1);
-        if !rules::may_redial(&call.options, &error, call.failed_dials) {
+        }
+        if let Some((waiter, &id)) = self.pool.dial_failed(slot) {
             self.pool.cancel(waiter);
             self.fail(id, error);
         }
+    }
+
+    /// Another attempt after a pause, in which the dial keeps its place in the pool.
+    fn redial(&mut self, slot: SlotId, error: &CallError) -> bool {
+        let now = self.now();
+        let Some(id) = self.pool.dialled_for(slot).copied() else {
+            return false;
+        };
+        let Some(call) = self.call_mut(id) else {
+            return false;
+        };
+        call.failed_dials = call.failed_dials.saturating_add(1);
+        if !rules::may_redial(&call.options, error, call.failed_dials) {
+            return false;
+        }
+        let at = now + call.options.backoff.pause(call.failed_dials, rules::draw());
+        call.waiting.retry(at);
+        let route = Arc::clone(&call.prepared.route);
+        let mut dial = Dial::start(route, &self.dial, now);
+        dial.rest_until(at);
+        self.begin_dial(slot, dial);
+        self.promise(id);
+        true
     }
 
     /// Opens connections ahead of need, until there are `n` of this route.
@@ -295,23 +366,39 @@ impl Caller {
 fn write_request(peer: &mut Peer<Carried>, prepared: &Prepared) -> Result<StreamId, UserError> {
     let size = prepared.body.size();
     // Opened first: afterwards there would be a request to take back.
-    let file = match &prepared.body {
-        Body::File { file, .. } => Some(file.try_clone().map_err(|_| UserError::StreamFailed)?),
-        _ => None,
-    };
+    let file = duplicate(&prepared.body)?;
     let stream = prepared
         .head
         .with_head(|head| peer.conn.request(head, size))?;
-    match (&prepared.body, file) {
+    if !prepared.holds_back() {
+        write_body(peer, stream, &prepared.body, file)?;
+    }
+    Ok(stream)
+}
+
+fn duplicate(body: &Body) -> Result<Option<File>, UserError> {
+    match body {
+        Body::File { file, .. } => file
+            .try_clone()
+            .map(Some)
+            .map_err(|_| UserError::StreamFailed),
+        _ => Ok(None),
+    }
+}
+
+fn write_body(
+    peer: &mut Peer<Carried>,
+    stream: StreamId,
+    body: &Body,
+    file: Option<File>,
+) -> Result<(), UserError> {
+    match (body, file) {
         (Body::Bytes(bytes), _) => {
             let mut body = peer.conn.stream(stream)?;
             body.write_shared(Bytes::clone(bytes))?;
-            body.finish()?;
+            body.finish()
         }
-        (Body::File { offset, len, .. }, Some(file)) => {
-            peer.send_file(stream, file, *offset, *len)?;
-        }
-        _ => {}
+        (Body::File { offset, len, .. }, Some(file)) => peer.send_file(stream, file, *offset, *len),
+        _ => Ok(()),
     }
-    Ok(stream)
 }

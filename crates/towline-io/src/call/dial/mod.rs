@@ -2,6 +2,7 @@
 //! for one; whoever drives it waits, with epoll or poll(2).
 //!
 //! ```text
+//! (Resting ─►)
 //! New ─┬─► Resolving ─► Connecting ─┐   ┌───────────────── one hop after the other ──────────────────┐
 //!      │   (twice for socks5)       ├─► │ ProxyTls (https proxy) ─► Greet (CONNECT, SOCKS) ─► Tls │ ─► Done
 //!      └─► Knocking (Unix socket) ──┘   └─── Loading ─► Handshaking ── Greeting ──────────────────────┘
@@ -89,7 +90,7 @@ impl Dial {
             config: Arc::clone(config),
             started: now,
             since: now,
-            deadline: config.connect_timeout.map(|timeout| now + timeout),
+            deadline: (config.connect_timeout).and_then(|timeout| now.checked_add(timeout)),
             serial: 0,
             timings: DialTimings::default(),
         }
@@ -97,6 +98,13 @@ impl Dial {
 
     pub fn route(&self) -> &Arc<Route> {
         &self.route
+    }
+
+    /// It begins no earlier than `at`, and its time counts from there. Before the first `advance`.
+    pub fn rest_until(&mut self, at: Instant) {
+        self.stage = Stage::Resting(at);
+        self.started = at;
+        self.deadline = (self.config.connect_timeout).and_then(|timeout| at.checked_add(timeout));
     }
 
     /// In place of what `connect_timeout` gave.

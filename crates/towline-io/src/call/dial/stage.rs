@@ -21,6 +21,8 @@ const ANSWER_BYTES: usize = 1024;
 
 /// See the picture of the module above.
 pub(super) enum Stage {
+    /// Until then.
+    Resting(Instant),
     New,
     Resolving(Resolving),
     Connecting(Connecting, Plan),
@@ -49,8 +51,8 @@ enum Whose {
 /// What is known of the way before there is a connection.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// What a `socks5` proxy shall connect to.
-    target: Option<SocketAddr>,
+    /// What a `socks5` proxy shall connect to, the address to try first last.
+    targets: Vec<SocketAddr>,
     loading: Loading,
 }
 
@@ -63,7 +65,7 @@ pub(super) struct Course {
     remote: PeerAddr,
     /// The last one comes first.
     hops: Vec<Hop>,
-    target: Option<SocketAddr>,
+    targets: Vec<SocketAddr>,
 }
 
 /// What stands between a connected socket and the origin.
@@ -106,6 +108,7 @@ impl Stage {
         match self {
             Self::Connecting(connecting, _) => connecting.deadline(),
             Self::Knocking(knocking, _) => Some(knocking.deadline()),
+            Self::Resting(until) => Some(*until),
             _ => None,
         }
     }
@@ -118,7 +121,7 @@ impl Stage {
             writable: false,
         };
         match self {
-            Self::New | Self::Knocking(..) | Self::Over => {}
+            Self::Resting(_) | Self::New | Self::Knocking(..) | Self::Over => {}
             Self::Resolving(resolving) => {
                 watches.push(ticket(resolving.answer.fd(), resolving.serial));
             }
@@ -159,7 +162,11 @@ impl Dial {
 
     fn step(&mut self, stage: Stage, now: Instant) -> Result<Flow, DialError> {
         match stage {
-            Stage::New => self.begin(now),
+            Stage::Resting(until) if now < until => Ok(Flow::Wait(stage)),
+            Stage::Resting(_) | Stage::New => {
+                self.since = now;
+                self.begin(now)
+            }
             Stage::Resolving(resolving) => self.resolve(resolving, now),
             Stage::Connecting(mut connecting, plan) => {
                 match connecting.advance(now, &mut self.serial)? {
@@ -267,8 +274,8 @@ impl Dial {
         now: Instant,
     ) -> Result<Flow, DialError> {
         if whose == Whose::Target {
-            // The request has room for one; the system prefers the first (RFC 6724).
-            plan.target = addrs.first().copied();
+            // A request has room for one; the system prefers the first (RFC 6724).
+            plan.targets = addrs.iter().rev().copied().collect();
             return self.look_up(Whose::Server, plan, now);
         }
         let (host, port) = self.place(whose);
@@ -294,7 +301,7 @@ impl Dial {
             line: Line::new(connected.socket, connected.serial),
             remote: connected.remote,
             hops,
-            target: plan.target,
+            targets: plan.targets,
         };
         if plan.loading.is_empty() {
             self.next_hop(course)
@@ -312,7 +319,7 @@ impl Dial {
             let Some(proxy) = route.proxy() else {
                 return self.next_hop(course);
             };
-            let greeting = Greeting::new(proxy, &route, course.target);
+            let greeting = Greeting::new(proxy, &route, course.targets.last().copied());
             let greeting = greeting.map_err(|refusal| refused(proxy, &refusal))?;
             return Ok(Flow::On(Stage::Greeting(course, greeting)));
         };
@@ -343,6 +350,15 @@ impl Dial {
                 self.next_hop(course)
             }
             Ok(Ok(Step::More)) => Ok(Flow::Wait(Stage::Greeting(course, greeting))),
+            Ok(Err(refusal)) if refusal.of_address && course.targets.len() > 1 => {
+                // Each attempt takes a connection of its own (RFC 1928 6).
+                course.targets.pop();
+                let plan = Plan {
+                    targets: course.targets,
+                    ..Plan::default()
+                };
+                self.look_up(Whose::Server, plan, now)
+            }
             Ok(Err(refusal)) => Err(refused(proxy, &refusal)),
             Err(error) => {
                 let text = match error.kind() {
@@ -351,7 +367,7 @@ impl Dial {
                     }
                     _ => format!("failed us: {}", said(&error)),
                 };
-                let refusal = Refusal { text, status: None };
+                let refusal = Refusal::new(text);
                 Err(refused(proxy, &refusal).because(&error))
             }
         }
@@ -421,7 +437,7 @@ impl Dial {
             authority(host, port)
         };
         let (phase, message) = match stage {
-            Stage::New | Stage::Resolving(_) | Stage::Over => {
+            Stage::Resting(_) | Stage::New | Stage::Resolving(_) | Stage::Over => {
                 let whose = match stage {
                     Stage::Resolving(resolving) => resolving.whose,
                     _ => Whose::Server,

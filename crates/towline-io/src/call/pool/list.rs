@@ -52,6 +52,10 @@ impl<const LIST: usize> List<LIST> {
         (self.first != NOBODY).then_some(self.first as usize)
     }
 
+    pub(super) fn last(&self) -> Option<usize> {
+        (self.last != NOBODY).then_some(self.last as usize)
+    }
+
     pub(super) fn push_front<T: Node<LIST>>(&mut self, slab: &mut Slab<T>, index: usize) {
         let (index, after) = (index as u32, self.first);
         self.join(slab, NOBODY, index);

@@ -11,13 +11,15 @@
 //!       └─none─► wait: FIFO per origin; a dial is started for every waiter that has room for one
 //! ```
 //!
-//! A dial belongs to the pool: whichever connection is free first serves the first waiter. Nothing
+//! A dial belongs to the pool: whichever connection is free first serves the first waiter. Only its
+//! failure is told to the one for whom it was begun. Nothing
 //! assumes one exchange per connection: each has a capacity, and counts its leases. Every operation is
 //! O(1), cancelling included.
 
 mod list;
 mod origin;
 mod slot;
+mod status;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -42,6 +44,8 @@ pub struct Pool<K, C, W> {
     origins: Origins<K>,
     slots: Slab<Slot<C>>,
     waiters: Slab<Waiter<W>>,
+    /// Those of them for whom a dial is under way.
+    expecting: usize,
     /// Connections without an exchange, the one that rests longest first.
     idle: List<IDLE>,
     dialling: usize,
@@ -53,13 +57,14 @@ pub struct Pool<K, C, W> {
     numbers: u64,
 }
 
-impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
+impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
     pub fn new(limits: PoolLimits) -> Self {
         Self {
             limits,
             origins: Origins::default(),
             slots: Slab::new(),
             waiters: Slab::new(),
+            expecting: 0,
             idle: List::default(),
             dialling: 0,
             actions: VecDeque::new(),
@@ -84,7 +89,7 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
     pub fn acquire(&mut self, origin: OriginId, now: Instant) -> Option<Lease<C>> {
         loop {
             let origin = self.origins.get(origin)?;
-            if origin.waiters.len() > 0 {
+            if origin.waiting() > 0 {
                 // Nobody overtakes.
                 return None;
             }
@@ -110,18 +115,24 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
             origin: origin.index(),
             number: if urgent { 0 } else { self.numbers },
             who,
+            expects: false,
+            dial: None,
             links: Links::default(),
         });
-        let queue = &mut self.origins.at(origin.index()).waiters;
-        if urgent {
-            queue.push_front(&mut self.waiters, index);
+        let entry = self.origins.at(origin.index());
+        if !urgent {
+            entry.queued.push_back(&mut self.waiters, index);
+        } else if entry.expecting.len() == 0 {
+            entry.queued.push_front(&mut self.waiters, index);
         } else {
-            queue.push_back(&mut self.waiters, index);
+            entry.expecting.push_front(&mut self.waiters, index);
+            self.expects(index);
         }
-        self.origins.reconsider(origin.index(), &self.limits);
+        self.share_out(origin.index());
         self.refill();
-        let queued = self.waiters.len().saturating_sub(self.dialling);
-        if self.limits.max_queue.is_some_and(|most| queued > most) && !urgent {
+        let queued = self.waiters.len() - self.expecting;
+        let is_over = self.limits.max_queue.is_some_and(|most| queued > most);
+        if is_over && !urgent && !self.waiters[index].expects {
             return Err(self.unqueue(index));
         }
         Ok(WaiterId {
@@ -137,11 +148,13 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
         if found.generation != waiter.generation {
             return None;
         }
+        let own = found.dial.and_then(|dial| self.find(dial));
+        let own = own.filter(|&dial| self.slots[dial].open.is_none());
         let origin = self.origins.at(found.origin);
-        let newest = origin.dials.first();
-        let covered = origin.dials.len() == origin.waiters.len();
+        let (dials, waiting) = (origin.dials.len(), origin.waiting());
+        let newest = origin.dials.first().filter(|_| dials == waiting);
         let who = self.unqueue(index);
-        if let Some(dial) = newest.filter(|_| covered) {
+        if let Some(dial) = own.filter(|_| dials >= waiting).or(newest) {
             self.actions
                 .push_back(Action::CancelDial(self.slot_id(dial)));
             self.free(dial);
@@ -149,16 +162,10 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
         Some(who)
     }
 
-    /// Who waits longest for `origin`.
-    pub fn first_waiter(&self, origin: OriginId) -> Option<&W> {
-        let first = self.origins.get(origin)?.waiters.first()?;
-        self.waiters.get(first).map(|waiter| &waiter.who)
-    }
-
-    /// Whether so many dials are under way that everybody who waits at this origin may expect one.
-    pub fn is_dialling_for_all(&self, origin: OriginId) -> bool {
-        let origin = self.origins.get(origin);
-        origin.is_some_and(|origin| origin.dials.len() >= origin.waiters.len())
+    /// For whom a dial was begun, if that one still waits: its terms are the dial's.
+    pub fn dialled_for(&self, slot: SlotId) -> Option<&W> {
+        let id = self.slots[self.find(slot)?].begun_for?;
+        self.waiter(id).map(|waiter| &waiter.who)
     }
 
     /// A dial has succeeded. The connection takes `capacity` exchanges at once.
@@ -191,23 +198,17 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
         self.serve(index);
     }
 
-    /// A dial has failed. Returned is the waiter that it was for, where no other dial is: cancel it, or
-    /// let it wait for another attempt, which the next `next_action` starts.
+    /// A dial has failed. Returned is the waiter for whom it was begun, unless that one may expect
+    /// another's: cancel it, or let it wait for another attempt, which the next `next_action` starts.
     pub fn dial_failed(&mut self, slot: SlotId) -> Option<(WaiterId, &W)> {
         let index = self.find(slot)?;
-        let origin = self.slots[index].origin;
+        let (origin, id) = (self.slots[index].origin, self.slots[index].begun_for);
         self.free(index);
-        let origin = self.origins.peek(origin)?;
-        let first = origin.waiters.first()?;
-        if origin.dials.len() >= origin.waiters.len() {
+        if self.origins.peek(origin)?.queued.len() == 0 {
             return None;
         }
-        let waiter = self.waiters.get(first)?;
-        let id = WaiterId {
-            index: first as u32,
-            generation: waiter.generation,
-        };
-        Some((id, &waiter.who))
+        let waiter = self.waiter(id?)?;
+        Some((id?, &waiter.who))
     }
 
     /// An exchange is over and its connection can carry another.
@@ -318,28 +319,6 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
         self.actions.pop_front()
     }
 
-    pub fn status(&self) -> PoolStatus {
-        PoolStatus {
-            active: self.slots.len() - self.dialling - self.idle.len(),
-            idle: self.idle.len(),
-            dialling: self.dialling,
-            waiting: self.waiters.len(),
-        }
-    }
-
-    /// The same for each origin that has a connection or a waiter.
-    pub fn status_by_origin(&self) -> impl Iterator<Item = (&Arc<K>, PoolStatus)> {
-        self.origins.iter().map(|origin| {
-            let status = PoolStatus {
-                active: origin.open - origin.idle,
-                idle: origin.idle,
-                dialling: origin.dials.len(),
-                waiting: origin.waiters.len(),
-            };
-            (&origin.key, status)
-        })
-    }
-
     // Slots.
 
     fn slot_id(&self, index: usize) -> SlotId {
@@ -387,9 +366,9 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
         loop {
             let slot = &self.slots[index];
             let is_available = slot.open.as_ref().is_some_and(Open::is_available);
-            let (origin, first) = (slot.origin, self.origins.at(slot.origin).waiters.first());
+            let (origin, first) = (slot.origin, self.origins.at(slot.origin).first_waiter());
             let Some(waiter) = first.filter(|_| is_available) else {
-                break self.origins.reconsider(origin, &self.limits);
+                break self.share_out(origin);
             };
             if let Some(lease) = self.lease(index) {
                 let who = self.unqueue(waiter);
@@ -452,9 +431,10 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
             self.dialling -= 1;
             entry.dials.remove(&mut self.slots, index);
         }
-        self.origins.reconsider(origin, &self.limits);
+        let removed = self.slots.try_remove(index);
+        self.share_out(origin);
         self.unsettled = true;
-        self.slots.try_remove(index).and_then(|slot| slot.open)
+        removed.and_then(|slot| slot.open)
     }
 
     fn is_outdated(&self, index: usize, now: Instant) -> bool {
@@ -476,13 +456,59 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
     // The queue.
 
     fn unqueue(&mut self, index: usize) -> W {
-        let origin = self.waiters[index].origin;
-        self.origins
-            .at(origin)
-            .waiters
-            .remove(&mut self.waiters, index);
+        let Waiter {
+            origin, expects, ..
+        } = self.waiters[index];
+        let entry = self.origins.at(origin);
+        if expects {
+            entry.expecting.remove(&mut self.waiters, index);
+            self.expecting -= 1;
+        } else {
+            entry.queued.remove(&mut self.waiters, index);
+        }
+        let who = self.waiters.remove(index).who;
+        self.share_out(origin);
+        who
+    }
+
+    fn waiter(&self, id: WaiterId) -> Option<&Waiter<W>> {
+        let waiter = self.waiters.get(id.index as usize)?;
+        (waiter.generation == id.generation).then_some(waiter)
+    }
+
+    /// To be called when the dials or the waiters of an origin have changed: the first may expect one
+    /// each, the others wait for what becomes free.
+    fn share_out(&mut self, origin: usize) {
+        loop {
+            let entry = self.origins.at(origin);
+            let (dials, expecting) = (entry.dials.len(), entry.expecting.len());
+            if expecting < dials
+                && let Some(next) = entry.queued.first()
+            {
+                entry.queued.remove(&mut self.waiters, next);
+                entry.expecting.push_back(&mut self.waiters, next);
+                self.expects(next);
+            } else if expecting > dials
+                && let Some(last) = entry.expecting.last()
+            {
+                entry.expecting.remove(&mut self.waiters, last);
+                entry.queued.push_front(&mut self.waiters, last);
+                self.waiters[last].expects = false;
+                self.expecting -= 1;
+                let who = self.waiters[last].who.clone();
+                self.actions.push_back(Action::Queue(who));
+            } else {
+                break;
+            }
+        }
         self.origins.reconsider(origin, &self.limits);
-        self.waiters.remove(index).who
+    }
+
+    fn expects(&mut self, index: usize) {
+        self.expecting += 1;
+        let waiter = &mut self.waiters[index];
+        waiter.expects = true;
+        self.actions.push_back(Action::Expect(waiter.who.clone()));
     }
 
     /// Somebody of an origin without any connection has waited longer than everybody here, and no
@@ -492,7 +518,7 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
             return false;
         }
         let number = |origin: &Origin<K>| {
-            let first = origin.waiters.first()?;
+            let first = origin.first_waiter()?;
             self.waiters.get(first).map(|waiter| waiter.number)
         };
         let own = self.origins.peek(self.slots[index].origin).and_then(number);
@@ -538,18 +564,27 @@ impl<K: Eq + Hash, C: Clone, W> Pool<K, C, W> {
 
     fn dial(&mut self, origin: usize) {
         let generation = self.next_generation();
+        let first = self.origins.at(origin).queued.first();
+        let begun_for = first.map(|first| WaiterId {
+            index: first as u32,
+            generation: self.waiters[first].generation,
+        });
         let index = self.slots.insert(Slot {
             generation,
             origin,
             open: None,
+            begun_for,
             links: [Links::default(); 2],
         });
+        if let Some(first) = first {
+            self.waiters[first].dial = Some(self.slot_id(index));
+        }
         self.dialling += 1;
         self.origins
             .at(origin)
             .dials
             .push_front(&mut self.slots, index);
-        self.origins.reconsider(origin, &self.limits);
+        self.share_out(origin);
         let id = self.origins.id(origin);
         self.actions
             .push_back(Action::Dial(self.slot_id(index), id));

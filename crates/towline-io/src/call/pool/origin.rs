@@ -51,7 +51,9 @@ pub(super) struct Origin<K> {
     pub(super) dials: List<DIALS>,
     pub(super) open: usize,
     pub(super) idle: usize,
-    pub(super) waiters: List<0>,
+    /// Those who wait, in their order: as many as there are dials, and the others behind them.
+    pub(super) expecting: List<0>,
+    pub(super) queued: List<0>,
     standing: Standing,
     /// More dials than waiters.
     is_surplus: bool,
@@ -64,14 +66,22 @@ impl<K> Origin<K> {
         self.open + self.dials.len()
     }
 
+    pub(super) fn waiting(&self) -> usize {
+        self.expecting.len() + self.queued.len()
+    }
+
+    pub(super) fn first_waiter(&self) -> Option<usize> {
+        self.expecting.first().or_else(|| self.queued.first())
+    }
+
     fn is_unused(&self) -> bool {
-        self.slots() == 0 && self.waiters.len() == 0
+        self.slots() == 0 && self.waiting() == 0
     }
 
     fn wanted_standing(&self, limits: &PoolLimits) -> Standing {
         let has_room = self.slots() < limits.max_connections_per_host;
         match self.slots() {
-            _ if self.waiters.len() <= self.dials.len() || !has_room => Standing::Content,
+            _ if self.waiting() <= self.dials.len() || !has_room => Standing::Content,
             0 => Standing::Starved,
             _ => Standing::Needy,
         }
@@ -138,7 +148,8 @@ impl<K: Eq + Hash> Origins<K> {
             dials: List::default(),
             open: 0,
             idle: 0,
-            waiters: List::default(),
+            expecting: List::default(),
+            queued: List::default(),
             standing: Standing::default(),
             is_surplus: false,
             links: [Links::default(); 2],
@@ -193,7 +204,7 @@ impl<K: Eq + Hash> Origins<K> {
         let origin = &mut self.slab[index];
         let standing = origin.wanted_standing(limits);
         let before = std::mem::replace(&mut origin.standing, standing);
-        let is_surplus = origin.dials.len() > origin.waiters.len();
+        let is_surplus = origin.dials.len() > origin.waiting();
         let was_surplus = std::mem::replace(&mut origin.is_surplus, is_surplus);
         if standing != before {
             let Self {

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::list::{Links, Node};
+use super::{SlotId, WaiterId};
 
 pub(super) const AVAILABLE: usize = 0;
 pub(super) const IDLE: usize = 1;
@@ -14,6 +15,8 @@ pub(super) struct Slot<C> {
     pub(super) origin: usize,
     /// `None`: being opened.
     pub(super) open: Option<Open<C>>,
+    /// For whom it was begun to be opened.
+    pub(super) begun_for: Option<WaiterId>,
     pub(super) links: [Links; 2],
 }
 
@@ -51,6 +54,10 @@ pub(super) struct Waiter<W> {
     /// Earlier waiters of any origin have smaller numbers.
     pub(super) number: u64,
     pub(super) who: W,
+    /// Stands in its origin's `expecting`.
+    pub(super) expects: bool,
+    /// The dial that was begun for it.
+    pub(super) dial: Option<SlotId>,
     pub(super) links: Links,
 }
 

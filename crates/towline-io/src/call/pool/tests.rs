@@ -1,6 +1,6 @@
 //! The pool against what anybody can check by counting, under random histories.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -63,6 +63,8 @@ struct Model {
     dials: Vec<(SlotId, usize)>,
     live: Vec<Live>,
     waiting: HashMap<usize, VecDeque<(WaiterId, Who)>>,
+    /// Those told that a dial is there for them.
+    expecting: HashSet<Who>,
     next: u32,
 }
 
@@ -77,6 +79,7 @@ impl Model {
             dials: Vec::new(),
             live: Vec::new(),
             waiting: HashMap::new(),
+            expecting: HashSet::new(),
             next: 0,
         }
     }
@@ -150,9 +153,32 @@ impl Model {
             Ok(waiter) => self.queue(origin).push_back((waiter, who)),
             Err(refused) => {
                 assert_eq!(refused, who);
-                assert!(self.limits.max_queue.is_some());
+                let queued: usize = (0..4).map(|origin| self.queued(origin)).sum();
+                assert_eq!(self.limits.max_queue, Some(queued), "refused beside room");
             }
         }
+    }
+
+    /// Those for whom no dial is under way.
+    fn queued(&self, origin: usize) -> usize {
+        let id = |slot: &usize| {
+            self.pool
+                .slots
+                .get(*slot)
+                .is_some_and(|slot| slot.open.is_none())
+        };
+        let dials = (0..64)
+            .filter(id)
+            .filter(|&slot| {
+                let index = self.pool.slots[slot].origin;
+                self.pool
+                    .origins
+                    .peek(index)
+                    .is_some_and(|of| *of.key == origin)
+            })
+            .count();
+        let waiting = self.waiting.get(&origin).map_or(0, VecDeque::len);
+        waiting.saturating_sub(dials)
     }
 
     fn queue(&mut self, origin: usize) -> &mut VecDeque<(WaiterId, Who)> {
@@ -202,11 +228,13 @@ impl Model {
             .dial_failed(slot)
             .map(|(waiter, &who)| (waiter, who));
         if let Some((waiter, who)) = first {
-            assert_eq!(self.queue(origin).front(), Some(&(waiter, who)));
+            assert!(self.queue(origin).contains(&(waiter, who)));
             // Every second one tries again.
             if who % 2 == 0 {
-                self.queue(origin).pop_front();
+                self.queue(origin).retain(|&(id, _)| id != waiter);
                 assert_eq!(self.pool.cancel(waiter), Some(who));
+                self.act();
+                self.expecting.remove(&who);
             }
         }
     }
@@ -223,6 +251,8 @@ impl Model {
         let (origin, (waiter, who)) = all[n % all.len()];
         self.queue(origin).retain(|&(id, _)| id != waiter);
         assert_eq!(self.pool.cancel(waiter), Some(who));
+        self.act();
+        self.expecting.remove(&who);
         assert_eq!(self.pool.cancel(waiter), None, "cancelled twice");
     }
 
@@ -243,7 +273,10 @@ impl Model {
                     let gone = self.live.remove(at.expect("open until now"));
                     assert!(gone.leases.is_empty(), "closed while in use");
                 }
+                Action::Expect(who) => assert!(self.expecting.insert(who)),
+                Action::Queue(who) => assert!(self.expecting.remove(&who)),
                 Action::Serve(lease, who) => {
+                    self.expecting.remove(&who);
                     let origin = self
                         .live
                         .iter()
@@ -288,6 +321,11 @@ impl Model {
             let slots = dials + self.live.iter().filter(own).count();
             assert!(slots <= self.limits.max_connections_per_host);
             let waiting = self.waiting.get(&origin).map_or(0, VecDeque::len);
+            let expect = |&(at, &(_, who)): &(usize, &(WaiterId, Who))| {
+                (at < dials) == self.expecting.contains(&who)
+            };
+            let queue = self.waiting.get(&origin).into_iter().flatten();
+            assert!(queue.enumerate().all(|entry| expect(&entry)));
             let free = |live: &&Live| {
                 let age = self.now - live.since;
                 let is_old = (self.limits.max_connection_age).is_some_and(|most| age >= most);
@@ -440,6 +478,59 @@ fn a_full_queue_says_so_and_an_urgent_waiter_is_not_refused() {
     assert!(pool.wait(origin, 3, true).is_ok());
     let served = dial_all(&mut pool, Instant::now());
     assert_eq!(served[0].0, 3, "an urgent waiter stands in front");
+}
+
+#[test]
+fn the_queue_is_as_long_as_it_may_be_whatever_else_is_dialled() {
+    let mut pool: Pool<usize, Conn, Who> = Pool::new(PoolLimits {
+        max_connections_per_host: 1,
+        max_queue: Some(1),
+        ..PoolLimits::default()
+    });
+    for other in 1..9 {
+        let other = pool.origin(&Arc::new(other));
+        pool.prewarm(other, 1);
+    }
+    let origin = pool.origin(&Arc::new(0));
+    assert!(pool.wait(origin, 0, false).is_ok(), "has a dial");
+    assert!(pool.wait(origin, 1, false).is_ok(), "the one that may wait");
+    assert_eq!(pool.wait(origin, 2, false), Err(2));
+    let elsewhere = pool.origin(&Arc::new(9));
+    assert!(pool.wait(elsewhere, 3, false).is_ok(), "waits for nobody");
+}
+
+#[test]
+fn a_dial_fails_the_one_it_was_begun_for_and_leaves_with_it() {
+    let (mut pool, now) = (pool(9, 9), Instant::now());
+    let origin = pool.origin(&Arc::new(0));
+    let waiters = [0, 1, 2].map(|who| pool.wait(origin, who, false).unwrap());
+    let mut dials = Vec::new();
+    while let Some(action) = pool.next_action() {
+        if let Action::Dial(slot, _) = action {
+            dials.push(slot);
+        }
+    }
+    assert_eq!(
+        dials
+            .iter()
+            .map(|&dial| *pool.dialled_for(dial).unwrap())
+            .collect::<Vec<_>>(),
+        [0, 1, 2]
+    );
+    assert_eq!(pool.dial_failed(dials[1]), Some((waiters[1], &1)));
+    pool.cancel(waiters[1]);
+    pool.cancel(waiters[0]);
+    assert_eq!(
+        pool.dialled_for(dials[0]),
+        None,
+        "cancelled with its waiter"
+    );
+    assert_eq!(pool.dialled_for(dials[2]), Some(&2));
+    // Its own connection serves somebody else: the dial that goes on is nobody's.
+    pool.wait(origin, 3, true).unwrap();
+    pool.dialled(dials[2], 7, 1, now);
+    assert!(pool.next_action().is_some());
+    assert_eq!(pool.status().waiting, 1);
 }
 
 #[test]

@@ -30,13 +30,16 @@ pub(super) struct Refusal {
     pub(super) text: String,
     /// Of an HTTP proxy.
     pub(super) status: Option<u16>,
+    /// Another address of the origin may do.
+    pub(super) of_address: bool,
 }
 
 impl Refusal {
-    fn new(text: impl Into<String>) -> Self {
+    pub(super) fn new(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
             status: None,
+            of_address: false,
         }
     }
 }

@@ -154,7 +154,10 @@ impl Socks {
             (State::Password, [_, code]) if *code != 0 => {
                 Err(Refusal::new("does not accept the user or the password"))
             }
-            (State::Reply, [_, code, ..]) if *code != 0 => Err(Refusal::new(reply(*code))),
+            (State::Reply, [_, code, ..]) if *code != 0 => Err(Refusal {
+                of_address: (1..=6).contains(code) || *code == 8,
+                ..Refusal::new(reply(*code))
+            }),
             (State::Reply, [_, _, _, kind, ..]) if ![IPV4, NAME, IPV6].contains(kind) => Err(
                 Refusal::new("answers with an address of no type (RFC 1928 6)"),
             ),

@@ -71,6 +71,7 @@ fn refused(text: &str, status: Option<u16>) -> Result<Step, Refusal> {
     Err(Refusal {
         text: text.to_owned(),
         status,
+        of_address: text.contains("(reply ") && !["7)", "9)"].iter().any(|end| text.ends_with(end)),
     })
 }
 

@@ -95,6 +95,7 @@ impl Tunnel {
         Refusal {
             text,
             status: Some(status),
+            ..Refusal::new("")
         }
     }
 }

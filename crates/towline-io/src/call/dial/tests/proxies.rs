@@ -229,6 +229,110 @@ fn socks_with_and_without_a_lookup() {
     assert_eq!(error.message, expected);
 }
 
+/// Refuses as many connections with `code` as it is told, and then grants one; gives what was asked.
+fn socks_that_refuses(code: u8, times: usize) -> (SocketAddr, JoinHandle<Vec<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let proxy = thread::spawn(move || {
+        let mut asked = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut methods = [0; 3];
+            stream.read_exact(&mut methods).unwrap();
+            stream.write_all(b"\x05\x00").unwrap();
+            let mut request = vec![0; 4];
+            stream.read_exact(&mut request).unwrap();
+            let rest = if request[3] == 1 { 6 } else { 18 };
+            request.resize(4 + rest, 0);
+            stream.read_exact(&mut request[4..]).unwrap();
+            asked.push(request);
+            if asked.len() > times {
+                stream.write_all(GRANTED).unwrap();
+                echo(&mut stream);
+                break;
+            }
+            stream
+                .write_all(&[5, code, 0, 1, 0, 0, 0, 0, 0, 0])
+                .unwrap();
+            if code == 7 {
+                break;
+            }
+        }
+        asked
+    });
+    (addr, proxy)
+}
+
+#[test]
+fn socks_with_a_lookup_tries_every_address() {
+    let found = DialConfig {
+        resolver: Arc::new(Resolver::with(|_| {
+            let addrs = ["[2001:db8::7]:0", "192.0.2.7:0", "192.0.2.8:0"];
+            Ok(addrs.map(|addr| addr.parse().unwrap()).to_vec())
+        })),
+        ..DialConfig::default()
+    };
+    for face in FACES {
+        let (addr, proxy) = socks_that_refuses(5, 2);
+        let route = through(&Route::plain("origin", 80), ProxyScheme::Socks5, addr);
+        let mut established = dial(face, &route, &found).unwrap();
+        assert_echoes(&mut established);
+        drop(established);
+        let asked = proxy.join().unwrap();
+        let kinds: Vec<_> = asked.iter().map(|request| request[3]).collect();
+        assert_eq!(kinds, [4, 1, 1]);
+        assert_eq!(asked[2][4..8], [192, 0, 2, 8]);
+    }
+    let (addr, _proxy) = socks_that_refuses(4, 9);
+    let route = through(&Route::plain("origin", 80), ProxyScheme::Socks5, addr);
+    let error = refused(&route, &found);
+    assert!(
+        error.message.ends_with("host unreachable (reply 4)"),
+        "{error}"
+    );
+    // What it does not do for one address it does for none.
+    let (addr, proxy) = socks_that_refuses(7, 9);
+    let route = through(&Route::plain("origin", 80), ProxyScheme::Socks5, addr);
+    refused(&route, &found);
+    assert_eq!(proxy.join().unwrap().len(), 1);
+}
+
+#[test]
+fn an_https_proxy_hears_that_the_connection_ends() {
+    let authority = Authority::new("farewell");
+    let origin = tls_server(authority.server(authority.sign(&params("origin")), false));
+    let config = Arc::new(authority.server(authority.sign(&params("127.0.0.1")), false));
+    let (addr, proxy) = serve(move |stream| {
+        let mut near = accept_tls(stream, &config);
+        read_head(&mut near);
+        let mut far = TcpStream::connect(origin).unwrap();
+        near.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+        near.sock.set_nonblocking(true).unwrap();
+        far.set_nonblocking(true).unwrap();
+        let mut space = [0; 8 * 1024];
+        loop {
+            // Without close_notify it would be `UnexpectedEof`.
+            match near.read(&mut space) {
+                Ok(0) => return true,
+                Ok(bytes) => far.write_all(&space[..bytes]).unwrap(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return false,
+            }
+            pass(&mut far, &mut near);
+            thread::sleep(Duration::from_micros(100));
+        }
+    });
+    let route = Route::secure("origin", 443, authority.client());
+    let route = through(&route, ProxyScheme::Https, addr);
+    let mut established = dial(Face::Blocking, &route, &DialConfig::default()).unwrap();
+    let transport = &mut established.transport;
+    let tls = transport.tls.as_mut().unwrap();
+    tls.close_notify();
+    tls.flush(&transport.socket).unwrap();
+    drop(established);
+    assert!(proxy.join().unwrap());
+}
+
 #[test]
 fn proxies_that_refuse_leave_or_stall() {
     let authority = Authority::new("refuse");

@@ -1,0 +1,143 @@
+//! `Expect: 100-continue` (RFC 9110 10.1.1) in both faces: the body waits to be wanted.
+
+mod support;
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use support::calls::{Hand, Scripted, head, ok, request, route, say};
+use towline_io::call::{
+    Blocking, BlockingConfig, Body, CallEvent, CallOptions, Patience, Prepared, Route, Written,
+};
+
+const BODY: &[u8] = b"wanted";
+const QUIET: Duration = Duration::from_millis(100);
+
+/// What the server does once it has the head.
+#[derive(Clone, Copy, PartialEq)]
+enum Manner {
+    Asks,
+    Refuses,
+    SaysNothing,
+}
+
+const MANNERS: [Manner; 3] = [Manner::Asks, Manner::Refuses, Manner::SaysNothing];
+
+fn server(manner: Manner) -> Scripted {
+    Scripted::new(move |_, mut stream| {
+        while head(&mut stream).is_some() {
+            assert_silent(&mut stream);
+            match manner {
+                Manner::Asks => say(&mut stream, "HTTP/1.1 100 Continue\r\n\r\n"),
+                Manner::SaysNothing => {}
+                Manner::Refuses => {
+                    say(&mut stream, "HTTP/1.1 417 No\r\ncontent-length: 0\r\n\r\n");
+                    assert_silent(&mut stream);
+                    continue;
+                }
+            }
+            let mut body = [0; BODY.len()];
+            stream.read_exact(&mut body).unwrap();
+            assert_eq!(body, BODY);
+            say(&mut stream, &ok("thanks"));
+        }
+    })
+}
+
+/// Not a byte of the body comes unasked.
+fn assert_silent(stream: &mut TcpStream) {
+    stream.set_read_timeout(Some(QUIET)).unwrap();
+    let mut byte = [0];
+    assert!(!matches!(stream.peek(&mut byte), Ok(1)), "unasked");
+    stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+}
+
+fn put(route: &Arc<Route>, body: Body) -> Prepared {
+    let mut put = request(route, "PUT", "/", body);
+    put.head.push(b"expect", b"100-continue");
+    put
+}
+
+fn bodies() -> [Body; 2] {
+    [
+        Body::Bytes(Bytes::from_static(BODY)),
+        Body::Known(BODY.len() as u64),
+    ]
+}
+
+fn expected(manner: Manner) -> u16 {
+    if manner == Manner::Refuses { 417 } else { 200 }
+}
+
+#[test]
+fn a_body_waits_to_be_wanted() {
+    for manner in MANNERS {
+        let server = server(manner);
+        let route = route(server.addr);
+        for body in bodies() {
+            let start = Instant::now();
+            let mut hand = Hand::new(|_| {});
+            let call = hand.begin(put(&route, body));
+            let status = loop {
+                match hand.event(call) {
+                    CallEvent::Head { .. } => {
+                        break hand.caller.take_head(call).unwrap().view().status();
+                    }
+                    CallEvent::Writable => {
+                        hand.caller.write(call, Bytes::from_static(BODY)).unwrap();
+                        hand.caller.finish(call, &[]).unwrap();
+                    }
+                    CallEvent::Failed(error) => panic!("{error:?}"),
+                    _ => assert!(manner == Manner::Asks),
+                }
+            };
+            assert_eq!(status, expected(manner));
+            assert_eq!(
+                start.elapsed() > Duration::from_secs(1),
+                manner == Manner::SaysNothing
+            );
+            hand.caller.cancel(call);
+            // A request that was not sent whole leaves no connection behind.
+            let status = hand.caller.status();
+            assert_eq!(status.idle, usize::from(manner != Manner::Refuses));
+            assert_eq!(status.active, 0);
+        }
+    }
+}
+
+#[test]
+fn a_thread_holds_its_body_back() {
+    for manner in MANNERS {
+        let server = server(manner);
+        let route = route(server.addr);
+        for body in bodies() {
+            let start = Instant::now();
+            let client = Blocking::new(BlockingConfig::default());
+            let mut never = || false;
+            let mut patience = Patience::new(&mut never, None);
+            let streamed = body.is_streamed();
+            let options = CallOptions::default();
+            let mut call = client
+                .begin(put(&route, body), options, &mut patience)
+                .unwrap();
+            if streamed {
+                let written = call.write(Bytes::from_static(BODY), &mut patience).unwrap();
+                assert_eq!(written == Written::Answered, manner == Manner::Refuses);
+                call.finish(&[], &mut patience).unwrap();
+            }
+            let head = call.await_head(&mut patience).unwrap();
+            assert_eq!(head.view().status(), expected(manner));
+            assert_eq!(
+                start.elapsed() > Duration::from_secs(1),
+                manner == Manner::SaysNothing
+            );
+            drop(call);
+            let status = client.status();
+            assert_eq!(status.idle, usize::from(manner != Manner::Refuses));
+            assert_eq!(status.active, 0);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Waiting for a connection, in both faces: each call by its own timeouts, and the pauses between
+//! attempts to open one.
+
+mod support;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::calls::{Hand, get, head, ok, route, say};
+use towline_io::call::{
+    Backoff, Blocking, BlockingConfig, CallError, CallErrorKind, CallId, CallOptions, Ended,
+    Patience, Route, Timeouts,
+};
+use towline_io::{ClientTls, ClientTlsSettings, Trust};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Where every handshake stalls.
+fn silent() -> (TcpListener, Arc<Route>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let tls = ClientTls::new(ClientTlsSettings {
+        trust: Trust::Anybody,
+        ..ClientTlsSettings::default()
+    });
+    (
+        listener,
+        Arc::new(Route::secure("127.0.0.1", port, Arc::new(tls))),
+    )
+}
+
+fn within(connect: u64, pool: Option<u64>) -> CallOptions {
+    CallOptions {
+        timeouts: Timeouts {
+            connect: Some(connect as u32 * MS),
+            pool: pool.map(|pool| pool as u32 * MS),
+            ..Timeouts::default()
+        },
+        ..CallOptions::default()
+    }
+}
+
+fn failure(hand: &mut Hand, call: CallId, since: Instant) -> (CallErrorKind, Duration) {
+    let error = hand.finish(call).failed();
+    (error.kind, since.elapsed())
+}
+
+#[test]
+fn each_call_waits_for_a_dial_by_its_own_connect_timeout() {
+    for order in [[150, 600], [600, 150]] {
+        let (_listener, route) = silent();
+        let mut hand = Hand::new(|_| {});
+        let start = Instant::now();
+        let calls = order.map(|connect| {
+            let options = within(connect, None);
+            (
+                connect,
+                hand.caller.begin(get(&route, "/"), options).unwrap(),
+            )
+        });
+        let mut by_time = calls.to_vec();
+        by_time.sort_by_key(|(connect, _)| *connect);
+        for (connect, call) in by_time {
+            let (kind, after) = failure(&mut hand, call, start);
+            assert_eq!(kind, CallErrorKind::ConnectTimeout);
+            let connect = connect as u32 * MS;
+            assert!(
+                (connect..connect + 300 * MS).contains(&after),
+                "{order:?}: {after:?}"
+            );
+        }
+        assert_eq!(hand.caller.status().dialling, 0, "dials for nobody");
+    }
+}
+
+#[test]
+fn who_has_no_dial_waits_by_the_pool_timeout() {
+    let (_listener, route) = silent();
+    let mut hand = Hand::new(|config| config.pool.max_connections_per_host = 1);
+    let start = Instant::now();
+    let first = hand
+        .caller
+        .begin(get(&route, "/"), within(500, None))
+        .unwrap();
+    let patient = hand
+        .caller
+        .begin(get(&route, "/"), within(50, None))
+        .unwrap();
+    let hasty = hand
+        .caller
+        .begin(get(&route, "/"), within(50, Some(200)))
+        .unwrap();
+    let (kind, after) = failure(&mut hand, hasty, start);
+    assert_eq!(kind, CallErrorKind::PoolTimeout);
+    assert!(after >= 200 * MS, "{after:?}");
+    assert_eq!(
+        failure(&mut hand, first, start).0,
+        CallErrorKind::ConnectTimeout
+    );
+    // Only now something is dialled for the one who was patient.
+    let (kind, after) = failure(&mut hand, patient, start);
+    assert_eq!(kind, CallErrorKind::ConnectTimeout);
+    assert!(after >= 550 * MS, "{after:?}");
+}
+
+fn blocking(per_host: usize) -> Blocking {
+    let mut config = BlockingConfig::default();
+    config.pool.max_connections_per_host = per_host;
+    Blocking::new(config)
+}
+
+fn begin_blocking(
+    client: &Blocking,
+    route: &Arc<Route>,
+    options: CallOptions,
+) -> Result<(), CallError> {
+    let mut never = || false;
+    let mut patience = Patience::new(&mut never, None);
+    match client.begin(get(route, "/"), options, &mut patience) {
+        Ok(_) => Ok(()),
+        Err(Ended::Failed(error)) => Err(*error),
+        Err(Ended::Interrupted) => panic!("interrupted"),
+    }
+}
+
+#[test]
+fn threads_wait_by_their_own_timeouts() {
+    for order in [[150, 600], [600, 150]] {
+        let (_listener, route) = silent();
+        let client = blocking(9);
+        thread::scope(|scope| {
+            for connect in order {
+                let (client, route) = (&client, &route);
+                scope.spawn(move || {
+                    let start = Instant::now();
+                    let error = begin_blocking(client, route, within(connect, None)).unwrap_err();
+                    assert_eq!(error.kind, CallErrorKind::ConnectTimeout);
+                    let (after, connect) = (start.elapsed(), connect as u32 * MS);
+                    assert!((connect..connect + 300 * MS).contains(&after), "{after:?}");
+                });
+                thread::sleep(20 * MS);
+            }
+        });
+        assert_eq!(client.status().dialling, 0);
+    }
+    let (_listener, route) = silent();
+    let client = blocking(1);
+    thread::scope(|scope| {
+        scope.spawn(|| begin_blocking(&client, &route, within(500, None)).unwrap_err());
+        thread::sleep(50 * MS);
+        let start = Instant::now();
+        let error = begin_blocking(&client, &route, within(50, Some(200))).unwrap_err();
+        assert_eq!(error.kind, CallErrorKind::PoolTimeout);
+        assert!(start.elapsed() >= 200 * MS);
+    });
+}
+
+fn retrying(times: u8) -> CallOptions {
+    CallOptions {
+        connect_retries: times,
+        backoff: Backoff {
+            first: 60 * MS,
+            jitter: false,
+            ..Backoff::default()
+        },
+        // Of each attempt, the pauses not counted.
+        ..within(200, None)
+    }
+}
+
+/// A port where nobody listens, most probably.
+fn nobody() -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+#[test]
+fn attempts_to_connect_are_a_growing_pause_apart() {
+    let route = route(nobody());
+    let start = Instant::now();
+    let mut hand = Hand::new(|_| {});
+    let call = hand.caller.begin(get(&route, "/"), retrying(3)).unwrap();
+    assert_eq!(failure(&mut hand, call, start).0, CallErrorKind::Connect);
+    let pauses = (60 + 120 + 240) * MS;
+    assert!(start.elapsed() >= pauses, "{:?}", start.elapsed());
+    assert_eq!(hand.caller.status().dialling, 0);
+
+    let start = Instant::now();
+    let error = begin_blocking(&blocking(9), &route, retrying(3)).unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::Connect);
+    assert!(start.elapsed() >= pauses, "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_call_in_its_pause_takes_what_comes_free_and_can_be_given_up() {
+    let addr = nobody();
+    let route = route(addr);
+    let mut hand = Hand::new(|_| {});
+    let long = CallOptions {
+        backoff: Backoff {
+            first: Duration::from_secs(60),
+            jitter: false,
+            ..Backoff::default()
+        },
+        ..CallOptions::default()
+    };
+    let resting = hand.caller.begin(get(&route, "/"), long).unwrap();
+    let given_up = hand.caller.begin(get(&route, "/"), long).unwrap();
+    hand.turn(20 * MS);
+    hand.caller.cancel(given_up);
+    assert_eq!(hand.caller.status().dialling, 1);
+    let Ok(listener) = TcpListener::bind(addr) else {
+        return; // Somebody else has taken the port.
+    };
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        while head(&mut stream).is_some() {
+            say(&mut stream, &ok("hi"));
+        }
+    });
+    let other = hand.begin(get(&route, "/"));
+    assert_eq!(hand.finish(resting).answer().1, b"hi");
+    assert_eq!(hand.finish(other).answer().1, b"hi");
+    drop(hand);
+    server.join().unwrap();
+}
