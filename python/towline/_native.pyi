@@ -32,6 +32,7 @@ __all__ = [
     "dump_json",
     "load_json",
     "open_listeners",
+    "open_stream",
 ]
 
 VERSION: str
@@ -74,6 +75,11 @@ def dump_json(value: Any, /) -> bytes:
 
 def load_json(document: bytes | str, /) -> Any:
     """As `json.loads`."""
+
+def open_stream(
+    client: ClientCore, method: object, url: object, arguments: dict[str, Any], /
+) -> tuple[Any, bool] | None:
+    """The response to a plain call, its body unread, and whether `_continue` would be asked. None: not plain."""
 
 def open_listeners(address: str, backlog: int) -> list[int]:
     """Open the listening sockets of `host:port`, `[v6]:port`, `:port`, `unix:PATH` or `fd://N`: descriptors.

@@ -32,6 +32,8 @@ mod _native {
     #[pymodule_export]
     use super::client::blocking::reply::SyncReply;
     #[pymodule_export]
+    use super::client::blocking::stream::open_stream;
+    #[pymodule_export]
     use super::client::call::Call;
     #[pymodule_export]
     use super::client::pool::AsyncPool;

@@ -416,17 +416,19 @@ class BaseClient:
             or (self._budget is not None and self._retry.status)
         )
 
-    def _continued(self, response: Response) -> tuple[flow.Terms, Request]:
-        """The terms on which a plain exchange goes on."""
+    def _continued(self, response: Response, elapsed: float = 0.0) -> tuple[flow.Terms, Request]:
+        """The terms on which a plain exchange goes on. `elapsed`: of one whose body is still to come."""
         request = response.request
         _, _, arguments = response._sent or ("", None, None)
         follow = (arguments or {}).get("follow_redirects", UNSET)
-        return self._terms(request, None, follow, response._elapsed or 0.0), request
+        return self._terms(request, None, follow, response._elapsed or elapsed), request
 
-    def _finished(self, response: Response, request: Request) -> Response:
-        """What every response that leaves the flow is given."""
+    def _finished(self, response: Response, request: Request | None) -> Response:
+        """What every response that leaves the flow is given; a plain one, without `request`, knows some of it."""
         response._max_size = self._options.max_response_size
         response._max_decoded = self._options.max_decompressed_size
+        if request is None:
+            return response
         response._default_encoding = self._default_encoding
         if self._json_loads is not None:
             response._loads = self._json_loads

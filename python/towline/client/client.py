@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import Any
 
-from .._native import ClientCore, SyncPool
+from .._native import ClientCore, SyncPool, open_stream
+from ..errors import Error
 from . import flow
 from .base import BaseClient
 from .faces import BlockingFace, run
@@ -38,8 +40,11 @@ class Client(BaseClient, ClientCore):
         self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
     ) -> Streamed:
         """`with client.stream("GET", url) as response:` the body is pulled; leaving closes."""
-        request = self.build_request(method, url, **arguments)
-        return Streamed(lambda: self.send(request, stream=True, auth=auth, follow_redirects=follow_redirects))
+        if auth is not UNSET:
+            arguments["auth"] = auth
+        if follow_redirects is not UNSET:
+            arguments["follow_redirects"] = follow_redirects
+        return Streamed(self._opened, method, url, arguments)
 
     def sse(self, url: Any, *, method: str = "GET", **arguments: Any) -> EventStream:
         """`with client.sse(url) as events: for event in events: ...` (server-sent events)."""
@@ -82,6 +87,29 @@ class Client(BaseClient, ClientCore):
         """What the native half calls for a call that is not plain."""
         request = self.build_request(method, url, **arguments)
         return self.send(request, auth=auth, follow_redirects=follow_redirects)
+
+    def _opened(self, method: str, url: Any, arguments: dict[str, Any]) -> Response:
+        """What `stream` does when its block is entered: natively where the call is plain."""
+        started = time.monotonic()
+        try:
+            plain = open_stream(self, method, url, arguments) if self._stream_transport is None else None
+        except Error as error:
+            if getattr(error, "request", error) is None:
+                error.request = self._request_of(method, url, arguments)  # type: ignore[attr-defined]
+            raise
+        if plain is None:
+            asked = dict(arguments)
+            how = {name: asked.pop(name) for name in ("auth", "follow_redirects") if name in asked}
+            return self.send(self.build_request(method, url, **asked), stream=True, **how)
+        response: Response = plain[0]
+        response._source, response._started = response._reply, started
+        if plain[1]:
+            terms, request = self._continued(response, time.monotonic() - started)
+            request._streamed, response._request = True, request
+            response = run(flow.call(self._face, terms, request, response))
+        else:
+            request = None
+        return self._finished(response, request)
 
     def _continue(self, response: Response) -> Response:
         """What it calls after a plain exchange that leaves something to decide."""

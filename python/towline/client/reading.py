@@ -267,7 +267,7 @@ class Reading:
             return
         self._check_unread()
         self._pulled_from = self._source
-        coding = None if self._raw else self.headers.get("content-encoding")
+        coding = None if self._raw else self._coding()
         if coding:
             undone = decode.Undone(coding, self._max_decoded)
             self._undone = undone if undone.active else None
@@ -311,12 +311,18 @@ class Reading:
 
     def _name_request(self, error: BaseException) -> None:
         if isinstance(error, (ResponseError, TransportError)) and error.request is None:
-            error.request = self._request
+            error.request = self._own_request()
 
     def _end(self) -> None:
         self._closed = True
         if self._elapsed is None and self._started is not None:
             self._elapsed = time.monotonic() - self._started
+
+    def _own_request(self) -> Request | None:
+        raise NotImplementedError
+
+    def _coding(self) -> str | None:
+        raise NotImplementedError
 
     def _text_encoding(self) -> str:
         raise NotImplementedError

@@ -226,6 +226,16 @@ class Response(Reading, ResponseCore):
     def _decode_text(self) -> str:
         return decoded_text(self.content, self._text_encoding())
 
+    def _own_request(self) -> Request | None:
+        return self._request if self._sent is None else self.request
+
+    def _coding(self) -> str | None:
+        """Asked for every stream: a dictionary of all fields need not be made for it."""
+        if self._headers is not None:
+            return self._headers.get("content-encoding")
+        found: str | None = self._header("content-encoding")
+        return found
+
     def _text_encoding(self) -> str:
         return self.encoding or "utf-8"
 

@@ -14,12 +14,15 @@ from .response import Response
 class Streamed:
     """What `Client.stream` returns: the request is sent when the block is entered."""
 
-    def __init__(self, send: Callable[[], Response]) -> None:
-        self._send = send
+    __slots__ = ("_arguments", "_open", "_response")
+
+    def __init__(self, open_: Callable[..., Response], *arguments: Any) -> None:
+        self._open = open_
+        self._arguments = arguments
         self._response: Response | None = None
 
     def __enter__(self) -> Response:
-        self._response = self._send()
+        self._response = self._open(*self._arguments)
         return self._response
 
     def __exit__(self, *details: object) -> None:

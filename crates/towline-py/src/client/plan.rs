@@ -33,13 +33,16 @@ pub enum Finished {
     Continued(Py<PyAny>),
 }
 
+/// Whether the flow has to see a response to a plain call.
+pub fn leaves_undecided(head: &Head, terms: &Terms, follow_redirects: bool) -> bool {
+    let (marks, status) = (head.marks, head.status);
+    let redirects = follow_redirects && marks.has_location && matches!(status, 300..=399);
+    redirects || marks.has_cookies || terms.retry_statuses.contains(&status)
+}
+
 impl Plan {
     pub fn finish(self, py: Python<'_>, whole: Whole) -> PyResult<Finished> {
-        let marks = whole.head.marks;
-        let status = whole.head.status;
-        let redirects = self.follow_redirects && marks.has_location && matches!(status, 300..=399);
-        let undecided =
-            redirects || marks.has_cookies || self.terms.retry_statuses.contains(&status);
+        let undecided = leaves_undecided(&whole.head, &self.terms, self.follow_redirects);
         let client = undecided.then(|| self.client.clone_ref(py));
         let state = response::State {
             head: Some(whole.head),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Ended;
 use super::cable::Cable;
-use super::desk::{Asked, Desk, Place};
+use super::desk::{Asked, Desk, Found, Place};
 use super::line::{Line, poll, with_blocks};
 use super::patience::{Patience, Stop};
 use super::seat::{Errand, Message};
@@ -27,18 +27,22 @@ impl Desk {
         urgent: bool,
         patience: &mut Patience<'_>,
         now: Instant,
-    ) -> Result<Lease<Cable>, Ended> {
+    ) -> Result<Found, Ended> {
         let mut urgent = urgent;
         loop {
-            let lease = match self.ask(route, options, urgent, now)? {
-                Asked::Free(lease) => lease,
-                Asked::Wait(place) => self.wait(&place, patience)?,
+            let found = match self.ask(route, options, urgent, now)? {
+                Asked::Free(found) => found,
+                Asked::Wait(place) => Found {
+                    lease: self.wait(&place, patience)?,
+                    alone: false,
+                },
             };
+            let lease = &found.lease;
             if !lease.reused || with_blocks(|blocks| lease.conn.open().is_quiet(blocks, now)) {
-                return Ok(lease);
+                return Ok(found);
             }
             // Its end, or bytes that answer nothing, have come while it was idle.
-            self.discard(&lease);
+            self.discard(lease);
             urgent = true;
         }
     }

@@ -76,9 +76,11 @@ impl BlockingCall {
             .total
             .and_then(|total| begun.checked_add(total));
         patience.set_total(deadline);
-        let lease = desk.acquire(&prepared.route, &options, false, patience, begun)?;
+        let found = desk.acquire(&prepared.route, &options, false, patience, begun)?;
+        let exchange = Exchange::new(&prepared, &options, &found);
+        let lease = found.lease;
         let mut call = Self {
-            exchange: Exchange::new(&prepared, &options, lease.reused),
+            exchange,
             facts: Arc::clone(&lease.conn.facts),
             reused: lease.reused,
             lease: Some(lease),
@@ -167,12 +169,13 @@ impl BlockingCall {
     /// The same request on another connection.
     fn again(&mut self, patience: &mut Patience<'_>, now: Instant) -> Result<(), Ended> {
         let route = &self.prepared.route;
-        let lease = self
+        let found = self
             .desk
             .acquire(route, &self.options, true, patience, now)?;
+        self.exchange = Exchange::new(&self.prepared, &self.options, &found);
+        let lease = found.lease;
         self.reused = lease.reused;
         self.facts = Arc::clone(&lease.conn.facts);
-        self.exchange = Exchange::new(&self.prepared, &self.options, lease.reused);
         self.lease = Some(lease);
         self.start()
     }

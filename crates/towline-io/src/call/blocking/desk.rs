@@ -71,8 +71,15 @@ pub(super) struct Place {
 
 /// What asking for a connection gave.
 pub(super) enum Asked {
-    Free(Lease<Cable>),
+    Free(Found),
     Wait(Place),
+}
+
+/// A connection for a call.
+pub(super) struct Found {
+    pub(super) lease: Lease<Cable>,
+    /// No other call of this client has one.
+    pub(super) alone: bool,
 }
 
 impl Desk {
@@ -129,7 +136,10 @@ impl Desk {
             state.pool.expire(now);
             let origin = state.pool.origin(route);
             match state.pool.acquire(origin, now) {
-                Some(lease) => Ok(Asked::Free(lease)),
+                Some(lease) => {
+                    let alone = state.pool.status().active == 1;
+                    Ok(Asked::Free(Found { lease, alone }))
+                }
                 None => state.queue(origin, options, urgent, now).map(Asked::Wait),
             }
         })

@@ -6,6 +6,7 @@ use std::time::Instant;
 use towline_proto::{ConnectionError, Event, KeptHead, StreamError, StreamId};
 
 use super::Ended;
+use super::desk::Found;
 use super::line::{Got, Line, with_blocks};
 use super::patience::{Patience, Stop};
 use crate::call::request::{
@@ -50,13 +51,15 @@ pub(super) struct Exchange {
     reused: bool,
     /// The body waits for the server to want it.
     held: bool,
+    /// No other call of this client is under way: nobody here needs the time spent in looking.
+    alone: bool,
     /// Bytes of the request that have been made, and that have left.
     queued: u64,
     sent: u64,
 }
 
 impl Exchange {
-    pub(super) fn new(prepared: &Prepared, options: &CallOptions, reused: bool) -> Self {
+    pub(super) fn new(prepared: &Prepared, options: &CallOptions, found: &Found) -> Self {
         Self {
             stream: StreamId(0),
             answer: Answer::Awaited,
@@ -64,8 +67,9 @@ impl Exchange {
             failure: None,
             timeouts: options.timeouts,
             retryable: prepared.idempotent && prepared.body.is_replayable(),
-            reused,
             held: prepared.holds_back(),
+            reused: found.lease.reused,
+            alone: found.alone,
             queued: 0,
             sent: 0,
         }
@@ -186,6 +190,12 @@ impl Exchange {
                 return Ok(head);
             }
             self.check(line, CallPhase::Head)?;
+            if self.alone && !self.held && self.sent == self.queued && line.received == 0 {
+                let got = with_blocks(|blocks| line.recv_soon(blocks));
+                if got != Got::Nothing {
+                    continue;
+                }
+            }
             self.step(line, CallPhase::Head, patience)?;
         }
     }

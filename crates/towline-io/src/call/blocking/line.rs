@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use towline_proto::Blocks;
 
+use super::haste::{Haste, LOOK_FOR};
 use crate::call::fork;
 use crate::flush::Flushed;
 use crate::peer::{Peer, rule_of};
@@ -34,6 +35,7 @@ pub(super) struct Line {
     /// What `SO_RCVTIMEO` says, `None` before it was set.
     recv_timeout: Option<Duration>,
     send_failed: bool,
+    haste: Haste,
     /// Bytes of HTTP received for the exchange in hand.
     pub(super) received: u64,
     /// The latest time that this thread knows.
@@ -49,6 +51,7 @@ impl Line {
             peer: ManuallyDrop::new(peer),
             recv_timeout: None,
             send_failed: false,
+            haste: Haste::default(),
             received: 0,
             now,
             generation,
@@ -99,6 +102,26 @@ impl Line {
     /// Reads what is there.
     pub(super) fn recv_at_once(&mut self, blocks: &mut Blocks) -> Got {
         self.recv(blocks, libc::MSG_DONTWAIT)
+    }
+
+    /// Reads what is about to come, where looking for it for a moment has paid lately.
+    pub(super) fn recv_soon(&mut self, blocks: &mut Blocks) -> Got {
+        if !self.haste.tries() {
+            return Got::Nothing;
+        }
+        let begun = Instant::now();
+        loop {
+            let got = self.recv(blocks, libc::MSG_DONTWAIT);
+            if got != Got::Nothing {
+                self.haste.rewarded();
+                return got;
+            }
+            if begun.elapsed() > LOOK_FOR {
+                self.haste.disappointed();
+                return got;
+            }
+            std::hint::spin_loop();
+        }
     }
 
     /// Reads, waiting for `most` at the longest.

@@ -8,13 +8,15 @@
 //!                                                      └─► take / fill ... End ─► connection back
 //! ```
 //!
-//! A warm request costs three system calls: one look at the idle connection, one send, one receive.
+//! A warm request costs three system calls: one look at the idle connection, one send, one receive; a
+//! thread that is alone may receive a few times without waiting first (`haste`).
 
 mod acquire;
 mod cable;
 mod call;
 mod desk;
 mod exchange;
+mod haste;
 mod line;
 mod patience;
 mod seat;

@@ -33,6 +33,17 @@ impl Lanes for SyncPool {
 client_methods!(ClientCore, SyncPool, Py<PyAny>);
 
 impl ClientCore {
+    /// `None`: not plain.
+    pub fn find<'py>(
+        &self,
+        client: &Bound<'py, Self>,
+        method: &Bound<'py, PyString>,
+        url: &Bound<'py, PyAny>,
+        arguments: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Option<Found<'py, SyncPool>>> {
+        self.core.find(client.as_any(), method, url, arguments)
+    }
+
     /// Runs a method of the client.
     fn call(
         slf: &Bound<'_, Self>,
@@ -41,7 +52,7 @@ impl ClientCore {
         arguments: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
-        let found = slf.get().core.find(slf.as_any(), method, url, arguments)?;
+        let found = slf.get().find(slf, method, url, arguments)?;
         let Some(found) = found else {
             let request = slf.getattr(intern!(py, "_request"))?;
             return Ok(request.call((method, url), arguments)?.unbind());

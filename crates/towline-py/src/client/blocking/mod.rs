@@ -3,5 +3,6 @@ pub mod client;
 pub mod pool;
 pub mod reply;
 pub mod source;
+pub mod stream;
 pub mod upload;
 pub mod wait;
