@@ -1,13 +1,12 @@
 """What other clients do with the malicious server: `python -m tests.client.peers [--subjects a,b] [--scripts x,y]`.
 
 Recorded, not asserted: benches/results/client_faults.md. Each attempt has a client of its own: a good request,
-the script, and a good request again, each within ten seconds.
+the script, and a good request again, each within ten seconds. `--life` records what peers_life.py is about.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import datetime
 import json
 import os
@@ -19,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from benches import report
-from benches.client.adapters import SUBJECTS
 from benches.client.process import Missing, interpreter
 
+from . import peers_life
 from .hostile import SCRIPTS, Hostile
 
 PATIENCE = 10.0
@@ -32,102 +31,41 @@ CHOSEN = (
     "niquests-sync", "pycurl", "pyreqwest", "rnet", "primp",
 )  # fmt: skip
 
+LIVES = tuple(dict.fromkeys((*peers_life.SYNC, *peers_life.ASYNC)))
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.client.peers", description=(__doc__ or "").split("\n\n")[0]
     )
-    parser.add_argument("--subjects", default=",".join(CHOSEN))
+    parser.add_argument("--subjects")
+    parser.add_argument("--life", metavar="BEHAVIOURS", nargs="?", const=",".join(peers_life.BEHAVIOURS))
     parser.add_argument("--scripts", default=",".join(name for name in SCRIPTS if name != "good"))
-    parser.add_argument("--child", metavar="SUBJECT", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.child:
-        return child(options.child)
-    for subject in options.subjects.split(","):
+    part, chosen = ("life", LIVES) if options.life else ("found", CHOSEN)
+    for subject in options.subjects.split(",") if options.subjects else chosen:
         try:
-            found = record(subject, options.scripts.split(","))
+            if options.life:
+                found = peers_life.record(subject, options.life.split(","))
+            else:
+                found = record(subject, options.scripts.split(","))
         except Missing as missing:
             print(f"{subject} is left out: {missing}", file=sys.stderr)
             continue
         kept = report.load("client_faults").get(subject, {})
-        entry = {"date": datetime.date.today().isoformat(), "found": kept.get("found", {}) | found}
+        entry = kept | {"date": datetime.date.today().isoformat(), part: kept.get(part, {}) | found}
         report.save("client_faults", {subject: entry})
-        write_table()
-        print(subject, {name: verdict(one) for name, one in found.items()}, flush=True)
+        write_tables()
+        judge = peers_life.verdict if options.life else lambda _, one: verdict(one)
+        print(subject, {name: judge(name, one) for name, one in found.items()}, flush=True)
     return 0
-
-
-# --- in the child -------------------------------------------------------------------------------
-
-
-def child(subject_name: str) -> int:
-    """Reads lines of URL and script; says how far it has come after each step."""
-    subject = SUBJECTS[subject_name]
-    try:
-        make = subject.load()
-    except (ImportError, AttributeError) as error:
-        print(json.dumps({"missing": str(error)}), flush=True)
-        return 0
-    loop = asyncio.new_event_loop() if subject.face == "async" else None
-    print("{}", flush=True)
-    for line in sys.stdin:
-        base, script = line.split()
-        one_script(make(base, 10), loop, script)
-    os._exit(0)
-
-
-def one_script(adapter: Any, loop: asyncio.AbstractEventLoop | None, script: str) -> None:
-    say: dict[str, Any] = {}
-
-    def call(name: str) -> Any:
-        return loop.run_until_complete(adapter.get(f"/{name}")) if loop else adapter.get(f"/{name}")
-
-    if loop is not None:
-        loop.run_until_complete(adapter.open())
-    else:
-        adapter.open()
-    call("good")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-    before = peak_mib()
-    print(json.dumps(say), flush=True)
-    for step, name in (("answer", script), ("next", "good")):
-        try:
-            status, body = call(name)
-            say[step] = f"{status} with {len(body)} bytes"
-            if name == "good" and bytes(body) != b"good":
-                say["poisoned"] = True
-        except BaseException as error:
-            say[step] = type(error).__name__
-        if step == "answer":
-            say["growth_mib"] = round(peak_mib() - before, 1)
-            rest(loop, 0.2)
-        print(json.dumps(say), flush=True)
-
-
-def rest(loop: asyncio.AbstractEventLoop | None, seconds: float) -> None:
-    """An idle moment in which an asynchronous client may look after its connections."""
-    if loop is None:
-        time.sleep(seconds)
-    else:
-        loop.run_until_complete(asyncio.sleep(seconds))
-
-
-def peak_mib() -> float:
-    """What was held for a moment counts."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) / 1024
-    return 0.0
-
-
-# --- in the parent ------------------------------------------------------------------------------
 
 
 class Child:
     """A process of one client, made anew when a script has hung it."""
 
     def __init__(self, subject: str) -> None:
-        command = [interpreter(subject), "-m", "tests.client.peers", "--child", subject]
+        command = [interpreter(subject), "-m", "tests.client.peers_child", subject]
         self.process = subprocess.Popen(
             command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -202,9 +140,9 @@ def verdict(one: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
-def write_table() -> None:
+def write_tables() -> None:
     measured = report.load("client_faults")
-    subjects = [name for name in CHOSEN if name in measured]
+    subjects = [name for name in CHOSEN if "found" in measured.get(name, {})]
     rows = [
         [name, *(verdict(measured[subject]["found"].get(name, {"answer": ""})) for subject in subjects)]
         for name in SCRIPTS
@@ -213,7 +151,8 @@ def write_table() -> None:
     lead = "Scripts: tests/client/hostile.py. An error's name, or the answer that was taken for good; then what a good"
     lead += " request over the same client got. Each as it comes, without a deadline or a limit set. Memory is the peak of the process, where it grew by 16 MiB or more.\n\n"
     report.write_markdown(
-        "client_faults", "Clients and a malicious server", [lead + report.table(["script", *subjects], rows)],
+        "client_faults", "Clients and a malicious server",
+        [lead + report.table(["script", *subjects], rows), *peers_life.tables(measured)],
         command="python -m tests.client.peers",
     )  # fmt: skip
 

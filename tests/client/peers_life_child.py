@@ -1,0 +1,238 @@
+"""One client and one of the long-life behaviours: `python -m tests.client.peers_life_child SUBJECT BEHAVIOUR URL`.
+
+Prints JSON: what was found. The parent ends it when it takes too long. Nothing of ours is imported but the bench's
+adapters: some clients have an environment of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benches.client.adapters import SUBJECTS
+from benches.client.cells import Cell
+from benches.client.slow import async_slow, sync_slow
+
+from .peers_tls import failure_of
+
+POOL = 100  # 20 for the threads, 10 for the cancels
+RACES = 400
+CROWD = 4000
+
+
+class Tally:
+    """Answers by what became of them."""
+
+    def __init__(self) -> None:
+        self.answered = self.wrong = 0
+        self.errors: collections.Counter[str] = collections.Counter()
+
+    def note(self, answer: Any, expected: bytes) -> None:
+        if isinstance(answer, BaseException):
+            self.errors[type(answer).__name__] += 1
+        elif bytes(answer[1]) == expected:
+            self.answered += 1
+        else:
+            self.wrong += 1
+
+    def found(self) -> dict[str, Any]:
+        return {"answered": self.answered, "wrong": self.wrong, "errors": dict(self.errors)}
+
+
+class Face:
+    """Both faces called from outside, the asynchronous one in a loop that goes on."""
+
+    def __init__(self, subject: str, base: str, pool: int = POOL) -> None:
+        self.is_async = SUBJECTS[subject].face == "async"
+        self.loop = asyncio.new_event_loop() if self.is_async else None
+        if self.loop is not None:
+            asyncio.set_event_loop(self.loop)
+        self.adapter = SUBJECTS[subject].load()(base, pool)
+        self.result(self.adapter.open())
+
+    def result(self, value: Any) -> Any:
+        return self.loop.run_until_complete(value) if self.loop is not None else value
+
+    def attempt(self, call: Callable[[], Any]) -> Any:
+        """The answer or the error. A coroutine is made within the loop, as users make it."""
+
+        async def inside() -> Any:
+            return await call()
+
+        try:
+            return self.result(inside() if self.is_async else call())
+        except Exception as error:
+            return error
+
+    def rest(self, seconds: float) -> None:
+        if self.loop is None:
+            time.sleep(seconds)
+        else:
+            self.loop.run_until_complete(asyncio.sleep(seconds))
+
+
+def race(face: Face, call: Callable[[str], Any]) -> dict[str, Any]:
+    """Each request races with the close of the connection that it would reuse."""
+    tally = Tally()
+    for number in range(RACES):
+        tally.note(face.attempt(lambda number=number: call(f"/{number}")), b"good")
+        face.rest((number % 10) * 0.0005)
+    return tally.found()
+
+
+def race_get(face: Face) -> dict[str, Any]:
+    return race(face, face.adapter.get)
+
+
+def race_post(face: Face) -> dict[str, Any]:
+    return race(face, lambda path: face.adapter.upload(path, b"once"))
+
+
+def churn(face: Face) -> dict[str, Any]:
+    """2,000 cancels at any point; then 20 requests, for which there is plenty of time."""
+    chance = random.Random(1)
+
+    async def main() -> dict[str, Any]:
+        for _ in range(20):
+            paths = [chance.choice(("/good", "/held", "/slow_body")) for _ in range(100)]
+            tasks = [asyncio.ensure_future(face.adapter.get(path)) for path in paths]
+            for task in tasks:
+                asyncio.get_running_loop().call_later(chance.uniform(0, 0.01), task.cancel)
+            await asyncio.gather(*tasks, return_exceptions=True)
+        waits = (asyncio.wait_for(face.adapter.get("/good"), 10) for _ in range(20))
+        tally = Tally()
+        for answer in await asyncio.gather(*waits, return_exceptions=True):
+            tally.note(answer, b"good")
+        return tally.found()
+
+    return dict(face.result(main()))
+
+
+def fork(face: Face) -> dict[str, Any]:
+    """Four children and their parent ask at once, all with the client that the parent has used."""
+    face.attempt(lambda: face.adapter.get("/warm"))
+    children = []
+    for number in range(4):
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(10)  # a child that hangs is a finding
+            if face.is_async:
+                face.loop = asyncio.new_event_loop()
+                asyncio.set_event_loop(face.loop)
+            os.write(write, json.dumps(asks(face, f"child{number}")).encode())
+            os._exit(0)
+        os.close(write)
+        children.append((pid, read))
+    mine = asks(face, "parent")
+    found: dict[str, Any] = {"parent": mine, "children": []}
+    for pid, read in children:
+        said = os.read(read, 65536)
+        os.waitpid(pid, 0)
+        found["children"].append(json.loads(said) if said else {"hung": True})
+    return found
+
+
+def asks(face: Face, who: str) -> dict[str, Any]:
+    tally = Tally()
+    for number in range(50):
+        path = f"{who}-{number}"
+        tally.note(face.attempt(lambda path=path: face.adapter.get(f"/{path}")), path.encode())
+    return tally.found()
+
+
+def loops(subject: str, base: str) -> dict[str, Any]:
+    """Three `asyncio.run` with one client, made in the first."""
+    adapter = SUBJECTS[subject].load()(base, POOL)
+    tally = Tally()
+
+    async def ask(first: bool) -> None:
+        if first:
+            await adapter.open()
+        calls = [adapter.get("/good") for _ in range(5)]
+        for answer in await asyncio.gather(*calls, return_exceptions=True):
+            tally.note(answer, b"good")
+
+    for number in range(3):
+        asyncio.run(ask(number == 0))
+    return tally.found()
+
+
+def threads(face: Face) -> dict[str, Any]:
+    """40 threads, 50 requests each."""
+    tallies = [Tally() for _ in range(40)]
+
+    def lane(index: int) -> None:
+        for number in range(50):
+            path = f"{index}-{number}"
+            tallies[index].note(face.attempt(lambda path=path: face.adapter.get(f"/{path}")), path.encode())
+
+    lanes = [threading.Thread(target=lane, args=(index,)) for index in range(40)]
+    for one in lanes:
+        one.start()
+    for one in lanes:
+        one.join()
+    total = Tally()
+    for tally in tallies:
+        total.answered += tally.answered
+        total.wrong += tally.wrong
+        total.errors += tally.errors
+    return total.found()
+
+
+def crowd(face: Face) -> dict[str, Any]:
+    async def main() -> dict[str, Any]:
+        tally, began = Tally(), time.monotonic()
+        calls = [face.adapter.get(f"/{number}") for number in range(CROWD)]
+        for number, answer in enumerate(await asyncio.gather(*calls, return_exceptions=True)):
+            tally.note(answer, str(number).encode())
+        return {**tally.found(), "seconds": round(time.monotonic() - began, 1)}
+
+    return dict(face.result(main()))
+
+
+def slow(face: Face, path: str) -> dict[str, Any]:
+    cell = Cell(path, path, "slow_events" if path == "events" else "slow_pieces", (), path=f"/{path}")
+    if face.is_async:
+        return dict(face.result(async_slow(face.adapter, cell, 4.0)))
+    return sync_slow(face.adapter, cell, 4.0)
+
+
+def main(subject: str, behaviour: str, base: str) -> dict[str, Any]:
+    try:
+        SUBJECTS[subject].load()
+    except (ImportError, AttributeError) as error:
+        return {"missing": str(error)}
+    if behaviour.startswith("tls_"):
+        return failure_of(subject, base, behaviour)
+    if behaviour == "loops":
+        return loops(subject, base)
+    face = Face(subject, base, pool=20 if behaviour == "threads" else 10 if behaviour == "churn" else POOL)
+    if behaviour.startswith("slow_"):
+        return slow(face, behaviour.removeprefix("slow_"))
+    return dict(BEHAVIOURS[behaviour](face))
+
+
+BEHAVIOURS: dict[str, Callable[[Face], dict[str, Any]]] = {
+    "race_get": race_get, "race_post": race_post, "churn": churn, "fork": fork, "threads": threads, "crowd": crowd,
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints is not an answer
+    try:
+        said = main(*sys.argv[1:4])
+    except BaseException as error:
+        said = {"failed": f"{type(error).__name__}: {error}"[:300]}
+    print(json.dumps(said), file=answers, flush=True)
+    os._exit(0)  # a client's own threads do not keep the parent waiting
