@@ -50,12 +50,15 @@ def events(per_s: int, size: int, count: int | None = None) -> Script:
     """Server-sent events of that many bytes of data; without `count` they have no end."""
 
     def script(connection: socket.socket) -> bool:
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
-        began, event = time.monotonic(), b"data: %b\n\n" % (b"x" * size)
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(head)
+        event = b"data: %b\n\n" % (b"x" * size)
+        chunk, began = b"%x\r\n%b\r\n" % (len(event), event), time.monotonic()
         for number in itertools.count() if count is None else range(count):
-            connection.sendall(event)
+            connection.sendall(chunk)
             time.sleep(max(0.0, began + number / per_s - time.monotonic()))
-        return False
+        connection.sendall(b"0\r\n\r\n")
+        return True
 
     return script
 
