@@ -13,19 +13,21 @@ override (`add_headers`, `proxy_headers`, `build_response`, `init_poolmanager`).
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import threading
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from types import TracebackType
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, urlsplit
 
 import requests
 import urllib3
 from requests import exceptions as theirs
 from requests.adapters import DEFAULT_POOLBLOCK, HTTPAdapter
+from requests.structures import CaseInsensitiveDict
 from requests.utils import prepend_scheme_if_needed, select_proxy
 from urllib3 import exceptions as wrapped
 from urllib3.util import SKIP_HEADER, Retry, parse_url
@@ -74,12 +76,12 @@ class Adapter(HTTPAdapter):
         proxies: Any = None,
     ) -> requests.Response:
         url = urlsplit(request.url or "")
-        host = url.hostname
-        if not host:
+        origin = _origin(url.scheme, url.netloc)
+        if not origin.host:
             raise theirs.InvalidURL(f"Invalid URL {request.url!r}: No host supplied", request=request)
         pool, proxied = self._pool_for(request, url.scheme, verify, cert, proxies)
         self.add_headers(request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies)
-        call = _Call(pool, request, url, host, _timeouts(timeout), proxied=proxied)
+        call = _Call(pool, request, url, origin, _timeouts(timeout), proxied=proxied)
         try:
             raw = call.with_retries(self.max_retries)
         except wrapped.MaxRetryError as error:
@@ -176,12 +178,16 @@ class _Pools:
 class _Call:
     """One request and its repetitions, as `urllib3.HTTPConnectionPool.urlopen` would make them."""
 
+    __slots__ = (
+        "_body", "_headers", "_origin", "_pool", "_position", "_timeout", "method", "proxied", "target",
+    )  # fmt: skip
+
     def __init__(
         self,
         pool: Any,
         request: requests.PreparedRequest,
-        url: Any,
-        host: str,
+        url: SplitResult,
+        origin: _Origin,
         timeout: tuple[Any, ...],
         *,
         proxied: bool,
@@ -189,17 +195,20 @@ class _Call:
         self._pool = pool
         self.proxied = proxied
         self._timeout = timeout
-        self.host = host
-        self._port = url.port
-        self._scheme = url.scheme
-        self._headers = _headers(request, url, self._port)
+        self._origin = origin
+        self._headers = _headers(request.headers, origin)
         self._body, self._position = request.body, _position(request.body)
         self.method = request.method or "GET"
         self.target = f"{url.path or '/'}?{url.query}" if url.query else url.path or "/"
 
+    @property
+    def host(self) -> str:
+        return self._origin.host
+
     def __str__(self) -> str:
-        port = self._port or _PORTS[self._scheme]
-        return f"HTTP{'S' * (self._scheme == 'https')}ConnectionPool(host={self.host!r}, port={port})"
+        scheme = self._origin.scheme
+        port = self._origin.port or _PORTS[scheme]
+        return f"HTTP{'S' * (scheme == 'https')}ConnectionPool(host={self.host!r}, port={port})"
 
     def with_retries(self, retries: Retry) -> Raw:
         while True:
@@ -232,12 +241,13 @@ class _Call:
                 self._body.seek(self._position)  # type: ignore[union-attr]
 
     def _exchange(self) -> Any:
+        origin = self._origin
         try:
             return self._pool.exchange(
                 self.method.encode("ascii"),
-                self._scheme.encode("ascii"),
-                self.host.encode("ascii"),
-                self._port,
+                origin.wire_scheme,
+                origin.wire_host,
+                origin.port,
                 self.target.encode("ascii"),
                 self._headers,
                 _wire_body(self._body),
@@ -296,17 +306,38 @@ def _exhausted(error: wrapped.MaxRetryError, request: requests.PreparedRequest) 
     return theirs.ConnectionError(error, request=request)
 
 
-def _headers(request: requests.PreparedRequest, url: Any, port: int | None) -> list[tuple[bytes, bytes]]:
+class _Origin(NamedTuple):
+    scheme: str
+    host: str  # empty: there is none
+    port: int | None
+    wire_scheme: bytes
+    wire_host: bytes
+    field: bytes  # the value of Host
+
+
+@functools.lru_cache(maxsize=256)
+def _origin(scheme: str, netloc: str) -> _Origin:
+    """Where a URL leads. ValueError: its port is none."""
+    parsed = SplitResult(scheme, netloc, "", "", "")
+    host, port = parsed.hostname or "", parsed.port
+    authority = netloc.rpartition("@")[2]
+    if port is not None and port == _PORTS.get(scheme):
+        authority = authority.rpartition(":")[0]
+    field = authority.removesuffix(":")
+    return _Origin(scheme, host, port, scheme.encode("ascii"), host.encode("ascii"), field.encode("ascii"))
+
+
+def _headers(headers: Any, origin: _Origin) -> list[tuple[bytes, bytes]]:
     """The request's own in their order, Host before them when there is none."""
-    fields = []
-    if "host" not in request.headers:
-        host = url.netloc.rpartition("@")[2]
-        if port is not None and port == _PORTS.get(url.scheme):
-            host = host.rpartition(":")[0]
-        fields.append((b"Host", host.removesuffix(":").encode("ascii")))
-    for name, value in request.headers.items():
-        if value != SKIP_HEADER:
-            fields.append((_encoded(name), _encoded(value)))
+    fields = [] if "host" in headers else [(b"Host", origin.field)]
+    # Its items() would fold every name again.
+    pairs = headers._store.values() if type(headers) is CaseInsensitiveDict else headers.items()
+    try:
+        fields += [
+            (name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs if value != SKIP_HEADER
+        ]
+    except AttributeError:  # not text
+        fields += [(_encoded(name), _encoded(value)) for name, value in pairs if value != SKIP_HEADER]
     return fields
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from urllib3 import HTTPHeaderDict, HTTPResponse
+from urllib3.response import BytesQueueBuffer
 
 from .. import errors
 from ._network import SocketInfo, TlsInfo
@@ -19,10 +20,70 @@ READ_BYTES = 65536
 _VERSIONS = {"HTTP/1.0": 10, "HTTP/1.1": 11, "HTTP/2": 20}
 
 
+# What urllib3's constructor sets from its arguments; the rest of it is the same for every reply of ours.
+_OWN = {
+    "headers", "status", "version", "version_string", "reason", "_retries", "_request_url", "_fp",
+    "_original_response", "_connection", "chunked", "length_remaining", "_decoded_buffer",
+}  # fmt: skip
+
+
+def _pattern() -> dict[str, Any] | None:
+    """The rest, taken from a response that the constructor made. None: this urllib3 keeps what we do not know."""
+    response = HTTPResponse(body=io.BytesIO(), preload_content=False, decode_content=False)
+    made = vars(response)
+    rest = {name: value for name, value in made.items() if name not in _OWN}
+    constant = all(value is None or type(value) in (bool, int, str) for value in rest.values())
+    known = constant and made.keys() >= _OWN and vars(HTTPHeaderDict()) == {"_container": {}}
+    return rest if known else None
+
+
+_PATTERN = _pattern()
+
+
 class Raw(HTTPResponse):
     """urllib3's response over a native reply. A chunked body is given out as it comes, whatever its chunks were."""
 
     def __init__(self, reply: Any, method: str, url: str, retries: Any) -> None:
+        if _PATTERN is None:
+            self._construct(reply, method, url, retries)
+            return
+        # The constructor would take a tenth of the whole exchange.
+        headers, status, version = HTTPHeaderDict(), reply.status, reply.version
+        fields = headers._container
+        for raw_name, raw_value in reply.headers:
+            name = raw_name.decode("latin-1")
+            values = [name, raw_value.decode("latin-1")]
+            kept = fields.setdefault(name.lower(), values)
+            if kept is not values:
+                kept.append(values[1])
+        body = ReplyFile(reply)
+        state = vars(self)
+        state.update(_PATTERN)
+        state["headers"] = headers
+        state["status"] = status
+        state["version"] = _VERSIONS.get(version, 11)
+        state["version_string"] = version
+        state["reason"] = reply.reason.decode("latin-1")
+        state["_request_url"] = url
+        state["_fp"] = body
+        state["_original_response"] = _HttpResponse(body, headers)
+        state["_connection"] = _Connection(reply)
+        state["_decoded_buffer"] = BytesQueueBuffer()
+        coding = fields.get("transfer-encoding")
+        state["chunked"] = coding is not None and "chunked" in _list_of(coding[1:])
+        length = fields.get("content-length")
+        has_body = status >= 200 and status not in (204, 304) and method != "HEAD"
+        if length is None and has_body:
+            state["length_remaining"] = None
+        elif (
+            length is not None and has_body and len(length) == 2 and length[1].isdecimal() and coding is None
+        ):
+            state["length_remaining"] = int(length[1])
+        else:
+            state["length_remaining"] = self._init_length(method)
+        self.retries = retries  # its history may have the last word on the URL
+
+    def _construct(self, reply: Any, method: str, url: str, retries: Any) -> None:
         headers = HTTPHeaderDict()
         for name, value in reply.headers:
             headers.add(name.decode("latin-1"), value.decode("latin-1"))
@@ -32,6 +93,7 @@ class Raw(HTTPResponse):
             headers=headers,
             status=reply.status,
             version=_VERSIONS.get(reply.version, 11),
+            version_string=reply.version,
             reason=reply.reason.decode("latin-1"),
             preload_content=False,
             decode_content=False,
@@ -41,7 +103,6 @@ class Raw(HTTPResponse):
             request_method=method,
             request_url=url,
         )
-        self.version_string = reply.version
 
     def stream(self, amt: int | None = READ_BYTES, decode_content: bool | None = None) -> Iterator[bytes]:  # type: ignore[override]
         """As urllib3's; a body that is neither coded nor chunked, and not yet begun, is handed through as it is."""
@@ -52,7 +113,7 @@ class Raw(HTTPResponse):
             yield from super().stream(amt, decode_content)
             return
         body: Any = self._fp
-        while True:
+        while not body.closed:
             try:
                 data = body.read(amt)
             except Exception:
@@ -71,6 +132,10 @@ class Raw(HTTPResponse):
     def read_chunked(self, amt: int | None = None, decode_content: bool | None = None) -> Iterator[bytes]:  # type: ignore[override]
         while data := self.read1(amt, decode_content):
             yield data
+
+
+def _list_of(values: list[str]) -> list[str]:
+    return [item.strip().lower() for value in values for item in value.split(",")]
 
 
 class ReplyFile:
