@@ -41,6 +41,10 @@ impl Answer {
 }
 
 /// The state of a call on its connection.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four facts, none of which implies another"
+)]
 pub(super) struct Exchange {
     pub(super) stream: StreamId,
     pub(super) answer: Answer,
