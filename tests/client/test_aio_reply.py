@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import re
+import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -173,9 +174,15 @@ def test_an_early_answer_ends_the_upload(backend: str, upstream: Upstream) -> No
     run(backend, main)
 
 
-def test_an_upload_waits_for_room(upstream: Upstream) -> None:
-    """The upstream reads nothing: the iterator is not asked for more than the buffers in between hold."""
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_upload_waits_for_room(backend: str) -> None:
+    """A server that reads nothing: the iterator is asked for what the buffers in between hold, and no more."""
     taken = 0
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
 
     async def endless() -> AsyncIterator[bytes]:
         nonlocal taken
@@ -184,21 +191,58 @@ def test_an_upload_waits_for_room(upstream: Upstream) -> None:
             yield b"x" * 65536
 
     async def main() -> None:
-        async with AsyncClient() as client:
-            upload = asyncio.create_task(client.post(upstream.url("/hang"), content=endless()))
-            await asyncio.sleep(0.5)
-            first = taken
-            # /hang reads the body to its end before it hangs; a paused reader is what stops it
-            upload.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await upload
-            assert first > 0
-            await asyncio.sleep(0.05)
-            last = taken
-            await asyncio.sleep(0.05)
-            assert taken == last
+        samples: list[int] = []
+        timeout = towline.Timeout(5, write=1.0, total=10)
+        async with AsyncClient(timeout=timeout, retries=towline.Retry(stale=False)) as client:
 
-    run("asyncio", main)
+            async def watch() -> None:
+                while True:
+                    await sleep(0.1)
+                    samples.append(taken)
+
+            watching = asyncio.create_task(watch()) if backend != "trio" else None
+            with pytest.raises(towline.WriteTimeout):
+                await client.post(url, content=endless())
+            if watching:
+                watching.cancel()
+                assert samples[-1] == samples[-5], "it stands still long before the timeout"
+
+    with listener:
+        run(backend, main)
+    # Send buffer (4 MiB at most by Linux' default), receive buffer, and one window of ours.
+    assert 0 < taken < 8 * 1024 * 1024
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("at_once", [1, 20, 200])
+def test_bodies_are_read_side_by_side(backend: str, at_once: int, upstream: Upstream) -> None:
+    """Large and in pieces, each at its own pace, over fewer connections than there are readers."""
+    lengths: list[int] = []
+
+    async def main() -> None:
+        async with AsyncClient(limits=towline.Limits(max_connections=150)) as client:
+
+            async def one(index: int) -> None:
+                async with client.stream("GET", upstream.url("/bytes?n=200000")) as response:
+                    length = 0
+                    while piece := await response.aread(1000 + 7919 * (index % 13)):
+                        length += len(piece)
+                        if index % 5 == 0:
+                            await sleep(0)
+                    lengths.append(length)
+
+            if backend == "trio":
+                import trio
+
+                async with trio.open_nursery() as nursery:
+                    for index in range(at_once):
+                        nursery.start_soon(one, index)
+            else:
+                await asyncio.gather(*(one(index) for index in range(at_once)))
+            assert client.pool_status()["active"] == 0
+
+    run(backend, main)
+    assert lengths == [200_000] * at_once
 
 
 def test_an_iterator_that_fails_takes_its_request_along(upstream: Upstream) -> None:

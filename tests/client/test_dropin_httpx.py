@@ -124,6 +124,35 @@ def test_fields_keep_their_order_and_case_both_ways(package: ModuleType, face: A
     assert response.headers.raw == got
 
 
+def test_fields_about_framing_keep_their_place_and_case(package: ModuleType, face: Any) -> None:
+    sent = [
+        (b"Connection", b"keep-alive"),
+        (b"CONTENT-Length", b"2"),
+        (b"Host", b"a.test"),
+        (b"x-last", b"1"),
+    ]
+    streamed = [(b"Transfer-Encoding", b"chunked"), (b"Host", b"a.test"), (b"x-last", b"1")]
+
+    def handler(peer: Peer) -> None:
+        while head := peer.head():
+            peer.body(2) if b"CONTENT-Length" in head else peer.chunks()
+            peer.send(OK)
+
+    class Body(package.SyncByteStream, package.AsyncByteStream):  # type: ignore[name-defined, misc]
+        def __iter__(self) -> Iterator[bytes]:
+            yield b"hi"
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            yield b"hi"
+
+    with scripted(handler) as server:
+        one = face()
+        one.exchange(package.Request("POST", server.url, headers=sent, content=b"hi"))
+        one.exchange(package.Request("POST", server.url, headers=streamed, stream=Body()))
+    lines = [b"\r\n".join(b"%b: %b" % field for field in fields) for fields in (sent, streamed)]
+    assert server.heads == [b"POST / HTTP/1.1\r\n" + fields for fields in lines]
+
+
 def test_nothing_is_followed_decoded_or_remembered(package: ModuleType, face: Any) -> None:
     coded = gzip.compress(b"text")
     fields = b"Location: /other\r\nSet-Cookie: a=1\r\nContent-Encoding: gzip\r\nContent-Length: %d" % len(

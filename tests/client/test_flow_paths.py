@@ -123,7 +123,9 @@ CALLS = st.fixed_dictionaries(
             st.sampled_from(["X-A", "accept", "User-Agent", "X-b", "Content-Type", "Host"]), VALUE, max_size=3
         ),
         "params": st.dictionaries(TOKEN, FORM_VALUE, max_size=2),
-        "timeout": st.just(20),
+        "timeout": st.sampled_from(
+            [20, 20.0, None, (5, 20), (5, None, 3.5, 1), towline.Timeout(connect=3, total=20)]
+        ),
     },
 )
 BODIES = st.one_of(
@@ -166,6 +168,44 @@ def test_both_ways_send_the_same_bytes(upstream, face, method, path, arguments, 
             else:
                 sent.append(b"".join(upstream.requests))
     assert sent[0] == sent[1]
+
+
+@pytest.mark.parametrize("face", ["blocking", "asyncio"])
+def test_a_timeout_means_the_same_in_every_form(upstream, face):
+    with calls(face, timeout=None) as (client, call):
+        for hooks in ([], [lambda request: None]):
+            client.event_hooks["request"] = hooks
+            for timeout, error in [
+                (0.1, towline.ReadTimeout),
+                ((5, 0.1), towline.ReadTimeout),
+                ((5, None, None, None, 0.1), towline.TotalTimeout),
+                (towline.Timeout(None, read=0.1), towline.ReadTimeout),
+                (towline.Timeout(None, total=0.1), towline.TotalTimeout),
+                ((5,), towline.ConfigError),
+                ((5, -1), towline.ConfigError),
+                ("5", towline.ConfigError),
+            ]:
+                with pytest.raises(error):
+                    call(client.get, upstream.url + "/silent", timeout=timeout)
+
+
+@pytest.mark.parametrize("face", ["blocking", "asyncio"])
+def test_hosts_in_capitals_and_ipv6_addresses(upstream, face):
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
+        other = Upstream.__new__(Upstream)
+        other.listener, other.requests = listener, []
+        other.port = listener.getsockname()[1]
+        threading.Thread(target=other.accept, daemon=True).start()
+        hosts = [(upstream, "LocalHost"), (other, "[::1]"), (other, "[0:0::1]")]
+        for server, host in hosts:
+            sent = []
+            for hooks in ({}, {"request": [lambda request: None]}):
+                server.requests.clear()
+                with calls(face, event_hooks=hooks, resolve={}) as (client, call):
+                    response = call(client.get, f"http://{host}:{server.port}/a")
+                sent.append((str(response.url), b"".join(server.requests)))
+            assert sent[0] == sent[1]
+            assert b"Host: %s:PORT" % host.lower().replace("0:0::", "::").encode() in sent[0][1]
 
 
 @pytest.mark.parametrize("face", ["blocking", "asyncio"])

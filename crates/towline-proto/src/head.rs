@@ -27,7 +27,7 @@ pub struct RequestHead<'a> {
     pub method: &'a [u8],
     /// In the form its method needs (RFC 9112 3.2); `Host` is the program's duty.
     pub target: &'a [u8],
-    /// In the order they leave.
+    /// They leave in this order and as they are written; what is missing about framing comes behind.
     pub fields: &'a [Field<'a>],
 }
 

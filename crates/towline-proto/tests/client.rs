@@ -67,6 +67,120 @@ fn request_bodies() {
 }
 
 #[test]
+fn fields_leave_as_they_were_given() {
+    let known = BodySize::Known(2);
+    let lines = [
+        (
+            &[
+                "Connection: keep-alive, X",
+                "Host: a",
+                "CONTENT-length: 2",
+                "B: c",
+            ][..],
+            known,
+            "",
+        ),
+        (
+            &["Transfer-Encoding: Chunked", "host: a"],
+            BodySize::Unknown,
+            "",
+        ),
+        (&["Content-Length: 2", "host: a"], BodySize::Unknown, ""),
+        (&["Content-Length: 0", "host: a"], BodySize::Empty, ""),
+        (
+            &["Connection: Upgrade", "upgrade: x", "host: a"],
+            BodySize::Empty,
+            "content-length: 0",
+        ),
+        // What is missing comes behind.
+        (
+            &["Connection: close", "host: a"],
+            known,
+            "content-length: 2",
+        ),
+        (
+            &["host: a"],
+            BodySize::Unknown,
+            "transfer-encoding: chunked",
+        ),
+    ];
+    for (given, size, added) in lines {
+        let fields: Vec<_> = given
+            .iter()
+            .filter_map(|line| line.split_once(": "))
+            .collect();
+        let mut end = End::client();
+        end.request("POST", "/", &fields, size).unwrap();
+        let mut expected = vec!["POST / HTTP/1.1"];
+        expected.extend(
+            given
+                .iter()
+                .chain([&added].into_iter().filter(|added| !added.is_empty())),
+        );
+        assert_eq!(end.sent(), expected.join("\r\n") + "\r\n\r\n");
+    }
+}
+
+#[test]
+fn fields_about_framing_that_do_not_fit_are_set_right_or_refused() {
+    for (field, size, expected) in [
+        (
+            ("Content-Length", "02"),
+            BodySize::Known(2),
+            Ok("Content-Length: 2\r\n"),
+        ),
+        (
+            ("Connection", ""),
+            BodySize::Known(2),
+            Ok("content-length: 2\r\n"),
+        ),
+        (
+            ("Transfer-Encoding", "chunked"),
+            BodySize::Empty,
+            Ok("content-length: 0\r\n"),
+        ),
+        (
+            ("Content-Length", "3"),
+            BodySize::Known(2),
+            Err(UserError::InvalidContentLength),
+        ),
+        (
+            ("Content-Length", "3"),
+            BodySize::Empty,
+            Err(UserError::InvalidContentLength),
+        ),
+        (
+            ("Transfer-Encoding", "chunked"),
+            BodySize::Known(2),
+            Err(UserError::InvalidTransferEncoding),
+        ),
+        (
+            ("Transfer-Encoding", "gzip, chunked"),
+            BodySize::Unknown,
+            Err(UserError::InvalidTransferEncoding),
+        ),
+    ] {
+        let mut end = End::client();
+        let done = end.request("POST", "/", &[("host", "a"), field], size);
+        match expected {
+            Ok(line) => assert_eq!(
+                end.sent(),
+                format!("POST / HTTP/1.1\r\nhost: a\r\n{line}\r\n")
+            ),
+            Err(error) => assert_eq!(done, Err(error)),
+        }
+    }
+    let mut end = End::client();
+    let fields = [
+        ("host", "a"),
+        ("Content-Length", "2"),
+        ("Transfer-Encoding", "chunked"),
+    ];
+    let done = end.request("POST", "/", &fields, BodySize::Unknown);
+    assert_eq!(done, Err(UserError::InvalidTransferEncoding));
+}
+
+#[test]
 fn malformed_requests_are_refused() {
     let cases = [
         ("G T", "/", HOST, UserError::InvalidMethod),
@@ -249,7 +363,7 @@ fn switching_only_when_asked() {
     end.request("GET", "/", &fields, BodySize::Empty).unwrap();
     assert_eq!(
         end.sent(),
-        "GET / HTTP/1.1\r\nhost: a\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"
+        "GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n"
     );
     end.push(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nraw");
     assert_eq!(end.events(), ["101", "switched"]);

@@ -6,8 +6,8 @@ use crate::{Field, UserError};
 use super::facts::Options;
 use super::tables::{is_token_bytes, is_value_bytes};
 
-/// The fields of the program that speak of framing. They are held back while the others are
-/// appended, so that each can be written once and in agreement with the body.
+/// What the program's fields said of framing, so that each such field is written once and in agreement
+/// with the body.
 #[derive(Debug, Default)]
 pub(super) struct Held<'a> {
     pub length: Option<u64>,
@@ -19,8 +19,40 @@ pub(super) struct Held<'a> {
     pub expects_continue: bool,
 }
 
+/// What becomes of Content-Length, Transfer-Encoding and Connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// Held back: what a server says of them depends on the request and on the connection.
+    Held,
+    /// As the program wrote them, where it put them. `coded`: a body may follow that is chunked.
+    InPlace { coded: bool },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Length(u64),
+    Coding,
+    Connection,
+    Other,
+}
+
+impl Framing {
+    fn holds(self, kind: Kind, value: &[u8]) -> bool {
+        match (self, kind) {
+            (_, Kind::Other) => false,
+            (Self::Held, _) => true,
+            (Self::InPlace { coded }, Kind::Coding) => !coded,
+            (Self::InPlace { .. }, _) => value.is_empty(),
+        }
+    }
+}
+
 /// Appends fields, all but the held ones.
-pub(super) fn fields<'a>(out: &mut Vec<u8>, fields: &[Field<'a>]) -> Result<Held<'a>, UserError> {
+pub(super) fn fields<'a>(
+    out: &mut Vec<u8>,
+    fields: &[Field<'a>],
+    framing: Framing,
+) -> Result<Held<'a>, UserError> {
     let mut held = Held::default();
     for field in fields {
         if !is_token_bytes(field.name) {
@@ -29,63 +61,69 @@ pub(super) fn fields<'a>(out: &mut Vec<u8>, fields: &[Field<'a>]) -> Result<Held
         if !is_value_bytes(field.value) {
             return Err(UserError::InvalidFieldValue);
         }
-        if !held.hold(field)? {
-            out.extend_from_slice(field.name);
-            out.extend_from_slice(b": ");
-            out.extend_from_slice(field.value);
-            out.extend_from_slice(b"\r\n");
+        let kind = held.note(field)?;
+        if framing.holds(kind, field.value) {
+            continue;
         }
+        out.extend_from_slice(field.name);
+        out.extend_from_slice(b": ");
+        match kind {
+            // Without leading zeros, which some read as octal.
+            Kind::Length(length) => decimal(out, length),
+            _ => out.extend_from_slice(field.value),
+        }
+        out.extend_from_slice(b"\r\n");
     }
     Ok(held)
 }
 
 impl<'a> Held<'a> {
-    /// Notes a field; true when it must not be appended as it is.
     #[inline]
-    fn hold(&mut self, field: &Field<'a>) -> Result<bool, UserError> {
+    fn note(&mut self, field: &Field<'a>) -> Result<Kind, UserError> {
         match (field.name.len(), field.name[0] | 0x20) {
-            (14, b'c') if is(field, b"content-length") => self.hold_length(field.value),
-            (17, b't') if is(field, b"transfer-encoding") => self.hold_coding(field.value),
-            (10, b'c') if is(field, b"connection") => self.hold_connection(field.value),
+            (14, b'c') if is(field, b"content-length") => self.note_length(field.value),
+            (17, b't') if is(field, b"transfer-encoding") => self.note_coding(field.value),
+            (10, b'c') if is(field, b"connection") => self.note_connection(field.value),
             (4, b'h') if is(field, b"host") => {
                 self.hosts += 1;
-                Ok(false)
+                Ok(Kind::Other)
             }
             (7, b'u') if is(field, b"upgrade") => {
                 self.upgrade = true;
-                Ok(false)
+                Ok(Kind::Other)
             }
             (6, b'e') if is(field, b"expect") => {
                 self.expects_continue |= field.value.eq_ignore_ascii_case(b"100-continue");
-                Ok(false)
+                Ok(Kind::Other)
             }
-            _ => Ok(false),
+            _ => Ok(Kind::Other),
         }
     }
 
-    fn hold_length(&mut self, value: &[u8]) -> Result<bool, UserError> {
+    fn note_length(&mut self, value: &[u8]) -> Result<Kind, UserError> {
         if self.length.is_some() {
             return Err(UserError::InvalidContentLength);
         }
-        self.length = Some(parse_length(value).ok_or(UserError::InvalidContentLength)?);
-        Ok(true)
+        let length = parse_length(value).ok_or(UserError::InvalidContentLength)?;
+        self.length = Some(length);
+        Ok(Kind::Length(length))
     }
 
-    fn hold_coding(&mut self, value: &[u8]) -> Result<bool, UserError> {
+    fn note_coding(&mut self, value: &[u8]) -> Result<Kind, UserError> {
         if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
             return Err(UserError::InvalidTransferEncoding);
         }
         self.chunked = true;
-        Ok(true)
+        Ok(Kind::Coding)
     }
 
-    fn hold_connection(&mut self, value: &'a [u8]) -> Result<bool, UserError> {
+    fn note_connection(&mut self, value: &'a [u8]) -> Result<Kind, UserError> {
         if self.connection.is_some() {
             return Err(UserError::InvalidFieldValue);
         }
         self.connection = Some(value);
         self.options.add(value);
-        Ok(true)
+        Ok(Kind::Connection)
     }
 }
 
@@ -194,7 +232,7 @@ pub(super) fn last_chunk(out: &mut Vec<u8>, trailers: &[Field<'_>]) -> Result<()
         {
             return Err(UserError::ForbiddenTrailer);
         }
-        fields(out, trailers)?;
+        fields(out, trailers, Framing::Held)?;
     }
     out.extend_from_slice(b"\r\n");
     Ok(())
@@ -313,7 +351,7 @@ mod tests {
             })
             .collect();
         let mut out = Vec::new();
-        fields(&mut out, &given)?;
+        fields(&mut out, &given, Framing::Held)?;
         Ok(String::from_utf8(out).unwrap())
     }
 
@@ -406,7 +444,7 @@ mod tests {
         for (given, close, keep_alive, expected) in cases {
             let mut held = Held::default();
             if let Some(value) = given {
-                held.hold_connection(value.as_bytes()).unwrap();
+                held.note_connection(value.as_bytes()).unwrap();
             }
             let mut out = Vec::new();
             connection(&mut out, &held, close, keep_alive);

@@ -9,7 +9,7 @@ use crate::{
     BodySize, ConnectionError, Field, RequestHead, ResponseHead, Side, StreamId, UserError, Version,
 };
 
-use super::encode::{self, Held};
+use super::encode::{self, Framing, Held};
 use super::parse::HeadParser;
 use super::tables::is_token_bytes;
 use super::target::{check_target, is_host};
@@ -59,7 +59,7 @@ impl Connection {
         }
         self.send.append(|out| {
             encode::status_line(out, head.status, head.reason)?;
-            encode::fields(out, head.fields)?;
+            encode::fields(out, head.fields, Framing::Held)?;
             out.extend_from_slice(b"\r\n");
             Ok(())
         })?;
@@ -82,7 +82,7 @@ impl Connection {
         let mut keep_alive = false;
         send.append(|out| {
             encode::status_line(out, head.status, head.reason)?;
-            let noted = encode::fields(out, head.fields)?;
+            let noted = encode::fields(out, head.fields, Framing::Held)?;
             if switch {
                 return end_switching_head(out, &noted, head.status);
             }
@@ -161,17 +161,20 @@ impl Connection {
             for part in [head.method, b" ", head.target, b" HTTP/1.1\r\n"] {
                 out.extend_from_slice(part);
             }
-            let noted = encode::fields(out, head.fields)?;
+            // Only a coding without a body to be coded is not what the plan below says.
+            let coded = size != BodySize::Empty;
+            let noted = encode::fields(out, head.fields, Framing::InPlace { coded })?;
             if noted.hosts != 1 || !host_is_valid(head.fields) {
                 return Err(UserError::InvalidHost);
             }
             let plan = request_plan(head.method, size, &noted)?;
-            if let Some(length) = plan.length {
-                encode::content_length(out, length);
-            } else if plan.chunked {
-                out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+            match plan.length {
+                Some(length) if noted.length.is_none() => encode::content_length(out, length),
+                None if plan.chunked && !noted.chunked => {
+                    out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+                }
+                _ => {}
             }
-            encode::connection(out, &noted, false, false);
             out.extend_from_slice(b"\r\n");
             next = plan.next;
             keep_alive = !noted.options.close;

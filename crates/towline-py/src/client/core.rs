@@ -176,20 +176,22 @@ impl<P: Lanes> Core<P> {
             ("http", 80)
         };
         let port = url.port.unwrap_or(default);
-        let pool = client.call_method1(intern!(py, "_route"), (scheme, url.host, port))?;
+        let host = url.host.to_ascii_lowercase();
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let pool = client.call_method1(intern!(py, "_route"), (scheme, bare, port))?;
         let lane = if pool.is_none() {
             None
         } else {
             let pool = pool.cast_into::<P>()?;
             let origin = Origin {
                 secure: url.secure,
-                host: url.host.as_bytes(),
+                host: host.as_bytes(),
                 port,
             };
             let route = P::route(&pool, &origin)?;
             let host = match url.port {
-                Some(port) => format!("{}:{port}", url.host),
-                None => url.host.to_owned(),
+                Some(port) => format!("{host}:{port}"),
+                None => host,
             };
             Some(Lane {
                 pool: pool.unbind(),

@@ -63,7 +63,7 @@ impl PoolTerms {
         let tls = options.getattr(intern!(py, "tls"))?;
         Ok(Self {
             config: CallerConfig {
-                engine: EngineConfig::default(),
+                engine: engine(),
                 pool: pool_limits(&options.getattr(intern!(py, "limits"))?)?,
                 dial: Arc::new(dial(options)?),
                 limits: Arc::new(wire_limits(options)?),
@@ -108,6 +108,16 @@ impl PoolTerms {
             local_address: self.local_address,
             sni: sni.or(self.server_name.as_deref()).map(Into::into),
         }
+    }
+}
+
+/// With many connections a turn of sixteen is mostly the loop around it: sixty-four are read and stepped
+/// within half a millisecond.
+fn engine() -> EngineConfig {
+    EngineConfig {
+        max_ready_per_turn: 64,
+        turn_time: Duration::from_micros(300),
+        ..EngineConfig::default()
     }
 }
 

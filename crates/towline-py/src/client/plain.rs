@@ -2,15 +2,17 @@
 //!
 //! Everything here is a refusal in waiting: what is not certainly the same on both paths takes the slow
 //! one, through `_request` and the URL, headers and flow of Python. A property test compares the two.
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use bytes::Bytes;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple, PyType};
 use towline_io::call::{Body, RequestText, Timeouts};
 
 use super::form;
+use super::options;
 use super::prepare;
 use super::terms::Terms;
 use crate::bodies::json;
@@ -21,6 +23,7 @@ pub struct PlainUrl<'a> {
     /// `http://host` or `https://host:port`: names the origin.
     pub origin: &'a str,
     pub secure: bool,
+    /// An IPv6 address is in brackets; a name may be in whatever case.
     pub host: &'a str,
     /// `None`: the scheme's own, also where it is written out.
     pub port: Option<u16>,
@@ -43,9 +46,13 @@ impl<'a> PlainUrl<'a> {
             .position(|byte| byte == b'/')
             .unwrap_or(rest.len());
         let (authority, target) = rest.split_at(end);
-        let (host, port) = match authority.split_once(':') {
+        let after = authority.rfind(']').map_or(0, |bracket| bracket + 1);
+        let (host, port) = match authority[after..].find(':') {
             None => (authority, None),
-            Some((host, port)) => (host, Some(plain_port(port)?)),
+            Some(colon) => {
+                let (host, port) = authority.split_at(after + colon);
+                (host, Some(plain_port(&port[1..])?))
+            }
         };
         let is_plain = is_plain_host(host) && (target.is_empty() || is_plain_target(target));
         is_plain.then_some(Self {
@@ -63,15 +70,21 @@ fn plain_port(port: &str) -> Option<u16> {
     digits.then(|| port.parse().ok()).flatten()
 }
 
-/// A name in lower case, or an IPv4 address as everybody writes it.
+/// A name, or an address as everybody writes it.
 fn is_plain_host(host: &str) -> bool {
+    if let Some(address) = host.strip_prefix('[') {
+        let address = address.strip_suffix(']');
+        let parsed = address.and_then(|address| address.parse::<Ipv6Addr>().ok());
+        return !host.contains('.')
+            && parsed.is_some_and(|parsed| address == Some(parsed.to_string().as_str()));
+    }
     let is_name = !host.is_empty()
         && host.len() <= 253
         && host
             .bytes()
-            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'))
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
         // A-labels are checked where they are decoded.
-        && !host.contains("xn--");
+        && !host.as_bytes().windows(4).any(|label| label.eq_ignore_ascii_case(b"xn--"));
     // Ends in a number: an address, and there are many ways to write one.
     let last = host.rsplit('.').find(|label| !label.is_empty());
     let numeric = last.is_some_and(|label| label.as_bytes()[0].is_ascii_digit());
@@ -192,21 +205,8 @@ impl<'py> PlainArguments<'py> {
     }
 
     fn take_timeout(&mut self, value: &Bound<'py, PyAny>) -> PyResult<bool> {
-        if !value.is_exact_instance_of::<PyFloat>() && !value.is_exact_instance_of::<PyInt>() {
-            return Ok(false);
-        }
-        let Ok(each) = Duration::try_from_secs_f64(value.extract()?) else {
-            return Ok(false);
-        };
-        let each = Some(each);
-        self.timeouts = Some(Timeouts {
-            connect: each,
-            read: each,
-            write: each,
-            pool: each,
-            total: None,
-        });
-        Ok(true)
+        self.timeouts = plain_timeouts(value)?;
+        Ok(self.timeouts.is_some())
     }
 
     fn take_redirects(&mut self, value: &Bound<'py, PyAny>) -> bool {
@@ -222,6 +222,62 @@ impl<'py> PlainArguments<'py> {
             Body::Bytes(bytes)
         };
     }
+}
+
+/// What `Timeout.of` makes of it. `None`: not plain, or a mistake.
+fn plain_timeouts(value: &Bound<'_, PyAny>) -> PyResult<Option<Timeouts>> {
+    static TIMEOUT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    if let Ok(phases) = value.cast_exact::<PyTuple>() {
+        // (connect, read[, write[, pool[, total]]])
+        let mut given = [None; 5];
+        if !(2..=given.len()).contains(&phases.len()) {
+            return Ok(None);
+        }
+        for (given, phase) in given.iter_mut().zip(phases.iter()) {
+            let Some(seconds) = plain_seconds(&phase)? else {
+                return Ok(None);
+            };
+            *given = seconds;
+        }
+        let [connect, read, write, pool, total] = given;
+        return Ok(Some(Timeouts {
+            connect,
+            read,
+            write,
+            pool,
+            total,
+        }));
+    }
+    if let Some(each) = plain_seconds(value)? {
+        return Ok(Some(Timeouts {
+            connect: each,
+            read: each,
+            write: each,
+            pool: each,
+            total: None,
+        }));
+    }
+    let class = TIMEOUT.import(value.py(), "towline.client.options", "Timeout")?;
+    if value.get_type().is(class) {
+        return options::timeouts(value).map(Some);
+    }
+    Ok(None)
+}
+
+/// Seconds, or None for no limit. `None`: neither.
+#[expect(
+    clippy::option_option,
+    reason = "no limit and no number are two answers"
+)]
+fn plain_seconds(value: &Bound<'_, PyAny>) -> PyResult<Option<Option<Duration>>> {
+    if value.is_none() {
+        return Ok(Some(None));
+    }
+    if !value.is_exact_instance_of::<PyFloat>() && !value.is_exact_instance_of::<PyInt>() {
+        return Ok(None);
+    }
+    let seconds = Duration::try_from_secs_f64(value.extract()?);
+    Ok(seconds.ok().map(Some))
 }
 
 /// JSON in its compact form, or as the client's own encoder makes it.
@@ -290,11 +346,6 @@ impl Template {
         arguments: &PlainArguments<'_>,
     ) -> PyResult<Option<()>> {
         text.push(b"Host", host);
-        if arguments.content.is_none_or(|(length, _)| length == 0)
-            && matches!(method, b"POST" | b"PUT" | b"PATCH")
-        {
-            text.push(b"Content-Length", b"0");
-        }
         let Some(own) = own_fields(arguments.headers.as_ref())? else {
             return Ok(None);
         };
@@ -317,6 +368,8 @@ impl Template {
             if let Some(content_type) = content_type {
                 text.push(b"Content-Type", content_type);
             }
+        } else if matches!(method, b"POST" | b"PUT" | b"PATCH") {
+            text.push(b"Content-Length", b"0");
         }
         Ok(Some(()))
     }

@@ -76,14 +76,19 @@ impl Home {
         }
     }
 
-    /// The task that runs there now, if any.
-    pub fn has_current_task(&self, py: Python<'_>) -> PyResult<bool> {
+    /// Tasks can be stepped here and now: none is running, and none can run the loop inside itself,
+    /// before the turn that steps it has ended (the mark is that of `nest_asyncio`).
+    pub fn takes_steps(&self, py: Python<'_>) -> PyResult<bool> {
         static CURRENT_TASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let Self::Asyncio(loop_) = self else {
-            return Ok(true);
+            return Ok(false);
         };
+        let loop_ = loop_.bind(py);
+        if loop_.getattr_opt(intern!(py, "_nest_patched"))?.is_some() {
+            return Ok(false);
+        }
         let current = CURRENT_TASK.import(py, "asyncio.tasks", "current_task")?;
-        Ok(!current.call1((loop_,))?.is_none())
+        Ok(current.call1((loop_,))?.is_none())
     }
 
     /// `function(*arguments)` soon, in `context` where there is one. asyncio only.

@@ -1,6 +1,6 @@
 //! A pool's part in one event loop: its caller, and the turn that the loop calls.
 use std::cell::RefMut;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -44,6 +44,16 @@ struct State {
 
 /// Rounds of a turn while answers keep coming in.
 const ROUNDS: usize = 4;
+
+/// A turn steps tasks itself for this long, the others come through the loop's list: what else runs
+/// in the loop is not to wait longer than a millisecond.
+const STEP_TIME: Duration = Duration::from_micros(500);
+
+/// No further round is begun after this time.
+const ROUNDS_TIME: Duration = Duration::from_micros(200);
+
+/// So few answers in a round tell that the next are not here yet.
+const FEW: usize = 1;
 
 impl Hub {
     pub fn new(py: Python<'_>, home: Home, config: CallerConfig) -> PyResult<Py<Self>> {
@@ -99,10 +109,14 @@ impl Hub {
         on_interim: Option<Py<PyAny>>,
     ) -> PyResult<Result<CallId, Box<CallError>>> {
         let py = slf.py();
-        let begun = slf
-            .get()
-            .desk(py)?
-            .begin(request, options, want, on_interim);
+        let mut desk = slf.get().desk(py)?;
+        let begun = desk.begin(request, options, want, on_interim);
+        if desk.caller.calls() == 1 {
+            // Nothing else is under way, and most often nothing else comes: it need not wait.
+            desk.caller.flush();
+            return Ok(begun);
+        }
+        drop(desk);
         Self::flush_soon(slf)?;
         Ok(begun)
     }
@@ -218,33 +232,37 @@ impl Hub {
         Ok(seen)
     }
 
-    fn wake(&self, py: Python<'_>, seen: Seen) -> PyResult<bool> {
+    /// Wakes who waits, and says how many that were.
+    fn wake(&self, py: Python<'_>, seen: Seen, until: Instant) -> PyResult<usize> {
         let Seen { woken, interim } = seen;
         for (callback, head) in interim {
             let fields = view_to_list(py, &head.view())?;
             callback.call1(py, (head.view().status(), fields))?;
         }
         if woken.is_empty() {
-            return Ok(false);
+            return Ok(0);
         }
-        let at_once = !self.home.has_current_task(py)?;
+        let count = woken.len();
+        let mut at_once = self.home.takes_steps(py)?;
         let mut result = Ok(());
         for waiter in woken {
+            at_once = at_once && Instant::now() < until;
             // SystemExit or KeyboardInterrupt out of a task: the others wait for the next round.
             let woken = Waiter::wake(waiter.bind(py), at_once && result.is_ok());
             result = result.and(woken);
         }
-        result.map(|()| true)
+        result.map(|()| count)
     }
 
     fn rounds(&self, py: Python<'_>) -> PyResult<()> {
+        let started = Instant::now();
         for _ in 0..ROUNDS {
             let seen = self.see(py)?;
-            let woke = self.wake(py, seen);
+            let woken = self.wake(py, seen, started + STEP_TIME);
             if let Ok(mut desk) = self.desk(py) {
                 desk.caller.flush();
             }
-            if !woke? || self.is_ended(py) {
+            if woken? <= FEW || self.is_ended(py) || started.elapsed() >= ROUNDS_TIME {
                 break;
             }
         }

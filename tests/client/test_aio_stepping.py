@@ -1,0 +1,202 @@
+"""The turn steps waiting tasks itself. What a program can tell of it: nothing, whatever its tasks are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from towline import AsyncClient
+
+from .aio_harness import Upstream, run
+from .aio_harness import upstream as upstream
+
+LOOPS = ["asyncio", "uvloop"]
+
+
+class OwnTask(asyncio.tasks._PyTask):  # type: ignore[name-defined, misc]
+    """A task that Python steps, as with a task factory of the program's own."""
+
+
+def factory(loop: Any, coroutine: Any, **options: Any) -> Any:
+    return OwnTask(coroutine, loop=loop, **options)
+
+
+def eager() -> Any:
+    return getattr(asyncio, "eager_task_factory", None)
+
+
+KINDS: dict[str, Callable[[Any], None]] = {
+    "plain": lambda loop: None,
+    "debug": lambda loop: loop.set_debug(True),
+    "own": lambda loop: loop.set_task_factory(factory),
+    "eager": lambda loop: loop.set_task_factory(eager()),
+}
+if eager() is None:
+    del KINDS["eager"]
+
+
+@pytest.mark.parametrize("backend", LOOPS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_tasks_of_every_kind(backend: str, kind: str, upstream: Upstream) -> None:
+    mine: contextvars.ContextVar[int] = contextvars.ContextVar("mine")
+    stepped: list[Any] = []
+
+    async def one(client: AsyncClient, index: int) -> None:
+        mine.set(index)
+        for _ in range(10):
+            assert (await client.get(upstream.url())).text == "hello"
+            assert mine.get() == index
+            assert asyncio.current_task() is tasks[index]
+        stepped.append(type(tasks[index]))
+
+    tasks: dict[int, Any] = {}
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        KINDS[kind](loop)
+        reports: list[Any] = []
+        loop.set_exception_handler(lambda loop, context: reports.append(context))
+        async with AsyncClient() as client:
+            await client.get(upstream.url())
+            names: list[Coroutine[Any, Any, None]] = [one(client, index) for index in range(30)]
+
+            async def named(index: int, work: Coroutine[Any, Any, None]) -> None:
+                tasks[index] = asyncio.current_task()
+                await work
+
+            await asyncio.gather(*(loop.create_task(named(i, work)) for i, work in enumerate(names)))
+            async with asyncio.timeout(5) if sys.version_info >= (3, 11) else contextlib.nullcontext():
+                assert (await asyncio.wait_for(client.get(upstream.url()), 5)).text == "hello"
+        assert reports == []
+
+    run(backend, main)
+    assert len(stepped) == 30
+    assert (OwnTask in stepped) == (kind == "own")
+
+
+@pytest.mark.parametrize("backend", LOOPS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_tasks_that_cancel_themselves_and_others(backend: str, kind: str, upstream: Upstream) -> None:
+    async def main() -> None:
+        KINDS[kind](asyncio.get_running_loop())
+        ends: list[str] = []
+        async with AsyncClient() as client:
+
+            async def one(index: int) -> None:
+                try:
+                    await client.get(upstream.url("/delay?ms=2000" if index >= 30 else "/delay?ms=20"))
+                    if index % 3 == 0:
+                        task = asyncio.current_task()
+                        assert task is not None
+                        task.cancel()
+                    if index == 1:
+                        for other in tasks[30:]:
+                            other.cancel()
+                    await client.get(upstream.url())
+                except asyncio.CancelledError:
+                    ends.append("cancelled")
+                    raise
+                ends.append("whole")
+
+            tasks = [asyncio.create_task(one(index)) for index in range(40)]
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            cancelled = [isinstance(result, asyncio.CancelledError) for result in results]
+            assert all(cancelled[30:])
+            assert cancelled[:30] == [index % 3 == 0 for index in range(30)]
+            assert len(ends) == 40
+            assert client.pool_status()["active"] == 0
+            assert (await client.get(upstream.url())).text == "hello"
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize("backend", LOOPS)
+def test_traced_and_profiled_programs(backend: str, upstream: Upstream) -> None:
+    seen = set()
+
+    def note(frame: Any, event: str, argument: Any) -> Any:
+        seen.add((frame.f_code.co_name, event))
+        return note
+
+    async def traced(client: AsyncClient) -> None:
+        for _ in range(5):
+            assert (await client.get(upstream.url())).text == "hello"
+
+    async def main() -> None:
+        async with AsyncClient() as client:
+            await asyncio.gather(*(traced(client) for _ in range(10)))
+
+    before = sys.gettrace(), sys.getprofile()
+    sys.settrace(note)
+    sys.setprofile(note)
+    try:
+        run(backend, main)
+    finally:
+        sys.settrace(before[0])
+        sys.setprofile(before[1])
+    assert {("traced", "call"), ("traced", "line"), ("traced", "return")} <= seen
+
+
+@pytest.mark.parametrize("backend", LOOPS)
+def test_what_a_callback_raises_goes_to_the_loops_handler(backend: str, upstream: Upstream) -> None:
+    reports: list[Any] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: reports.append(context["exception"]))
+        async with AsyncClient() as client:
+
+            async def awaiting() -> str:
+                return (await client.get(upstream.url("/delay?ms=20"))).text
+
+            tasks = [asyncio.create_task(awaiting()) for _ in range(10)]
+            tasks[3].add_done_callback(lambda task: 1 / 0)
+
+            # A callback of the waiter itself, as a task class of the program's own may leave one.
+            call = client.get(upstream.url("/delay?ms=20"))
+            waiter = call.__await__().send(None)
+            waiter.add_done_callback(lambda waiter: {}["mine"])
+            assert await asyncio.gather(*tasks) == ["late"] * 10
+            await asyncio.sleep(0.05)
+
+    run(backend, main)
+    assert {type(error) for error in reports} == {ZeroDivisionError, KeyError}
+
+
+def test_a_loop_that_is_run_inside_itself(upstream: Upstream) -> None:
+    """As nest_asyncio does it: a task that runs the loop further until something else is done."""
+
+    def nested(loop: Any, work: Any) -> Any:
+        task = asyncio.ensure_future(work)
+        current = asyncio.current_task()
+        assert current is not None
+        asyncio.tasks._leave_task(loop, current)
+        try:
+            while not task.done():
+                loop._run_once()
+        finally:
+            asyncio.tasks._enter_task(loop, current)
+        return task.result()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop._nest_patched = True  # type: ignore[attr-defined]
+        async with AsyncClient() as client:
+
+            async def get() -> str:
+                return (await client.get(upstream.url("/delay?ms=5"))).text
+
+            async def four() -> list[str]:
+                return await asyncio.gather(*(get() for _ in range(4)))
+
+            for _ in range(3):
+                assert await get() == "late"
+                assert nested(loop, four()) == ["late"] * 4
+                assert nested(loop, get()) == "late"
+
+    run("asyncio", main)
