@@ -110,6 +110,18 @@ impl Connection {
         on_wire!(&mut self.wire, conn => conn.request(head, body))
     }
 
+    /// Client: sends a whole request behind those whose answers are still due (pipelining, RFC 9112
+    /// 9.3.2), or as the first. Answers come in the order of the requests; when the connection ends
+    /// before, [`Event::Failed`] speaks of the oldest and the later ones have no event of their own.
+    /// How many go ahead is the program's decision, and so is the harm that one slow answer does.
+    pub fn request_ahead(
+        &mut self,
+        head: &RequestHead<'_>,
+        body: Option<Bytes>,
+    ) -> Result<StreamId, UserError> {
+        on_wire!(&mut self.wire, conn => conn.request_ahead(head, body))
+    }
+
     /// Server: answers an exchange. A 1xx status (not 101) is interim and comes before the final one;
     /// 101 to an upgrade, or 2xx to CONNECT, switches the stream to raw bytes. Bodies that HEAD, 204 and
     /// 304 do not allow are swallowed. With [`BodySize::Empty`] the message is complete; otherwise write

@@ -10,6 +10,7 @@ use super::{Connection, Incoming, Notices, Outgoing, Phase, rules};
 
 impl Connection {
     pub fn received_abort(&mut self, now: Instant, rule: &'static str) {
+        self.begin_ahead();
         self.now = now;
         self.eof = true;
         if self.has_unread_response() {
@@ -48,6 +49,8 @@ impl Connection {
         let last = !self.exchange.keep_alive || self.closing;
         match self.side {
             _ if last => return self.shut(rules::DONE),
+            // Left as it is until the next event is asked for: what has ended may still be looked at.
+            Side::Client if self.has_ahead() => self.incoming = Incoming::Idle,
             // The response itself is complete and in order; only the connection is of no use any more.
             Side::Client if !self.recv.is_empty() => return self.shut(rules::UNSOLICITED),
             Side::Client if self.eof => return self.shut(rules::DONE),

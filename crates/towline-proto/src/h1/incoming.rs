@@ -78,6 +78,7 @@ impl Connection {
             return Some(Signal::Switched);
         }
         if self.phase == Phase::Open {
+            self.begin_ahead();
             if self.is_draining() {
                 self.drain();
             }

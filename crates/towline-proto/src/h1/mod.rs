@@ -27,6 +27,7 @@ mod start_line;
 mod tables;
 mod target;
 
+use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
@@ -176,6 +177,12 @@ pub(crate) struct Connection {
     send_clock: Progress,
     error: Option<Arc<ConnectionError>>,
     trailers: Option<Box<Trailers>>,
+    /// Client: exchanges whose requests were sent behind the one in hand. None: never pipelined.
+    #[expect(
+        clippy::box_collection,
+        reason = "servers and most clients have none: 8 bytes, not 32"
+    )]
+    ahead: Option<Box<VecDeque<outgoing::Ahead>>>,
 }
 
 impl Connection {
@@ -218,6 +225,7 @@ impl Connection {
             send_clock: Progress::Off,
             error: None,
             trailers: None,
+            ahead: None,
         }
     }
 
@@ -231,14 +239,16 @@ impl Connection {
         if self.eof || matches!(self.phase, Phase::Closed { .. }) {
             return &mut [];
         }
-        if self.side == Side::Server {
-            self.send.prepare(blocks);
+        match self.side {
+            Side::Server => self.send.prepare(blocks),
+            Side::Client => self.begin_ahead(),
         }
         let room = self.room_to_read();
         self.recv.space(blocks, room)
     }
 
     pub fn received(&mut self, now: Instant, n: usize) {
+        self.begin_ahead();
         self.now = now;
         if n == 0 {
             return;
@@ -283,6 +293,7 @@ impl Connection {
     }
 
     pub fn received_eof(&mut self, now: Instant) {
+        self.begin_ahead();
         self.now = now;
         if self.eof || self.phase != Phase::Open {
             self.eof = true;
@@ -465,7 +476,8 @@ impl Connection {
         let input = !self.recv.is_empty() || self.eof;
         let wanted = match self.incoming {
             Incoming::Head => !self.answers_wait() && (self.eof || !self.has_parsed_all()),
-            Incoming::Idle | Incoming::Complete | Incoming::Failed => false,
+            Incoming::Idle => self.has_ahead(),
+            Incoming::Complete | Incoming::Failed => false,
             _ => {
                 let is_new = self.eof || self.recv.len() > self.looked_at;
                 is_new && (self.notices.has(Notices::READER_WAITS) || self.is_draining())
@@ -480,6 +492,7 @@ impl Connection {
             && self.outgoing == Outgoing::Idle
             && self.recv.is_empty()
             && self.send.pending() == 0
+            && !self.has_ahead()
     }
 
     pub fn is_reusable(&self) -> bool {

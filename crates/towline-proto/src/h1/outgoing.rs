@@ -23,6 +23,14 @@ struct Plan {
     next: Outgoing,
 }
 
+/// What a client must remember of a request until its answer comes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ahead {
+    method: Method,
+    keep_alive: bool,
+    may_upgrade: bool,
+}
+
 impl Connection {
     pub fn respond(
         &mut self,
@@ -146,6 +154,69 @@ impl Connection {
         if !self.is_reusable() {
             return Err(UserError::NotIdle);
         }
+        let (next, begun) = self.append_request(head, size)?;
+        self.begin_exchange(begun);
+        self.outgoing = next;
+        Ok(StreamId(self.exchange.id))
+    }
+
+    pub fn request_ahead(
+        &mut self,
+        head: &RequestHead<'_>,
+        body: Option<Bytes>,
+    ) -> Result<StreamId, UserError> {
+        let size = body
+            .as_ref()
+            .map_or(BodySize::Empty, |body| BodySize::Known(body.len() as u64));
+        self.begin_ahead();
+        let is_first = self.is_reusable();
+        let last = self.ahead.as_ref().and_then(|ahead| ahead.back());
+        let keeps_alive = last.map_or(self.exchange.keep_alive, |last| last.keep_alive);
+        // What is in hand has been sent whole and its answer is due (RFC 9112 9.3.2).
+        let is_behind = self.side == Side::Client
+            && self.phase == Phase::Open
+            && self.outgoing == Outgoing::Complete
+            && keeps_alive
+            && !self.closing
+            && !self.eof;
+        if !is_first && !is_behind {
+            return Err(UserError::NotIdle);
+        }
+        let (_, begun) = self.append_request(head, size)?;
+        if let Some(body) = body {
+            self.send.push_shared(body);
+        }
+        if is_first {
+            self.begin_exchange(begun);
+            self.outgoing = Outgoing::Complete;
+            return Ok(StreamId(self.exchange.id));
+        }
+        let ahead = self.ahead.get_or_insert_default();
+        ahead.push_back(begun);
+        Ok(StreamId(self.exchange.id + ahead.len() as u64))
+    }
+
+    pub(super) fn has_ahead(&self) -> bool {
+        self.ahead.as_ref().is_some_and(|ahead| !ahead.is_empty())
+    }
+
+    /// Begins the exchange behind the one that has ended, if its request is out already.
+    #[inline]
+    pub(super) fn begin_ahead(&mut self) {
+        if self.ahead.is_some() && matches!(self.incoming, Incoming::Idle) {
+            let next = self.ahead.as_mut().and_then(|ahead| ahead.pop_front());
+            if let Some(next) = next {
+                self.begin_exchange(next);
+                self.outgoing = Outgoing::Complete;
+            }
+        }
+    }
+
+    fn append_request(
+        &mut self,
+        head: &RequestHead<'_>,
+        size: BodySize,
+    ) -> Result<(Outgoing, Ahead), UserError> {
         if !is_token_bytes(head.method) {
             return Err(UserError::InvalidMethod);
         }
@@ -154,9 +225,6 @@ impl Connection {
         {
             return Err(UserError::InvalidTarget);
         }
-        let mut next = Outgoing::Complete;
-        let mut keep_alive = true;
-        let mut may_upgrade = false;
         self.send.append(|out| {
             for part in [head.method, b" ", head.target, b" HTTP/1.1\r\n"] {
                 out.extend_from_slice(part);
@@ -176,22 +244,21 @@ impl Connection {
                 _ => {}
             }
             out.extend_from_slice(b"\r\n");
-            next = plan.next;
-            keep_alive = !noted.options.close;
-            may_upgrade = noted.upgrade && noted.options.upgrade;
-            Ok(())
-        })?;
-        self.begin_exchange(Method::of(head.method), keep_alive, may_upgrade);
-        self.outgoing = next;
-        Ok(StreamId(self.exchange.id))
+            let begun = Ahead {
+                method: Method::of(head.method),
+                keep_alive: !noted.options.close,
+                may_upgrade: noted.upgrade && noted.options.upgrade,
+            };
+            Ok((plan.next, begun))
+        })
     }
 
-    fn begin_exchange(&mut self, method: Method, keep_alive: bool, may_upgrade: bool) {
+    fn begin_exchange(&mut self, begun: Ahead) {
         let exchange = &mut self.exchange;
         exchange.id += 1;
-        exchange.method = method;
-        exchange.keep_alive = keep_alive;
-        exchange.may_upgrade = may_upgrade;
+        exchange.method = begun.method;
+        exchange.keep_alive = begun.keep_alive;
+        exchange.may_upgrade = begun.may_upgrade;
         exchange.interim_responses = 0;
         exchange.body_bytes = 0;
         self.parser = HeadParser::default();
