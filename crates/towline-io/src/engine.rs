@@ -200,6 +200,24 @@ impl<S: Default> Engine<S> {
     /// calls; a face with its own thread waits with `None` (until there is work) or up to a time.
     pub fn turn_start(&mut self, wait: Option<Duration>) -> io::Result<()> {
         self.turn.foreign = wait == Some(Duration::ZERO);
+        self.begin_turn(wait)
+    }
+
+    /// `turn_start` for a face with its own thread that waits until `at`, to the microsecond where the
+    /// system can ([`exact_timers`](crate::exact_timers)); `turn_start` rounds up to milliseconds. A time
+    /// that has passed waits for nothing.
+    pub fn turn_start_by(&mut self, at: Instant) -> io::Result<()> {
+        self.turn.foreign = false;
+        if self.ready.is_empty() && !self.accept_pending() {
+            let wait = at.saturating_duration_since(Instant::now());
+            if !wait.is_zero() && !sys::await_readable(self.as_raw_fd(), wait)? {
+                return self.begin_turn(Some(wait));
+            }
+        }
+        self.begin_turn(Some(Duration::ZERO))
+    }
+
+    fn begin_turn(&mut self, wait: Option<Duration>) -> io::Result<()> {
         let backlog = !self.ready.is_empty() || self.accept_pending();
         let wait = if backlog { Some(Duration::ZERO) } else { wait };
         // Enough is ready for a whole turn: the kernel keeps the rest.

@@ -68,7 +68,7 @@ pub use id::ConnId;
 pub use listener::{DEFAULT_BACKLOG, Listener};
 pub use peer::Peer;
 pub use service::{ProxyTrust, Service};
-pub use sys::unix_seconds;
+pub use sys::{exact_timers, unix_seconds};
 pub use tls::{
     ClientCerts, ClientTls, ClientTlsSettings, ForeignContext, ForeignTls, Identity, MinVersion,
     Password, TlsConfig, TlsInfo, TlsSettings, Trust,

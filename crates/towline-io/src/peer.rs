@@ -164,6 +164,11 @@ impl<S> Peer<S> {
         self.id
     }
 
+    /// Bytes of HTTP received so far.
+    pub fn received_bytes(&self) -> u64 {
+        self.traffic.received
+    }
+
     /// The rules of the listener that it came through.
     pub fn service(&self) -> &Arc<Service> {
         &self.service

@@ -49,7 +49,7 @@ fn main() -> io::Result<()> {
         }
     }
     io::stdout().flush()?;
-    exact_timers();
+    towline_io::exact_timers();
     let mut delayed = Delayed::new();
     loop {
         routes::turn(&mut engine, &mut delayed)?;
@@ -68,15 +68,6 @@ fn limits() -> Limits {
         keep_alive_timeout: None,
         ..Limits::server()
     }
-}
-
-/// The kernel may join our wake-ups with others within 50 microseconds, unless it is told not to.
-fn exact_timers() {
-    #[cfg(target_os = "linux")]
-    // SAFETY: no pointer is involved; a refusal costs exactness only.
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64)
-    };
 }
 
 struct Options {

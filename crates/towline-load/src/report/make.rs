@@ -1,0 +1,312 @@
+//! From the parts of the threads to the report.
+
+use std::time::{Duration, SystemTime};
+
+use super::{
+    Errors, Generator, Latency, LiveConnections, OpenLoop, Percentile, Report, Second, Setup,
+    StatusCount,
+};
+use crate::config::{Config, Pace, Until};
+use crate::schedule::Arrivals;
+use crate::stats::{Failure, Interval, Tally, Times};
+use crate::usage;
+use crate::worker::Part;
+
+const PERCENTS: [f64; 10] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
+
+/// A thread that uses more of its time than this has none to spare for an answer that comes.
+const BUSY_SHARE: f64 = 0.9;
+/// Others on the core take more than this: the figures are theirs too.
+const DISTURBED_SHARE: f64 = 0.05;
+/// Lag below this is what timers cost, and no finding.
+const TOLERATED_LAG_US: f64 = 50.0;
+
+#[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
+fn float(count: u64) -> f64 {
+    count as f64
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// The report, and the merged counts it was made from.
+pub(crate) fn of_parts(config: &Config, parts: &[Part], began: SystemTime) -> (Report, Tally) {
+    let mut tally = parts[0].tally.clone();
+    for part in &parts[1..] {
+        tally.merge(&part.tally);
+    }
+    let longest = parts.iter().map(|part| part.measured).max();
+    let measured_s = longest.unwrap_or_default().as_secs_f64();
+    let generator = generator(parts, &tally);
+    let answered = tally.answers();
+    let errors = errors(&tally);
+    let mut report = Report {
+        tool: "towline-load".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        began_unix_s: began
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs_f64(),
+        setup: setup(config),
+        measured_s,
+        answered,
+        requests_per_s: ratio(float(answered), measured_s),
+        body_bytes: tally.body_bytes,
+        received_bytes: tally.received_bytes,
+        received_bytes_per_s: ratio(float(tally.received_bytes), measured_s),
+        response: latency(&tally.response),
+        service: latency(&tally.service),
+        first_byte: latency(&tally.first_byte),
+        connect: latency(&tally.connect),
+        open_loop: open_loop(config, &tally),
+        errors,
+        first_failure: tally.first_failure.clone(),
+        statuses: statuses(&tally),
+        live_connections: LiveConnections {
+            wanted: config.connections as u64,
+            fewest: tally.fewest_live.min(config.connections as u64),
+            at_end: parts.iter().map(|part| part.live_at_end).sum(),
+        },
+        reconnects: tally.reconnects,
+        series: tally.series.iter().map(second).collect(),
+        generator,
+        warnings: Vec::new(),
+    };
+    report.generator.limit = limit(&report);
+    report.warnings = warnings(&report);
+    (report, tally)
+}
+
+fn setup(config: &Config) -> Setup {
+    let rate = match config.pace {
+        Pace::Closed => None,
+        Pace::Open(rate) => Some(rate),
+    };
+    let (duration, requests) = match config.until {
+        Until::Time(time) => (Some(time.as_secs_f64()), None),
+        Until::Requests(count) => (None, Some(count)),
+    };
+    let targets = config.targets.iter();
+    Setup {
+        targets: targets
+            .map(|target| format!("{} {}", target.method, target.url()))
+            .collect(),
+        connections: config.connections,
+        threads: config.threads,
+        pipeline: config.pipeline,
+        requests_per_connection: config.requests_per_connection,
+        rate_per_s: rate.map(|rate| rate.per_s),
+        poisson: rate.is_some_and(|rate| rate.arrivals == Arrivals::Poisson),
+        duration_s: duration,
+        requests,
+        warm_up_s: config.lead().as_secs_f64(),
+        timeout_s: config.timeout.as_secs_f64(),
+        seed: config.seed,
+    }
+}
+
+pub(super) fn latency(times: &Times) -> Latency {
+    let times = &times.0;
+    if times.is_empty() {
+        return Latency::default();
+    }
+    let us = |ns: u64| float(ns) / 1000.0;
+    Latency {
+        count: times.len(),
+        mean_us: times.mean() / 1000.0,
+        stdev_us: times.stdev() / 1000.0,
+        min_us: us(times.min()),
+        max_us: us(times.max()),
+        percentiles: PERCENTS
+            .iter()
+            .map(|&percent| Percentile {
+                percent,
+                us: us(times.value_at_percentile(percent)),
+            })
+            .collect(),
+    }
+}
+
+fn open_loop(config: &Config, tally: &Tally) -> Option<OpenLoop> {
+    let Pace::Open(rate) = config.pace else {
+        return None;
+    };
+    Some(OpenLoop {
+        target_per_s: rate.per_s,
+        achieved_share: ratio(float(tally.answers()), float(tally.sent + tally.unsent)),
+        unsent: tally.unsent,
+        lag: latency(&tally.lag),
+        connection_wait: latency(&tally.wait),
+    })
+}
+
+fn errors(tally: &Tally) -> Errors {
+    Errors {
+        connect: tally.failures(Failure::Connect),
+        timeout: tally.failures(Failure::Timeout),
+        reset: tally.failures(Failure::Reset),
+        protocol: tally.failures(Failure::Protocol),
+        status: tally.failures(Failure::Status),
+        content: tally.failures(Failure::Content),
+    }
+}
+
+fn statuses(tally: &Tally) -> Vec<StatusCount> {
+    let mut statuses: Vec<_> = tally
+        .statuses
+        .iter()
+        .map(|&(status, count)| StatusCount { status, count })
+        .collect();
+    statuses.sort_by_key(|counted| counted.status);
+    statuses
+}
+
+fn second(interval: &Interval) -> Second {
+    let times = interval.times();
+    let us = |percent| float(times.value_at_percentile(percent)) / 1000.0;
+    Second {
+        answered: interval.answered,
+        failed: interval.failed,
+        received_bytes: interval.received_bytes,
+        live_connections: interval.live,
+        p50_us: us(50.0),
+        p99_us: us(99.0),
+        max_us: us(100.0),
+    }
+}
+
+fn generator(parts: &[Part], tally: &Tally) -> Generator {
+    let share = |part: &Part, time: Duration| {
+        ratio(time.as_secs_f64(), part.accounted.as_secs_f64()).min(1.0)
+    };
+    let most = |shares: &dyn Fn(&Part) -> f64| parts.iter().map(shares).fold(0.0, f64::max);
+    let cpu_s = parts.iter().map(|part| part.usage.cpu.as_secs_f64()).sum();
+    Generator {
+        cpu_s,
+        cpu_us_per_request: ratio(cpu_s * 1e6, float(tally.answers())),
+        busiest_share: most(&|part| share(part, part.usage.cpu)),
+        kept_waiting_share: most(&|part| share(part, part.usage.kept_waiting)),
+        busy_turn: latency(&tally.turn),
+        peak_memory_bytes: usage::peak_memory(),
+        limit: None,
+    }
+}
+
+/// Why the figures say more of the generator than of the server.
+pub(super) fn limit(report: &Report) -> Option<String> {
+    let generator = &report.generator;
+    if generator.busiest_share >= BUSY_SHARE {
+        return Some(format!(
+            "a thread of the generator was busy for {:.0} % of its time",
+            generator.busiest_share * 100.0
+        ));
+    }
+    let lag = &report.open_loop.as_ref()?.lag;
+    let (lag_p99, response_p50) = (lag.at(99.0), report.response.at(50.0));
+    (lag_p99 > TOLERATED_LAG_US && lag_p99 > response_p50 / 10.0).then(|| {
+        format!("requests left late: lag p99 {lag_p99:.0} us beside a response p50 of {response_p50:.0} us")
+    })
+}
+
+fn warnings(report: &Report) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(limit) = &report.generator.limit {
+        warnings.push(format!(
+            "the generator was the limit: {limit}; read rates as \"at least\""
+        ));
+    }
+    if report.generator.kept_waiting_share > DISTURBED_SHARE {
+        warnings.push(format!(
+            "others kept the generator from its core for {:.0} % of the time",
+            report.generator.kept_waiting_share * 100.0
+        ));
+    }
+    if let Some(open) = &report.open_loop {
+        if open.unsent > 0 {
+            warnings.push(format!(
+                "{} requests were due and found no connection: the true response times are longer",
+                open.unsent
+            ));
+        } else if open.achieved_share < 0.99 {
+            let percent = open.achieved_share * 100.0;
+            warnings.push(format!("{percent:.1} % of the requests due were answered"));
+        }
+    }
+    let failed = report.errors.total();
+    if failed > 0 {
+        let first = report.first_failure.as_deref().unwrap_or("unknown");
+        warnings.push(format!(
+            "{failed} failures, none of them in the rate; the first: {first}"
+        ));
+    }
+    warnings
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::stats::Answer;
+    use crate::target::Target;
+    use crate::usage::Usage;
+
+    pub(crate) fn sample(cpu_ms: u64) -> Report {
+        let mut tally = Tally::new();
+        for us in 1..=1000 {
+            let time = Duration::from_micros(us);
+            tally.status(200);
+            tally.answered(&Answer {
+                response: time,
+                service: time,
+                first_byte: time,
+                body_bytes: 7,
+            });
+        }
+        tally.failed(Failure::Reset);
+        tally.note(|| "gone".into());
+        tally.finish(10);
+        let part = Part {
+            tally,
+            usage: Usage {
+                cpu: Duration::from_millis(cpu_ms),
+                kept_waiting: Duration::from_millis(100),
+            },
+            measured: Duration::from_secs(1),
+            accounted: Duration::from_secs(1),
+            live_at_end: 10,
+        };
+        let config = Config::new(vec![Target::get("http://a/").unwrap()]);
+        of_parts(&config, &[part], SystemTime::UNIX_EPOCH).0
+    }
+
+    #[test]
+    fn figures_are_those_of_arithmetic() {
+        let report = sample(500);
+        assert!((report.requests_per_s - 1000.0).abs() < 1e-6);
+        assert!((report.response.at(50.0) - 500.0).abs() < 1.0);
+        assert!((report.response.mean_us - 500.5).abs() < 1.0);
+        assert!((report.response.stdev_us - 288.7).abs() < 1.0);
+        assert!((report.generator.cpu_us_per_request - 500.0).abs() < 1e-6);
+        assert_eq!(report.errors.total(), 1);
+        assert_eq!(report.body_bytes, 7000);
+        assert_eq!(report.generator.limit, None);
+        assert_eq!(report.warnings.len(), 2, "{:?}", report.warnings);
+    }
+
+    #[test]
+    fn a_busy_or_late_generator_says_so() {
+        assert!(sample(950).generator.limit.is_some());
+        let mut report = sample(500);
+        let mut lag = Times::default();
+        lag.record(Duration::from_micros(80));
+        report.open_loop = Some(OpenLoop {
+            lag: latency(&lag),
+            ..OpenLoop::default()
+        });
+        assert!(limit(&report).is_some());
+        let mut lag = Times::default();
+        lag.record(Duration::from_micros(45));
+        report.open_loop.as_mut().unwrap().lag = latency(&lag);
+        assert_eq!(limit(&report), None);
+    }
+}

@@ -1,0 +1,170 @@
+//! What a run found, as data: everything that a table, a chart or a verdict needs.
+
+mod make;
+mod text;
+
+pub(crate) use make::of_parts;
+
+use serde::{Deserialize, Serialize};
+
+/// One run. Rates count good answers only; times are in microseconds, and each says from where to where.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    pub tool: String,
+    pub version: String,
+    /// When the measured time began, in seconds since 1970.
+    pub began_unix_s: f64,
+    pub setup: Setup,
+    /// The measured time.
+    pub measured_s: f64,
+    /// Answers that were complete and passed their checks.
+    pub answered: u64,
+    /// Those per second of the measured time.
+    pub requests_per_s: f64,
+    /// Of their bodies.
+    pub body_bytes: u64,
+    /// HTTP bytes of everything received, without TLS.
+    pub received_bytes: u64,
+    pub received_bytes_per_s: f64,
+    /// Open loop: corrected, from the intended start. Closed loop: the same as `service`.
+    pub response: Latency,
+    /// Uncorrected: from sending to the last byte.
+    pub service: Latency,
+    /// From sending to the head of the answer.
+    pub first_byte: Latency,
+    /// From the dial to a connection that can be used, lookup and TLS included.
+    pub connect: Latency,
+    pub open_loop: Option<OpenLoop>,
+    pub errors: Errors,
+    /// The first failure in words.
+    pub first_failure: Option<String>,
+    /// Of complete answers, in ascending order.
+    pub statuses: Vec<StatusCount>,
+    pub live_connections: LiveConnections,
+    pub reconnects: u64,
+    pub series: Vec<Second>,
+    pub generator: Generator,
+    /// What a reader must know before believing the figures.
+    pub warnings: Vec<String>,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    pub targets: Vec<String>,
+    pub connections: usize,
+    pub threads: usize,
+    pub pipeline: usize,
+    pub requests_per_connection: Option<u64>,
+    /// `None`: a closed loop.
+    pub rate_per_s: Option<f64>,
+    pub poisson: bool,
+    pub duration_s: Option<f64>,
+    pub requests: Option<u64>,
+    pub warm_up_s: f64,
+    pub timeout_s: f64,
+    pub seed: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    pub count: u64,
+    pub mean_us: f64,
+    pub stdev_us: f64,
+    pub min_us: f64,
+    pub max_us: f64,
+    pub percentiles: Vec<Percentile>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Percentile {
+    pub percent: f64,
+    pub us: f64,
+}
+
+impl Latency {
+    /// Microseconds at one of the recorded percents; 0 when nothing was recorded.
+    pub fn at(&self, percent: f64) -> f64 {
+        self.percentiles
+            .iter()
+            .find(|known| (known.percent - percent).abs() < 1e-9)
+            .map_or(0.0, |known| known.us)
+    }
+}
+
+/// How well the schedule was kept.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OpenLoop {
+    pub target_per_s: f64,
+    /// Good answers to requests of the measured time, of all that were due in it.
+    pub achieved_share: f64,
+    /// Due in the measured time, and no connection was free until its end.
+    pub unsent: u64,
+    /// The generator's own fault: a connection was free and the request left late.
+    pub lag: Latency,
+    /// No connection was free.
+    pub connection_wait: Latency,
+}
+
+/// Failures by class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Errors {
+    /// Lookup, TCP, TLS.
+    pub connect: u64,
+    pub timeout: u64,
+    /// The connection ended before the answer was complete.
+    pub reset: u64,
+    /// The answer, or what came without being asked for, breaks the rules of HTTP.
+    pub protocol: u64,
+    /// Not the expected status, or, when none is, not 2xx or 3xx.
+    pub status: u64,
+    /// Not the expected length or bytes.
+    pub content: u64,
+}
+
+impl Errors {
+    pub fn total(&self) -> u64 {
+        self.connect + self.timeout + self.reset + self.protocol + self.status + self.content
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusCount {
+    pub status: u16,
+    pub count: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveConnections {
+    pub wanted: u64,
+    pub fewest: u64,
+    pub at_end: u64,
+}
+
+/// One second of the measured time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Second {
+    pub answered: u64,
+    pub failed: u64,
+    pub received_bytes: u64,
+    pub live_connections: u64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub max_us: f64,
+}
+
+/// The generator's own cost, and whether it and not the server was the limit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Generator {
+    pub cpu_s: f64,
+    pub cpu_us_per_request: f64,
+    /// CPU time of the thread that used most, of the time it had.
+    pub busiest_share: f64,
+    /// The largest share of its time that a thread was ready and did not get a core.
+    pub kept_waiting_share: f64,
+    /// Time between two looks at the sockets: an answer may have waited so long.
+    pub busy_turn: Latency,
+    pub peak_memory_bytes: u64,
+    /// Why the generator was the limit, if it was: rates then read "at least".
+    pub limit: Option<String>,
+}

@@ -1,0 +1,198 @@
+//! The report for eyes: plain text, the same on a terminal and in a file.
+
+use std::fmt;
+
+use super::{Latency, Report};
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.head(f)?;
+        self.rates(f)?;
+        self.times(f)?;
+        self.trouble(f)?;
+        self.own_cost(f)?;
+        for warning in &self.warnings {
+            writeln!(f, "! {warning}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let setup = &self.setup;
+        match setup.targets.as_slice() {
+            [one] => write!(f, "{one}")?,
+            [first, ..] => write!(f, "{first} and {} more", setup.targets.len() - 1)?,
+            [] => {}
+        }
+        write!(
+            f,
+            "\n{} connections on {} threads, ",
+            setup.connections, setup.threads
+        )?;
+        if setup.pipeline > 1 {
+            write!(f, "{} requests ahead, ", setup.pipeline)?;
+        }
+        match setup.requests_per_connection {
+            Some(1) => write!(f, "fresh ones, ")?,
+            Some(n) => write!(f, "{n} requests each, ")?,
+            None => {}
+        }
+        match (setup.rate_per_s, setup.poisson) {
+            (None, _) => write!(f, "closed loop")?,
+            (Some(rate), false) => write!(f, "open loop at {rate}/s")?,
+            (Some(rate), true) => write!(f, "open loop at {rate}/s, Poisson")?,
+        }
+        writeln!(f, ", {:.2} s measured\n", self.measured_s)
+    }
+
+    fn rates(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at_least = if self.generator.limit.is_some() {
+            "at least "
+        } else {
+            ""
+        };
+        writeln!(
+            f,
+            "requests/s   {at_least}{:.0} ({} answers)",
+            self.requests_per_s, self.answered
+        )?;
+        writeln!(f, "received/s   {}", bytes(self.received_bytes_per_s))?;
+        if let Some(open) = &self.open_loop {
+            writeln!(
+                f,
+                "achieved     {:.2} % of what was due",
+                open.achieved_share * 100.0
+            )?;
+        }
+        Ok(())
+    }
+
+    fn times(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "\n{:<13}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}",
+            "latency", "mean", "p50", "p90", "p99", "p99.9", "p99.99", "max"
+        )?;
+        if let Some(open) = &self.open_loop {
+            row(f, "response", &self.response)?;
+            row(f, "service", &self.service)?;
+            row(f, "first byte", &self.first_byte)?;
+            row(f, "lag", &open.lag)?;
+            row(f, "no connection", &open.connection_wait)?;
+        } else {
+            row(f, "service", &self.service)?;
+            row(f, "first byte", &self.first_byte)?;
+        }
+        row(f, "connect", &self.connect)
+    }
+
+    fn trouble(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\nstatuses    ")?;
+        for counted in &self.statuses {
+            write!(f, " {}: {}", counted.status, counted.count)?;
+        }
+        let errors = &self.errors;
+        writeln!(
+            f,
+            "\nerrors       connect {}, timeout {}, reset {}, protocol {}, status {}, content {}",
+            errors.connect,
+            errors.timeout,
+            errors.reset,
+            errors.protocol,
+            errors.status,
+            errors.content
+        )?;
+        let live = &self.live_connections;
+        writeln!(
+            f,
+            "connections  {} wanted, {} at fewest, {} at the end, {} made again",
+            live.wanted, live.fewest, live.at_end, self.reconnects
+        )
+    }
+
+    fn own_cost(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let own = &self.generator;
+        #[expect(clippy::cast_precision_loss, reason = "for reading")]
+        let memory = bytes(own.peak_memory_bytes as f64);
+        writeln!(
+            f,
+            "generator    {:.2} us of CPU per request, busiest thread {:.0} %, {memory} of memory",
+            own.cpu_us_per_request,
+            own.busiest_share * 100.0,
+        )
+    }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, name: &str, latency: &Latency) -> fmt::Result {
+    if latency.count == 0 {
+        return Ok(());
+    }
+    write!(f, "{name:<13}{:>9}", time(latency.mean_us))?;
+    for percent in [50.0, 90.0, 99.0, 99.9, 99.99, 100.0] {
+        write!(f, "{:>9}", time(latency.at(percent)))?;
+    }
+    writeln!(f)
+}
+
+/// Three digits and a unit.
+fn time(us: f64) -> String {
+    let (value, unit) = match us {
+        us if us < 1000.0 => (us, "us"),
+        us if us < 1e6 => (us / 1e3, "ms"),
+        us => (us / 1e6, "s"),
+    };
+    digits(value, unit)
+}
+
+fn bytes(bytes: f64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    digits(value, &format!(" {}", units[unit]))
+}
+
+fn digits(value: f64, unit: &str) -> String {
+    let places = match value {
+        value if value < 10.0 => 2,
+        value if value < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.places$}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::make::tests::sample;
+
+    #[test]
+    fn units_keep_three_digits() {
+        assert_eq!(
+            [9.994, 34.0, 810.0, 12_345.0, 2e6].map(time),
+            ["9.99us", "34.0us", "810us", "12.3ms", "2.00s"]
+        );
+        assert_eq!(
+            [512.0, 1536.0, 5e9].map(bytes),
+            ["512 B", "1.50 KiB", "4.66 GiB"]
+        );
+    }
+
+    #[test]
+    fn the_text_has_the_figures_and_the_warnings() {
+        let text = sample(950).to_string();
+        for part in [
+            "at least 1000 (1000 answers)",
+            "200: 1000",
+            "reset 1",
+            "! the generator was the limit",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! When requests are due. Pure: time is an offset from the start, and chance comes from a seed.
+
+use std::time::{Duration, Instant};
+
+/// How the starts of an open loop are spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arrivals {
+    /// Evenly.
+    #[default]
+    Constant,
+    /// As independent users come: exponential gaps.
+    Poisson,
+}
+
+/// An open loop's rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    pub per_s: f64,
+    pub arrivals: Arrivals,
+    /// The rate rises from 0 in a straight line for this long.
+    pub ramp: Duration,
+}
+
+/// Which part of the load a thread has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    pub index: u32,
+    pub of: u32,
+}
+
+/// The intended starts of one thread, in order and without end.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    rate: Rate,
+    share: Share,
+    random: Random,
+    /// Starts given so far.
+    index: u64,
+    /// Seconds at full rate that the starts so far stand for.
+    even_s: f64,
+    next: Duration,
+}
+
+impl Schedule {
+    pub fn new(rate: Rate, share: Share, seed: u64) -> Self {
+        let mut schedule = Self {
+            rate,
+            share,
+            random: Random::new(seed ^ u64::from(share.index).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+            index: 0,
+            even_s: 0.0,
+            next: Duration::ZERO,
+        };
+        schedule.prepare();
+        schedule
+    }
+
+    /// The next intended start, after the beginning of the load.
+    pub fn peek(&self) -> Duration {
+        self.next
+    }
+
+    /// Goes on to the start behind it.
+    pub fn advance(&mut self) {
+        self.index += 1;
+        self.prepare();
+    }
+
+    fn prepare(&mut self) {
+        let of = f64::from(self.share.of);
+        match self.rate.arrivals {
+            // Threads take turns, so that together they are as even as one.
+            #[expect(clippy::cast_precision_loss, reason = "exact up to 2^53 requests")]
+            Arrivals::Constant => {
+                let turn = self.index as f64 * of + f64::from(self.share.index);
+                self.even_s = turn / self.rate.per_s;
+            }
+            // Independent processes of rate r/n add up to one of rate r.
+            Arrivals::Poisson => {
+                let gap = -self.random.open_unit().ln();
+                self.even_s += gap * of / self.rate.per_s;
+            }
+        }
+        self.next = Duration::from_secs_f64(ramped(self.even_s, self.rate.ramp.as_secs_f64()));
+    }
+}
+
+/// The time by which a rate that rises for `ramp` seconds has done what the full rate does in `even`.
+fn ramped(even: f64, ramp: f64) -> f64 {
+    if even >= ramp / 2.0 {
+        even + ramp / 2.0
+    } else {
+        (2.0 * ramp * even).sqrt()
+    }
+}
+
+/// Why a request did not start when it was due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delay {
+    /// No connection was free: the server's doing, or too small a pool.
+    pub wait: Duration,
+    /// One was, and the generator came late: its own fault.
+    pub lag: Duration,
+}
+
+impl Delay {
+    pub fn of(intended: Instant, free_since: Instant, sent: Instant) -> Self {
+        let possible = intended.max(free_since);
+        Self {
+            wait: possible.saturating_duration_since(intended),
+            lag: sent.saturating_duration_since(possible),
+        }
+    }
+}
+
+/// `SplitMix64` (Steele, Lea, Flood 2014): small, and good enough for arrivals and mixes.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Below `n`, which is not 0. The bias is `n / 2^64`.
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+    }
+
+    /// In (0, 1]: its logarithm is finite.
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
+    fn open_unit(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: Share = Share { index: 0, of: 1 };
+
+    fn starts(rate: Rate, share: Share, n: usize) -> Vec<f64> {
+        let mut schedule = Schedule::new(rate, share, 7);
+        let next = |_| {
+            let start = schedule.peek().as_secs_f64();
+            schedule.advance();
+            start
+        };
+        (0..n).map(next).collect()
+    }
+
+    fn constant(per_s: f64) -> Rate {
+        Rate {
+            per_s,
+            arrivals: Arrivals::Constant,
+            ramp: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn a_constant_rate_never_drifts() {
+        let starts = starts(constant(1000.0), WHOLE, 100_001);
+        assert!((starts[100_000] - 100.0).abs() < 1e-6);
+        assert!((starts[1] - 0.001).abs() < 1e-9);
+    }
+
+    #[test]
+    fn threads_interleave_to_the_whole() {
+        let rate = constant(300.0);
+        let mut all: Vec<f64> = (0..3)
+            .flat_map(|index| starts(rate, Share { index, of: 3 }, 100))
+            .collect();
+        all.sort_by(f64::total_cmp);
+        for (at, whole) in all.iter().zip(starts(rate, WHOLE, 300)) {
+            assert!((at - whole).abs() < 1e-8);
+        }
+    }
+
+    #[test]
+    fn poisson_gaps_have_the_mean_and_the_spread_of_an_exponential() {
+        let rate = Rate {
+            arrivals: Arrivals::Poisson,
+            ..constant(1000.0)
+        };
+        let starts = starts(rate, WHOLE, 200_001);
+        let gaps: Vec<f64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let n = f64::from(u32::try_from(gaps.len()).unwrap());
+        let mean = gaps.iter().sum::<f64>() / n;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / n;
+        assert!((mean * 1000.0 - 1.0).abs() < 0.01, "{mean}");
+        assert!((variance.sqrt() / mean - 1.0).abs() < 0.02, "{variance}");
+        let beyond = gaps.iter().filter(|gap| **gap > 0.001).count();
+        let share = f64::from(u32::try_from(beyond).unwrap()) / n;
+        assert!((share - (-1.0_f64).exp()).abs() < 0.01, "{share}");
+    }
+
+    #[test]
+    fn a_ramp_does_half_the_work_in_its_time() {
+        let rate = Rate {
+            ramp: Duration::from_secs(10),
+            ..constant(100.0)
+        };
+        let starts = starts(rate, WHOLE, 2000);
+        let within =
+            |from: f64, to: f64| starts.iter().filter(|at| (from..to).contains(*at)).count();
+        assert!(within(0.0, 10.0).abs_diff(500) <= 1);
+        assert!(within(0.0, 5.0).abs_diff(125) <= 1);
+        assert!(within(10.0, 20.0).abs_diff(1000) <= 1);
+    }
+
+    #[test]
+    fn a_delay_is_divided_between_the_pool_and_the_generator() {
+        let start = Instant::now();
+        let at = |us| start + Duration::from_micros(us);
+        let us = Duration::from_micros;
+        // A connection had been free all the time.
+        let delay = Delay::of(at(100), at(40), at(130));
+        assert_eq!((delay.wait, delay.lag), (us(0), us(30)));
+        // One became free 500 us after the intended start.
+        let delay = Delay::of(at(100), at(600), at(605));
+        assert_eq!((delay.wait, delay.lag), (us(500), us(5)));
+        assert_eq!(Delay::of(at(100), at(40), at(100)).lag, us(0));
+    }
+}

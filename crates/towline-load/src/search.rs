@@ -1,0 +1,281 @@
+//! Runs in a row: the highest rate that keeps a goal, and the same load at several concurrencies.
+//!
+//! The search is a pure state machine: a judgement in, the next rate out.
+//!
+//! ```text
+//! Ramp ──missed──► Bisect ──close enough──► Confirm ──met──► Found
+//!   └─most─► Confirm            ▲───────────────┘ missed: below it again
+//! ```
+
+use crate::config::{Config, LoadError, Pace};
+use crate::report::Report;
+use crate::run::{Outcome, Stop, run};
+use crate::schedule::{Arrivals, Rate};
+
+/// What a rate must keep to count as sustained.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Goal {
+    /// Of the response times, in percent.
+    pub percent: f64,
+    pub most_us: f64,
+    /// Failures of all requests.
+    pub error_share: f64,
+    /// Answered of what was due.
+    pub achieved_share: f64,
+}
+
+impl Default for Goal {
+    fn default() -> Self {
+        Self {
+            percent: 99.0,
+            most_us: 10_000.0,
+            error_share: 0.001,
+            achieved_share: 0.99,
+        }
+    }
+}
+
+/// How a rate did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    Met,
+    Missed,
+}
+
+impl Goal {
+    pub fn judge(&self, report: &Report) -> Judgement {
+        #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
+        let (answered, failed) = (report.answered as f64, report.errors.total() as f64);
+        let achieved = report
+            .open_loop
+            .as_ref()
+            .map_or(1.0, |open| open.achieved_share);
+        let met = report.answered > 0
+            && report.response.at(self.percent) <= self.most_us
+            && failed <= self.error_share * (answered + failed)
+            && achieved >= self.achieved_share;
+        if met {
+            Judgement::Met
+        } else {
+            Judgement::Missed
+        }
+    }
+}
+
+/// The search for the highest rate that is met.
+#[derive(Clone, Debug)]
+pub struct PeakSearch {
+    stage: Stage,
+    /// Stop when the rates met and missed are within this ratio.
+    precision: f64,
+    most_per_s: f64,
+    /// Runs that may still be made: the search ends on noise too.
+    runs_left: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stage {
+    Ramp { met: f64, next: f64 },
+    Bisect { met: f64, missed: f64 },
+    Confirm { rate: f64 },
+    Found(f64),
+    NotFound,
+}
+
+impl PeakSearch {
+    /// From `first_per_s`, doubled until it is missed; no further than `most_per_s`.
+    pub fn new(first_per_s: f64, most_per_s: f64) -> Self {
+        Self {
+            stage: Stage::Ramp {
+                met: 0.0,
+                next: first_per_s.min(most_per_s),
+            },
+            precision: 1.05,
+            most_per_s,
+            runs_left: 40,
+        }
+    }
+
+    /// The rate to try next; `None`: it is over.
+    pub fn next_rate(&self) -> Option<f64> {
+        match self.stage {
+            Stage::Ramp { next, .. } => Some(next),
+            Stage::Bisect { met, missed } => Some(middle(met, missed)),
+            Stage::Confirm { rate } => Some(rate),
+            Stage::Found(_) | Stage::NotFound => None,
+        }
+    }
+
+    /// The rate that was met twice.
+    pub fn found(&self) -> Option<f64> {
+        match self.stage {
+            Stage::Found(rate) => Some(rate),
+            _ => None,
+        }
+    }
+
+    pub fn observe(&mut self, judgement: Judgement) {
+        let Some(tried) = self.next_rate() else {
+            return;
+        };
+        self.runs_left -= 1;
+        self.stage = match (self.stage, judgement) {
+            _ if self.runs_left == 0 => Stage::NotFound,
+            (Stage::Confirm { .. }, Judgement::Met) => Stage::Found(tried),
+            // Met by luck the first time: look below it.
+            (Stage::Confirm { .. }, Judgement::Missed) => self.narrow(tried / 2.0, tried),
+            (Stage::Ramp { .. }, Judgement::Met) if tried >= self.most_per_s => {
+                Stage::Confirm { rate: tried }
+            }
+            (Stage::Ramp { .. }, Judgement::Met) => Stage::Ramp {
+                met: tried,
+                next: (tried * 2.0).min(self.most_per_s),
+            },
+            (Stage::Ramp { met, .. } | Stage::Bisect { met, .. }, Judgement::Missed) => {
+                self.narrow(met, tried)
+            }
+            (Stage::Bisect { missed, .. }, Judgement::Met) => self.narrow(tried, missed),
+            (over, _) => over,
+        };
+    }
+
+    fn narrow(&self, met: f64, missed: f64) -> Stage {
+        if met > 0.0 && missed / met <= self.precision {
+            Stage::Confirm { rate: met }
+        } else if missed < 1.0 {
+            Stage::NotFound
+        } else {
+            Stage::Bisect { met, missed }
+        }
+    }
+}
+
+/// The geometric mean; below the first rate, which was missed already, a tenth of it at a time.
+fn middle(met: f64, missed: f64) -> f64 {
+    if met > 0.0 {
+        (met * missed).sqrt()
+    } else {
+        missed / 10.0
+    }
+}
+
+/// What a search found, with all its runs in order.
+#[derive(Clone, Debug)]
+pub struct Peak {
+    /// `None`: no rate kept the goal.
+    pub rate_per_s: Option<f64>,
+    pub runs: Vec<Report>,
+}
+
+/// Searches with runs of `config`, whose pace is replaced.
+pub fn find_peak(
+    config: &Config,
+    goal: &Goal,
+    mut search: PeakSearch,
+    stop: &Stop,
+    mut seen: impl FnMut(&Report, Judgement),
+) -> Result<Peak, LoadError> {
+    let arrivals = match config.pace {
+        Pace::Open(rate) => rate.arrivals,
+        Pace::Closed => Arrivals::Constant,
+    };
+    let mut runs = Vec::new();
+    while let Some(per_s) = search.next_rate().filter(|_| !stop.is_asked()) {
+        let pace = Pace::Open(Rate {
+            per_s,
+            arrivals,
+            ramp: config.ramp,
+        });
+        let config = Config {
+            pace,
+            ..config.clone()
+        };
+        let report = run(&config, stop)?.report;
+        let judgement = goal.judge(&report);
+        seen(&report, judgement);
+        if !stop.is_asked() {
+            search.observe(judgement);
+        }
+        runs.push(report);
+    }
+    Ok(Peak {
+        rate_per_s: search.found(),
+        runs,
+    })
+}
+
+/// One run of `config` for each number of connections, in the order given.
+pub fn connections_sweep(
+    config: &Config,
+    connections: &[usize],
+    stop: &Stop,
+    mut seen: impl FnMut(&Report),
+) -> Result<Vec<Outcome>, LoadError> {
+    let mut outcomes = Vec::new();
+    for &connections in connections {
+        if stop.is_asked() {
+            break;
+        }
+        let threads = config.threads.min(connections);
+        let config = Config {
+            connections,
+            threads,
+            ..config.clone()
+        };
+        let outcome = run(&config, stop)?;
+        seen(&outcome.report);
+        outcomes.push(outcome);
+    }
+    Ok(outcomes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Searches against a server that sustains up to what `capacity` says of the nth run.
+    fn search(first: f64, most: f64, capacity: impl Fn(usize) -> f64) -> (Option<f64>, usize) {
+        let mut search = PeakSearch::new(first, most);
+        let mut runs = 0;
+        while let Some(rate) = search.next_rate() {
+            let met = rate <= capacity(runs);
+            search.observe(if met {
+                Judgement::Met
+            } else {
+                Judgement::Missed
+            });
+            runs += 1;
+            assert!(runs <= 40);
+        }
+        (search.found(), runs)
+    }
+
+    #[test]
+    fn the_peak_is_found_within_its_precision_from_either_side() {
+        for capacity in [150.0, 1000.0, 12_345.0, 987_654.0] {
+            for first in [100.0, 5_000.0] {
+                let (found, runs) = search(first, 1e7, |_| capacity);
+                let found = found.unwrap();
+                assert!(
+                    found <= capacity && found >= capacity / 1.05,
+                    "{found} of {capacity}"
+                );
+                assert!(runs <= 25, "{runs}");
+            }
+        }
+    }
+
+    #[test]
+    fn bounds_are_kept() {
+        assert_eq!(search(1000.0, 6000.0, |_| 1e9).0, Some(6000.0));
+        assert_eq!(search(1000.0, 1e6, |_| 0.0).0, None);
+    }
+
+    #[test]
+    fn a_rate_met_by_luck_is_not_confirmed() {
+        // The first ten runs flatter; the truth is half of it.
+        let (found, _) = search(100.0, 1e6, |run| if run < 10 { 8000.0 } else { 4000.0 });
+        let found = found.unwrap();
+        assert!((4000.0 / 1.05..=4000.0).contains(&found), "{found}");
+    }
+}

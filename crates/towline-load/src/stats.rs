@@ -1,0 +1,355 @@
+//! What one thread counts, and how the counts of all become one. Pure: times are arguments.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+
+/// Nothing is measured beyond an hour.
+const MOST_NS: u64 = 3_600_000_000_000;
+
+/// Three digits: a percentile is right to a thousandth.
+fn histogram(digits: u8) -> Histogram<u64> {
+    Histogram::new_with_bounds(1, MOST_NS, digits).expect("the bounds are constants and valid")
+}
+
+/// Durations in nanoseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Times(pub(crate) Histogram<u64>);
+
+impl Default for Times {
+    fn default() -> Self {
+        Self(histogram(3))
+    }
+}
+
+impl Times {
+    pub(crate) fn record(&mut self, time: Duration) {
+        self.0.saturating_record(nanos(time));
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.0
+            .add(&other.0)
+            .expect("all histograms have the same bounds");
+    }
+}
+
+/// 1 at least: the histogram has no 0 apart.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(MOST_NS).max(1)
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Connect,
+    Timeout,
+    /// The connection ended before the answer was complete.
+    Reset,
+    Protocol,
+    Status,
+    /// Length or bytes are not what was expected.
+    Content,
+}
+
+/// A complete answer that passed its check.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// From the intended start; in a closed loop the same as `service`.
+    pub(crate) response: Duration,
+    /// From sending.
+    pub(crate) service: Duration,
+    /// From sending to the head.
+    pub(crate) first_byte: Duration,
+    pub(crate) body_bytes: u64,
+}
+
+/// One second of the measured time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Interval {
+    pub(crate) answered: u64,
+    pub(crate) failed: u64,
+    pub(crate) received_bytes: u64,
+    /// Connections open at its end.
+    pub(crate) live: u64,
+    /// Of `response`; in the V2 encoding, some hundred bytes, so that an hour costs little.
+    times: Vec<u8>,
+}
+
+impl Interval {
+    pub(crate) fn times(&self) -> Histogram<u64> {
+        let decoded = Deserializer::new().deserialize(&mut &self.times[..]);
+        decoded.unwrap_or_else(|_| histogram(2))
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.answered += other.answered;
+        self.failed += other.failed;
+        self.received_bytes += other.received_bytes;
+        self.live += other.live;
+        let mut times = self.times();
+        times
+            .add(other.times())
+            .expect("all intervals have the same bounds");
+        self.times = encoded(&times);
+    }
+}
+
+fn encoded(times: &Histogram<u64>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    V2Serializer::new()
+        .serialize(times, &mut bytes)
+        .expect("a vector takes every byte");
+    bytes
+}
+
+/// Everything that one thread counts in the measured time.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    pub(crate) response: Times,
+    pub(crate) service: Times,
+    pub(crate) first_byte: Times,
+    /// Open loop: how late the generator was although a connection was free.
+    pub(crate) lag: Times,
+    /// Open loop: how long no connection was free.
+    pub(crate) wait: Times,
+    pub(crate) connect: Times,
+    /// How long the generator was busy between two looks at its sockets.
+    pub(crate) turn: Times,
+    pub(crate) failures: [u64; 6],
+    /// The first failure in words.
+    pub(crate) first_failure: Option<String>,
+    pub(crate) statuses: Vec<(u16, u64)>,
+    pub(crate) body_bytes: u64,
+    pub(crate) received_bytes: u64,
+    /// Requests sent.
+    pub(crate) sent: u64,
+    /// Open loop: requests that were due and found no connection until the end.
+    pub(crate) unsent: u64,
+    pub(crate) reconnects: u64,
+    pub(crate) fewest_live: u64,
+    pub(crate) series: Vec<Interval>,
+    second: Interval,
+    second_times: Histogram<u64>,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        Self {
+            response: Times::default(),
+            service: Times::default(),
+            first_byte: Times::default(),
+            lag: Times::default(),
+            wait: Times::default(),
+            connect: Times::default(),
+            turn: Times::default(),
+            failures: [0; 6],
+            first_failure: None,
+            statuses: Vec::new(),
+            body_bytes: 0,
+            received_bytes: 0,
+            sent: 0,
+            unsent: 0,
+            reconnects: 0,
+            fewest_live: u64::MAX,
+            series: Vec::new(),
+            second: Interval::default(),
+            second_times: histogram(2),
+        }
+    }
+
+    pub(crate) fn answered(&mut self, answer: &Answer) {
+        self.response.record(answer.response);
+        self.service.record(answer.service);
+        self.first_byte.record(answer.first_byte);
+        self.body_bytes += answer.body_bytes;
+        self.second.answered += 1;
+        self.second_times.saturating_record(nanos(answer.response));
+    }
+
+    pub(crate) fn failed(&mut self, failure: Failure) {
+        self.failures[failure as usize] += 1;
+        self.second.failed += 1;
+    }
+
+    /// Says what a failure was; only the first is kept.
+    pub(crate) fn note(&mut self, say: impl FnOnce() -> String) {
+        self.first_failure.get_or_insert_with(say);
+    }
+
+    pub(crate) fn status(&mut self, status: u16) {
+        match self.statuses.iter_mut().find(|(known, _)| *known == status) {
+            Some((_, count)) => *count += 1,
+            None => self.statuses.push((status, 1)),
+        }
+    }
+
+    pub(crate) fn received(&mut self, bytes: u64) {
+        self.received_bytes += bytes;
+        self.second.received_bytes += bytes;
+    }
+
+    pub(crate) fn live(&mut self, live: u64) {
+        self.fewest_live = self.fewest_live.min(live);
+    }
+
+    /// Ends the second under way; what comes counts in the next one.
+    pub(crate) fn end_second(&mut self, live: u64) {
+        self.second.live = live;
+        self.second.times = encoded(&self.second_times);
+        self.second_times.reset();
+        self.series.push(std::mem::take(&mut self.second));
+    }
+
+    /// What came after the last whole second counts in it, or makes one when there is none.
+    pub(crate) fn finish(&mut self, live: u64) {
+        self.end_second(live);
+        if self.series.len() > 1
+            && let Some(rest) = self.series.pop()
+            && let Some(last) = self.series.last_mut()
+        {
+            last.merge(&Interval { live: 0, ..rest });
+        }
+    }
+
+    /// Adds what another thread counted in the same time.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.response.merge(&other.response);
+        self.service.merge(&other.service);
+        self.first_byte.merge(&other.first_byte);
+        self.lag.merge(&other.lag);
+        self.wait.merge(&other.wait);
+        self.connect.merge(&other.connect);
+        self.turn.merge(&other.turn);
+        for (sum, more) in self.failures.iter_mut().zip(other.failures) {
+            *sum += more;
+        }
+        if let Some(failure) = &other.first_failure {
+            self.note(|| failure.clone());
+        }
+        for (status, count) in &other.statuses {
+            match self.statuses.iter_mut().find(|(known, _)| known == status) {
+                Some((_, sum)) => *sum += count,
+                None => self.statuses.push((*status, *count)),
+            }
+        }
+        self.body_bytes += other.body_bytes;
+        self.received_bytes += other.received_bytes;
+        self.sent += other.sent;
+        self.unsent += other.unsent;
+        self.reconnects += other.reconnects;
+        // A lower bound: the threads need not have had their fewest at the same moment.
+        self.fewest_live = self.fewest_live.saturating_add(other.fewest_live);
+        for (at, interval) in other.series.iter().enumerate() {
+            match self.series.get_mut(at) {
+                Some(sum) => sum.merge(interval),
+                None => self.series.push(interval.clone()),
+            }
+        }
+    }
+
+    pub(crate) fn answers(&self) -> u64 {
+        self.response.0.len()
+    }
+
+    pub(crate) fn failures(&self, failure: Failure) -> u64 {
+        self.failures[failure as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(us: u64) -> Answer {
+        Answer {
+            response: Duration::from_micros(us),
+            service: Duration::from_micros(us / 2),
+            first_byte: Duration::from_micros(us / 4),
+            body_bytes: 10,
+        }
+    }
+
+    fn near(value: u64, truth: f64) -> bool {
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        let value = value as f64;
+        (value / truth - 1.0).abs() < 0.002
+    }
+
+    #[test]
+    fn percentiles_of_two_threads_are_those_of_all_values() {
+        let (mut one, mut other) = (Tally::new(), Tally::new());
+        for us in 1..=10_000 {
+            if us % 3 == 0 { &mut one } else { &mut other }.answered(&answer(us));
+        }
+        one.finish(1);
+        other.finish(1);
+        one.merge(&other);
+        assert_eq!((one.answers(), one.body_bytes), (10_000, 100_000));
+        for (percent, us) in [
+            (50.0, 5_000.0),
+            (99.0, 9_900.0),
+            (99.9, 9_990.0),
+            (100.0, 10_000.0),
+        ] {
+            let value = one.response.0.value_at_percentile(percent);
+            assert!(near(value, us * 1000.0), "p{percent}: {value}");
+        }
+        assert!(near(one.service.0.value_at_percentile(50.0), 2_500_000.0));
+        let of_second = one.series[0].times().value_at_percentile(50.0);
+        assert!(
+            of_second.abs_diff(5_000_000) < 50_000,
+            "two digits: {of_second}"
+        );
+    }
+
+    #[test]
+    fn seconds_add_up_by_their_place() {
+        let (mut one, mut other) = (Tally::new(), Tally::new());
+        for (second, count) in [3_u64, 5, 2].into_iter().enumerate() {
+            for _ in 0..count {
+                one.answered(&answer(100));
+                other.answered(&answer(200));
+            }
+            other.failed(Failure::Reset);
+            one.received(7);
+            if second < 2 {
+                one.end_second(4);
+                other.end_second(3);
+            }
+        }
+        // The third was cut short: it belongs to the second before it.
+        one.finish(4);
+        other.finish(3);
+        one.merge(&other);
+        let seen: Vec<_> = one
+            .series
+            .iter()
+            .map(|second| {
+                (
+                    second.answered,
+                    second.failed,
+                    second.received_bytes,
+                    second.live,
+                )
+            })
+            .collect();
+        assert_eq!(seen, [(6, 1, 7, 7), (14, 2, 14, 7)]);
+        assert_eq!(one.series[1].times().len(), 14);
+        assert_eq!(one.failures(Failure::Reset), 3);
+    }
+
+    #[test]
+    fn statuses_and_failures_are_counted_apart() {
+        let (mut one, mut other) = (Tally::new(), Tally::new());
+        one.status(200);
+        other.status(503);
+        other.status(200);
+        other.failed(Failure::Status);
+        one.failed(Failure::Content);
+        one.merge(&other);
+        assert_eq!(one.statuses, [(200, 2), (503, 1)]);
+        assert_eq!(one.failures, [0, 0, 0, 0, 1, 1]);
+    }
+}

@@ -1,0 +1,115 @@
+//! Which target is next, for each origin of a thread.
+
+use std::sync::Arc;
+
+use towline_io::call::Route;
+use towline_io::{ClientTls, ClientTlsSettings};
+
+use crate::config::{Config, Mix, Trust};
+use crate::schedule::{Random, Share};
+
+pub(super) struct Origin {
+    pub(super) route: Arc<Route>,
+    /// The target of the next request; `advance` chooses the one behind it.
+    pub(super) next: u32,
+    targets: Vec<u32>,
+    /// Sums of the weights up to each target; empty when they come in turn.
+    sums: Vec<u64>,
+    at: usize,
+    random: Random,
+}
+
+pub(super) fn origins(config: &Config, share: Share) -> Vec<Origin> {
+    let tls = Arc::new(ClientTls::new(ClientTlsSettings {
+        trust: match &config.trust {
+            Trust::Anybody => towline_io::Trust::Anybody,
+            Trust::System => towline_io::Trust::System,
+            Trust::Path(path) => towline_io::Trust::Path(path.clone()),
+        },
+        ..ClientTlsSettings::default()
+    }));
+    let origin = |key: (bool, &str, u16)| {
+        let (secure, host, port) = key;
+        let route = if secure {
+            Route::secure(host, port, Arc::clone(&tls))
+        } else {
+            Route::plain(host, port)
+        };
+        let targets = (0_u32..).zip(&config.targets);
+        let of = targets.filter(|(_, target)| target.origin() == key);
+        let weighted: Vec<_> = of
+            .map(|(index, target)| (index, u64::from(target.weight)))
+            .collect();
+        let seed = config.seed.wrapping_add(u64::from(share.index) << 32);
+        Origin::new(Arc::new(route), &weighted, config.mix, Random::new(!seed))
+    };
+    config.origins().into_iter().map(origin).collect()
+}
+
+impl Origin {
+    fn new(route: Arc<Route>, weighted: &[(u32, u64)], mix: Mix, random: Random) -> Self {
+        let mut sum = 0;
+        let mut sums = Vec::new();
+        if mix == Mix::AtRandom {
+            sums.extend(weighted.iter().map(|(_, weight)| {
+                sum += weight;
+                sum
+            }));
+        }
+        let mut origin = Self {
+            route,
+            next: 0,
+            targets: weighted.iter().map(|(index, _)| *index).collect(),
+            sums,
+            at: 0,
+            random,
+        };
+        origin.advance();
+        origin
+    }
+
+    pub(super) fn advance(&mut self) {
+        let place = match self.sums.last() {
+            None => {
+                let place = self.at;
+                self.at = if place + 1 == self.targets.len() {
+                    0
+                } else {
+                    place + 1
+                };
+                place
+            }
+            Some(&sum) => {
+                let drawn = self.random.below(sum);
+                self.sums.partition_point(|upto| *upto <= drawn)
+            }
+        };
+        self.next = self.targets[place];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(weights: &[(u32, u64)], mix: Mix, n: usize) -> Vec<usize> {
+        let route = Arc::new(Route::plain("a", 80));
+        let mut origin = Origin::new(route, weights, mix, Random::new(3));
+        let mut counts = vec![0; weights.len()];
+        for _ in 0..n {
+            counts[origin.next as usize] += 1;
+            origin.advance();
+        }
+        counts
+    }
+
+    #[test]
+    fn in_turn_is_exact_and_weights_hold_in_the_mean() {
+        let weights = [(0, 7), (1, 2), (2, 1), (3, 0)];
+        assert_eq!(counts(&weights, Mix::InTurn, 400), [100; 4]);
+        let drawn = counts(&weights, Mix::AtRandom, 10_000);
+        for (count, expected) in drawn.iter().zip([7000, 2000, 1000, 0_usize]) {
+            assert!(count.abs_diff(expected) < 150 && (*count == 0) == (expected == 0));
+        }
+    }
+}

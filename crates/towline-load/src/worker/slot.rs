@@ -1,0 +1,87 @@
+//! A place for one connection, which outlives the connections that take it.
+//!
+//! ```text
+//!  Absent ──due──► Dialling ──done──► Open ──end──► Absent (until the pause is over)
+//!    ▲                 └───────failed (longer pause)───┘
+//!    └ with fresh connections a request makes it due, otherwise the clock
+//! ```
+
+use std::time::{Duration, Instant};
+
+use towline_io::ConnId;
+
+/// Between two attempts to connect: doubled by each failure, so that a dead server costs no core.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// A request that waits for its own connection: fresh connections only.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    pub(super) target: u32,
+    pub(super) intended: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum State {
+    Absent {
+        due: Option<Instant>,
+    },
+    Dialling {
+        begun: Instant,
+        start: Option<Start>,
+    },
+    Open(ConnId),
+}
+
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) origin: usize,
+    pub(super) state: State,
+    /// Of the connection: what was free on an earlier one is not any more.
+    pub(super) serial: u32,
+    /// Requests sent on the connection.
+    pub(super) used: u64,
+    pub(super) was_open: bool,
+    pause: Duration,
+}
+
+impl Slot {
+    pub(super) fn new(origin: usize, due: Option<Instant>) -> Self {
+        Self {
+            origin,
+            state: State::Absent { due },
+            serial: 0,
+            used: 0,
+            was_open: false,
+            pause: FIRST_PAUSE,
+        }
+    }
+
+    pub(super) fn opened(&mut self, id: ConnId) {
+        self.state = State::Open(id);
+        self.serial = self.serial.wrapping_add(1);
+        self.used = 0;
+        self.was_open = true;
+        self.pause = FIRST_PAUSE;
+    }
+
+    pub(super) fn closed(&mut self, due: Option<Instant>) {
+        self.state = State::Absent { due };
+        self.serial = self.serial.wrapping_add(1);
+    }
+
+    /// When to try again after a failure.
+    pub(super) fn retry_at(&mut self, now: Instant) -> Instant {
+        let at = now + self.pause;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        at
+    }
+}
+
+/// Leave to send one request on a slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Credit {
+    pub(super) slot: u32,
+    pub(super) serial: u32,
+    pub(super) since: Instant,
+}

@@ -1,0 +1,178 @@
+//! Failures are counted exactly, by class, and no wrong answer passes for a good one.
+
+mod scripted;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use scripted::{HELLO, Reply, Server, load};
+use towline_load::{Errors, Expect, Stop, Until, run};
+
+const UNAVAILABLE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+const WRONG_BYTE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhallo";
+const SHORT: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhell";
+const CUT: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel";
+const LEFTOVER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello!";
+const GARBAGE: &[u8] = b"SSH-2.0-OpenSSH_9.6\r\n\r\n";
+const CLOSING: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
+
+fn hello() -> Expect {
+    Expect {
+        body: Some(Bytes::from_static(b"hello")),
+        ..Expect::default()
+    }
+}
+
+#[test]
+fn every_class_is_counted_exactly() {
+    let server = Server::new(|asked| match asked.number % 20 {
+        3 => Reply::Send(UNAVAILABLE),
+        5 => Reply::Send(WRONG_BYTE),
+        7 => Reply::Send(SHORT),
+        9 => Reply::Reset,
+        11 => Reply::Last(CUT),
+        13 => Reply::Send(GARBAGE),
+        15 if asked.number < 20 => Reply::Silence,
+        17 => Reply::Last(CLOSING),
+        _ => Reply::Send(HELLO),
+    });
+    let mut config = server.config(200);
+    config.targets[0].expect = hello();
+    let report = load(&config).report;
+    let errors = Errors {
+        connect: 0,
+        timeout: 1,
+        reset: 20,
+        protocol: 10,
+        status: 10,
+        content: 20,
+    };
+    assert_eq!(report.errors, errors);
+    assert_eq!(report.answered, 200 - errors.total());
+    assert_eq!(server.asked.load(Ordering::Relaxed), 200);
+    let statuses: Vec<_> = report
+        .statuses
+        .iter()
+        .map(|s| (s.status, s.count))
+        .collect();
+    assert_eq!(statuses, [(200, 159), (503, 10)]);
+    // Each of those took its connection with it: the load did not shrink.
+    assert_eq!(report.reconnects, 41);
+    assert_eq!(report.live_connections.at_end, 1);
+}
+
+#[test]
+fn what_follows_an_answer_without_being_asked_for_is_a_violation() {
+    let server = Server::new(|asked| Reply::Send(if asked.number == 4 { LEFTOVER } else { HELLO }));
+    let report = load(&server.config(10)).report;
+    assert_eq!((report.answered, report.errors.protocol), (10, 1));
+}
+
+#[test]
+fn nobody_at_home_is_said_and_does_not_hang() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    drop(listener);
+    let mut config = Server::hello().config(5);
+    config.targets[0].port = addr.port();
+    let report = load(&config).report;
+    assert_eq!((report.answered, report.errors.connect), (0, 5));
+    assert!(report.first_failure.unwrap().contains("refused"));
+}
+
+#[test]
+fn a_silent_server_times_out_again_and_again() {
+    let server = Server::new(|_| Reply::Silence);
+    let mut config = server.config(1);
+    config.connections = 4;
+    config.timeout = Duration::from_millis(100);
+    config.until = Until::Requests(12);
+    let begun = Instant::now();
+    let report = load(&config).report;
+    assert_eq!((report.answered, report.errors.timeout), (0, 12));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn pipelined_answers_are_each_checked() {
+    let server = Server::new(|asked| {
+        Reply::Send(if asked.number % 10 == 9 {
+            WRONG_BYTE
+        } else {
+            HELLO
+        })
+    });
+    let mut config = server.config(1000);
+    config.targets[0].expect = hello();
+    config.pipeline = 16;
+    let report = load(&config).report;
+    assert_eq!((report.answered, report.errors.content), (900, 100));
+    assert_eq!(report.errors.total(), 100);
+    assert_eq!(server.accepted.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn fresh_and_limited_connections() {
+    let server = Server::new(|asked| {
+        let closes = asked.request.windows(17).any(|w| w == b"Connection: close");
+        if closes {
+            Reply::Last(HELLO)
+        } else {
+            Reply::Send(HELLO)
+        }
+    });
+    for (most, connections) in [(1, 60), (10, 6)] {
+        let before = server.accepted.load(Ordering::Relaxed);
+        let mut config = server.config(60);
+        config.requests_per_connection = Some(most);
+        let report = load(&config).report;
+        assert_eq!(
+            (report.answered, report.errors.total()),
+            (60, 0),
+            "{:?}",
+            report.first_failure
+        );
+        let accepted = server.accepted.load(Ordering::Relaxed) - before;
+        assert!(
+            accepted.abs_diff(connections) <= 1,
+            "{accepted} for {connections}"
+        );
+    }
+}
+
+#[test]
+fn a_body_arrives_and_a_mix_takes_turns() {
+    let server = Server::new(|asked| {
+        let right = match asked.number % 2 {
+            0 => asked.request.starts_with(b"GET / HTTP/1.1\r\nHost: "),
+            _ => {
+                asked.request.starts_with(b"PUT /b HTTP/1.1\r\n")
+                    && asked.request.ends_with(b"\r\nxyz")
+            }
+        };
+        Reply::Send(if right { HELLO } else { UNAVAILABLE })
+    });
+    let mut config = server.config(20);
+    let mut put = config.targets[0].clone();
+    (put.method, put.path, put.body) =
+        ("PUT".into(), "/b".into(), Some(Bytes::from_static(b"xyz")));
+    config.targets.push(put);
+    let report = load(&config).report;
+    assert_eq!((report.answered, report.errors.total()), (20, 0));
+}
+
+#[test]
+fn a_stop_keeps_what_was_measured() {
+    let server = Server::hello();
+    let mut config = server.config(1);
+    config.until = Until::Time(Duration::from_secs(60));
+    let stop = Stop::default();
+    let asked = stop.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        asked.ask();
+    });
+    let report = run(&config, &stop).unwrap().report;
+    assert!(report.answered > 0 && (0.1..5.0).contains(&report.measured_s));
+}

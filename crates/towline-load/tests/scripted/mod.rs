@@ -1,0 +1,146 @@
+//! A server that answers as its script says, with blocking sockets and nothing of ours in it.
+#![allow(dead_code)] // every test file uses its own part
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use towline_load::{Config, Outcome, Stop, Target, Until, run};
+
+pub const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+/// What becomes of one request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reply {
+    Send(&'static [u8]),
+    /// Sent, then closed.
+    Last(&'static [u8]),
+    /// Closed with a reset, without a word.
+    Reset,
+    /// Never.
+    Silence,
+}
+
+/// What a script is told of a request: its number over all connections, from 0, and its bytes.
+pub struct Asked<'a> {
+    pub number: u64,
+    pub request: &'a [u8],
+}
+
+pub struct Server {
+    pub addr: SocketAddr,
+    pub asked: Arc<AtomicU64>,
+    pub accepted: Arc<AtomicU64>,
+}
+
+impl Server {
+    /// `script` is called for each request, on its connection's thread: it may sleep.
+    pub fn new(script: impl Fn(Asked<'_>) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Self {
+            addr: listener.local_addr().unwrap(),
+            asked: Arc::default(),
+            accepted: Arc::default(),
+        };
+        let (asked, accepted) = (Arc::clone(&server.asked), Arc::clone(&server.accepted));
+        let script = Arc::new(script);
+        // It ends with the process.
+        thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                accepted.fetch_add(1, Ordering::Relaxed);
+                let (asked, script) = (Arc::clone(&asked), Arc::clone(&script));
+                thread::spawn(move || serve(&socket, &asked, &*script));
+            }
+        });
+        server
+    }
+
+    pub fn hello() -> Self {
+        Self::new(|_| Reply::Send(HELLO))
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}/", self.addr)
+    }
+
+    /// One connection, `n` requests, no patience to speak of.
+    pub fn config(&self, n: u64) -> Config {
+        let mut config = Config::new(vec![Target::get(&self.url()).unwrap()]);
+        config.connections = 1;
+        config.until = Until::Requests(n);
+        config.timeout = Duration::from_millis(300);
+        config
+    }
+}
+
+fn serve(
+    mut socket: &TcpStream,
+    asked: &AtomicU64,
+    script: &(dyn Fn(Asked<'_>) -> Reply + Send + Sync),
+) {
+    let _ = socket.set_nodelay(true);
+    let mut unread = Vec::new();
+    while let Ok(Some(request)) = next_request(socket, &mut unread) {
+        let number = asked.fetch_add(1, Ordering::Relaxed);
+        let request = &request;
+        let sent = match script(Asked { number, request }) {
+            Reply::Send(bytes) => socket.write_all(bytes),
+            Reply::Last(bytes) => {
+                let _ = socket.write_all(bytes);
+                let _ = socket.shutdown(Shutdown::Write);
+                let _ = io::copy(&mut socket, &mut io::sink());
+                return;
+            }
+            Reply::Reset => return reset(socket),
+            Reply::Silence => Ok(()),
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+/// A close with bytes unread is a reset on Linux; here none is, so it is asked for.
+fn reset(socket: &TcpStream) {
+    let socket = socket2::SockRef::from(socket);
+    let _ = socket.set_linger(Some(Duration::ZERO));
+}
+
+/// Head and, by its Content-Length, body.
+fn next_request(mut socket: &TcpStream, unread: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+    loop {
+        if let Some(length) = whole_length(unread)
+            && unread.len() >= length
+        {
+            let rest = unread.split_off(length);
+            return Ok(Some(std::mem::replace(unread, rest)));
+        }
+        let mut space = [0; 16 * 1024];
+        match socket.read(&mut space)? {
+            0 => return Ok(None),
+            n => unread.extend_from_slice(&space[..n]),
+        }
+    }
+}
+
+fn whole_length(bytes: &[u8]) -> Option<usize> {
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+    let length = head.split("content-length: ").nth(1);
+    let length = length.and_then(|rest| rest.split("\r\n").next());
+    Some(end + length.map_or(0, |digits| digits.parse::<usize>().unwrap()))
+}
+
+pub fn load(config: &Config) -> Outcome {
+    run(config, &Stop::default()).unwrap()
+}
+
+/// Whether a moment lies in the first `length` of each `period` since `start`.
+pub fn is_in_stall(start: Instant, period: Duration, length: Duration) -> Option<Duration> {
+    let since = start.elapsed();
+    let into = Duration::from_nanos((since.as_nanos() % period.as_nanos()) as u64);
+    length.checked_sub(into)
+}
