@@ -193,7 +193,7 @@ def line(row: Row) -> str:
 def write(rows: list[Row], upstreams: dict[str, dict[str, int]]) -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     context = {
-        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.release()}",
+        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.release().split('-')[0]}",
         "python": platform.python_version(),
         "commit": commit.stdout.strip(),
         "date": time.strftime("%Y-%m-%d"),
