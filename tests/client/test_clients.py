@@ -168,7 +168,8 @@ def test_the_constructor(kind):
         ),
     ]
     options = kind(trust_env=False)._options
-    assert options == PoolOptions()
+    # Without the environment, SSL_CERT_FILE and SSL_CERT_DIR are not asked for the trust store either.
+    assert options == PoolOptions(tls=TLS(trust="platform"))
     assert options.timeout == Timeout(connect=5, read=60, write=60, pool=None, total=None)
     assert options.limits == Limits(1000, 100, 100, 15.0, None, None)
     assert options.retries == Retry(1, True, (), 0.5, True, True, None)
