@@ -16,7 +16,7 @@ NATIVE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 
 say = @printf '\033[1m== %s\033[0m\n' "$(1)"
 
-.PHONY: help run test check format cargo-test pytest suites build bench bench-client peers client-peers fuzz-build conformance clean
+.PHONY: help run hello test check format cargo-test pytest suites build bench bench-client peers client-peers fuzz-build conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ $(VENV)/.stamp-tools: pyproject.toml | $(BIN)/python
 $(VENV)/.stamp-test: pyproject.toml $(VENV)/.stamp-tools
 	$(call say,installing what the checks and tests need)
 	$(BIN)/python -m pip install --quiet --group ci
+	@touch $@
+
+$(VENV)/.stamp-browser: scripts/browser.sh | $(BIN)/python
+	@scripts/browser.sh
 	@touch $@
 
 $(VENV)/.stamp-peers: pyproject.toml $(VENV)/.stamp-tools
@@ -71,7 +75,11 @@ $(VENV)/.stamp-release: $(NATIVE_SOURCES) | $(VENV)/.stamp-tools
 
 # --- commands -----------------------------------------------------------------------------------
 
-run: $(VENV)/.stamp-native ## build, serve examples/hello, send it real requests, show what came back
+# A quick build is not honest about figures: release it is, a few minutes the first time.
+run: $(VENV)/.stamp-release ## release build, then `towline bench quick`: verdicts and the address of the report
+	$(BIN)/towline bench quick $(BENCH_ARGS)
+
+hello: $(VENV)/.stamp-native ## build, serve examples/hello, send it real requests, show what came back
 	$(BIN)/python scripts/run_hello.py
 
 test: check cargo-test pytest fuzz-build ## everything CI runs: check, Rust tests, Python tests, fuzz targets
@@ -81,6 +89,7 @@ check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, typ
 	$(BIN)/python scripts/check_layering.py
 	$(BIN)/python scripts/check_text.py
 	$(BIN)/python scripts/options_doc.py --check
+	$(BIN)/python scripts/scenarios_doc.py --check
 	$(call say,rustfmt and clippy)
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
@@ -94,20 +103,33 @@ check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, typ
 format: $(VENV)/.stamp-test $(VENV)/.stamp-native ## rewrite the sources the way `make check` wants them
 	cargo fmt --all
 	$(BIN)/python scripts/options_doc.py
+	$(BIN)/python scripts/scenarios_doc.py
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 # The extension crate is left out: it links against the interpreter that loads it, and pytest tests it.
+# In CI a property test meets the same inputs each time, as Hypothesis's do there: a change is judged by what it
+# changed. `make cargo-test` elsewhere looks further each time.
+ifdef CI
+export PROPTEST_RNG_SEED := 9113
+endif
+
 cargo-test: | $(VENV)/.stamp-tools ## Rust tests only
 	$(call say,Rust tests)
 	cargo test --quiet --locked --workspace --exclude towline-py
 
-pytest: $(VENV)/.stamp-test $(VENV)/.stamp-native ## Python tests only (PYTEST_ARGS=...)
+pytest: $(VENV)/.stamp-test $(VENV)/.stamp-native $(VENV)/.stamp-browser ## Python tests only (PYTEST_ARGS=...)
 	$(call say,Python tests)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-conformance: | $(VENV)/.stamp-tools ## the wire-text cases of conformance/, whole and cut at every byte
+$(VENV)/.stamp-conformance: pyproject.toml $(VENV)/.stamp-tools
+	$(call say,installing what other projects' conformance suites need)
+	$(BIN)/python -m pip install --quiet --group conformance
+	@touch $@
+
+conformance: $(VENV)/.stamp-conformance $(VENV)/.stamp-native ## the wire-text cases, whole and cut at every byte; h2spec (needs Go)
 	cargo test --locked --package towline-proto --test conformance --test corpus
+	$(BIN)/python tests/suites/h2spec.py
 
 $(VENV)/.stamp-suites: pyproject.toml $(VENV)/.stamp-tools
 	$(call say,installing what other projects' suites need)
@@ -125,14 +147,13 @@ build: $(VENV)/.stamp-release ## release build into .venv: .venv/bin/towline is 
 
 peers: $(VENV)/.stamp-peers ## install the Python servers that we compare with
 
-bench: $(VENV)/.stamp-release $(VENV)/.stamp-peers ## measure against the peers (BENCH_ARGS=...); writes benches/results/
-	$(BIN)/python -m benches.server $(BENCH_ARGS)
+bench: $(VENV)/.stamp-release $(VENV)/.stamp-peers ## measure servers against the peers (BENCH_ARGS=...)
+	$(BIN)/towline bench servers $(BENCH_ARGS)
 
 client-peers: $(VENV)/.stamp-client-peers ## install the Python clients that we compare with
 
 bench-client: $(VENV)/.stamp-release $(VENV)/.stamp-client-peers ## measure our clients against the peers (BENCH_ARGS=...)
-	cargo build --quiet --locked --release --package towline-io --example responder
-	$(BIN)/python -m benches.client $(BENCH_ARGS)
+	$(BIN)/towline bench clients $(BENCH_ARGS)
 
 clean: ## remove everything that was built or installed here
 	cargo clean --quiet

@@ -1,7 +1,8 @@
 """How many instructions a hello request costs: `python -m benches.instructions`.
 
-Counted by callgrind in one worker that answers pipelined requests, so the figure hardly depends on what else
-the machine does: a change of one per cent shows. It says nothing about the kernel's share, nor about time.
+Counted by callgrind in one worker that answers pipelined requests, and in the generator that sends them one by one, so
+the figure hardly depends on what else the machine does: a change of one per cent shows. It says nothing about the
+kernel's share, nor about time. The generator is target/release/towline-load (`cargo build --release -p towline-load`).
 """
 
 from __future__ import annotations
@@ -21,8 +22,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from benches.generators import responder
+
 APPS = {"asgi": "asgi_suite", "wsgi": "wsgi_hello"}
+GENERATOR = "generator"
+PROGRAM = Path(__file__).resolve().parent.parent / "target" / "release" / "towline-load"
 CONNECTIONS, DEEP, WARM_UP, ROUNDS = 4, 16, 20, 40
+FEW, MANY = 5_000, 25_000
+"""Requests of two runs of the generator: what they differ by is what requests cost, its start and end are not in it."""
 REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n"
 START_TIMEOUT = 60.0
 
@@ -52,7 +59,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benches.instructions", description=(__doc__ or "").split("\n\n")[0]
     )
-    parser.add_argument("--interface", choices=APPS, action="append", help="default: both")
+    parser.add_argument("--what", choices=[*APPS, GENERATOR], action="append", help="default: all")
     parser.add_argument(
         "--functions", type=int, default=0, metavar="N", help="print the N most expensive functions"
     )
@@ -60,9 +67,9 @@ def main() -> int:
     if shutil.which("valgrind") is None or shutil.which("callgrind_control") is None:
         print("valgrind is not installed: nothing was counted")
         return 0
-    for interface in options.interface or APPS:
-        spent = count(interface)
-        print(f"{interface}: {sum(spent.values()):,.0f} instructions a request", flush=True)
+    for what in options.what or [*APPS, GENERATOR]:
+        spent = count_generator() if what == GENERATOR else count(what)
+        print(f"{what}: {sum(spent.values()):,.0f} instructions a request", flush=True)
         for name, instructions in spent.most_common(options.functions):
             print(f"{instructions:9.1f}  {name}")
     return 0
@@ -83,6 +90,25 @@ def count(interface: str) -> Counter[str]:
             connection.close()
         requests = CONNECTIONS * DEEP * ROUNDS
         return Counter({name: n / requests for name, n in exclusive(dump).items()})
+
+
+def count_generator() -> Counter[str]:
+    """The same of the generator, on one connection: with more, timing decides how many answers a turn finds."""
+    if not PROGRAM.exists():
+        sys.exit(f"{PROGRAM} is not there: cargo build --release -p towline-load")
+    with tempfile.TemporaryDirectory() as folder, responder() as (url, pinned):
+        few, many = (generate(pinned, requests, url, Path(folder)) for requests in (FEW, MANY))
+    many.subtract(few)
+    return Counter({name: n / (MANY - FEW) for name, n in many.items()})
+
+
+def generate(before: list[str], requests: int, url: str, folder: Path) -> Counter[str]:
+    """What each function spent in one run."""
+    dump = folder / f"generator.{requests}"
+    command = [*before, "valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={dump}", str(PROGRAM)]
+    command += ["-n", str(requests), "-c", "1", "--json", url]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return exclusive(dump)
 
 
 @contextlib.contextmanager

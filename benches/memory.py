@@ -14,15 +14,15 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, BinaryIO
+
+from towline.bench.subjects import Process, Server
+from towline.bench.subjects.resources import high_water_bytes, reset_high_water
 
 from benches import report
-from benches.cells import CELLS
-from benches.server import OURS, cores
-from benches.subjects import NAMES, Subject, program
-from benches.verify import WrongAnswer, read_response, verify
+from benches.running import ASGI_SERVERS, SubjectFailed, chosen, running
 
-SERVERS = (OURS, "granian", "uvicorn", "hypercorn", "gunicorn-asgi")
+APP, HELLO = "asgi_suite:app", b"Hello, world!\n"
 IDLE, SILENT, MEGABYTES = 10_000, 1_100, 200
 PIECE = bytes(65536)
 GOALS = {"idle_mib": 30, "new_request_ms": 50, "upload_mib": 4, "download_mib": 4}
@@ -30,19 +30,16 @@ GOALS = {"idle_mib": 30, "new_request_ms": 50, "upload_mib": 4, "download_mib": 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benches.memory", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--servers", default=",".join(SERVERS), help=", ".join(NAMES))
+    parser.add_argument("--servers", default=",".join(ASGI_SERVERS), help="names, with commas")
     parser.add_argument("--connections", type=int, default=IDLE, help="idle kept-alive connections")
     parser.add_argument("--megabytes", type=int, default=MEGABYTES, help="of the upload and the download")
     parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
     options = parser.parse_args()
     allow_descriptors(options.connections + SILENT + 100)
     entries = {}
-    for name in options.servers.split(","):
-        if program(name) is None:
-            print(f"{name} is not installed and is left out", file=sys.stderr)
-            continue
-        entries[name] = measure_server(name, options.connections, options.megabytes)
-        print(name, entries[name]["figures"], flush=True)
+    for server in chosen(options.servers):
+        entries[server.name] = measure_server(server, options.connections, options.megabytes)
+        print(server.name, entries[server.name]["figures"], flush=True)
     if options.save:
         report.save("memory", entries)
         write_tables()
@@ -58,7 +55,7 @@ def allow_descriptors(wanted: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(limit, wanted), hard))
 
 
-def measure_server(name: str, connections: int, megabytes: int) -> dict[str, Any]:
+def measure_server(server: Server, connections: int, megabytes: int) -> dict[str, Any]:
     figures: dict[str, float | str] = {}
     questions = {
         "idle": lambda subject: idle(subject, connections),
@@ -66,18 +63,14 @@ def measure_server(name: str, connections: int, megabytes: int) -> dict[str, Any
         "download": lambda subject: streamed(subject, lambda port, size: download(port, size), megabytes),
     }
     shown = ""
-    for question, ask in questions.items():
-        subject = Subject(name, CELLS["asgi"].app, "asgi", cores()[0])
-        shown = subject.shown
+    for question, answer_of in questions.items():
         try:
-            subject.wait_ready()
-            verify(CELLS["asgi"], subject.port)
-            answer = ask(subject)
+            with running(server, APP) as subject:
+                shown = " ".join(subject.command)
+                answer = answer_of(subject)
             figures |= answer if isinstance(answer, dict) else {f"{question}_mib": answer}
-        except (OSError, ValueError, RuntimeError, WrongAnswer) as error:
+        except (OSError, ValueError, SubjectFailed) as error:
             figures[f"{question}_mib"] = f"failed: {error}"
-        finally:
-            subject.stop()
     return {
         "date": datetime.date.today().isoformat(),
         "machine": report.machine(),
@@ -92,14 +85,27 @@ def measure_server(name: str, connections: int, megabytes: int) -> dict[str, Any
 def ask(port: int, connection: socket.socket) -> None:
     connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     with connection.makefile("rb") as stream:
-        read_response(stream)
+        if (body := read_response(stream)) != HELLO:
+            raise ValueError(f"the answer is {body[:60]!r}")
+
+
+def read_response(stream: BinaryIO) -> bytes:
+    status = stream.readline()
+    if b" 200 " not in status:
+        raise ValueError(f"status line {status!r}")
+    length = 0
+    while (line := stream.readline().strip()) != b"":
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            length = int(value)
+    return stream.read(length)
 
 
 def connect(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=20)
 
 
-def idle(subject: Subject, count: int) -> dict[str, float | str]:
+def idle(subject: Process, count: int) -> dict[str, float | str]:
     """Each connection has had one answer and waits; then silent ones join, and somebody new asks."""
     held: list[socket.socket] = []
     figures: dict[str, float | str] = {}
@@ -107,11 +113,11 @@ def idle(subject: Subject, count: int) -> dict[str, float | str]:
         for _ in range(200):  # caches, pools and lazy imports belong to the start
             held.append(connect(subject.port))
             ask(subject.port, held[-1])
-        before = subject.memory_kib()
+        before = resident_kib(subject)
         for _ in range(count):
             held.append(connect(subject.port))
             ask(subject.port, held[-1])
-        figures["idle_mib"] = round((subject.memory_kib() - before) / 1024, 1)
+        figures["idle_mib"] = round((resident_kib(subject) - before) / 1024, 1)
         held.extend(connect(subject.port) for _ in range(SILENT))
         time.sleep(0.2)
         try:
@@ -126,6 +132,10 @@ def idle(subject: Subject, count: int) -> dict[str, float | str]:
     return figures
 
 
+def resident_kib(subject: Process) -> int:
+    return subject.usage().rss_bytes >> 10
+
+
 def ask_anew(port: int) -> None:
     with connect(port) as connection:
         ask(port, connection)
@@ -137,13 +147,13 @@ def timed(act: Callable[[], None]) -> float:
     return time.perf_counter() - started
 
 
-def streamed(subject: Subject, transfer: Callable[[int, int], None], megabytes: int) -> float:
+def streamed(subject: Process, transfer: Callable[[int, int], None], megabytes: int) -> float:
     """Peak growth while a large body passes, above the memory after a small one has passed."""
     transfer(subject.port, 2)
-    before = subject.memory_kib()
-    subject.reset_peak()
+    before = resident_kib(subject)
+    reset_high_water(subject.pids())
     transfer(subject.port, megabytes)
-    return round((subject.memory_kib("VmHWM") - before) / 1024, 1)
+    return round((high_water_bytes(subject.pids()) / 1024 - before) / 1024, 1)
 
 
 def upload(port: int, megabytes: int) -> None:

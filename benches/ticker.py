@@ -1,6 +1,6 @@
-"""Does the server starve other callbacks of its loop? `python -m benches.ticker [--servers towline,uvicorn]`.
+"""Does the server starve other callbacks of its loop? `python -m benches.ticker [--servers towline,granian]`.
 
-A 10 ms ticker runs in the server's own event loop; its lateness is read while wrk saturates the server.
+A 10 ms ticker runs in the server's own event loop; its lateness is read while the generator saturates the server.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import threading
 import time
 from typing import Any
 
-from benches import report
-from benches.cells import CELLS, Cell
-from benches.generator import measure, require_wrk
-from benches.server import OURS, cores
-from benches.subjects import NAMES, Subject, program
+from towline.bench.runner.agent import Agent, AgentFailed
+from towline.bench.runner.design import Cores
+from towline.bench.runner.protocol import Work
+from towline.bench.subjects import Process, Server
 
-SERVERS = (OURS, "granian", "uvicorn", "hypercorn", "gunicorn-asgi")
+from benches import report
+from benches.running import ASGI_SERVERS, SubjectFailed, chosen, running
+
 APPS = {"hello": "ticker:hello", "fastapi": "ticker:fastapi"}
 GOALS_MS = {"hello": 1.0, "fastapi": 2.0}
 SETTLE = 0.5
@@ -28,54 +29,51 @@ SETTLE = 0.5
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benches.ticker", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--servers", default=",".join(SERVERS), help=", ".join(NAMES))
+    parser.add_argument("--servers", default=",".join(ASGI_SERVERS), help="names, with commas")
     parser.add_argument("--apps", default=",".join(APPS), help=", ".join(APPS))
     parser.add_argument("--seconds", type=int, default=4, help="of saturation that count")
     parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
     options = parser.parse_args()
-    require_wrk()
     entries: dict[str, Any] = {}
-    for name in options.servers.split(","):
-        if program(name) is None:
-            print(f"{name} is not installed and is left out", file=sys.stderr)
-            continue
+    for server in chosen(options.servers):
         for app in options.apps.split(","):
-            entries[f"{name} {app}"] = measure_server(name, app, options.seconds)
-            print(name, app, entries[f"{name} {app}"]["lateness"], flush=True)
+            name = f"{server.name} {app}"
+            entries[name] = measure_server(server, APPS[app], options.seconds)
+            print(name, entries[name]["lateness"], flush=True)
     if options.save:
         report.save("ticker", entries)
         write_tables()
     return 0
 
 
-def measure_server(name: str, app: str, seconds: int) -> dict[str, Any]:
-    server_core, generator_core = cores()
-    subject = Subject(name, APPS[app], "asgi", server_core)
+def measure_server(server: Server, app: str, seconds: int) -> dict[str, Any]:
     lateness: dict[str, Any] = {}
+    shown = ""
     try:
-        subject.wait_ready()
-        read_ticker(subject.port)
-        for connections in (64, 512):
-            cell = Cell("ticker", "", "", (), CELLS["asgi"].expected, connections=connections)
-            lateness[str(connections)] = under_load(cell, subject, seconds, generator_core)
-    except (OSError, RuntimeError, http.client.HTTPException) as error:
+        with running(server, app) as subject, Agent(Cores.divided().driver) as agent:
+            shown = " ".join(subject.command)
+            read_ticker(subject.port)
+            for connections in (64, 512):
+                lateness[str(connections)] = under_load(subject, agent, connections, seconds)
+    except (OSError, SubjectFailed, AgentFailed, http.client.HTTPException) as error:
         lateness["failed"] = str(error)
-    finally:
-        subject.stop()
     return {
         "date": datetime.date.today().isoformat(),
         "machine": report.machine(),
         "versions": report.versions(),
-        "command": subject.shown,
+        "command": shown,
         "lateness": lateness,
     }
 
 
-def under_load(cell: Cell, subject: Subject, seconds: int, core: int | None) -> dict[str, float]:
-    """The ticks between two questions, both asked while wrk runs."""
-    rate: list[float] = []
+def under_load(subject: Process, agent: Agent, connections: int, seconds: int) -> dict[str, float]:
+    """The ticks between two questions, both asked under load."""
+    session = f"{connections}"
+    target = {"url": f"{subject.base_url}/", "method": "GET", "expect": {"status": 200}}
+    agent.open(session, {"targets": [target], "connections": connections})
+    seen: list[dict[str, Any]] = []
     load = threading.Thread(
-        target=lambda: rate.append(measure(cell, subject, seconds + 2, core).requests_per_s), daemon=True
+        target=lambda: seen.append(agent.slice(session, Work(seconds + 2 * SETTLE))), daemon=True
     )
     load.start()
     time.sleep(SETTLE)
@@ -83,9 +81,11 @@ def under_load(cell: Cell, subject: Subject, seconds: int, core: int | None) -> 
     time.sleep(seconds)
     found = read_ticker(subject.port)
     load.join()
-    return {name: round(value, 2) for name, value in found.items()} | {
-        "requests_per_s": rate[0] if rate else 0.0
-    }
+    agent.close(session)
+    if not seen:
+        raise AgentFailed("the generator ended")
+    rate = seen[0]["answered"] / seen[0]["measured_s"]
+    return {name: round(value, 2) for name, value in found.items()} | {"requests_per_s": round(rate, 1)}
 
 
 def read_ticker(port: int) -> dict[str, float]:
@@ -107,7 +107,9 @@ def write_tables() -> None:
         ]
         rows.append([name, *cells, f"< {GOALS_MS[name.split()[1]]:g}"])
     head = ["server, application", "64 connections, ms", "512 connections, ms", "goal for towline"]
-    text = "How late a 10 ms ticker in the server's loop is at p99 while wrk saturates the server.\n\n"
+    text = (
+        "How late a 10 ms ticker in the server's loop is at p99 while the generator saturates the server.\n\n"
+    )
     report.write_markdown("ticker", "Lateness of other callbacks", [text, report.table(head, rows)])
 
 

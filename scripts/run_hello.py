@@ -1,4 +1,4 @@
-"""`make run`: serve examples/hello with .venv/bin/towline, call it with both clients, show what came back.
+"""`make hello`: serve examples/hello with .venv/bin/towline, call it with both clients, show what came back.
 
 At a terminal the ASGI server stays up afterwards until Ctrl-C; without one it is stopped at once.
 """
@@ -103,7 +103,7 @@ async def gather(port: int) -> list[int]:
 
 def main() -> int:
     if not TOWLINE.exists():
-        sys.exit(f"{TOWLINE.name} is not installed in this environment: use `make run`")
+        sys.exit(f"{TOWLINE.name} is not installed in this environment: use `make hello`")
     stay = sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
     for target in ("wsgi_app:app", "asgi_app:app"):
         with served(target) as port:

@@ -1,13 +1,18 @@
 """The documents: links lead somewhere, options exist, examples are valid."""
 
+import argparse
 import ast
+import json
 import re
+import subprocess
 import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
 from towline._options import options_of
+from towline.bench.report import compare_command, gate_command, history_command, main
+from towline.bench.runner.plan import Options as BenchOptions
 from towline.cli.call_options import CallOptions
 from towline.config import ServerConfig
 from towline.testing import serve
@@ -20,15 +25,40 @@ else:
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 OUTSIDE = {"--config", "--help", "--cells", "--servers", "--seconds", "--rounds", "--restarts", "--cacert"}
-OUTSIDE |= {"--no-cache-dir", "--subjects", "--loop"}
+OUTSIDE |= {"--no-cache-dir", "--release", "--subjects", "--loop", "--scenario", "--scenarios", "--curl"}
+OUTSIDE |= {"--vegeta", "--features", "--manifest-path"}
+# docs/subjects.md: the bench's own and those of servers that are examples
+OUTSIDE |= {"--peers-bin", "--listen", "--cert", "--key", "--max-concurrency"}
+
+BENCH_PARSERS = [one.parser for one in (compare_command, gate_command, history_command, main)]
+
+
+def load_options():
+    """Of `towline load`: its own table."""
+    table = (ROOT / "crates/towline-load/src/cli/table.rs").read_text()
+    names = re.findall(r"\b(?:load|asks)\(\s*\"([a-z0-9-]+)\"", table)
+    assert len(names) > 40
+    return {f"--{name}" for name in names} | {"--agent"}
 
 
 def option_names():
-    names = set()
-    both = [*options_of(ServerConfig).items(), *options_of(CallOptions).items()]
+    names = load_options()
+    configurations = (ServerConfig, CallOptions, BenchOptions)
+    both = [pair for one in configurations for pair in options_of(one).items()]
     for field, (option, _) in both:
         flag = option.flag or "--" + field.replace("_", "-")
         names |= {flag, *option.aliases, "--no-" + flag[2:]}
+    for parser in BENCH_PARSERS:
+        names |= bench_options(parser())
+    return names
+
+
+def bench_options(parser):
+    """Those of an argparse parser and of its commands."""
+    names = set(parser._option_string_actions)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            names = names.union(*map(bench_options, action.choices.values()))
     return names
 
 
@@ -61,6 +91,16 @@ def test_configuration_examples_are_taken():
     config = ServerConfig(**{key.replace("-", "_"): value for key, value in table.items()})
     assert config.workers == 4
     assert config.addresses == ("127.0.0.1:8000", "unix:/run/app.sock")
+
+
+def test_the_scenario_of_the_load_page_is_taken():
+    (example,) = blocks(ROOT / "docs" / "load.md", "toml")
+    config = tomllib.loads(example)
+    asked = json.dumps({"op": "open", "session": "page", "config": config})
+    command = [sys.executable, "-m", "towline", "load", "--agent"]
+    done = subprocess.run(command, input=asked + "\n", capture_output=True, text=True, timeout=30, check=True)
+    assert json.loads(done.stdout) == {"ok": True}
+    assert len(config["targets"]) == 3
 
 
 def test_limits_of_the_tuning_page_are_the_defaults():

@@ -126,28 +126,3 @@ def test_ratio_of_the_bench():
     three = ratio([100.0, 121.0, 110.0], [100.0, 100.0, 100.0])
     assert three["ratio"] == 1.1
     assert three["high"] == pytest.approx(1.1 * 2.71828 ** (4.30 * 0.0953 / 3**0.5), rel=0.002)
-
-
-def test_cells_of_the_client_bench_name_subjects_that_exist():
-    from benches.client.adapters import SUBJECTS
-    from benches.client.cells import CELLS
-
-    for cell in CELLS.values():
-        named = {*cell.subjects, *cell.ours, *(peer for goal in cell.goals for peer in goal.peers)}
-        assert named <= SUBJECTS.keys(), cell.name
-        assert set(cell.ours) & set(cell.subjects), cell.name
-
-
-def test_a_wrong_answer_has_no_figure():
-    import asyncio
-
-    from benches.client.adapters.base import AsyncAdapter
-    from benches.client.cells import CELLS
-    from benches.client.loads import WrongAnswer, async_slice
-
-    class Short(AsyncAdapter):
-        async def get(self, path):
-            return 200, b"Hello"
-
-    with pytest.raises(WrongAnswer, match="200 with 5 bytes"):
-        asyncio.run(async_slice(Short("", 1), CELLS["async_1"], 0.01))

@@ -53,6 +53,11 @@ async def upload(receive, send):
     await send({"type": "http.response.body", "body": body})
 
 
+async def wait(receive, send):
+    """Reads nothing and never answers."""
+    await asyncio.Event().wait()
+
+
 async def download(receive, send, megabytes):
     await send(start(megabytes << 20))
     for _ in range(megabytes * 16):
@@ -60,12 +65,23 @@ async def download(receive, send, megabytes):
     await send({"type": "http.response.body", "body": b""})
 
 
-ROUTES = {"/": hello, "/large": large, "/echo": echo, "/sleep": sleep, "/upload": upload}
+ROUTES = {"/": hello, "/large": large, "/echo": echo, "/sleep": sleep, "/upload": upload, "/wait": wait}
+
+
+async def websocket_echo(receive, send):
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({**message, "type": "websocket.send"})
 
 
 async def app(scope, receive, send):
+    if scope["type"] == "websocket":
+        await websocket_echo(receive, send)
+        return
     if scope["type"] != "http":
-        raise NotImplementedError(scope["type"])
+        # ASGI's word for a protocol that an application does not speak: a server goes on without lifespan.
+        raise NotImplementedError(f"this application speaks http and websocket, not {scope['type']}")
     path = scope["path"]
     if route := ROUTES.get(path):
         await route(receive, send)

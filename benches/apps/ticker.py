@@ -38,7 +38,8 @@ async def hello(scope, receive, send):
     """Starts the ticker at the first request, so that it works without lifespan as well."""
     global ticker
     if scope["type"] != "http":
-        raise NotImplementedError(scope["type"])
+        # ASGI's word for a protocol that an application does not speak: a server goes on without lifespan.
+        raise NotImplementedError(f"this application speaks http only, not {scope['type']}")
     if scope["path"] != "/ticker":
         return await suite(scope, receive, send)
     if ticker is None:

@@ -34,6 +34,7 @@ async def stream(send):
 
 async def app(scope, receive, send):
     if scope["type"] != "http":
+        # ASGI's word for a protocol that an application does not speak: a server goes on without lifespan.
         raise NotImplementedError(f"this example speaks http only, not {scope['type']}")
     match scope["method"], scope["path"]:
         case _, "/":

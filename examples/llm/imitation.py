@@ -141,6 +141,7 @@ LATER = {"type": "error", "error": {"type": "rate_limit_error", "message": "come
 
 async def app(scope, receive, send):
     if scope["type"] != "http":
+        # ASGI's word for a protocol that an application does not speak: a server goes on without lifespan.
         raise NotImplementedError(f"this example speaks http only, not {scope['type']}")
     fields = dict(scope["headers"])
     asked = json.loads(await read_body(receive) or b"{}")

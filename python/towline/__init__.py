@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         WSGITransport,
     )
     from .client.url import URL
+    from .client.websocket import AsyncWebSocket, WebSocket
     from .config import ServerConfig
     from .errors import (
         ClientClosed,
@@ -79,6 +80,8 @@ if TYPE_CHECKING:
         TotalTimeout,
         TransportError,
         UsageError,
+        WebSocketClosed,
+        WebSocketRefused,
         WriteError,
         WriteTimeout,
     )
@@ -91,6 +94,7 @@ __all__ = [
     "AsyncBaseTransport",
     "AsyncByteStream",
     "AsyncClient",
+    "AsyncWebSocket",
     "Auth",
     "BaseTransport",
     "BasicAuth",
@@ -147,6 +151,9 @@ __all__ = [
     "TransportError",
     "UsageError",
     "WSGITransport",
+    "WebSocket",
+    "WebSocketClosed",
+    "WebSocketRefused",
     "WriteError",
     "WriteTimeout",
     "__version__",
@@ -184,6 +191,7 @@ _MODULES = {
     ".client.streams": "AsyncByteStream SyncByteStream",
     ".client.transports": "ASGITransport AsyncBaseTransport BaseTransport MockTransport WSGITransport",
     ".client.url": "URL",
+    ".client.websocket": "AsyncWebSocket WebSocket",
     ".config": "ServerConfig",
     ".server": "Server serve",
 }

@@ -16,11 +16,14 @@ __all__ = [
     "AsyncClientCore",
     "AsyncPool",
     "AsyncReply",
+    "AsyncSocket",
     "Board",
     "Call",
     "ClientCore",
     "Decoder",
+    "Handshake",
     "LineParser",
+    "PoolProbe",
     "Reply",
     "ResponseCore",
     "ServerSentEvent",
@@ -28,11 +31,16 @@ __all__ = [
     "SseParser",
     "SyncPool",
     "SyncReply",
+    "SyncSocket",
     "WsgiServer",
     "dump_json",
     "load_json",
+    "load_main",
     "open_listeners",
     "open_stream",
+    "relay_main",
+    "responder_main",
+    "test_certificate",
 ]
 
 VERSION: str
@@ -80,6 +88,9 @@ def open_stream(
     client: ClientCore, method: object, url: object, arguments: dict[str, Any], /
 ) -> tuple[Any, bool] | None:
     """The response to a plain call, its body unread, and whether `_continue` would be asked. None: not plain."""
+
+def load_main(arguments: Sequence[str]) -> int:
+    """All of the load generator's program, from arguments to the exit status; it has Ctrl-C to itself."""
 
 def open_listeners(address: str, backlog: int) -> list[int]:
     """Open the listening sockets of `host:port`, `[v6]:port`, `:port`, `unix:PATH` or `fd://N`: descriptors.
@@ -260,6 +271,21 @@ class AsyncPool:
         `body`: None, bytes, an iterator or async iterator of bytes, or a binary file; its framing is the headers'
         Content-Length, else chunked. `timeout`, `stale` ("never", "idempotent", "any") None: the pool's.
         """
+    def open_websocket(
+        self,
+        method: bytes,
+        scheme: bytes,
+        host: bytes,
+        port: int | None,
+        target: bytes,
+        headers: _RawHeaders,
+        websocket: Any,
+        *,
+        timeout: _Timeout | None = None,
+        sni: str | None = None,
+        stale: str | None = None,
+    ) -> Call[Handshake]:
+        """Asks for a WebSocket. `websocket`: a `towline.client.websocket.WebSocketOptions`; the handshake's fields are added."""
     def prewarm(self, scheme: bytes, host: bytes, port: int | None, n: int) -> Call[int]:
         """Opens connections until `n` are idle; how many are."""
     def pool_status(self) -> dict[str, int]: ...
@@ -267,6 +293,53 @@ class AsyncPool:
         """Closes idle connections now and the others when their calls have ended; waits for these."""
     @property
     def closed(self) -> bool: ...
+
+@final
+class Handshake:
+    """What became of a request for a WebSocket. `content`: of an answer that refuses it, at most the first 64 KiB."""
+    @property
+    def status(self) -> int: ...
+    @property
+    def reason(self) -> bytes: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]: ...
+    @property
+    def content(self) -> bytes: ...
+    @property
+    def socket(self) -> Any:
+        """An `AsyncSocket` or a `SyncSocket`; None where it was refused."""
+
+@final
+class AsyncSocket:
+    """A WebSocket of an event loop. Dropping it ends it without a word."""
+    def receive(self, timeout: float | None = None, /) -> Call[str | bytes]:
+        """The next message. Raises WebSocketClosed, ReadTimeout, UsageError where another receives."""
+    def send(self, data: str | bytes | bytearray | memoryview, /) -> Call[None]: ...
+    def ping(self, data: bytes, /) -> Call[None]: ...
+    def close(self, code: int, reason: str, /) -> Call[None]:
+        """Begins the closing handshake; awaiting waits for its end."""
+    def abort(self) -> None:
+        """Ends it without a word."""
+    @property
+    def subprotocol(self) -> bytes | None: ...
+    @property
+    def closed(self) -> tuple[int, str] | None:
+        """Code and reason, once the messages before have been received."""
+
+@final
+class SyncSocket:
+    """The same for threads."""
+    def receive(self, timeout: float | None = None, /) -> str | bytes: ...
+    def send(self, data: str | bytes | bytearray | memoryview, /) -> None: ...
+    def ping(self, data: bytes, /) -> None: ...
+    def close(self, code: int, reason: str, /) -> None: ...
+    def abort(self) -> None: ...
+    @property
+    def subprotocol(self) -> bytes | None: ...
+    @property
+    def closed(self) -> tuple[int, str] | None: ...
 
 @disjoint_base
 class SyncPool:
@@ -292,6 +365,21 @@ class SyncPool:
         `body`: None, bytes, an iterator of bytes, or a binary file; its framing is the headers'
         Content-Length, else chunked. `timeout`, `stale` ("never", "idempotent", "any") None: the pool's.
         """
+    def open_websocket(
+        self,
+        method: bytes,
+        scheme: bytes,
+        host: bytes,
+        port: int | None,
+        target: bytes,
+        headers: _RawHeaders,
+        websocket: Any,
+        *,
+        timeout: _Timeout | None = None,
+        sni: str | None = None,
+        stale: str | None = None,
+    ) -> Handshake:
+        """As `AsyncPool.open_websocket`, on a connection of its own."""
     def prewarm(self, scheme: bytes, host: bytes, port: int | None, n: int) -> int:
         """Opens connections until `n` are idle; how many are."""
     def pool_status(self) -> dict[str, int]: ...
@@ -514,3 +602,24 @@ class ServerSentEvent:
         """The data as JSON. Raises ValueError."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+
+@final
+class PoolProbe:
+    """The client's pool by itself, full of idle connections that are no sockets: for the bench."""
+    def __new__(cls, connections: int, origins: int) -> PoolProbe: ...
+    def assign(self, requests: int) -> float:
+        """Seconds in which each request gets a connection; ValueError when there were too few."""
+    def acquire(self, times: int) -> float:
+        """Seconds in which one connection is taken and given back, the mean of `times`."""
+
+def responder_main(arguments: Sequence[str]) -> int:
+    """`towline-responder` with these arguments, until SIGTERM, SIGINT or the end of a piped stdin; the exit status."""
+
+def test_certificate(names: Sequence[str]) -> tuple[str, str, str]:
+    """Authority, certificate and key, PEM, made anew for host names and addresses. Raises ValueError.
+
+    The certificate is signed by the authority, for ever as good; the key is ECDSA P-256 in PKCS #8.
+    """
+
+def relay_main(arguments: Sequence[str]) -> int:
+    """A TCP relay that behaves like a network (`--help`), until it is told to end as `responder_main`; the exit status."""

@@ -154,6 +154,17 @@ def at_least(bound: float) -> Callable[[str, Any], None]:
     return check
 
 
+def between(lowest: int, highest: int) -> Callable[[str, Any], None]:
+    """A whole number within the bounds, both included."""
+
+    def check(name: str, value: Any) -> None:
+        at_least(lowest)(name, value)
+        if value > highest:
+            raise ConfigError(f"{name}: must be a number of at most {highest}, not {value!r}")
+
+    return check
+
+
 def above_zero(name: str, value: Any) -> None:
     at_least(0)(name, value)
     if value == 0:

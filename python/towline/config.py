@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _options as kind
-from ._options import Option, above_zero, at_least, option, options_of
+from ._options import Option, above_zero, at_least, between, option, options_of
 from .errors import ConfigError
 
 APPLICATION = "application"
@@ -303,11 +303,26 @@ class ServerConfig:
         None, "answer it on this address only, not beside the application", group=METRICS, metavar="ADDRESS"
     )
 
-    http: str = option("auto", "versions spoken", group=PROTOCOLS, choices=("auto", "1", "2"))
-    http2_max_concurrent_streams: int = option(128, "streams of a connection", group=PROTOCOLS, **_BYTES)
-    http2_initial_stream_window_size: int = option(262144, "of each stream", group=PROTOCOLS, **_BYTES)
-    http2_initial_connection_window_size: int = option(1048576, "of a connection", group=PROTOCOLS, **_BYTES)
-    http2_max_headers_size: int = option(65536, "decoded header list", group=PROTOCOLS, **_BYTES)
+    http: str = option(
+        "auto", "versions spoken: both (by ALPN over TLS, by the first bytes without), only 1, only 2",
+        group=PROTOCOLS, choices=("auto", "1", "2"),
+    )
+    http2_max_concurrent_streams: int = option(
+        128, "streams of a connection at once; over it REFUSED_STREAM", group=PROTOCOLS,
+        check=between(1, 2**31 - 1), **_INT,
+    )
+    http2_initial_stream_window_size: int = option(
+        262144, "what a stream may hold that the application has not read", group=PROTOCOLS,
+        parse=kind.integer, metavar="BYTES", check=between(1, 2**31 - 1),
+    )
+    http2_initial_connection_window_size: int = option(
+        1048576, "what may be on its way to all streams together (RFC 9113 6.9.2: not below 65535)",
+        group=PROTOCOLS, parse=kind.integer, metavar="BYTES", check=between(65535, 2**31 - 1),
+    )
+    http2_max_headers_size: int = option(
+        65536, "header list after decoding, 32 bytes for each field included; over it 431", group=PROTOCOLS,
+        **_BYTES,
+    )
     ws_max_size: int = option(16777216, "message and frame; over it close 1009", group=PROTOCOLS, **_BYTES)
     ws_ping_interval: float | None = option(
         20.0, "between pings; none sends none", group=PROTOCOLS, parse=kind.optional_seconds,
@@ -405,7 +420,5 @@ def _check_together(config: ServerConfig) -> None:
     for prefix, _ in (*config.mount, *config.static):
         if not prefix.startswith("/"):
             raise ConfigError(f"a mounted prefix must start with /, not {prefix!r}")
-    if config.http == "2":
-        raise ConfigError("http: this version speaks HTTP/1.1 only")
     if config.reload and config.workers > 1:
         raise ConfigError("reload: is for development, with one worker")

@@ -13,7 +13,8 @@ Error
 │  ├ NetworkError(OSError) ─ ConnectError DNSError TLSError ReadError WriteError
 │  ├ ProxyError
 │  └ ProtocolError ─ .rule ─ RemoteProtocolError (ServerDisconnected) LocalProtocolError
-└ ResponseError ─ StatusError TooManyRedirects DecodingError DecompressionLimit
+├ ResponseError ─ StatusError TooManyRedirects DecodingError DecompressionLimit WebSocketRefused
+└ WebSocketClosed ─ .code .reason .rule
 ```
 
 The upper half is the server's, TransportError and ResponseError are the client's, UsageError is both's. No secret
@@ -204,3 +205,22 @@ class DecodingError(ResponseError):
 
 class DecompressionLimit(ResponseError):
     """The decoded content passes `max_decompressed_size`, or there are more codings than are undone."""
+
+
+class WebSocketRefused(ResponseError):
+    """The server answered a request for a WebSocket with something else; `response` is that, its content read."""
+
+
+class WebSocketClosed(Error):
+    """The WebSocket has ended: nothing more can be received or sent.
+
+    - `code`, `reason`: of the close frame (RFC 6455 7.4); 1005: it had no code, 1006: there was none
+    - `rule`: where it did not end in order, what was wrong: the rule that the server broke, or what did not come in time
+    """
+
+    def __init__(self, code: int = 1006, reason: str = "", *, rule: str | None = None) -> None:
+        because = f": {reason}" if reason else f": {rule}" if rule else ""
+        super().__init__(f"the WebSocket was closed ({code}){because}")
+        self.code = code
+        self.reason = reason
+        self.rule = rule

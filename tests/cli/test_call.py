@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from towline import testing
 from towline.cli.call import CommandLine, parse
 from towline.cli.call_options import GROUPS, manual
@@ -205,6 +206,26 @@ def test_head_shows_the_head(url: str) -> None:
     assert ended.stdout.startswith(b"HTTP/1.1 200")
     assert b"content-type: application/json\r\n" in ended.stdout.lower()
     assert JSON not in ended.stdout
+
+
+@pytest.mark.parametrize(("choice", "version"), [("auto", b"1.1"), ("1.1", b"1.1"), ("2", b"2")])
+def test_which_http_is_spoken_without_tls(url: str, choice: str, version: bytes) -> None:
+    ended = towline("get", "-i", "-v", "--http", choice, f"{url}/")
+    assert ended.stdout.startswith(b"HTTP/%s 200" % version)
+    assert b"> GET / HTTP/%s" % version in ended.stderr
+
+
+def test_an_https_server_chooses_which_http_is_spoken(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    key, chain, trust = (tmp_path / name for name in ("key.pem", "cert.pem", "ca.pem"))
+    issued.private_key_pem.write_to_path(str(key))
+    issued.cert_chain_pems[0].write_to_path(str(chain))
+    authority.cert_pem.write_to_path(str(trust))
+    with testing.serve(app, ssl_certfile=str(chain), ssl_keyfile=str(key)) as server:
+        for choice, version in (("auto", b"2"), ("1.1", b"1.1"), ("2", b"2")):
+            ended = towline("get", "-i", "--http", choice, "--cacert", str(trust), f"{server.url}/")
+            assert ended.stdout.startswith(b"HTTP/%s 200" % version), ended.stderr
 
 
 def test_bodies(url: str, tmp_path: Path) -> None:

@@ -131,6 +131,23 @@ def answer(data: bytes) -> Handler:
     return handler
 
 
+def tunnel(peer: Peer) -> None:
+    """A proxy's end of CONNECT (RFC 9110 9.3.6)."""
+    target = peer.head().split(b" ")[1].decode()
+    host, port = target.rsplit(":", 1)
+    peer.send(b"HTTP/1.1 200 Connected\r\n\r\n")
+    with socket.create_connection((host, int(port))) as origin:
+
+        def back() -> None:
+            with contextlib.suppress(OSError):
+                while data := origin.recv(65536):
+                    peer.sock.sendall(data)
+
+        threading.Thread(target=back, daemon=True).start()
+        while data := peer.sock.recv(65536):
+            origin.sendall(data)
+
+
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 

@@ -17,11 +17,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from towline.bench.clients.subjects import Missing
+
 from benches import report
-from benches.client.process import Missing, interpreter
 
 from . import peers_life
 from .hostile import SCRIPTS, Hostile
+from .peers_adapters import PATHS, interpreter
 
 PATIENCE = 10.0
 ROOT = Path(__file__).parent.parent.parent
@@ -67,7 +69,7 @@ class Child:
     def __init__(self, subject: str) -> None:
         command = [interpreter(subject), "-m", "tests.client.peers_child", subject]
         self.process = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE,
+            command, cwd=ROOT, env=os.environ | {"PYTHONPATH": PATHS}, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         self.held = b""

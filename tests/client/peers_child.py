@@ -13,14 +13,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benches.client.adapters import SUBJECTS
+from towline.bench.clients.subjects import CLIENTS
+
+from .peers_adapters import adapter_of
 
 
 def child(subject_name: str) -> int:
     """Reads lines of URL and script; says how far it has come after each step."""
-    subject = SUBJECTS[subject_name]
+    subject = CLIENTS[subject_name]
     try:
-        make = subject.load()
+        make = adapter_of(subject_name)
     except (ImportError, AttributeError) as error:
         print(json.dumps({"missing": str(error)}), flush=True)
         return 0

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import trustme
+from towline.bench.clients.subjects import CLIENTS, Missing
 
 from benches import report
-from benches.client.adapters import SUBJECTS
-from benches.client.process import Missing, interpreter
 
 from .failing_tls import FAILURES, certificate_that_is, serving
 from .hostile import Hostile, says
 from .lasting import CHURN, ENDLESS, Each, Numbered, closes_soon, events
+from .peers_adapters import PATHS, interpreter
 from .peers_tls import AUTHORITY
 
 ROOT = Path(__file__).parent.parent.parent
@@ -63,7 +63,7 @@ def has(subject: str, behaviour: str) -> bool:
     """TLS is asked of one face; aiohttp has but one."""
     if behaviour.startswith("tls_"):
         return subject in SYNC
-    return SUBJECTS[subject].face in BEHAVIOURS[behaviour][1]
+    return CLIENTS[subject].face in BEHAVIOURS[behaviour][1]
 
 
 def record(subject: str, names: list[str]) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def twice(carried: list[tuple[int, str]]) -> int:
 def child(subject: str, behaviour: str, url: str, patience: float, env: dict[str, str]) -> dict[str, Any]:
     command = [interpreter(subject), "-m", "tests.client.peers_life_child", subject, behaviour, url]
     with subprocess.Popen(
-        command, cwd=ROOT, env=os.environ | env | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL,
+        command, cwd=ROOT, env=os.environ | env | {"PYTHONPATH": PATHS}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=many_descriptors,
     ) as process:  # fmt: skip
         try:

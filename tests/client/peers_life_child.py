@@ -18,10 +18,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benches.client.adapters import SUBJECTS
-from benches.client.cells import Cell
-from benches.client.slow import async_slow, sync_slow
+from towline.bench.clients.subjects import CLIENTS
+from towline.bench.clients.worker.job import Job, Work
+from towline.bench.clients.worker.slow import async_slow, sync_slow
 
+from .peers_adapters import adapter_of
 from .peers_tls import failure_of
 
 POOL = 100  # 20 for the threads, 10 for the cancels
@@ -52,11 +53,11 @@ class Face:
     """Both faces called from outside, the asynchronous one in a loop that goes on."""
 
     def __init__(self, subject: str, base: str, pool: int = POOL) -> None:
-        self.is_async = SUBJECTS[subject].face == "async"
+        self.is_async = CLIENTS[subject].face == "async"
         self.loop = asyncio.new_event_loop() if self.is_async else None
         if self.loop is not None:
             asyncio.set_event_loop(self.loop)
-        self.adapter = SUBJECTS[subject].load()(base, pool)
+        self.adapter = adapter_of(subject)(base, pool)
         self.result(self.adapter.open())
 
     def result(self, value: Any) -> Any:
@@ -152,7 +153,7 @@ def asks(face: Face, who: str) -> dict[str, Any]:
 
 def loops(subject: str, base: str) -> dict[str, Any]:
     """Three `asyncio.run` with one client, made in the first."""
-    adapter = SUBJECTS[subject].load()(base, POOL)
+    adapter = adapter_of(subject)(base, POOL)
     tally = Tally()
 
     async def ask(first: bool) -> None:
@@ -201,15 +202,25 @@ def crowd(face: Face) -> dict[str, Any]:
 
 
 def slow(face: Face, path: str) -> dict[str, Any]:
-    cell = Cell(path, path, "slow_events" if path == "events" else "slow_pieces", (), path=f"/{path}")
+    work: Work = "slow_events" if path == "events" else "slow_pieces"
+    job = Job(work, "async" if face.is_async else "sync", path=f"/{path}")
     if face.is_async:
-        return dict(face.result(async_slow(face.adapter, cell, 4.0)))
-    return sync_slow(face.adapter, cell, 4.0)
+        found = face.result(async_slow(face.adapter, job, 4.0))
+    else:
+        found = sync_slow(face.adapter, job, 4.0)
+    extra = found["extra"]
+    return {
+        "growth_mib": round(extra["rss_growth_bytes"] / (1 << 20), 2),
+        "buffered_bytes": extra.get("buffered_bytes"),
+        "taken_bytes": extra["taken_bytes"],
+        "seconds": round(found["measured_s"], 2),
+        "stopped": bool(extra["stopped_for_growth"]),
+    }
 
 
 def main(subject: str, behaviour: str, base: str) -> dict[str, Any]:
     try:
-        SUBJECTS[subject].load()
+        adapter_of(subject)
     except (ImportError, AttributeError) as error:
         return {"missing": str(error)}
     if behaviour.startswith("tls_"):

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import inspect
 import re
 from pathlib import Path
 
 import towline
 from towline import MockTransport, Response, errors
+from towline.client.websocket import WebSocketOptions
+
+from tests.client.websocket_faces import peer
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "call.md").read_text()
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+FOUND = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+SOCKETS = [example for example in FOUND if "websocket(" in example]
+EXAMPLES = [example for example in FOUND if example not in SOCKETS]
 
 
 def answer(request: towline.Request) -> Response:
@@ -28,6 +35,32 @@ def test_the_examples_run(monkeypatch):
     for example in EXAMPLES:
         exec(compile(example, "call.md", "exec"), names)
     assert names["users"] == {"path": "/v1/users"}
+
+
+def test_the_websocket_examples_run():
+    def handler(ws):
+        ws.send("the first")
+        ws.send("the last")
+        list(ws)
+
+    assert len(SOCKETS) == 2
+    with peer(handler, select_subprotocol=lambda _, offered: "chat" if offered else None) as url:
+        for example in SOCKETS:
+            here = example.replace("wss://api.example", url)
+            assert here != example
+            names = {"towline": towline, "asyncio": asyncio}
+            exec(compile(here, "call.md", "exec"), names)
+
+
+def test_the_websocket_defaults_are_those_of_the_code():
+    for client in (towline.Client, towline.AsyncClient):
+        parameters = inspect.signature(client.websocket).parameters
+        rows = dict(re.findall(r"^\| `(\w+)` \| `?(.+?)`? \|", PAGE, re.MULTILINE))
+        names = [name for name in vars(WebSocketOptions()) if name != "subprotocols"]
+        for name in names:
+            assert (
+                ast.literal_eval(rows[name]) == parameters[name].default == getattr(WebSocketOptions(), name)
+            )
 
 
 def test_the_defaults_are_those_of_the_code():

@@ -45,6 +45,7 @@ EXPORTED = [
     "AsyncBaseTransport",
     "AsyncByteStream",
     "AsyncClient",
+    "AsyncWebSocket",
     "Auth",
     "BaseTransport",
     "BasicAuth",
@@ -103,6 +104,9 @@ EXPORTED = [
     "URL",
     "UsageError",
     "WSGITransport",
+    "WebSocket",
+    "WebSocketClosed",
+    "WebSocketRefused",
     "WriteError",
     "WriteTimeout",
     "__version__",
@@ -156,7 +160,14 @@ def test_the_constructor(kind):
             "limits",
             "retries",
         ),
-        *("stream_window", "max_header_size", "max_response_size", "max_decompressed_size", "tcp_keepalive"),
+        *(
+            "stream_window",
+            "max_stream_window",
+            "max_header_size",
+            "max_response_size",
+            "max_decompressed_size",
+            "tcp_keepalive",
+        ),
         *(
             "happy_eyeballs_delay",
             "resolve",
@@ -424,11 +435,6 @@ def test_events(face):
         caller.run(read, "http://h/")
     with pytest.raises(StatusError):
         caller.run(read, "http://h/gone")
-
-
-def test_websocket_says_when(face):
-    with pytest.raises(UsageError, match="WebSocket release"):
-        Caller(face).client.websocket("ws://h/")
 
 
 def test_closing(face):

@@ -568,7 +568,7 @@ def test_socket_options_become_keepalive(ours: ModuleType) -> None:
 
 def test_what_cannot_be_honoured_is_refused(ours: ModuleType) -> None:
     with pytest.raises(ValueError, match="http1"):
-        ours.Transport(http1=False, http2=True)
+        ours.Transport(http1=False)
     with pytest.raises(ValueError, match="proxy"):
         ours.Transport(proxy="ftp://127.0.0.1:1")
     with pytest.raises(TypeError, match="unheard_of"):

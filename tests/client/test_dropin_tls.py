@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import ssl
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 import trustme
 
-from tests.client.dropin_harness import OK, Peer, answer, scripted
+from tests.client.dropin_harness import OK, answer, scripted, tunnel
 
 
 class Trust:
@@ -149,23 +147,6 @@ def test_requests_takes_a_context_through_init_poolmanager(trust: Trust) -> None
 
 def test_https_through_a_proxy(package: ModuleType, ours: ModuleType, trust: Trust) -> None:
     """CONNECT to the proxy, then TLS with the origin (RFC 9110 9.3.6)."""
-    import socket
-
-    def tunnel(peer: Peer) -> None:
-        target = peer.head().split(b" ")[1].decode()
-        host, port = target.rsplit(":", 1)
-        peer.send(b"HTTP/1.1 200 Connected\r\n\r\n")
-        with socket.create_connection((host, int(port))) as origin:
-
-            def back() -> None:
-                with contextlib.suppress(OSError):
-                    while data := origin.recv(65536):
-                        peer.sock.sendall(data)
-
-            threading.Thread(target=back, daemon=True).start()
-            while data := peer.sock.recv(65536):
-                origin.sendall(data)
-
     with scripted(answer(OK), trust.server()) as server, scripted(tunnel) as proxy:
         proxy_url = f"http://user:pass@127.0.0.1:{proxy.port}"
         for verify in (trust.path, trust.context()):

@@ -139,3 +139,44 @@ def test_an_end_without_close_notify_is_not_the_end_of_a_body(
         threading.Thread(target=answer, daemon=True).start()
         with pytest.raises(towline.TransportError):
             make(verify=path).get(f"https://{HOST}:{listener.getsockname()[1]}/")
+
+
+@pytest.mark.parametrize("with_context", [False, True])
+def test_a_close_notify_beside_the_last_data_is_heard(
+    make: Any, authority: tuple[trustme.CA, str], with_context: bool
+) -> None:
+    """Some servers hold the connection open until ours has come: no event of the socket tells of theirs."""
+    ca, path = authority
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert(HOST).configure_cert(context)
+    done = threading.Event()
+    with socket.create_server((HOST, 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            received, records = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = context.wrap_bio(received, records, server_side=True)
+            for step in (tls.do_handshake, lambda: tls.read(65536)):
+                while True:
+                    try:
+                        step()
+                        break
+                    except ssl.SSLWantReadError:
+                        connection.sendall(records.read())
+                        received.write(connection.recv(65536))
+            tls.write(b"HTTP/1.1 200 OK\r\n\r\nthe whole")
+            with pytest.raises(ssl.SSLWantReadError):
+                tls.unwrap()
+            connection.sendall(records.read())
+            done.wait(30)
+            connection.close()
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        verify = ssl.create_default_context(cafile=path) if with_context else path
+        try:
+            answered = make(verify=verify).get(f"https://{HOST}:{listener.getsockname()[1]}/")
+        finally:
+            done.set()
+            thread.join(5)
+        assert answered.content == b"the whole"

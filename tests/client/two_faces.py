@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import towline
 
 MIB = 1 << 20
+
+
+Call = tuple[str, str, dict[str, Any]]
 
 
 class SyncFace:
@@ -23,6 +28,38 @@ class SyncFace:
 
     def get(self, url: str, **arguments: Any) -> Any:
         return self.client.get(url, **arguments)
+
+    def call(self, method: str, url: str, **arguments: Any) -> Any:
+        return self.client.request(method, url, **arguments)
+
+    def together(self, method: str, url: str, times: int, **arguments: Any) -> list[Any]:
+        """So many calls at once: of as many threads, up to 32."""
+        with ThreadPoolExecutor(min(times, 32)) as threads:
+            calls = [threads.submit(self.call, method, url, **arguments) for _ in range(times)]
+            return [call.result() for call in calls]
+
+    def at_once(self, *calls: Call) -> list[Any]:
+        """The answer of each, or its error."""
+
+        def attempt(call: Call) -> Any:
+            method, url, arguments = call
+            try:
+                return self.client.request(method, url, **arguments)
+            except towline.Error as error:
+                return error
+
+        with ThreadPoolExecutor(len(calls)) as threads:
+            return list(threads.map(attempt, calls))
+
+    @contextlib.contextmanager
+    def opened(self, method: str, url: str, **arguments: Any) -> Iterator[Any]:
+        """A response to read from piece by piece: `read(n)`."""
+        with self.client.stream(method, url, **arguments) as response:
+            yield response
+
+    def body(self, *pieces: bytes) -> Any:
+        """A body that is generated."""
+        return iter(pieces)
 
     def pieces(self, url: str, how: str, *values: Any) -> Iterator[Any]:
         """What `response.iter_HOW` gives."""
@@ -51,6 +88,39 @@ class AsyncFace:
 
         return self.loop.run_until_complete(get())
 
+    def call(self, method: str, url: str, **arguments: Any) -> Any:
+        return self.together(method, url, 1, **arguments)[0]
+
+    def together(self, method: str, url: str, times: int, **arguments: Any) -> list[Any]:
+        async def call() -> list[Any]:
+            calls = (self.client.request(method, url, **arguments) for _ in range(times))
+            return await asyncio.gather(*calls)
+
+        return self.loop.run_until_complete(call())
+
+    def at_once(self, *calls: Call) -> list[Any]:
+        async def gather() -> list[Any]:
+            requests = [self.client.request(method, url, **how) for method, url, how in calls]
+            return await asyncio.gather(*requests, return_exceptions=True)
+
+        return self.loop.run_until_complete(gather())
+
+    @contextlib.contextmanager
+    def opened(self, method: str, url: str, **arguments: Any) -> Iterator[Any]:
+        block = self.client.stream(method, url, **arguments)
+        response = self.loop.run_until_complete(block.__aenter__())
+        try:
+            yield _Awaited(self.loop, response)
+        finally:
+            self.loop.run_until_complete(block.__aexit__(None, None, None))
+
+    def body(self, *pieces: bytes) -> Any:
+        async def generate() -> Any:
+            for piece in pieces:
+                yield piece
+
+        return generate()
+
     def pieces(self, url: str, how: str, *values: Any) -> Iterator[Any]:
         async def stream() -> Any:
             async with self.client.stream("GET", url) as self.streamed:
@@ -73,11 +143,29 @@ class AsyncFace:
         self.loop.run_until_complete(asyncio.sleep(seconds))
 
     def close(self) -> None:
-        self.loop.run_until_complete(self.client.aclose())
-        self.loop.close()
+        if not self.loop.is_closed():
+            self.loop.run_until_complete(self.client.aclose())
+            self.loop.close()
+
+
+class _Awaited:
+    """A response whose bytes are awaited from outside its loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, response: Any) -> None:
+        self._loop = loop
+        self._response = response
+
+    def read(self, size: int = -1) -> bytes:
+        data: bytes = self._loop.run_until_complete(self._response.aread(*([size] if size > 0 else [])))
+        return data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._response, name)
 
 
 FACES: dict[str, Callable[..., Any]] = {"sync": SyncFace, "async": AsyncFace}
+HTTP2_FACES = ("sync", "async")
+"""Those that speak HTTP/2."""
 
 
 def rss_bytes() -> int:

@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from examples.relay.load import BODY
 from tests.lifecycle.harness import Program, eventually, running
 
 from .test_relay_store import rows
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 APP = "examples.relay.app:app"
+BODY = b'{"first_name":"Jony"}'
 FINAL = "SELECT count(*) FROM webhooks WHERE state <> 'accepted'"
 
 

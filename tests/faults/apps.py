@@ -7,6 +7,8 @@
 | /never     | waits for ever, without asking about its client                      |
 | /listen    | waits for the body, then for the client's end                        |
 | /stream    | sends for ever                                                       |
+| /large     | answers with a body of 1 MiB, one piece                              |
+| /read      | reads the body, answers `ok`                                         |
 | others     | the nonsense of `NONSENSE`                                           |
 """
 
@@ -21,6 +23,7 @@ from typing import Any
 START = {"type": "http.response.start", "status": 200, "headers": []}
 BODY = {"type": "http.response.body", "body": b"ok"}
 CHUNK = b"x" * 16384
+LARGE = bytes(1 << 20)
 
 
 def raising() -> Iterator[bytes]:
@@ -96,10 +99,12 @@ async def asgi(scope: Any, receive: Any, send: Any) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         return
+    while command == "read" and (await receive()).get("more_body"):
+        pass
     await send(START)
     while command == "stream":
         await send({"type": "http.response.body", "body": CHUNK, "more_body": True})
-    await send(BODY)
+    await send({**BODY, "body": LARGE} if command == "large" else BODY)
 
 
 def wsgi(environ: Any, start_response: Any) -> Any:
@@ -119,7 +124,8 @@ def wsgi(environ: Any, start_response: Any) -> Any:
         time.sleep(float(arguments[0]))
     elif command == "never":
         threading.Event().wait()
-    elif command == "listen":
-        environ["wsgi.input"].read()
+    elif command in ("listen", "read"):
+        while environ["wsgi.input"].read(16384):
+            pass
     start_response("200 OK", [])
-    return iter(lambda: CHUNK, b"") if command == "stream" else [b"ok"]
+    return iter(lambda: CHUNK, b"") if command == "stream" else [LARGE if command == "large" else b"ok"]

@@ -52,6 +52,10 @@ def cpu_seconds(pid: int) -> float:
     return spent / 1e9
 
 
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
 def cpu_seconds_during(pid: int, seconds: float) -> float:
     before = cpu_seconds(pid)
     time.sleep(seconds)

@@ -28,7 +28,7 @@ from .observe import (
 )
 
 CROWD = int(os.environ.get("TOWLINE_CROWD", "2000"))
-"""Slow clients; TOWLINE_CROWD=10000 is the figure of docs/benchmarks.md."""
+"""Slow clients; TOWLINE_CROWD=10000 is the figure of docs/measure.md."""
 
 STATES = {
     "silent": b"",

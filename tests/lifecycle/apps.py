@@ -7,6 +7,8 @@
 | /stream/N/SECONDS| N chunks of 5 bytes, that long apart                         |
 | /endless         | events for ever                                              |
 | /block           | never: the worker's thread hangs in Python                   |
+
+A WebSocket at any path sends every message back.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ CHUNK = b"chunk"
 async def asgi(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "lifespan":
         await _lifespan(receive, send)
+        return
+    if scope["type"] == "websocket":
+        await _echo(receive, send)
         return
     command, *arguments = scope["path"].strip("/").split("/")
     kind = b"text/event-stream" if command == "endless" else b"text/plain"
@@ -49,6 +54,13 @@ async def _lifespan(receive: Any, send: Any) -> None:
     await receive()
     print("shut down", flush=True)
     await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _echo(receive: Any, send: Any) -> None:
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({**message, "type": "websocket.send"})
 
 
 def wsgi(environ: Any, start_response: Any) -> Iterable[bytes]:

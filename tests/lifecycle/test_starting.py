@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -168,5 +169,8 @@ def test_workers_share_no_descriptor_but_the_lifeline() -> None:
 
 
 def descriptors(pid: int) -> list[str]:
-    folder = Path(f"/proc/{pid}/fd")
-    return [os.readlink(entry) for entry in folder.iterdir()]
+    found = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a file that the worker has read and closed meanwhile
+            found.append(os.readlink(entry))
+    return found

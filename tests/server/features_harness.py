@@ -132,3 +132,9 @@ def until(condition: Callable[[], Any], timeout: float = 10.0) -> Any:
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.01)
     return value
+
+
+def samples(page: str) -> dict[str, float]:
+    """Of a page of metrics."""
+    lines = [line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#")]
+    return {series: float(value) for series, value in lines}

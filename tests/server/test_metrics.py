@@ -8,12 +8,8 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from tests.server.features_harness import ask, every_kind, exchange, serving, until
-
-
-def samples(page: str) -> dict[str, float]:
-    lines = [line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#")]
-    return {series: float(value) for series, value in lines}
+from tests.server.features_harness import ask, every_kind, exchange, samples, serving, until
+from tests.server.http2_client import Client
 
 
 @every_kind
@@ -59,11 +55,13 @@ def test_any_worker_answers_for_all(tmp_path: Path) -> None:
         for path in ["/"] * 30 + ["/x"] * 3:
             data = f"GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n".encode()
             assert exchange(application, data).body == b"12345"
-        found = until(lambda: _counted(ports[1], 33))
-        assert found['towline_requests_total{method="GET",status="2xx"}'] == 30
+        with Client(application) as client:  # streams of one connection, over HTTP/2
+            client.finish(*[client.begin("GET", "/") for _ in range(20)])
+        found = until(lambda: _counted(ports[1], 53))
+        assert found['towline_requests_total{method="GET",status="2xx"}'] == 50
         assert found['towline_requests_total{method="GET",status="4xx"}'] == 3
-        assert found["towline_request_duration_seconds_count"] == 33
-        assert found["towline_connections_total"] == 33
+        assert found["towline_request_duration_seconds_count"] == 53
+        assert found["towline_connections_total"] == 34
         assert found["towline_sent_bytes_total"] > 33 * 40
         assert found["towline_received_bytes_total"] >= 33 * len(
             "GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"

@@ -46,7 +46,7 @@ fn assignment(connections: usize, requests: usize) -> f64 {
     let keys: Vec<_> = (0..ORIGINS).map(Arc::new).collect();
     let now = Instant::now();
     for n in 0..connections {
-        let origin = pool.origin(&keys[n % ORIGINS]);
+        let origin = pool.origin(&keys[n % ORIGINS], 1);
         let warm = connections.div_ceil(ORIGINS).min(n / ORIGINS + 1);
         pool.prewarm(origin, warm);
     }
@@ -55,7 +55,7 @@ fn assignment(connections: usize, requests: usize) -> f64 {
     let start = Instant::now();
     for _ in 0..4 {
         for request in 0..requests {
-            let origin = pool.origin(&keys[request % ORIGINS]);
+            let origin = pool.origin(&keys[request % ORIGINS], 1);
             match pool.acquire(origin, now) {
                 Some(lease) => leases.push(lease),
                 None => drop(pool.wait(origin, request, false)),
@@ -88,12 +88,12 @@ fn uncontended() -> f64 {
     let mut pool = Pool::<usize, usize, usize>::new(PoolLimits::default());
     let key = Arc::new(0);
     let now = Instant::now();
-    let origin = pool.origin(&key);
+    let origin = pool.origin(&key, 1);
     pool.prewarm(origin, 1);
     act(&mut pool, &mut Vec::new(), now);
     let start = Instant::now();
     for _ in 0..TIMES {
-        let origin = pool.origin(black_box(&key));
+        let origin = pool.origin(black_box(&key), 1);
         if let Some(lease) = pool.acquire(origin, now) {
             pool.release(lease.slot, now);
         }

@@ -24,12 +24,14 @@ use crate::accept::{Listening, Notice, Shortage};
 use crate::alarm::Alarm;
 use crate::deadlines::Deadlines;
 use crate::dialling::Dials;
+#[cfg(target_os = "linux")]
+use crate::exact::Exact;
 use crate::id::{ConnId, Source};
 use crate::listener::Listener;
 use crate::peer::{Output, Peer};
 use crate::service::Service;
 use crate::sys;
-use crate::table::{News, Place, Table};
+use crate::table::{Away, News, Place, Table};
 
 /// The bounds of an engine.
 #[derive(Clone, Debug)]
@@ -64,7 +66,7 @@ impl Default for EngineConfig {
 
 /// Wakes an engine from any thread or from a signal handler: its next turn starts at once.
 #[derive(Clone, Debug)]
-pub struct Remote(Arc<Waker>);
+pub struct Remote(pub(crate) Arc<Waker>);
 
 impl Remote {
     pub fn wake(&self) -> io::Result<()> {
@@ -77,6 +79,8 @@ pub struct Engine<S> {
     pub(crate) config: EngineConfig,
     pub(crate) poll: Poll,
     pub(crate) events: Events,
+    #[cfg(target_os = "linux")]
+    exact: Exact,
     pub(crate) waker: Arc<Waker>,
     pub(crate) listeners: Vec<Listening>,
     pub(crate) shortage: Shortage,
@@ -120,6 +124,8 @@ impl<S: Default> Engine<S> {
         Ok(Self {
             // What does not fit stays in the kernel, which keeps our descriptor readable for free.
             events: Events::with_capacity(config.max_ready_per_turn.max(4)),
+            #[cfg(target_os = "linux")]
+            exact: Exact::new(config.max_ready_per_turn.max(4)),
             blocks: Blocks::new(config.block_bytes, config.spare_blocks),
             poll,
             waker,
@@ -208,13 +214,22 @@ impl<S: Default> Engine<S> {
     /// that has passed waits for nothing.
     pub fn turn_start_by(&mut self, at: Instant) -> io::Result<()> {
         self.turn.foreign = false;
-        if self.ready.is_empty() && !self.accept_pending() {
-            let wait = at.saturating_duration_since(Instant::now());
-            if !wait.is_zero() && !sys::await_readable(self.as_raw_fd(), wait)? {
-                return self.begin_turn(Some(wait));
+        let wait = at.saturating_duration_since(Instant::now());
+        #[cfg(target_os = "linux")]
+        if !wait.is_zero() && self.ready.is_empty() && !self.accept_pending() {
+            let fd = self.poll.as_raw_fd();
+            if self.exact.wait(fd, wait)? {
+                let now = self.begin_clock();
+                let exact = std::mem::replace(&mut self.exact, Exact::new(0));
+                for (source, news) in exact.events() {
+                    self.take_event(source, news);
+                }
+                self.exact = exact;
+                self.go_on(now);
+                return Ok(());
             }
         }
-        self.begin_turn(Some(Duration::ZERO))
+        self.begin_turn(Some(wait))
     }
 
     fn begin_turn(&mut self, wait: Option<Duration>) -> io::Result<()> {
@@ -229,6 +244,15 @@ impl<S: Default> Engine<S> {
                 Ok(()) => {}
             }
         }
+        let now = self.begin_clock();
+        if polled {
+            self.take_events();
+        }
+        self.go_on(now);
+        Ok(())
+    }
+
+    fn begin_clock(&mut self) -> Instant {
         let now = Instant::now();
         self.turn = Turn {
             running: true,
@@ -239,9 +263,11 @@ impl<S: Default> Engine<S> {
             served: 0,
             foreign: self.turn.foreign,
         };
-        if polled {
-            self.take_events();
-        }
+        now
+    }
+
+    /// What a turn looks at behind its poll.
+    fn go_on(&mut self, now: Instant) {
         if self.alarm_at.is_some_and(|at| at <= now) {
             self.alarm_at = None;
         }
@@ -251,31 +277,32 @@ impl<S: Default> Engine<S> {
         self.expire(now);
         self.dials.advance(self.poll.registry(), now);
         self.accept(now);
-        Ok(())
     }
 
     fn take_events(&mut self) {
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         for event in &events {
-            match Source::from_token(event.token()) {
-                Source::Wake | Source::Alarm => {}
-                Source::Listener(index) => {
-                    if let Some(listening) = self.listeners.get_mut(index) {
-                        listening.pending = true;
-                    }
-                }
-                Source::Dial(index) => self.dials.noticed(index),
-                Source::Connection(id) => {
-                    let news = News {
-                        readable: event.is_readable() || event.is_error(),
-                        closed: event.is_read_closed() || event.is_error(),
-                        writable: event.is_writable() || event.is_error(),
-                    };
-                    self.noticed(id, news);
-                }
-            }
+            let news = News {
+                readable: event.is_readable() || event.is_error(),
+                closed: event.is_read_closed() || event.is_error(),
+                writable: event.is_writable() || event.is_error(),
+            };
+            self.take_event(Source::from_token(event.token()), news);
         }
         self.events = events;
+    }
+
+    fn take_event(&mut self, source: Source, news: News) {
+        match source {
+            Source::Wake | Source::Alarm => {}
+            Source::Listener(index) => {
+                if let Some(listening) = self.listeners.get_mut(index) {
+                    listening.pending = true;
+                }
+            }
+            Source::Dial(index) => self.dials.noticed(index),
+            Source::Connection(id) => self.noticed(id, news),
+        }
     }
 
     /// Notes what the poll, or a check-in, says about a connection.
@@ -296,15 +323,22 @@ impl<S: Default> Engine<S> {
                 away.news.readable |= news.readable;
                 away.news.closed |= news.closed;
                 away.news.writable |= news.writable;
+                self.enqueue(id);
             }
             None => {}
         }
     }
 
     pub(crate) fn enqueue(&mut self, id: ConnId) {
-        if let Some(peer) = self.table.peer(id)
-            && !std::mem::replace(&mut peer.queued, true)
-        {
+        let queued = match self.table.place(id) {
+            Some(Place::Here(peer)) => &mut peer.queued,
+            Some(Place::Away(Away {
+                queued: Some(queued),
+                ..
+            })) => queued,
+            _ => return,
+        };
+        if !std::mem::replace(queued, true) {
             self.ready.push_back(id);
             // A face with its own thread comes by anyway, and then finds it.
             if self.turn.foreign && !self.turn.running {
@@ -335,15 +369,17 @@ impl<S: Default> Engine<S> {
         }
         let now = self.turn.now;
         while let Some(id) = self.ready.pop_front() {
-            let Some(peer) = self.table.peer(id) else {
-                continue;
-            };
-            peer.queued = false;
-            if peer.output == Output::Open && peer.conn.pending_bytes() > 0 {
-                // First, so that the face learns at once of the room that it gave.
-                peer.flush(now, self.config.settle_bytes);
+            match self.table.place(id) {
+                Some(Place::Here(peer)) => {
+                    peer.queued = false;
+                    peer.begin_visit(&mut self.blocks, now, self.config.settle_bytes);
+                }
+                Some(Place::Away(Away {
+                    queued: Some(queued),
+                    ..
+                })) => *queued = false,
+                _ => continue,
             }
-            peer.receive(&mut self.blocks, now);
             self.turn.served += 1;
             return Some(id);
         }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use towline_proto::Side;
 
+use crate::file::FileFlush;
 use crate::peer::{Output, Peer, rule_of};
 
 /// Slices of one `writev`: sixteen pipelined answers of four pieces each.
@@ -39,7 +40,7 @@ impl<S> Peer<S> {
             if self.conn.side() == Side::Client && !self.input.over {
                 // A server that refuses an upload answers before it closes, and the answer may be here.
                 self.output = Output::Broken;
-                self.file = None;
+                self.files.clear();
                 self.input.readable = true;
                 self.input.closed = true;
             } else {
@@ -73,28 +74,31 @@ impl<S> Peer<S> {
     fn flush_plain(&mut self, now: Instant, budget: usize) -> io::Result<Flushed> {
         let mut done = 0;
         loop {
+            if self.may_leave == Some(0) {
+                return Ok(Flushed::All);
+            }
             let write = self.write_once()?;
             if write.offered == 0 {
                 match self.flush_file(now)? {
-                    // A file ends its message, which may have queued more.
-                    Some(0) if self.file.is_none() && self.conn.pending_bytes() == 0 => {
-                        return Ok(Flushed::All);
-                    }
-                    Some(bytes) => done += bytes,
-                    None => return Ok(Flushed::Blocked),
+                    FileFlush::Sent(bytes) => done += bytes,
+                    FileFlush::Queued => {}
+                    FileFlush::Idle => return Ok(Flushed::All),
+                    FileFlush::Blocked => return Ok(Flushed::Blocked),
                 }
             } else {
                 done += write.sent;
                 if write.sent > 0 {
                     self.conn.sent(now, write.sent);
-                    self.count_sent(write.sent);
+                    self.count_sent(now, write.sent);
+                    self.has_left(write.sent);
                 }
                 if write.sent < write.offered {
                     // The kernel is full and will say when it is not: no need to ask it twice.
                     self.conn.sent(now, 0);
                     return Ok(Flushed::Blocked);
                 }
-                if write.whole && self.file.is_none() {
+                // What has left may have made room for streams that waited for it.
+                if write.whole && self.files.is_empty() && self.conn.pending_bytes() == 0 {
                     return Ok(Flushed::All);
                 }
             }
@@ -105,6 +109,13 @@ impl<S> Peer<S> {
     }
 
     fn write_once(&self) -> io::Result<Write> {
+        if let Some(most) = self.may_leave {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let count = self.conn.send_slices(&mut slices);
+            let mut cut = [IoSlice::new(&[]); SLICES];
+            let count = cut_to(&slices[..count], most, &mut cut);
+            return self.write(&cut[..count], false);
+        }
         // The usual answer is one slice: no need to prepare sixty-four.
         let mut few = [IoSlice::new(&[]); FEW_SLICES];
         let count = self.conn.send_slices(&mut few);
@@ -147,7 +158,7 @@ impl<S> Peer<S> {
                 match tls.flush(&self.io.socket)? {
                     Some(plain) if plain > 0 => {
                         self.conn.sent(now, plain);
-                        self.count_sent(plain);
+                        self.count_sent(now, plain);
                     }
                     Some(_) => {}
                     None => {
@@ -160,16 +171,32 @@ impl<S> Peer<S> {
             if done >= budget {
                 return Ok(Flushed::Budget);
             }
-            self.fill_from_file()?;
+            self.fill_from_files();
             let Some(tls) = &mut self.io.tls else {
                 return Ok(Flushed::All);
             };
             let mut slices = [IoSlice::new(&[]); SLICES];
             let count = self.conn.send_slices(&mut slices);
-            if count == 0 || !tls.takes_plain() {
+            let mut cut = [IoSlice::new(&[]); SLICES];
+            let slices = match self.may_leave {
+                Some(most) => {
+                    let count = cut_to(&slices[..count], most, &mut cut);
+                    &cut[..count]
+                }
+                None => &slices[..count],
+            };
+            if slices.is_empty() || !tls.takes_plain() {
                 return Ok(Flushed::All);
             }
-            done += tls.encrypt(&slices[..count])?;
+            let taken = tls.encrypt(slices)?;
+            done += taken;
+            self.has_left(taken);
+        }
+    }
+
+    fn has_left(&mut self, bytes: usize) {
+        if let Some(most) = &mut self.may_leave {
+            *most = most.saturating_sub(bytes as u64);
         }
     }
 
@@ -206,4 +233,20 @@ impl<S> Peer<S> {
             let _ = self.io.socket.set_linger(Some(Duration::ZERO));
         }
     }
+}
+
+/// The first `most` bytes of `slices`; how many slices they are.
+fn cut_to<'a>(slices: &'a [IoSlice<'a>], most: u64, cut: &mut [IoSlice<'a>]) -> usize {
+    let mut left = usize::try_from(most).unwrap_or(usize::MAX);
+    let mut count = 0;
+    for (slice, place) in slices.iter().zip(cut) {
+        if left == 0 {
+            break;
+        }
+        let part = &slice[..slice.len().min(left)];
+        left -= part.len();
+        *place = IoSlice::new(part);
+        count += 1;
+    }
+    count
 }

@@ -33,6 +33,7 @@
 
 pub mod call;
 pub mod coding;
+pub mod relay;
 pub mod serve;
 pub mod text;
 
@@ -43,6 +44,8 @@ mod blocking;
 mod deadlines;
 mod dialling;
 mod engine;
+#[cfg(target_os = "linux")]
+mod exact;
 mod file;
 mod flush;
 pub mod fork;
@@ -54,6 +57,7 @@ mod peer;
 mod proxy;
 mod service;
 mod settle;
+mod streams;
 mod sys;
 mod table;
 mod tls;
@@ -68,8 +72,9 @@ pub use id::ConnId;
 pub use listener::{DEFAULT_BACKLOG, Listener};
 pub use peer::Peer;
 pub use service::{ProxyTrust, Service};
+pub use streams::Streams;
 pub use sys::{exact_timers, unix_seconds};
 pub use tls::{
     ClientCerts, ClientTls, ClientTlsSettings, ForeignContext, ForeignTls, Identity, MinVersion,
-    Password, TlsConfig, TlsInfo, TlsSettings, Trust,
+    Password, TlsConfig, TlsInfo, TlsSettings, Trust, seed,
 };

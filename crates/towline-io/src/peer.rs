@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use socket2::Socket;
-use towline_proto::{Blocks, Connection};
+use towline_proto::{Blocks, Connection, Protocol, Speaks, StreamId, UserError};
 
 use crate::addr::PeerAddr;
 use crate::call::Established;
-use crate::file::FileBody;
+use crate::file::Files;
 use crate::id::ConnId;
 use crate::proxy::ProxyStage;
 use crate::serve::metrics::SlotHandle;
@@ -18,21 +18,36 @@ use crate::service::Service;
 use crate::tls::{Recv, Session, TlsInfo, late_alert};
 use crate::transport::Transport;
 
+/// The name of HTTP/2 over TLS (RFC 9113 3.2).
+pub(crate) const ALPN_H2: &[u8] = b"h2";
+
 /// A connection and the state `S` that a face keeps beside it.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, each about something else"
+)]
 pub struct Peer<S> {
     pub conn: Connection,
     pub state: S,
     pub(crate) io: Transport,
-    pub(crate) file: Option<Box<FileBody>>,
+    pub(crate) files: Files,
     pub(crate) input: Input,
     pub(crate) output: Output,
     pub(crate) traffic: Traffic,
+    /// Bytes of HTTP that may still be sent; `None`: all.
+    pub(crate) may_leave: Option<u64>,
     /// The earliest time at which the engine has promised to look at the deadline.
     pub(crate) looked: Option<Instant>,
+    /// When the face wants to visit it, at the latest.
+    pub(crate) visit_by: Option<Instant>,
+    /// That time has come.
+    pub(crate) visit_due: bool,
     /// The poll also tells when there is room to write. Most connections never need it.
     pub(crate) write_armed: bool,
     /// Stands in the engine's ready list.
     pub(crate) queued: bool,
+    /// The face has exchanges on it that it is still to hear of or to read: it is not closed before.
+    pub(crate) kept: bool,
     id: ConnId,
     service: Arc<Service>,
     _open: Open,
@@ -45,6 +60,8 @@ pub struct Peer<S> {
 pub(crate) struct Traffic {
     pub(crate) sent: u64,
     pub(crate) received: u64,
+    /// When the transport took something last.
+    pub(crate) last_sent: Option<Instant>,
 }
 
 /// What the poll has said about reading. Edge-triggered: it says so once.
@@ -108,7 +125,7 @@ impl<S: Default> Peer<S> {
         let expects_proxy = service.proxy_protocol.as_ref();
         let expects_proxy =
             expects_proxy.is_some_and(|trusts| trusts(remote.inet().map(|addr| addr.ip())));
-        let conn = Connection::server(Arc::clone(&service.limits), now);
+        let conn = Connection::server_speaking(Arc::clone(&service.limits), service.speaks, now);
         let transport = Transport {
             socket,
             tls,
@@ -125,7 +142,14 @@ impl<S: Default> Peer<S> {
         service: &Arc<Service>,
         now: Instant,
     ) -> Self {
-        let conn = Connection::client(Arc::clone(&service.limits), now);
+        let protocol = match (&established.alpn, service.speaks) {
+            (Some(chosen), _) if chosen == ALPN_H2 => Protocol::Http2,
+            // Prior knowledge, which TLS has no place for (RFC 9113 3.3).
+            (None, Speaks::Http2) if established.transport.tls.is_none() => Protocol::Http2,
+            _ => Protocol::Http1,
+        };
+        let mut conn = Connection::client_speaking(Arc::clone(&service.limits), protocol, now);
+        conn.set_secure(established.transport.tls.is_some());
         let Established {
             transport, remote, ..
         } = established;
@@ -143,13 +167,17 @@ impl<S: Default> Peer<S> {
             conn,
             state: S::default(),
             io,
-            file: None,
+            files: Files::default(),
             input: Input::default(),
             output: Output::default(),
             traffic: Traffic::default(),
+            may_leave: None,
             looked: None,
+            visit_by: None,
+            visit_due: false,
             write_armed: false,
             queued: false,
+            kept: false,
             id,
             service: Arc::clone(service),
             _open: Open::count(service),
@@ -167,6 +195,12 @@ impl<S> Peer<S> {
     /// Bytes of HTTP received so far.
     pub fn received_bytes(&self) -> u64 {
         self.traffic.received
+    }
+
+    /// Holds back what is to be sent but for the next `bytes` of it, until this is called again; `None`
+    /// lets everything go. A slow sender is made of it. Settle the connection afterwards.
+    pub fn limit_sending(&mut self, bytes: Option<u64>) {
+        self.may_leave = bytes;
     }
 
     /// The rules of the listener that it came through.
@@ -204,8 +238,9 @@ impl<S> Peer<S> {
     }
 
     /// Bytes of HTTP: what TLS adds is not counted.
-    pub(crate) fn count_sent(&mut self, bytes: usize) {
+    pub(crate) fn count_sent(&mut self, now: Instant, bytes: usize) {
         self.traffic.sent += bytes as u64;
+        self.traffic.last_sent = Some(now);
         if let Some(meter) = &self.service.meter {
             meter.sent(bytes);
         }
@@ -218,8 +253,53 @@ impl<S> Peer<S> {
         }
     }
 
+    /// Asks for a visit at `at` if none comes before: a clock of the face's own is due. Settle the connection
+    /// afterwards. An earlier visit changes nothing; [`is_due`](Self::is_due) says that this is the one.
+    pub fn visit_by(&mut self, at: Instant) {
+        if self.visit_by.is_none_or(|earlier| at < earlier) {
+            self.visit_by = Some(at);
+        }
+    }
+
+    /// Whether the time of [`visit_by`](Self::visit_by) has come.
+    pub fn is_due(&self) -> bool {
+        self.visit_due
+    }
+
+    /// What was due has been done. Ask for the next visit.
+    pub fn clear_due(&mut self) {
+        self.visit_due = false;
+    }
+
+    /// When the engine must look at it, at the latest.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match (self.conn.deadline(), self.visit_by) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// HTTP/2: the application has done with an exchange. If that failed, its place is free from here on.
+    pub fn let_go(&mut self, stream: StreamId) {
+        if self.conn.protocol() == Some(Protocol::Http2)
+            && let Ok(mut stream) = self.conn.stream(stream)
+            && matches!(stream.write(&[]), Err(UserError::StreamFailed))
+        {
+            stream.reset();
+        }
+    }
+
     pub fn as_raw_fd(&self) -> RawFd {
         self.io.fd()
+    }
+
+    /// What comes before its events are looked at: sending first, so that the face learns at once of the
+    /// room that it gave, then reading.
+    pub(crate) fn begin_visit(&mut self, blocks: &mut Blocks, now: Instant, budget: usize) {
+        if self.output == Output::Open && self.conn.pending_bytes() > 0 {
+            self.flush(now, budget);
+        }
+        self.receive(blocks, now);
     }
 
     /// Reads once from the socket into the wire core, or as often as the end of input needs. Whether
@@ -239,7 +319,9 @@ impl<S> Peer<S> {
                 }
                 return news;
             }
-            match self.io.recv(space) {
+            let received = self.io.recv(space);
+            self.heed_alpn();
+            match received {
                 Ok(Recv::Data { bytes, drained }) => {
                     news = true;
                     self.conn.received(now, bytes);
@@ -264,8 +346,27 @@ impl<S> Peer<S> {
         news
     }
 
-    /// The connection's deadline has come.
+    /// The handshake has decided what is spoken, where that was open.
+    fn heed_alpn(&mut self) {
+        let Some(tls) = &self.io.tls else { return };
+        if self.conn.protocol().is_none() && !tls.is_handshaking() {
+            let protocol = match tls.alpn() {
+                Some(chosen) if chosen == ALPN_H2 => Protocol::Http2,
+                _ => Protocol::Http1,
+            };
+            // It fails only after the first byte, and none has been handed in.
+            let _ = self.conn.speak(protocol);
+        }
+    }
+
+    /// The deadline has come: the connection's, the face's or both.
     pub(crate) fn timed_out(&mut self, now: Instant) {
+        if self.visit_by.take_if(|at| *at <= now).is_some() {
+            self.visit_due = true;
+        }
+        if self.conn.deadline().is_none_or(|at| now < at) {
+            return;
+        }
         if self.io.is_before_http() {
             // An answer could not be sent, or nobody knows to whom.
             self.broke(now, "TLS handshake or PROXY header not complete in time");
@@ -277,7 +378,7 @@ impl<S> Peer<S> {
     /// The transport is of no more use.
     pub(crate) fn broke(&mut self, now: Instant, rule: &'static str) {
         self.input.over = true;
-        self.file = None;
+        self.files.clear();
         self.conn.received_abort(now, rule);
     }
 }

@@ -21,8 +21,12 @@ impl<S: Default> Engine<S> {
             return;
         };
         if peer.conn.interest().closed {
-            // The face first learns of it, if it does not know yet.
-            if !peer.queued {
+            // The face first learns of it, if it does not know yet, and reads what came before the end.
+            if peer.kept {
+                if peer.conn.has_events() {
+                    self.enqueue(id);
+                }
+            } else if !peer.queued {
                 self.close(id, now);
             }
             return;
@@ -43,7 +47,7 @@ impl<S: Default> Engine<S> {
         again |= interest.closed || peer.conn.has_events();
         again |= peer.input.readable && !peer.input.over && interest.read;
         peer.conn.release(&mut self.blocks);
-        if let Some(deadline) = peer.conn.deadline() {
+        if let Some(deadline) = peer.deadline() {
             self.deadlines.promise(id, &mut peer.looked, deadline);
         }
         if again {
@@ -88,6 +92,7 @@ impl<S: Default> Engine<S> {
                 Some(Place::Here(peer)) => peer,
                 Some(Place::Away(away)) => {
                     away.looked = true;
+                    self.enqueue(id);
                     continue;
                 }
                 None => continue,
@@ -96,7 +101,7 @@ impl<S: Default> Engine<S> {
                 continue;
             }
             peer.looked = None;
-            match peer.conn.deadline() {
+            match peer.deadline() {
                 Some(deadline) if deadline <= now => {
                     peer.timed_out(now);
                     self.enqueue(id);

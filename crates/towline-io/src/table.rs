@@ -19,6 +19,8 @@ pub(crate) struct Away {
     /// The promised look at its deadline fell into its absence.
     pub(crate) looked: bool,
     pub(crate) close_asked: bool,
+    /// Set for one that is shared: whether it stands in the ready list, whose user takes it for a visit.
+    pub(crate) queued: Option<bool>,
 }
 
 /// What the poll says about a connection.

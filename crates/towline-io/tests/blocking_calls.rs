@@ -1,5 +1,7 @@
 //! The blocking client against small scripted servers.
 
+mod support;
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -9,9 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use support::blocking::{
+    begin, body_of, client, exchange, failed, patiently, read_timeout, with_pool,
+};
 use towline_io::call::{
-    Blocking, BlockingCall, BlockingConfig, Body, CallError, CallErrorKind, CallOptions, Ended,
-    Patience, PoolLimits, Prepared, RequestText, Route, Stale, Taken, Timeouts, Written,
+    Body, CallErrorKind, CallOptions, Ended, Patience, PoolLimits, Prepared, RequestText, Route,
+    Stale, Taken, Timeouts, Written,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -68,70 +73,6 @@ fn request(route: &Arc<Route>, method: &str, body: Body) -> Prepared {
 
 fn get(route: &Arc<Route>) -> Prepared {
     request(route, "GET", Body::Empty)
-}
-
-fn client() -> Blocking {
-    Blocking::new(BlockingConfig::default())
-}
-
-fn with_pool(pool: PoolLimits) -> Blocking {
-    Blocking::new(BlockingConfig {
-        pool,
-        ..BlockingConfig::default()
-    })
-}
-
-fn patiently<T>(act: impl FnOnce(&mut Patience<'_>) -> T) -> T {
-    act(&mut Patience::new(&mut || false, None))
-}
-
-fn answered(
-    client: &Blocking,
-    prepared: Prepared,
-    options: CallOptions,
-) -> Result<(u16, BlockingCall), Ended> {
-    patiently(|patience| {
-        let mut call = client.begin(prepared, options, patience)?;
-        let head = call.await_head(patience)?;
-        Ok((head.view().status(), call))
-    })
-}
-
-fn begin(
-    client: &Blocking,
-    prepared: Prepared,
-    options: CallOptions,
-) -> Result<BlockingCall, Ended> {
-    answered(client, prepared, options).map(|(_, call)| call)
-}
-
-fn body_of(call: &mut BlockingCall) -> Result<Vec<u8>, Ended> {
-    let mut body = Vec::new();
-    patiently(|patience| call.read_all(&mut body, patience)).map(|()| body)
-}
-
-fn exchange(client: &Blocking, prepared: Prepared) -> Result<(u16, Vec<u8>, bool), Ended> {
-    let (status, mut call) = answered(client, prepared, CallOptions::default())?;
-    let body = body_of(&mut call)?;
-    Ok((status, body, call.is_reused()))
-}
-
-fn failed<T>(result: Result<T, Ended>) -> CallError {
-    match result {
-        Err(Ended::Failed(error)) => *error,
-        Err(Ended::Interrupted) => panic!("interrupted"),
-        Ok(_) => panic!("no error"),
-    }
-}
-
-fn read_timeout(timeout: Duration) -> CallOptions {
-    CallOptions {
-        timeouts: Timeouts {
-            read: Some(timeout),
-            ..Timeouts::default()
-        },
-        ..CallOptions::default()
-    }
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn uploads_of_every_kind_arrive_whole() {
     ];
     for body in bodies {
         let streamed = body.is_streamed();
-        let call = hand.begin(request(&route, "POST", "/drain", body));
+        let call = hand.begin(request(&route, "POST", "/upload", body));
         if streamed {
             let chunk = Bytes::from(data[..100_000].to_vec());
             assert!(upload(&mut hand, call, &chunk, 30), "never had to wait");

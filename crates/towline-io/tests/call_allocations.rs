@@ -64,7 +64,7 @@ fn a_call_on_a_warm_connection_allocates_its_heads_and_nothing_else() {
                 break;
             }
         }
-        assert_eq!(body, 13);
+        assert_eq!(body, 7);
         COUNT.get() - before
     };
     for _ in 0..10 {

@@ -32,7 +32,7 @@ fn one_connection_carries_call_after_call() {
         let reused = hand.caller.is_reused(call);
         assert_eq!(reused, round > 0);
         let (status, body) = hand.finish(call).answer();
-        assert_eq!((status, &body[..]), (200, &b"Hello, World!"[..]));
+        assert_eq!((status, &body[..]), (200, &b"alive\r\n"[..]));
     }
     assert_eq!(server.accepted.load(Relaxed), 1);
     let large = hand.get(&route, "/large").answer();

@@ -10,11 +10,18 @@ use bytes::Bytes;
 use rcgen::{CertificateParams, KeyPair};
 use support::calls::{Hand, Scripted, get, request};
 use support::{PATIENCE, Server};
-use towline_io::call::{Body, CallErrorKind, CallOptions, CallPhase, PoolStatus, Route, Timeouts};
+use towline_io::call::{
+    Body, CallErrorKind, CallOptions, CallPhase, DialConfig, PoolStatus, Route, Timeouts,
+};
 use towline_io::{ClientTls, ClientTlsSettings, Service, TlsConfig, TlsSettings, Trust};
+use towline_proto::Speaks;
 
 /// A server for 127.0.0.1 and a client that trusts nobody else.
 fn server(name: &str) -> (Server, Arc<ClientTls>) {
+    server_speaking(name, &[b"http/1.1"])
+}
+
+fn server_speaking(name: &str, alpn: &[&[u8]]) -> (Server, Arc<ClientTls>) {
     let dir = std::env::temp_dir().join(format!("towline-calls-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let key = KeyPair::generate().unwrap();
@@ -26,11 +33,12 @@ fn server(name: &str) -> (Server, Arc<ClientTls>) {
     let settings = TlsSettings {
         cert_file: cert_file.clone(),
         key_file: Some(key_file),
-        alpn: vec![b"http/1.1".to_vec()],
+        alpn: alpn.iter().map(|name| name.to_vec()).collect(),
         ..TlsSettings::default()
     };
     let server = Server::start(Service {
         tls: Some(TlsConfig::load(&settings).unwrap()),
+        speaks: Speaks::Either,
         ..Service::default()
     });
     let tls = ClientTls::new(ClientTlsSettings {
@@ -48,10 +56,10 @@ fn one_encrypted_connection_carries_call_after_call() {
     let route = Arc::new(Route::secure("127.0.0.1", server.addr.port(), tls));
     let mut hand = Hand::new(|_| {});
     for _ in 0..20 {
-        assert_eq!(hand.get(&route, "/").answer().1, b"Hello, World!");
+        assert_eq!(hand.get(&route, "/").answer().1, b"alive\r\n");
         assert_eq!(hand.get(&route, "/large").answer().1.len(), 64 * 1024);
         let body = Body::Bytes(Bytes::from(vec![b'x'; 300_000]));
-        let call = hand.begin(request(&route, "POST", "/drain", body));
+        let call = hand.begin(request(&route, "POST", "/upload", body));
         assert_eq!(hand.finish(call).answer().1, b"300000");
     }
     let call = hand.begin(get(&route, "/"));
@@ -59,6 +67,41 @@ fn one_encrypted_connection_carries_call_after_call() {
     assert!(tls.is_some());
     assert_eq!(hand.finish(call).answer().0, 200);
     assert_eq!(server.accepted.load(Relaxed), 1);
+}
+
+fn speaking(speaks: Speaks) -> Hand {
+    Hand::new(|config| config.dial = Arc::new(DialConfig::default().speaking(speaks)))
+}
+
+#[test]
+fn alpn_decides_and_a_first_burst_shares_the_connection_or_opens_its_own() {
+    for (alpn, at_most, least) in [
+        (&[&b"h2"[..], b"http/1.1"][..], 1, 1),
+        (&[b"http/1.1"], 30, 2),
+        (&[], 30, 2),
+    ] {
+        let (server, tls) = server_speaking("alpn", alpn);
+        let route = Arc::new(Route::secure("127.0.0.1", server.addr.port(), tls));
+        let mut hand = speaking(Speaks::Either);
+        let calls: Vec<_> = (0..30)
+            .map(|_| hand.begin(get(&route, "/delay?ms=30")))
+            .collect();
+        for call in calls {
+            assert_eq!(hand.finish(call).answer().0, 200);
+        }
+        let accepted = server.accepted.load(Relaxed);
+        assert!((least..=at_most).contains(&accepted), "{accepted}");
+    }
+}
+
+#[test]
+fn a_server_without_http2_is_refused_where_nothing_else_is_allowed() {
+    for alpn in [&[][..], &[&b"http/1.1"[..]]] {
+        let (server, tls) = server_speaking("only", alpn);
+        let route = Arc::new(Route::secure("127.0.0.1", server.addr.port(), tls));
+        let error = speaking(Speaks::Http2).get(&route, "/").failed();
+        assert_eq!(error.kind, CallErrorKind::Tls, "{error}");
+    }
 }
 
 #[test]

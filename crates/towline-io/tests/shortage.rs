@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use support::routes::{Job, serve};
+use support::routes::{Jobs, serve};
 use support::{answer, get, patient};
 use towline_io::{Engine, EngineConfig, Listener, Notice, Service};
 use towline_proto::Limits;
@@ -40,14 +40,14 @@ fn cpu_time() -> Duration {
     )
 }
 
-fn turns(engine: &mut Engine<Job>, time: Duration, notices: &mut Vec<Notice>) {
+fn turns(engine: &mut Engine<Jobs>, time: Duration, notices: &mut Vec<Notice>) {
     let end = Instant::now() + time;
     while Instant::now() < end {
         engine.turn_start(Some(Duration::from_millis(20))).unwrap();
         while let Some(id) = engine.next_ready() {
             serve(
                 engine.peer(id).unwrap(),
-                &mut support::routes::Delayed::new(),
+                &mut support::routes::State::default(),
             );
             engine.settle(id);
         }
@@ -58,7 +58,7 @@ fn turns(engine: &mut Engine<Job>, time: Duration, notices: &mut Vec<Notice>) {
 
 #[test]
 fn a_shortage_of_descriptors_costs_nothing_and_ends() {
-    let mut engine = Engine::<Job>::new(EngineConfig::default()).unwrap();
+    let mut engine = Engine::<Jobs>::new(EngineConfig::default()).unwrap();
     let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), 2048).unwrap();
     let addr = listener.local_addr().unwrap().inet().unwrap();
     engine

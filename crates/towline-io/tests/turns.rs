@@ -8,13 +8,13 @@ use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use support::routes::{Delayed, Job, serve};
+use support::routes::{Jobs, State, serve};
 use support::{PATIENCE, answer, get, patient, post, rest};
 use towline_io::serve::metrics::Slots;
 use towline_io::{ConnId, Engine, EngineConfig, Listener, Service, Wait};
 use towline_proto::{Blocks, Limits};
 
-fn engine(config: EngineConfig, limits: Limits) -> (Engine<Job>, std::net::SocketAddr) {
+fn engine(config: EngineConfig, limits: Limits) -> (Engine<Jobs>, std::net::SocketAddr) {
     let mut engine = Engine::new(config).unwrap();
     let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), 2048).unwrap();
     let addr = listener.local_addr().unwrap().inet().unwrap();
@@ -37,11 +37,11 @@ fn readable(fd: RawFd, time: Duration) -> bool {
 }
 
 /// One turn as a foreign loop gives it; how many connections it served.
-fn turn(engine: &mut Engine<Job>) -> usize {
+fn turn(engine: &mut Engine<Jobs>) -> usize {
     let mut served = 0;
     engine.turn_start(Some(Duration::ZERO)).unwrap();
     while let Some(id) = engine.next_ready() {
-        serve(engine.peer(id).unwrap(), &mut Delayed::new());
+        serve(engine.peer(id).unwrap(), &mut State::default());
         engine.settle(id);
         served += 1;
     }
@@ -50,7 +50,10 @@ fn turn(engine: &mut Engine<Job>) -> usize {
 }
 
 /// Turns while the descriptor asks for them; how many connections each served.
-fn turns_until(engine: &mut Engine<Job>, mut done: impl FnMut(&Engine<Job>) -> bool) -> Vec<usize> {
+fn turns_until(
+    engine: &mut Engine<Jobs>,
+    mut done: impl FnMut(&Engine<Jobs>) -> bool,
+) -> Vec<usize> {
     let (mut served, start) = (Vec::new(), Instant::now());
     while !done(engine) {
         assert!(
@@ -163,21 +166,21 @@ fn an_answer_given_between_turns_is_sent_at_once() {
     let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
     let mut stream = connections(addr, 1).remove(0);
     stream
-        .write_all(&[get("/delay?ms=0"), get("/")].concat())
+        .write_all(&[get("/delay?us=1"), get("/")].concat())
         .unwrap();
-    let mut delayed = Delayed::new();
+    let mut state = State::default();
     let mut asked: Option<ConnId> = None;
     while asked.is_none() {
         assert!(readable(engine.as_raw_fd(), PATIENCE));
         engine.turn_start(Some(Duration::ZERO)).unwrap();
         while let Some(id) = engine.next_ready() {
-            serve(engine.peer(id).unwrap(), &mut delayed);
+            serve(engine.peer(id).unwrap(), &mut state);
             engine.settle(id);
-            asked = (!delayed.is_empty()).then_some(id);
+            asked = state.next().is_some().then_some(id);
         }
         engine.turn_end();
     }
-    support::routes::answer_delayed(&mut engine, &mut delayed);
+    support::routes::answer_delayed(&mut engine, &mut state);
     assert_eq!(answer(&mut stream).status, 200);
     assert_eq!(answer(&mut stream).status, 200);
 }
@@ -258,7 +261,7 @@ fn workers_that_share_a_listener_share_its_connections() {
     let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), 2048).unwrap();
     let addr = listener.local_addr().unwrap().inet().unwrap();
     let fd = listener.into_raw_fd();
-    let mut engines: Vec<Engine<Job>> = (0..2)
+    let mut engines: Vec<Engine<Jobs>> = (0..2)
         .map(|index| {
             let slot = slots.handle(index).unwrap();
             slot.begin(7, 1);
@@ -325,7 +328,7 @@ fn a_new_connection_has_a_moment_to_send_while_draining() {
 fn a_connection_works_on_another_thread_and_comes_back() {
     let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
     let mut stream = connections(addr, 1).remove(0);
-    let request = post("/drain", b"0123456789");
+    let request = post("/upload", b"0123456789");
     let (first, second) = request.split_at(request.len() - 4);
     stream.write_all(first).unwrap();
     let mut out = None;
@@ -342,13 +345,13 @@ fn a_connection_works_on_another_thread_and_comes_back() {
     let (id, mut peer) = out.unwrap();
     let thread = std::thread::spawn(move || {
         let mut blocks = Blocks::new(64 * 1024, 1);
-        let mut delayed = Delayed::new();
-        serve(&mut peer, &mut delayed);
+        let mut state = State::default();
+        serve(&mut peer, &mut state);
         // Nothing more comes for now.
         let soon = Some(Instant::now() + Duration::from_millis(50));
         assert_eq!(peer.fill(&mut blocks, soon).unwrap(), Wait::TimedOut);
         assert_eq!(peer.fill(&mut blocks, None).unwrap(), Wait::Done);
-        serve(&mut peer, &mut delayed);
+        serve(&mut peer, &mut state);
         assert_eq!(peer.flush_blocking(None).unwrap(), Wait::Done);
         peer
     });

@@ -1,15 +1,35 @@
 //! One answer held against what it must be. Pure: bytes in, verdict out.
 
-use sha2::{Digest, Sha256};
+use std::io::Read;
 
-use crate::target::Expect;
+use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
+use sha2::{Digest, Sha256};
+use towline_proto::Field;
+
+use crate::target::{Coding, Expect};
+
+/// No coded answer is larger, in either form, where its true size is not said.
+const MOST_BYTES: usize = 64 << 20;
+
+/// What a WebSocket's handshake was answered with (RFC 6455 4.1); its messages have no status of their own.
+const SWITCHED: u16 = 101;
 
 /// What was wrong with an answer that was complete and well framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Status,
+    /// A text that should be binary, or the other way about.
+    Kind,
+    /// The expected field of this index.
+    Field(usize),
+    /// Not what was expected once decoded, or not decodable.
+    Coding,
     Content,
 }
+
+/// The last coded body of a target that was right: what equals it needs no decoding.
+#[derive(Debug, Default)]
+pub(crate) struct Known(Vec<u8>);
 
 /// The answer in hand.
 #[derive(Debug, Default)]
@@ -17,31 +37,83 @@ pub(crate) struct Check {
     status: u16,
     length: u64,
     differs: bool,
+    other_kind: bool,
+    missing: Option<usize>,
     hash: Option<Box<Sha256>>,
+    coded: Option<Coded>,
+}
+
+/// A coded body on its way.
+#[derive(Debug)]
+enum Coded {
+    /// Content-Encoding names another coding.
+    Other,
+    /// The same as the known one so far.
+    Same,
+    Kept(Vec<u8>),
+    TooLong,
 }
 
 impl Check {
-    pub(crate) fn begin(&mut self, status: u16, expect: &Expect) {
+    pub(crate) fn begin<'a>(
+        &mut self,
+        status: u16,
+        mut fields: impl Iterator<Item = Field<'a>> + Clone,
+        expect: &Expect,
+    ) {
         self.status = status;
         self.length = 0;
         self.differs = false;
-        self.hash = expect.sha256.map(|_| Box::default());
+        self.other_kind = false;
+        self.missing = None;
+        self.hash = None;
+        self.coded = None;
+        if !expect.fields.is_empty() {
+            self.missing = expect.fields.iter().position(|(name, value)| {
+                !(fields.clone()).any(|field| is(&field, name) && *field.value == **value)
+            });
+        }
+        if let Some(coding) = expect.coding {
+            let coding = coding.name().as_bytes();
+            let is_so = fields.any(|field| {
+                is(&field, "content-encoding") && field.value.eq_ignore_ascii_case(coding)
+            });
+            self.coded = Some(if is_so { Coded::Same } else { Coded::Other });
+        } else if expect.sha256.is_some() {
+            self.hash = Some(Box::default());
+        }
     }
 
-    pub(crate) fn data(&mut self, data: &[u8], expect: &Expect) {
+    /// All of a message that came through a WebSocket.
+    pub(crate) fn message(
+        &mut self,
+        data: &[u8],
+        kind_is_right: bool,
+        expect: &Expect,
+        known: &Known,
+    ) {
+        self.begin(SWITCHED, std::iter::empty(), expect);
+        self.other_kind = !kind_is_right;
+        self.data(data, expect, known);
+    }
+
+    pub(crate) fn data(&mut self, data: &[u8], expect: &Expect, known: &Known) {
+        let at = usize::try_from(self.length).unwrap_or(usize::MAX);
+        self.length += data.len() as u64;
+        if let Some(coded) = &mut self.coded {
+            return coded.data(at, data, expect, known);
+        }
         if let Some(body) = &expect.body {
-            let at = usize::try_from(self.length).unwrap_or(usize::MAX);
             let wanted = body.get(at..).and_then(|rest| rest.get(..data.len()));
             self.differs |= wanted != Some(data);
         }
         if let Some(hash) = &mut self.hash {
             hash.update(data);
         }
-        self.length += data.len() as u64;
     }
 
-    /// The status wins: an error page has another body, and that is not the news.
-    pub(crate) fn end(&mut self, expect: &Expect) -> Option<Fault> {
+    /// The status wins: an error page has other fields and another body, and that is not the news.
+    pub(crate) fn end(&mut self, expect: &Expect, known: &mut Known) -> Option<Fault> {
         let status_is_right = match expect.status {
             Some(status) => self.status == status,
             None => (200..400).contains(&self.status),
@@ -49,17 +121,24 @@ impl Check {
         if !status_is_right {
             return Some(Fault::Status);
         }
+        if self.other_kind {
+            return Some(Fault::Kind);
+        }
+        if let Some(missing) = self.missing {
+            return Some(Fault::Field(missing));
+        }
+        if expect.length.is_some_and(|length| length != self.length) {
+            return Some(Fault::Content);
+        }
+        if let (Some(coded), Some(coding)) = (self.coded.take(), expect.coding) {
+            let is_right = coded.ends_well(self.length, coding, expect, known);
+            return (!is_right).then_some(Fault::Coding);
+        }
         let body_length = expect.body.as_ref().map(|body| body.len() as u64);
+        let hash = self.hash.take().map(|hash| hash.finalize().into());
         let differs = self.differs
-            || [expect.length, body_length]
-                .into_iter()
-                .flatten()
-                .any(|length| length != self.length)
-            || self
-                .hash
-                .take()
-                .map(|hash| <[u8; 32]>::from(hash.finalize()))
-                != expect.sha256;
+            || body_length.is_some_and(|length| length != self.length)
+            || hash != expect.sha256;
         differs.then_some(Fault::Content)
     }
 
@@ -72,19 +151,105 @@ impl Check {
     }
 }
 
+impl Coded {
+    fn data(&mut self, at: usize, data: &[u8], expect: &Expect, known: &Known) {
+        if matches!(self, Self::Same) {
+            let same = known.0.get(at..).and_then(|rest| rest.get(..data.len())) == Some(data);
+            if same {
+                return;
+            }
+            *self = Self::Kept(known.0[..at].to_vec());
+        }
+        if let Self::Kept(kept) = self {
+            if kept.len() + data.len() > most_coded(expect) {
+                *self = Self::TooLong;
+            } else {
+                kept.extend_from_slice(data);
+            }
+        }
+    }
+
+    fn ends_well(self, length: u64, coding: Coding, expect: &Expect, known: &mut Known) -> bool {
+        let bytes = match self {
+            Self::Other | Self::TooLong => return false,
+            Self::Same if length > 0 && length == known.0.len() as u64 => return true,
+            Self::Same => known.0[..length as usize].to_vec(),
+            Self::Kept(bytes) => bytes,
+        };
+        let most = (expect.body.as_ref()).map_or(MOST_BYTES, bytes::Bytes::len);
+        let Some(plain) = decoded(coding, &bytes, most) else {
+            return false;
+        };
+        let is_right = (expect.body.as_ref()).is_none_or(|body| *body == plain)
+            && (expect.sha256).is_none_or(|hash| hash == <[u8; 32]>::from(Sha256::digest(&plain)));
+        if is_right {
+            known.0 = bytes;
+        }
+        is_right
+    }
+}
+
+fn is(field: &Field<'_>, name: &str) -> bool {
+    field.name.eq_ignore_ascii_case(name.as_bytes())
+}
+
+/// All of `bytes` undone, unless it is malformed, cut, followed by anything else, or larger than `most`.
+fn decoded(coding: Coding, bytes: &[u8], most: usize) -> Option<Vec<u8>> {
+    let mut plain = Vec::new();
+    // One byte more is seen as such; with it the end of the data, and its checksum.
+    let limit = most as u64 + 1;
+    match coding {
+        // Several members are one body (RFC 1952 2.2).
+        Coding::Gzip => MultiGzDecoder::new(bytes)
+            .take(limit)
+            .read_to_end(&mut plain)
+            .ok()?,
+        Coding::Deflate => {
+            let mut decoder = ZlibDecoder::new(bytes).take(limit);
+            let n = decoder.read_to_end(&mut plain).ok()?;
+            if !decoder.into_inner().into_inner().is_empty() {
+                return None;
+            }
+            n
+        }
+    };
+    (plain.len() <= most).then_some(plain)
+}
+
+/// A coding adds little where it cannot shorten.
+fn most_coded(expect: &Expect) -> usize {
+    (expect.body.as_ref()).map_or(MOST_BYTES, |body| body.len() + body.len() / 8 + 1024)
+}
+
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use flate2::Compression;
+    use flate2::bufread::GzEncoder;
 
     use super::*;
 
     fn verdict(expect: &Expect, status: u16, pieces: &[&[u8]]) -> Option<Fault> {
+        verdict_of(expect, status, &[], pieces, &mut Known::default())
+    }
+
+    fn verdict_of(
+        expect: &Expect,
+        status: u16,
+        fields: &[(&str, &str)],
+        pieces: &[&[u8]],
+        known: &mut Known,
+    ) -> Option<Fault> {
         let mut check = Check::default();
-        check.begin(status, expect);
+        let fields = fields.iter().map(|(name, value)| Field {
+            name: name.as_bytes(),
+            value: value.as_bytes(),
+        });
+        check.begin(status, fields, expect);
         for piece in pieces {
-            check.data(piece, expect);
+            check.data(piece, expect, known);
         }
-        check.end(expect)
+        check.end(expect, known)
     }
 
     #[test]
@@ -124,6 +289,26 @@ mod tests {
     }
 
     #[test]
+    fn messages_are_of_their_kind() {
+        let expect = Expect {
+            status: Some(SWITCHED),
+            body: Some(Bytes::from_static(b"hello")),
+            ..Expect::default()
+        };
+        for (data, kind_is_right, fault) in [
+            (&b"hello"[..], true, None),
+            (b"hello", false, Some(Fault::Kind)),
+            (b"hellO", true, Some(Fault::Content)),
+            (b"hell", true, Some(Fault::Content)),
+            (b"", true, Some(Fault::Content)),
+        ] {
+            let mut check = Check::default();
+            check.message(data, kind_is_right, &expect, &Known::default());
+            assert_eq!(check.end(&expect, &mut Known::default()), fault);
+        }
+    }
+
+    #[test]
     fn statuses() {
         let any = Expect::default();
         for (status, fault) in [
@@ -140,5 +325,120 @@ mod tests {
         };
         assert_eq!(verdict(&not_found, 404, &[b"x"]), None);
         assert_eq!(verdict(&not_found, 200, &[]), Some(Fault::Status));
+    }
+
+    #[test]
+    fn expected_fields_are_there_with_their_values() {
+        let expect = Expect {
+            status: Some(302),
+            fields: vec![
+                ("Location".into(), b"/target"[..].into()),
+                ("vary".into(), b"a"[..].into()),
+            ],
+            ..Expect::default()
+        };
+        let verdict =
+            |fields: &[(&str, &str)]| verdict_of(&expect, 302, fields, &[], &mut Known::default());
+        let (right, wrong) = (("location", "/target"), ("location", "/Target"));
+        assert_eq!(verdict(&[right, ("Vary", "b"), ("Vary", "a")]), None);
+        assert_eq!(verdict(&[wrong, ("vary", "a")]), Some(Fault::Field(0)));
+        assert_eq!(verdict(&[right, ("vary", "b")]), Some(Fault::Field(1)));
+    }
+
+    /// `hello` in the zlib format, in one stored block: every byte of it can be told by hand.
+    const HELLO: &[u8] = b"\x78\x01\x01\x05\x00\xfa\xffhello\x06\x2c\x02\x15";
+    /// The same in two stored blocks.
+    const HELLO_TWICE: &[u8] =
+        b"\x78\x01\x00\x02\x00\xfd\xffhe\x01\x03\x00\xfc\xffllo\x06\x2c\x02\x15";
+
+    #[test]
+    fn a_coded_answer_is_compared_decoded_and_its_bytes_are_remembered() {
+        let deflated = [("Content-Encoding", "Deflate")];
+        let by_body = Expect {
+            coding: Some(Coding::Deflate),
+            body: Some(Bytes::from_static(b"hello")),
+            ..Expect::default()
+        };
+        let by_hash = Expect {
+            coding: Some(Coding::Deflate),
+            sha256: Some(Sha256::digest(b"hello").into()),
+            ..Expect::default()
+        };
+        for expect in [&by_body, &by_hash] {
+            let mut known = Known::default();
+            let mut verdict = |fields: &[(&str, &str)], pieces: &[&[u8]]| {
+                verdict_of(expect, 200, fields, pieces, &mut known)
+            };
+            for _ in 0..2 {
+                assert_eq!(verdict(&deflated, &[HELLO]), None);
+                assert_eq!(verdict(&deflated, &[&HELLO[..3], &HELLO[3..]]), None);
+            }
+            assert_eq!(verdict(&deflated, &[HELLO_TWICE]), None);
+            assert_eq!(verdict(&deflated, &[HELLO]), None);
+            let wrong = Some(Fault::Coding);
+            assert_eq!(verdict(&[], &[HELLO]), wrong, "not said");
+            assert_eq!(verdict(&[], &[b"hello"]), wrong, "not coded");
+            assert_eq!(
+                verdict(&deflated, &[&HELLO[..HELLO.len() - 1]]),
+                wrong,
+                "cut"
+            );
+            assert_eq!(verdict(&deflated, &[]), wrong, "empty");
+            assert_eq!(verdict(&deflated, &[HELLO, b"!"]), wrong, "more behind it");
+            for at in 7..HELLO.len() {
+                let mut spoilt = HELLO.to_vec();
+                spoilt[at] ^= 1;
+                assert_eq!(verdict(&deflated, &[&spoilt]), wrong, "byte {at}");
+            }
+            assert_eq!(verdict(&deflated, &[HELLO]), None);
+        }
+    }
+
+    #[test]
+    fn gzip_is_held_to_its_last_byte() {
+        let expect = Expect {
+            coding: Some(Coding::Gzip),
+            body: Some(Bytes::from_static(b"hello")),
+            ..Expect::default()
+        };
+        let mut bytes = Vec::new();
+        let mut encoder = GzEncoder::new(&b"hello"[..], Compression::default());
+        encoder.read_to_end(&mut bytes).unwrap();
+        let verdict = |bytes: &[u8]| {
+            let gzip = [("content-encoding", "gzip")];
+            verdict_of(&expect, 200, &gzip, &[bytes], &mut Known::default())
+        };
+        assert_eq!(verdict(&bytes), None);
+        let last = bytes.len() - 1;
+        assert_eq!(verdict(&bytes[..last]), Some(Fault::Coding));
+        // The checksum, eight bytes from the end.
+        bytes[last - 7] ^= 1;
+        assert_eq!(verdict(&bytes), Some(Fault::Coding));
+        bytes[last - 7] ^= 1;
+        bytes.push(b'x');
+        assert_eq!(verdict(&bytes), Some(Fault::Coding));
+    }
+
+    #[test]
+    fn what_inflates_without_end_is_given_up() {
+        let mut bomb = Vec::new();
+        let zeroes = vec![0; 1 << 20];
+        let mut encoder = GzEncoder::new(&zeroes[..], Compression::default());
+        encoder.read_to_end(&mut bomb).unwrap();
+        let expect = Expect {
+            coding: Some(Coding::Gzip),
+            body: Some(Bytes::from_static(b"hello")),
+            ..Expect::default()
+        };
+        let gzip = [("content-encoding", "gzip")];
+        let verdict = verdict_of(&expect, 200, &gzip, &[&bomb], &mut Known::default());
+        assert_eq!(verdict, Some(Fault::Coding));
+        bomb.resize(4096, 0);
+        let verdict = verdict_of(&expect, 200, &gzip, &[&bomb], &mut Known::default());
+        assert_eq!(
+            verdict,
+            Some(Fault::Coding),
+            "longer than the body could be"
+        );
     }
 }

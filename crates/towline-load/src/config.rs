@@ -7,10 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use towline_proto::{Connection, Field, Limits, RequestHead};
+use serde::Deserialize;
+use towline_proto::ws::{Kind, Shared};
+use towline_proto::{BodySize, Connection, Field, Limits, Protocol, RequestHead};
 
 use crate::schedule::Rate;
-use crate::target::Target;
+use crate::target::{Destination, Messages, Sending, Target};
+use crate::websocket::{Handshake, OWN_FIELDS};
 
 /// One run of load.
 #[derive(Clone, Debug)]
@@ -21,11 +24,18 @@ pub struct Config {
     /// In all. Each thread has its part.
     pub connections: usize,
     pub threads: usize,
-    /// Requests in flight per connection.
+    /// HTTP/1.1, or HTTP/2: by ALPN where the target is https, else without asking.
+    pub protocol: Protocol,
+    /// HTTP/1.1: requests in flight per connection, answered in their order; so with messages.
     pub pipeline: usize,
+    /// HTTP/2: streams at once per connection, as far as the server allows as many.
+    pub streams: usize,
     /// After so many requests a connection is closed and made anew; `Some(1)`: a fresh connection each
     /// time, whose making counts as part of the latency.
     pub requests_per_connection: Option<u64>,
+    /// All connections send their next request at the same moment, when all have had their answers: a
+    /// burst; on fresh connections, a storm. One thread, a closed loop.
+    pub together: bool,
     pub pace: Pace,
     pub until: Until,
     /// Load before the measured time. A ramp lengthens it.
@@ -37,10 +47,15 @@ pub struct Config {
     pub connect_timeout: Duration,
     pub trust: Trust,
     pub seed: u64,
+    /// Answers by which a server declines for want of room: neither good nor failed, counted apart. With
+    /// any here, a connection that the server refuses or closes before it has answered anything counts so
+    /// too.
+    pub refusal_statuses: Vec<u16>,
 }
 
 /// Which target is next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mix {
     #[default]
     InTurn,
@@ -67,7 +82,8 @@ pub enum Until {
 }
 
 /// Whose certificates are believed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Trust {
     /// Everybody's: the load is on our own server as a rule.
     #[default]
@@ -92,8 +108,11 @@ impl Config {
             mix: Mix::default(),
             connections: 10,
             threads: 1,
+            protocol: Protocol::Http1,
             pipeline: 1,
+            streams: 1,
             requests_per_connection: None,
+            together: false,
             pace: Pace::Closed,
             until: Until::Time(Duration::from_secs(10)),
             warm_up: Duration::ZERO,
@@ -102,6 +121,7 @@ impl Config {
             connect_timeout: Duration::from_secs(5),
             trust: Trust::default(),
             seed: 1,
+            refusal_statuses: Vec::new(),
         }
     }
 
@@ -110,26 +130,48 @@ impl Config {
         if self.targets.is_empty() {
             return wrong("there is no URL");
         }
-        if self.threads == 0 || self.pipeline == 0 || self.requests_per_connection == Some(0) {
-            return wrong("threads, pipelining and requests per connection are at least 1");
+        let counts = [self.threads, self.pipeline, self.streams];
+        if counts.contains(&0) || self.requests_per_connection == Some(0) {
+            return wrong(
+                "threads, pipelining, streams and requests per connection are at least 1",
+            );
         }
-        if self.connections < self.threads * self.origins().len() {
+        match self.protocol {
+            Protocol::Http1 if self.streams > 1 => {
+                return wrong("several streams at once are of HTTP/2");
+            }
+            Protocol::Http2 if self.pipeline > 1 => {
+                return wrong("HTTP/2 has streams and no pipelining");
+            }
+            Protocol::Http2 if self.targets.iter().any(|target| target.messages.is_some()) => {
+                return wrong(
+                    "WebSockets are spoken over HTTP/1.1 here, not over HTTP/2 (RFC 8441)",
+                );
+            }
+            _ => {}
+        }
+        if self.connections < self.threads * self.destinations().len() {
             return wrong("every thread needs a connection to every origin");
         }
-        if u32::try_from(self.connections).is_err() || self.pipeline > 1024 {
-            return wrong("too many connections, or more than 1024 requests ahead on each");
+        if u32::try_from(self.connections).is_err() || self.at_once() > 1024 {
+            return wrong("too many connections, or more than 1024 requests at once on each");
         }
-        if let Pace::Open(rate) = self.pace
-            && !(rate.per_s.is_finite() && rate.per_s > 0.0)
-        {
-            return wrong("the rate is a positive number");
+        if self.together && self.threads > 1 {
+            return wrong("connections start together on one thread");
+        }
+        let shaped =
+            |target: &Target| target.sending != Sending::Whole || target.chunk_bytes.is_some();
+        if self.at_once() > 1 && (self.together || self.targets.iter().any(shaped)) {
+            return wrong(
+                "several at once on a connection leave whole, and not from connections that start together",
+            );
         }
         if self.mix == Mix::AtRandom {
-            for origin in self.origins() {
+            for destination in self.destinations() {
                 let of = self
                     .targets
                     .iter()
-                    .filter(|target| target.origin() == origin);
+                    .filter(|target| target.destination() == destination);
                 if of.map(|target| u64::from(target.weight)).sum::<u64>() == 0 {
                     return wrong("the weights of an origin's targets add up to nothing");
                 }
@@ -138,11 +180,28 @@ impl Config {
         self.targets.iter().try_for_each(check_target)
     }
 
-    /// The origins in the order of their first target.
-    pub(crate) fn origins(&self) -> Vec<(bool, &str, u16)> {
+    /// With everything in it that goes without saying.
+    pub(crate) fn completed(mut self) -> Self {
+        self.targets.iter_mut().for_each(Target::expect_echo);
+        self
+    }
+
+    /// Where connections lead to, in the order of their first target.
+    pub(crate) fn destinations(&self) -> Vec<Destination<'_>> {
         let mut seen = HashSet::new();
-        let origins = self.targets.iter().map(Target::origin);
-        origins.filter(|origin| seen.insert(*origin)).collect()
+        let all = self.targets.iter().map(Target::destination);
+        all.filter(|one| seen.insert(*one)).collect()
+    }
+
+    /// The load is messages and nothing else.
+    pub(crate) fn is_of_messages(&self) -> bool {
+        self.targets.iter().all(|target| target.messages.is_some())
+    }
+
+    /// Of all the messages that may come back.
+    pub(crate) fn longest_message(&self) -> usize {
+        let each = self.targets.iter().map(Target::longest_message);
+        each.max().unwrap_or(0)
     }
 
     /// Load before anything counts.
@@ -157,13 +216,40 @@ impl Config {
         }
     }
 
+    /// Requests in flight on each connection.
+    pub(crate) fn at_once(&self) -> usize {
+        match self.protocol {
+            Protocol::Http1 => self.pipeline,
+            Protocol::Http2 => self.streams,
+        }
+    }
+
     pub(crate) fn is_fresh(&self) -> bool {
         self.requests_per_connection == Some(1)
     }
 }
 
-/// The wire core is asked whether it would send this.
+/// What its way of sending asks of a target; then the wire core is asked whether it would send this.
 fn check_target(target: &Target) -> Result<(), LoadError> {
+    if let Some(messages) = target.messages {
+        return check_messages(target, messages);
+    }
+    let body_bytes = target.body.as_ref().map_or(0, |body| body.len() as u64);
+    let wrong = match target.sending {
+        _ if target.chunk_bytes == Some(0) => "a chunk has at least one byte",
+        Sending::Pieces { pieces: 0, .. } => "there is at least one piece",
+        Sending::AwaitContinue if body_bytes == 0 => "a request that waits for 100 has a body",
+        Sending::DropAfterBytes(bytes) if bytes >= body_bytes => {
+            "a body is dropped before its last byte"
+        }
+        _ if target.chunk_bytes.is_some() && body_bytes == 0 => {
+            "a request that is sent in chunks has a body"
+        }
+        _ => "",
+    };
+    if !wrong.is_empty() {
+        return Err(LoadError::Config(format!("{}: {wrong}", target.url())));
+    }
     let fields = target.whole_fields();
     let fields: Vec<_> = fields
         .iter()
@@ -175,9 +261,46 @@ fn check_target(target: &Target) -> Result<(), LoadError> {
         fields: &fields,
     };
     let mut conn = Connection::client(Arc::new(Limits::client()), Instant::now());
-    conn.request_ahead(&head, target.body.clone())
+    let size = match &target.body {
+        None => BodySize::Empty,
+        Some(_) if target.chunk_bytes.is_some() => BodySize::Unknown,
+        Some(body) => BodySize::Known(body.len() as u64),
+    };
+    conn.request(&head, size)
         .map_err(|error| LoadError::Config(format!("{}: {error}", target.url())))?;
     Ok(())
+}
+
+/// The same for a WebSocket: what is of requests alone, and whether its handshake can be sent.
+fn check_messages(target: &Target, messages: Messages) -> Result<(), LoadError> {
+    let wrong = |why: String| Err(LoadError::Config(format!("{}: {why}", target.url())));
+    let expect = &target.expect;
+    let own = |(name, _): &&(Box<str>, Box<[u8]>)| {
+        OWN_FIELDS.iter().any(|own| name.eq_ignore_ascii_case(own))
+    };
+    if target.sending != Sending::Whole || target.chunk_bytes.is_some() {
+        return wrong("messages go out whole".into());
+    }
+    if &*target.method != "GET" {
+        return wrong("a WebSocket begins with a GET (RFC 6455 4.1)".into());
+    }
+    if !matches!(expect.status, None | Some(101))
+        || expect.coding.is_some()
+        || !expect.fields.is_empty()
+    {
+        return wrong("of a WebSocket the messages are compared: by body, length or hash".into());
+    }
+    if let Some((name, _)) = target.fields.iter().find(own) {
+        return wrong(format!("the handshake has its own {name}"));
+    }
+    let body = target.body.as_deref().unwrap_or_default();
+    if messages.kind == Kind::Text && std::str::from_utf8(body).is_err() {
+        return wrong("a text message is UTF-8 (RFC 6455 5.6): this one is binary".into());
+    }
+    let mut conn = Connection::client(Arc::new(Limits::client()), Instant::now());
+    Handshake::begin(&mut conn, target, &mut Shared::new([0; 32]))
+        .map(drop)
+        .or_else(|error| wrong(error.to_string()))
 }
 
 impl fmt::Display for LoadError {
@@ -199,6 +322,8 @@ impl From<io::Error> for LoadError {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     #[test]
@@ -214,6 +339,11 @@ mod tests {
         assert!(broken(|config| config.targets.clear()));
         assert!(broken(|config| config.threads = 11));
         assert!(broken(|config| config.pipeline = 0));
+        assert!(broken(|config| config.streams = 2));
+        assert!(broken(|config| {
+            config.protocol = Protocol::Http2;
+            config.pipeline = 2;
+        }));
         assert!(broken(|config| config.targets[0].method = "G T".into()));
         assert!(broken(|config| {
             config.targets[0]
@@ -221,8 +351,52 @@ mod tests {
                 .push(("a".into(), b"b\r\nc"[..].into()));
         }));
         assert!(broken(|config| {
+            config.targets[0] = Target::get("ws://a/").unwrap();
+            config.protocol = Protocol::Http2;
+        }));
+        assert!(broken(|config| {
             config.mix = Mix::AtRandom;
             config.targets[0].weight = 0;
         }));
+    }
+
+    #[test]
+    fn what_a_websocket_cannot_be_is_refused_before_the_run() {
+        let base = Config::new(vec![Target::get("ws://a/").unwrap()]);
+        assert!(base.check().is_ok());
+        let changed = |change: fn(&mut Target)| {
+            let mut config = base.clone();
+            change(&mut config.targets[0]);
+            config.check()
+        };
+        assert!(changed(|target| target.body = None).is_ok());
+        assert!(changed(|target| target.expect.status = Some(101)).is_ok());
+        let protocol = ("Sec-WebSocket-Protocol".into(), b"a, b"[..].into());
+        let mut config = base.clone();
+        config.targets[0].fields.push(protocol);
+        assert!(config.check().is_ok());
+        for (change, part) in [
+            (
+                (|target| target.method = "POST".into()) as fn(&mut Target),
+                "GET",
+            ),
+            (|target| target.chunk_bytes = Some(1), "whole"),
+            (|target| target.expect.status = Some(200), "compared"),
+            (
+                |target| target.body = Some(Bytes::from_static(b"\xff")),
+                "UTF-8",
+            ),
+            (
+                |target| target.fields.push(("upgrade".into(), b"x"[..].into())),
+                "its own upgrade",
+            ),
+            (
+                |target| target.fields.push(("a".into(), b"b\r\nc"[..].into())),
+                "ws://a",
+            ),
+        ] {
+            let why = changed(change).unwrap_err().to_string();
+            assert!(why.contains(part), "{why}");
+        }
     }
 }

@@ -7,9 +7,10 @@
 //! have been sent meanwhile.
 //!
 //! ```text
-//! config ─► run ─┬► worker: Engine + schedule + stats ─┬► stats, merged ─► report ─► text, JSON, CSV, hdr
-//!                └► worker ...                         ┘
-//! search: find_peak and connections_sweep, over runs
+//! config ─► session ─┬► worker: Engine + schedule + stats ─┬► stats, merged ─► report ─► text, JSON, CSV, hdr
+//!                    └► worker ...                         ┘
+//! run: a session of one slice; search: find_peak and connections_sweep, over runs
+//! agent: sessions for another program, a line of JSON in and one out
 //! ```
 //!
 //! ```no_run
@@ -25,26 +26,42 @@
 //! # }
 //! ```
 
+pub mod agent;
+mod certificate;
 mod check;
 pub mod cli;
 mod config;
+mod ending;
+mod live;
 mod output;
+mod relay;
 mod report;
+mod responder;
 mod run;
 mod schedule;
 mod search;
+mod session;
+mod spec;
 mod stats;
 mod target;
 mod usage;
+mod watch;
+mod websocket;
 mod worker;
 
+pub use certificate::TestCertificate;
 pub use config::{Config, LoadError, Mix, Pace, Trust, Until};
 pub use output::{csv, curve, hdr_log};
+pub use relay::relay_main;
 pub use report::{
     Errors, Generator, Latency, LiveConnections, OpenLoop, Percentile, Report, Second, Setup,
     StatusCount,
 };
-pub use run::{Outcome, Stop, run};
+pub use responder::responder_main;
+pub use run::{run, run_watched};
 pub use schedule::{Arrivals, Delay, Rate, Schedule, Share};
 pub use search::{Goal, Judgement, Peak, PeakSearch, connections_sweep, find_peak};
-pub use target::{Expect, Target};
+pub use session::{Outcome, Session, Slice, Stop};
+pub use spec::Spec;
+pub use target::{Coding, Expect, Messages, Sending, Target};
+pub use watch::{CLASSES, Seen, Watch};

@@ -8,7 +8,7 @@ use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 
 use crate::report::Report;
-use crate::run::Outcome;
+use crate::session::Outcome;
 
 /// One line for each second of the measured time.
 pub fn csv(report: &Report) -> String {

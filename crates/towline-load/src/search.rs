@@ -9,8 +9,9 @@
 
 use crate::config::{Config, LoadError, Pace};
 use crate::report::Report;
-use crate::run::{Outcome, Stop, run};
+use crate::run::run;
 use crate::schedule::{Arrivals, Rate};
+use crate::session::{Outcome, Stop};
 
 /// What a rate must keep to count as sustained.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -35,6 +35,13 @@ impl Times {
     }
 }
 
+/// A quarter of a megabyte is not written for nothing.
+fn clear(times: &mut Histogram<u64>) {
+    if !times.is_empty() {
+        times.reset();
+    }
+}
+
 /// 1 at least: the histogram has no 0 apart.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(MOST_NS).max(1)
@@ -51,7 +58,30 @@ pub(crate) enum Failure {
     Status,
     /// Length or bytes are not what was expected.
     Content,
+    /// HTTP/2: the server reset the stream.
+    StreamReset,
+    /// HTTP/2: the server says that it has not begun with it: `REFUSED_STREAM`, or its GOAWAY came first.
+    Unprocessed,
 }
+
+impl Failure {
+    /// As reports name its class.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Timeout => "timeout",
+            Self::Reset => "reset",
+            Self::Protocol => "protocol",
+            Self::Status => "status",
+            Self::Content => "content",
+            Self::StreamReset => "stream_reset",
+            Self::Unprocessed => "unprocessed",
+        }
+    }
+}
+
+/// How many kinds of [`Failure`] there are.
+pub(crate) const FAILURES: usize = 8;
 
 /// A complete answer that passed its check.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +140,8 @@ pub(crate) struct Tally {
     pub(crate) response: Times,
     pub(crate) service: Times,
     pub(crate) first_byte: Times,
+    /// Where these three are one: a small answer in a closed loop. They have it from `finish` on.
+    alike: Times,
     /// Open loop: how late the generator was although a connection was free.
     pub(crate) lag: Times,
     /// Open loop: how long no connection was free.
@@ -117,7 +149,9 @@ pub(crate) struct Tally {
     pub(crate) connect: Times,
     /// How long the generator was busy between two looks at its sockets.
     pub(crate) turn: Times,
-    pub(crate) failures: [u64; 6],
+    pub(crate) failures: [u64; FAILURES],
+    /// Declined by the server for want of room: neither answers nor failures.
+    pub(crate) refused: u64,
     /// The first failure in words.
     pub(crate) first_failure: Option<String>,
     pub(crate) statuses: Vec<(u16, u64)>,
@@ -127,8 +161,11 @@ pub(crate) struct Tally {
     pub(crate) sent: u64,
     /// Open loop: requests that were due and found no connection until the end.
     pub(crate) unsent: u64,
+    /// Open loop: requests that were due and found a connection only after the end.
+    pub(crate) late: u64,
     pub(crate) reconnects: u64,
-    pub(crate) fewest_live: u64,
+    /// `None`: nobody has looked.
+    pub(crate) fewest_live: Option<u64>,
     pub(crate) series: Vec<Interval>,
     second: Interval,
     second_times: Histogram<u64>,
@@ -140,29 +177,70 @@ impl Tally {
             response: Times::default(),
             service: Times::default(),
             first_byte: Times::default(),
+            alike: Times::default(),
             lag: Times::default(),
             wait: Times::default(),
             connect: Times::default(),
             turn: Times::default(),
-            failures: [0; 6],
+            failures: [0; FAILURES],
+            refused: 0,
             first_failure: None,
             statuses: Vec::new(),
             body_bytes: 0,
             received_bytes: 0,
             sent: 0,
             unsent: 0,
+            late: 0,
             reconnects: 0,
-            fewest_live: u64::MAX,
+            fewest_live: None,
             series: Vec::new(),
             second: Interval::default(),
             second_times: histogram(2),
         }
     }
 
+    /// As new, in the memory that is there.
+    pub(crate) fn reset(&mut self) {
+        for times in [
+            &mut self.response,
+            &mut self.service,
+            &mut self.first_byte,
+            &mut self.alike,
+            &mut self.lag,
+            &mut self.wait,
+            &mut self.connect,
+            &mut self.turn,
+        ] {
+            clear(&mut times.0);
+        }
+        clear(&mut self.second_times);
+        self.failures = [0; FAILURES];
+        self.first_failure = None;
+        self.statuses.clear();
+        self.series.clear();
+        self.second = Interval::default();
+        for count in [
+            &mut self.body_bytes,
+            &mut self.received_bytes,
+            &mut self.sent,
+            &mut self.unsent,
+            &mut self.late,
+            &mut self.refused,
+            &mut self.reconnects,
+        ] {
+            *count = 0;
+        }
+        self.fewest_live = None;
+    }
+
     pub(crate) fn answered(&mut self, answer: &Answer) {
-        self.response.record(answer.response);
-        self.service.record(answer.service);
-        self.first_byte.record(answer.first_byte);
+        if answer.response == answer.service && answer.service == answer.first_byte {
+            self.alike.record(answer.service);
+        } else {
+            self.response.record(answer.response);
+            self.service.record(answer.service);
+            self.first_byte.record(answer.first_byte);
+        }
         self.body_bytes += answer.body_bytes;
         self.second.answered += 1;
         self.second_times.saturating_record(nanos(answer.response));
@@ -191,7 +269,7 @@ impl Tally {
     }
 
     pub(crate) fn live(&mut self, live: u64) {
-        self.fewest_live = self.fewest_live.min(live);
+        self.fewest_live = Some(self.fewest_live.map_or(live, |fewest| fewest.min(live)));
     }
 
     /// Ends the second under way; what comes counts in the next one.
@@ -204,6 +282,12 @@ impl Tally {
 
     /// What came after the last whole second counts in it, or makes one when there is none.
     pub(crate) fn finish(&mut self, live: u64) {
+        if !self.alike.0.is_empty() {
+            self.response.merge(&self.alike);
+            self.service.merge(&self.alike);
+            self.first_byte.merge(&self.alike);
+            self.alike.0.reset();
+        }
         self.end_second(live);
         if self.series.len() > 1
             && let Some(rest) = self.series.pop()
@@ -234,13 +318,16 @@ impl Tally {
                 None => self.statuses.push((*status, *count)),
             }
         }
+        self.refused += other.refused;
         self.body_bytes += other.body_bytes;
         self.received_bytes += other.received_bytes;
         self.sent += other.sent;
         self.unsent += other.unsent;
+        self.late += other.late;
         self.reconnects += other.reconnects;
         // A lower bound: the threads need not have had their fewest at the same moment.
-        self.fewest_live = self.fewest_live.saturating_add(other.fewest_live);
+        let fewest = [self.fewest_live, other.fewest_live];
+        self.fewest_live = fewest.into_iter().flatten().reduce(|sum, more| sum + more);
         for (at, interval) in other.series.iter().enumerate() {
             match self.series.get_mut(at) {
                 Some(sum) => sum.merge(interval),
@@ -250,7 +337,7 @@ impl Tally {
     }
 
     pub(crate) fn answers(&self) -> u64 {
-        self.response.0.len()
+        self.response.0.len() + self.alike.0.len()
     }
 
     pub(crate) fn failures(&self, failure: Failure) -> u64 {
@@ -287,6 +374,9 @@ mod tests {
         other.finish(1);
         one.merge(&other);
         assert_eq!((one.answers(), one.body_bytes), (10_000, 100_000));
+        for times in [&one.response, &one.service, &one.first_byte] {
+            assert_eq!(times.0.len(), 10_000);
+        }
         for (percent, us) in [
             (50.0, 5_000.0),
             (99.0, 9_900.0),
@@ -302,6 +392,31 @@ mod tests {
             of_second.abs_diff(5_000_000) < 50_000,
             "two digits: {of_second}"
         );
+    }
+
+    #[test]
+    fn what_is_alike_counts_in_all_three() {
+        let time = Duration::from_micros(300);
+        let alike = Answer {
+            response: time,
+            service: time,
+            first_byte: time,
+            body_bytes: 1,
+        };
+        let mut tally = Tally::new();
+        for _ in 0..2 {
+            tally.answered(&alike);
+            tally.answered(&answer(100));
+            assert_eq!(tally.answers(), 2, "before the end too");
+            tally.finish(1);
+            let of = |times: &Times, us: u64| times.0.count_at(us * 1000);
+            let (response, service, first) = (&tally.response, &tally.service, &tally.first_byte);
+            assert_eq!((of(response, 300), of(response, 100)), (1, 1));
+            assert_eq!((of(service, 300), of(service, 50)), (1, 1));
+            assert_eq!((of(first, 300), of(first, 25)), (1, 1));
+            assert_eq!((tally.answers(), tally.series[0].answered), (2, 2));
+            tally.reset();
+        }
     }
 
     #[test]
@@ -350,6 +465,6 @@ mod tests {
         one.failed(Failure::Content);
         one.merge(&other);
         assert_eq!(one.statuses, [(200, 2), (503, 1)]);
-        assert_eq!(one.failures, [0, 0, 0, 0, 1, 1]);
+        assert_eq!(one.failures, [0, 0, 0, 0, 1, 1, 0, 0]);
     }
 }

@@ -1,12 +1,18 @@
 //! What is asked, and what the answer must be.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use serde::Deserialize;
+use towline_proto::ws::Kind;
 
 use crate::config::LoadError;
 
-/// One kind of request.
+/// What goes through a WebSocket unless it is said: the size of the catalogue's messages.
+pub(crate) const MESSAGE_BYTES: usize = 1024;
+
+/// One kind of request, or of message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub secure: bool,
@@ -18,11 +24,52 @@ pub struct Target {
     pub path: Box<str>,
     /// In the order they leave. Host is added in front when it is not among them.
     pub fields: Vec<(Box<str>, Box<[u8]>)>,
-    /// `None`: no body and, but for POST, PUT and PATCH, no Content-Length.
+    /// `None`: no body and, but for POST, PUT and PATCH, no Content-Length. Of a WebSocket: the message.
     pub body: Option<Bytes>,
+    /// The body goes out in chunks of so many bytes (RFC 9112 7.1), not with a Content-Length.
+    pub chunk_bytes: Option<u64>,
     pub expect: Expect,
     /// Relative frequency in a random mix; targets in turn ignore it.
     pub weight: u32,
+    pub sending: Sending,
+    /// `None`: requests. Otherwise each connection becomes a WebSocket (RFC 6455), and the load is its
+    /// messages; the same one must come back unless something else is expected.
+    pub messages: Option<Messages>,
+}
+
+/// What a WebSocket carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Messages {
+    pub kind: Kind,
+    /// permessage-deflate (RFC 7692) is offered, and a server that declines is an error.
+    pub deflate: bool,
+}
+
+/// Where a connection leads to: a WebSocket is one of its own for each resource that is asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Destination<'a> {
+    pub(crate) origin: (bool, &'a str, u16),
+    resource: Option<Resource<'a>>,
+}
+
+/// Path and fields of the handshake, and whether it offers compression.
+type Resource<'a> = (&'a str, &'a [(Box<str>, Box<[u8]>)], bool);
+
+/// How a request goes out. Its latency counts from the intended start, whatever the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sending {
+    /// At once.
+    #[default]
+    Whole,
+    /// In so many pieces of about the same size, head and body together, with a pause before each but
+    /// the first: a slow client.
+    Pieces { pieces: u32, gap: Duration },
+    /// The head with `Expect: 100-continue`, the body when the server says 100. A final answer instead
+    /// is taken as the answer, and the connection is not used again (RFC 9110 10.1.1).
+    AwaitContinue,
+    /// The head and so many bytes of the body, then a close; then, on a new connection, the same request
+    /// whole, and its answer is what is checked. Both together are one operation.
+    DropAfterBytes(u64),
 }
 
 /// Names and values.
@@ -39,10 +86,31 @@ pub struct Expect {
     pub body: Option<Bytes>,
     /// SHA-256 of the body, for when its bytes are not at hand.
     pub sha256: Option<[u8; 32]>,
+    /// Content-Encoding must name it, and `body` and `sha256` are those of the decoded bytes.
+    pub coding: Option<Coding>,
+    /// Each must be among the fields of the answer with this value; names in any case.
+    pub fields: Vec<(Box<str>, Box<[u8]>)>,
+}
+
+/// A content coding that an answer must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Coding {
+    Gzip,
+    /// The zlib format (RFC 9110 8.4.1.2).
+    Deflate,
+}
+
+impl Coding {
+    /// The registered name.
+    pub fn name(self) -> &'static str {
+        ["gzip", "deflate"][self as usize]
+    }
 }
 
 impl Target {
-    /// A GET of `url`: `http[s]://host[:port][/path][?query]`.
+    /// A GET of `url`: `http[s]://host[:port][/path][?query]`. With `ws[s]`: a text of 1024 bytes over a
+    /// WebSocket there.
     pub fn get(url: &str) -> Result<Self, LoadError> {
         let parts = Url::parse(url).map_err(|why| LoadError::Config(format!("{url}: {why}")))?;
         Ok(Self {
@@ -52,14 +120,25 @@ impl Target {
             method: "GET".into(),
             path: parts.path.into(),
             fields: Vec::new(),
-            body: None,
+            body: parts.websocket.then(|| message(MESSAGE_BYTES)),
+            chunk_bytes: None,
             expect: Expect::default(),
             weight: 1,
+            sending: Sending::default(),
+            messages: parts.websocket.then_some(Messages {
+                kind: Kind::Text,
+                deflate: false,
+            }),
         })
     }
 
     pub fn url(&self) -> String {
-        let scheme = if self.secure { "https" } else { "http" };
+        let scheme = match (self.messages, self.secure) {
+            (None, false) => "http",
+            (None, true) => "https",
+            (Some(_), false) => "ws",
+            (Some(_), true) => "wss",
+        };
         format!("{scheme}://{}{}", self.authority(), self.path)
     }
 
@@ -80,7 +159,50 @@ impl Target {
         (self.secure, &self.host, self.port)
     }
 
-    /// The fields with their Host, as the wire core takes them.
+    /// The longest message that may come back is one that must.
+    pub(crate) fn longest_message(&self) -> usize {
+        let body = self.expect.body.as_ref().or(self.body.as_ref());
+        let length = self.expect.length.unwrap_or(0);
+        body.map_or(0, Bytes::len)
+            .max(usize::try_from(length).unwrap_or(usize::MAX))
+    }
+
+    /// How a report names it.
+    pub(crate) fn title(&self) -> String {
+        let Some(messages) = self.messages else {
+            return format!("{} {}", self.method, self.url());
+        };
+        let kind = match messages.kind {
+            Kind::Text => "text",
+            Kind::Binary => "binary",
+        };
+        let bytes = self.body.as_ref().map_or(0, Bytes::len);
+        let deflate = if messages.deflate { ", deflate" } else { "" };
+        format!("{} ({kind}, {bytes} bytes{deflate})", self.url())
+    }
+
+    pub(crate) fn destination(&self) -> Destination<'_> {
+        Destination {
+            origin: self.origin(),
+            resource: (self.messages)
+                .map(|messages| (&*self.path, &*self.fields, messages.deflate)),
+        }
+    }
+
+    /// What is expected of an echo, where nothing else is said.
+    pub(crate) fn expect_echo(&mut self) {
+        let expect = &mut self.expect;
+        let says_something =
+            expect.body.is_some() || expect.length.is_some() || expect.sha256.is_some();
+        if self.messages.is_some() {
+            expect.status = Some(101);
+            if !says_something {
+                expect.body = Some(self.body.clone().unwrap_or_default());
+            }
+        }
+    }
+
+    /// The fields with their Host and, where its answer is awaited, Expect, as the wire core takes them.
     pub(crate) fn whole_fields(&self) -> WholeFields {
         let has_host = self
             .fields
@@ -94,12 +216,21 @@ impl Target {
             .fields
             .iter()
             .map(|(name, value)| (Arc::from(name.as_bytes()), Arc::from(&value[..])));
-        host.into_iter().chain(given).collect()
+        let has_expect = (self.fields.iter()).any(|(name, _)| name.eq_ignore_ascii_case("expect"));
+        let expect = (self.sending == Sending::AwaitContinue && !has_expect)
+            .then(|| (Arc::from(&b"Expect"[..]), Arc::from(&b"100-continue"[..])));
+        host.into_iter().chain(given).chain(expect).collect()
     }
+}
+
+/// A text of so many bytes: letters in their order, so that a piece at the wrong place shows.
+pub(crate) fn message(bytes: usize) -> Bytes {
+    (b'a'..=b'z').cycle().take(bytes).collect()
 }
 
 struct Url<'a> {
     secure: bool,
+    websocket: bool,
     host: &'a str,
     port: u16,
     path: String,
@@ -112,11 +243,13 @@ impl<'a> Url<'a> {
         }
         let (scheme, rest) = url
             .split_once("://")
-            .ok_or("begin with http:// or https://")?;
-        let secure = match scheme.to_ascii_lowercase().as_str() {
-            "http" => false,
-            "https" => true,
-            _ => return Err("only http and https are spoken"),
+            .ok_or("begin with http://, https://, ws:// or wss://")?;
+        let (secure, websocket) = match scheme.to_ascii_lowercase().as_str() {
+            "http" => (false, false),
+            "https" => (true, false),
+            "ws" => (false, true),
+            "wss" => (true, true),
+            _ => return Err("only http, https, ws and wss are spoken"),
         };
         let rest = rest.split('#').next().unwrap_or_default();
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -133,6 +266,7 @@ impl<'a> Url<'a> {
         let slash = if path.starts_with('/') { "" } else { "/" };
         Ok(Self {
             secure,
+            websocket,
             host,
             port,
             path: format!("{slash}{path}"),
@@ -174,8 +308,11 @@ mod tests {
             ("https://a?x=1#y", (true, "a", 443), "/?x=1", "a"),
             ("http://a:443/b/c?d", (false, "a", 443), "/b/c?d", "a:443"),
             ("HTTP://[::1]:8/x", (false, "::1", 8), "/x", "[::1]:8"),
+            ("ws://a/b", (false, "a", 80), "/b", "a"),
+            ("wss://a", (true, "a", 443), "/", "a"),
         ] {
             let target = Target::get(url).unwrap();
+            assert_eq!(target.messages.is_some(), url.starts_with("ws"), "{url}");
             assert_eq!(target.origin(), origin, "{url}");
             assert_eq!(&*target.path, path);
             assert_eq!(target.authority(), authority);
@@ -200,6 +337,41 @@ mod tests {
         ] {
             assert!(Target::get(url).is_err(), "{url}");
         }
+    }
+
+    #[test]
+    fn a_websocket_expects_its_message_back_unless_it_is_told_otherwise() {
+        let mut target = Target::get("ws://a/").unwrap();
+        target.expect_echo();
+        assert_eq!(target.body.as_ref().unwrap().len(), MESSAGE_BYTES);
+        assert_eq!(target.expect.body, target.body);
+        target.expect.body = Some("pong".into());
+        target.expect_echo();
+        assert_eq!(target.expect.body.as_deref(), Some(&b"pong"[..]));
+        let mut request = Target::get("http://a/").unwrap();
+        request.expect_echo();
+        assert_eq!(request.expect, Expect::default());
+    }
+
+    #[test]
+    fn a_websocket_has_a_destination_of_its_own_for_each_resource() {
+        let target = |url: &str| Target::get(url).unwrap();
+        assert_eq!(
+            target("http://a/b").destination(),
+            target("http://a/c").destination()
+        );
+        assert_eq!(
+            target("ws://a/b").destination(),
+            target("ws://a/b").destination()
+        );
+        assert_ne!(
+            target("ws://a/b").destination(),
+            target("ws://a/c").destination()
+        );
+        assert_ne!(
+            target("ws://a/b").destination(),
+            target("http://a/b").destination()
+        );
     }
 
     #[test]

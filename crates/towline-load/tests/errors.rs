@@ -47,6 +47,7 @@ fn every_class_is_counted_exactly() {
         protocol: 10,
         status: 10,
         content: 20,
+        ..Errors::default()
     };
     assert_eq!(report.errors, errors);
     assert_eq!(report.answered, 200 - errors.total());

@@ -2,6 +2,7 @@
 
 mod scripted;
 
+use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,33 @@ fn an_open_loop_charges_a_stall_to_all_who_waited_and_a_closed_loop_does_not() {
 }
 
 #[test]
+fn a_stall_across_the_end_is_charged_to_all_that_were_due() {
+    let first = OnceLock::new();
+    let server = Server::new(move |_| {
+        let begun = *first.get_or_init(Instant::now);
+        let since = begun.elapsed();
+        if since >= Duration::from_millis(700) {
+            sleep(Duration::from_millis(1300).saturating_sub(since));
+        }
+        Reply::Send(HELLO)
+    });
+    let mut config = server.config(1);
+    config.connections = 4;
+    config.timeout = Duration::from_secs(5);
+    config.until = Until::Time(Duration::from_secs(1));
+    config.pace = open(200.0, Arrivals::Constant);
+    let report = load(&config).report;
+    let open = report.open_loop.as_ref().unwrap();
+    assert_eq!((report.answered, open.unsent), (200, 0), "{report}");
+    // The last 60 waited from 600 down to 300 ms; four of them were out, the others had no connection.
+    let near = |us: f64, truth: f64| (us - truth).abs() < 50_000.0;
+    assert!(near(report.response.at(90.0), 500_000.0), "{report}");
+    assert!(near(report.response.at(99.0), 590_000.0), "{report}");
+    assert!((50..=60).contains(&open.late), "{report}");
+    assert!((0.69..0.77).contains(&open.achieved_share), "{report}");
+}
+
+#[test]
 fn a_fixed_delay_is_found_and_the_schedule_kept() {
     let server = Server::new(|_| {
         sleep(Duration::from_millis(20));
@@ -95,7 +123,9 @@ fn what_a_pool_too_small_leaves_over_is_said() {
     config.pace = open(200.0, Arrivals::Constant);
     let report = load(&config).report;
     let open = report.open_loop.as_ref().unwrap();
-    assert!((80..=120).contains(&open.unsent), "{report}");
+    // Ten are still sent in the grace of 100 ms.
+    assert!((70..=105).contains(&open.unsent), "{report}");
+    assert!(open.achieved_share < 0.6, "{report}");
     assert_eq!(report.answered + open.unsent, 200, "{report}");
     assert!(open.connection_wait.max_us > 300_000.0, "{report}");
     assert!(
@@ -165,7 +195,7 @@ fn base64(text: &str) -> Vec<u8> {
 
 #[test]
 fn the_peak_of_a_server_with_a_known_one() {
-    // One connection, 4 ms each: 250 a second, less what sleeping too long costs.
+    // One connection, 4 ms each: 250 a second, less what sleeping too long costs, which is much on a busy machine.
     let server = Server::new(|_| {
         sleep(Duration::from_millis(4));
         Reply::Send(HELLO)
@@ -180,7 +210,7 @@ fn the_peak_of_a_server_with_a_known_one() {
     let search = PeakSearch::new(50.0, 10_000.0);
     let peak = find_peak(&config, &goal, search, &Stop::default(), |_, _| {}).unwrap();
     let rate = peak.rate_per_s.unwrap();
-    assert!((120.0..300.0).contains(&rate), "{rate}");
+    assert!((60.0..300.0).contains(&rate), "{rate}");
 }
 
 #[test]

@@ -5,12 +5,15 @@ use std::io::IoSlice;
 
 use bytes::{Buf, Bytes};
 
+use crate::h2;
 use crate::head::FieldSpan;
 
 /// A rest of at most this many unread bytes moves out of its block when the connection rests.
 const RESIDUE_BYTES: usize = 4096;
 /// Shared bytes up to this size are copied behind the head: one slice costs the kernel less than two.
 const COPY_BYTES: usize = 16 * 1024;
+/// The same where large pieces are cut into frames.
+const COPY_PIECE_BYTES: usize = 4 * 1024;
 /// Send buffers larger than this are not kept for the next exchange.
 const KEPT_SEND_BYTES: usize = 128 * 1024;
 /// Less free space than this is not worth a system call: make room first.
@@ -24,6 +27,7 @@ pub struct Blocks {
     kept: usize,
     spare: Vec<Block>,
     spare_send: Vec<Vec<u8>>,
+    spare_h2: Vec<h2::Spare>,
 }
 
 impl Blocks {
@@ -34,6 +38,7 @@ impl Blocks {
             kept,
             spare: Vec::new(),
             spare_send: Vec::new(),
+            spare_h2: Vec::new(),
         }
     }
 
@@ -61,6 +66,16 @@ impl Blocks {
         {
             buffer.clear();
             self.spare_send.push(buffer);
+        }
+    }
+
+    pub(crate) fn take_h2(&mut self) -> Option<h2::Spare> {
+        self.spare_h2.pop()
+    }
+
+    pub(crate) fn give_h2(&mut self, spare: h2::Spare) {
+        if self.spare_h2.len() < self.kept {
+            self.spare_h2.push(spare);
         }
     }
 }
@@ -254,6 +269,15 @@ impl SendBuffer {
         result
     }
 
+    /// Appends through a function that cannot fail; returns how many bytes.
+    pub fn fill(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+        let before = self.copied.len();
+        write(&mut self.copied);
+        let n = self.copied.len() - before;
+        self.pending += n;
+        n
+    }
+
     pub fn push(&mut self, data: &[u8]) {
         self.copied.extend_from_slice(data);
         self.pending += data.len();
@@ -268,6 +292,28 @@ impl SendBuffer {
             before: self.copied.len(),
             bytes: data,
         });
+    }
+
+    /// A piece of something large: kept by reference also when it is one frame long.
+    pub fn push_piece(&mut self, data: Bytes) {
+        if data.len() <= COPY_PIECE_BYTES {
+            return self.push(&data);
+        }
+        self.pending += data.len();
+        self.shared.push_back(Shared {
+            before: self.copied.len(),
+            bytes: data,
+        });
+    }
+
+    /// Where the next copied byte will stand; holds until bytes have left.
+    pub fn end(&self) -> usize {
+        self.copied.len()
+    }
+
+    /// A byte that has not left yet, to be changed.
+    pub fn byte_mut(&mut self, at: usize) -> Option<&mut u8> {
+        self.copied.get_mut(at)
     }
 
     pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {

@@ -10,21 +10,30 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::h2::Preface;
 use crate::{
-    Blocks, BodySize, ConnectionError, Event, Field, Fields, Interest, Limits, Read, RequestHead,
-    ResponseHead, Side, StreamId, UserError, h1,
+    Blocks, BodySize, Carried, ConnectionError, Event, Field, Fields, Interest, Limits,
+    PreparedRequest, Protocol, Read, RequestHead, ResponseHead, Side, Speaks, StreamId, UserError,
+    h1, h2,
 };
 
 /// One end of one transport connection.
 #[derive(Debug)]
 pub struct Connection {
     wire: Wire,
+    /// `Either` until the first bytes, or [`speak`](Self::speak), have decided.
+    speaks: Speaks,
 }
 
 /// The protocol spoken on the transport.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "HTTP/1 stays where its connection is; HTTP/2 has more to hold and is boxed"
+)]
 #[derive(Debug)]
 enum Wire {
     H1(h1::Connection),
+    H2(Box<h2::Connection>),
 }
 
 /// Calls a method of whatever wire it is.
@@ -32,23 +41,112 @@ macro_rules! on_wire {
     ($wire:expr, $conn:ident => $call:expr) => {
         match $wire {
             Wire::H1($conn) => $call,
+            Wire::H2($conn) => $call,
         }
     };
 }
 
 impl Connection {
-    /// The server's end of a connection accepted at `now`: the header deadline counts from here.
+    /// The server's end of a connection accepted at `now`: the header deadline counts from here. It speaks
+    /// HTTP/1 only.
     pub fn server(limits: Arc<Limits>, now: Instant) -> Self {
+        Self::server_speaking(limits, Speaks::Http1, now)
+    }
+
+    /// The server's end of a connection accepted at `now`, speaking what is asked of it.
+    pub fn server_speaking(limits: Arc<Limits>, speaks: Speaks, now: Instant) -> Self {
         Self {
-            wire: Wire::H1(h1::Connection::new(Side::Server, limits, now)),
+            wire: match speaks {
+                Speaks::Http1 | Speaks::Either => Wire::h1(Side::Server, limits, now),
+                Speaks::Http2 => Wire::h2(Side::Server, limits, now),
+            },
+            speaks,
         }
     }
 
-    /// The client's end of a connection established at `now`.
+    /// The client's end of a connection established at `now`, speaking HTTP/1.
     pub fn client(limits: Arc<Limits>, now: Instant) -> Self {
-        Self {
-            wire: Wire::H1(h1::Connection::new(Side::Client, limits, now)),
+        Self::client_speaking(limits, Protocol::Http1, now)
+    }
+
+    /// The client's end of a connection established at `now`. HTTP/2 is spoken without asking: ALPN has
+    /// chosen it, or the server is known to speak it.
+    pub fn client_speaking(limits: Arc<Limits>, protocol: Protocol, now: Instant) -> Self {
+        match protocol {
+            Protocol::Http1 => Self {
+                wire: Wire::h1(Side::Client, limits, now),
+                speaks: Speaks::Http1,
+            },
+            Protocol::Http2 => Self {
+                wire: Wire::h2(Side::Client, limits, now),
+                speaks: Speaks::Http2,
+            },
         }
+    }
+
+    /// Settles what is spoken before the first byte, in either direction: the word of ALPN (RFC 7301).
+    pub fn speak(&mut self, protocol: Protocol) -> Result<(), UserError> {
+        let Wire::H1(conn) = &mut self.wire else {
+            return match protocol {
+                Protocol::Http2 => Ok(()),
+                Protocol::Http1 => Err(UserError::WrongProtocol),
+            };
+        };
+        match protocol {
+            Protocol::Http1 => self.speaks = Speaks::Http1,
+            Protocol::Http2 if conn.is_untouched() => self.begin_h2(),
+            Protocol::Http2 => return Err(UserError::WrongProtocol),
+        }
+        Ok(())
+    }
+
+    /// What is spoken here; `None` while the peer's first bytes have yet to tell.
+    pub fn protocol(&self) -> Option<Protocol> {
+        match (&self.wire, self.speaks) {
+            (Wire::H2(_), _) => Some(Protocol::Http2),
+            (_, Speaks::Either) => None,
+            _ => Some(Protocol::Http1),
+        }
+    }
+
+    /// HTTP/2 client: requests name the scheme `https` instead of `http`, because the transport is TLS.
+    /// A target in absolute form says it itself.
+    pub fn set_secure(&mut self, secure: bool) {
+        if let Wire::H2(conn) = &mut self.wire {
+            conn.set_secure(secure);
+        }
+    }
+
+    /// What has come over HTTP/1's wire goes on as HTTP/2.
+    fn begin_h2(&mut self) {
+        if let Wire::H1(conn) = &mut self.wire {
+            self.wire = Wire::H2(Box::new(h2::Connection::behind(conn.hand_over())));
+            self.speaks = Speaks::Http2;
+        }
+    }
+
+    /// Looks at the first bytes, where they decide.
+    #[cold]
+    fn decide(&mut self) {
+        let Wire::H1(conn) = &self.wire else { return };
+        match Preface::of(conn.unread()) {
+            Preface::Unclear => {}
+            Preface::Absent => self.speaks = Speaks::Http1,
+            Preface::Whole => self.begin_h2(),
+        }
+    }
+
+    /// No more comes that could make it the other.
+    fn settle_for_h1(&mut self) {
+        if self.speaks == Speaks::Either {
+            self.speaks = Speaks::Http1;
+        }
+    }
+
+    /// The bytes here may yet become the preface of HTTP/2: HTTP/1 must not look at them.
+    fn is_undecided(&self) -> bool {
+        self.speaks == Speaks::Either
+            && matches!(&self.wire, Wire::H1(conn) if !conn.unread().is_empty())
     }
 
     /// Which end this is.
@@ -64,15 +162,20 @@ impl Connection {
     /// `n` bytes were put into `recv_space`. Drain `next_event` afterwards.
     pub fn received(&mut self, now: Instant, n: usize) {
         on_wire!(&mut self.wire, conn => conn.received(now, n));
+        if self.speaks == Speaks::Either {
+            self.decide();
+        }
     }
 
     /// The transport reached its orderly end (FIN; under TLS, `close_notify`).
     pub fn received_eof(&mut self, now: Instant) {
+        self.settle_for_h1();
         on_wire!(&mut self.wire, conn => conn.received_eof(now));
     }
 
     /// The transport broke (reset, TLS truncation or alert); `rule` says how, for the error.
     pub fn received_abort(&mut self, now: Instant, rule: &'static str) {
+        self.settle_for_h1();
         on_wire!(&mut self.wire, conn => conn.received_abort(now, rule));
     }
 
@@ -84,7 +187,7 @@ impl Connection {
 
     /// `n` bytes of the body of `id` went into the transport without passing through here (`sendfile`),
     /// while nothing was pending. They count against the announced size and as progress; 0: the
-    /// transport would block.
+    /// transport would block. HTTP/1 only: elsewhere bodies are framed.
     pub fn sent_outside(&mut self, now: Instant, id: StreamId, n: u64) -> Result<(), UserError> {
         on_wire!(&mut self.wire, conn => conn.sent_outside(now, id, n))
     }
@@ -100,8 +203,9 @@ impl Connection {
         on_wire!(&mut self.wire, conn => conn.release(blocks));
     }
 
-    /// Client: starts a request on an idle connection. With [`BodySize::Empty`] it is complete;
-    /// otherwise write the body and `finish`.
+    /// Client: starts a request, with HTTP/1 on an idle connection, with HTTP/2 beside others while
+    /// there is [`stream_room`](Self::stream_room). With [`BodySize::Empty`] it is complete; otherwise
+    /// write the body and `finish`.
     pub fn request(
         &mut self,
         head: &RequestHead<'_>,
@@ -113,7 +217,8 @@ impl Connection {
     /// Client: sends a whole request behind those whose answers are still due (pipelining, RFC 9112
     /// 9.3.2), or as the first. Answers come in the order of the requests; when the connection ends
     /// before, [`Event::Failed`] speaks of the oldest and the later ones have no event of their own.
-    /// How many go ahead is the program's decision, and so is the harm that one slow answer does.
+    /// How many go ahead is the program's decision, and so is the harm that one slow answer does. HTTP/2
+    /// has no such order: it is `request` with the body in one call.
     pub fn request_ahead(
         &mut self,
         head: &RequestHead<'_>,
@@ -122,9 +227,15 @@ impl Connection {
         on_wire!(&mut self.wire, conn => conn.request_ahead(head, body))
     }
 
+    /// [`request_ahead`](Self::request_ahead) with a request that is checked and written already: for
+    /// programs that send the same one over and over.
+    pub fn request_prepared(&mut self, request: &PreparedRequest) -> Result<StreamId, UserError> {
+        on_wire!(&mut self.wire, conn => conn.request_prepared(request))
+    }
+
     /// Server: answers an exchange. A 1xx status (not 101) is interim and comes before the final one;
-    /// 101 to an upgrade, or 2xx to CONNECT, switches the stream to raw bytes. Bodies that HEAD, 204 and
-    /// 304 do not allow are swallowed. With [`BodySize::Empty`] the message is complete; otherwise write
+    /// 101 to an upgrade (HTTP/1), or 2xx to CONNECT, switches the stream to raw bytes. Bodies that HEAD,
+    /// 204 and 304 do not allow are swallowed. With [`BodySize::Empty`] the message is complete; otherwise write
     /// the body and `finish`.
     pub fn respond(
         &mut self,
@@ -135,22 +246,35 @@ impl Connection {
         on_wire!(&mut self.wire, conn => conn.respond(id, head, body))
     }
 
-    /// The exchange `id`, for reading and writing. It stays addressable until the next one begins.
+    /// The exchange `id`, for reading and writing. HTTP/1: it stays addressable until the next one
+    /// begins. HTTP/2: until the next event is asked for after it ended, which for the one who receives
+    /// is when `read` has given [`Read::End`] or `Head` said that it is the end.
     pub fn stream(&mut self, id: StreamId) -> Result<StreamMut<'_>, UserError> {
-        on_wire!(&self.wire, conn => conn.check_open(id))?;
-        Ok(StreamMut {
-            wire: &mut self.wire,
-        })
+        let on = match &mut self.wire {
+            Wire::H1(conn) => {
+                conn.check_open(id)?;
+                On::H1(conn)
+            }
+            Wire::H2(conn) => {
+                let at = conn.find(id)?;
+                On::H2(conn, at)
+            }
+        };
+        Ok(StreamMut { on })
     }
 
-    /// Closes gracefully: what is in flight is finished (its head says `connection: close`), an idle
-    /// connection closes now.
+    /// Closes gracefully: what is in flight is finished, an idle connection closes now. HTTP/1: the head
+    /// says `connection: close`. HTTP/2: GOAWAY, once to tell and once more when what was on its way
+    /// then has arrived (RFC 9113 6.8).
     pub fn close(&mut self) {
         on_wire!(&mut self.wire, conn => conn.close());
     }
 
     /// The next thing that happened, or `None` until more is received.
     pub fn next_event(&mut self) -> Option<Event<'_>> {
+        if self.is_undecided() {
+            return None;
+        }
         on_wire!(&mut self.wire, conn => conn.next_event())
     }
 
@@ -184,6 +308,31 @@ impl Connection {
         on_wire!(&self.wire, conn => conn.is_reusable())
     }
 
+    /// Client: how many requests may be started now. HTTP/1: 1 or 0; HTTP/2: what the peer's limit and
+    /// ours leave.
+    pub fn stream_room(&self) -> usize {
+        match &self.wire {
+            Wire::H1(conn) => usize::from(conn.is_reusable()),
+            Wire::H2(conn) => conn.stream_room(),
+        }
+    }
+
+    /// Client: how many requests may be under way at once, as far as is known now; 0: no more may begin.
+    pub fn stream_limit(&self) -> usize {
+        match &self.wire {
+            Wire::H1(conn) => usize::from(conn.is_reusable()),
+            Wire::H2(conn) => conn.stream_limit(),
+        }
+    }
+
+    /// Client: whether an extended CONNECT may be sent (RFC 8441 3). `None`: the server has not said yet.
+    pub fn extended_connect(&self) -> Option<bool> {
+        match &self.wire {
+            Wire::H1(_) => Some(false),
+            Wire::H2(conn) => conn.extended_connect(),
+        }
+    }
+
     /// Client: a byte has arrived since the last request was sent. When not, and the connection was
     /// reused, an idempotent request may be sent again on another.
     pub fn response_started(&self) -> bool {
@@ -193,7 +342,7 @@ impl Connection {
     /// `next_event` may have something although nothing more was received, because the program did
     /// something: answered, so that the next pipelined request is due.
     pub fn has_events(&self) -> bool {
-        on_wire!(&self.wire, conn => conn.has_events())
+        on_wire!(&self.wire, conn => conn.has_events()) && !self.is_undecided()
     }
 
     /// Why the connection closed, once it has.
@@ -202,71 +351,129 @@ impl Connection {
     }
 }
 
+impl Wire {
+    fn h1(side: Side, limits: Arc<Limits>, now: Instant) -> Self {
+        Self::H1(h1::Connection::new(side, limits, now))
+    }
+
+    fn h2(side: Side, limits: Arc<Limits>, now: Instant) -> Self {
+        Self::H2(Box::new(h2::Connection::new(side, limits, now)))
+    }
+}
+
 /// One exchange of a connection, borrowed for reading and writing.
 #[derive(Debug)]
 pub struct StreamMut<'a> {
-    wire: &'a mut Wire,
+    on: On<'a>,
+}
+
+/// Where the exchange stands: the only one of its connection, or one of many.
+#[derive(Debug)]
+enum On<'a> {
+    H1(&'a mut h1::Connection),
+    H2(&'a mut h2::Connection, h2::At),
+}
+
+/// Calls a method of the exchange, on whatever wire it is.
+macro_rules! on_stream {
+    ($on:expr, $method:ident($($argument:expr),*)) => {
+        match $on {
+            On::H1(conn) => conn.$method($($argument),*),
+            On::H2(conn, at) => conn.$method(*at, $($argument),*),
+        }
+    };
 }
 
 impl<'a> StreamMut<'a> {
     /// Takes up to `max` bytes of the body. The first read sends `100 Continue` where it is awaited.
     pub fn read(&mut self, max: usize) -> Read<'_> {
-        on_wire!(&mut *self.wire, conn => conn.read(max))
+        on_stream!(&mut self.on, read(max))
     }
 
     /// `read`, with a borrow as long as the connection's.
     pub fn into_read(self, max: usize) -> Read<'a> {
-        on_wire!(self.wire, conn => conn.read(max))
+        match self.on {
+            On::H1(conn) => conn.read(max),
+            On::H2(conn, at) => conn.read(at, max),
+        }
     }
 
     /// Bytes that `read` would give now; 0 says nothing about why.
     pub fn available(&mut self) -> usize {
-        on_wire!(&mut *self.wire, conn => conn.available())
+        on_stream!(&mut self.on, available())
+    }
+
+    /// The end of the body is here, read or not. HTTP/1: it shows when it is read.
+    pub fn is_whole(&self) -> bool {
+        match &self.on {
+            On::H1(_) => false,
+            On::H2(conn, at) => conn.is_whole(*at),
+        }
     }
 
     /// Trailer fields of the received body; none before its end.
     pub fn trailers(&self) -> Fields<'_> {
-        on_wire!(&*self.wire, conn => conn.trailers())
+        on_stream!(&self.on, trailers())
+    }
+
+    /// Bytes written here that wait for a window or a turn; what waits for the transport is counted by
+    /// [`pending_bytes`](Connection::pending_bytes). HTTP/1: none.
+    pub fn queued(&self) -> usize {
+        match &self.on {
+            On::H1(_) => 0,
+            On::H2(conn, at) => conn.queued(*at),
+        }
+    }
+
+    /// HTTP/2, client: what the frames of the stream carried. HTTP/1 has the connection to itself, and whoever
+    /// reads and writes its bytes counts them.
+    pub fn carried(&self) -> Option<Carried> {
+        match &self.on {
+            On::H1(_) => None,
+            On::H2(conn, at) => Some(conn.carried(*at)),
+        }
     }
 
     /// Received bytes held and not yet read, framing included.
     pub fn buffered(&self) -> usize {
-        on_wire!(&*self.wire, conn => conn.buffered())
+        on_stream!(&self.on, buffered())
     }
 
     /// Queues body bytes by copying them.
     pub fn write(&mut self, data: &[u8]) -> Result<(), UserError> {
-        on_wire!(&mut *self.wire, conn => conn.write(data))
+        on_stream!(&mut self.on, write(data))
     }
 
     /// Queues body bytes by reference when they are large; small ones are copied, which is cheaper.
     pub fn write_shared(&mut self, data: Bytes) -> Result<(), UserError> {
-        on_wire!(&mut *self.wire, conn => conn.write_shared(data))
+        on_stream!(&mut self.on, write_shared(data))
     }
 
     /// Ends the message.
     pub fn finish(&mut self) -> Result<(), UserError> {
-        on_wire!(&mut *self.wire, conn => conn.finish(&[]))
+        on_stream!(&mut self.on, finish(&[]))
     }
 
-    /// Ends a chunked message with trailer fields.
+    /// Ends a message of unknown size with trailer fields.
     pub fn finish_with(&mut self, trailers: &[Field<'_>]) -> Result<(), UserError> {
-        on_wire!(&mut *self.wire, conn => conn.finish(trailers))
+        on_stream!(&mut self.on, finish(trailers))
     }
 
-    /// Gives the exchange up. A message under way never looks complete to the peer: the connection closes.
+    /// Gives the exchange up. A message under way never looks complete to the peer: HTTP/1 closes the
+    /// connection, HTTP/2 resets the stream. On one that has failed: the program has done with it. On a
+    /// switched one that is finished: what the peer may still send is of no interest.
     pub fn reset(&mut self) {
-        on_wire!(&mut *self.wire, conn => conn.reset());
+        on_stream!(&mut self.on, reset());
     }
 
     /// Bytes of a body of known size that are still to be sent, 0 where its method or status allows
     /// none. `None`: the size is not known, or no body is due.
     pub fn body_left(&self) -> Option<u64> {
-        on_wire!(&*self.wire, conn => conn.body_left())
+        on_stream!(&self.on, body_left())
     }
 
     /// Bytes that may be queued before the high-water mark; 0: wait for [`Event::Writable`].
     pub fn room(&self) -> usize {
-        on_wire!(&*self.wire, conn => conn.room())
+        on_stream!(&self.on, room())
     }
 }

@@ -98,6 +98,26 @@ pub enum StreamError {
     Connection(Arc<ConnectionError>),
     /// The program itself gave it up.
     Reset,
+    /// HTTP/2: the peer reset the stream.
+    ResetByPeer(ErrorCode),
+    /// HTTP/2: the peer says that it has not begun with the request and never will: `REFUSED_STREAM`, or
+    /// the stream is above the last one of its GOAWAY. The request may be sent again elsewhere.
+    Refused(&'static str),
+    /// HTTP/2: the stream was reset because the peer broke a rule or was too slow on it. The connection
+    /// goes on.
+    Broken {
+        /// The kind of fault: `Protocol`, `Limit` or `Timeout`.
+        reason: CloseReason,
+        /// What was wrong, with its source.
+        rule: &'static str,
+    },
+}
+
+impl StreamError {
+    /// The request was certainly not processed: sending it again does no harm, whatever its method.
+    pub fn is_unprocessed(&self) -> bool {
+        matches!(self, Self::Refused(_))
+    }
 }
 
 impl fmt::Display for StreamError {
@@ -105,6 +125,74 @@ impl fmt::Display for StreamError {
         match self {
             Self::Connection(error) => error.fmt(f),
             Self::Reset => f.write_str("given up by the program"),
+            Self::ResetByPeer(code) => write!(f, "peer: stream reset: {code}"),
+            Self::Refused(rule) => write!(f, "peer: not processed: {rule}"),
+            Self::Broken { rule, .. } => write!(f, "peer: {rule}"),
+        }
+    }
+}
+
+/// An error code of HTTP/2 (RFC 9113 7). Unknown ones are kept as they came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ErrorCode(pub u32);
+
+impl ErrorCode {
+    /// No error: an orderly end, or "the rest of your request is not needed".
+    pub const NO_ERROR: Self = Self(0x0);
+    /// Unspecific violation.
+    pub const PROTOCOL_ERROR: Self = Self(0x1);
+    /// Unexpected failure of the sender itself.
+    pub const INTERNAL_ERROR: Self = Self(0x2);
+    /// Windows were not respected.
+    pub const FLOW_CONTROL_ERROR: Self = Self(0x3);
+    /// SETTINGS were not acknowledged in time.
+    pub const SETTINGS_TIMEOUT: Self = Self(0x4);
+    /// A frame on a stream that was closed.
+    pub const STREAM_CLOSED: Self = Self(0x5);
+    /// A frame of the wrong size.
+    pub const FRAME_SIZE_ERROR: Self = Self(0x6);
+    /// The stream was not begun with.
+    pub const REFUSED_STREAM: Self = Self(0x7);
+    /// The stream is no longer needed.
+    pub const CANCEL: Self = Self(0x8);
+    /// The state of header compression is lost.
+    pub const COMPRESSION_ERROR: Self = Self(0x9);
+    /// The tunnel's other connection failed.
+    pub const CONNECT_ERROR: Self = Self(0xa);
+    /// Load that looks like harm.
+    pub const ENHANCE_YOUR_CALM: Self = Self(0xb);
+    /// The transport is not safe enough.
+    pub const INADEQUATE_SECURITY: Self = Self(0xc);
+    /// Try HTTP/1.1.
+    pub const HTTP_1_1_REQUIRED: Self = Self(0xd);
+
+    /// Its name in the registry; empty for an unknown one.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NO_ERROR => "NO_ERROR",
+            Self::PROTOCOL_ERROR => "PROTOCOL_ERROR",
+            Self::INTERNAL_ERROR => "INTERNAL_ERROR",
+            Self::FLOW_CONTROL_ERROR => "FLOW_CONTROL_ERROR",
+            Self::SETTINGS_TIMEOUT => "SETTINGS_TIMEOUT",
+            Self::STREAM_CLOSED => "STREAM_CLOSED",
+            Self::FRAME_SIZE_ERROR => "FRAME_SIZE_ERROR",
+            Self::REFUSED_STREAM => "REFUSED_STREAM",
+            Self::CANCEL => "CANCEL",
+            Self::COMPRESSION_ERROR => "COMPRESSION_ERROR",
+            Self::CONNECT_ERROR => "CONNECT_ERROR",
+            Self::ENHANCE_YOUR_CALM => "ENHANCE_YOUR_CALM",
+            Self::INADEQUATE_SECURITY => "INADEQUATE_SECURITY",
+            Self::HTTP_1_1_REQUIRED => "HTTP_1_1_REQUIRED",
+            _ => "",
+        }
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            "" => write!(f, "error {:#x}", self.0),
+            name => f.write_str(name),
         }
     }
 }
@@ -120,7 +208,8 @@ pub enum UserError {
     UnknownStream,
     /// The exchange has failed or the connection is closed; nothing can be sent any more.
     StreamFailed,
-    /// A client connection that is busy, closing or spoilt cannot take a request.
+    /// A client connection that is busy (HTTP/2: at its limit of streams), closing or spoilt cannot take
+    /// a request.
     NotIdle,
     /// A client called a server's method or the reverse.
     WrongSide,
@@ -154,8 +243,10 @@ pub enum UserError {
     BodyTooLong,
     /// Fewer body bytes than announced; the connection is aborted, since no valid end exists.
     BodyTooShort,
-    /// 101 to a request that did not ask for an upgrade, or whose body is not yet read.
+    /// 101 to a request that did not ask for an upgrade, whose body is not yet read, or on HTTP/2.
     UpgradeNotPossible,
+    /// A method that the protocol of this connection does not have.
+    WrongProtocol,
 }
 
 impl fmt::Display for UserError {
@@ -187,6 +278,7 @@ impl fmt::Display for UserError {
             Self::UpgradeNotPossible => {
                 "101 without an upgrade request, or before its body was read (RFC 9110 7.8)"
             }
+            Self::WrongProtocol => "the protocol of this connection cannot do this",
         })
     }
 }

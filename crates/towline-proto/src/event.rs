@@ -1,6 +1,7 @@
 //! What a connection tells its two neighbours: events to the program, interest to the transport.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::{ConnectionError, HeadRef, StreamError};
 
@@ -13,9 +14,41 @@ pub enum Side {
     Server,
 }
 
-/// One exchange on a connection. HTTP/1: its ordinal, from 1.
+/// What is spoken on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// HTTP/1.0 and 1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+/// What a server speaks on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Speaks {
+    /// HTTP/1.0 and 1.1 only.
+    #[default]
+    Http1,
+    /// HTTP/2 only.
+    Http2,
+    /// Whichever the peer begins with: the client preface of HTTP/2 (RFC 9113 3.4) tells.
+    Either,
+}
+
+/// One exchange on a connection. HTTP/1: its ordinal, from 1. HTTP/2: the stream's identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
+
+/// What HEADERS, CONTINUATION and DATA frames of one stream have carried so far, their own headers included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Carried {
+    /// Bytes handed over to be sent.
+    pub sent: u64,
+    /// Bytes received.
+    pub received: u64,
+    /// When body bytes that had waited for a window, for room or for their turn were handed over last.
+    pub last_sent: Option<Instant>,
+}
 
 /// One thing that happened. Heads borrow from the receive block: copy what must outlive the borrow.
 #[derive(Debug)]
@@ -40,16 +73,19 @@ pub enum Event<'a> {
     Readable(StreamId),
     /// Fewer than half of the send window is queued again. Comes once after `room()` was 0.
     Writable(StreamId),
-    /// The peer sent its FIN while its exchange is open; it still gets its answer.
+    /// The peer sent its FIN while its exchange is open, or ended a stream on which it asks for a tunnel
+    /// (CONNECT) and has no answer yet; it still gets one.
     HalfClosed(StreamId),
     /// After 101 or a 2xx to CONNECT: the stream now carries raw bytes, leftovers included.
     Switched {
         /// The exchange that switched.
         stream: StreamId,
     },
-    /// This exchange can no longer complete.
+    /// This exchange can no longer complete. On a server the stream counts as one that the application
+    /// still works on until the program gives it up (`reset`) or ends it (`finish`): a peer that resets
+    /// its streams cannot have more applications at work than the limit of streams.
     Failed(StreamId, StreamError),
-    /// HTTP/2: streams above `last` will not be served.
+    /// HTTP/2: streams above `last` will not be served, and no new ones.
     GoingAway {
         /// The last stream that is.
         last: StreamId,

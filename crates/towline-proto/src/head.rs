@@ -25,7 +25,7 @@ pub struct Field<'a> {
 pub struct RequestHead<'a> {
     /// A token, case-sensitive.
     pub method: &'a [u8],
-    /// In the form its method needs (RFC 9112 3.2); `Host` is the program's duty.
+    /// In the form its method needs (RFC 9112 3.2); `Host` is the program's duty on every version.
     pub target: &'a [u8],
     /// They leave in this order and as they are written; what is missing about framing comes behind.
     pub fields: &'a [Field<'a>],
@@ -56,9 +56,14 @@ pub(crate) struct FieldSpan {
 /// (kept in `target`) and a status.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StartLine {
+    /// HTTP/1: 0.
+    pub method: u32,
     pub method_len: u32,
     pub target: u32,
     pub target_len: u32,
+    /// `:protocol` of an extended CONNECT; length 0: none.
+    pub protocol: u32,
+    pub protocol_len: u32,
     pub status: u16,
     pub version: Version,
 }
@@ -66,16 +71,23 @@ pub(crate) struct StartLine {
 impl Default for StartLine {
     fn default() -> Self {
         Self {
+            method: 0,
             method_len: 0,
             target: 0,
             target_len: 0,
+            protocol: 0,
+            protocol_len: 0,
             status: 0,
             version: Version::Http11,
         }
     }
 }
 
-/// A received head: a view into the receive block, valid until the connection is touched again.
+/// A received head: a view into the receive block (HTTP/2: into what was decoded of it), valid until the
+/// connection is touched again.
+///
+/// HTTP/2 heads look like those of HTTP/1: pseudo-fields are not among the [`fields`](Self::fields),
+/// `:authority` is the first of them under the name `host`, and the crumbs of `cookie` are one field.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadRef<'a> {
     pub(crate) bytes: &'a [u8],
@@ -86,10 +98,11 @@ pub struct HeadRef<'a> {
 impl<'a> HeadRef<'a> {
     /// Request method; empty for a response.
     pub fn method(&self) -> &'a [u8] {
-        &self.bytes[..self.line.method_len as usize]
+        slice(self.bytes, self.line.method, self.line.method_len)
     }
 
-    /// Request target as received; empty for a response.
+    /// Request target as received; empty for a response. HTTP/2: `:path`, or `:authority` of a CONNECT
+    /// that is not an extended one.
     pub fn target(&self) -> &'a [u8] {
         if self.line.status == 0 {
             self.third()
@@ -110,6 +123,13 @@ impl<'a> HeadRef<'a> {
         } else {
             self.third()
         }
+    }
+
+    /// `:protocol` of an extended CONNECT (RFC 8441), which asks for a tunnel of that protocol at the
+    /// target: `websocket`. `None` for any other request.
+    pub fn protocol(&self) -> Option<&'a [u8]> {
+        (self.line.protocol_len > 0)
+            .then(|| slice(self.bytes, self.line.protocol, self.line.protocol_len))
     }
 
     /// Version of the message.
@@ -204,3 +224,33 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 impl ExactSizeIterator for Fields<'_> {}
+
+/// Fields that are kept beyond what they came in.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KeptFields {
+    bytes: Vec<u8>,
+    spans: Vec<FieldSpan>,
+}
+
+impl KeptFields {
+    pub fn of<'a>(fields: impl Iterator<Item = Field<'a>>) -> Self {
+        let mut kept = Self::default();
+        for field in fields {
+            let name = kept.bytes.len() as u32;
+            kept.bytes.extend_from_slice(field.name);
+            let value = kept.bytes.len() as u32;
+            kept.bytes.extend_from_slice(field.value);
+            kept.spans.push(FieldSpan {
+                name,
+                name_len: field.name.len() as u32,
+                value,
+                value_len: field.value.len() as u32,
+            });
+        }
+        kept
+    }
+
+    pub fn fields(&self) -> Fields<'_> {
+        Fields::new(&self.bytes, &self.spans)
+    }
+}

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   socket ── recv_space/received ──►  Connection  ── next_event ──────►  program
-//!   socket ◄── send_slices/sent ─────  (h1)        ◄── respond/stream ──  program
+//!   socket ◄── send_slices/sent ─────  (h1, h2)    ◄── respond/stream ──  program
 //! ```
 //!
 //! # A connection in five lines
@@ -36,21 +36,25 @@ mod connection;
 mod error;
 mod event;
 mod h1;
+mod h2;
 mod head;
 mod limits;
+mod tables;
 mod timer;
+pub mod ws;
 
 pub use body::BodySize;
 pub use buffer::Blocks;
 pub use connection::{Connection, StreamMut};
-pub use error::{CloseReason, ConnectionError, Party, StreamError, UserError};
-pub use event::{Event, Interest, Read, Side, StreamId};
-pub use h1::standard_reason;
+pub use error::{CloseReason, ConnectionError, ErrorCode, Party, StreamError, UserError};
+pub use event::{Carried, Event, Interest, Protocol, Read, Side, Speaks, StreamId};
+pub use h1::{PreparedRequest, standard_reason};
 pub use head::{Field, Fields, HeadRef, KeptHead, RequestHead, ResponseHead, Version};
-pub use limits::Limits;
+pub use limits::{Allowance, Http2Limits, Limits};
 
 /// The head parser on its own, for the benchmark that holds it against others. Not part of the surface.
 #[doc(hidden)]
 pub mod bench {
     pub use crate::h1::HeadScratch;
+    pub use crate::h2::hpack::{HpackError, HpackScratch};
 }

@@ -29,7 +29,8 @@ pub struct Limits {
     pub max_interim_responses: u8,
     /// Bytes held that the program has not read: the only read-ahead there is.
     pub window_bytes: usize,
-    /// High-water mark of unsent bytes; `StreamMut::room` counts down from it.
+    /// High-water mark of unsent bytes; `StreamMut::room` counts down from it. With HTTP/2 each stream has as much,
+    /// and the connection once more for frames that are ready to leave.
     pub send_window_bytes: usize,
     /// A rest of a request body that nobody reads is skipped up to here to keep the connection.
     pub max_drain_bytes: u64,
@@ -51,6 +52,106 @@ pub struct Limits {
     pub parting_timeout: Duration,
     /// How long we wait for the peer's FIN after ours.
     pub linger_timeout: Duration,
+    /// What only HTTP/2 needs.
+    pub http2: Http2Limits,
+}
+
+/// The bounds that HTTP/2 adds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Http2Limits {
+    /// Server: streams at once, those counted that the peer has reset while the application still works
+    /// on them. Over it: `REFUSED_STREAM`. Client: the most that we open, if the peer allows as many.
+    pub max_concurrent_streams: u32,
+    /// Bytes of one stream that may wait for the program: the only read-ahead there is. Reading re-opens it.
+    pub stream_window_bytes: u32,
+    /// ... and a program that has read all there is doubles it, up to this: a window carries no more than
+    /// itself in each round trip. No more than `stream_window_bytes`: it stays as it is.
+    pub max_stream_window_bytes: u32,
+    /// Bytes that may be on their way on all streams together. Re-opened on receipt, so that a stream that
+    /// nobody reads never stops the others; memory is bounded by the windows of the streams.
+    pub connection_window_bytes: u32,
+    /// The longest frame payload accepted, 16 KiB to 16 MiB - 1 (RFC 9113 4.2). Larger frames would only
+    /// make a stream wait longer for its turn.
+    pub max_frame_bytes: u32,
+    /// A field section after decoding: name, value and 32 bytes for each field (RFC 9113 6.5.2), crumbs of
+    /// cookies counted one by one. Over it: 431.
+    pub max_header_list_bytes: u32,
+    /// Field lines in a field section, pseudo-fields included. Over it: 431.
+    pub max_fields: u32,
+    /// A field section as it stands on the wire. Over it the connection ends, before anything is decoded.
+    pub max_header_block_bytes: u32,
+    /// CONTINUATION frames of one field section (CVE-2024-27316). Over it the connection ends.
+    pub max_continuations: u32,
+    /// The dynamic table that the peer may use to write to us (RFC 7541 4.2).
+    pub header_table_bytes: u32,
+    /// Streams that end by a reset, sent by the peer or provoked by it (CVE-2023-44487, CVE-2025-8671): so
+    /// many at once, and so many more each second. Over it: `ENHANCE_YOUR_CALM`. Server only.
+    pub resets: Allowance,
+    /// Frames that move nothing: SETTINGS, PING, PRIORITY, small `WINDOW_UPDATE`, empty DATA, unknown ones
+    /// (CVE-2019-9511 to 9518).
+    pub control_frames: Allowance,
+    /// Reading stops while more than this of answers and control frames waits for the peer to take it.
+    pub max_queued_bytes: usize,
+    /// Our SETTINGS must be acknowledged within this time. `SETTINGS_TIMEOUT`.
+    pub settings_timeout: Option<Duration>,
+    /// Nothing received for so long while streams are open: ask whether the peer is there.
+    pub ping_interval: Option<Duration>,
+    /// ... which it must answer within this time.
+    pub ping_timeout: Duration,
+    /// Extended CONNECT (RFC 8441) is offered: WebSocket over HTTP/2.
+    pub extended_connect: bool,
+}
+
+/// A bucket of tokens: what may come at once, and what comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowance {
+    /// At once.
+    pub burst: u32,
+    /// Each second.
+    pub per_s: u32,
+}
+
+impl Http2Limits {
+    /// The defaults of a server that faces anybody.
+    pub const fn server() -> Self {
+        Self {
+            max_concurrent_streams: 128,
+            stream_window_bytes: 256 * 1024,
+            max_stream_window_bytes: 0,
+            connection_window_bytes: 1024 * 1024,
+            max_frame_bytes: 16 * 1024,
+            max_header_list_bytes: 64 * 1024,
+            max_fields: 128,
+            max_header_block_bytes: 64 * 1024,
+            max_continuations: 8,
+            header_table_bytes: 4096,
+            resets: Allowance {
+                burst: 100,
+                per_s: 33,
+            },
+            control_frames: Allowance {
+                burst: 1000,
+                per_s: 100,
+            },
+            max_queued_bytes: 64 * 1024,
+            settings_timeout: Some(Duration::from_secs(15)),
+            ping_interval: None,
+            ping_timeout: Duration::from_secs(15),
+            extended_connect: true,
+        }
+    }
+
+    /// The defaults of a client: more streams than servers usually allow and windows for fast, far
+    /// servers. No timeouts, as with [`Limits::client`].
+    pub const fn client() -> Self {
+        let mut limits = Self::server();
+        limits.max_concurrent_streams = 1024;
+        limits.stream_window_bytes = 1024 * 1024;
+        limits.max_stream_window_bytes = 4 * 1024 * 1024;
+        limits.connection_window_bytes = 16 * 1024 * 1024;
+        limits.settings_timeout = None;
+        limits
+    }
 }
 
 impl Limits {
@@ -76,6 +177,7 @@ impl Limits {
             keep_alive_timeout: Some(Duration::from_secs(75)),
             parting_timeout: Duration::from_secs(1),
             linger_timeout: Duration::from_secs(5),
+            http2: Http2Limits::server(),
         }
     }
 
@@ -89,6 +191,7 @@ impl Limits {
         limits.body_timeout = None;
         limits.min_bytes_per_s = 0;
         limits.keep_alive_timeout = None;
+        limits.http2 = Http2Limits::client();
         limits
     }
 

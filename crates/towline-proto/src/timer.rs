@@ -26,6 +26,14 @@ impl HeadClock {
             Self::Off => None,
         }
     }
+
+    /// What it becomes when a server is told to close: a first head may be on its way. `None`: none is awaited.
+    pub fn parting(self) -> Option<Self> {
+        match self {
+            Self::Head(since) | Self::Parting(since) => Some(Self::Parting(since)),
+            Self::Idle(_) | Self::Off => None,
+        }
+    }
 }
 
 /// Watches that bytes of a body move: some within every `body_timeout`, and in each such period at
@@ -34,6 +42,8 @@ impl HeadClock {
 pub(crate) enum Progress {
     #[default]
     Off,
+    /// The program has set it, which knows no time: it starts when the time is told.
+    Due,
     /// It was not the peer's turn for a while (nobody read): the next expiry only starts anew.
     Paused(Period),
     Running(Period),
@@ -53,6 +63,25 @@ impl Progress {
             start: now,
             bytes: 0,
         });
+    }
+
+    /// False: it is running, or due, already.
+    pub fn start_when_told(&mut self) -> bool {
+        let starts = matches!(self, Self::Off | Self::Paused(_));
+        if starts {
+            *self = Self::Due;
+        }
+        starts
+    }
+
+    pub fn is_due(self) -> bool {
+        matches!(self, Self::Due)
+    }
+
+    pub fn told(&mut self, now: Instant) {
+        if self.is_due() {
+            self.start(now);
+        }
     }
 
     pub fn stop(&mut self) {
@@ -79,7 +108,7 @@ impl Progress {
     pub fn deadline(self, limits: &Limits) -> Option<Instant> {
         let timeout = limits.body_timeout?;
         match self {
-            Self::Off => None,
+            Self::Off | Self::Due => None,
             Self::Paused(period) | Self::Running(period) => {
                 let first = if limits.min_bytes_per_s == 0 {
                     period.last

@@ -9,9 +9,12 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
 
+use towline_proto::bench::HpackScratch;
 use towline_proto::{
-    Blocks, BodySize, Connection, Event, Field, Limits, Read, RequestHead, ResponseHead, StreamId,
+    Blocks, BodySize, Connection, Event, Field, Limits, Protocol, Read, RequestHead, ResponseHead,
+    Speaks, StreamId,
 };
+use towline_testkit::h2;
 
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
@@ -103,11 +106,12 @@ struct Shape {
 }
 
 impl Ends {
-    fn new() -> Self {
+    fn new(protocol: Protocol) -> Self {
         let now = Instant::now();
+        let (client, server) = (Arc::new(Limits::client()), Arc::new(Limits::server()));
         Self {
-            client: Connection::client(Arc::new(Limits::client()), now),
-            server: Connection::server(Arc::new(Limits::server()), now),
+            client: Connection::client_speaking(client, protocol, now),
+            server: Connection::server_speaking(server, Speaks::Either, now),
             blocks: Blocks::new(64 * 1024, 4),
             now,
         }
@@ -206,8 +210,8 @@ impl Ends {
     }
 }
 
-fn allocations_per_thousand(shape: Shape) -> u64 {
-    let mut ends = Ends::new();
+fn allocations_per_thousand(protocol: Protocol, shape: Shape) -> u64 {
+    let mut ends = Ends::new(protocol);
     for _ in 0..10 {
         ends.exchange(shape);
     }
@@ -247,12 +251,103 @@ fn a_kept_alive_exchange_allocates_nothing_on_either_side() {
         ("chunked", chunked),
         ("empty", empty),
     ] {
-        assert_eq!(
-            allocations_per_thousand(shape),
-            0,
-            "{name}: allocations in 1000 exchanges"
-        );
+        for protocol in [Protocol::Http1, Protocol::Http2] {
+            assert_eq!(
+                allocations_per_thousand(protocol, shape),
+                0,
+                "{protocol:?}, {name}: allocations in 1000 exchanges"
+            );
+        }
     }
+}
+
+/// One after the other they would not meet in the tables of streams, of turns and of notices.
+#[test]
+fn streams_at_once_allocate_nothing_on_either_side() {
+    const AT_ONCE: usize = 16;
+    let shape = Shape {
+        method: b"GET",
+        request: b"",
+        response: &[b'x'; 4096],
+        size: BodySize::Known(4096),
+    };
+    let mut ends = Ends::new(Protocol::Http2);
+    let mut before = 0;
+    for round in 0..100 {
+        if round == 10 {
+            before = COUNT.get();
+        }
+        for _ in 0..AT_ONCE {
+            let fields = [Field {
+                name: b"Host",
+                value: b"a",
+            }];
+            let head = RequestHead {
+                method: shape.method,
+                target: b"/",
+                fields: &fields,
+            };
+            ends.client.request(&head, BodySize::Empty).expect("room");
+        }
+        let Ends {
+            client,
+            server,
+            blocks,
+            now,
+        } = &mut ends;
+        transfer(client, server, blocks, *now);
+        for _ in 0..AT_ONCE {
+            let id = ends.next_head(false);
+            ends.respond(id, shape);
+        }
+        let Ends {
+            client,
+            server,
+            blocks,
+            now,
+        } = &mut ends;
+        let mut seen = 0;
+        while server.pending_bytes() > 0 {
+            transfer(server, client, blocks, *now);
+            while let Some(event) = client.next_event() {
+                if let Event::Head { stream, .. } | Event::Readable(stream) = event {
+                    seen += read_all(client, stream);
+                }
+            }
+            transfer(client, server, blocks, *now);
+            assert!(server.next_event().is_none());
+        }
+        assert_eq!(seen, AT_ONCE * shape.response.len());
+        client.release(blocks);
+        server.release(blocks);
+    }
+    assert_eq!(COUNT.get() - before, 0, "allocations in 90 rounds");
+}
+
+#[test]
+fn a_repeated_head_passes_hpack_without_an_allocation() {
+    let mut numbers = (0..).map(|n: u32| format!("/{n:08}").into_bytes());
+    let paths: Vec<_> = numbers.by_ref().take(2000).collect();
+    let mut sender = HpackScratch::new(64 * 1024, 128);
+    let mut receiver = HpackScratch::new(64 * 1024, 128);
+    let mut before = 0;
+    // The table turns over many times: the path is new in each block, the last name returns.
+    for (n, path) in paths.iter().enumerate() {
+        if n == 1000 {
+            before = COUNT.get();
+        }
+        let fields: [(&[u8], &[u8]); 4] = [
+            (b":method", b"GET"),
+            (b":path", path),
+            (b"user-agent", path),
+            (b"x-trace", path),
+        ];
+        let fields = fields.map(|(name, value)| Field { name, value });
+        let block = sender.encode(&fields);
+        let (decoded, good) = receiver.decode(block).expect("a good block");
+        assert!(good && decoded.len() == 4);
+    }
+    assert_eq!(COUNT.get() - before, 0);
 }
 
 /// What a thousand server connections hold each, after `wire` has come in and every request was answered.
@@ -264,7 +359,7 @@ fn live_bytes_each(wire: &[u8]) -> usize {
     let mut kept: Vec<Connection> = Vec::with_capacity(CONNECTIONS);
     let before = LIVE_BYTES.get();
     for _ in 0..CONNECTIONS {
-        let mut conn = Connection::server(Arc::clone(&limits), now);
+        let mut conn = Connection::server_speaking(Arc::clone(&limits), Speaks::Either, now);
         conn.recv_space(&mut blocks)[..wire.len()].copy_from_slice(wire);
         conn.received(now, wire.len());
         while let Some(event) = conn.next_event() {
@@ -304,4 +399,17 @@ fn an_idle_connection_holds_next_to_nothing() {
         "{waiting} bytes for half a head of {}",
         slow.len()
     );
+}
+
+/// The connection's state with both tables of header compression, which are empty here: nothing else stays of streams
+/// that have ended.
+#[test]
+fn an_idle_connection_of_http2_holds_little() {
+    let asked = [
+        h2::client_begins(),
+        h2::get(1),
+        h2::headers(3, h2::END, &h2::pseudo("HEAD")),
+    ];
+    let answered = live_bytes_each(&asked.concat());
+    assert!(answered <= 2304, "{answered} bytes for an idle connection");
 }

@@ -1,4 +1,4 @@
-//! Runs `conformance/http1/*.md`: every case whole, byte by byte, cut at every position and at random.
+//! Runs `conformance/{http1,http2,websocket}/*.md`: every case whole, byte by byte, cut at every position and at random.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,19 @@ use towline_testkit::{Random, Setup};
 const EVERY_CUT_BYTES: usize = 1024;
 const RANDOM_CUTS: usize = 24;
 
+const FOLDERS: [&str; 3] = ["http1", "http2", "websocket"];
+
 fn files() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/http1");
-    let entries = fs::read_dir(&folder).expect("conformance/http1 is part of the repository");
-    let mut files: Vec<PathBuf> = entries
-        .map(|entry| entry.expect("readable").path())
-        .collect();
-    files.retain(|path| path.extension().is_some_and(|e| e == "md"));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
+    let mut files = Vec::new();
+    for folder in FOLDERS {
+        let entries = fs::read_dir(root.join(folder)).expect("part of the repository");
+        let found = entries.map(|entry| entry.expect("readable").path());
+        let before = files.len();
+        files.extend(found.filter(|path| path.extension().is_some_and(|e| e == "md")));
+        assert!(files.len() > before, "{folder} is empty");
+    }
     files.sort();
-    assert!(!files.is_empty());
     files
 }
 

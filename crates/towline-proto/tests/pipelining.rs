@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use towline_proto::{
-    Blocks, CloseReason, Connection, Event, Field, Limits, Read, RequestHead, StreamId, UserError,
+    Blocks, CloseReason, Connection, Event, Field, Limits, PreparedRequest, Read, RequestHead,
+    StreamId, UserError,
 };
 
 struct Client {
@@ -170,4 +171,55 @@ fn nothing_goes_ahead_of_a_body_that_is_being_written() {
     let size = towline_proto::BodySize::Known(3);
     client.conn.request(&head, size).unwrap();
     assert_eq!(client.ahead(b"GET", None), Err(UserError::NotIdle));
+}
+
+/// Written once or each time: the same bytes, the same exchanges, the same refusals.
+#[test]
+fn a_prepared_request_is_the_request() {
+    let host = Field {
+        name: b"host",
+        value: b"a",
+    };
+    let close = Field {
+        name: b"connection",
+        value: b"close",
+    };
+    let long = Bytes::from(vec![b'x'; 100_000]);
+    let cases = [
+        (&b"GET"[..], &[host][..], None),
+        (b"HEAD", &[host], None),
+        (b"POST", &[host], Some(Bytes::from_static(b"12345"))),
+        (b"POST", &[host], Some(long)),
+        (b"GET", &[host, close], None),
+    ];
+    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n";
+    for (method, fields, body) in cases {
+        let head = RequestHead {
+            method,
+            target: b"/",
+            fields,
+        };
+        let prepared = PreparedRequest::new(&head, body.clone()).unwrap();
+        let (mut one, mut other) = (Client::new(), Client::new());
+        for _ in 0..2 {
+            let each_time = one.conn.request_ahead(&head, body.clone());
+            assert_eq!(other.conn.request_prepared(&prepared), each_time);
+        }
+        assert_eq!(other.sent(), one.sent());
+        assert_eq!(other.receive(answer), one.receive(answer));
+        // The answer to HEAD ends with its head; the others wait for a body.
+        let rest: &[u8] = if method == b"HEAD" { answer } else { b"ok" };
+        assert_eq!(other.receive(rest), one.receive(rest));
+        assert_eq!(
+            other.conn.request_prepared(&prepared),
+            one.conn.request_ahead(&head, body)
+        );
+    }
+    let no_host = RequestHead {
+        method: b"GET",
+        target: b"/",
+        fields: &[],
+    };
+    let refused = PreparedRequest::new(&no_host, None).map(|_| ());
+    assert_eq!(refused, Err(UserError::InvalidHost));
 }

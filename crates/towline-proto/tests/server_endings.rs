@@ -144,8 +144,9 @@ fn close_finishes_what_is_in_flight() {
     end.eof();
     assert!(end.conn.interest().closed);
 
-    // The first request may be on its way.
+    // The first request may be on its way, however often this is said.
     let mut end = End::server();
+    end.conn.close();
     end.conn.close();
     assert!(!end.conn.interest().closed);
     end.wait(1);

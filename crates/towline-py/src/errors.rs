@@ -10,10 +10,13 @@ import_exception!(towline.errors, DecodingError);
 import_exception!(towline.errors, DecompressionLimit);
 import_exception!(towline.errors, InvalidHeader);
 import_exception!(towline.errors, InvalidURL);
+import_exception!(towline.errors, ReadTimeout);
 import_exception!(towline.errors, ResponseError);
 import_exception!(towline.errors, ResponseStateError);
 import_exception!(towline.errors, StartupError);
 import_exception!(towline.errors, StreamConsumed);
+import_exception!(towline.errors, UsageError);
+import_exception!(towline.errors, WebSocketClosed);
 
 /// What `send()` raises once the client has gone (ASGI spec 2.4: a subclass of `OSError`).
 pub fn client_disconnected() -> PyErr {

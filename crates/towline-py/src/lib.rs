@@ -8,6 +8,9 @@ mod client;
 mod coroutine;
 mod errors;
 mod gil;
+mod load;
+mod probe;
+mod responder;
 mod server;
 
 // One thread at a time, also on a free-threaded build: see `gil`.
@@ -26,6 +29,8 @@ mod _native {
     #[pymodule_export]
     use super::client::aio::client::AsyncClientCore;
     #[pymodule_export]
+    use super::client::aio::websocket::AsyncSocket;
+    #[pymodule_export]
     use super::client::blocking::client::ClientCore;
     #[pymodule_export]
     use super::client::blocking::pool::SyncPool;
@@ -34,6 +39,8 @@ mod _native {
     #[pymodule_export]
     use super::client::blocking::stream::open_stream;
     #[pymodule_export]
+    use super::client::blocking::websocket::SyncSocket;
+    #[pymodule_export]
     use super::client::call::Call;
     #[pymodule_export]
     use super::client::pool::AsyncPool;
@@ -41,6 +48,14 @@ mod _native {
     use super::client::reply::{AsyncReply, Reply};
     #[pymodule_export]
     use super::client::response::ResponseCore;
+    #[pymodule_export]
+    use super::client::websocket::Handshake;
+    #[pymodule_export]
+    use super::load::{load_main, test_certificate};
+    #[pymodule_export]
+    use super::probe::PoolProbe;
+    #[pymodule_export]
+    use super::responder::{relay_main, responder_main};
     #[pymodule_export]
     use super::server::asgi::AsgiServer;
     #[pymodule_export]

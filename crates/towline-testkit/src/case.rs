@@ -1,6 +1,8 @@
 //! Reads conformance cases from Markdown: `## title`, a paragraph with the rule, a `wire` block, an `events` block.
 
-use crate::notation;
+use towline_proto::Side;
+
+use crate::{h2, notation, ws};
 
 /// One case of a conformance file.
 #[derive(Clone, Debug)]
@@ -26,6 +28,25 @@ impl Case {
 
     pub fn has(&self, name: &str) -> bool {
         self.option(name).is_some()
+    }
+
+    /// Which end the wire comes to.
+    pub fn side(&self) -> Side {
+        if self.has("client") {
+            Side::Client
+        } else {
+            Side::Server
+        }
+    }
+
+    fn unescape(&self, text: &str) -> Result<Vec<Vec<u8>>, String> {
+        if self.has("http2") {
+            h2::notation::wire(text)
+        } else if self.has("websocket") {
+            ws::notation::wire(text, self.side())
+        } else {
+            notation::unescape(text)
+        }
     }
 }
 
@@ -54,15 +75,18 @@ pub fn parse(markdown: &str) -> Result<Vec<Case>, String> {
                 .take()
                 .ok_or_else(|| format!("line {}: wire block without a title", at + 1))?;
             let end = block_end(&lines, at)?;
-            let wire = notation::unescape(&joined(&lines[at + 1..end]))
-                .map_err(|e| format!("line {}: {title}: {e}", at + 1))?;
-            open = Some(Case {
+            let mut case = Case {
                 title,
                 options: options(info),
-                wire,
+                wire: Vec::new(),
                 events: String::new(),
                 events_lines: (0, 0),
-            });
+            };
+            let text = joined(&lines[at + 1..end]);
+            case.wire = case
+                .unescape(&text)
+                .map_err(|e| format!("line {}: {}: {e}", at + 1, case.title))?;
+            open = Some(case);
             at = end;
         } else if line == "```events" {
             let mut case = open

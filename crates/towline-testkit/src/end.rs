@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towline_proto::{
-    Blocks, BodySize, Connection, Event, Field, Limits, Read, RequestHead, ResponseHead, Side,
-    StreamId, UserError,
+    Blocks, BodySize, Connection, Event, Field, Limits, Protocol, Read, RequestHead, ResponseHead,
+    Side, Speaks, StreamId, UserError,
 };
 
 use crate::{Clock, Log};
@@ -55,7 +55,8 @@ pub struct End {
     pub send_room: usize,
     side: Side,
     app: App,
-    exchange: Option<Exchange>,
+    /// Those that the program has not answered.
+    exchanges: Vec<Exchange>,
     requests: VecDeque<(String, String)>,
     output: VecDeque<u8>,
     written: Vec<u8>,
@@ -64,7 +65,7 @@ pub struct End {
     over: bool,
     last_stream: Option<StreamId>,
     /// Read when there are no more events: a program learns first that a stream has switched.
-    to_read: Option<StreamId>,
+    to_read: VecDeque<StreamId>,
 }
 
 impl End {
@@ -85,8 +86,17 @@ impl End {
     /// A client that sends `requests` (method, target) without bodies, each after the response to the one before.
     /// `GET+upgrade` asks for an upgrade.
     pub fn client(limits: &Arc<Limits>, requests: &[(&str, &str)]) -> Self {
+        Self::asking(Protocol::Http1, limits, requests)
+    }
+
+    /// The same over HTTP/2.
+    pub fn h2_client_asking(limits: &Arc<Limits>, requests: &[(&str, &str)]) -> Self {
+        Self::asking(Protocol::Http2, limits, requests)
+    }
+
+    fn asking(protocol: Protocol, limits: &Arc<Limits>, requests: &[(&str, &str)]) -> Self {
         let clock = Clock::default();
-        let conn = Connection::client(Arc::clone(limits), clock.now());
+        let conn = Connection::client_speaking(Arc::clone(limits), protocol, clock.now());
         let mut end = Self::new(conn, clock, Side::Client, App::Read);
         end.requests = requests
             .iter()
@@ -104,6 +114,20 @@ impl End {
         Self::new(conn, clock, Side::Client, App::Manual)
     }
 
+    /// A server that speaks HTTP/2 only.
+    pub fn h2_server(limits: &Arc<Limits>, app: App) -> Self {
+        let clock = Clock::default();
+        let conn = Connection::server_speaking(Arc::clone(limits), Speaks::Http2, clock.now());
+        Self::new(conn, clock, Side::Server, app)
+    }
+
+    /// A client of HTTP/2 whose test writes the requests.
+    pub fn h2_client(limits: &Arc<Limits>) -> Self {
+        let clock = Clock::default();
+        let conn = Connection::client_speaking(Arc::clone(limits), Protocol::Http2, clock.now());
+        Self::new(conn, clock, Side::Client, App::Manual)
+    }
+
     fn new(conn: Connection, clock: Clock, side: Side, app: App) -> Self {
         Self {
             conn,
@@ -113,7 +137,7 @@ impl End {
             send_room: usize::MAX,
             side,
             app,
-            exchange: None,
+            exchanges: Vec::new(),
             requests: VecDeque::new(),
             output: VecDeque::new(),
             written: Vec::new(),
@@ -121,7 +145,7 @@ impl End {
             eof_given: false,
             over: false,
             last_stream: None,
-            to_read: None,
+            to_read: VecDeque::new(),
         }
     }
 
@@ -204,12 +228,22 @@ impl End {
         &self.written
     }
 
-    /// Event log, then (on a server) the status of every response that went out, then what the socket is asked to do.
+    /// Event log, then the status of every response that a server of HTTP/1 sent or every frame of an end of HTTP/2, then
+    /// what the socket is asked to do.
     pub fn log_text(&self) -> String {
         let mut log = self.log.clone();
-        if self.side == Side::Server {
+        if self.side == Side::Server && self.conn.protocol() == Some(Protocol::Http1) {
             for line in crate::wire::status_lines(&self.written) {
                 log.line(&format!("wrote {line}"));
+            }
+        }
+        if self.conn.protocol() == Some(Protocol::Http2) {
+            let lines = crate::h2::lines(&self.written);
+            for same in lines.chunk_by(|one, next| one == next) {
+                log.line(&match same.len() {
+                    1 => format!("wrote {}", same[0]),
+                    n => format!("wrote {n} x {}", same[0]),
+                });
             }
         }
         let interest = self.conn.interest();
@@ -271,7 +305,7 @@ impl End {
             if let Some(next) = self.event() {
                 moved = true;
                 self.act(next);
-            } else if let Some(stream) = self.to_read.take() {
+            } else if let Some(stream) = self.to_read.pop_front() {
                 moved = true;
                 self.read(stream);
             }
@@ -323,7 +357,7 @@ impl End {
                 self.log.head(self.side, stream, &head, end);
                 let connect = self.side == Side::Server && head.method() == b"CONNECT";
                 self.last_stream = Some(stream);
-                self.exchange = Some(Exchange {
+                self.exchanges.push(Exchange {
                     id: stream,
                     connect,
                 });
@@ -345,7 +379,7 @@ impl End {
             }
             Event::Failed(stream, error) => {
                 self.log.line(&format!("failed {} {error}", stream.0));
-                self.exchange = None;
+                self.exchanges.retain(|open| open.id != stream);
                 Act::Nothing
             }
             Event::GoingAway { last } => {
@@ -368,7 +402,7 @@ impl End {
                 (_, App::Silent) => {}
                 (Side::Server, App::Ignore) => self.respond(stream),
                 _ if end => self.body_ended(stream),
-                _ => self.to_read = Some(stream),
+                _ => self.to_read.push_back(stream),
             },
             Act::Read(stream) => {
                 if self.app != App::Silent && self.app != App::Ignore {
@@ -428,9 +462,10 @@ impl End {
     }
 
     fn respond(&mut self, stream: StreamId) {
-        let Some(exchange) = self.exchange.take_if(|open| open.id == stream) else {
+        let Some(at) = self.exchanges.iter().position(|open| open.id == stream) else {
             return;
         };
+        let exchange = self.exchanges.swap_remove(at);
         let switching: &[Field<'_>] = &[
             Field {
                 name: b"Connection",

@@ -5,12 +5,14 @@
 //! - [`Pair`] joins a client and a server in memory on a virtual clock, with cuts, delays, full pipes, EOF and abort.
 //! - [`case`] reads the conformance files (`conformance/README.md` describes the format), [`notation`] their wire text.
 //! - [`oracle`] holds what must be true of any input, [`operations`] of any sequence of calls: for properties and fuzzing.
-//! - [`wire`] builds messages, [`Random`] is the seeded source of every cut.
+//! - [`streams`] holds what must be true of HTTP/2, of any frames and of any calls on two ends.
+//! - [`wire`] builds messages, [`h2`] and [`ws`] frames, [`Random`] is the seeded source of every cut.
 #![forbid(unsafe_code)]
 
 pub mod case;
 mod clock;
 mod end;
+pub mod h2;
 mod log;
 pub mod notation;
 pub mod operations;
@@ -18,7 +20,10 @@ pub mod oracle;
 mod pair;
 mod random;
 mod run;
+pub mod sockets;
+pub mod streams;
 pub mod wire;
+pub mod ws;
 
 pub use clock::Clock;
 pub use end::{App, End, Turn};

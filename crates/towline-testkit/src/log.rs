@@ -32,6 +32,9 @@ impl Log {
                     stream.0,
                     version(head.version())
                 ));
+                if let Some(protocol) = head.protocol() {
+                    self.field(b":protocol", protocol);
+                }
             }
             Side::Client => self.status_line("response", stream, head, end),
         }

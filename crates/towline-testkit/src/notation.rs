@@ -12,26 +12,57 @@ use std::fmt::Write;
 /// # Errors
 /// The line and what is wrong with it.
 pub fn unescape(block: &str) -> Result<Vec<Vec<u8>>, String> {
-    let mut parts = vec![Vec::new()];
-    for (number, line) in block.lines().enumerate() {
-        if line == "\\|" {
-            parts.push(Vec::new());
-            continue;
-        }
-        let Some(out) = parts.last_mut() else {
-            continue;
-        };
-        let context = |problem: String| format!("line {}: {problem}", number + 1);
+    in_parts(block, |line, out| {
         let (text, ends) = match line.strip_suffix('\\') {
             Some(text) if !text.ends_with('\\') || text.ends_with("\\\\") => (text, false),
             _ => (line, true),
         };
-        unescape_text(text.as_bytes(), out).map_err(context)?;
+        unescape_text(text.as_bytes(), out)?;
         if ends {
             out.extend_from_slice(b"\r\n");
         }
+        Ok(())
+    })
+}
+
+/// The parts of a block of which `write` turns each line into bytes.
+pub(crate) fn in_parts(
+    block: &str,
+    mut write: impl FnMut(&str, &mut Vec<u8>) -> Result<(), String>,
+) -> Result<Vec<Vec<u8>>, String> {
+    let mut parts = vec![Vec::new()];
+    for (number, line) in block.lines().enumerate() {
+        if line == "\\|" {
+            parts.push(Vec::new());
+        } else if let Some(out) = parts.last_mut() {
+            write(line, out).map_err(|problem| format!("line {}: {problem}", number + 1))?;
+        }
     }
     Ok(parts)
+}
+
+/// The bytes of one text with escapes.
+pub(crate) fn bytes(text: &str) -> Result<Vec<u8>, String> {
+    let mut out = Vec::new();
+    unescape_text(text.as_bytes(), &mut out)?;
+    Ok(out)
+}
+
+/// `head: text` of a line that builds a frame.
+pub(crate) fn head_and_text(line: &str) -> Result<(&str, Vec<u8>), String> {
+    match line.split_once(": ") {
+        Some((head, text)) => Ok((head, bytes(text)?)),
+        None => Ok((line, Vec::new())),
+    }
+}
+
+/// A number as people write it, in decimal or with `0x`.
+pub(crate) fn number(text: &str) -> Result<u32, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| format!("{text} is no number"))
 }
 
 fn unescape_text(mut text: &[u8], out: &mut Vec<u8>) -> Result<(), String> {

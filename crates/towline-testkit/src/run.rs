@@ -6,64 +6,134 @@ use std::time::Duration;
 use towline_proto::{Limits, Side};
 
 use crate::case::Case;
-use crate::{App, End};
+use crate::{App, End, ws};
 
 /// What a case's options say.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    pub side: Side,
-    pub app: App,
-    pub methods: Vec<String>,
-    pub limits: Arc<Limits>,
-    pub eof: bool,
-    pub wait: Duration,
     pub cuts: bool,
     hide: Option<String>,
+    subject: Subject,
 }
+
+#[derive(Clone, Debug)]
+enum Subject {
+    Http(Http),
+    WebSocket(ws::Setup),
+}
+
+/// One end of a connection.
+#[derive(Clone, Debug)]
+struct Http {
+    side: Side,
+    http2: bool,
+    app: App,
+    methods: Vec<String>,
+    limits: Arc<Limits>,
+    eof: bool,
+    wait: Duration,
+}
+
+/// Words that say how a case is run, and those that have been looked at already.
+const COMMON: [&str; 6] = ["client", "eof", "nocut", "hide", "http2", "websocket"];
 
 impl Setup {
     /// # Errors
     /// An option that is not known: a typing error must not change what is tested in silence.
     pub fn of(case: &Case) -> Result<Self, String> {
-        let client = case.has("client");
-        let mut limits = if client {
-            Limits::client()
+        let options = case.options.iter();
+        let own = options.filter(|(name, _)| !COMMON.contains(&name.as_str()));
+        let subject = if case.has("websocket") {
+            let mut setup = ws::Setup::new(case.side(), case.has("eof"));
+            for (name, value) in own {
+                option_of_websocket(&mut setup, name, value)
+                    .ok_or_else(|| unknown(case, name, value))?;
+            }
+            Subject::WebSocket(setup)
         } else {
-            Limits::server()
+            let mut http = Http::new(case);
+            let mut limits = match http.side {
+                Side::Client => Limits::client(),
+                Side::Server => Limits::server(),
+            };
+            for (name, value) in own {
+                option_of_http(&mut http, &mut limits, name, value)
+                    .ok_or_else(|| unknown(case, name, value))?;
+            }
+            http.limits = Arc::new(limits);
+            Subject::Http(http)
         };
-        let mut setup = Self {
-            side: if client { Side::Client } else { Side::Server },
-            app: App::Read,
-            methods: vec!["GET".into()],
-            limits: Arc::new(Limits::server()),
-            eof: case.has("eof"),
-            wait: Duration::ZERO,
+        Ok(Self {
             cuts: !case.has("nocut"),
             hide: case.option("hide").map(|what| format!("wrote {what}\n")),
-        };
-        for (name, value) in &case.options {
-            let unknown = || format!("{}: option {name}={value} is not known", case.title);
-            match name.as_str() {
-                "client" | "eof" | "nocut" | "hide" => {}
-                "app" => setup.app = app(value).ok_or_else(unknown)?,
-                "method" => {
-                    setup.methods = value
-                        .split(',')
-                        .filter(|m| !m.is_empty())
-                        .map(str::to_owned)
-                        .collect();
-                }
-                "wait" => setup.wait = seconds(value).ok_or_else(unknown)?,
-                "limit_body" => limits.max_body_bytes = Some(value.parse().map_err(|_| unknown())?),
-                _ => return Err(unknown()),
-            }
-        }
-        setup.limits = Arc::new(limits);
-        Ok(setup)
+            subject,
+        })
     }
 
     /// The event log of a wire whose parts are fed in pieces of these sizes; a part begins a new piece.
     pub fn log(&self, parts: &[Vec<u8>], sizes: &[usize]) -> String {
+        let text = match &self.subject {
+            Subject::Http(http) => http.log(parts, sizes),
+            Subject::WebSocket(setup) => setup.log(parts, sizes),
+        };
+        match &self.hide {
+            Some(line) => text.replace(line, ""),
+            None => text,
+        }
+    }
+}
+
+fn unknown(case: &Case, name: &str, value: &str) -> String {
+    format!("{}: option {name}={value} is not known", case.title)
+}
+
+fn option_of_http(http: &mut Http, limits: &mut Limits, name: &str, value: &str) -> Option<()> {
+    match name {
+        "app" => http.app = app(value)?,
+        "method" => {
+            let methods = value.split(',').filter(|method| !method.is_empty());
+            http.methods = methods.map(str::to_owned).collect();
+        }
+        "wait" => http.wait = seconds(value)?,
+        "limit_body" => limits.max_body_bytes = Some(value.parse().ok()?),
+        "limit_streams" => limits.http2.max_concurrent_streams = value.parse().ok()?,
+        _ => return None,
+    }
+    Some(())
+}
+
+fn option_of_websocket(setup: &mut ws::Setup, name: &str, value: &str) -> Option<()> {
+    match name {
+        "app" => {
+            setup.app = match value {
+                "read" => ws::App::Read,
+                "echo" => ws::App::Echo,
+                "close" => ws::App::Close,
+                _ => return None,
+            }
+        }
+        "wait" => setup.wait = seconds(value)?,
+        "deflate" => setup.deflate = true,
+        "limit_message" => setup.limits.max_message_bytes = value.parse().ok()?,
+        _ => return None,
+    }
+    Some(())
+}
+
+impl Http {
+    fn new(case: &Case) -> Self {
+        Self {
+            side: case.side(),
+            http2: case.has("http2"),
+            app: App::Read,
+            methods: vec!["GET".into()],
+            limits: Arc::default(),
+            eof: case.has("eof"),
+            wait: Duration::ZERO,
+        }
+    }
+
+    fn log(&self, parts: &[Vec<u8>], sizes: &[usize]) -> String {
         let mut end = self.end();
         let mut sizes = sizes.iter().copied();
         for part in parts {
@@ -73,36 +143,37 @@ impl Setup {
             end.feed_eof();
         }
         end.advance(self.wait);
-        let text = end.log_text();
-        match &self.hide {
-            Some(line) => text.replace(line, ""),
-            None => text,
-        }
+        end.log_text()
     }
 
     fn end(&self) -> End {
-        match self.side {
-            Side::Server => End::server(&self.limits, self.app),
-            Side::Client => {
-                let target = |method: &str| if method == "CONNECT" { "a:443" } else { "/" };
-                let requests: Vec<_> = self
-                    .methods
-                    .iter()
-                    .map(|m| (m.as_str(), target(m)))
-                    .collect();
-                End::client(&self.limits, &requests)
-            }
+        let target = |method: &str| if method == "CONNECT" { "a:443" } else { "/" };
+        let methods = self.methods.iter();
+        let requests: Vec<_> = methods.map(|m| (m.as_str(), target(m))).collect();
+        match (self.side, self.http2) {
+            (Side::Server, false) => End::server(&self.limits, self.app),
+            (Side::Server, true) => End::h2_server(&self.limits, self.app),
+            (Side::Client, false) => End::client(&self.limits, &requests),
+            (Side::Client, true) => End::h2_client_asking(&self.limits, &requests),
         }
     }
 }
 
 /// Feeds `wire` in pieces of these sizes; what they leave over is the last piece.
 pub(crate) fn feed(end: &mut End, wire: &[u8], sizes: &mut impl Iterator<Item = usize>) {
+    in_pieces(wire, sizes, |piece| end.feed(piece));
+}
+
+pub(crate) fn in_pieces(
+    wire: &[u8],
+    sizes: &mut impl Iterator<Item = usize>,
+    mut feed: impl FnMut(&[u8]),
+) {
     let mut rest = wire;
     while !rest.is_empty() {
         let size = sizes.next().unwrap_or(rest.len());
         let (piece, after) = rest.split_at(size.min(rest.len()));
-        end.feed(piece);
+        feed(piece);
         rest = after;
     }
 }

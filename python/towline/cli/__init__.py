@@ -29,6 +29,8 @@ COMMANDS = {
     "patch": Command("towline.cli.call", "the same with PATCH", ("PATCH",)),
     "delete": Command("towline.cli.call", "the same with DELETE", ("DELETE",)),
     "head": Command("towline.cli.call", "show the head of the answer only", ("HEAD",)),
+    "bench": Command("towline.cli.bench", "measure servers and clients beside their peers"),
+    "load": Command("towline.cli.load", "put load on a server and measure it"),
 }
 
 

@@ -238,8 +238,9 @@ class Call:
             "timeout": Timeout(connect=options.connect_timeout, total=options.timeout),
             "follow_redirects": options.follow,
             "max_redirects": options.max_redirects,
-            "http2": options.http == "auto",
             "resolve": dict(options.resolve),
+            "http1": options.http != "2",
+            "http2": options.http != "1.1",
             **({"proxy": options.proxy} if options.proxy else {}),
             **({"uds": options.unix_socket} if options.unix_socket else {}),
         }

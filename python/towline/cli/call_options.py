@@ -97,7 +97,10 @@ class CallOptions:
         5.0, "for names, connection and TLS together", group=CONNECTION,
         parse=kind.seconds, metavar="SECONDS", check=above_zero,
     )  # fmt: skip
-    http: str = option("auto", "which HTTP to speak", group=CONNECTION, choices=("auto", "1.1"))
+    http: str = option(
+        "auto", "auto: HTTP/2 where an https server chooses it, else 1.1; 2: nothing else, on http without asking",
+        group=CONNECTION, choices=("auto", "1.1", "2"),
+    )  # fmt: skip
     proxy: str | None = option(
         None, "http, https, socks5 or socks5h (default: HTTP_PROXY and its like)", group=CONNECTION,
         metavar="URL", aliases=("-x",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 from .._native import AsyncClientCore, AsyncPool
@@ -14,7 +15,7 @@ from .request import Request
 from .response import Response
 from .streaming import AsyncEventStream, AsyncStreamed
 from .transports.native import AsyncNativeTransport
-from .websocket import refuse_websocket
+from .websocket import AsyncWebSocket, Connecting, WebSocketOptions, asked
 
 
 class AsyncClient(BaseClient, AsyncClientCore):
@@ -48,7 +49,39 @@ class AsyncClient(BaseClient, AsyncClientCore):
         """`async with client.sse(url) as events: async for event in events: ...` (server-sent events)."""
         return AsyncEventStream(self.stream(method, url, **AsyncEventStream.asked(arguments)))
 
-    websocket = refuse_websocket
+    def websocket(
+        self,
+        url: Any,
+        *,
+        subprotocols: Iterable[str] | None = None,
+        compression: bool = True,
+        max_message_bytes: int | None = 16777216,
+        ping_interval: float | None = 20.0,
+        ping_timeout: float | None = 20.0,
+        close_timeout: float = 10.0,
+        auth: Any = UNSET,
+        follow_redirects: bool = False,
+        **arguments: Any,
+    ) -> Connecting:
+        """`async with client.websocket("wss://host/chat") as ws: async for message in ws: ...`; leaving closes.
+
+        `arguments`: params, headers, cookies, timeout, retries, extensions. Raises WebSocketRefused.
+        """
+        options = WebSocketOptions.of(
+            subprotocols,
+            compression=compression,
+            max_message_bytes=max_message_bytes,
+            ping_interval=ping_interval,
+            ping_timeout=ping_timeout,
+            close_timeout=close_timeout,
+        )
+        request = asked(self, url, options, arguments)
+
+        async def connect() -> AsyncWebSocket:
+            response = await self.send(request, auth=auth, follow_redirects=follow_redirects)
+            return AsyncWebSocket(self, response)
+
+        return Connecting(connect)
 
     async def prewarm(self, url: Any, n: int = 1) -> int:
         """Opens connections to the URL's origin until `n` are idle; how many are."""

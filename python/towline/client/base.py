@@ -53,7 +53,7 @@ class BaseClient:
         cert: CertTypes | None = None,
         trust_env: bool = True,
         http1: bool = True,
-        http2: bool = True,
+        http2: bool = False,
         proxy: Proxy | URL | str | None = None,
         mounts: Mapping[str, Any] | None = None,
         transport: Any = None,
@@ -64,6 +64,7 @@ class BaseClient:
         limits: Limits | None = None,
         retries: Retry | int | None = UNSET,
         stream_window: int = 65536,
+        max_stream_window: int = 4194304,
         max_header_size: int = 102400,
         max_response_size: int | None = None,
         max_decompressed_size: int | None = None,
@@ -85,6 +86,7 @@ class BaseClient:
             limits=Limits.of(limits),
             retries=Retry() if retries is UNSET else Retry.of(retries),
             stream_window=stream_window,
+            max_stream_window=max_stream_window,
             max_header_size=max_header_size,
             max_response_size=max_response_size,
             max_decompressed_size=max_decompressed_size,
@@ -348,10 +350,10 @@ class BaseClient:
         return pool
 
     def _new_pool(self, proxy: Proxy | None) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError("a client has a native pool of its own kind: blocking or asynchronous")
 
     def _native_transport(self, pool: Any) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError("a client has a transport over its own kind of pool")
 
     def _usable(self, transport: Any) -> Any:
         if not isinstance(transport, str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from .._native import ClientCore, SyncPool, open_stream
@@ -16,7 +17,7 @@ from .request import Request
 from .response import Response
 from .streaming import EventStream, Streamed
 from .transports.native import NativeTransport
-from .websocket import refuse_websocket
+from .websocket import WebSocket, WebSocketOptions, asked
 
 
 class Client(BaseClient, ClientCore):
@@ -50,7 +51,34 @@ class Client(BaseClient, ClientCore):
         """`with client.sse(url) as events: for event in events: ...` (server-sent events)."""
         return EventStream(self.stream(method, url, **EventStream.asked(arguments)))
 
-    websocket = refuse_websocket
+    def websocket(
+        self,
+        url: Any,
+        *,
+        subprotocols: Iterable[str] | None = None,
+        compression: bool = True,
+        max_message_bytes: int | None = 16777216,
+        ping_interval: float | None = 20.0,
+        ping_timeout: float | None = 20.0,
+        close_timeout: float = 10.0,
+        auth: Any = UNSET,
+        follow_redirects: bool = False,
+        **arguments: Any,
+    ) -> WebSocket:
+        """`with client.websocket("wss://host/chat") as ws: for message in ws: ...`; leaving closes.
+
+        `arguments`: params, headers, cookies, timeout, retries, extensions. Raises WebSocketRefused.
+        """
+        options = WebSocketOptions.of(
+            subprotocols,
+            compression=compression,
+            max_message_bytes=max_message_bytes,
+            ping_interval=ping_interval,
+            ping_timeout=ping_timeout,
+            close_timeout=close_timeout,
+        )
+        request = asked(self, url, options, arguments)
+        return WebSocket(self, self.send(request, auth=auth, follow_redirects=follow_redirects))
 
     def prewarm(self, url: Any, n: int = 1) -> int:
         """Opens connections to the URL's origin until `n` are idle; how many are."""

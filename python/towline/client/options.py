@@ -349,9 +349,13 @@ class PoolOptions:
 
     - tls: how https peers are verified
     - proxy: for every exchange of this pool; which pool an exchange takes was decided before
+    - http1, http2: what may be spoken. Both: https peers choose by ALPN, http peers are spoken to in HTTP/1.1. HTTP/2
+      alone: without asking where there is no TLS. Off by default, as in httpx
     - timeout, retries: what a call uses that brings none of its own; a pool uses `connect` and `stale` of Retry
     - stream_window: bytes of a body held while nobody reads. 64 KiB keeps a reader busy at 10 Gbit/s and costs
       64 MB at a thousand streams
+    - max_stream_window: HTTP/2: the window of a response whose reader keeps up doubles up to this. 4 MiB, as Go has it,
+      carry 300 Mbit/s over 100 ms; no more than stream_window: it does not grow
     - max_header_size: 100 KiB for a response's head, as h11 and httpx have it
     - max_response_size, max_decompressed_size: a body beyond them is an error while it is read
     - tcp_keepalive: (idle s, interval s, count): on, since NAT drops silent connections without a word
@@ -363,11 +367,12 @@ class PoolOptions:
     tls: TLS | ssl.SSLContext = field(default_factory=TLS)
     proxy: Proxy | None = None
     http1: bool = True
-    http2: bool = True
+    http2: bool = False
     timeout: Timeout = field(default_factory=Timeout)
     limits: Limits = field(default_factory=Limits)
     retries: Retry = field(default_factory=Retry)
     stream_window: int = 65536
+    max_stream_window: int = 4194304
     max_header_size: int = 102400
     max_response_size: int | None = None
     max_decompressed_size: int | None = None
@@ -381,6 +386,7 @@ class PoolOptions:
         if not (self.http1 or self.http2):
             raise ConfigError("http1: at least one of http1 and http2 must be on")
         _count("stream_window", self.stream_window, 1024)
+        _count("max_stream_window", self.max_stream_window, 0)
         _count("max_header_size", self.max_header_size, 256)
         _count("max_response_size", self.max_response_size)
         _count("max_decompressed_size", self.max_decompressed_size)

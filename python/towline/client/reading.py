@@ -319,16 +319,16 @@ class Reading:
             self._elapsed = time.monotonic() - self._started
 
     def _own_request(self) -> Request | None:
-        raise NotImplementedError
+        raise NotImplementedError("a response knows its request, or None")
 
     def _coding(self) -> str | None:
-        raise NotImplementedError
+        raise NotImplementedError("a response knows its Content-Encoding, or None")
 
     def _text_encoding(self) -> str:
-        raise NotImplementedError
+        raise NotImplementedError("a response knows the encoding of its text")
 
     def _json_loads(self) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError("a response knows what parses its JSON")
 
 
 _ENDED = StreamSource(())

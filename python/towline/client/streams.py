@@ -18,7 +18,7 @@ class SyncByteStream:
     """A body in pieces for `Client`: iterate it, then `close()`."""
 
     def __iter__(self) -> Iterator[bytes]:
-        raise NotImplementedError("__iter__")
+        raise NotImplementedError("a subclass of SyncByteStream has __iter__: the pieces of its body")
 
     def close(self) -> None:
         """Gives back what the stream holds."""
@@ -28,7 +28,7 @@ class AsyncByteStream:
     """A body in pieces for `AsyncClient`: iterate it, then `await aclose()`."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        raise NotImplementedError("__aiter__")
+        raise NotImplementedError("a subclass of AsyncByteStream has __aiter__: the pieces of its body")
 
     async def aclose(self) -> None:
         """Gives back what the stream holds."""

@@ -1,14 +1,264 @@
-"""WebSocket is not there yet: both clients say so."""
+"""WebSockets as both clients give them: `client.websocket(url)`.
+
+The handshake is a request like any other, with the client's auth, cookies, proxies and hooks around it. What follows
+is native, and pulled: what the program has not asked for stays with the server, but for one message of up to 64 KiB.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..errors import UsageError
+from .._native import dump_json, load_json
+from ..errors import ConfigError, DecodingError, InvalidHeader, UsageError, WebSocketClosed, WebSocketRefused
+from .encode import BytesBody
+from .headers import is_token
+from .request import Request
+from .response import Response
+from .url import URL
+
+if TYPE_CHECKING:
+    from .._native import AsyncSocket, Handshake, SyncSocket
+
+Message: TypeAlias = "str | bytes"
+
+_SCHEMES = {"ws": "http", "wss": "https"}
+_OF_THE_HANDSHAKE = frozenset(
+    f"sec-websocket-{name}" for name in ("accept", "extensions", "key", "protocol", "version")
+) | {"connection", "upgrade"}
+_IN_ORDER = (1000, 1001, 1005)
+_NORMAL, _INTERNAL_ERROR = 1000, 1011
 
 
-def refuse_websocket(self: Any, url: Any, **arguments: Any) -> NoReturn:
-    """Comes with the WebSocket release."""
-    raise UsageError(
-        "websocket() comes with Towline's WebSocket release; until then use the websockets package"
-    )
+@dataclass(frozen=True)
+class WebSocketOptions:
+    """What a WebSocket is asked for with; docs/call.md explains each.
+
+    - max_message_bytes: after decompression. 16 MiB: what the server takes by default; a larger one fails with 1009
+    - ping_interval, ping_timeout: 20 s each, below the 60 s after which balancers forget a silent connection
+    - close_timeout: 10 s for the server's close frame, and again for its end of the connection
+    """
+
+    subprotocols: tuple[str, ...] = ()
+    compression: bool = True
+    max_message_bytes: int | None = 16 * 1024 * 1024
+    ping_interval: float | None = 20.0
+    ping_timeout: float | None = 20.0
+    close_timeout: float = 10.0
+
+    @classmethod
+    def of(cls, subprotocols: Iterable[str] | None, **options: Any) -> WebSocketOptions:
+        if isinstance(subprotocols, str):
+            raise ConfigError("subprotocols: a list of names, not one string")
+        return cls(tuple(subprotocols or ()), **options)
+
+    def __post_init__(self) -> None:
+        for name in self.subprotocols:
+            if not is_token(name):
+                raise ConfigError(f"subprotocols: {name!r} is no token (RFC 6455 4.1)")
+        if len(set(self.subprotocols)) < len(self.subprotocols):
+            raise ConfigError("subprotocols: each may stand there once (RFC 6455 4.1)")
+        most = self.max_message_bytes
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+            raise ConfigError(f"max_message_bytes: expected a number of at least 1 or None, not {most!r}")
+        for name in ("ping_interval", "ping_timeout", "close_timeout"):
+            seconds = getattr(self, name)
+            if seconds is None and name != "close_timeout":
+                continue
+            if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
+                raise ConfigError(f"{name}: expected seconds, more than 0, not {seconds!r}")
+
+
+def asked(client: Any, url: Any, options: WebSocketOptions, arguments: dict[str, Any]) -> Request:
+    """The request for a WebSocket, without what the handshake adds to it."""
+    url = client._merged_url(URL(url))
+    if url.scheme in _SCHEMES:
+        url = url.copy_with(scheme=_SCHEMES[url.scheme])
+    request: Request = client.build_request("GET", url, **arguments)
+    for name in request.headers:
+        if name.lower() in _OF_THE_HANDSHAKE:
+            raise InvalidHeader(
+                f"{name}: the handshake has its own; see subprotocols= and compression= of websocket()"
+            )
+    if not getattr(client._transport_for(request), "opens_websockets", False):
+        raise UsageError("websocket() goes over Towline's own transport; this URL is carried by another one")
+    request.extensions["websocket"] = options
+    return request
+
+
+def answered(handshake: Handshake) -> Response:
+    """The answer to a request for a WebSocket, as the flow around it takes it."""
+    extensions = {
+        "http_version": handshake.version.encode("ascii"),
+        "reason_phrase": handshake.reason,
+        "websocket": handshake.socket,
+    }
+    content = BytesBody(handshake.content)
+    try:
+        return Response(handshake.status, headers=handshake.headers, stream=content, extensions=extensions)
+    except DecodingError:  # only its first part is here
+        return Response(handshake.status, headers=handshake.headers, content=b"", extensions=extensions)
+
+
+def granted(response: Response) -> Any:
+    """The native socket. Raises WebSocketRefused where there is none."""
+    socket = response.extensions.pop("websocket", None)
+    if socket is None:
+        raise WebSocketRefused(
+            f"no WebSocket: the server answered {response.status_code} {response.reason_phrase}".rstrip(),
+            request=response.request,
+            response=response,
+        )
+    return socket
+
+
+class _Socket:
+    """What both faces know of a WebSocket. `response`: the answer that granted it."""
+
+    response: Response
+    _socket: Any
+    _dumps: Callable[[Any], bytes | str]
+    _loads: Callable[[Any], Any]
+
+    def __init__(self, client: Any, response: Response) -> None:
+        self.response = response
+        self._socket = granted(response)
+        chosen: bytes | None = self._socket.subprotocol
+        self.subprotocol: str | None = None if chosen is None else chosen.decode("ascii")
+        self._dumps = client._json_dumps or dump_json
+        self._loads = client._json_loads or load_json
+
+    @property
+    def close_code(self) -> int | None:
+        """With what it was closed, once the messages before have been received; 1006: without a close frame."""
+        closed: tuple[int, str] | None = self._socket.closed
+        return None if closed is None else closed[0]
+
+    @property
+    def close_reason(self) -> str | None:
+        closed: tuple[int, str] | None = self._socket.closed
+        return None if closed is None else closed[1]
+
+    def _json(self, value: Any) -> str:
+        encoded = self._dumps(value)
+        return encoded if isinstance(encoded, str) else bytes(encoded).decode("utf-8")
+
+    def __repr__(self) -> str:
+        code = self.close_code
+        state = "open" if code is None else f"closed {code}"
+        return f"<towline.{type(self).__name__} {repr(self.response.url)[4:-1]} {state}>"
+
+
+class WebSocket(_Socket):
+    """A WebSocket of a `Client`. One thread may receive while others send."""
+
+    _socket: SyncSocket
+
+    def send(self, message: Message | bytearray | memoryview) -> None:
+        """Sends text (str) or bytes; waits for room. Raises WebSocketClosed after the end."""
+        self._socket.send(message)
+
+    def send_json(self, value: Any) -> None:
+        """Sends a value as text."""
+        self._socket.send(self._json(value))
+
+    def recv(self, timeout: float | None = None) -> Message:
+        """The next message: str or bytes. Raises WebSocketClosed after the last, ReadTimeout after `timeout` seconds."""
+        return self._socket.receive(timeout)
+
+    def recv_json(self, timeout: float | None = None) -> Any:
+        """The next message as a value."""
+        return self._loads(self._socket.receive(timeout))
+
+    def ping(self, payload: bytes = b"") -> None:
+        """Sends a ping of up to 125 bytes; the pong is not waited for."""
+        self._socket.ping(payload)
+
+    def close(self, code: int = _NORMAL, reason: str = "") -> None:
+        """Closes in order and waits for the server's answer, `close_timeout` at most. Messages not received are dropped."""
+        self._socket.close(code, reason)
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages until the end. Raises WebSocketClosed where it is not in order (1000, 1001, or no code)."""
+        while True:
+            try:
+                message = self._socket.receive()
+            except WebSocketClosed as closed:
+                if closed.code in _IN_ORDER:
+                    return
+                raise
+            yield message
+
+    def __enter__(self) -> WebSocket:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        self.close(_NORMAL if kind is None else _INTERNAL_ERROR)
+
+
+class AsyncWebSocket(_Socket):
+    """A WebSocket of an `AsyncClient`. One task may receive while others send; between them pings are answered."""
+
+    _socket: AsyncSocket
+
+    async def send(self, message: Message | bytearray | memoryview) -> None:
+        """As `WebSocket.send`. Cancelled, it has sent the whole message or nothing."""
+        await self._socket.send(message)
+
+    async def send_json(self, value: Any) -> None:
+        await self._socket.send(self._json(value))
+
+    async def recv(self, timeout: float | None = None) -> Message:
+        """As `WebSocket.recv`. Cancelled, it leaves the message for the next."""
+        return await self._socket.receive(timeout)
+
+    async def recv_json(self, timeout: float | None = None) -> Any:
+        return self._loads(await self._socket.receive(timeout))
+
+    async def ping(self, payload: bytes = b"") -> None:
+        await self._socket.ping(payload)
+
+    async def close(self, code: int = _NORMAL, reason: str = "") -> None:
+        closing = self._socket.close(code, reason)
+        try:
+            await closing
+        except BaseException:
+            # cancelled: whoever waits no longer does not leave a connection behind
+            self._socket.abort()
+            raise
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        while True:
+            try:
+                message = await self._socket.receive()
+            except WebSocketClosed as closed:
+                if closed.code in _IN_ORDER:
+                    return
+                raise
+            yield message
+
+    async def __aenter__(self) -> AsyncWebSocket:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        await self.close(_NORMAL if kind is None else _INTERNAL_ERROR)
+
+
+class Connecting:
+    """What `AsyncClient.websocket` returns: awaited, or entered with `async with`."""
+
+    def __init__(self, connect: Callable[[], Awaitable[AsyncWebSocket]]) -> None:
+        self._connect = connect
+        self._entered: AsyncWebSocket | None = None
+
+    def __await__(self) -> Generator[Any, Any, AsyncWebSocket]:
+        return self._connect().__await__()
+
+    async def __aenter__(self) -> AsyncWebSocket:
+        self._entered = await self._connect()
+        return self._entered
+
+    async def __aexit__(self, *details: Any) -> None:
+        if self._entered is not None:
+            await self._entered.__aexit__(*details)

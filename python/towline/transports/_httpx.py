@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 from .. import _native, errors
 from ..client.options import Limits
-from . import _trace
 from ._errors import ErrorMap
 from ._network import NetworkStream
 from ._pools import pool_options
+from ._trace import Event, Telling
 
 READ_BYTES = 65536
 # httpx's own defaults, for a transport made without any.
@@ -111,6 +111,10 @@ class _Settings:
             socket_options=socket_options,
         )
         self._pool = self.pool_type(options)
+        self._http1, self._http2 = http1, http2
+
+    def _telling(self, request: Any) -> Telling:
+        return Telling(request, self._http2 and (request.url.scheme == "https" or not self._http1))
 
     def pool_status(self) -> dict[str, int]:
         """Connections by state, as `towline.Client.pool_status` has them."""
@@ -142,16 +146,16 @@ class SyncExchange(_Settings):
         return package.response(reply, self.body_type(reply, request, package.errors))
 
     def _traced(self, request: Any) -> Any:
-        package, trace = self.package, request.extensions["trace"]
+        package, telling = self.package, self._telling(request)
         arguments, more = package.call(request, iter)
-        _tell(trace, _trace.before(request))
+        _tell(telling, telling.before())
         try:
             reply = self._pool.exchange(*arguments, **more)
         except errors.Error as error:
-            _tell(trace, _trace.after_failure(request, error))
+            _tell(telling, telling.after_failure(error))
             raise package.errors.translate(error, request) from error
-        response = package.response(reply, self.body_type(reply, request, package.errors, trace))
-        _tell(trace, _trace.with_head(request, reply, response.extensions))
+        response = package.response(reply, self.body_type(reply, request, package.errors, telling))
+        _tell(telling, telling.with_head(reply, response.extensions))
         return response
 
     def close(self) -> None:
@@ -161,32 +165,32 @@ class SyncExchange(_Settings):
 class SyncBody:
     """The body of a response, read from the connection as it is iterated."""
 
-    def __init__(self, reply: Any, request: Any, error_map: ErrorMap, trace: Any = None) -> None:
+    def __init__(self, reply: Any, request: Any, error_map: ErrorMap, telling: Telling | None = None) -> None:
         self._reply = reply
         self._request = request
         self._errors = error_map
-        self._trace = trace
+        self._telling = telling
 
     def __iter__(self) -> Iterator[bytes]:
-        read, trace = self._reply.read, self._trace
-        if trace is not None:
-            trace(*_trace.body(self._request, "started"))
+        read, telling = self._reply.read, self._telling
+        if telling is not None:
+            telling.tell(*telling.body("started"))
         try:
             while data := read(READ_BYTES):
                 yield data
         except errors.Error as error:
-            if trace is not None:
-                trace(*_trace.body(self._request, "failed", exception=error))
+            if telling is not None:
+                telling.tell(*telling.body("failed", exception=error))
             raise self._errors.translate(error, self._request) from error
-        if trace is not None:
-            trace(*_trace.body(self._request, "complete", return_value=None))
+        if telling is not None:
+            telling.tell(*telling.body("complete", return_value=None))
 
     def close(self) -> None:
-        if self._trace is not None:
-            _tell(self._trace, [_trace.closed(self._request, "started")])
+        if self._telling is not None:
+            _tell(self._telling, [self._telling.closed("started")])
         self._reply.close()
-        if self._trace is not None:
-            _tell(self._trace, [_trace.closed(self._request, "complete")])
+        if self._telling is not None:
+            _tell(self._telling, [self._telling.closed("complete")])
 
 
 class AsyncExchange(_Settings):
@@ -213,16 +217,16 @@ class AsyncExchange(_Settings):
         return package.response(reply, self.body_type(reply, request, package.errors))
 
     async def _traced(self, request: Any) -> Any:
-        package, trace = self.package, request.extensions["trace"]
+        package, telling = self.package, self._telling(request)
         arguments, more = package.call(request, aiter)
-        await _atell(trace, _trace.before(request))
+        await _atell(telling, telling.before())
         try:
             reply = await self._pool.exchange(*arguments, **more)
         except errors.Error as error:
-            await _atell(trace, _trace.after_failure(request, error))
+            await _atell(telling, telling.after_failure(error))
             raise package.errors.translate(error, request) from error
-        response = package.response(reply, self.body_type(reply, request, package.errors, trace))
-        await _atell(trace, _trace.with_head(request, reply, response.extensions))
+        response = package.response(reply, self.body_type(reply, request, package.errors, telling))
+        await _atell(telling, telling.with_head(reply, response.extensions))
         return response
 
     async def aclose(self) -> None:
@@ -232,32 +236,32 @@ class AsyncExchange(_Settings):
 class AsyncBody:
     """As `SyncBody`, in an event loop."""
 
-    def __init__(self, reply: Any, request: Any, error_map: ErrorMap, trace: Any = None) -> None:
+    def __init__(self, reply: Any, request: Any, error_map: ErrorMap, telling: Telling | None = None) -> None:
         self._reply = reply
         self._request = request
         self._errors = error_map
-        self._trace = trace
+        self._telling = telling
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        read, trace = self._reply.read, self._trace
-        if trace is not None:
-            await trace(*_trace.body(self._request, "started"))
+        read, telling = self._reply.read, self._telling
+        if telling is not None:
+            await telling.tell(*telling.body("started"))
         try:
             while data := await read(READ_BYTES):
                 yield data
         except errors.Error as error:
-            if trace is not None:
-                await trace(*_trace.body(self._request, "failed", exception=error))
+            if telling is not None:
+                await telling.tell(*telling.body("failed", exception=error))
             raise self._errors.translate(error, self._request) from error
-        if trace is not None:
-            await trace(*_trace.body(self._request, "complete", return_value=None))
+        if telling is not None:
+            await telling.tell(*telling.body("complete", return_value=None))
 
     async def aclose(self) -> None:
-        if self._trace is not None:
-            await _atell(self._trace, [_trace.closed(self._request, "started")])
+        if self._telling is not None:
+            await _atell(self._telling, [self._telling.closed("started")])
         self._reply.close()
-        if self._trace is not None:
-            await _atell(self._trace, [_trace.closed(self._request, "complete")])
+        if self._telling is not None:
+            await _atell(self._telling, [self._telling.closed("complete")])
 
 
 class ClientTransports:
@@ -273,11 +277,11 @@ class ClientTransports:
         return self.transport_type(*args, proxy=proxy, **settings)
 
 
-def _tell(trace: Any, events: list[_trace.Event]) -> None:
+def _tell(telling: Telling, events: list[Event]) -> None:
     for name, info in events:
-        trace(name, info)
+        telling.tell(name, info)
 
 
-async def _atell(trace: Any, events: list[_trace.Event]) -> None:
+async def _atell(telling: Telling, events: list[Event]) -> None:
     for name, info in events:
-        await trace(name, info)
+        await telling.tell(name, info)

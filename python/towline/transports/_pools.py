@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..client.options import Limits, PoolOptions, Proxy, Retry, tls_of
-from ..errors import ConfigError
 
 # What a socket option means here: the place in `tcp_keepalive=(idle, interval, count)`.
 _KEEPALIVE = {
@@ -33,8 +32,6 @@ def pool_options(
     socket_options: Iterable[Any] | None,
 ) -> PoolOptions:
     """Raises `ConfigError` for what cannot be honoured."""
-    if not http1:
-        raise ConfigError("http1: HTTP/2 alone is not possible yet; leave http1 on")
     more: dict[str, Any] = {}
     if socket_options is not None:
         more["tcp_keepalive"] = keepalive_of(socket_options)

@@ -1,8 +1,10 @@
 """The `trace` extension: httpcore's event names, told as well as one native call allows.
 
-`http11.send_request_headers.started` comes before anything is sent and `http11.receive_response_headers.complete`
-with the head, so their distance is the time to the first byte. What happens between them happens natively, and is
-told together when the head is there: a connection that had to be opened first, then the request.
+`http11.send_request_headers.started` (over HTTP/2 `http2.` and so on) comes before anything is sent and
+`http11.receive_response_headers.complete` with the head, so their distance is the time to the first byte. What happens
+between them happens natively, and is told together when the head is there: a connection that had to be opened first,
+then the request. Which version is spoken is known only then; where it is not the expected one, the first event is told
+again by its true name.
 """
 
 from __future__ import annotations
@@ -15,49 +17,73 @@ from .. import errors
 Event = tuple[str, dict[str, Any]]
 
 
-def before(request: Any) -> list[Event]:
-    return [("http11.send_request_headers.started", {"request": _as_httpcore(request)})]
+class Telling:
+    """The events of one exchange. `tell`: what they are told to; `http2`: it is expected to be spoken."""
 
+    def __init__(self, request: Any, http2: bool) -> None:
+        self.tell = request.extensions["trace"]
+        self._request = request
+        self._wire = _wire(http2)
 
-def with_head(request: Any, reply: Any, extensions: dict[str, Any]) -> list[Event]:
-    asked = {"request": _as_httpcore(request)}
-    head = (extensions["http_version"], reply.status, extensions["reason_phrase"], reply.headers)
-    return [
-        *([] if reply.reused else _opened(request, extensions["network_stream"])),
-        ("http11.send_request_headers.complete", {"return_value": None}),
-        ("http11.send_request_body.started", asked),
-        ("http11.send_request_body.complete", {"return_value": None}),
-        ("http11.receive_response_headers.started", asked),
-        ("http11.receive_response_headers.complete", {"return_value": head}),
-    ]
+    def before(self) -> list[Event]:
+        return [self._event("send_request_headers.started", self._asked())]
 
-
-def after_failure(request: Any, error: BaseException) -> list[Event]:
-    """The step that failed, as far as the error's class says."""
-    failure = {"exception": error}
-    if isinstance(error, errors.TLSError):
-        return [("connection.start_tls.started", _tls(request)), ("connection.start_tls.failed", failure)]
-    if isinstance(error, (errors.ConnectError, errors.DNSError, errors.ConnectTimeout, errors.ProxyError)):
-        return [("connection.connect_tcp.started", _tcp(request)), ("connection.connect_tcp.failed", failure)]
-    if isinstance(error, (errors.WriteError, errors.WriteTimeout)):
-        return [("http11.send_request_body.failed", failure)]
-    if isinstance(error, (errors.ReadError, errors.ReadTimeout, errors.ProtocolError)):
+    def with_head(self, reply: Any, extensions: dict[str, Any]) -> list[Event]:
+        version, asked = extensions["http_version"], self._asked()
+        is_http2 = version == b"HTTP/2"
+        corrected, self._wire = self._wire != _wire(is_http2), _wire(is_http2)
+        head: tuple[Any, ...] = (reply.status, reply.headers)
+        if not is_http2:
+            head = (version, reply.status, extensions["reason_phrase"], reply.headers)
         return [
-            ("http11.send_request_headers.complete", {"return_value": None}),
-            ("http11.receive_response_headers.started", {"request": _as_httpcore(request)}),
-            ("http11.receive_response_headers.failed", failure),
+            *([] if reply.reused else _opened(self._request, extensions["network_stream"])),
+            *(self.before() if corrected else []),
+            self._event("send_request_headers.complete", {"return_value": None}),
+            self._event("send_request_body.started", asked),
+            self._event("send_request_body.complete", {"return_value": None}),
+            self._event("receive_response_headers.started", asked),
+            self._event("receive_response_headers.complete", {"return_value": head}),
         ]
-    return [("http11.send_request_headers.failed", failure)]
+
+    def after_failure(self, error: BaseException) -> list[Event]:
+        """The step that failed, as far as the error's class says."""
+        failure, request = {"exception": error}, self._request
+        if isinstance(error, errors.TLSError):
+            return [("connection.start_tls.started", _tls(request)), ("connection.start_tls.failed", failure)]
+        if isinstance(
+            error, (errors.ConnectError, errors.DNSError, errors.ConnectTimeout, errors.ProxyError)
+        ):
+            return [
+                ("connection.connect_tcp.started", _tcp(request)),
+                ("connection.connect_tcp.failed", failure),
+            ]
+        if isinstance(error, (errors.WriteError, errors.WriteTimeout)):
+            return [self._event("send_request_body.failed", failure)]
+        if isinstance(error, (errors.ReadError, errors.ReadTimeout, errors.ProtocolError)):
+            return [
+                self._event("send_request_headers.complete", {"return_value": None}),
+                self._event("receive_response_headers.started", self._asked()),
+                self._event("receive_response_headers.failed", failure),
+            ]
+        return [self._event("send_request_headers.failed", failure)]
+
+    def body(self, step: str, **info: Any) -> Event:
+        """`step` is started, complete or failed."""
+        return self._event(f"receive_response_body.{step}", info or self._asked())
+
+    def closed(self, step: str) -> Event:
+        info = self._asked() if step == "started" else {"return_value": None}
+        return self._event(f"response_closed.{step}", info)
+
+    def _event(self, name: str, info: dict[str, Any]) -> Event:
+        return f"{self._wire}.{name}", info
+
+    def _asked(self) -> dict[str, Any]:
+        return {"request": _as_httpcore(self._request)}
 
 
-def body(request: Any, step: str, **info: Any) -> Event:
-    """`step` is started, complete or failed."""
-    return f"http11.receive_response_body.{step}", info or {"request": _as_httpcore(request)}
-
-
-def closed(request: Any, step: str) -> Event:
-    info = {"request": _as_httpcore(request)} if step == "started" else {"return_value": None}
-    return f"http11.response_closed.{step}", info
+def _wire(http2: bool) -> str:
+    return "http2" if http2 else "http11"
 
 
 def _as_httpcore(request: Any) -> SimpleNamespace:

@@ -9,10 +9,13 @@ pub mod request;
 pub mod route;
 pub mod rules;
 mod waiting;
+pub mod websocket;
+mod wire;
 
 pub use crate::fork;
 pub use blocking::{
-    Blocking, BlockingCall, BlockingConfig, Ended, Patience, Taken, Trailer, Written,
+    Blocking, BlockingCall, BlockingConfig, BlockingSocket, Ended, Heard, Patience, Shaken, Taken,
+    Trailer, Written,
 };
 pub use caller::{CallEvent, CallId, CallRead, Caller, CallerConfig, Flush};
 pub use dial::{
@@ -26,3 +29,4 @@ pub use request::{
     Timeouts, Timings,
 };
 pub use route::{Credentials, Proxy, ProxyScheme, Route};
+pub use websocket::{Closed, Outgoing, Received, SendRefusal, WebSocketTerms};

@@ -28,6 +28,10 @@ pub struct Route {
     pub local_address: Option<IpAddr>,
     /// Asked for and verified instead of `host`.
     pub sni: Option<Box<str>>,
+    /// HTTP/2 is not offered, whatever else is allowed: the server has said so for a request.
+    pub http1_only: bool,
+    /// For `WebSockets` alone: a tunnel through an HTTP proxy (RFC 6455 4.1).
+    pub websocket: bool,
 }
 
 impl Route {
@@ -42,6 +46,17 @@ impl Route {
             tls: None,
             local_address: None,
             sni: None,
+            http1_only: false,
+            websocket: false,
+        }
+    }
+
+    /// The same way, to what its server wants HTTP/1.1 for (`HTTP_1_1_REQUIRED`, RFC 9113 7).
+    #[must_use]
+    pub fn over_http1(&self) -> Self {
+        Self {
+            http1_only: true,
+            ..self.clone()
         }
     }
 
@@ -54,6 +69,15 @@ impl Route {
         }
     }
 
+    /// The same for `WebSockets` alone.
+    pub fn for_websocket(&self) -> Arc<Self> {
+        Arc::new(Self {
+            http1_only: true,
+            websocket: true,
+            ..self.clone()
+        })
+    }
+
     /// The proxy that connections of this route go through.
     pub fn proxy(&self) -> Option<&Proxy> {
         self.proxy.as_deref().filter(|_| self.uds.is_none())
@@ -62,7 +86,8 @@ impl Route {
     /// Requests name their whole target, since the next server is an HTTP proxy (RFC 9112 3.2.2); they
     /// carry the proxy's `authorization` and `headers` too.
     pub fn absolute_form(&self) -> bool {
-        !self.secure && self.proxy().is_some_and(|proxy| !proxy.scheme.is_socks())
+        let forwards = !self.secure && !self.websocket;
+        forwards && self.proxy().is_some_and(|proxy| !proxy.scheme.is_socks())
     }
 
     /// The name that the origin's certificate must be for.
@@ -288,6 +313,12 @@ mod tests {
         other.proxy = Some(Arc::new(proxy));
         assert_ne!(proxied, other);
         assert!(proxied.absolute_form() && !plain.absolute_form());
+        let websocket = Route {
+            websocket: true,
+            ..proxied.clone()
+        };
+        assert_ne!(websocket, proxied);
+        assert!(!websocket.absolute_form());
         proxied.uds = Some("/socket".into());
         assert!(!proxied.absolute_form());
     }

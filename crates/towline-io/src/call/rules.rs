@@ -1,12 +1,14 @@
 //! What both faces of the client decide alike, as pure functions: what is sent again, and what a
 //! connection's end means to its call.
 
+use std::borrow::Cow;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-use towline_proto::{CloseReason, ConnectionError, Party};
+use towline_proto::{CloseReason, ConnectionError, ErrorCode, Party, Speaks, StreamError};
 
 use super::request::{CallError, CallErrorKind, CallOptions, CallPhase, Prepared, Stale};
+use super::route::Route;
 
 /// A request is sent again at most so often. Each time takes a reused connection that was dying, and a
 /// server that closes its idle connections closes several at once.
@@ -16,36 +18,64 @@ const MAX_RESENDS: u8 = 3;
 /// (RFC 9110 10.1.1), and curl waits as long.
 pub const CONTINUE_WITHIN: Duration = Duration::from_secs(1);
 
-/// How the connection of a call stood when it ended.
+/// How the exchange of a call stood when it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// It had carried an exchange before.
     pub reused: bool,
     /// A byte of the response had come.
     pub response_started: bool,
+    /// The server has said that it has not begun with the request and never will (RFC 9113 8.7).
+    pub unprocessed: bool,
     /// The request has been sent again so often.
     pub resends: u8,
 }
 
 /// Whether a request is sent again on another connection: a reused one that ends without a byte of the
-/// response was probably being closed when the request went out (RFC 9112 9.3.1).
+/// response was probably being closed when the request went out (RFC 9112 9.3.1). What was certainly not
+/// processed may be sent again whatever its method, as long as its body is at hand.
 pub fn may_resend(prepared: &Prepared, options: &CallOptions, standing: Standing) -> bool {
     let wanted = match options.stale {
         Stale::Never => false,
         Stale::Idempotent => prepared.idempotent,
         Stale::Any => true,
     };
-    wanted
+    let is_due = if standing.unprocessed {
+        options.stale != Stale::Never
+    } else {
+        wanted && standing.reused
+    };
+    is_due
         && prepared.body.is_replayable()
-        && standing.reused
         && !standing.response_started
         && standing.resends < MAX_RESENDS
+}
+
+/// Whether the server wants the request over HTTP/1.1 (RFC 9113 7). It asks for it to be sent again, so it has
+/// done nothing with it.
+pub fn wants_http1(error: &StreamError) -> bool {
+    matches!(
+        error,
+        StreamError::ResetByPeer(ErrorCode::HTTP_1_1_REQUIRED)
+    )
 }
 
 /// Whether another connection is tried after `attempts` that failed. A wrong certificate or a refusal
 /// by the proxy does not change by asking again, and a time that is over is not given twice.
 pub fn may_redial(options: &CallOptions, error: &CallError, attempts: u8) -> bool {
     error.kind == CallErrorKind::Connect && attempts <= options.connect_retries
+}
+
+/// `Err`: nothing that may be spoken goes that way.
+pub(super) fn check_speaks(speaks: Speaks, route: &Route) -> Result<(), Box<CallError>> {
+    if speaks != Speaks::Http2 || !route.absolute_form() {
+        return Ok(());
+    }
+    Err(Box::new(CallError::new(
+        CallErrorKind::LocalProtocol,
+        CallPhase::Pool,
+        "http:// through an HTTP proxy goes as HTTP/1.1 (RFC 9112 3.2.2), which is switched off",
+    )))
 }
 
 /// Chance for what decides with it. Not a secret.
@@ -69,6 +99,31 @@ pub fn failure(error: &ConnectionError, phase: CallPhase) -> CallError {
     CallError::new(kind, phase, error.rule)
 }
 
+/// What the end of its exchange means to a call that was in `phase`.
+pub fn stream_failure(error: &StreamError, phase: CallPhase) -> CallError {
+    let (kind, rule): (_, Cow<'static, str>) = match error {
+        StreamError::Connection(error) => return failure(error, phase),
+        StreamError::Reset => (CallErrorKind::LocalProtocol, "the call was given up".into()),
+        StreamError::ResetByPeer(ErrorCode::HTTP_1_1_REQUIRED) => (
+            CallErrorKind::RemoteProtocol,
+            "the server wants HTTP/1.1 for this request (HTTP_1_1_REQUIRED, RFC 9113 7)".into(),
+        ),
+        StreamError::ResetByPeer(code) => (
+            CallErrorKind::RemoteProtocol,
+            format!("the server reset the stream: {code} (RFC 9113 5.4.2)").into(),
+        ),
+        StreamError::Refused(rule) => (
+            CallErrorKind::RemoteProtocol,
+            format!("the server did not begin with the request: {rule}").into(),
+        ),
+        StreamError::Broken { reason, rule } => match reason {
+            CloseReason::Timeout => (CallErrorKind::ReadTimeout, (*rule).into()),
+            _ => (CallErrorKind::RemoteProtocol, (*rule).into()),
+        },
+    };
+    CallError::new(kind, phase, rule)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -76,11 +131,12 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::call::{Body, RequestText, Route};
+    use crate::call::{Body, RequestText};
 
     const DYING: Standing = Standing {
         reused: true,
         response_started: false,
+        unprocessed: false,
         resends: 0,
     };
 
@@ -134,6 +190,25 @@ mod tests {
             assert!(!may_resend(&get, &options, standing), "{standing:?}");
         }
         assert!(!may_resend(&request(true, Body::Unknown), &options, DYING));
+    }
+
+    #[test]
+    fn what_the_server_has_not_begun_with_is_sent_again_whatever_it_is() {
+        let refused = Standing {
+            reused: false,
+            unprocessed: true,
+            ..DYING
+        };
+        let post = request(false, Body::Bytes(Bytes::from_static(b"x")));
+        assert!(may_resend(&post, &stale(Stale::Idempotent), refused));
+        assert!(!may_resend(&post, &stale(Stale::Never), refused));
+        let streamed = request(true, Body::Unknown);
+        assert!(!may_resend(&streamed, &stale(Stale::Any), refused));
+        let again = Standing {
+            resends: MAX_RESENDS,
+            ..refused
+        };
+        assert!(!may_resend(&post, &stale(Stale::Any), again));
     }
 
     #[test]

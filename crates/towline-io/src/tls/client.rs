@@ -8,6 +8,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustls::ClientConfig;
+use rustls::client::Resumption;
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
 
@@ -57,6 +58,8 @@ pub struct ClientTlsSettings {
     pub fallback: Option<PathBuf>,
     pub identity: Option<Identity>,
     pub min_version: MinVersion,
+    /// Every connection makes a whole handshake: what is to be measured, say.
+    pub never_resume: bool,
 }
 
 /// Built once and shared by all connections on the same terms; sessions are resumed within it. Equal
@@ -182,15 +185,20 @@ impl ClientTlsSettings {
             .map_err(|error| error.to_string())?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
-        let Some(identity) = &self.identity else {
-            return Ok(Arc::new(builder.with_no_client_auth()));
+        let mut config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                let key_file = identity.key_file.as_deref().unwrap_or(&identity.cert_file);
+                let (chain, key) = identity.read(key_file).map_err(|error| error.to_string())?;
+                builder
+                    .with_client_auth_cert(chain, key)
+                    .map_err(|error| bad(key_file, &error).to_string())?
+            }
         };
-        let key_file = identity.key_file.as_deref().unwrap_or(&identity.cert_file);
-        let (chain, key) = identity.read(key_file).map_err(|error| error.to_string())?;
-        builder
-            .with_client_auth_cert(chain, key)
-            .map(Arc::new)
-            .map_err(|error| bad(key_file, &error).to_string())
+        if self.never_resume {
+            config.resumption = Resumption::disabled();
+        }
+        Ok(Arc::new(config))
     }
 }
 

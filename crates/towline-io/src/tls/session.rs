@@ -133,8 +133,19 @@ impl Session {
         loop {
             match self.tls.read(space) {
                 Ok(0) => return Ok(Recv::Eof),
-                Ok(bytes) => {
-                    let drained = bytes < space.len() && !self.full_read;
+                Ok(mut bytes) => {
+                    let mut drained = bytes < space.len() && !self.full_read;
+                    if drained {
+                        // A close_notify that came with the data is no event of the socket: who holds
+                        // the connection open until ours has come would never be heard.
+                        match self.tls.read(&mut space[bytes..]) {
+                            Ok(more) => {
+                                bytes += more;
+                                drained = false;
+                            }
+                            Err(error) => drained = error.kind() == io::ErrorKind::WouldBlock,
+                        }
+                    }
                     return Ok(Recv::Data { bytes, drained });
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

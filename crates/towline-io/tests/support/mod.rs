@@ -1,10 +1,12 @@
 //! A responder on a thread of the test, and a client that is as dumb as possible.
 #![allow(dead_code)] // every test file uses its own part
 
-#[path = "../../examples/responder/routes.rs"]
+#[path = "../../../towline-load/src/responder/routes/mod.rs"]
 pub mod routes;
 
+pub mod blocking;
 pub mod calls;
+pub mod frames;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use routes::{Delayed, Job};
+use routes::{Jobs, State};
 use towline_io::{Engine, EngineConfig, Listener, Remote, Service};
 use towline_proto::Limits;
 
@@ -46,7 +48,7 @@ impl Server {
             .unwrap()
             .inet()
             .unwrap_or_else(unknown);
-        let mut engine = Engine::<Job>::new(config).unwrap();
+        let mut engine = Engine::<Jobs>::new(config).unwrap();
         engine.add_listener(listener, Arc::new(service)).unwrap();
         let remote = engine.remote();
         let stop = Arc::new(AtomicBool::new(false));
@@ -54,9 +56,9 @@ impl Server {
         let accepted = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&accepted);
         let thread = std::thread::spawn(move || {
-            let mut delayed = Delayed::new();
+            let mut state = State::default();
             while !stopped.load(Ordering::Relaxed) {
-                routes::turn(&mut engine, &mut delayed).unwrap();
+                routes::turn(&mut engine, &mut state).unwrap();
                 counter.store(engine.accepted(), Ordering::Relaxed);
             }
         });

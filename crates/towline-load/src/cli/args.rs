@@ -1,24 +1,30 @@
 //! From arguments to what is to be done.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::Bytes;
 use lexopt::prelude::{Long, Short, Value};
 use lexopt::{Arg, Parser};
 use towline_io::call::Credentials;
+use towline_proto::Protocol;
 
-use super::values;
+use super::body::{Bodies, read};
+use super::messages::MessageOptions;
+use super::table::{About, Opt, by_letter, by_name};
+use super::{help, scenario, values};
 use crate::config::{Config, Mix, Pace, Trust, Until};
 use crate::schedule::{Arrivals, Rate};
 use crate::search::{Goal, PeakSearch};
-use crate::target::{Expect, Target};
+use crate::spec;
+use crate::target::{Coding, Expect, Sending, Target};
 
 #[derive(Clone, Debug)]
 pub enum Command {
-    Help,
+    /// The text.
+    Help(String),
     Version,
+    Agent,
     Run(Box<Job>),
 }
 
@@ -31,6 +37,8 @@ pub struct Job {
     pub sweep: Vec<usize>,
     pub output: Output,
     pub hdr_log: Option<PathBuf>,
+    /// A live view where the output is a terminal.
+    pub live: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,50 +53,63 @@ pub enum Output {
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
     let mut parser = Parser::from_args(args);
     let mut given = Given::new();
+    let mut options = Vec::new();
     while let Some(arg) = parser.next().map_err(|error| error.to_string())? {
         match arg {
-            Short('h') | Long("help") => return Ok(Command::Help),
+            Short('h') | Long("help") => return topic(&mut parser).map(Command::Help),
             Short('V') | Long("version") => return Ok(Command::Version),
+            Long("agent") => return only(&mut parser).map(|()| Command::Agent),
             Value(url) => given.urls.push(text(url)?),
             Short(_) | Long(_) => {
-                let name = Name::of(&arg);
-                given.option(&name, &mut parser)?;
+                // Known before its value is taken, or an unknown switch would swallow the URL.
+                let option = known(&arg)?;
+                let value = if option.takes_value {
+                    text(parser.value().map_err(|error| error.to_string())?)?
+                } else {
+                    String::new()
+                };
+                options.push((option, value));
             }
         }
     }
+    given.all(&options)?;
     given.job().map(|job| Command::Run(Box::new(job)))
 }
 
-/// An option's name, the short ones turned into the long.
-struct Name(String);
+fn known(arg: &Arg<'_>) -> Result<&'static Opt, String> {
+    match arg {
+        Short('s') => Err("-s is ab's timeout and wrk's script: use --timeout".into()),
+        Short('X') => Err("-X is ab's proxy, which is not supported; for a method: -m".into()),
+        Short(letter) => by_letter(*letter).ok_or_else(|| format!("unknown option -{letter}")),
+        Long(name) => by_name(name).ok_or_else(|| format!("unknown option --{name}")),
+        Value(_) => Err("an option is missing".into()),
+    }
+}
 
-impl Name {
-    fn of(arg: &Arg<'_>) -> Self {
-        let Short(short) = arg else {
-            let Long(long) = arg else {
-                return Self(String::new());
-            };
-            return Self((*long).into());
-        };
-        let long = match short {
-            'c' => "connections",
-            't' => "threads",
-            'd' => "duration",
-            'n' => "requests",
-            'R' => "rate",
-            'p' => "pipeline",
-            'm' => "method",
-            'H' => "header",
-            'T' => "content-type",
-            'i' => "head",
-            'A' => "auth",
-            'C' => "cookie",
-            'u' => "put",
-            'k' => "keep-alive",
-            'q' => "quiet",
-            other => return Self(format!("-{other}")),
-        };
-        Self(long.into())
+/// What stands behind `--help`.
+fn topic(parser: &mut Parser) -> Result<String, String> {
+    let attached = parser.optional_value();
+    let mut next = || parser.raw_args().ok().and_then(|mut args| args.next());
+    // An option or a URL behind it is no topic.
+    let is_word = |arg: &OsString| {
+        let arg = arg.to_string_lossy();
+        !arg.starts_with('-') && !arg.contains("://")
+    };
+    let topic = attached.or_else(|| next().filter(is_word));
+    let topic = topic.map_or(Ok(String::new()), text)?;
+    help::of(&topic).ok_or_else(|| {
+        format!(
+            "there is no help on {topic:?}; the topics are {}",
+            help::names()
+        )
+    })
+}
+
+/// The agent's options come line by line.
+fn only(parser: &mut Parser) -> Result<(), String> {
+    match parser.next() {
+        Ok(None) => Ok(()),
+        _ => Err("--agent stands alone: sessions and their options come as lines of JSON".into()),
     }
 }
 
@@ -100,10 +121,15 @@ struct Given {
     arrivals: Arrivals,
     weights: Vec<u32>,
     method: Option<String>,
+    /// Of ab's options for a file, where no method is named.
+    upload_method: Option<&'static str>,
     fields: Vec<(Box<str>, Box<[u8]>)>,
     content_type: Option<String>,
-    body: Option<Bytes>,
-    form: Vec<u8>,
+    bodies: Bodies,
+    messages: MessageOptions,
+    sending: Option<Sending>,
+    chunk_bytes: Option<u64>,
+    has_scenario: bool,
     expect: Expect,
     find_peak: bool,
     goal: Goal,
@@ -111,6 +137,7 @@ struct Given {
     sweep: Vec<usize>,
     output: Output,
     hdr_log: Option<PathBuf>,
+    live: bool,
 }
 
 impl Given {
@@ -122,10 +149,14 @@ impl Given {
             arrivals: Arrivals::Constant,
             weights: Vec::new(),
             method: None,
+            upload_method: None,
             fields: Vec::new(),
             content_type: None,
-            body: None,
-            form: Vec::new(),
+            bodies: Bodies::default(),
+            messages: MessageOptions::default(),
+            sending: None,
+            chunk_bytes: None,
+            has_scenario: false,
             expect: Expect::default(),
             find_peak: false,
             goal: Goal::default(),
@@ -133,43 +164,79 @@ impl Given {
             sweep: Vec::new(),
             output: Output::Text,
             hdr_log: None,
+            live: true,
         }
     }
 
-    fn option(&mut self, name: &Name, parser: &mut Parser) -> Result<(), String> {
-        let name = name.0.as_str();
-        if self.switch(name)? {
-            return Ok(());
+    /// A scenario first: the others go on top of it, wherever they stand.
+    fn all(&mut self, options: &[(&Opt, String)]) -> Result<(), String> {
+        if let Some((_, path)) = options
+            .iter()
+            .rfind(|(option, _)| option.name == "scenario")
+        {
+            let asks = options
+                .iter()
+                .find(|(option, _)| option.about == About::Request);
+            if let Some((option, _)) = asks {
+                return Err(format!(
+                    "--{} is of the requests, and a scenario has its own",
+                    option.name
+                ));
+            }
+            if !self.urls.is_empty() {
+                return Err("a scenario has its own URLs".into());
+            }
+            self.config = scenario::read(path)?;
+            self.has_scenario = true;
         }
-        if !VALUED.contains(&name) {
-            let dashes = if name.starts_with('-') { "" } else { "--" };
-            return Err(format!("unknown option {dashes}{name}"));
-        }
-        let value = parser.value().map_err(|error| error.to_string())?;
-        let value = text(value)?;
-        let value = value.as_str();
-        if self.load_option(name, value)? || self.request_option(name, value)? {
-            return Ok(());
-        }
-        self.other_option(name, value)
+        options
+            .iter()
+            .try_for_each(|(option, value)| self.option(option, value))
     }
 
-    /// Options without a value; false when `name` is none of them.
-    fn switch(&mut self, name: &str) -> Result<bool, String> {
+    fn option(&mut self, option: &Opt, value: &str) -> Result<(), String> {
+        if !option.takes_value {
+            return self.switch(option.name);
+        }
+        if self.load_option(option.name, value)? || self.request_option(option.name, value)? {
+            return Ok(());
+        }
+        self.other_option(option.name, value)
+    }
+
+    /// Options without a value.
+    fn switch(&mut self, name: &str) -> Result<(), String> {
         match name {
+            "http2" => self.config.protocol = Protocol::Http2,
             "fresh" => self.config.requests_per_connection = Some(1),
             "poisson" => self.arrivals = Arrivals::Poisson,
             "head" => self.method = Some("HEAD".into()),
             "verify" => self.config.trust = Trust::System,
             "find-peak" => self.find_peak = true,
+            "ws-binary" => self.messages.binary = true,
+            "ws-deflate" => self.messages.deflate = true,
             "json" => self.output = Output::Json,
             "csv" => self.output = Output::Csv,
-            "keep-alive" | "latency" | "quiet" => {}
-            "-s" => return Err("-s is ab's timeout and wrk's script: use --timeout".into()),
-            "-X" => return Err("-X is ab's proxy, which is not supported; for a method: -m".into()),
-            _ => return Ok(false),
+            "together" => self.config.together = true,
+            "storm" => {
+                self.config.together = true;
+                self.config.requests_per_connection = Some(1);
+            }
+            "expect-continue" => self.sending(Sending::AwaitContinue)?,
+            "no-tui" | "quiet" => self.live = false,
+            // Those of ab and wrk that change nothing.
+            _ => {}
         }
-        Ok(true)
+        Ok(())
+    }
+
+    fn sending(&mut self, sending: Sending) -> Result<(), String> {
+        match self.sending.replace(sending) {
+            None => Ok(()),
+            Some(_) => {
+                Err("--slow-pieces, --expect-continue and --drop-after exclude each other".into())
+            }
+        }
     }
 
     fn load_option(&mut self, name: &str, value: &str) -> Result<bool, String> {
@@ -184,8 +251,14 @@ impl Given {
             "pipeline" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
                 config.pipeline = small(value)?;
             }
+            "pipeline" if self.has_scenario => {
+                return Err(format!(
+                    "{value:?} is no number, and a scenario has its own bodies"
+                ));
+            }
             // ab's meaning.
             "pipeline" => return self.upload("POST", value).map(|()| true),
+            "streams" => config.streams = small(value)?,
             "requests-per-connection" => {
                 config.requests_per_connection = Some(values::count(value)?);
             }
@@ -194,6 +267,8 @@ impl Given {
             "timeout" => config.timeout = positive(value)?,
             "connect-timeout" => config.connect_timeout = positive(value)?,
             "seed" => config.seed = value.parse().map_err(|_| format!("{value:?} is no seed"))?,
+            "refusal-status" => config.refusal_statuses = values::list(value, values::status)?,
+            "scenario" => {}
             "cacert" => config.trust = Trust::Path(value.into()),
             _ => return Ok(false),
         }
@@ -209,6 +284,10 @@ impl Given {
                 };
                 self.weights = values::list(value, weight)?;
             }
+            // h2load's meaning: no method is a number.
+            "method" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
+                self.config.streams = values::count(value)? as usize;
+            }
             "method" => self.method = Some(value.into()),
             "header" => self.fields.push(values::header(value)?),
             "content-type" => self.content_type = Some(value.into()),
@@ -219,9 +298,22 @@ impl Given {
             }
             "cookie" => self.fields.push(("Cookie".into(), value.as_bytes().into())),
             "put" => self.upload("PUT", value)?,
-            "body" => self.body = Some(Bytes::copy_from_slice(value.as_bytes())),
-            "body-file" => self.body = Some(read(value)?),
-            "form" => values::form_pair(value, &mut self.form)?,
+            "body" => self.bodies.text(value),
+            "body-file" => self.bodies.file(value)?,
+            "form" => self.bodies.form(value)?,
+            "multipart" => self.bodies.part(value)?,
+            "ws-size" => self.messages.size(value)?,
+            "chunk-bytes" => self.chunk_bytes = Some(values::count(value)?),
+            "drop-after" => {
+                let bytes = value
+                    .parse()
+                    .map_err(|_| format!("{value:?} is no number"))?;
+                self.sending(Sending::DropAfterBytes(bytes))?;
+            }
+            "slow-pieces" => {
+                let (pieces, gap) = values::pieces(value)?;
+                self.sending(Sending::Pieces { pieces, gap })?;
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -229,13 +321,15 @@ impl Given {
 
     fn other_option(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
-            "expect-status" => {
-                let status = values::count(value)?;
-                let status = u16::try_from(status)
-                    .ok()
-                    .filter(|status| (200..600).contains(status));
-                self.expect.status = Some(status.ok_or("a final status is 200 to 599")?);
+            "expect-status" => self.expect.status = Some(values::status(value)?),
+            "expect-coding" => {
+                self.expect.coding = Some(match value {
+                    "gzip" => Coding::Gzip,
+                    "deflate" => Coding::Deflate,
+                    _ => return Err(format!("{value:?} is neither gzip nor deflate")),
+                });
             }
+            "expect-field" => self.expect.fields.push(values::header(value)?),
             "expect-length" => {
                 let length = value
                     .parse()
@@ -243,7 +337,10 @@ impl Given {
                 self.expect.length = Some(length);
             }
             "expect-file" => self.expect.body = Some(read(value)?),
-            "expect-sha256" => self.expect.sha256 = Some(values::sha256(value)?),
+            "expect-sha256" => {
+                let hash = spec::sha256(value).map_err(|error| error.to_string())?;
+                self.expect.sha256 = Some(hash);
+            }
             "goal" => {
                 let goal = positive(value)?;
                 self.goal.most_us = goal.as_secs_f64() * 1e6;
@@ -270,14 +367,14 @@ impl Given {
     }
 
     /// ab's `-p` and `-u`.
-    fn upload(&mut self, method: &str, path: &str) -> Result<(), String> {
-        self.body = Some(read(path)?);
-        self.method.get_or_insert_with(|| method.into());
+    fn upload(&mut self, method: &'static str, path: &str) -> Result<(), String> {
+        self.bodies.file(path)?;
+        self.upload_method.get_or_insert(method);
         Ok(())
     }
 
     fn job(mut self) -> Result<Job, String> {
-        if self.urls.is_empty() {
+        if self.urls.is_empty() && !self.has_scenario {
             return Err("a URL is missing".into());
         }
         if self.find_peak && !self.sweep.is_empty() {
@@ -289,12 +386,12 @@ impl Given {
             }
             self.config.mix = Mix::AtRandom;
         }
-        let urls = std::mem::take(&mut self.urls);
-        self.config.targets = urls
-            .iter()
-            .enumerate()
-            .map(|(index, url)| self.target(index, url))
-            .collect::<Result<_, _>>()?;
+        if !self.has_scenario {
+            let urls = self.urls.iter().enumerate();
+            self.config.targets = urls
+                .map(|(index, url)| self.target(index, url))
+                .collect::<Result<_, _>>()?;
+        }
         if let Some(per_s) = self.rate {
             self.config.pace = Pace::Open(Rate {
                 per_s,
@@ -320,6 +417,7 @@ impl Given {
             sweep: self.sweep,
             output: self.output,
             hdr_log: self.hdr_log,
+            live: self.live,
         })
     }
 
@@ -328,63 +426,36 @@ impl Given {
         target.weight = self.weights.get(index).copied().unwrap_or(1);
         target.fields.clone_from(&self.fields);
         target.expect = self.expect.clone();
-        let is_form = !self.form.is_empty();
-        target.body = match &self.body {
-            Some(_) if is_form => return Err("a body and a form exclude each other".into()),
-            None if is_form => Some(Bytes::copy_from_slice(&self.form)),
-            body => body.clone(),
-        };
-        let urlencoded = is_form.then_some("application/x-www-form-urlencoded");
-        if let Some(kind) = self.content_type.as_deref().or(urlencoded) {
+        target.sending = self.sending.unwrap_or_default();
+        target.chunk_bytes = self.chunk_bytes;
+        if target.messages.is_some() {
+            if self.method.is_some() {
+                return Err(
+                    "a WebSocket has no method: it begins with a GET (RFC 6455 4.1)".into(),
+                );
+            }
+            self.messages.apply(&mut target, &self.bodies)?;
+            return Ok(target);
+        }
+        if !self.messages.are_absent() {
+            return Err("--ws-size, --ws-binary and --ws-deflate are of ws:// and wss://".into());
+        }
+        let (body, own_type) = self.bodies.one()?.unzip();
+        target.body = body;
+        if let Some(kind) = self.content_type.as_ref().or(own_type.flatten().as_ref()) {
             let field = ("Content-Type".into(), kind.as_bytes().into());
             target.fields.push(field);
         }
-        let method = match (&self.method, &target.body) {
-            (Some(method), _) => method,
-            (None, Some(_)) => "POST",
-            (None, None) => "GET",
+        let method = match (&self.method, self.upload_method, &target.body) {
+            (Some(method), _, _) => method,
+            (None, Some(method), _) => method,
+            (None, None, Some(_)) => "POST",
+            (None, None, None) => "GET",
         };
         target.method = method.into();
         Ok(target)
     }
 }
-
-/// Options that take a value. Known before it is taken, or an unknown switch would swallow the URL.
-const VALUED: &[&str] = &[
-    "connections",
-    "threads",
-    "duration",
-    "requests",
-    "rate",
-    "pipeline",
-    "requests-per-connection",
-    "warm-up",
-    "ramp",
-    "timeout",
-    "connect-timeout",
-    "seed",
-    "cacert",
-    "weights",
-    "method",
-    "header",
-    "content-type",
-    "auth",
-    "cookie",
-    "put",
-    "body",
-    "body-file",
-    "form",
-    "expect-status",
-    "expect-length",
-    "expect-file",
-    "expect-sha256",
-    "goal",
-    "goal-percentile",
-    "goal-errors",
-    "most-rate",
-    "connections-sweep",
-    "hdr-log",
-];
 
 fn positive(value: &str) -> Result<Duration, String> {
     let time = values::duration(value)?;
@@ -398,12 +469,6 @@ fn text(value: OsString) -> Result<String, String> {
     value
         .into_string()
         .map_err(|value| format!("{} is not UTF-8", value.display()))
-}
-
-fn read(path: &str) -> Result<Bytes, String> {
-    std::fs::read(Path::new(path))
-        .map(Bytes::from)
-        .map_err(|error| format!("{path}: {error}"))
 }
 
 #[cfg(test)]
@@ -468,10 +533,39 @@ mod tests {
     }
 
     #[test]
+    fn ways_of_sending() {
+        let slow = job("--slow-pieces 5,2ms --refusal-status 503,429 http://a/").config;
+        let gap = Duration::from_millis(2);
+        assert_eq!(slow.targets[0].sending, Sending::Pieces { pieces: 5, gap });
+        assert_eq!(slow.refusal_statuses, [503, 429]);
+        let storm = job("--storm -c 9 http://a/").config;
+        assert!(storm.together && storm.is_fresh());
+        let awaits = job("--expect-continue --body x --chunk-bytes 1 http://a/").config;
+        assert_eq!(awaits.targets[0].sending, Sending::AwaitContinue);
+        assert_eq!(awaits.targets[0].chunk_bytes, Some(1));
+        for config in [slow, storm, awaits] {
+            assert!(config.check().is_ok());
+        }
+        let form = job("-F a=b --expect-coding gzip --expect-field X:y http://a/").config;
+        let (name, kind) = &form.targets[0].fields[0];
+        assert_eq!(&**name, "Content-Type");
+        assert!(kind.starts_with(b"multipart/form-data; boundary="));
+        assert_eq!(&*form.targets[0].method, "POST");
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (line, part) in [
             ("-c 1", "URL is missing"),
             ("--nope http://a/", "--nope"),
+            ("-Z http://a/", "-Z"),
+            ("--scenario /no/such.toml", "/no/such.toml"),
+            ("--scenario x.toml -m GET", "--method"),
+            ("--scenario x.toml http://a/", "its own URLs"),
+            ("--slow-pieces 5 http://a/", "pieces"),
+            ("--slow-pieces 5,1ms --expect-continue http://a/", "exclude"),
+            ("--expect-coding br http://a/", "neither"),
+            ("--form a=b --body c http://a/", "exclude"),
             ("-s 3 http://a/", "--timeout"),
             ("-d 0 http://a/", "no time"),
             ("--poisson http://a/", "--rate"),
@@ -483,13 +577,17 @@ mod tests {
             let why = parsed(line).unwrap_err();
             assert!(why.contains(part), "{line}: {why}");
         }
-        assert!(matches!(parsed("-h"), Ok(Command::Help)));
-    }
-
-    #[test]
-    fn the_help_names_every_option() {
-        for name in VALUED.iter().filter(|name| **name != "put") {
-            assert!(super::super::HELP.contains(&format!("--{name}")), "{name}");
+        for (line, part) in [
+            ("-h", "use: "),
+            ("--help requests", "--multipart"),
+            ("--help=load -c 1", "--storm"),
+            ("-h http://a/", "use: "),
+        ] {
+            let Ok(Command::Help(text)) = parsed(line) else {
+                panic!("{line}");
+            };
+            assert!(text.contains(part), "{line}");
         }
+        assert!(parsed("--help nothing").unwrap_err().contains("requests"));
     }
 }

@@ -1,41 +1,55 @@
 //! The command line: arguments to [`Config`], outcomes to text. The flags, and what becomes of those
-//! that `ab` and `wrk` use for different things, stand in `help.txt`.
+//! that `ab` and `wrk` use for different things, stand in `help/ab-wrk.txt`.
 
 mod args;
+mod body;
+pub mod help;
+mod interrupt;
+mod messages;
+mod scenario;
+mod table;
 mod values;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::OnceLock;
 
 pub use args::{Command, Job, Output, parse};
 
+use crate::agent;
 use crate::config::LoadError;
+use crate::live::Live;
 use crate::report::Report;
-use crate::run::{Outcome, Stop, run};
+use crate::run::run_watched;
 use crate::search::{Judgement, PeakSearch, connections_sweep, find_peak};
+use crate::session::{Outcome, Stop};
+use crate::watch::Watch;
 use crate::{csv, hdr_log};
+use interrupt::Interrupt;
 
-pub const HELP: &str = include_str!("help.txt");
-
-/// Everything from arguments to the exit status: 0, 1 when requests failed, 2 when there was no run.
+/// The plain program: arguments without its name.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    ExitCode::from(status(args))
+}
+
+/// Everything from arguments to the exit status: 0, 1 when requests failed or none was answered, 2 when
+/// there was no run.
+pub fn status(args: impl Iterator<Item = OsString>) -> u8 {
     let command = match parse(args) {
         Ok(command) => command,
         Err(why) => {
             eprintln!("towline-load: {why} (see --help)");
-            return ExitCode::from(2);
+            return 2;
         }
     };
     match execute(command) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(true) => 0,
+        Ok(false) => 1,
         // Nobody reads on: `| head` is no error.
-        Err(LoadError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(LoadError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(error) => {
             eprintln!("towline-load: {error}");
-            ExitCode::from(2)
+            2
         }
     }
 }
@@ -43,24 +57,42 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 fn execute(command: Command) -> Result<bool, LoadError> {
     let mut out = io::stdout().lock();
     let job = match command {
-        Command::Help => {
-            out.write_all(HELP.as_bytes())?;
+        Command::Help(text) => {
+            out.write_all(text.as_bytes())?;
             return Ok(true);
         }
         Command::Version => {
             writeln!(out, "towline-load {}", env!("CARGO_PKG_VERSION"))?;
             return Ok(true);
         }
+        Command::Agent => {
+            drop(out);
+            let _ends = Interrupt::ends();
+            agent::serve(io::stdin().lock(), io::stdout().lock())?;
+            return Ok(true);
+        }
         Command::Run(job) => job,
     };
-    let stop = interruptible();
+    let interrupt = Interrupt::stops();
+    let stop = interrupt.stop();
     if let Some((goal, search)) = &job.peak {
-        return peak(&job, goal, search, &stop, &mut out);
+        return peak(&job, goal, search, stop, &mut out);
     }
     if !job.sweep.is_empty() {
-        return sweep(&job, &stop, &mut out);
+        return sweep(&job, stop, &mut out);
     }
-    let outcome = run(&job.config, &stop)?;
+    drop(out);
+    let watch = Watch::default();
+    let live = if job.live && job.output == Output::Text {
+        Live::start(&job.config, &watch)
+    } else {
+        None
+    };
+    let outcome = run_watched(&job.config, stop, &watch);
+    // The report takes its place.
+    drop(live);
+    let outcome = outcome?;
+    let mut out = io::stdout().lock();
     show(&job, &outcome, &mut out)?;
     Ok(is_good(&outcome.report))
 }
@@ -162,23 +194,4 @@ fn sweep(job: &Job, stop: &Stop, out: &mut impl Write) -> Result<bool, LoadError
     })?;
     written?;
     Ok(good)
-}
-
-/// A stop that the first Ctrl-C asks; the second one ends the process as usual.
-fn interruptible() -> Stop {
-    static STOP: OnceLock<Stop> = OnceLock::new();
-
-    extern "C" fn interrupted(signal: libc::c_int) {
-        if let Some(stop) = STOP.get() {
-            stop.ask();
-        }
-        // SAFETY: async-signal-safe; the default disposition is always valid.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
-    }
-
-    let stop = STOP.get_or_init(Stop::default).clone();
-    let handler: extern "C" fn(libc::c_int) = interrupted;
-    // SAFETY: the handler only stores to an atomic and resets itself; both are async-signal-safe.
-    unsafe { libc::signal(libc::SIGINT, handler as libc::sighandler_t) };
-    stop
 }

@@ -55,16 +55,20 @@ pub(super) fn list<T>(
     text.split(',').map(one).collect()
 }
 
-pub(super) fn sha256(text: &str) -> Result<[u8; 32], String> {
-    let wrong = || format!("{text:?} is not 64 hexadecimal digits");
-    let mut hash = [0; 32];
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(wrong());
-    }
-    for (byte, at) in hash.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| wrong())?;
-    }
-    Ok(hash)
+/// Of a final answer.
+pub(super) fn status(text: &str) -> Result<u16, String> {
+    let status = strict_digits(text).and_then(|digits| digits.parse().ok());
+    status
+        .filter(|status| (200..600).contains(status))
+        .ok_or_else(|| format!("{text:?} is no final status, which is 200 to 599"))
+}
+
+/// `N,GAP`
+pub(super) fn pieces(text: &str) -> Result<(u32, Duration), String> {
+    let wrong = || format!("{text:?} is not a number of pieces and a pause, such as 5,1ms");
+    let (pieces, gap) = text.split_once(',').ok_or_else(wrong)?;
+    let pieces = count(pieces)?.try_into().map_err(|_| wrong())?;
+    Ok((pieces, duration(gap)?))
 }
 
 /// `NAME: VALUE`; whitespace around the value is not part of it (RFC 9112 5).
@@ -170,13 +174,11 @@ mod tests {
     }
 
     #[test]
-    fn forms_and_hashes() {
+    fn forms() {
         let mut body = Vec::new();
         form_pair("a b=c&d", &mut body).unwrap();
         form_pair("\u{e4}=", &mut body).unwrap();
         assert_eq!(body, b"a+b=c%26d&%C3%A4=");
         assert!(form_pair("a", &mut body).is_err());
-        assert_eq!(sha256(&"0f".repeat(32)), Ok([15; 32]));
-        assert!(sha256(&"+f".repeat(32)).is_err());
     }
 }

@@ -2,12 +2,15 @@
 
 use std::time::{Duration, SystemTime};
 
+use towline_proto::Protocol;
+
 use super::{
     Errors, Generator, Latency, LiveConnections, OpenLoop, Percentile, Report, Second, Setup,
     StatusCount,
 };
 use crate::config::{Config, Pace, Until};
 use crate::schedule::Arrivals;
+use crate::session::Slice;
 use crate::stats::{Failure, Interval, Tally, Times};
 use crate::usage;
 use crate::worker::Part;
@@ -30,17 +33,19 @@ fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// The report, and the merged counts it was made from.
-pub(crate) fn of_parts(config: &Config, parts: &[Part], began: SystemTime) -> (Report, Tally) {
-    let mut tally = parts[0].tally.clone();
-    for part in &parts[1..] {
-        tally.merge(&part.tally);
-    }
+/// The report of a slice, from its threads' accounts and their counts together.
+pub(crate) fn of_parts(
+    config: &Config,
+    slice: &Slice,
+    parts: &[Part],
+    tally: &Tally,
+    began: SystemTime,
+) -> Report {
     let longest = parts.iter().map(|part| part.measured).max();
     let measured_s = longest.unwrap_or_default().as_secs_f64();
-    let generator = generator(parts, &tally);
+    let generator = generator(parts, tally);
     let answered = tally.answers();
-    let errors = errors(&tally);
+    let errors = errors(tally);
     let mut report = Report {
         tool: "towline-load".into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -48,7 +53,7 @@ pub(crate) fn of_parts(config: &Config, parts: &[Part], began: SystemTime) -> (R
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default()
             .as_secs_f64(),
-        setup: setup(config),
+        setup: setup(config, slice),
         measured_s,
         answered,
         requests_per_s: ratio(float(answered), measured_s),
@@ -59,13 +64,14 @@ pub(crate) fn of_parts(config: &Config, parts: &[Part], began: SystemTime) -> (R
         service: latency(&tally.service),
         first_byte: latency(&tally.first_byte),
         connect: latency(&tally.connect),
-        open_loop: open_loop(config, &tally),
+        open_loop: open_loop(slice, tally),
         errors,
+        refused: tally.refused,
         first_failure: tally.first_failure.clone(),
-        statuses: statuses(&tally),
+        statuses: statuses(tally),
         live_connections: LiveConnections {
             wanted: config.connections as u64,
-            fewest: tally.fewest_live.min(config.connections as u64),
+            fewest: (tally.fewest_live).unwrap_or(config.connections as u64),
             at_end: parts.iter().map(|part| part.live_at_end).sum(),
         },
         reconnects: tally.reconnects,
@@ -75,32 +81,37 @@ pub(crate) fn of_parts(config: &Config, parts: &[Part], began: SystemTime) -> (R
     };
     report.generator.limit = limit(&report);
     report.warnings = warnings(&report);
-    (report, tally)
+    report
 }
 
-fn setup(config: &Config) -> Setup {
-    let rate = match config.pace {
+fn setup(config: &Config, slice: &Slice) -> Setup {
+    let rate = match slice.pace {
         Pace::Closed => None,
         Pace::Open(rate) => Some(rate),
     };
-    let (duration, requests) = match config.until {
+    let (duration, requests) = match slice.until {
         Until::Time(time) => (Some(time.as_secs_f64()), None),
         Until::Requests(count) => (None, Some(count)),
     };
     let targets = config.targets.iter();
     Setup {
-        targets: targets
-            .map(|target| format!("{} {}", target.method, target.url()))
-            .collect(),
+        targets: targets.map(crate::target::Target::title).collect(),
         connections: config.connections,
         threads: config.threads,
+        protocol: match config.protocol {
+            Protocol::Http1 if config.is_of_messages() => "ws",
+            Protocol::Http1 => "h1",
+            Protocol::Http2 => "h2",
+        }
+        .into(),
         pipeline: config.pipeline,
+        streams: config.streams,
         requests_per_connection: config.requests_per_connection,
         rate_per_s: rate.map(|rate| rate.per_s),
         poisson: rate.is_some_and(|rate| rate.arrivals == Arrivals::Poisson),
         duration_s: duration,
         requests,
-        warm_up_s: config.lead().as_secs_f64(),
+        warm_up_s: slice.lead.as_secs_f64(),
         timeout_s: config.timeout.as_secs_f64(),
         seed: config.seed,
     }
@@ -128,14 +139,18 @@ pub(super) fn latency(times: &Times) -> Latency {
     }
 }
 
-fn open_loop(config: &Config, tally: &Tally) -> Option<OpenLoop> {
-    let Pace::Open(rate) = config.pace else {
+fn open_loop(slice: &Slice, tally: &Tally) -> Option<OpenLoop> {
+    let Pace::Open(rate) = slice.pace else {
         return None;
     };
     Some(OpenLoop {
         target_per_s: rate.per_s,
-        achieved_share: ratio(float(tally.answers()), float(tally.sent + tally.unsent)),
+        achieved_share: ratio(
+            float(tally.answers().saturating_sub(tally.late)),
+            float(tally.sent + tally.unsent),
+        ),
         unsent: tally.unsent,
+        late: tally.late,
         lag: latency(&tally.lag),
         connection_wait: latency(&tally.wait),
     })
@@ -149,6 +164,8 @@ fn errors(tally: &Tally) -> Errors {
         protocol: tally.failures(Failure::Protocol),
         status: tally.failures(Failure::Status),
         content: tally.failures(Failure::Content),
+        stream_reset: tally.failures(Failure::StreamReset),
+        unprocessed: tally.failures(Failure::Unprocessed),
     }
 }
 
@@ -225,12 +242,14 @@ fn warnings(report: &Report) -> Vec<String> {
     if let Some(open) = &report.open_loop {
         if open.unsent > 0 {
             warnings.push(format!(
-                "{} requests were due and found no connection: the true response times are longer",
+                "{} requests were due and never found a connection: the true response times are longer",
                 open.unsent
             ));
         } else if open.achieved_share < 0.99 {
             let percent = open.achieved_share * 100.0;
-            warnings.push(format!("{percent:.1} % of the requests due were answered"));
+            warnings.push(format!(
+                "{percent:.1} % of the requests due were sent in their time and answered well"
+            ));
         }
     }
     let failed = report.errors.total();
@@ -266,7 +285,6 @@ pub(super) mod tests {
         tally.note(|| "gone".into());
         tally.finish(10);
         let part = Part {
-            tally,
             usage: Usage {
                 cpu: Duration::from_millis(cpu_ms),
                 kept_waiting: Duration::from_millis(100),
@@ -276,7 +294,13 @@ pub(super) mod tests {
             live_at_end: 10,
         };
         let config = Config::new(vec![Target::get("http://a/").unwrap()]);
-        of_parts(&config, &[part], SystemTime::UNIX_EPOCH).0
+        of_parts(
+            &config,
+            &Slice::of(&config),
+            &[part],
+            &tally,
+            SystemTime::UNIX_EPOCH,
+        )
     }
 
     #[test]

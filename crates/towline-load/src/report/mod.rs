@@ -4,6 +4,7 @@ mod make;
 mod text;
 
 pub(crate) use make::of_parts;
+pub(crate) use text::{bytes, digits, time};
 
 use serde::{Deserialize, Serialize};
 
@@ -17,13 +18,13 @@ pub struct Report {
     pub setup: Setup,
     /// The measured time.
     pub measured_s: f64,
-    /// Answers that were complete and passed their checks.
+    /// Answers that were complete and passed their checks; messages that came back as they should.
     pub answered: u64,
     /// Those per second of the measured time.
     pub requests_per_s: f64,
     /// Of their bodies.
     pub body_bytes: u64,
-    /// HTTP bytes of everything received, without TLS.
+    /// Everything received, without TLS.
     pub received_bytes: u64,
     pub received_bytes_per_s: f64,
     /// Open loop: corrected, from the intended start. Closed loop: the same as `service`.
@@ -36,9 +37,12 @@ pub struct Report {
     pub connect: Latency,
     pub open_loop: Option<OpenLoop>,
     pub errors: Errors,
+    /// Declined by the server for want of room (see the refusal statuses): not in the rate, and no errors.
+    pub refused: u64,
     /// The first failure in words.
     pub first_failure: Option<String>,
-    /// Of complete answers, in ascending order.
+    /// Of complete answers, in ascending order. With a WebSocket: of handshakes that were answered otherwise,
+    /// and the codes of the server's close frames.
     pub statuses: Vec<StatusCount>,
     pub live_connections: LiveConnections,
     pub reconnects: u64,
@@ -54,7 +58,11 @@ pub struct Setup {
     pub targets: Vec<String>,
     pub connections: usize,
     pub threads: usize,
+    /// `h1`, `h2`, or `ws` where all the load is messages.
+    pub protocol: String,
     pub pipeline: usize,
+    /// HTTP/2: at once on each connection.
+    pub streams: usize,
     pub requests_per_connection: Option<u64>,
     /// `None`: a closed loop.
     pub rate_per_s: Option<f64>,
@@ -96,10 +104,15 @@ impl Latency {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpenLoop {
     pub target_per_s: f64,
-    /// Good answers to requests of the measured time, of all that were due in it.
+    /// Of all requests that were due in the measured time, those that could be sent in it and were
+    /// answered well.
     pub achieved_share: f64,
-    /// Due in the measured time, and no connection was free until its end.
+    /// Due in the measured time, and no connection was free until its end and a while beyond.
     pub unsent: u64,
+    /// Due in the measured time, and a connection was free only after its end: sent all the same, so
+    /// that what held them up counts in the response times.
+    #[serde(default)]
+    pub late: u64,
     /// The generator's own fault: a connection was free and the request left late.
     pub lag: Latency,
     /// No connection was free.
@@ -114,17 +127,23 @@ pub struct Errors {
     pub timeout: u64,
     /// The connection ended before the answer was complete.
     pub reset: u64,
-    /// The answer, or what came without being asked for, breaks the rules of HTTP.
+    /// The answer, or what came without being asked for, breaks the rules of HTTP or WebSocket.
     pub protocol: u64,
     /// Not the expected status, or, when none is, not 2xx or 3xx.
     pub status: u64,
-    /// Not the expected length or bytes.
+    /// Not the expected length or bytes, or a message of the other kind.
     pub content: u64,
+    /// HTTP/2: the server reset the stream.
+    pub stream_reset: u64,
+    /// HTTP/2: the server says that it never began with it: `REFUSED_STREAM`, or its GOAWAY came first.
+    pub unprocessed: u64,
 }
 
 impl Errors {
     pub fn total(&self) -> u64 {
-        self.connect + self.timeout + self.reset + self.protocol + self.status + self.content
+        let of_connections = self.connect + self.timeout + self.reset + self.protocol;
+        let of_streams = self.stream_reset + self.unprocessed;
+        of_connections + of_streams + self.status + self.content
     }
 }
 

@@ -19,6 +19,14 @@ impl fmt::Display for Report {
 }
 
 impl Report {
+    /// What is counted.
+    fn unit(&self) -> &'static str {
+        match self.setup.protocol.as_str() {
+            "ws" => "messages",
+            _ => "requests",
+        }
+    }
+
     fn head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let setup = &self.setup;
         match setup.targets.as_slice() {
@@ -32,11 +40,14 @@ impl Report {
             setup.connections, setup.threads
         )?;
         if setup.pipeline > 1 {
-            write!(f, "{} requests ahead, ", setup.pipeline)?;
+            write!(f, "{} {} ahead, ", setup.pipeline, self.unit())?;
+        }
+        if setup.protocol == "h2" {
+            write!(f, "HTTP/2, {} streams on each, ", setup.streams)?;
         }
         match setup.requests_per_connection {
             Some(1) => write!(f, "fresh ones, ")?,
-            Some(n) => write!(f, "{n} requests each, ")?,
+            Some(n) => write!(f, "{n} {} each, ", self.unit())?,
             None => {}
         }
         match (setup.rate_per_s, setup.poisson) {
@@ -55,8 +66,10 @@ impl Report {
         };
         writeln!(
             f,
-            "requests/s   {at_least}{:.0} ({} answers)",
-            self.requests_per_s, self.answered
+            "{:<13}{at_least}{:.0} ({} answers)",
+            format!("{}/s", self.unit()),
+            self.requests_per_s,
+            self.answered
         )?;
         writeln!(f, "received/s   {}", bytes(self.received_bytes_per_s))?;
         if let Some(open) = &self.open_loop {
@@ -94,7 +107,7 @@ impl Report {
             write!(f, " {}: {}", counted.status, counted.count)?;
         }
         let errors = &self.errors;
-        writeln!(
+        write!(
             f,
             "\nerrors       connect {}, timeout {}, reset {}, protocol {}, status {}, content {}",
             errors.connect,
@@ -104,6 +117,11 @@ impl Report {
             errors.status,
             errors.content
         )?;
+        if self.setup.protocol == "h2" {
+            let (reset, unprocessed) = (errors.stream_reset, errors.unprocessed);
+            write!(f, ", streams reset {reset}, unprocessed {unprocessed}")?;
+        }
+        writeln!(f)?;
         let live = &self.live_connections;
         writeln!(
             f,
@@ -118,8 +136,9 @@ impl Report {
         let memory = bytes(own.peak_memory_bytes as f64);
         writeln!(
             f,
-            "generator    {:.2} us of CPU per request, busiest thread {:.0} %, {memory} of memory",
+            "generator    {:.2} us of CPU per {}, busiest thread {:.0} %, {memory} of memory",
             own.cpu_us_per_request,
+            self.unit().trim_end_matches('s'),
             own.busiest_share * 100.0,
         )
     }
@@ -137,7 +156,7 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, latency: &Latency) -> fmt::Result
 }
 
 /// Three digits and a unit.
-fn time(us: f64) -> String {
+pub(crate) fn time(us: f64) -> String {
     let (value, unit) = match us {
         us if us < 1000.0 => (us, "us"),
         us if us < 1e6 => (us / 1e3, "ms"),
@@ -146,7 +165,7 @@ fn time(us: f64) -> String {
     digits(value, unit)
 }
 
-fn bytes(bytes: f64) -> String {
+pub(crate) fn bytes(bytes: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes;
     let mut unit = 0;
@@ -157,7 +176,7 @@ fn bytes(bytes: f64) -> String {
     digits(value, &format!(" {}", units[unit]))
 }
 
-fn digits(value: f64, unit: &str) -> String {
+pub(crate) fn digits(value: f64, unit: &str) -> String {
     let places = match value {
         value if value < 10.0 => 2,
         value if value < 100.0 => 1,

@@ -7,9 +7,12 @@ use towline_io::{ClientTls, ClientTlsSettings};
 
 use crate::config::{Config, Mix, Trust};
 use crate::schedule::{Random, Share};
+use crate::target::Destination;
 
 pub(super) struct Origin {
     pub(super) route: Arc<Route>,
+    /// The target whose WebSocket each connection becomes.
+    pub(super) handshake: Option<usize>,
     /// The target of the next request; `advance` chooses the one behind it.
     pub(super) next: u32,
     targets: Vec<u32>,
@@ -19,31 +22,49 @@ pub(super) struct Origin {
     random: Random,
 }
 
-pub(super) fn origins(config: &Config, share: Share) -> Vec<Origin> {
-    let tls = Arc::new(ClientTls::new(ClientTlsSettings {
-        trust: match &config.trust {
-            Trust::Anybody => towline_io::Trust::Anybody,
-            Trust::System => towline_io::Trust::System,
-            Trust::Path(path) => towline_io::Trust::Path(path.clone()),
-        },
-        ..ClientTlsSettings::default()
-    }));
-    let origin = |key: (bool, &str, u16)| {
-        let (secure, host, port) = key;
-        let route = if secure {
-            Route::secure(host, port, Arc::clone(&tls))
+/// The ways to the origins, all under the same terms.
+pub(crate) struct Routes(Arc<ClientTls>);
+
+impl Routes {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self(Arc::new(ClientTls::new(ClientTlsSettings {
+            trust: match &config.trust {
+                Trust::Anybody => towline_io::Trust::Anybody,
+                Trust::System => towline_io::Trust::System,
+                Trust::Path(path) => towline_io::Trust::Path(path.clone()),
+            },
+            never_resume: true,
+            ..ClientTlsSettings::default()
+        })))
+    }
+
+    /// Whether TLS, host and port, as a target's `origin` gives them.
+    pub(crate) fn to(&self, (secure, host, port): (bool, &str, u16)) -> Arc<Route> {
+        Arc::new(if secure {
+            Route::secure(host, port, Arc::clone(&self.0))
         } else {
             Route::plain(host, port)
-        };
+        })
+    }
+}
+
+pub(super) fn origins(config: &Config, share: Share) -> Vec<Origin> {
+    let routes = Routes::new(config);
+    let origin = |key: Destination<'_>| {
         let targets = (0_u32..).zip(&config.targets);
-        let of = targets.filter(|(_, target)| target.origin() == key);
+        let of = targets.filter(|(_, target)| target.destination() == key);
+        let handshake = of.clone().find(|(_, target)| target.messages.is_some());
         let weighted: Vec<_> = of
             .map(|(index, target)| (index, u64::from(target.weight)))
             .collect();
         let seed = config.seed.wrapping_add(u64::from(share.index) << 32);
-        Origin::new(Arc::new(route), &weighted, config.mix, Random::new(!seed))
+        let route = routes.to(key.origin);
+        Origin {
+            handshake: handshake.map(|(index, _)| index as usize),
+            ..Origin::new(route, &weighted, config.mix, Random::new(!seed))
+        }
     };
-    config.origins().into_iter().map(origin).collect()
+    config.destinations().into_iter().map(origin).collect()
 }
 
 impl Origin {
@@ -58,6 +79,7 @@ impl Origin {
         }
         let mut origin = Self {
             route,
+            handshake: None,
             next: 0,
             targets: weighted.iter().map(|(index, _)| *index).collect(),
             sums,

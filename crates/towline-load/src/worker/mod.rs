@@ -1,49 +1,67 @@
 //! One thread's load: an engine, its connections, and what is due on them.
 //!
 //! ```text
-//! connect ─► run: turn { poll until the next start ─► dials ─► answers ─► starts that are due } ─► Part
+//! prepare ─► load: turn { poll until the next start ─► dials ─► answers ─► starts that are due } ─► Part
+//!    ▲          └─► await_rest ─┐
+//!    └──────────────────────────┘ the next slice
 //! ```
 //!
 //! A credit is leave to send one request on a connection. In a closed loop it is spent where it comes
 //! up; in an open loop credits wait in line for the schedule, the one that has waited longest first.
 
+mod answer;
+mod burst;
 mod line;
 mod mix;
 mod opening;
 mod sending;
+mod shapes;
 mod slot;
+mod socket;
+mod waking;
 
-use std::collections::VecDeque;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use towline_io::call::DialConfig;
 use towline_io::{ConnId, Engine, EngineConfig, Service};
-use towline_proto::Limits;
 
-use crate::check::Fault;
+use crate::check::Known;
 use crate::config::{Config, Pace, Until};
-use crate::run::Stop;
 use crate::schedule::{Schedule, Share};
-use crate::stats::{Answer, Failure, Tally};
+use crate::session::{Slice, Stop};
+use crate::stats::{Failure, Tally};
 use crate::usage::Usage;
+use crate::watch::{Board, Watch};
 use line::{Line, Step, advance};
+pub(crate) use line::{failure_of, failure_on_stream};
 use mix::Origin;
+pub(crate) use mix::Routes;
+pub(crate) use opening::{NOT_CHOSEN, alpn, service};
 use sending::Heads;
+use shapes::Due;
+pub(crate) use shapes::write_whole;
 use slot::{Credit, Slot, State};
+use socket::Sockets;
+use waking::Waking;
 
 /// How often timeouts, reconnections and the stop flag are looked at, at most and at least.
 const SHORTEST_TICK: Duration = Duration::from_millis(2);
 const LONGEST_TICK: Duration = Duration::from_millis(20);
 
+/// How long late requests are sent once the server answers again, at least, and as a part of the measured
+/// time: what a stall has held up is gone by then, and what an overload leaves is not.
+const SHORTEST_GRACE: Duration = Duration::from_millis(100);
+const GRACE_PART: u32 = 10;
+
 /// Longer than any run.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// What one thread brings home.
+/// One thread's account of a slice; what it counted stays with it.
 #[derive(Debug)]
 pub(crate) struct Part {
-    pub(crate) tally: Tally,
     pub(crate) usage: Usage,
     /// The measured time.
     pub(crate) measured: Duration,
@@ -65,37 +83,85 @@ struct Window {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    /// Before a slice.
     Connecting,
     Running,
+    /// Open loop: the measured time is over, and what was due in it and found no connection is sent still,
+    /// so that what held it up counts as its latency.
+    Late,
     /// Nothing new is sent; answers to what counts are awaited.
     Draining,
 }
 
-pub(crate) struct Worker<'a> {
-    config: &'a Config,
+impl Phase {
+    fn sends(self) -> bool {
+        matches!(self, Self::Running | Self::Late)
+    }
+}
+
+pub(crate) struct Worker {
+    config: Arc<Config>,
+    share: Share,
+    /// How many there have been: each draws its own arrivals.
+    slices: u64,
     engine: Engine<Line>,
     service: Arc<Service>,
     dial_config: Arc<DialConfig>,
     origins: Vec<Origin>,
-    heads: Heads<'a>,
+    heads: Heads,
+    sockets: Sockets,
     slots: Vec<Slot>,
     credits: VecDeque<Credit>,
+    /// Connections with a piece to send, soonest first.
+    due: BinaryHeap<Due>,
+    /// Connections to hang up when everything is out: slot and serial.
+    cut: Vec<(u32, u32)>,
+    /// What is known of coded answers, for each target.
+    known: Vec<Known>,
     /// `None`: a closed loop.
     schedule: Option<Schedule>,
     /// Requests that may still be sent.
     budget: Option<u64>,
+    until: Until,
     window: Window,
+    /// The end of the grace for late requests.
+    late_until: Instant,
     phase: Phase,
     tick_at: Instant,
+    /// The end of the last turn.
+    turned_at: Instant,
+    waking: Waking,
     /// Requests sent and not answered, those that wait for their own connection included.
     in_flight: u64,
     dialling: usize,
     live: u64,
     tally: Tally,
+    watched: Option<Watched>,
 }
 
-impl<'a> Worker<'a> {
-    pub(crate) fn new(config: &'a Config, share: Share) -> io::Result<Self> {
+/// What somebody outside sees.
+struct Watched {
+    watch: Watch,
+    board: Arc<Board>,
+    /// Seconds handed over.
+    seconds: usize,
+}
+
+impl Window {
+    /// None yet.
+    fn far(now: Instant) -> Self {
+        Self {
+            begin: now,
+            from: now + FOREVER,
+            to: now + FOREVER,
+            mark: now + FOREVER,
+            opened: None,
+        }
+    }
+}
+
+impl Worker {
+    pub(crate) fn new(config: &Arc<Config>, share: Share) -> io::Result<Self> {
         let engine = Engine::new(EngineConfig {
             max_ready_per_turn: 256,
             turn_time: Duration::from_millis(5),
@@ -103,73 +169,105 @@ impl<'a> Worker<'a> {
         })?;
         let now = Instant::now();
         let origins = mix::origins(config, share);
-        let part = |whole: u64| part_of(whole, share);
-        let connections = part(config.connections as u64);
+        let connections = part_of(config.connections as u64, share);
         let slot = |n: u64| Slot::new(n as usize % origins.len(), None);
         Ok(Self {
-            config,
+            config: Arc::clone(config),
+            share,
+            slices: 0,
             engine,
-            service: Arc::new(Service::plain(Limits::client())),
+            service: Arc::new(service(config)),
             dial_config: Arc::new(DialConfig {
                 connect_timeout: Some(config.connect_timeout),
+                alpn: vec![alpn(config.protocol).to_vec()],
                 ..DialConfig::default()
             }),
             slots: (0..connections).map(slot).collect(),
             origins,
             heads: Heads::new(config),
+            sockets: Sockets::new(config)?,
             credits: VecDeque::new(),
-            schedule: match config.pace {
-                Pace::Closed => None,
-                Pace::Open(rate) => Some(Schedule::new(rate, share, config.seed)),
-            },
-            budget: match config.until {
-                Until::Time(_) => None,
-                Until::Requests(all) => Some(part(all)),
-            },
-            window: Window {
-                begin: now,
-                from: now + FOREVER,
-                to: now + FOREVER,
-                mark: now + FOREVER,
-                opened: None,
-            },
+            due: BinaryHeap::new(),
+            cut: Vec::new(),
+            known: config.targets.iter().map(|_| Known::default()).collect(),
+            schedule: None,
+            budget: None,
+            until: Until::Requests(0),
+            window: Window::far(now),
+            late_until: now,
             phase: Phase::Connecting,
             tick_at: now,
+            turned_at: now,
+            waking: Waking::new(),
             in_flight: 0,
             dialling: 0,
             live: 0,
             tally: Tally::new(),
+            watched: None,
         })
     }
 
-    /// Opens the connections that the load begins with, so that their making is no part of it. Each is
-    /// tried once here.
-    pub(crate) fn connect(&mut self) -> io::Result<()> {
-        let comes_later = self.schedule.is_none() && !self.config.ramp.is_zero();
-        if self.config.is_fresh() || comes_later {
+    /// As new, but for the connections.
+    fn clear(&mut self, slice: &Slice) {
+        let seed = self.config.seed.wrapping_add(self.slices << 20);
+        self.slices += 1;
+        self.phase = Phase::Connecting;
+        self.tally.reset();
+        self.window = Window::far(Instant::now());
+        self.credits.clear();
+        self.schedule = match slice.pace {
+            Pace::Closed => None,
+            Pace::Open(rate) => Some(Schedule::new(rate, self.share, seed)),
+        };
+        self.until = slice.until;
+        self.budget = match slice.until {
+            Until::Time(_) => None,
+            Until::Requests(all) => Some(part_of(all, self.share)),
+        };
+    }
+
+    /// Opens the connections that a slice begins with, and those again that have died since the one
+    /// before it, so that their making is no part of it. Each is tried once here.
+    pub(crate) fn prepare(&mut self, slice: &Slice, stop: &Stop) -> io::Result<()> {
+        self.clear(slice);
+        // What has ended meanwhile is said now.
+        self.engine.turn_start_by(Instant::now())?;
+        self.visit();
+        if self.config.is_fresh() {
             return Ok(());
         }
-        for slot in 0..self.slots.len() as u32 {
-            self.dial(slot, None, Instant::now());
+        let ramps = slice.pace == Pace::Closed && !self.config.ramp.is_zero();
+        let now = Instant::now();
+        for index in 0..self.slots.len() {
+            let slot = &self.slots[index];
+            let comes_later = ramps && !slot.was_open;
+            if matches!(slot.state, State::Absent { .. }) && !comes_later {
+                self.dial(index as u32, None, now);
+            }
         }
-        let patience = Instant::now() + self.config.connect_timeout;
-        while self.dialling > 0 && Instant::now() < patience {
+        let patience = now + self.config.connect_timeout;
+        while self.dialling > 0 && Instant::now() < patience && !stop.is_asked() {
             self.turn()?;
         }
         Ok(())
     }
 
-    /// All of the load, from `begin` on.
-    pub(crate) fn run(mut self, begin: Instant, stop: &Stop) -> io::Result<Part> {
-        self.begin(begin);
+    /// All of a slice's load, from `begin` on.
+    pub(crate) fn load(&mut self, lead: Duration, begin: Instant, stop: &Stop) -> io::Result<Part> {
+        self.begin(lead, begin);
         loop {
             self.turn()?;
             let now = self.engine.clock();
             if stop.is_asked() {
                 self.window.to = self.window.to.min(now);
+                self.count_unsent();
                 return Ok(self.part(now));
             }
             if self.phase == Phase::Running && now >= self.window.to {
+                self.phase = Phase::Late;
+                self.late_until = now + self.config.timeout;
+            }
+            if self.phase == Phase::Late && (now >= self.late_until || !self.has_backlog()) {
                 self.phase = Phase::Draining;
                 self.count_unsent();
             }
@@ -179,12 +277,49 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn begin(&mut self, begin: Instant) {
-        let from = begin + self.config.lead();
+    /// Waits for what is in flight, so that no answer comes to the wrong slice. It is not counted.
+    pub(crate) fn await_rest(&mut self, stop: &Stop) -> io::Result<()> {
+        self.phase = Phase::Draining;
+        while self.in_flight > 0 && !stop.is_asked() {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// What the last slice counted.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    pub(crate) fn watch(&mut self, watch: &Watch) {
+        self.watched = Some(Watched {
+            watch: watch.clone(),
+            board: watch.board(),
+            seconds: 0,
+        });
+    }
+
+    fn publish(&mut self) {
+        let Some(watched) = &mut self.watched else {
+            return;
+        };
+        let draining = self.phase == Phase::Draining;
+        (watched.board).publish(&self.tally, self.live, self.in_flight, draining);
+        let ended = self.tally.series.get(watched.seconds..).unwrap_or_default();
+        if !ended.is_empty() && watched.board.publish_seconds(ended) {
+            watched.seconds += ended.len();
+        }
+    }
+
+    fn begin(&mut self, lead: Duration, begin: Instant) {
+        if let Some(watched) = &self.watched {
+            watched.watch.begin(begin);
+        }
+        let from = begin + lead;
         self.window.begin = begin;
         self.window.from = from;
         self.window.mark = from;
-        if let Until::Time(time) = self.config.until {
+        if let Until::Time(time) = self.until {
             self.window.to = from + time;
         }
         std::thread::sleep(begin.saturating_duration_since(Instant::now()));
@@ -203,7 +338,7 @@ impl<'a> Worker<'a> {
                     let due = begin + self.config.ramp * index / count;
                     self.slots[index as usize].state = State::Absent { due: Some(due) };
                 }
-                State::Dialling { .. } => {}
+                State::Dialling { .. } | State::Upgrading { .. } => {}
             }
         }
         self.open_due(now);
@@ -211,7 +346,7 @@ impl<'a> Worker<'a> {
 
     fn is_over(&self) -> bool {
         match self.phase {
-            Phase::Connecting => false,
+            Phase::Connecting | Phase::Late => false,
             Phase::Running => self.budget == Some(0) && self.in_flight == 0,
             // What a closed loop has in flight at the end came too late for it.
             Phase::Draining => self.schedule.is_none() || self.in_flight == 0,
@@ -219,13 +354,32 @@ impl<'a> Worker<'a> {
     }
 
     fn turn(&mut self) -> io::Result<()> {
-        match self.next_start() {
-            Some(at) => self.engine.turn_start_by(at.min(self.tick_at))?,
-            None => self.engine.turn_start(Some(self.patience()))?,
+        let at = self.wake_at();
+        self.waking.sleeps(self.turned_at, at);
+        self.engine.turn_start_by(at)?;
+        self.waking.woken(self.engine.clock());
+        self.visit();
+        Ok(())
+    }
+
+    /// Until when a turn may wait.
+    fn wake_at(&self) -> Instant {
+        let mut at = self.tick_at;
+        if self.phase == Phase::Running {
+            at = at.min(self.window.to);
         }
+        if let Some(start) = self.next_start() {
+            at = at.min(self.waking.ahead_of(start));
+        }
+        self.next_piece().map_or(at, |piece| at.min(piece))
+    }
+
+    /// What follows the poll.
+    fn visit(&mut self) {
         let woken = self.engine.clock();
         self.take_dialled(woken);
         self.start_due();
+        self.send_pieces(woken);
         let mut served = false;
         while let Some(id) = self.engine.next_ready() {
             served = true;
@@ -234,8 +388,11 @@ impl<'a> Worker<'a> {
         }
         // A dial may be over at once, and no poll tells.
         self.take_dialled(self.engine.clock());
+        self.hang_up_cut(woken);
+        self.burst_due();
         self.engine.turn_end();
         let now = Instant::now();
+        self.turned_at = now;
         if served && self.phase == Phase::Running {
             self.tally.turn.record(now - woken);
         }
@@ -243,18 +400,6 @@ impl<'a> Worker<'a> {
         if now >= self.tick_at {
             self.tick(now);
         }
-        Ok(())
-    }
-
-    /// How long a turn without a schedule may wait.
-    fn patience(&self) -> Duration {
-        let now = Instant::now();
-        let next = match self.phase {
-            Phase::Running => self.tick_at.min(self.window.to),
-            _ => self.tick_at,
-        };
-        next.saturating_duration_since(now)
-            .max(Duration::from_micros(1))
     }
 
     /// Everything that one connection has to say.
@@ -266,13 +411,25 @@ impl<'a> Worker<'a> {
             let Some(peer) = self.engine.peer(id) else {
                 return;
             };
-            match advance(peer, &self.config.targets, now) {
+            let (targets, known) = (&self.config.targets, &mut self.known);
+            let step = if peer.state.socket.is_some() {
+                self.sockets.advance(peer, targets, known, now)
+            } else {
+                advance(peer, targets, known, now)
+            };
+            match step {
                 Step::Wait => break,
-                Step::Answered => self.answered(id, now),
+                Step::Answered(place) => self.answered(id, place, now),
+                Step::Failed(place, failure, rule) => {
+                    self.stream_failed(id, place, failure, rule, now);
+                }
                 Step::Closed(failure, rule) => {
-                    self.over(id, failure, rule, now);
+                    self.over(id, failure, &rule, now);
                     break;
                 }
+                Step::Opened => self.upgraded(id, now),
+                Step::Denied(denied) => return self.denied(id, &denied, now),
+                Step::Parted(parting) => return self.parted(id, &parting, now),
                 Step::Unasked => {
                     let rule = "an upgrade that was not asked for (RFC 9110 7.8)";
                     self.over(id, Failure::Protocol, rule, now);
@@ -281,61 +438,25 @@ impl<'a> Worker<'a> {
                 }
             }
         }
+        self.pay_owed(id, now);
         self.engine.settle(id);
     }
 
     fn count_received(&mut self, id: ConnId) {
+        let now = self.engine.clock();
         let Some(peer) = self.engine.peer(id) else {
             return;
         };
         let all = peer.received_bytes();
         let news = all - std::mem::replace(&mut peer.state.counted_bytes, all);
+        if news > 0 {
+            peer.state.heard_at = Some(now);
+        }
+        if let Some(socket) = &mut peer.state.socket {
+            socket.heard(peer.state.flights.len());
+        }
         if self.window.opened.is_some() && self.phase == Phase::Running {
             self.tally.received(news);
-        }
-    }
-
-    /// The oldest request of a connection has its answer.
-    fn answered(&mut self, id: ConnId, now: Instant) {
-        let Some(peer) = self.engine.peer(id) else {
-            return;
-        };
-        let line = &mut peer.state;
-        let (Some(flight), Some(slot)) = (line.flights.pop_front(), line.slot) else {
-            return;
-        };
-        let fault = line
-            .check
-            .end(&self.config.targets[flight.target as usize].expect);
-        let (status, body_bytes) = (line.check.status(), line.check.length());
-        let head_at = line.head_at.take().unwrap_or(now);
-        self.in_flight -= 1;
-        if self.counts(flight.intended, now) {
-            self.tally.status(status);
-            match fault {
-                Some(Fault::Status) => {
-                    self.tally.failed(Failure::Status);
-                    self.tally.note(|| format!("status {status}"));
-                }
-                Some(Fault::Content) => {
-                    self.tally.failed(Failure::Content);
-                    self.tally
-                        .note(|| format!("a body of {body_bytes} bytes is not the expected one"));
-                }
-                None => self.tally.answered(&Answer {
-                    response: now.saturating_duration_since(flight.intended),
-                    service: now.saturating_duration_since(flight.sent),
-                    first_byte: head_at.saturating_duration_since(flight.sent),
-                    body_bytes,
-                }),
-            }
-        }
-        self.credit(slot, now);
-    }
-
-    fn failed(&mut self, intended: Instant, failure: Failure, now: Instant) {
-        if self.counts(intended, now) {
-            self.tally.failed(failure);
         }
     }
 
@@ -376,6 +497,7 @@ impl<'a> Worker<'a> {
 
     fn tick(&mut self, now: Instant) {
         self.tick_at = now + (self.config.timeout / 20).clamp(SHORTEST_TICK, LONGEST_TICK);
+        self.publish();
         if self.phase == Phase::Connecting {
             return;
         }
@@ -386,25 +508,8 @@ impl<'a> Worker<'a> {
         self.open_due(now);
     }
 
-    /// Ends the connections whose oldest request has waited too long.
-    fn expire(&mut self, now: Instant) {
-        for index in 0..self.slots.len() {
-            let State::Open(id) = self.slots[index].state else {
-                continue;
-            };
-            let oldest = self
-                .engine
-                .peer(id)
-                .and_then(|peer| peer.state.flights.front());
-            if oldest.is_some_and(|flight| now >= flight.sent + self.config.timeout) {
-                self.over(id, Failure::Timeout, "no answer in time", now);
-                self.engine.abort(id);
-            }
-        }
-    }
-
-    fn part(mut self, now: Instant) -> Part {
-        let measured = match self.config.until {
+    fn part(&mut self, now: Instant) -> Part {
+        let measured = match self.until {
             Until::Time(_) => self.window.to.saturating_duration_since(self.window.from),
             Until::Requests(_) => now.saturating_duration_since(self.window.from),
         };
@@ -415,7 +520,6 @@ impl<'a> Worker<'a> {
             accounted: now - opened,
             measured,
             live_at_end: self.live,
-            tally: self.tally,
         }
     }
 }

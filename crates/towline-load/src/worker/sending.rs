@@ -4,44 +4,71 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use towline_io::ConnId;
-use towline_proto::{Field, RequestHead};
+use towline_proto::{Field, PreparedRequest, Protocol, RequestHead, UserError};
 
+use super::Worker;
 use super::line::Flight;
+use super::shapes::{self, Rest};
 use super::slot::{Credit, Start, State};
-use super::{Phase, Worker};
+use crate::check::Check;
 use crate::config::Config;
 use crate::schedule::Delay;
-use crate::target::WholeFields;
+use crate::target::{Sending, Target, WholeFields};
 
 /// What is sent for each target.
-pub(super) struct Heads<'a> {
-    heads: Vec<Head<'a>>,
+pub(super) struct Heads {
+    heads: Vec<Head>,
 }
 
-struct Head<'a> {
-    method: &'a [u8],
-    path: &'a [u8],
+pub(super) struct Head {
+    method: Box<[u8]>,
+    path: Box<[u8]>,
     fields: WholeFields,
-    body: Option<Bytes>,
+    pub(super) body: Option<Bytes>,
+    pub(super) chunk_bytes: Option<u64>,
+    pub(super) sending: Sending,
+    /// Written once: usually, and as a connection's last.
+    usual: Result<PreparedRequest, UserError>,
+    last: Result<PreparedRequest, UserError>,
 }
 
-impl<'a> Heads<'a> {
-    pub(super) fn new(config: &'a Config) -> Self {
-        let head = |target: &'a crate::Target| Head {
-            method: target.method.as_bytes(),
-            path: target.path.as_bytes(),
-            fields: target.whole_fields(),
-            body: target.body.clone(),
-        };
+impl Heads {
+    pub(super) fn new(config: &Config) -> Self {
         Self {
-            heads: config.targets.iter().map(head).collect(),
+            heads: config.targets.iter().map(Head::new).collect(),
         }
     }
 }
 
-impl Head<'_> {
+impl Head {
+    fn new(target: &Target) -> Self {
+        let mut head = Self {
+            method: target.method.as_bytes().into(),
+            path: target.path.as_bytes().into(),
+            fields: target.whole_fields(),
+            body: target.body.clone(),
+            chunk_bytes: target.chunk_bytes,
+            sending: target.sending,
+            usual: Err(UserError::InvalidTarget),
+            last: Err(UserError::InvalidTarget),
+        };
+        let prepared = |last| {
+            head.with(last, |request| {
+                PreparedRequest::new(request, head.body.clone())
+            })
+        };
+        (head.usual, head.last) = (prepared(false), prepared(true));
+        head
+    }
+
+    /// All of it, for a connection on which it is the last or not.
+    pub(super) fn prepared(&self, last: bool) -> Result<&PreparedRequest, UserError> {
+        let prepared = if last { &self.last } else { &self.usual };
+        prepared.as_ref().map_err(|error| *error)
+    }
+
     /// Calls `send` with the head, which says `close` when it is the connection's last.
-    fn with<T>(&self, last: bool, send: impl FnOnce(&RequestHead<'_>) -> T) -> T {
+    pub(super) fn with<T>(&self, last: bool, send: impl FnOnce(&RequestHead<'_>) -> T) -> T {
         const FEW: usize = 16;
         let says_close =
             (self.fields.iter()).any(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
@@ -70,24 +97,42 @@ impl Head<'_> {
             &many
         };
         send(&RequestHead {
-            method: self.method,
-            target: self.path,
+            method: &self.method,
+            target: &self.path,
             fields,
         })
     }
 }
 
-impl Worker<'_> {
+impl Worker {
     /// Leave for as many requests as a new connection takes at once.
     pub(super) fn credit_all(&mut self, slot: u32, now: Instant) {
-        for _ in 0..self.config.pipeline {
+        if let State::Open(id) = self.slots[slot as usize].state
+            && let Some(peer) = self.engine.peer(id)
+        {
+            peer.state.owed = 0;
+        }
+        for _ in 0..self.config.at_once() {
+            self.credit(slot, now);
+        }
+    }
+
+    /// Gives out the credits that found no stream free, as far as there are some now.
+    pub(super) fn pay_owed(&mut self, id: ConnId, now: Instant) {
+        while let Some(peer) = self.engine.peer(id)
+            && peer.state.owed > 0
+            && peer.received_bytes() > 0
+            && peer.conn.stream_room() > 0
+            && let Some(slot) = peer.state.slot
+        {
+            peer.state.owed -= 1;
             self.credit(slot, now);
         }
     }
 
     /// Leave for one request on `slot`: spent at once in a closed loop. The caller settles the connection.
     pub(super) fn credit(&mut self, slot: u32, now: Instant) {
-        if self.phase != Phase::Running {
+        if !self.phase.sends() {
             return;
         }
         let state = &self.slots[slot as usize];
@@ -96,7 +141,7 @@ impl Worker<'_> {
             serial: state.serial,
             since: now,
         };
-        if self.schedule.is_some() {
+        if self.schedule.is_some() || self.config.together {
             let may_be_used = self
                 .config
                 .requests_per_connection
@@ -113,11 +158,11 @@ impl Worker<'_> {
     pub(super) fn next_start(&self) -> Option<Instant> {
         let schedule = self.schedule.as_ref()?;
         let at = self.window.begin + schedule.peek();
-        let can_start = self.phase == Phase::Running
+        let can_start = self.phase.sends()
             && self.budget != Some(0)
             && at < self.window.to
             && !self.credits.is_empty();
-        Some(if can_start { at } else { self.tick_at })
+        can_start.then_some(at)
     }
 
     /// Starts what is due, as far as there are connections.
@@ -126,8 +171,7 @@ impl Worker<'_> {
             return;
         };
         let mut intended = self.window.begin + schedule.peek();
-        if self.phase != Phase::Running || self.credits.is_empty() || intended > self.engine.clock()
-        {
+        if !self.phase.sends() || self.credits.is_empty() || intended > self.engine.clock() {
             return;
         }
         let mut now = Instant::now();
@@ -141,6 +185,8 @@ impl Worker<'_> {
                     let delay = Delay::of(intended, credit.since, now);
                     self.tally.wait.record(delay.wait);
                     self.tally.lag.record(delay.lag);
+                    let is_late = now >= self.window.to && !delay.wait.is_zero();
+                    self.tally.late += u64::from(is_late);
                 }
                 let Some(schedule) = &mut self.schedule else {
                     return;
@@ -155,14 +201,18 @@ impl Worker<'_> {
         }
     }
 
-    /// Starts one request; false when the connection is not what it was, or takes no more.
-    fn spend(&mut self, credit: Credit, intended: Instant, now: Instant) -> bool {
+    /// Starts one request. False when the connection is not what it was, or takes no more.
+    pub(super) fn spend(&mut self, credit: Credit, intended: Instant, now: Instant) -> bool {
         let slot = &self.slots[credit.slot as usize];
         if slot.serial != credit.serial {
             return false;
         }
         let target = self.origins[slot.origin].next;
-        let start = Start { target, intended };
+        let start = Start {
+            target,
+            intended,
+            follows: None,
+        };
         let started = match slot.state {
             State::Open(id) => self.send(credit.slot, id, start, now),
             State::Absent { .. } if self.config.is_fresh() => {
@@ -195,22 +245,49 @@ impl Worker<'_> {
         if most.is_some_and(|most| *used >= most) {
             return false;
         }
-        let head = &self.heads.heads[start.target as usize];
-        let is_last = most == Some(*used + 1);
-        let begun = head.with(is_last, |request| {
-            peer.conn.request_ahead(request, head.body.clone())
-        });
-        // Refused only by a connection that is ending, of which its events tell.
-        if begun.is_err() {
+        let is_h2 = self.config.protocol == Protocol::Http2;
+        // How many streams the server allows, its first bytes say: until then there is one.
+        let is_known = peer.received_bytes() > 0 || peer.state.flights.is_empty();
+        if is_h2 && !(is_known && peer.conn.stream_room() > 0) {
+            peer.state.owed += 1;
             return false;
         }
+        let head = &self.heads.heads[start.target as usize];
+        // Only HTTP/1.1 has a word for it.
+        let is_last = !is_h2 && most == Some(*used + 1);
+        let begun = if peer.state.socket.is_some() {
+            let target = &self.config.targets[start.target as usize];
+            self.sockets.send(peer, target)
+        } else {
+            shapes::begin(peer, head, is_last, start.follows.is_some()).ok()
+        };
+        // Refused only by a connection that is ending, of which its events tell.
+        let Some(stream) = begun else {
+            return false;
+        };
         *used += 1;
         peer.state.flights.push_back(Flight {
+            stream,
             target: start.target,
             intended: start.intended,
             sent,
+            head_at: None,
+            check: Check::default(),
         });
+        let rest = peer.state.rest;
+        if rest != Rest::Nothing {
+            // The turn may have begun long ago.
+            self.plan_rest(slot, rest, Instant::now());
+        }
         true
+    }
+
+    /// Whether something was due in the measured time that has found no connection yet.
+    pub(super) fn has_backlog(&self) -> bool {
+        // The budget, where there is one, and not the schedule says how many there are.
+        self.budget.is_none()
+            && (self.schedule.as_ref())
+                .is_some_and(|schedule| self.window.begin + schedule.peek() < self.window.to)
     }
 
     /// What was due in the measured time and has found no connection.
@@ -218,7 +295,6 @@ impl Worker<'_> {
         let Some(schedule) = &mut self.schedule else {
             return;
         };
-        // The budget, where there is one, and not the schedule says how many there are.
         while self.budget.is_none() {
             let intended = self.window.begin + schedule.peek();
             if intended >= self.window.to {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  Absent ──due──► Dialling ──done──► Open ──end──► Absent (until the pause is over)
-//!    ▲                 └───────failed (longer pause)───┘
+//!    ▲                 │ └─ws─► Upgrading ─101─┘         │
+//!    │                 └───────┴─failed (longer pause)───┘
 //!    └ with fresh connections a request makes it due, otherwise the clock
 //! ```
 
@@ -14,11 +15,13 @@ use towline_io::ConnId;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// A request that waits for its own connection: fresh connections only.
+/// A request that waits for its own connection: with fresh connections, or behind one cut off.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
     pub(super) target: u32,
     pub(super) intended: Instant,
+    /// It is the other half of an operation whose first half left then: sent whole.
+    pub(super) follows: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +30,12 @@ pub(super) enum State {
         due: Option<Instant>,
     },
     Dialling {
+        begun: Instant,
+        start: Option<Start>,
+    },
+    /// Connected, and the server has been asked for a WebSocket.
+    Upgrading {
+        id: ConnId,
         begun: Instant,
         start: Option<Start>,
     },

@@ -4,7 +4,7 @@ use crate::body::parse_length;
 use crate::{Field, UserError};
 
 use super::facts::Options;
-use super::tables::{is_token_bytes, is_value_bytes};
+use crate::tables::{is_token_bytes, is_value_bytes};
 
 /// What the program's fields said of framing, so that each such field is written once and in agreement
 /// with the body.
@@ -240,7 +240,7 @@ pub(super) fn last_chunk(out: &mut Vec<u8>, trailers: &[Field<'_>]) -> Result<()
 
 /// Fields about framing, routing, authentication or the content's form must not come in a trailer
 /// section (RFC 9110 6.5.1).
-pub(super) fn is_forbidden_trailer(name: &[u8]) -> bool {
+pub fn is_forbidden_trailer(name: &[u8]) -> bool {
     const FORBIDDEN: [&[u8]; 20] = [
         b"content-length",
         b"transfer-encoding",

@@ -16,16 +16,17 @@
 //! `outgoing` writes them, `ending` ends exchanges and the connection.
 
 mod chunked;
-mod encode;
+pub mod encode;
 mod ending;
 mod facts;
+pub mod handover;
 mod incoming;
 mod outgoing;
 mod parse;
+mod prepared;
 mod rules;
 mod start_line;
-mod tables;
-mod target;
+pub mod target;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -45,6 +46,7 @@ use chunked::Decoder;
 use incoming::Trailers;
 use parse::HeadParser;
 pub use parse::HeadScratch;
+pub use prepared::PreparedRequest;
 
 /// What an idle client connection keeps to write its next head and a small body into.
 const CLIENT_SEND_BYTES: usize = 8 * 1024;
@@ -396,9 +398,8 @@ impl Connection {
         if self.phase != Phase::Open || self.exchange_is_open() || !self.recv.is_empty() {
             return;
         }
-        if let (Side::Server, HeadClock::Head(accepted)) = (self.side, self.head_clock) {
-            // Its first request may be on its way.
-            self.head_clock = HeadClock::Parting(accepted);
+        if let (Side::Server, Some(parting)) = (self.side, self.head_clock.parting()) {
+            self.head_clock = parting;
             return;
         }
         match self.incoming {

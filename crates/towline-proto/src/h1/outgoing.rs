@@ -11,9 +11,10 @@ use crate::{
 
 use super::encode::{self, Framing, Held};
 use super::parse::HeadParser;
-use super::tables::is_token_bytes;
+use super::prepared::PreparedRequest;
 use super::target::{check_target, is_host};
 use super::{Connection, HeadClock, Incoming, Notices, Outgoing, Phase, rules};
+use crate::tables::is_token_bytes;
 
 /// How a body is sent: what the head says about it, and the state behind the head.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +30,49 @@ pub(super) struct Ahead {
     method: Method,
     keep_alive: bool,
     may_upgrade: bool,
+}
+
+pub(super) fn size_of(body: Option<&Bytes>) -> BodySize {
+    body.map_or(BodySize::Empty, |body| BodySize::Known(body.len() as u64))
+}
+
+pub(super) fn write_request(
+    out: &mut Vec<u8>,
+    head: &RequestHead<'_>,
+    size: BodySize,
+) -> Result<(Outgoing, Ahead), UserError> {
+    if !is_token_bytes(head.method) {
+        return Err(UserError::InvalidMethod);
+    }
+    if !head.target.iter().all(u8::is_ascii_graphic)
+        || check_target(head.method, head.target).is_err()
+    {
+        return Err(UserError::InvalidTarget);
+    }
+    for part in [head.method, b" ", head.target, b" HTTP/1.1\r\n"] {
+        out.extend_from_slice(part);
+    }
+    // Only a coding without a body to be coded is not what the plan below says.
+    let coded = size != BodySize::Empty;
+    let noted = encode::fields(out, head.fields, Framing::InPlace { coded })?;
+    if noted.hosts != 1 || !host_is_valid(head.fields) {
+        return Err(UserError::InvalidHost);
+    }
+    let plan = request_plan(head.method, size, &noted)?;
+    match plan.length {
+        Some(length) if noted.length.is_none() => encode::content_length(out, length),
+        None if plan.chunked && !noted.chunked => {
+            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+        }
+        _ => {}
+    }
+    out.extend_from_slice(b"\r\n");
+    let begun = Ahead {
+        method: Method::of(head.method),
+        keep_alive: !noted.options.close,
+        may_upgrade: noted.upgrade && noted.options.upgrade,
+    };
+    Ok((plan.next, begun))
 }
 
 impl Connection {
@@ -154,7 +198,7 @@ impl Connection {
         if !self.is_reusable() {
             return Err(UserError::NotIdle);
         }
-        let (next, begun) = self.append_request(head, size)?;
+        let (next, begun) = self.send.append(|out| write_request(out, head, size))?;
         self.begin_exchange(begun);
         self.outgoing = next;
         Ok(StreamId(self.exchange.id))
@@ -165,9 +209,30 @@ impl Connection {
         head: &RequestHead<'_>,
         body: Option<Bytes>,
     ) -> Result<StreamId, UserError> {
-        let size = body
-            .as_ref()
-            .map_or(BodySize::Empty, |body| BodySize::Known(body.len() as u64));
+        let size = size_of(body.as_ref());
+        self.go_ahead(|conn| {
+            let (_, begun) = conn.send.append(|out| write_request(out, head, size))?;
+            if let Some(body) = body {
+                conn.send.push_shared(body);
+            }
+            Ok(begun)
+        })
+    }
+
+    pub fn request_prepared(&mut self, request: &PreparedRequest) -> Result<StreamId, UserError> {
+        self.go_ahead(|conn| {
+            conn.send.push(&request.head);
+            if let Some(body) = &request.body {
+                conn.send.push_shared(body.clone());
+            }
+            Ok(request.begun)
+        })
+    }
+
+    fn go_ahead(
+        &mut self,
+        write: impl FnOnce(&mut Self) -> Result<Ahead, UserError>,
+    ) -> Result<StreamId, UserError> {
         self.begin_ahead();
         let is_first = self.is_reusable();
         let last = self.ahead.as_ref().and_then(|ahead| ahead.back());
@@ -182,10 +247,7 @@ impl Connection {
         if !is_first && !is_behind {
             return Err(UserError::NotIdle);
         }
-        let (_, begun) = self.append_request(head, size)?;
-        if let Some(body) = body {
-            self.send.push_shared(body);
-        }
+        let begun = write(self)?;
         if is_first {
             self.begin_exchange(begun);
             self.outgoing = Outgoing::Complete;
@@ -210,47 +272,6 @@ impl Connection {
                 self.outgoing = Outgoing::Complete;
             }
         }
-    }
-
-    fn append_request(
-        &mut self,
-        head: &RequestHead<'_>,
-        size: BodySize,
-    ) -> Result<(Outgoing, Ahead), UserError> {
-        if !is_token_bytes(head.method) {
-            return Err(UserError::InvalidMethod);
-        }
-        if !head.target.iter().all(u8::is_ascii_graphic)
-            || check_target(head.method, head.target).is_err()
-        {
-            return Err(UserError::InvalidTarget);
-        }
-        self.send.append(|out| {
-            for part in [head.method, b" ", head.target, b" HTTP/1.1\r\n"] {
-                out.extend_from_slice(part);
-            }
-            // Only a coding without a body to be coded is not what the plan below says.
-            let coded = size != BodySize::Empty;
-            let noted = encode::fields(out, head.fields, Framing::InPlace { coded })?;
-            if noted.hosts != 1 || !host_is_valid(head.fields) {
-                return Err(UserError::InvalidHost);
-            }
-            let plan = request_plan(head.method, size, &noted)?;
-            match plan.length {
-                Some(length) if noted.length.is_none() => encode::content_length(out, length),
-                None if plan.chunked && !noted.chunked => {
-                    out.extend_from_slice(b"transfer-encoding: chunked\r\n");
-                }
-                _ => {}
-            }
-            out.extend_from_slice(b"\r\n");
-            let begun = Ahead {
-                method: Method::of(head.method),
-                keep_alive: !noted.options.close,
-                may_upgrade: noted.upgrade && noted.options.upgrade,
-            };
-            Ok((plan.next, begun))
-        })
     }
 
     fn begin_exchange(&mut self, begun: Ahead) {
@@ -379,7 +400,13 @@ impl Connection {
     }
 
     pub fn reset(&mut self) {
-        if self.phase == Phase::Open && self.exchange_is_open() {
+        if self.phase != Phase::Open {
+            return;
+        }
+        if self.is_half_shut() {
+            // What was sent is complete; only its peer's end is not waited for any longer than usual.
+            self.shut(rules::DONE);
+        } else if self.exchange_is_open() {
             self.give_up(rules::RESET);
         }
     }

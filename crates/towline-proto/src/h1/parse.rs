@@ -9,7 +9,7 @@ use crate::{ConnectionError, Limits, Side};
 
 use super::facts::Facts;
 use super::start_line::{request_line, status_line};
-use super::tables::{not_visible, token_end, value_end};
+use crate::tables::{not_visible, token_end, value_end};
 
 const EMPTY_LINES: ConnectionError =
     ConnectionError::peer(400, "empty lines instead of a start line (RFC 9112 2.2)");

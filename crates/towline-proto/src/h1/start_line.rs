@@ -4,7 +4,7 @@ use crate::head::StartLine;
 use crate::{ConnectionError, Version};
 
 use super::parse::{LINE_END, Scan, Stop};
-use super::tables::{not_visible, token_end, value_end};
+use crate::tables::{not_visible, token_end, value_end};
 
 pub(super) const METHOD: ConnectionError =
     ConnectionError::peer(400, "method is not a token (RFC 9112 3)");
@@ -43,8 +43,8 @@ pub(super) fn request_line(bytes: &[u8]) -> Scan<(StartLine, usize)> {
         method_len: method_len as u32,
         target: target as u32,
         target_len: (target_end - target) as u32,
-        status: 0,
         version,
+        ..StartLine::default()
     };
     Ok((line, end + 2))
 }
@@ -86,11 +86,11 @@ pub(super) fn status_line(bytes: &[u8]) -> Scan<(StartLine, usize)> {
     }
     line_end(bytes, end)?;
     let line = StartLine {
-        method_len: 0,
         target: reason as u32,
         target_len: (end - reason) as u32,
         status,
         version,
+        ..StartLine::default()
     };
     Ok((line, end + 2))
 }

@@ -2,7 +2,7 @@
 
 use crate::ConnectionError;
 
-use super::tables::is_reg_name_byte;
+use crate::tables::is_reg_name_byte;
 
 const FORM: ConnectionError =
     ConnectionError::peer(400, "request target of no known form (RFC 9112 3.2)");
@@ -10,7 +10,7 @@ const HOST: ConnectionError = ConnectionError::peer(400, "malformed host (RFC 91
 
 /// Checks a target of visible ASCII against the forms its method allows. For the absolute form,
 /// returns where its authority stands: that, not the Host field, names the host (RFC 9112 3.2.2).
-pub(super) fn check_target(
+pub fn check_target(
     method: &[u8],
     target: &[u8],
 ) -> Result<Option<(usize, usize)>, ConnectionError> {
@@ -65,7 +65,7 @@ pub(super) fn check_host(value: &[u8]) -> Result<(), ConnectionError> {
 }
 
 /// `uri-host [ ":" port ]` (RFC 3986 3.2.2). Userinfo is not part of it.
-pub(super) fn is_host(value: &[u8]) -> bool {
+pub fn is_host(value: &[u8]) -> bool {
     let (host, port) = value.split_at(host_len(value));
     let host_ok = !host.starts_with(b"[") || is_ip_literal(host);
     let port_ok = match port {

@@ -17,3 +17,4 @@ pub mod reply;
 pub mod response;
 pub mod terms;
 pub mod tls;
+pub mod websocket;

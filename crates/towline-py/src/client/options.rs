@@ -16,7 +16,7 @@ use towline_io::call::{
 use towline_io::{
     ClientTls, ClientTlsSettings, EngineConfig, Identity, MinVersion, Password, Trust,
 };
-use towline_proto::Limits;
+use towline_proto::{Limits, Speaks};
 
 use crate::errors::ConfigError;
 
@@ -107,6 +107,8 @@ impl PoolTerms {
             tls: Some(Arc::clone(&self.tls)),
             local_address: self.local_address,
             sni: sni.or(self.server_name.as_deref()).map(Into::into),
+            http1_only: false,
+            websocket: false,
         }
     }
 }
@@ -210,6 +212,12 @@ fn pool_limits(limits: &Bound<'_, PyAny>) -> PyResult<PoolLimits> {
     })
 }
 
+/// The largest window there is (RFC 9113 6.9.1).
+const MOST_WINDOW: u32 = 0x7fff_ffff;
+
+/// Half of what calls wait by default for anything to come.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+
 fn wire_limits(options: &Bound<'_, PyAny>) -> PyResult<Limits> {
     let py = options.py();
     let mut limits = Limits::client();
@@ -217,6 +225,19 @@ fn wire_limits(options: &Bound<'_, PyAny>) -> PyResult<Limits> {
     limits.max_head_bytes = head;
     limits.max_field_line_bytes = head;
     limits.window_bytes = options.getattr(intern!(py, "stream_window"))?.extract()?;
+    let http2 = &mut limits.http2;
+    http2.max_header_list_bytes = head;
+    // Beyond this all calls of the connection fail; a head that is merely too long fails its own.
+    http2.max_header_block_bytes = http2.max_header_block_bytes.max(head.saturating_mul(2));
+    http2.stream_window_bytes = u32::try_from(limits.window_bytes)
+        .unwrap_or(MOST_WINDOW)
+        .min(MOST_WINDOW);
+    let most: usize = options
+        .getattr(intern!(py, "max_stream_window"))?
+        .extract()?;
+    http2.max_stream_window_bytes = u32::try_from(most).unwrap_or(MOST_WINDOW).min(MOST_WINDOW);
+    // A connection that many calls share is worth asking whether it is still there.
+    http2.ping_interval = Some(PING_INTERVAL);
     Ok(limits)
 }
 
@@ -245,7 +266,13 @@ fn dial(options: &Bound<'_, PyAny>) -> PyResult<DialConfig> {
     if let Some(delay) = delay {
         dial.happy_eyeballs_delay = delay;
     }
-    Ok(dial)
+    let http1: bool = options.getattr(intern!(py, "http1"))?.extract()?;
+    let http2: bool = options.getattr(intern!(py, "http2"))?.extract()?;
+    Ok(dial.speaking(match (http1, http2) {
+        (false, true) => Speaks::Http2,
+        (true, true) => Speaks::Either,
+        (_, false) => Speaks::Http1,
+    }))
 }
 
 /// A `TLS` or an `ssl.SSLContext`.
@@ -295,6 +322,7 @@ fn tls_settings(tls: &Bound<'_, PyAny>) -> PyResult<ClientTlsSettings> {
         } else {
             MinVersion::Tls12
         },
+        never_resume: false,
     })
 }
 

@@ -164,6 +164,8 @@ impl<'py> PlainArguments<'py> {
                 }
                 "timeout" => plain.take_timeout(&value)?,
                 "follow_redirects" => plain.take_redirects(&value),
+                // None says something here: nothing is sent twice.
+                "retries" => false,
                 _ => value.is_none(),
             };
             if !understood {

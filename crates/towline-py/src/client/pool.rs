@@ -3,17 +3,19 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use towline_io::call::{PoolStatus, Route};
+use towline_io::call::{Body, PoolStatus, Route};
 
 use super::aio::desk::Want;
 use super::aio::home::Home;
 use super::aio::hub::Hub;
 use super::aio::operation::Operation;
 use super::aio::upload::Upload;
+use super::aio::websocket::Task;
 use super::call::Call;
 use super::errors;
 use super::options::PoolTerms;
 use super::prepare::{self, Origin, Parts, Routes, Source};
+use super::websocket;
 use crate::gil::GilCell;
 
 #[pyclass(frozen, subclass, module = "towline._native")]
@@ -147,6 +149,42 @@ impl AsyncPool {
             (Err(error), _) => Call::failed(py, errors::call_error(py, &error)),
             (Ok(id), None) => Call::of(py, Operation::exchange(hub, id)),
             (Ok(id), Some(pieces)) => Call::upload(py, Upload::new(hub, id), pieces),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the signature is Python's")]
+    #[pyo3(signature = (method, scheme, host, port, target, headers, websocket, *, timeout=None, sni=None, stale=None))]
+    fn open_websocket(
+        &self,
+        py: Python<'_>,
+        method: &[u8],
+        scheme: &[u8],
+        host: &[u8],
+        port: Option<u16>,
+        target: &[u8],
+        headers: &Bound<'_, PyAny>,
+        websocket: &Bound<'_, PyAny>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        sni: Option<&str>,
+        stale: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<Call>> {
+        let hub = self.hub(py)?;
+        let parts = Parts {
+            method,
+            route: self.route(py, &Origin::new(scheme, host, port)?, sni)?,
+            target,
+            headers,
+            body: Body::Empty,
+        };
+        let options = self.terms.call_options(timeout, stale)?;
+        let (request, terms) = (parts.prepare()?, websocket::terms(websocket)?);
+        let begun = hub.get().desk(py)?.begin_websocket(request, options, terms);
+        match begun {
+            Err(error) => Call::failed(py, errors::call_error(py, &error)),
+            Ok(id) => {
+                Hub::flush_soon(hub.bind(py))?;
+                Call::of(py, Operation::socket(hub, Task::Open(id)))
+            }
         }
     }
 

@@ -9,10 +9,20 @@ use pyo3::prelude::*;
 use towline_io::serve::forwarded::{Hop, TrustedPeers};
 use towline_io::serve::metrics::SlotHandle;
 use towline_io::{ClientCerts, Engine, Listener, Service, TlsConfig, TlsSettings};
-use towline_proto::Limits;
+use towline_proto::{Http2Limits, Limits, Speaks};
 
-use super::options::{Bind, ClientCertificate, Options};
+use super::options::{Bind, ClientCertificate, HttpVersions, Options};
 use crate::errors;
+
+/// Header fields of HTTP/2 beyond `--limit-request-fields`.
+const MORE_FIELDS: u32 = 28;
+
+/// What the application is called through. WSGI has no WebSocket: a server of it offers none over HTTP/2 (RFC 8441 3).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Interface {
+    Asgi,
+    Wsgi,
+}
 
 /// The wire's bounds as the user set them.
 pub fn limits(options: &Options) -> Limits {
@@ -27,7 +37,26 @@ pub fn limits(options: &Options) -> Limits {
         body_timeout: Some(options.timeout_request_body.0),
         min_bytes_per_s: u32::try_from(options.min_bytes_per_second).unwrap_or(u32::MAX),
         keep_alive_timeout: Some(options.timeout_keep_alive.0),
+        http2: Http2Limits {
+            max_concurrent_streams: bytes(options.http2_max_concurrent_streams),
+            stream_window_bytes: bytes(options.http2_initial_stream_window_size),
+            connection_window_bytes: bytes(options.http2_initial_connection_window_size),
+            max_header_list_bytes: bytes(options.http2_max_headers_size),
+            // On top of what both have come pseudo-fields and the crumbs of cookies.
+            max_fields: bytes(options.limit_request_fields).saturating_add(MORE_FIELDS),
+            ..Http2Limits::server()
+        },
         ..Limits::server()
+    }
+}
+
+/// What `--http` says. With TLS, ALPN decides between the two.
+fn speaks(options: &Options) -> (Speaks, Vec<Vec<u8>>) {
+    let (h1, h2) = (b"http/1.1".to_vec(), b"h2".to_vec());
+    match options.http {
+        HttpVersions::Auto => (Speaks::Either, vec![h2, h1]),
+        HttpVersions::Http1 => (Speaks::Http1, vec![h1]),
+        HttpVersions::Http2 => (Speaks::Http2, vec![h2]),
     }
 }
 
@@ -38,8 +67,14 @@ pub fn trusted_peers(options: &Options) -> PyResult<TrustedPeers> {
 }
 
 /// How the connections of all listeners are treated.
-pub fn service(options: &mut Options) -> PyResult<Service> {
-    let mut service = Service::plain(limits(options));
+pub fn service(options: &mut Options, interface: Interface) -> PyResult<Service> {
+    let (speaks, alpn) = speaks(options);
+    let mut limits = limits(options);
+    limits.http2.extended_connect = interface == Interface::Asgi;
+    let mut service = Service {
+        speaks,
+        ..Service::plain(limits)
+    };
     if let Some(cert_file) = &options.ssl_certfile {
         let settings = TlsSettings {
             cert_file: cert_file.clone(),
@@ -51,7 +86,7 @@ pub fn service(options: &mut Options) -> PyResult<Service> {
                 ClientCertificate::Required => ClientCerts::Required,
             },
             ca_file: options.ssl_ca_certs.clone(),
-            alpn: vec![b"http/1.1".to_vec()],
+            alpn,
         };
         service.tls =
             Some(TlsConfig::load(&settings).map_err(|error| errors::setup(&error, "TLS"))?);
@@ -72,10 +107,11 @@ pub fn listen<S: Default>(
     options: &mut Options,
     binds: &[Bind],
     slot: Option<SlotHandle>,
+    interface: Interface,
 ) -> PyResult<()> {
     let application = Arc::new(Service {
         meter: slot,
-        ..service(options)?
+        ..service(options, interface)?
     });
     let metrics = Arc::new(Service {
         metrics_only: true,

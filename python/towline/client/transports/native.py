@@ -11,16 +11,21 @@ from ..encode import AsyncIterableBody, Body
 from ..options import Progress, Retry
 from ..request import Request
 from ..response import Response
+from ..websocket import answered
 from .base import AsyncBaseTransport, BaseTransport
 
 
 class NativeTransport(BaseTransport):
     """Over `_native.SyncPool`. Undecoded and unread: what is around an exchange is the client's."""
 
+    opens_websockets = True
+
     def __init__(self, pool: Any) -> None:
         self.pool = pool
 
     def handle_request(self, request: Request) -> Response:
+        if options := request.extensions.get("websocket"):
+            return answered(self.pool.open_websocket(*_exchange(request), options, **_how(request)))
         reply = self.pool.exchange(*_exchange(request), _body(request), **_how(request))
         return Response._of_reply(reply, is_async=False)
 
@@ -31,10 +36,14 @@ class NativeTransport(BaseTransport):
 class AsyncNativeTransport(AsyncBaseTransport):
     """Over `_native.AsyncPool`."""
 
+    opens_websockets = True
+
     def __init__(self, pool: Any) -> None:
         self.pool = pool
 
     async def handle_async_request(self, request: Request) -> Response:
+        if options := request.extensions.get("websocket"):
+            return answered(await self.pool.open_websocket(*_exchange(request), options, **_how(request)))
         reply = await self.pool.exchange(*_exchange(request), _body(request), **_how(request))
         return Response._of_reply(reply, is_async=True)
 
@@ -67,7 +76,8 @@ def _how(request: Request) -> dict[str, Any]:
     retry = request.extensions.get("retries")
     if isinstance(retry, Retry):
         how["stale"] = {True: "idempotent", False: "never", "any": "any"}[retry.stale]
-    if informational := request.extensions.get("on_informational"):
+    informational = request.extensions.get("on_informational")
+    if informational and "websocket" not in request.extensions:
         how["on_informational"] = informational
     return how
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Ended;
-use super::cable::Cable;
+use super::cable::{self, Cable, Wire};
 use super::desk::{Asked, Desk, Found, Place};
-use super::line::{Line, poll, with_blocks};
+use super::line::{poll, with_blocks};
 use super::patience::{Patience, Stop};
 use super::seat::{Errand, Message};
 use crate::call::dial::{Dial, Established, Progress};
-use crate::call::pool::Lease;
+use crate::call::pool::{Lease, SlotId};
 use crate::call::request::{CallError, CallErrorKind, CallOptions, CallPhase};
 use crate::call::route::Route;
 use crate::call::waiting::timed_out;
@@ -38,12 +38,22 @@ impl Desk {
                 },
             };
             let lease = &found.lease;
-            if !lease.reused || with_blocks(|blocks| lease.conn.open().is_quiet(blocks, now)) {
+            if !lease.reused || self.is_usable(&lease.conn, now) {
                 return Ok(found);
             }
             // Its end, or bytes that answer nothing, have come while it was idle.
-            self.discard(lease);
+            match &lease.conn.wire {
+                Wire::Line(_) => self.discard(lease.slot, lease.conn.fd),
+                Wire::Shared(_) => self.give_back(lease.slot, now),
+            }
             urgent = true;
+        }
+    }
+
+    fn is_usable(&self, cable: &Cable, now: Instant) -> bool {
+        match &cable.wire {
+            Wire::Line(line) => with_blocks(|blocks| cable::open(line).is_quiet(blocks, now)),
+            Wire::Shared(shared) => shared.is_alive(self),
         }
     }
 
@@ -123,7 +133,7 @@ impl Desk {
             Progress::Failed(error) => {
                 self.dial_failed(slot, CallError::dial(&error), &place.seat);
             }
-            Progress::Done(established) => match self.connect(*established, now) {
+            Progress::Done(established) => match self.connect(slot, *established, now) {
                 Ok(cable) => self.dialled(slot, cable, &place.seat, now),
                 Err(error) => self.dial_failed(slot, broken(&error), &place.seat),
             },
@@ -134,7 +144,7 @@ impl Desk {
     fn drive(&self, errand: &mut Errand, now: Instant) -> Option<Result<Cable, CallError>> {
         let error = match self.advance(errand, now) {
             Progress::Pending => return None,
-            Progress::Done(established) => match self.connect(*established, now) {
+            Progress::Done(established) => match self.connect(errand.slot, *established, now) {
                 Ok(cable) => return Some(Ok(cable)),
                 Err(error) => broken(&error),
             },
@@ -164,10 +174,15 @@ impl Desk {
         dial.advance(now)
     }
 
-    fn connect(&self, established: Established, now: Instant) -> std::io::Result<Cable> {
+    fn connect(
+        &self,
+        slot: SlotId,
+        established: Established,
+        now: Instant,
+    ) -> std::io::Result<Cable> {
         let timings = established.timings;
         let peer = Peer::called(ConnId::from_u64(0), established, &self.service, now);
-        Ok(Cable::new(Line::new(peer, self.generation, now)?, timings))
+        Cable::new(peer, slot, timings, self.generation, now)
     }
 
     /// Opens connections until `route` has `n`; returns how many have been opened.
@@ -193,7 +208,9 @@ impl Desk {
             let mut going_on = Vec::with_capacity(errands.len());
             for mut errand in errands {
                 let cable = match self.advance(&mut errand, now) {
-                    Progress::Done(established) => self.connect(*established, now).ok(),
+                    Progress::Done(established) => {
+                        self.connect(errand.slot, *established, now).ok()
+                    }
                     Progress::Failed(_) => None,
                     Progress::Pending => {
                         most = watch(&errand, &mut entries, most, now);

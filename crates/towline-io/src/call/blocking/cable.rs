@@ -1,31 +1,72 @@
-//! One connection as the pool holds it: shared, so that a protocol with several exchanges at once can
-//! hand it to several threads.
+//! One connection as the pool holds it, and as calls get it.
 
+use std::io;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::line::Line;
+use super::shared::Shared;
 use crate::call::dial::DialTimings;
 use crate::call::facts::ConnectionFacts;
+use crate::call::pool::SlotId;
+use crate::peer::Peer;
 
 /// The name of a connection in the pool.
 #[derive(Clone)]
 pub(super) struct Cable {
     pub(super) fd: RawFd,
     pub(super) facts: Arc<ConnectionFacts>,
-    line: Arc<Mutex<Line>>,
+    pub(super) wire: Wire,
+}
+
+#[derive(Clone)]
+pub(super) enum Wire {
+    /// HTTP/1: one call at a time.
+    Line(Arc<Mutex<Line>>),
+    /// HTTP/2: many.
+    Shared(Arc<Shared>),
 }
 
 impl Cable {
-    pub(super) fn new(line: Line, timings: DialTimings) -> Self {
-        Self {
-            fd: line.fd(),
-            facts: Arc::new(ConnectionFacts::of(&line.peer, timings)),
-            line: Arc::new(Mutex::new(line)),
+    /// `slot`: its place in the pool.
+    pub(super) fn new(
+        peer: Peer<()>,
+        slot: SlotId,
+        timings: DialTimings,
+        generation: u64,
+        now: Instant,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            fd: peer.as_raw_fd(),
+            facts: Arc::new(ConnectionFacts::of(&peer, timings)),
+            wire: if peer.is_shared() {
+                Wire::Shared(Arc::new(Shared::new(peer, slot, generation, now)?))
+            } else {
+                let line = Line::new(peer, generation, now)?;
+                Wire::Line(Arc::new(Mutex::new(line)))
+            },
+        })
+    }
+
+    /// How many calls it takes at once, as far as is known.
+    pub(super) fn capacity(&self) -> u32 {
+        match &self.wire {
+            Wire::Line(_) => 1,
+            Wire::Shared(shared) => shared.limit(),
         }
     }
 
-    pub(super) fn open(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    /// All the descriptors that it holds open.
+    pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> {
+        let more = match &self.wire {
+            Wire::Line(_) => None,
+            Wire::Shared(shared) => Some(shared.bell_fds()),
+        };
+        std::iter::once(self.fd).chain(more.into_iter().flatten())
     }
+}
+
+pub(super) fn open(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
+    line.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,24 +4,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use towline_proto::{Field, KeptHead, Read};
+use towline_proto::{Field, KeptHead, StreamMut};
 
 use super::Ended;
-use super::cable::Cable;
-use super::desk::Desk;
-use super::exchange::{Answer, Exchange, refresh};
-use super::line::{Got, Line, with_blocks};
+use super::cable::Wire;
+use super::desk::{Desk, Found};
+use super::exchange::Exchange;
 use super::patience::Patience;
+use super::rest::Rest;
+use super::ride::{Refused, Ride};
+use super::solo::{self, Solo};
 use crate::call::facts::ConnectionFacts;
 use crate::call::fork;
-use crate::call::pool::Lease;
-use crate::call::request::{
-    Body, CallError, CallErrorKind, CallOptions, CallPhase, Prepared, Timings,
-};
+use crate::call::request::{CallError, CallErrorKind, CallOptions, CallPhase, Prepared, Timings};
 use crate::call::rules::{self, Standing};
-
-/// Bytes of an unread body that are skipped to keep the connection.
-const MOST_DRAINED: usize = 64 * 1024;
 
 /// Name and value of a trailer field.
 pub type Trailer = (Box<[u8]>, Box<[u8]>);
@@ -45,15 +41,22 @@ pub enum Written {
     Answered,
 }
 
+/// What a call has of its connection.
+enum Carriage {
+    Solo(Solo),
+    Ride(Ride),
+}
+
 /// One call. Dropping it gives its connection back where the rest of the response is small and there,
-/// and closes it otherwise.
+/// and otherwise closes it, or ends its stream.
 pub struct BlockingCall {
     desk: Arc<Desk>,
     prepared: Prepared,
     options: CallOptions,
     /// `None`: the exchange is over.
-    lease: Option<Lease<Cable>>,
-    exchange: Exchange,
+    carriage: Option<Carriage>,
+    rest: Rest,
+    informational: Vec<KeptHead>,
     facts: Arc<ConnectionFacts>,
     reused: bool,
     resends: u8,
@@ -70,20 +73,18 @@ impl BlockingCall {
         options: CallOptions,
         patience: &mut Patience<'_>,
     ) -> Result<Self, Ended> {
+        rules::check_speaks(desk.service.speaks, &prepared.route)?;
         let begun = Instant::now();
-        let deadline = options
-            .timeouts
-            .total
-            .and_then(|total| begun.checked_add(total));
+        let total = options.timeouts.total;
+        let deadline = total.and_then(|total| begun.checked_add(total));
         patience.set_total(deadline);
         let found = desk.acquire(&prepared.route, &options, false, patience, begun)?;
-        let exchange = Exchange::new(&prepared, &options, &found);
-        let lease = found.lease;
         let mut call = Self {
-            exchange,
-            facts: Arc::clone(&lease.conn.facts),
-            reused: lease.reused,
-            lease: Some(lease),
+            facts: Arc::clone(&found.lease.conn.facts),
+            reused: found.lease.reused,
+            carriage: None,
+            rest: Rest::default(),
+            informational: Vec::new(),
             resends: 0,
             begun,
             deadline,
@@ -93,70 +94,90 @@ impl BlockingCall {
             prepared,
             options,
         };
-        call.start()?;
+        call.start(found, patience)?;
         Ok(call)
     }
 
-    fn start(&mut self) -> Result<(), Ended> {
-        let Some(lease) = &self.lease else {
-            return Err(over());
-        };
+    /// Writes the request on the connection that was found, or on another where that has turned out to be
+    /// full.
+    fn start(&mut self, found: Found, patience: &mut Patience<'_>) -> Result<(), Ended> {
+        let mut found = found;
+        loop {
+            self.reused = found.lease.reused;
+            self.facts = Arc::clone(&found.lease.conn.facts);
+            match self.start_on(found) {
+                Ok(()) => return Ok(()),
+                Err(Refused::Failed(error)) => return Err(Ended::Failed(error)),
+                Err(Refused::Crowded) => {
+                    let (route, now) = (&self.prepared.route, Instant::now());
+                    found = self
+                        .desk
+                        .acquire(route, &self.options, true, patience, now)?;
+                }
+            }
+        }
+    }
+
+    fn start_on(&mut self, found: Found) -> Result<(), Refused> {
         if !self.reused {
             let dial = &self.facts.timings;
             self.timings.dns = dial.dns.unwrap_or_default();
             self.timings.connect = dial.connect;
             self.timings.tls = dial.tls.unwrap_or_default();
         }
-        let mut line = lease.conn.open();
-        line.now = line.now.max(self.begun);
-        let started = self.exchange.start(&mut line, &self.prepared);
-        // A streamed body's first bytes leave together with the head.
-        if started.is_ok() && (!self.prepared.body.is_streamed() || self.prepared.holds_back()) {
-            self.exchange.flush(&mut line);
+        let Found { lease, alone } = found;
+        let (prepared, options) = (&self.prepared, &self.options);
+        match lease.conn.wire {
+            Wire::Line(line) => {
+                let mut solo = Solo {
+                    slot: lease.slot,
+                    fd: lease.conn.fd,
+                    line,
+                    exchange: Exchange::new(prepared, options, self.reused, alone),
+                };
+                if let Err(error) = solo.start(prepared, self.begun) {
+                    solo.put_away(&self.desk);
+                    return Err(Refused::Failed(error));
+                }
+                self.carriage = Some(Carriage::Solo(solo));
+            }
+            Wire::Shared(shared) => {
+                let ride = Ride::begin(shared, &self.desk, prepared, options, self.reused)?;
+                self.carriage = Some(Carriage::Ride(ride));
+            }
         }
-        drop(line);
-        started.map_err(|error| {
-            self.put_away();
-            Ended::Failed(error)
-        })
+        Ok(())
     }
 
     /// Waits for the final head of the response. A request whose reused connection turns out to have
-    /// been dying is sent again.
+    /// been dying is sent again, and so is one that the server has not begun with.
     pub fn await_head(&mut self, patience: &mut Patience<'_>) -> Result<KeptHead, Ended> {
         patience.set_total(self.deadline);
         loop {
-            let Some(lease) = &self.lease else {
-                return Err(over());
-            };
-            let mut line = lease.conn.open();
             let body = &self.prepared.body;
-            let result = self
-                .exchange
-                .await_continue(&mut line, body, patience)
-                .and_then(|_| self.exchange.await_head(&mut line, patience));
-            let standing = Standing {
-                reused: self.reused,
-                response_started: line.received > 0,
-                resends: self.resends,
+            let result = match &mut self.carriage {
+                None => return Err(over()),
+                Some(Carriage::Solo(solo)) => solo.await_head(body, patience),
+                Some(Carriage::Ride(ride)) => ride
+                    .await_head(body, &mut self.rest, &mut self.informational, patience)
+                    .map(|(head, is_over)| (head, is_over, Instant::now())),
             };
-            let now = line.now;
-            drop(line);
             match result {
-                Ok(head) => {
+                Ok((head, is_over, now)) => {
                     self.timings.first_byte = Some(now.saturating_duration_since(self.begun));
-                    if matches!(self.exchange.answer, Answer::Taken { end: true }) {
+                    if is_over {
                         self.give_back(now);
                     }
                     return Ok(head);
                 }
-                Err(Ended::Failed(error))
-                    if is_end_of_connection(&error)
-                        && rules::may_resend(&self.prepared, &self.options, standing) =>
-                {
+                Err(Ended::Failed(error)) if self.may_resend(&error) => {
                     self.resends += 1;
                     self.put_away();
-                    self.again(patience, now)?;
+                    let (route, now) = (&self.prepared.route, Instant::now());
+                    let found = self
+                        .desk
+                        .acquire(route, &self.options, true, patience, now)?;
+                    self.start(found, patience)?;
                 }
                 Err(ended) => {
                     self.put_away();
@@ -166,46 +187,35 @@ impl BlockingCall {
         }
     }
 
-    /// The same request on another connection.
-    fn again(&mut self, patience: &mut Patience<'_>, now: Instant) -> Result<(), Ended> {
-        let route = &self.prepared.route;
-        let found = self
-            .desk
-            .acquire(route, &self.options, true, patience, now)?;
-        self.exchange = Exchange::new(&self.prepared, &self.options, &found);
-        let lease = found.lease;
-        self.reused = lease.reused;
-        self.facts = Arc::clone(&lease.conn.facts);
-        self.lease = Some(lease);
-        self.start()
+    fn may_resend(&self, error: &CallError) -> bool {
+        let standing: Option<Standing> = match &self.carriage {
+            None => None,
+            Some(Carriage::Solo(_)) => solo::standing(error, self.resends),
+            Some(Carriage::Ride(ride)) => ride.standing(self.resends),
+        };
+        standing.is_some_and(|standing| rules::may_resend(&self.prepared, &self.options, standing))
     }
 
     /// Interim responses that have come so far.
     pub fn take_informational(&mut self) -> Vec<KeptHead> {
-        std::mem::take(&mut self.exchange.informational)
+        if let Some(Carriage::Solo(solo)) = &mut self.carriage {
+            self.informational.append(&mut solo.exchange.informational);
+        }
+        std::mem::take(&mut self.informational)
     }
 
     // The body of the request.
 
     /// Sends a piece of a streamed body, waiting for room: large pieces by reference.
     pub fn write(&mut self, data: Bytes, patience: &mut Patience<'_>) -> Result<Written, Ended> {
-        self.sending(patience, |exchange, line, body, patience| {
-            if !exchange.await_continue(line, body, patience)? {
-                return Ok(Written::Answered);
-            }
-            let before = line.peer.conn.pending_bytes();
-            let written = line
-                .peer
-                .conn
-                .stream(exchange.stream)
-                .and_then(|mut stream| stream.write_shared(data));
-            exchange.count_queued(before, line);
-            if let Err(error) = written {
-                return Err(Ended::Failed(Box::new(CallError::local(error))));
-            }
-            exchange.flush(line);
-            exchange.await_room(line, patience)
-        })
+        patience.set_total(self.deadline);
+        let body = &self.prepared.body;
+        let result = match &mut self.carriage {
+            None => return Err(over()),
+            Some(Carriage::Solo(solo)) => solo.write(data, body, patience),
+            Some(Carriage::Ride(ride)) => ride.write(data, body, &mut self.informational, patience),
+        };
+        result.inspect_err(|_| self.put_away())
     }
 
     /// Ends a streamed body.
@@ -214,39 +224,16 @@ impl BlockingCall {
         trailers: &[Field<'_>],
         patience: &mut Patience<'_>,
     ) -> Result<(), Ended> {
-        self.sending(patience, |exchange, line, body, patience| {
-            if !exchange.await_continue(line, body, patience)? {
-                return Ok(());
-            }
-            let before = line.peer.conn.pending_bytes();
-            let finished = line
-                .peer
-                .conn
-                .stream(exchange.stream)
-                .and_then(|mut stream| stream.finish_with(trailers));
-            exchange.count_queued(before, line);
-            exchange.flush(line);
-            finished.map_err(|error| Ended::Failed(Box::new(CallError::local(error))))
-        })
-    }
-
-    fn sending<T>(
-        &mut self,
-        patience: &mut Patience<'_>,
-        act: impl FnOnce(&mut Exchange, &mut Line, &Body, &mut Patience<'_>) -> Result<T, Ended>,
-    ) -> Result<T, Ended> {
         patience.set_total(self.deadline);
-        let Some(lease) = &self.lease else {
-            return Err(over());
+        let body = &self.prepared.body;
+        let result = match &mut self.carriage {
+            None => return Err(over()),
+            Some(Carriage::Solo(solo)) => solo.finish(trailers, body, patience),
+            Some(Carriage::Ride(ride)) => {
+                ride.finish(trailers, body, &mut self.informational, patience)
+            }
         };
-        let mut line = lease.conn.open();
-        refresh(&mut line);
-        let result = act(&mut self.exchange, &mut line, &self.prepared.body, patience);
-        drop(line);
-        if result.is_err() {
-            self.put_away();
-        }
-        result
+        result.inspect_err(|_| self.put_away())
     }
 
     // The body of the response.
@@ -257,63 +244,48 @@ impl BlockingCall {
         max: usize,
         sink: impl FnOnce(&[u8]) -> T,
     ) -> Result<Taken<T>, Ended> {
-        let Some(lease) = &self.lease else {
-            return Ok(Taken::End);
-        };
-        if self.desk.generation != fork::generation() {
-            return Err(Ended::Failed(Box::new(CallError::new(
-                CallErrorKind::Read,
-                CallPhase::Body,
-                "the response belongs to the parent process",
-            ))));
-        }
-        let mut line = lease.conn.open();
-        let Ok(mut stream) = line.peer.conn.stream(self.exchange.stream) else {
-            drop(line);
-            self.put_away();
-            return Err(over());
-        };
-        let taken = match stream.read(max) {
-            Read::Data(data) => Taken::Data(sink(data)),
-            Read::Pending => return Ok(Taken::Pending),
-            Read::End => {
-                self.trailers = stream
-                    .trailers()
-                    .map(|field| (field.name.into(), field.value.into()))
-                    .collect();
-                Taken::End
+        let solo = match &mut self.carriage {
+            Some(_) if self.desk.generation != fork::generation() => return Err(parents()),
+            Some(Carriage::Solo(solo)) => solo,
+            carriage => {
+                let is_over = carriage.is_none();
+                return Ok(match self.rest.take(max, sink) {
+                    Some(value) => Taken::Data(value),
+                    None if is_over => Taken::End,
+                    None => Taken::Pending,
+                });
             }
-            Read::Failed => {
-                let ended = self.exchange.body_failed(&mut line);
-                drop(line);
+        };
+        match solo.take(max, &mut self.trailers, sink) {
+            Ok((taken, None)) => Ok(taken),
+            Ok((taken, Some(now))) => {
+                self.give_back(now);
+                Ok(taken)
+            }
+            Err(ended) => {
                 self.put_away();
-                return Err(ended);
+                Err(ended)
             }
-        };
-        // The last bytes of a body of known length are its end.
-        let is_over = matches!(taken, Taken::End) || line.peer.conn.is_idle();
-        let now = line.now;
-        drop(line);
-        if is_over {
-            self.give_back(now);
         }
-        Ok(taken)
     }
 
     /// Waits until more of the body, its end or its failure is here.
     pub fn fill(&mut self, patience: &mut Patience<'_>) -> Result<(), Ended> {
         patience.set_total(self.deadline);
-        let Some(lease) = &self.lease else {
-            return Ok(());
+        let result = match &mut self.carriage {
+            None => return Ok(()),
+            Some(Carriage::Solo(solo)) => solo.fill(patience).map(|()| false),
+            Some(Carriage::Ride(ride)) => ride.fill(&mut self.rest, patience),
         };
-        let mut line = lease.conn.open();
-        refresh(&mut line);
-        let result = self.exchange.step(&mut line, CallPhase::Body, patience);
-        drop(line);
-        if result.is_err() {
-            self.put_away();
+        match result {
+            Ok(false) => {}
+            Ok(true) => self.give_back(Instant::now()),
+            Err(ended) => {
+                self.put_away();
+                return Err(ended);
+            }
         }
-        result
+        Ok(())
     }
 
     /// The rest of the body, added to `out`.
@@ -333,18 +305,17 @@ impl BlockingCall {
 
     /// Bytes held that have not been read, framing included: never more than the window.
     pub fn buffered(&self) -> usize {
-        let Some(lease) = &self.lease else {
-            return 0;
-        };
-        let mut line = lease.conn.open();
-        let stream = line.peer.conn.stream(self.exchange.stream);
-        stream.map_or(0, |stream| stream.buffered())
+        match &self.carriage {
+            None => self.rest.len(),
+            Some(Carriage::Solo(solo)) => solo.buffered(),
+            Some(Carriage::Ride(ride)) => self.rest.len() + ride.buffered(),
+        }
     }
 
     // Facts.
 
     pub fn is_over(&self) -> bool {
-        self.lease.is_none()
+        self.carriage.is_none()
     }
 
     pub fn is_reused(&self) -> bool {
@@ -370,47 +341,35 @@ impl BlockingCall {
     /// The exchange is complete.
     fn give_back(&mut self, now: Instant) {
         self.timings.total = Some(now.saturating_duration_since(self.begun));
-        let Some(lease) = self.lease.take() else {
-            return;
-        };
-        let mut line = lease.conn.open();
-        let reusable = line.peer.conn.is_reusable() && !line.has_send_failed();
-        if reusable {
-            with_blocks(|blocks| line.peer.conn.release(blocks));
-        }
-        drop(line);
-        if reusable {
-            self.desk.give_back(lease.slot, now);
-        } else {
-            self.desk.discard(&lease);
+        match self.carriage.take() {
+            None => {}
+            Some(Carriage::Solo(mut solo)) => {
+                self.informational = std::mem::take(&mut solo.exchange.informational);
+                solo.give_back(&self.desk, now);
+            }
+            Some(Carriage::Ride(ride)) => {
+                self.trailers = std::mem::take(&mut self.rest.trailers);
+                drop(ride);
+            }
         }
     }
 
-    /// The connection is of no more use.
+    /// The connection is of no more use, or this call's part of it.
     fn put_away(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            self.desk.discard(&lease);
+        match self.carriage.take() {
+            None => {}
+            Some(Carriage::Solo(solo)) => solo.put_away(&self.desk),
+            Some(Carriage::Ride(ride)) => drop(ride),
         }
     }
 
     /// Gives the response up: its rest is skipped where it is small and there.
     pub fn close(&mut self) {
-        if self.timings.first_byte.is_none() {
-            return self.put_away();
-        }
-        let mut left = MOST_DRAINED;
-        while left > 0 {
-            match self.take(left, <[u8]>::len) {
-                Ok(Taken::Data(bytes)) => left -= bytes.min(left),
-                Ok(Taken::End) | Err(_) => break,
-                Ok(Taken::Pending) => {
-                    let Some(lease) = &self.lease else { break };
-                    let mut line = lease.conn.open();
-                    if with_blocks(|blocks| line.recv_at_once(blocks)) != Got::News {
-                        break;
-                    }
-                }
-            }
+        if self.timings.first_byte.is_some()
+            && let Some(Carriage::Solo(solo)) = &mut self.carriage
+            && let Some(now) = solo.skip()
+        {
+            return self.give_back(now);
         }
         self.put_away();
     }
@@ -422,48 +381,32 @@ impl Drop for BlockingCall {
             self.close();
         } else {
             // Its lock may be held by a thread of the parent.
-            std::mem::forget(self.lease.take());
+            std::mem::forget(self.carriage.take());
             self.desk.outlive_fork();
         }
     }
 }
 
-impl Exchange {
-    /// Waits until more may be queued.
-    fn await_room(
-        &mut self,
-        line: &mut Line,
-        patience: &mut Patience<'_>,
-    ) -> Result<Written, Ended> {
-        loop {
-            self.take_events(line);
-            if let Answer::Here { head, .. } = &self.answer
-                && (head.view().status() >= 300 || line.has_send_failed())
-            {
-                return Ok(Written::Answered);
-            }
-            self.check(line, CallPhase::Send)?;
-            let room = line.peer.conn.stream(self.stream);
-            if room.is_ok_and(|stream| stream.room() > 0) && !line.has_send_failed() {
-                return Ok(Written::Taken);
-            }
-            self.step(line, CallPhase::Head, patience)?;
-        }
-    }
+pub(super) fn trailers_of(body: &StreamMut<'_>) -> Vec<Trailer> {
+    let trailers = body.trailers();
+    trailers
+        .map(|field| (field.name.into(), field.value.into()))
+        .collect()
 }
 
-/// The kinds of failure that mean that the connection was there no more.
-fn is_end_of_connection(error: &CallError) -> bool {
-    matches!(
-        error.kind,
-        CallErrorKind::ServerDisconnected | CallErrorKind::Read | CallErrorKind::Write
-    )
-}
-
-fn over() -> Ended {
+pub(super) fn over() -> Ended {
     Ended::Failed(Box::new(CallError::new(
         CallErrorKind::LocalProtocol,
         CallPhase::Send,
         "the exchange is over",
+    )))
+}
+
+/// What a child of fork is told.
+pub(super) fn parents() -> Ended {
+    Ended::Failed(Box::new(CallError::new(
+        CallErrorKind::Read,
+        CallPhase::Body,
+        "the response belongs to the parent process",
     )))
 }

@@ -86,6 +86,7 @@ impl Desk {
     pub(super) fn new(config: BlockingConfig) -> Self {
         let service = Service {
             limits: Arc::clone(&config.limits),
+            speaks: config.dial.speaks,
             ..Service::default()
         };
         let state = State {
@@ -129,12 +130,13 @@ impl Desk {
         urgent: bool,
         now: Instant,
     ) -> Result<Asked, Box<CallError>> {
+        let share = self.config.dial.hoped_share(route);
         self.change(|state| {
             if state.closed {
                 return Err(Box::new(CallError::closed()));
             }
             state.pool.expire(now);
-            let origin = state.pool.origin(route);
+            let origin = state.pool.origin(route, share);
             match state.pool.acquire(origin, now) {
                 Some(lease) => {
                     let alone = state.pool.status().active == 1;
@@ -154,11 +156,21 @@ impl Desk {
     }
 
     /// The connection is of no more use. Its descriptor is about to be closed.
-    pub(super) fn discard(&self, lease: &Lease<Cable>) {
+    pub(super) fn discard(&self, slot: SlotId, fd: RawFd) {
         self.change(|state| {
-            state.fds.remove(&lease.conn.fd);
-            state.pool.remove(lease.slot);
+            state.fds.remove(&fd);
+            state.pool.remove(slot);
         });
+    }
+
+    /// A shared connection takes so many calls at once.
+    pub(super) fn set_capacity(&self, slot: SlotId, capacity: u32) {
+        self.change(|state| state.pool.set_capacity(slot, capacity));
+    }
+
+    /// A shared connection takes no further call. It closes with its last one.
+    pub(super) fn retire(&self, slot: SlotId) {
+        self.change(|state| state.pool.retire(slot));
     }
 
     /// Leaves the queue; what had been served meanwhile goes to the next one.
@@ -182,6 +194,7 @@ impl Desk {
         let Some(errand) = errand else {
             return;
         };
+        let share = self.config.dial.hoped_share(&errand.route);
         let dropped = self.change(|state| {
             let before = state.drivers.len();
             state.drivers.retain(|(slot, _)| *slot != errand.slot);
@@ -189,7 +202,7 @@ impl Desk {
                 // It was cancelled meanwhile.
                 return Some(errand);
             }
-            let origin = state.pool.origin(&errand.route);
+            let origin = state.pool.origin(&errand.route, share);
             match state.assign(origin, errand) {
                 Ok(seat) => {
                     seat.ring();
@@ -206,10 +219,11 @@ impl Desk {
 
     /// A dial has made its connection, which goes to whoever is first.
     pub(super) fn dialled(&self, slot: SlotId, cable: Cable, seat: &Arc<Seat>, now: Instant) {
+        let capacity = cable.capacity();
         self.change(|state| {
             state.drop_driver(slot, seat);
-            state.fds.insert(cable.fd);
-            state.pool.dialled(slot, cable, 1, now);
+            state.fds.extend(cable.fds());
+            state.pool.dialled(slot, cable, capacity, now);
         });
     }
 
@@ -251,12 +265,13 @@ impl Desk {
 
     /// Starts dials until `route` has `n` connections; the caller drives them.
     pub(super) fn prewarm(&self, route: &Arc<Route>, n: usize) -> Vec<Errand> {
+        let share = self.config.dial.hoped_share(route);
         self.change(|state| {
-            let origin = state.pool.origin(route);
+            let origin = state.pool.origin(route, share);
             state.pool.prewarm(origin, n);
         });
         let mut state = self.lock();
-        let origin = state.pool.origin(route);
+        let origin = state.pool.origin(route, share);
         let (own, others) = std::mem::take(&mut state.undriven)
             .into_iter()
             .partition::<Vec<_>, _>(|(of, _)| *of == origin);
@@ -265,10 +280,11 @@ impl Desk {
     }
 
     pub(super) fn prewarmed(&self, slot: SlotId, cable: Option<Cable>, now: Instant) {
+        let capacity = cable.as_ref().map_or(0, Cable::capacity);
         self.change(|state| match cable {
             Some(cable) => {
-                state.fds.insert(cable.fd);
-                state.pool.dialled(slot, cable, 1, now);
+                state.fds.extend(cable.fds());
+                state.pool.dialled(slot, cable, capacity, now);
             }
             None => drop(state.pool.dial_failed(slot)),
         });
@@ -380,7 +396,9 @@ impl State {
                 }
                 Action::CancelDial(slot) => self.cancel_dial(slot, after),
                 Action::Close(cable) => {
-                    self.fds.remove(&cable.fd);
+                    for fd in cable.fds() {
+                        self.fds.remove(&fd);
+                    }
                     after.closed.push(cable);
                 }
             }

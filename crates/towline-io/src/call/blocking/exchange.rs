@@ -6,7 +6,6 @@ use std::time::Instant;
 use towline_proto::{ConnectionError, Event, KeptHead, StreamError, StreamId};
 
 use super::Ended;
-use super::desk::Found;
 use super::line::{Got, Line, with_blocks};
 use super::patience::{Patience, Stop};
 use crate::call::request::{
@@ -63,7 +62,12 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    pub(super) fn new(prepared: &Prepared, options: &CallOptions, found: &Found) -> Self {
+    pub(super) fn new(
+        prepared: &Prepared,
+        options: &CallOptions,
+        reused: bool,
+        alone: bool,
+    ) -> Self {
         Self {
             stream: StreamId(0),
             answer: Answer::Awaited,
@@ -72,8 +76,8 @@ impl Exchange {
             timeouts: options.timeouts,
             retryable: prepared.idempotent && prepared.body.is_replayable(),
             held: prepared.holds_back(),
-            reused: found.lease.reused,
-            alone: found.alone,
+            reused,
+            alone,
             queued: 0,
             sent: 0,
         }
@@ -166,7 +170,7 @@ impl Exchange {
     pub(super) fn flush(&mut self, line: &mut Line) -> bool {
         let blocked = line.flush();
         if !line.has_send_failed() {
-            let waits = line.peer.conn.pending_bytes() as u64 + line.peer.file_left();
+            let waits = line.peer.conn.pending_bytes() as u64 + line.peer.files_left();
             self.sent = self.queued.saturating_sub(waits);
         }
         blocked
@@ -260,7 +264,7 @@ impl Exchange {
                 Event::Failed(_, StreamError::Connection(error)) | Event::Closed(error) => {
                     self.failure.get_or_insert(error);
                 }
-                Event::Failed(_, StreamError::Reset)
+                Event::Failed(..)
                 | Event::Readable(_)
                 | Event::Writable(_)
                 | Event::HalfClosed(_)
@@ -307,22 +311,10 @@ impl Exchange {
     }
 
     fn stopped(&self, line: &Line, phase: CallPhase, stop: Stop) -> Ended {
-        let (kind, rule) = match (stop, phase) {
-            (Stop::Interrupted, _) => return Ended::Interrupted,
-            (Stop::Total, _) => (
-                CallErrorKind::TotalTimeout,
-                "the call took longer than its total timeout",
-            ),
-            (Stop::Phase, CallPhase::Send) => (
-                CallErrorKind::WriteTimeout,
-                "the server took nothing of the request within the write timeout",
-            ),
-            (Stop::Phase, _) => (
-                CallErrorKind::ReadTimeout,
-                "nothing of the response came within the read timeout",
-            ),
-        };
-        self.ended(line, CallError::new(kind, phase, rule))
+        match overdue(stop, phase) {
+            Some(error) => self.ended(line, error),
+            None => Ended::Interrupted,
+        }
     }
 
     /// An error with the facts of this exchange.
@@ -346,6 +338,26 @@ fn file_error(error: &std::io::Error) -> CallError {
             format!("the body's file cannot be read: {error}"),
         )
     }
+}
+
+/// What a wait in `phase` that was stopped ends with; `None`: nothing has failed.
+pub(super) fn overdue(stop: Stop, phase: CallPhase) -> Option<CallError> {
+    let (kind, rule) = match (stop, phase) {
+        (Stop::Interrupted, _) => return None,
+        (Stop::Total, _) => (
+            CallErrorKind::TotalTimeout,
+            "the call took longer than its total timeout",
+        ),
+        (Stop::Phase, CallPhase::Send) => (
+            CallErrorKind::WriteTimeout,
+            "the server took nothing of the request within the write timeout",
+        ),
+        (Stop::Phase, _) => (
+            CallErrorKind::ReadTimeout,
+            "nothing of the response came within the read timeout",
+        ),
+    };
+    Some(CallError::new(kind, phase, rule))
 }
 
 /// The program may have been elsewhere for a while.

@@ -77,7 +77,7 @@ impl Line {
             return false;
         }
         // `sendfile` knows no flag for not waiting.
-        let with_file = self.peer.is_sending_file();
+        let with_file = self.peer.is_sending_files();
         if with_file {
             self.set_nonblocking(true);
         }

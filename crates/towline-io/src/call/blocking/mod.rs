@@ -8,10 +8,14 @@
 //!                                                      └─► take / fill ... End ─► connection back
 //! ```
 //!
-//! A warm request costs three system calls: one look at the idle connection, one send, one receive; a
-//! thread that is alone may receive a few times without waiting first (`haste`).
+//! A connection of HTTP/1 is one call's at a time (`solo`, `exchange`, `line`); one of HTTP/2 is shared
+//! (`ride`, `shared`).
+//!
+//! A warm request over HTTP/1 costs three system calls: one look at the idle connection, one send, one
+//! receive; a thread that is alone may receive a few times without waiting first (`haste`).
 
 mod acquire;
+mod bell;
 mod cable;
 mod call;
 mod desk;
@@ -19,7 +23,12 @@ mod exchange;
 mod haste;
 mod line;
 mod patience;
+mod rest;
+mod ride;
 mod seat;
+mod shared;
+mod socket;
+mod solo;
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,6 +44,7 @@ use super::route::Route;
 
 pub use call::{BlockingCall, Taken, Trailer, Written};
 pub use patience::Patience;
+pub use socket::{BlockingSocket, Heard, Shaken};
 
 use desk::Desk;
 

@@ -72,6 +72,16 @@ impl Phase<'_, '_> {
         Ok(self.slice(now))
     }
 
+    /// When to ask `look` next, having asked at `asked`: at the latest.
+    pub(super) fn look_by(&self, asked: Instant, now: Instant) -> Instant {
+        (asked + self.patience.look_every).min(now + self.slice(now))
+    }
+
+    /// Whether it is to end.
+    pub(super) fn look(&mut self) -> Result<(), Stop> {
+        self.check(Instant::now())
+    }
+
     /// What ends it, in place of its timeout.
     pub(super) fn end_at(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;

@@ -1,13 +1,13 @@
 //! Where a thread waits for a connection: its own place, with its own bell.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::net::UnixStream;
+use std::io;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::bell::Bell;
 use super::cable::Cable;
 use crate::call::dial::Dial;
 use crate::call::pool::{Lease, OriginId, SlotId};
@@ -53,7 +53,7 @@ pub(super) struct Seat {
     inbox: Mutex<VecDeque<Message>>,
     bell: Condvar,
     /// Rings where the thread sleeps on descriptors.
-    wire: OnceLock<(UnixStream, UnixStream)>,
+    wire: OnceLock<Bell>,
 }
 
 impl Seat {
@@ -107,9 +107,8 @@ impl Seat {
 
     pub(super) fn ring(&self) {
         self.bell.notify_one();
-        if let Some((_, tone)) = self.wire.get() {
-            // Full: it is ringing already.
-            let _ = (&*tone).write(&[0]);
+        if let Some(bell) = self.wire.get() {
+            bell.ring();
         }
     }
 
@@ -128,15 +127,12 @@ impl Seat {
     /// A descriptor that is readable when something has been told since.
     pub(super) fn wire(&self) -> io::Result<RawFd> {
         if self.wire.get().is_none() {
-            let pair = UnixStream::pair()?;
-            pair.0.set_nonblocking(true)?;
-            pair.1.set_nonblocking(true)?;
             // Only its own thread comes here.
-            let _ = self.wire.set(pair);
+            let _ = self.wire.set(Bell::new()?);
         }
-        let (ear, _) = self.wire.get().ok_or(io::ErrorKind::Other)?;
-        let _ = (&*ear).read(&mut [0; 64]);
-        Ok(ear.as_raw_fd())
+        let bell = self.wire.get().ok_or(io::ErrorKind::Other)?;
+        bell.hush();
+        Ok(bell.fd())
     }
 
     /// Something has been told and not yet heard.

@@ -1,7 +1,7 @@
 //! Reading responses and writing streamed requests, both at the program's pace.
 
 use bytes::Bytes;
-use towline_proto::{Field, Read, UserError};
+use towline_proto::{Field, Read, StreamError, UserError};
 
 use super::call::{Carrier, Upload};
 use super::{CallId, CallRead, Caller, Stage};
@@ -43,6 +43,18 @@ impl Caller {
                 _ => CallRead::Pending,
             },
             _ => CallRead::End,
+        }
+    }
+
+    /// Tells the server what `read` has given back. For a program that is in no turn and may not read on
+    /// for a while.
+    pub fn send_credit(&mut self) {
+        let has_credit = self.touched.filter(|_| !self.in_turn).is_some_and(|conn| {
+            let peer = self.engine.peer(conn);
+            peer.is_some_and(|peer| peer.is_shared() && peer.conn.pending_bytes() > 0)
+        });
+        if has_credit {
+            self.settle_touched();
         }
     }
 
@@ -93,7 +105,6 @@ impl Caller {
             if !peer.input.readable || peer.input.over || !peer.receive(blocks, now) {
                 break;
             }
-            call.clock.progress = now;
         }
         call.reader_waits = true;
         call.clock.progress = now;
@@ -103,12 +114,17 @@ impl Caller {
     }
 
     fn read_failure(&mut self, id: CallId, conn: ConnId) -> CallRead<'_> {
-        let error = self.engine.peer(conn).and_then(|peer| {
-            while peer.conn.next_event().is_some() {}
-            peer.conn.error().cloned()
-        });
-        if let Some(error) = error {
-            self.broke(id, &error);
+        let Some(peer) = self.engine.peer(conn) else {
+            return self.read_nothing(id);
+        };
+        if peer.is_shared() {
+            // Its event is in line, behind those of others.
+            self.settle_touched();
+            return CallRead::Pending;
+        }
+        while peer.conn.next_event().is_some() {}
+        if let Some(error) = peer.conn.error().cloned() {
+            self.broke(id, &StreamError::Connection(error));
             // Said here; the event would say it again.
             self.events.retain(|(call, _)| *call != id);
         }
@@ -173,7 +189,7 @@ impl Caller {
         let carrier = match (&call.stage, &call.error) {
             (_, Some(error)) => return Err(error.clone()),
             (Stage::Over, None) => return Ok(None),
-            (Stage::Waiting(_), None) => {
+            (Stage::Waiting(_) | Stage::Greeted(_), None) => {
                 return Err(Box::new(CallError::new(
                     CallErrorKind::LocalProtocol,
                     CallPhase::Pool,
@@ -212,12 +228,17 @@ impl Caller {
             Stage::Waiting(waiter) => {
                 self.pool.cancel(waiter);
             }
+            Stage::Greeted(_) => self.part_unused(id),
             Stage::Active(carrier) => {
                 if call.has_head && call.upload == Upload::Done {
                     self.drain(carrier);
                 }
                 let now = self.now();
-                self.give_back(carrier.slot, carrier.conn, now);
+                self.give_back(carrier, now);
+                if !self.in_turn && !self.unflushed.is_empty() {
+                    // The end of its stream is to leave, and nobody may have anything else to send.
+                    self.engine.rearm();
+                }
             }
         }
         self.calls.try_remove(id.index as usize);

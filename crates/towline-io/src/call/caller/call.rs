@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use towline_proto::{KeptHead, StreamId};
 
+use super::conversation::Talk;
+
 use crate::call::dial::DialTimings;
 use crate::call::facts::ConnectionFacts;
-use crate::call::pool::{SlotId, WaiterId};
+use crate::call::pool::{Lease, SlotId, WaiterId};
 use crate::call::request::{CallError, CallOptions, CallPhase, Prepared, Timings};
 use crate::call::waiting::Waiting;
 use crate::id::ConnId;
@@ -15,6 +17,7 @@ use crate::peer::Traffic;
 
 /// ```text
 ///  Waiting ──served──► Active ──whole response read──► Over
+///     │  └─served─► Greeted ▲  (a WebSocket waits for what the server allows)
 ///     ▲                  │
 ///     └──stale, resent───┴──failed──► Over
 /// ```
@@ -22,6 +25,8 @@ use crate::peer::Traffic;
 pub(super) enum Stage {
     /// In the pool's queue.
     Waiting(WaiterId),
+    /// On a connection of HTTP/2 whose server has not said yet whether `WebSockets` may come (RFC 8441 3).
+    Greeted(Lease<ConnId>),
     /// On a connection.
     Active(Carrier),
     /// Nothing happens any more; the call only answers questions.
@@ -67,6 +72,8 @@ pub(super) struct Call {
     /// What the connection had carried before.
     pub(super) before: Traffic,
     pub(super) trailers: Vec<(Vec<u8>, Vec<u8>)>,
+    /// It is, or is to become, a WebSocket.
+    pub(super) talk: Option<Box<Talk>>,
     /// Told by an event already, or to be told by the next read.
     pub(super) error: Option<Box<CallError>>,
     pub(super) clock: Clock,
@@ -140,6 +147,7 @@ impl Call {
             held: None,
             before: Traffic::default(),
             trailers: Vec::new(),
+            talk: None,
             error: None,
             clock: Clock::new(now),
         }
@@ -148,7 +156,7 @@ impl Call {
     pub(super) fn carrier(&self) -> Option<Carrier> {
         match self.stage {
             Stage::Active(carrier) => Some(carrier),
-            Stage::Waiting(_) | Stage::Over => None,
+            Stage::Waiting(_) | Stage::Greeted(_) | Stage::Over => None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-use super::call::{Call, Carrier, Upload};
+use super::call::{Call, Upload};
 use super::{CallId, Caller, Stage};
 use crate::call::request::{CallError, CallErrorKind};
 use crate::call::waiting::timed_out;
@@ -70,7 +70,9 @@ fn deadline(call: &Call, unsent: bool) -> Option<(Instant, CallErrorKind)> {
         // It is the program's turn to write, or to read.
         Stage::Active(_) if call.upload == Upload::Open && !call.reader_waits => None,
         Stage::Active(_) if call.has_head && !call.reader_waits => None,
-        Stage::Active(_) => since_progress(timeouts.read, CallErrorKind::ReadTimeout),
+        Stage::Active(_) | Stage::Greeted(_) => {
+            since_progress(timeouts.read, CallErrorKind::ReadTimeout)
+        }
     };
     let total = (timeouts.total).and_then(|timeout| {
         Some((
@@ -101,7 +103,8 @@ impl Caller {
             }
         };
         let total = (timeouts.total).and_then(|timeout| call.clock.begun.checked_add(timeout));
-        if let Some(at) = [phase, total].into_iter().flatten().min()
+        let talk = call.talk_deadline();
+        if let Some(at) = [phase, total, talk].into_iter().flatten().min()
             && self.promises.add(id.index, at)
         {
             self.engine.wake_by(at);
@@ -147,29 +150,44 @@ impl Caller {
             index,
             generation: call.generation,
         };
-        let peer = call
-            .carrier()
-            .and_then(|carrier| self.engine.peer(carrier.conn));
-        let (unsent, has_news) = peer.map_or((false, false), |peer| {
-            (
-                peer.conn.pending_bytes() > 0 || peer.is_sending_file(),
+        let carrier = call.carrier();
+        let peer =
+            carrier.and_then(|carrier| self.engine.peer(carrier.conn).zip(Some(carrier.stream)));
+        let (unsent, has_news) = match peer {
+            Some((peer, stream)) if peer.is_shared() => {
+                if let Some(call) = self.calls.get_mut(index as usize)
+                    && let Some(at) = peer.last_sent(stream)
+                {
+                    call.clock.progress = call.clock.progress.max(at);
+                }
+                (peer.has_unsent(stream), peer.queued)
+            }
+            Some((peer, _)) => (
+                peer.conn.pending_bytes() > 0 || peer.is_sending_files(),
                 peer.queued,
-            )
-        });
+            ),
+            None => (false, false),
+        };
         let held = self.calls.get(index as usize)?.held;
         if held.is_some_and(|until| until <= now) {
             self.release_body(id);
         }
+        let talk = self.calls.get(index as usize)?.talk_deadline();
+        if talk.is_some_and(|at| at <= now) {
+            self.converse(id);
+        }
         let call = self.calls.get(index as usize)?;
+        // What else is to be looked at.
+        let other = [call.held, call.talk_deadline()]
+            .into_iter()
+            .flatten()
+            .min();
         let Some((at, kind)) = deadline(call, unsent) else {
-            if call.held.is_some() {
-                return call.held;
-            }
             // It begins to run again with the program's next step, which promises anew.
-            return None;
+            return other;
         };
         if at > now {
-            return Some(call.held.map_or(at, |held| held.min(at)));
+            return Some(other.map_or(at, |other| other.min(at)));
         }
         if has_news && kind != CallErrorKind::TotalTimeout {
             return Some(now + RECHECK);
@@ -193,13 +211,20 @@ impl Caller {
             CallErrorKind::ReadTimeout => "the server sent no byte of the response in time",
             _ => "the call was not complete in its total time",
         };
+        let since = match (kind, call.clock.started) {
+            // However slow it was: only a connection without a sign of life is in doubt.
+            (CallErrorKind::TotalTimeout, Some(started)) => started,
+            _ => call.clock.progress,
+        };
         let stage = call.stage;
         let error = self.describe(id, CallError::new(kind, phase, rule));
-        let Stage::Active(Carrier { conn, slot, .. }) = stage else {
-            return;
+        let Stage::Active(carrier) = stage else {
+            self.part_unused(id);
+            self.fail(id, error);
+            return self.act();
         };
-        self.pool.remove(slot);
-        self.engine.hang_up(conn);
+        self.distrust(carrier, since);
+        self.discard(carrier);
         self.fail(id, error);
         self.act();
     }

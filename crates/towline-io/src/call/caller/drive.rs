@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use towline_proto::{ConnectionError, Event, StreamError};
+use towline_proto::{Event, Speaks, StreamError};
 
-use super::call::{Carrier, Upload};
+use super::call::{Call, Upload};
 use super::{CallEvent, CallId, Caller, Stage};
-use crate::call::request::CallError;
+use crate::call::request::{CallError, CallErrorKind, CallPhase};
 use crate::call::rules::{self, Standing};
 use crate::id::ConnId;
 
@@ -14,10 +14,14 @@ impl Caller {
     /// Takes the events of a connection that is ready.
     pub(super) fn drive(&mut self, conn: ConnId) {
         let now = self.engine.clock();
-        let Some(id) = self.engine.peer(conn).map(|peer| peer.state.call) else {
+        let Some(peer) = self.engine.peer(conn) else {
             return;
         };
-        let Some(id) = id else {
+        if peer.is_shared() {
+            self.driving = Some(conn);
+            return;
+        }
+        let Some(id) = peer.state.call else {
             return self.drive_idle(conn);
         };
         let Some(call) = self.calls.get_mut(id.index as usize) else {
@@ -27,6 +31,7 @@ impl Caller {
         let mut failure = None;
         let mut is_whole = false;
         let mut is_wanted = false;
+        let mut refused = None;
         while let Some(peer) = self.engine.peer(conn)
             && let Some(event) = peer.conn.next_event()
         {
@@ -34,6 +39,7 @@ impl Caller {
                 Event::Head { head, end, .. } => {
                     // Whoever answers without having asked for the body does not want it.
                     call.held = None;
+                    refused = call.hear(&head, now).err();
                     call.head = Some(head.to_kept());
                     call.has_head = true;
                     call.clock.head = Some(now);
@@ -44,6 +50,8 @@ impl Caller {
                     is_wanted |= head.status() == 100;
                     CallEvent::Informational(head.to_kept())
                 }
+                // It is read below, and what has failed is told by reading.
+                Event::Readable(_) | Event::Failed(..) if call.conversation().is_some() => continue,
                 Event::Readable(_) => {
                     call.reader_waits = false;
                     CallEvent::Readable
@@ -53,7 +61,7 @@ impl Caller {
                     call.upload = Upload::Open;
                     CallEvent::Switched
                 }
-                Event::Failed(_, StreamError::Connection(error)) => {
+                Event::Failed(_, error @ StreamError::Connection(_)) => {
                     failure = Some(error);
                     continue;
                 }
@@ -65,7 +73,16 @@ impl Caller {
             };
             self.events.push_back((id, event));
         }
-        if is_whole {
+        let talks = call.conversation().is_some();
+        if let Some(rule) = refused {
+            self.events.retain(|(call, _)| *call != id);
+            self.misled(id, rule);
+        } else if talks {
+            if let Some(peer) = self.engine.peer(conn) {
+                peer.kept = true;
+            }
+            self.converse(id);
+        } else if is_whole {
             // Whatever else it was, it came after the response.
             self.complete(id);
         } else if let Some(error) = failure {
@@ -90,27 +107,35 @@ impl Caller {
         }
     }
 
-    /// The connection of a call has failed it: once more, or the end.
-    pub(super) fn broke(&mut self, id: CallId, error: &Arc<ConnectionError>) {
+    /// The exchange of a call has failed: once more, or the end.
+    pub(super) fn broke(&mut self, id: CallId, why: &StreamError) {
         let Some(call) = self.call(id) else {
             return;
         };
-        let Some(Carrier { conn, slot, .. }) = call.carrier() else {
+        let Some(carrier) = call.carrier() else {
             return;
         };
-        let error = self.describe(id, rules::failure(error, call.phase(false)));
+        let error = rules::stream_failure(why, call.phase(false));
+        let mut error = self.describe(id, error);
+        let falls_back = rules::wants_http1(why) && self.dial.speaks == Speaks::Either;
         let Some(call) = self.call(id) else {
             return;
         };
         let standing = Standing {
             reused: call.reused,
             response_started: call.has_head || error.bytes_received > 0,
+            unprocessed: why.is_unprocessed() || falls_back,
             resends: call.resends,
         };
-        let again = !self.closed && rules::may_resend(&call.prepared, &call.options, standing);
-        self.pool.remove(slot);
-        self.engine.hang_up(conn);
+        let is_end = standing.unprocessed || matches!(why, StreamError::Connection(_));
+        let again =
+            is_end && !self.closed && rules::may_resend(&call.prepared, &call.options, standing);
+        error.retryable |= why.is_unprocessed() && call.prepared.body.is_replayable();
+        self.discard(carrier);
         if again {
+            if falls_back && let Some(call) = self.call_mut(id) {
+                call.prepared.route = Arc::new(call.prepared.route.over_http1());
+            }
             self.resend(id);
         } else {
             self.fail(id, error);
@@ -130,6 +155,17 @@ impl Caller {
         }
     }
 
+    /// The server has granted a WebSocket in a way that breaks a rule.
+    pub(super) fn misled(&mut self, id: CallId, rule: &'static str) {
+        let error = CallError::new(CallErrorKind::RemoteProtocol, CallPhase::Head, rule);
+        let error = self.describe(id, error);
+        if let Some(carrier) = self.call(id).and_then(Call::carrier) {
+            self.discard(carrier);
+        }
+        self.fail(id, error);
+        self.act();
+    }
+
     /// Adds what the connection knows to an error.
     pub(super) fn describe(&mut self, id: CallId, mut error: CallError) -> CallError {
         let Some(call) = self.calls.get(id.index as usize) else {
@@ -138,9 +174,15 @@ impl Caller {
         if let Some(carrier) = call.carrier()
             && let Some(peer) = self.engine.peer(carrier.conn)
         {
-            error.bytes_sent = peer.traffic.sent - call.before.sent;
-            error.bytes_received = peer.traffic.received - call.before.received;
             error.reused = call.reused;
+            let carried = peer.conn.stream(carrier.stream).ok();
+            if let Some(carried) = carried.and_then(|body| body.carried()) {
+                error.bytes_sent = carried.sent;
+                error.bytes_received = carried.received;
+            } else {
+                error.bytes_sent = peer.traffic.sent - call.before.sent;
+                error.bytes_received = peer.traffic.received - call.before.received;
+            }
         }
         let prepared = &call.prepared;
         error.retryable = prepared.body.is_replayable()
@@ -169,14 +211,14 @@ impl Caller {
         let Some(call) = self.calls.get_mut(id.index as usize) else {
             return;
         };
-        let Some(Carrier { conn, slot, stream }) = call.carrier() else {
+        let Some(carrier) = call.carrier() else {
             return;
         };
         call.stage = Stage::Over;
         call.upload = Upload::Done;
         call.clock.over = Some(now);
-        if let Some(peer) = self.engine.peer(conn)
-            && let Ok(body) = peer.conn.stream(stream)
+        if let Some(peer) = self.engine.peer(carrier.conn)
+            && let Ok(body) = peer.conn.stream(carrier.stream)
         {
             let trailers = body.trailers();
             if trailers.len() > 0 {
@@ -184,7 +226,7 @@ impl Caller {
                 call.trailers = owned.collect();
             }
         }
-        self.give_back(slot, conn, now);
+        self.give_back(carrier, now);
         self.act();
     }
 }

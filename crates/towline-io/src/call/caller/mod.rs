@@ -11,13 +11,18 @@
 //! after its last event: a call that is over keeps its trailers and timings until then.
 //!
 //! `call` holds the state of one call, `start` brings calls onto connections, `drive` turns what
-//! happens there into events, `body` reads and writes, `clock` keeps the deadlines.
+//! happens there into events, `shared` does so where a connection carries many calls (HTTP/2), `body`
+//! reads and writes, `clock` keeps the deadlines, `talk` is what follows where a call becomes a
+//! WebSocket, whose state is in `conversation`.
 
 mod body;
 mod call;
 mod clock;
+mod conversation;
 mod drive;
+mod shared;
 mod start;
+mod talk;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -40,6 +45,8 @@ use crate::service::Service;
 
 use call::{Call, Stage};
 use clock::Promises;
+use conversation::Sockets;
+use shared::Shared;
 
 /// The bounds and terms of a client.
 #[derive(Clone, Debug)]
@@ -107,7 +114,8 @@ pub enum CallEvent {
     },
     /// An interim response.
     Informational(KeptHead),
-    /// After [`CallRead::Pending`]: body bytes, or the end.
+    /// After [`CallRead::Pending`]: body bytes, or the end. After [`Received::Pending`](super::Received::Pending):
+    /// a message, the end, or the end of the time.
     Readable,
     /// A streamed body may go on. Comes first when the request has got its connection, then after each
     /// `write` that left no room.
@@ -132,12 +140,17 @@ pub enum CallRead<'a> {
 /// What a connection of the engine is about.
 #[derive(Default)]
 struct Carried {
+    /// HTTP/1: the call that it carries.
     call: Option<CallId>,
+    /// HTTP/2: all of them.
+    shared: Shared,
     /// Its place in the pool, once it has one.
     slot: Option<SlotId>,
     /// What opening it took, for the first call to tell.
     dial: Option<DialTimings>,
     facts: Option<Arc<ConnectionFacts>>,
+    /// Stands in `unflushed`.
+    unflushed: bool,
 }
 
 /// See the module's picture. It belongs to one event loop.
@@ -150,7 +163,12 @@ pub struct Caller {
     promises: Promises,
     /// The connection that the face is dealing with, or has read from: still to be settled.
     touched: Option<ConnId>,
+    /// The shared connection whose events are being taken, one by one. It is settled when there are no
+    /// more.
+    driving: Option<ConnId>,
     unflushed: Vec<ConnId>,
+    /// Made for the first WebSocket.
+    sockets: Option<Sockets>,
     in_turn: bool,
     service: Arc<Service>,
     dial: Arc<DialConfig>,
@@ -169,10 +187,13 @@ impl Caller {
             dials: HashMap::new(),
             promises: Promises::default(),
             touched: None,
+            driving: None,
             unflushed: Vec::new(),
+            sockets: None,
             in_turn: false,
             service: Arc::new(Service {
                 limits: config.limits,
+                speaks: config.dial.speaks,
                 ..Service::default()
             }),
             dial: config.dial,
@@ -212,6 +233,10 @@ impl Caller {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
+            if let Some(conn) = self.driving {
+                self.drive_shared(conn);
+                continue;
+            }
             self.settle_touched();
             if !self.in_turn {
                 return None;
@@ -236,6 +261,9 @@ impl Caller {
     /// Sends what has been held back to leave together.
     pub fn flush(&mut self) {
         while let Some(conn) = self.unflushed.pop() {
+            if let Some(peer) = self.engine.peer(conn) {
+                peer.state.unflushed = false;
+            }
             self.engine.settle(conn);
         }
     }
@@ -280,9 +308,11 @@ impl Caller {
         self.pool.status_by_origin()
     }
 
-    /// Takes no further call and fails those that wait; the others go on. Over when `is_empty`.
+    /// Takes no further call and fails those that wait; `WebSockets` are closed (1001), the others go on. Over when
+    /// `is_empty`.
     pub fn close(&mut self) {
         self.closed = true;
+        self.close_websockets();
         for call in self.pool.close() {
             self.fail(call, CallError::closed());
         }

@@ -1,23 +1,23 @@
 //! From a request to a connection that carries it: the pool's wishes are carried out here.
 
-use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use towline_proto::{StreamId, UserError};
+use towline_proto::UserError;
 
 use super::call::{Carrier, Upload};
+use super::conversation::Talk;
 use super::{Call, CallEvent, CallId, Caller, Carried, Flush, Stage};
 use crate::call::dial::{Dial, DialError, Established};
 use crate::call::facts::ConnectionFacts;
 use crate::call::pool::{Action, Lease, OriginId, SlotId};
-use crate::call::request::{Body, CallError, CallErrorKind, CallOptions, CallPhase, Prepared};
+use crate::call::request::{CallError, CallErrorKind, CallOptions, CallPhase, Prepared};
 use crate::call::route::Route;
 use crate::call::rules::{self, Standing};
 use crate::call::waiting::Waiting;
+use crate::call::websocket::WebSocketTerms;
+use crate::call::wire::{duplicate, write_body, write_request};
 use crate::id::ConnId;
-use crate::peer::Peer;
 
 /// Longer than this after a turn an idle connection is asked before it is used: one read.
 const UNWATCHED: Duration = Duration::from_millis(1);
@@ -30,13 +30,39 @@ impl Caller {
         request: Prepared,
         options: CallOptions,
     ) -> Result<CallId, Box<CallError>> {
+        self.begin_with(request, options, None)
+    }
+
+    /// Starts a call that is to become a WebSocket: `request` is a GET without the handshake's fields. Where
+    /// the server grants it, [`is_websocket`](Self::is_websocket) holds from its head on.
+    pub fn begin_websocket(
+        &mut self,
+        mut request: Prepared,
+        options: CallOptions,
+        terms: WebSocketTerms,
+    ) -> Result<CallId, Box<CallError>> {
+        let talk = self.talk_on(terms)?;
+        if !self.dial.may_share(&request.route) {
+            request.route = request.route.for_websocket();
+        }
+        self.begin_with(request, options, Some(talk))
+    }
+
+    fn begin_with(
+        &mut self,
+        request: Prepared,
+        options: CallOptions,
+        talk: Option<Box<Talk>>,
+    ) -> Result<CallId, Box<CallError>> {
         if self.closed {
             return Err(Box::new(CallError::closed()));
         }
+        rules::check_speaks(self.dial.speaks, &request.route)?;
         let now = self.now();
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
-        let call = Call::new(generation, request, options, now);
+        let mut call = Call::new(generation, request, options, now);
+        call.talk = talk;
         let id = CallId {
             index: self.calls.insert(call) as u32,
             generation,
@@ -62,11 +88,13 @@ impl Caller {
         let Some(call) = self.calls.get(id.index as usize) else {
             return Ok(());
         };
-        let origin = self.pool.origin(&call.prepared.route);
+        let route = &call.prepared.route;
+        let origin = self.pool.origin(route, self.dial.hoped_share(route));
         // What cannot be sent again goes only where no end of the connection is at hand.
         let standing = Standing {
             reused: true,
             response_started: false,
+            unprocessed: false,
             resends: call.resends,
         };
         // And where no turn has looked for a while (the loop was busy, or did not run), bytes may wait
@@ -108,9 +136,18 @@ impl Caller {
         let Some(peer) = peer else {
             return false;
         };
+        if !peer.state.shared.is_idle() {
+            // Its end would be told.
+            return true;
+        }
         peer.input.readable = true;
         peer.receive(blocks, now);
-        peer.conn.is_reusable()
+        let is_alive = peer.conn.is_reusable();
+        if peer.is_shared() {
+            // What has come is looked at in the next turn.
+            self.engine.revisit(conn);
+        }
+        is_alive
     }
 
     /// Writes the request of a call on its connection.
@@ -126,17 +163,42 @@ impl Caller {
         };
         let Some(peer) = self.engine.peer(lease.conn) else {
             self.pool.remove(lease.slot);
-            return Ok(());
+            return self.find_connection(id, true, now);
         };
-        let stream = match write_request(peer, &call.prepared) {
+        let is_shared = peer.is_shared();
+        if is_shared && call.talk.is_some() {
+            match peer.conn.extended_connect() {
+                Some(true) => {}
+                Some(false) => return self.start_elsewhere(id, lease, now),
+                None => {
+                    peer.state.shared.greet(id);
+                    peer.kept = true;
+                    call.stage = Stage::Greeted(*lease);
+                    call.clock.progress = now;
+                    self.promise(id);
+                    return Ok(());
+                }
+            }
+        }
+        let written = match &mut call.talk {
+            Some(talk) => talk.ask(peer, &call.prepared, self.sockets.as_mut()),
+            None => write_request(peer, &call.prepared),
+        };
+        let stream = match written {
             Ok(stream) => stream,
+            Err(UserError::NotIdle) if is_shared => return self.crowded_out(id, lease, now),
             Err(error) => {
                 call.stage = Stage::Over;
-                self.give_back(lease.slot, lease.conn, now);
+                self.return_unused(lease, now);
                 return Err(CallError::local(error));
             }
         };
-        peer.state.call = Some(id);
+        if is_shared {
+            peer.state.shared.begin(stream, id);
+            peer.kept = true;
+        } else {
+            peer.state.call = Some(id);
+        }
         call.clock.dial = peer.state.dial.take().or(call.clock.dial);
         call.clock.started = Some(now);
         call.clock.progress = now;
@@ -166,9 +228,10 @@ impl Caller {
         let Some(call) = self.calls.get_mut(id.index as usize) else {
             return;
         };
-        let Some(Carrier { conn, slot, stream }) = call.carrier() else {
+        let Some(carrier) = call.carrier() else {
             return;
         };
+        let Carrier { conn, stream, .. } = carrier;
         if call.held.take().is_none() {
             return;
         }
@@ -179,9 +242,8 @@ impl Caller {
             && let Err(error) = duplicate(&call.prepared.body)
                 .and_then(|file| write_body(peer, stream, &call.prepared.body, file))
         {
-            // The request can no longer be completed, and so neither can its connection.
-            self.pool.remove(slot);
-            self.engine.hang_up(conn);
+            // The request can no longer be completed.
+            self.discard(carrier);
             self.fail(id, CallError::local(error));
             return self.act();
         }
@@ -191,6 +253,10 @@ impl Caller {
 
     /// Sends what a connection has to send, now or together with others.
     pub(super) fn leave(&mut self, conn: ConnId) {
+        if self.driving == Some(conn) {
+            // Behind the last of its events.
+            return;
+        }
         let waits = match self.flush {
             Flush::AtOnce => false,
             Flush::TurnEnd => self.in_turn,
@@ -202,23 +268,54 @@ impl Caller {
         }
         if waits {
             self.engine.release(conn);
-            self.unflushed.push(conn);
+            if let Some(peer) = self.engine.peer(conn)
+                && !std::mem::replace(&mut peer.state.unflushed, true)
+            {
+                self.unflushed.push(conn);
+            }
         } else {
             self.engine.settle(conn);
         }
     }
 
     /// Ends the exchange of a connection: it carries another, or is closed.
-    pub(super) fn give_back(&mut self, slot: SlotId, conn: ConnId, now: Instant) {
-        let reusable = self.engine.peer(conn).is_some_and(|peer| {
-            peer.state.call = None;
-            peer.conn.is_reusable() && !peer.is_sending_file()
-        });
+    pub(super) fn give_back(&mut self, carrier: Carrier, now: Instant) {
+        let Carrier { conn, slot, .. } = carrier;
+        let reusable = match self.engine.peer(conn) {
+            Some(peer) if peer.is_shared() => return self.put_back(carrier, now),
+            Some(peer) => {
+                peer.state.call = None;
+                peer.conn.is_reusable() && !peer.is_sending_files()
+            }
+            None => false,
+        };
         if reusable {
             self.pool.release(slot, now);
         } else {
             self.pool.remove(slot);
             self.engine.hang_up(conn);
+        }
+    }
+
+    /// Ends an exchange that cannot be completed, and with it a connection that carries nothing else.
+    pub(super) fn discard(&mut self, carrier: Carrier) {
+        let Carrier { conn, slot, .. } = carrier;
+        if self.engine.peer(conn).is_some_and(|peer| peer.is_shared()) {
+            let now = self.now();
+            return self.put_back(carrier, now);
+        }
+        self.pool.remove(slot);
+        self.engine.hang_up(conn);
+    }
+
+    /// No request went out on it.
+    pub(super) fn return_unused(&mut self, lease: &Lease<ConnId>, now: Instant) {
+        let peer = self.engine.peer(lease.conn);
+        if peer.is_some_and(|peer| peer.is_shared() || peer.conn.is_reusable()) {
+            self.pool.release(lease.slot, now);
+        } else {
+            self.pool.remove(lease.slot);
+            self.engine.hang_up(lease.conn);
         }
     }
 
@@ -238,7 +335,7 @@ impl Caller {
                         self.fail(call, error);
                     }
                 }
-                Action::Close(conn) => self.engine.hang_up(conn),
+                Action::Close(conn) => self.part_with(conn),
                 Action::Expect(call) => self.waits_for(call, Waiting::expect),
                 Action::Queue(call) => self.waits_for(call, Waiting::queue),
             }
@@ -305,13 +402,14 @@ impl Caller {
             Ok(conn) => {
                 if let Some(peer) = self.engine.peer(conn) {
                     peer.state = Carried {
-                        call: None,
                         slot: Some(slot),
                         dial: Some(timings),
                         facts: Some(Arc::new(ConnectionFacts::of(peer, timings))),
+                        ..Carried::default()
                     };
                 }
-                self.pool.dialled(slot, conn, 1, self.engine.now());
+                let capacity = self.greet(conn);
+                self.pool.dialled(slot, conn, capacity, self.engine.now());
             }
             Err(error) => {
                 let error = DialError::adoption(&error);
@@ -356,49 +454,8 @@ impl Caller {
 
     /// Opens connections ahead of need, until there are `n` of this route.
     pub fn prewarm(&mut self, route: &Arc<Route>, n: usize) {
-        let origin = self.pool.origin(route);
+        let origin = self.pool.origin(route, self.dial.hoped_share(route));
         self.pool.prewarm(origin, n);
         self.act();
-    }
-}
-
-/// Queues the request and what there is of its body.
-fn write_request(peer: &mut Peer<Carried>, prepared: &Prepared) -> Result<StreamId, UserError> {
-    let size = prepared.body.size();
-    // Opened first: afterwards there would be a request to take back.
-    let file = duplicate(&prepared.body)?;
-    let stream = prepared
-        .head
-        .with_head(|head| peer.conn.request(head, size))?;
-    if !prepared.holds_back() {
-        write_body(peer, stream, &prepared.body, file)?;
-    }
-    Ok(stream)
-}
-
-fn duplicate(body: &Body) -> Result<Option<File>, UserError> {
-    match body {
-        Body::File { file, .. } => file
-            .try_clone()
-            .map(Some)
-            .map_err(|_| UserError::StreamFailed),
-        _ => Ok(None),
-    }
-}
-
-fn write_body(
-    peer: &mut Peer<Carried>,
-    stream: StreamId,
-    body: &Body,
-    file: Option<File>,
-) -> Result<(), UserError> {
-    match (body, file) {
-        (Body::Bytes(bytes), _) => {
-            let mut body = peer.conn.stream(stream)?;
-            body.write_shared(Bytes::clone(bytes))?;
-            body.finish()
-        }
-        (Body::File { offset, len, .. }, Some(file)) => peer.send_file(stream, file, *offset, *len),
-        _ => Ok(()),
     }
 }

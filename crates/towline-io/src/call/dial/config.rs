@@ -5,7 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use towline_proto::Speaks;
+
 use super::Resolver;
+use crate::call::route::Route;
+use crate::peer::ALPN_H2;
 
 /// The terms of dialling; shared.
 #[derive(Clone, Debug)]
@@ -22,6 +26,8 @@ pub struct DialConfig {
     pub resolver: Arc<Resolver>,
     /// Offered to the origin in the TLS handshake, the preferred one first.
     pub alpn: Vec<Vec<u8>>,
+    /// What may be spoken with the origin; HTTP/1 by default. [`speaking`](Self::speaking) sets it.
+    pub speaks: Speaks,
 }
 
 impl Default for DialConfig {
@@ -32,8 +38,57 @@ impl Default for DialConfig {
             tcp_keepalive: Some(Keepalive::default()),
             overrides: Overrides::default(),
             resolver: Resolver::shared(),
-            alpn: vec![b"http/1.1".to_vec()],
+            alpn: vec![ALPN_H1.to_vec()],
+            speaks: Speaks::default(),
         }
+    }
+}
+
+const ALPN_H1: &[u8] = b"http/1.1";
+
+/// Exchanges that a connection of HTTP/2 is hoped to carry at once before its server has said how many:
+/// what RFC 9113 6.5.2 asks of servers at least.
+const HOPED_SHARE: u32 = 100;
+
+impl DialConfig {
+    /// Exchanges that the first connection of a route may turn out to carry at once.
+    pub(crate) fn hoped_share(&self, route: &Route) -> u32 {
+        if self.may_share(route) {
+            HOPED_SHARE
+        } else {
+            1
+        }
+    }
+
+    /// A connection of the route may turn out to speak HTTP/2.
+    pub(crate) fn may_share(&self, route: &Route) -> bool {
+        match self.speaks {
+            _ if route.http1_only => false,
+            Speaks::Http1 => false,
+            Speaks::Http2 => true,
+            Speaks::Either => route.secure,
+        }
+    }
+
+    /// What is offered to the origin of that route.
+    pub(super) fn alpn(&self, route: &Route) -> &[Vec<u8>] {
+        let h1 = self.alpn.iter().position(|name| name != ALPN_H2);
+        let from = h1.filter(|_| route.http1_only).unwrap_or(0);
+        &self.alpn[from..]
+    }
+
+    /// What is spoken, and offered by ALPN (RFC 7301): under TLS the server chooses; without TLS HTTP/2 is
+    /// spoken only where nothing else is allowed (RFC 9113 3.3).
+    #[must_use]
+    pub fn speaking(mut self, speaks: Speaks) -> Self {
+        let (h1, h2) = (ALPN_H1.to_vec(), ALPN_H2.to_vec());
+        self.speaks = speaks;
+        self.alpn = match speaks {
+            Speaks::Http1 => vec![h1],
+            Speaks::Http2 => vec![h2],
+            Speaks::Either => vec![h2, h1],
+        };
+        self
     }
 }
 

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use towline_proto::Speaks;
+
 use super::connect::{Connected, Connecting, Knocking, SocketTerms, said};
 use super::happy::Race;
 use super::line::Line;
@@ -14,6 +16,7 @@ use super::{Dial, DialError, DialErrorKind, DialPhase, Established, Watch};
 use crate::addr::PeerAddr;
 use crate::call::route::{Proxy, ProxyScheme, Route, authority};
 use crate::helpers::{Panicked, Ticket};
+use crate::peer::ALPN_H2;
 use crate::tls::{ClientTls, Handshake, Recv, explain};
 
 /// Read from a proxy at once.
@@ -86,7 +89,7 @@ fn hops(route: &Route) -> Vec<Hop> {
         if proxy.scheme == ProxyScheme::Https {
             hops.push(Hop::ProxyTls);
         }
-        if route.secure || proxy.scheme.is_socks() {
+        if !route.absolute_form() {
             hops.push(Hop::Greet);
         }
     }
@@ -313,7 +316,7 @@ impl Dial {
     fn next_hop(&mut self, mut course: Course) -> Result<Flow, DialError> {
         let route = Arc::clone(&self.route);
         let Some(hop) = course.hops.pop() else {
-            return Ok(Flow::Done(self.established(course)));
+            return self.established(course).map(Flow::Done);
         };
         let Some(tls) = tls_of(&route, hop)? else {
             let Some(proxy) = route.proxy() else {
@@ -326,7 +329,7 @@ impl Dial {
         let http1 = [b"http/1.1".to_vec()];
         let (name, alpn) = match route.proxy().filter(|_| hop == Hop::ProxyTls) {
             Some(proxy) => (&*proxy.host, &http1[..]),
-            None => (route.server_name(), &self.config.alpn[..]),
+            None => (route.server_name(), self.config.alpn(&route)),
         };
         let secured = course.line.secure(|below| tls.connect(name, alpn, below));
         secured.map_err(|message| DialError::new(DialErrorKind::Tls, message))?;
@@ -401,15 +404,24 @@ impl Dial {
         }
     }
 
-    fn established(&self, course: Course) -> Box<Established> {
+    fn established(&self, course: Course) -> Result<Box<Established>, DialError> {
         let transport = course.line.transport;
         let tls = transport.tls.as_ref().filter(|_| self.route.secure);
-        Box::new(Established {
-            alpn: tls.and_then(|tls| tls.alpn()),
+        let alpn = tls.and_then(|tls| tls.alpn());
+        let refuses_h2 = tls.is_some() && alpn.as_deref() != Some(ALPN_H2);
+        if refuses_h2 && self.config.speaks == Speaks::Http2 {
+            let message = format!(
+                "{} does not speak HTTP/2 (no h2 in its ALPN answer, RFC 9113 3.2), and HTTP/1.1 is switched off",
+                self.route.authority()
+            );
+            return Err(DialError::new(DialErrorKind::Tls, message));
+        }
+        Ok(Box::new(Established {
+            alpn,
             remote: course.remote,
             timings: self.timings,
             transport,
-        })
+        }))
     }
 
     /// The time that the phase took which ends now.

@@ -8,16 +8,20 @@
 //!                       └─dial_failed, CancelDial─► (slot is free)
 //!
 //!   acquire ─► an idle connection of the origin, the one used last
-//!       └─none─► wait: FIFO per origin; a dial is started for every waiter that has room for one
+//!       └─none─► wait: FIFO per origin; dials are started for as many waiters as there is room
 //! ```
 //!
 //! A dial belongs to the pool: whichever connection is free first serves the first waiter. Only its
-//! failure is told to the one for whom it was begun. Nothing
-//! assumes one exchange per connection: each has a capacity, and counts its leases. Every operation is
-//! O(1), cancelling included.
+//! failure is told to the one for whom it was begun. A connection has a capacity, which may change, and
+//! counts its leases. What the last connection of an origin took at once (at first: what its key allows
+//! to hope for), a dial is expected to take too: so many wait for one dial before another is started.
+//! Every operation is O(1), cancelling included.
 
 mod list;
 mod origin;
+mod sharing;
+#[cfg(test)]
+mod sharing_tests;
 mod slot;
 mod status;
 mod terms;
@@ -76,9 +80,10 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
     }
 
     /// The name of the origin of `key`. Found without a table when the same `Arc` comes again. It stays
-    /// valid at least as long as the origin has a connection or a waiter.
-    pub fn origin(&mut self, key: &Arc<K>) -> OriginId {
-        self.origins.intern(key)
+    /// valid at least as long as the origin has a connection or a waiter. `share`: exchanges that a
+    /// connection to it may be hoped to carry at once; experience overrules it.
+    pub fn origin(&mut self, key: &Arc<K>, share: u32) -> OriginId {
+        self.origins.intern(key, share)
     }
 
     pub fn key(&self, origin: OriginId) -> Option<&Arc<K>> {
@@ -150,14 +155,17 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         }
         let own = found.dial.and_then(|dial| self.find(dial));
         let own = own.filter(|&dial| self.slots[dial].open.is_none());
-        let origin = self.origins.at(found.origin);
-        let (dials, waiting) = (origin.dials.len(), origin.waiting());
-        let newest = origin.dials.first().filter(|_| dials == waiting);
+        let at = found.origin;
+        let origin = self.origins.at(at);
+        let (dials, before) = (origin.dials.len(), origin.wanted_dials());
         let who = self.unqueue(index);
-        if let Some(dial) = own.filter(|_| dials >= waiting).or(newest) {
-            self.actions
-                .push_back(Action::CancelDial(self.slot_id(dial)));
-            self.free(dial);
+        let origin = self.origins.at(at);
+        if dials > origin.wanted_dials() {
+            // More than were wanted before: those were ordered ahead of need.
+            let newest = origin.dials.first().filter(|_| dials == before);
+            if let Some(dial) = own.or(newest) {
+                self.cancel_dial(dial);
+            }
         }
         Some(who)
     }
@@ -181,12 +189,16 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         }
         let origin = found.origin;
         self.dialling -= 1;
-        self.origins.at(origin).dials.remove(&mut self.slots, index);
-        self.origins.at(origin).open += 1;
+        let entry = self.origins.at(origin);
+        entry.dials.remove(&mut self.slots, index);
+        entry.open += 1;
+        // Not more than the last one took before this one has said how many.
+        let capacity = capacity.max(1).min(entry.share as u32);
+        entry.share = capacity as usize;
         self.slots[index].open = Some(Open {
             conn,
             leases: 0,
-            capacity: capacity.max(1),
+            capacity,
             exchanges: 0,
             retired: false,
             listed: false,
@@ -196,6 +208,9 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         });
         self.make_available(index, now);
         self.serve(index);
+        if capacity > 1 {
+            self.call_off(origin);
+        }
     }
 
     /// A dial has failed. Returned is the waiter for whom it was begun, unless that one may expect
@@ -203,6 +218,8 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
     pub fn dial_failed(&mut self, slot: SlotId) -> Option<(WaiterId, &W)> {
         let index = self.find(slot)?;
         let (origin, id) = (self.slots[index].origin, self.slots[index].begun_for);
+        // Those who waited for it together try each for itself, or the last would wait for them all.
+        self.origins.at(origin).share = 1;
         self.free(index);
         if self.origins.peek(origin)?.queued.len() == 0 {
             return None;
@@ -263,7 +280,12 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
             .max_connections_per_host
             .saturating_sub(found.slots());
         let room = room.min(self.limits.max_connections.saturating_sub(self.slots.len()));
-        let missing = n.saturating_sub(found.slots());
+        let wanted = match found.open {
+            0 => n,
+            // It is known how far one goes.
+            _ => n.div_ceil(found.share),
+        };
+        let missing = wanted.saturating_sub(found.slots());
         if self.closed {
             return;
         }
@@ -299,11 +321,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         let all: Vec<_> = self.slots.iter().map(|(index, _)| index).collect();
         for index in all {
             match &self.slots[index].open {
-                None => {
-                    self.actions
-                        .push_back(Action::CancelDial(self.slot_id(index)));
-                    self.free(index);
-                }
+                None => self.cancel_dial(index),
                 Some(open) if open.leases == 0 => self.drop_slot(index),
                 Some(_) => {}
             }
@@ -394,7 +412,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         if rests {
             open.idle_since = now;
         }
-        let joins = !std::mem::replace(&mut open.listed, true);
+        let joins = open.is_available() && !std::mem::replace(&mut open.listed, true);
         let lies_down = rests && !std::mem::replace(&mut open.resting, true);
         if joins {
             let available = &mut self.origins.at(origin).available;
@@ -476,41 +494,6 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         (waiter.generation == id.generation).then_some(waiter)
     }
 
-    /// To be called when the dials or the waiters of an origin have changed: the first may expect one
-    /// each, the others wait for what becomes free.
-    fn share_out(&mut self, origin: usize) {
-        loop {
-            let entry = self.origins.at(origin);
-            let (dials, expecting) = (entry.dials.len(), entry.expecting.len());
-            if expecting < dials
-                && let Some(next) = entry.queued.first()
-            {
-                entry.queued.remove(&mut self.waiters, next);
-                entry.expecting.push_back(&mut self.waiters, next);
-                self.expects(next);
-            } else if expecting > dials
-                && let Some(last) = entry.expecting.last()
-            {
-                entry.expecting.remove(&mut self.waiters, last);
-                entry.queued.push_front(&mut self.waiters, last);
-                self.waiters[last].expects = false;
-                self.expecting -= 1;
-                let who = self.waiters[last].who.clone();
-                self.actions.push_back(Action::Queue(who));
-            } else {
-                break;
-            }
-        }
-        self.origins.reconsider(origin, &self.limits);
-    }
-
-    fn expects(&mut self, index: usize) {
-        self.expecting += 1;
-        let waiter = &mut self.waiters[index];
-        waiter.expects = true;
-        self.actions.push_back(Action::Expect(waiter.who.clone()));
-    }
-
     /// Somebody of an origin without any connection has waited longer than everybody here, and no
     /// connection can be opened: without this an origin under load would keep its own for ever.
     fn is_owed(&self, index: usize) -> bool {
@@ -556,9 +539,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         let Some(dial) = self.origins.at(spare).dials.first() else {
             return false;
         };
-        self.actions
-            .push_back(Action::CancelDial(self.slot_id(dial)));
-        self.free(dial);
+        self.cancel_dial(dial);
         true
     }
 

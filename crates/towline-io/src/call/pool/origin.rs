@@ -36,7 +36,7 @@ const SURPLUS: usize = 1;
 pub(super) enum Standing {
     #[default]
     Content,
-    /// More waiters than dials, and room at this host.
+    /// More waiters than its dials are to serve, and room at this host.
     Needy,
     /// The same, and no connection at all that would serve them in time.
     Starved,
@@ -51,11 +51,13 @@ pub(super) struct Origin<K> {
     pub(super) dials: List<DIALS>,
     pub(super) open: usize,
     pub(super) idle: usize,
-    /// Those who wait, in their order: as many as there are dials, and the others behind them.
+    /// Exchanges that a connection being opened is expected to take at once; at least one.
+    pub(super) share: usize,
+    /// Those who wait, in their order: as many as the dials are to serve, and the others behind them.
     pub(super) expecting: List<0>,
     pub(super) queued: List<0>,
     standing: Standing,
-    /// More dials than waiters.
+    /// More dials than its waiters need.
     is_surplus: bool,
     links: [Links; 2],
 }
@@ -70,6 +72,16 @@ impl<K> Origin<K> {
         self.expecting.len() + self.queued.len()
     }
 
+    /// Waiters that the dials are to serve.
+    pub(super) fn expected(&self) -> usize {
+        self.dials.len().saturating_mul(self.share)
+    }
+
+    /// Dials that it takes to serve all who wait.
+    pub(super) fn wanted_dials(&self) -> usize {
+        self.waiting().div_ceil(self.share)
+    }
+
     pub(super) fn first_waiter(&self) -> Option<usize> {
         self.expecting.first().or_else(|| self.queued.first())
     }
@@ -81,7 +93,7 @@ impl<K> Origin<K> {
     fn wanted_standing(&self, limits: &PoolLimits) -> Standing {
         let has_room = self.slots() < limits.max_connections_per_host;
         match self.slots() {
-            _ if self.waiting() <= self.dials.len() || !has_room => Standing::Content,
+            _ if self.waiting() <= self.expected() || !has_room => Standing::Content,
             0 => Standing::Starved,
             _ => Standing::Needy,
         }
@@ -121,7 +133,7 @@ impl<K> Default for Origins<K> {
 }
 
 impl<K: Eq + Hash> Origins<K> {
-    pub(super) fn intern(&mut self, key: &Arc<K>) -> OriginId {
+    pub(super) fn intern(&mut self, key: &Arc<K>, share: u32) -> OriginId {
         let place = (Arc::as_ptr(key).addr() >> 4) % RECENT;
         if let Some(id) = self.recent[place]
             && self
@@ -131,12 +143,12 @@ impl<K: Eq + Hash> Origins<K> {
             return id;
         }
         let known = self.by_key.get(key).copied();
-        let id = known.unwrap_or_else(|| self.add(key));
+        let id = known.unwrap_or_else(|| self.add(key, share));
         self.recent[place] = Some(id);
         id
     }
 
-    fn add(&mut self, key: &Arc<K>) -> OriginId {
+    fn add(&mut self, key: &Arc<K>, share: u32) -> OriginId {
         if self.slab.len() >= self.sweep_at {
             self.sweep();
         }
@@ -148,6 +160,7 @@ impl<K: Eq + Hash> Origins<K> {
             dials: List::default(),
             open: 0,
             idle: 0,
+            share: share.max(1) as usize,
             expecting: List::default(),
             queued: List::default(),
             standing: Standing::default(),
@@ -204,7 +217,7 @@ impl<K: Eq + Hash> Origins<K> {
         let origin = &mut self.slab[index];
         let standing = origin.wanted_standing(limits);
         let before = std::mem::replace(&mut origin.standing, standing);
-        let is_surplus = origin.dials.len() > origin.waiting();
+        let is_surplus = origin.dials.len() > origin.wanted_dials();
         let was_surplus = std::mem::replace(&mut origin.is_surplus, is_surplus);
         if standing != before {
             let Self {

@@ -68,7 +68,7 @@ pub struct WaiterId {
 ///
 /// [`Pool::release`]: super::Pool::release
 /// [`Pool::remove`]: super::Pool::remove
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease<C> {
     pub slot: SlotId,
     pub conn: C,

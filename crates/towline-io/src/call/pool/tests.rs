@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-type Conn = u32;
-type Who = u32;
+pub(super) type Conn = u32;
+pub(super) type Who = u32;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -22,6 +22,8 @@ enum Step {
     BreakIdle(usize),
     DialSucceeds(usize),
     DialFails(usize),
+    /// The n-th connection takes so many from now on.
+    Change(usize, u32),
     Cancel(usize),
     Prewarm(usize, usize),
     Pass(u64),
@@ -37,6 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => n.clone().prop_map(Step::BreakIdle),
         5 => n.clone().prop_map(Step::DialSucceeds),
         1 => n.clone().prop_map(Step::DialFails),
+        1 => (n.clone(), 0..5_u32).prop_map(|(n, capacity)| Step::Change(n, capacity)),
         2 => n.prop_map(Step::Cancel),
         1 => (0..4_usize, 0..3_usize).prop_map(|(origin, n)| Step::Prewarm(origin, n)),
         1 => (0..4_u64).prop_map(Step::Pass),
@@ -49,6 +52,7 @@ struct Live {
     origin: usize,
     conn: Conn,
     leases: Vec<Who>,
+    capacity: u32,
     retired: bool,
     since: Instant,
 }
@@ -58,6 +62,10 @@ struct Model {
     pool: Pool<usize, Conn, Who>,
     limits: PoolLimits,
     capacity: u32,
+    /// What a dial is hoped to carry before anything is known.
+    hoped: u32,
+    /// What it is expected to carry, by origin.
+    shares: [usize; 4],
     keys: Vec<Arc<usize>>,
     now: Instant,
     dials: Vec<(SlotId, usize)>,
@@ -69,11 +77,13 @@ struct Model {
 }
 
 impl Model {
-    fn new(limits: PoolLimits, capacity: u32) -> Self {
+    fn new(limits: PoolLimits, capacity: u32, hoped: u32) -> Self {
         Self {
             pool: Pool::new(limits),
             limits,
             capacity,
+            hoped,
+            shares: [hoped as usize; 4],
             keys: (0..4).map(Arc::new).collect(),
             now: Instant::now(),
             dials: Vec::new(),
@@ -113,11 +123,15 @@ impl Model {
                 if !self.dials.is_empty() {
                     let (slot, origin) = self.dials.remove(n % self.dials.len());
                     self.next += 1;
+                    // Not more than the last one took, until it says otherwise.
+                    let capacity = self.capacity.min(self.shares[origin] as u32);
+                    self.shares[origin] = capacity as usize;
                     self.live.push(Live {
                         slot,
                         origin,
                         conn: self.next,
                         leases: Vec::new(),
+                        capacity,
                         retired: false,
                         since: self.now,
                     });
@@ -125,9 +139,10 @@ impl Model {
                 }
             }
             Step::DialFails(n) => self.fail_dial(n),
+            Step::Change(n, capacity) => self.change(n, capacity),
             Step::Cancel(n) => self.cancel(n),
             Step::Prewarm(origin, n) => {
-                let id = self.pool.origin(&self.keys[origin]);
+                let id = self.pool.origin(&self.keys[origin], self.hoped);
                 self.pool.prewarm(id, n);
             }
             Step::Pass(seconds) => {
@@ -144,7 +159,7 @@ impl Model {
     fn ask(&mut self, origin: usize) {
         self.next += 1;
         let who = self.next;
-        let id = self.pool.origin(&self.keys[origin]);
+        let id = self.pool.origin(&self.keys[origin], self.hoped);
         if let Some(lease) = self.pool.acquire(id, self.now) {
             assert!(self.queue(origin).is_empty(), "overtook a waiter");
             return self.leased(&lease, who, origin);
@@ -154,7 +169,9 @@ impl Model {
             Err(refused) => {
                 assert_eq!(refused, who);
                 let queued: usize = (0..4).map(|origin| self.queued(origin)).sum();
-                assert_eq!(self.limits.max_queue, Some(queued), "refused beside room");
+                // Those who expected a connection that takes fewer came on top.
+                let is_full = self.limits.max_queue.is_some_and(|most| queued >= most);
+                assert!(is_full, "refused beside room");
             }
         }
     }
@@ -178,7 +195,20 @@ impl Model {
             })
             .count();
         let waiting = self.waiting.get(&origin).map_or(0, VecDeque::len);
-        waiting.saturating_sub(dials)
+        waiting.saturating_sub(dials * self.shares[origin])
+    }
+
+    fn change(&mut self, n: usize, capacity: u32) {
+        if self.live.is_empty() {
+            return;
+        }
+        let at = n % self.live.len();
+        let live = &mut self.live[at];
+        let changes = std::mem::replace(&mut live.capacity, capacity) != capacity;
+        if changes && !live.retired && live.leases.len() < capacity as usize {
+            self.shares[live.origin] = capacity as usize;
+        }
+        self.pool.set_capacity(live.slot, capacity);
     }
 
     fn queue(&mut self, origin: usize) -> &mut VecDeque<(WaiterId, Who)> {
@@ -194,7 +224,7 @@ impl Model {
         assert_eq!((live.conn, live.origin), (lease.conn, origin));
         assert!(!live.retired);
         live.leases.push(who);
-        assert!(live.leases.len() <= self.capacity as usize);
+        assert!(live.leases.len() <= live.capacity as usize);
     }
 
     fn nth_lease(&self, n: usize) -> Option<(usize, usize)> {
@@ -223,6 +253,7 @@ impl Model {
             return;
         }
         let (slot, origin) = self.dials.remove(n % self.dials.len());
+        self.shares[origin] = 1;
         let first = self
             .pool
             .dial_failed(slot)
@@ -322,24 +353,26 @@ impl Model {
             assert!(slots <= self.limits.max_connections_per_host);
             let waiting = self.waiting.get(&origin).map_or(0, VecDeque::len);
             let expect = |&(at, &(_, who)): &(usize, &(WaiterId, Who))| {
-                (at < dials) == self.expecting.contains(&who)
+                (at < dials * self.shares[origin]) == self.expecting.contains(&who)
             };
             let queue = self.waiting.get(&origin).into_iter().flatten();
             assert!(queue.enumerate().all(|entry| expect(&entry)));
             let free = |live: &&Live| {
                 let age = self.now - live.since;
                 let is_old = (self.limits.max_connection_age).is_some_and(|most| age >= most);
-                let is_free = !live.retired && live.leases.len() < self.capacity as usize;
+                let is_free = !live.retired && live.leases.len() < live.capacity as usize;
                 own(live) && is_free && !is_old
             };
             assert!(
                 waiting == 0 || !self.live.iter().any(|live| free(&live)),
                 "waits beside a free connection of {key}"
             );
-            if waiting > dials && slots < self.limits.max_connections_per_host {
+            if waiting > dials * self.shares[origin] && slots < self.limits.max_connections_per_host
+            {
                 let surplus = |dial: &(SlotId, usize)| {
                     let dials = self.dials.iter().filter(|other| other.1 == dial.1).count();
-                    dials > self.waiting.get(&dial.1).map_or(0, VecDeque::len)
+                    let waiting = self.waiting.get(&dial.1).map_or(0, VecDeque::len);
+                    dials > waiting.div_ceil(self.shares[dial.1])
                 };
                 assert_eq!(
                     total, self.limits.max_connections,
@@ -394,9 +427,10 @@ proptest! {
     fn the_rules_hold_in_every_history(
         limits in limits(),
         capacity in 1..4_u32,
+        hoped in 1..4_u32,
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let mut model = Model::new(limits, capacity);
+        let mut model = Model::new(limits, capacity, hoped);
         for step in &steps {
             model.run(step);
         }
@@ -404,7 +438,7 @@ proptest! {
     }
 }
 
-fn pool(max_connections: usize, per_host: usize) -> Pool<usize, Conn, Who> {
+pub(super) fn pool(max_connections: usize, per_host: usize) -> Pool<usize, Conn, Who> {
     Pool::new(PoolLimits {
         max_connections,
         max_connections_per_host: per_host,
@@ -432,7 +466,7 @@ fn dial_all(pool: &mut Pool<usize, Conn, Who>, now: Instant) -> Vec<(Who, Lease<
 #[test]
 fn the_connection_used_last_is_used_next() {
     let (mut pool, now) = (pool(9, 9), Instant::now());
-    let origin = pool.origin(&Arc::new(0));
+    let origin = pool.origin(&Arc::new(0), 1);
     for who in 0..3 {
         assert!(pool.wait(origin, who, false).is_ok());
     }
@@ -449,7 +483,7 @@ fn the_connection_used_last_is_used_next() {
 #[test]
 fn an_origin_without_a_connection_is_not_starved_by_one_under_load() {
     let (mut pool, now) = (pool(1, 1), Instant::now());
-    let (busy, quiet) = (pool.origin(&Arc::new(0)), pool.origin(&Arc::new(1)));
+    let (busy, quiet) = (pool.origin(&Arc::new(0), 1), pool.origin(&Arc::new(1), 1));
     assert!(pool.wait(busy, 0, false).is_ok());
     let first = dial_all(&mut pool, now).remove(0).1;
     assert!(pool.wait(busy, 1, false).is_ok());
@@ -471,7 +505,7 @@ fn a_full_queue_says_so_and_an_urgent_waiter_is_not_refused() {
         max_queue: Some(1),
         ..PoolLimits::default()
     });
-    let origin = pool.origin(&Arc::new(0));
+    let origin = pool.origin(&Arc::new(0), 1);
     assert!(pool.wait(origin, 0, false).is_ok());
     assert!(pool.wait(origin, 1, false).is_ok());
     assert_eq!(pool.wait(origin, 2, false), Err(2));
@@ -488,21 +522,21 @@ fn the_queue_is_as_long_as_it_may_be_whatever_else_is_dialled() {
         ..PoolLimits::default()
     });
     for other in 1..9 {
-        let other = pool.origin(&Arc::new(other));
+        let other = pool.origin(&Arc::new(other), 1);
         pool.prewarm(other, 1);
     }
-    let origin = pool.origin(&Arc::new(0));
+    let origin = pool.origin(&Arc::new(0), 1);
     assert!(pool.wait(origin, 0, false).is_ok(), "has a dial");
     assert!(pool.wait(origin, 1, false).is_ok(), "the one that may wait");
     assert_eq!(pool.wait(origin, 2, false), Err(2));
-    let elsewhere = pool.origin(&Arc::new(9));
+    let elsewhere = pool.origin(&Arc::new(9), 1);
     assert!(pool.wait(elsewhere, 3, false).is_ok(), "waits for nobody");
 }
 
 #[test]
 fn a_dial_fails_the_one_it_was_begun_for_and_leaves_with_it() {
     let (mut pool, now) = (pool(9, 9), Instant::now());
-    let origin = pool.origin(&Arc::new(0));
+    let origin = pool.origin(&Arc::new(0), 1);
     let waiters = [0, 1, 2].map(|who| pool.wait(origin, who, false).unwrap());
     let mut dials = Vec::new();
     while let Some(action) = pool.next_action() {
@@ -537,12 +571,12 @@ fn a_dial_fails_the_one_it_was_begun_for_and_leaves_with_it() {
 fn unused_origins_are_forgotten_and_used_ones_are_not() {
     let mut pool = pool(10, 10);
     let kept = Arc::new(0);
-    let origin = pool.origin(&kept);
+    let origin = pool.origin(&kept, 1);
     assert!(pool.wait(origin, 0, false).is_ok());
     for key in 1..100_000 {
-        pool.origin(&Arc::new(key));
+        pool.origin(&Arc::new(key), 1);
     }
-    assert_eq!(pool.origin(&kept), origin);
+    assert_eq!(pool.origin(&kept, 1), origin);
     assert!(pool.origins.len() <= 2048);
     assert_eq!(pool.status_by_origin().count(), 1);
 }

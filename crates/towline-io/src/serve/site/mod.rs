@@ -252,7 +252,7 @@ fn version_name(version: Version) -> &'static str {
     match version {
         Version::Http10 => "HTTP/1.0",
         Version::Http11 => "HTTP/1.1",
-        Version::Http2 => "HTTP/2",
+        Version::Http2 => "HTTP/2.0",
     }
 }
 

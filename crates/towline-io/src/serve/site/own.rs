@@ -79,6 +79,20 @@ impl OwnAnswer {
         plain(501, "Not Implemented")
     }
 
+    /// A request that breaks a rule, which the answer names.
+    pub fn refused(
+        status: u16,
+        rule: &'static str,
+        fields: impl IntoIterator<Item = (&'static [u8], Vec<u8>)>,
+    ) -> Self {
+        let mut answer = plain(status, rule);
+        let fields = fields.into_iter();
+        answer
+            .fields
+            .extend(fields.map(|(name, value)| (name, Cow::Owned(value))));
+        answer
+    }
+
     pub fn status(&self) -> u16 {
         self.status
     }

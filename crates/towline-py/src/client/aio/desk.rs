@@ -3,7 +3,9 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use towline_io::call::{CallError, CallEvent, CallId, CallOptions, CallRead, Caller, Prepared};
+use towline_io::call::{
+    CallError, CallEvent, CallId, CallOptions, CallRead, Caller, Prepared, WebSocketTerms,
+};
 use towline_proto::KeptHead;
 
 use super::super::collect::{Bounds, Collector, Refusal};
@@ -33,12 +35,16 @@ struct Slot {
     head: Option<Arc<Head>>,
     reader: Option<Py<Waiter>>,
     writer: Option<Py<Waiter>>,
+    /// Of a WebSocket: all who wait for room, or for its end.
+    others: Vec<Py<Waiter>>,
     on_interim: Option<Py<PyAny>>,
 }
 
 /// ```text
 /// Sent ─Head─► Collecting ─end─► Collected      (the whole response is wanted)
-///   └────Head─► Streaming                       (the head is wanted; the body is pulled)
+///   ├────Head─► Streaming                       (the head is wanted; the body is pulled)
+///   │             ▲ granted
+///   └────Head─► Refusing ─end─► Refused         (a WebSocket is wanted)
 ///   any ─► Failed
 /// ```
 enum Stage {
@@ -46,6 +52,8 @@ enum Stage {
     Collecting(Collector),
     Collected(Py<PyBytes>),
     Streaming,
+    Refusing(Vec<u8>),
+    Refused(Vec<u8>),
     Failed(Failure),
 }
 
@@ -54,7 +62,11 @@ enum Stage {
 pub enum Want {
     Whole(Bounds),
     Head,
+    WebSocket,
 }
+
+/// What became of a request for a WebSocket: the head, and the content of an answer that refuses it.
+pub type Handshaken = (Arc<Head>, Option<Vec<u8>>);
 
 #[derive(Debug)]
 pub enum Failure {
@@ -96,6 +108,22 @@ impl Desk {
         on_interim: Option<Py<PyAny>>,
     ) -> Result<CallId, Box<CallError>> {
         let id = self.caller.begin(request, options)?;
+        self.enter(id, want, on_interim);
+        Ok(id)
+    }
+
+    pub fn begin_websocket(
+        &mut self,
+        request: Prepared,
+        options: CallOptions,
+        terms: WebSocketTerms,
+    ) -> Result<CallId, Box<CallError>> {
+        let id = self.caller.begin_websocket(request, options, terms)?;
+        self.enter(id, Want::WebSocket, None);
+        Ok(id)
+    }
+
+    fn enter(&mut self, id: CallId, want: Want, on_interim: Option<Py<PyAny>>) {
         let index = index(id);
         if index >= self.slots.len() {
             self.slots.resize_with(index + 1, || None);
@@ -106,9 +134,9 @@ impl Desk {
             head: None,
             reader: None,
             writer: None,
+            others: Vec::new(),
             on_interim,
         });
-        Ok(id)
     }
 
     fn slot(&mut self, id: CallId) -> Option<&mut Slot> {
@@ -122,8 +150,9 @@ impl Desk {
             CallEvent::Head { .. } => self.take_head(py, id),
             CallEvent::Readable => self.readable(py, id),
             CallEvent::Writable => {
-                let writer = self.slot(id).and_then(|slot| slot.writer.take());
-                self.woken.extend(writer);
+                let Some(slot) = self.slot(id) else { return };
+                let (writer, others) = (slot.writer.take(), std::mem::take(&mut slot.others));
+                self.woken.extend(writer.into_iter().chain(others));
             }
             CallEvent::Informational(head) => {
                 let callback = self.slot(id).and_then(|slot| slot.on_interim.as_ref());
@@ -156,13 +185,38 @@ impl Desk {
                 slot.stage = Stage::Streaming;
                 self.wake(id);
             }
+            Stage::Sent(Want::WebSocket) => {
+                let granted = self.caller.is_websocket(id);
+                let Some(slot) = self.slot(id) else { return };
+                if granted {
+                    slot.stage = Stage::Streaming;
+                    self.wake(id);
+                } else {
+                    slot.stage = Stage::Refusing(Vec::new());
+                    self.hear_refusal(id);
+                }
+            }
             _ => {}
+        }
+    }
+
+    /// Reads what there is of an answer that refuses a WebSocket.
+    fn hear_refusal(&mut self, id: CallId) {
+        let Some(Some(slot)) = self.slots.get_mut(index(id)) else {
+            return;
+        };
+        if let Stage::Refusing(content) = &mut slot.stage
+            && self.caller.refusal(id, content).is_some()
+        {
+            slot.stage = Stage::Refused(std::mem::take(content));
+            self.wake(id);
         }
     }
 
     fn readable(&mut self, py: Python<'_>, id: CallId) {
         match self.slot(id).map(|slot| &slot.stage) {
             Some(Stage::Collecting(_)) => self.collect(py, id),
+            Some(Stage::Refusing(_)) => self.hear_refusal(id),
             Some(_) => self.wake(id),
             None => {}
         }
@@ -210,7 +264,9 @@ impl Desk {
     fn wake(&mut self, id: CallId) {
         let Some(slot) = self.slot(id) else { return };
         let waiters = [slot.reader.take(), slot.writer.take()];
-        self.woken.extend(waiters.into_iter().flatten());
+        let others = std::mem::take(&mut slot.others);
+        self.woken
+            .extend(waiters.into_iter().flatten().chain(others));
     }
 
     /// The response, once it is whole; the call is then put away.
@@ -245,6 +301,23 @@ impl Desk {
         }
     }
 
+    /// The WebSocket, which goes on, or the answer that refuses it.
+    pub fn take_handshaken(&mut self, id: CallId) -> Option<Result<Handshaken, Failure>> {
+        let slot = self.slot(id)?;
+        match &slot.stage {
+            Stage::Streaming => slot.head.clone().map(|head| Ok((head, None))),
+            Stage::Refused(_) | Stage::Failed(_) => {
+                let slot = self.put_away(id)?;
+                match (slot.stage, slot.head) {
+                    (Stage::Refused(content), Some(head)) => Some(Ok((head, Some(content)))),
+                    (Stage::Failed(failure), _) => Some(Err(failure)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
     /// An answer, or a failure, is there although the body may still be on its way out.
     pub fn is_answered(&mut self, id: CallId) -> bool {
         self.slot(id)
@@ -253,7 +326,11 @@ impl Desk {
 
     pub fn pull(&mut self, py: Python<'_>, id: CallId, max: usize) -> Result<Pulled, Failure> {
         match self.caller.read(id, max) {
-            CallRead::Data(data) => Ok(Pulled::Data(PyBytes::new(py, data).unbind())),
+            CallRead::Data(data) => {
+                let data = PyBytes::new(py, data).unbind();
+                self.caller.send_credit();
+                Ok(Pulled::Data(data))
+            }
             CallRead::Pending => Ok(Pulled::Pending),
             CallRead::End => Ok(Pulled::End),
             CallRead::Failed(error) => Err(Failure::Call(error)),
@@ -277,6 +354,14 @@ impl Desk {
         std::mem::replace(&mut slot.writer, waiter)
     }
 
+    /// Waits for room of a WebSocket, or for its end.
+    pub fn add_other(&mut self, id: CallId, waiter: Py<Waiter>) {
+        match self.slot(id) {
+            Some(slot) => slot.others.push(waiter),
+            None => self.woken.push(waiter),
+        }
+    }
+
     /// Somebody has still to fetch what came.
     pub fn has_answers(&self) -> bool {
         self.slots.iter().any(Option::is_some)
@@ -297,6 +382,9 @@ impl Desk {
         for slot in self.slots.iter().flatten() {
             visit.call(&slot.reader)?;
             visit.call(&slot.writer)?;
+            for waiter in &slot.others {
+                visit.call(waiter)?;
+            }
             visit.call(&slot.on_interim)?;
         }
         Ok(())

@@ -13,3 +13,4 @@ pub mod operation;
 pub mod source;
 pub mod upload;
 pub mod waiter;
+pub mod websocket;

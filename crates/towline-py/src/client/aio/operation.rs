@@ -15,6 +15,7 @@ use super::desk::Pulled;
 use super::hub::Hub;
 use super::source::AsyncSource;
 use super::waiter::Waiter;
+use super::websocket::Task;
 
 /// One thing that is being done in a hub.
 pub struct Operation {
@@ -32,6 +33,8 @@ enum Purpose {
     ReadAll(Arc<AsyncSource>, Box<Option<Result<Collector, Refusal>>>),
     /// Room for more of a streamed body: False when the server has answered instead.
     Room(CallId),
+    /// Of a WebSocket.
+    Socket(Box<Task>),
     /// Dials under way have ended.
     Prewarm,
     /// The hub has ended.
@@ -70,6 +73,11 @@ impl Operation {
 
     pub fn prewarm(hub: Py<Hub>) -> Self {
         let purpose = Purpose::Prewarm;
+        Self { hub, purpose }
+    }
+
+    pub fn socket(hub: Py<Hub>, task: Task) -> Self {
+        let purpose = Purpose::Socket(Box::new(task));
         Self { hub, purpose }
     }
 
@@ -149,6 +157,10 @@ impl Operation {
                     .into_any()
                     .unbind()
             }
+            Purpose::Socket(task) => match task.poll(py, &self.hub)? {
+                Some(value) => value,
+                None => return Ok(None),
+            },
             Purpose::Prewarm => {
                 let status = hub.status(py);
                 if status.dialling > 0 {
@@ -191,6 +203,7 @@ impl Operation {
             | Purpose::ReadInto(source, _)
             | Purpose::ReadAll(source, _) => hub.desk(py)?.set_reader(source.id, Some(waiter)),
             Purpose::Room(id) => hub.desk(py)?.set_writer(*id, Some(waiter)),
+            Purpose::Socket(task) => task.wait(py, hub, waiter)?,
             Purpose::Prewarm | Purpose::Close => {
                 hub.add_watcher(py, waiter);
                 None
@@ -219,6 +232,7 @@ impl Operation {
                     .and_then(|mut desk| desk.set_reader(source.id, None));
                 drop(before);
             }
+            Purpose::Socket(mut task) => task.abandon(py, hub),
             Purpose::Room(_) | Purpose::Prewarm | Purpose::Close | Purpose::Over => {}
         }
     }

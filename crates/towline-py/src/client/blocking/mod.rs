@@ -6,3 +6,4 @@ pub mod source;
 pub mod stream;
 pub mod upload;
 pub mod wait;
+pub mod websocket;

@@ -6,8 +6,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use towline_io::call::{
-    Blocking, BlockingCall, BlockingConfig, CallOptions, Ended, Patience, PoolStatus, Prepared,
-    Route,
+    Blocking, BlockingCall, BlockingConfig, Body, CallOptions, Ended, Patience, PoolStatus,
+    Prepared, Route,
 };
 
 use super::super::errors;
@@ -15,6 +15,7 @@ use super::super::head::{Head, view_to_list};
 use super::super::options::PoolTerms;
 use super::super::pool::status_dict;
 use super::super::prepare::{self, Origin, Parts, Routes};
+use super::super::websocket::{Handshake, terms};
 use super::reply::SyncReply;
 use super::source::SyncSource;
 use super::upload::upload;
@@ -147,6 +148,42 @@ impl SyncPool {
             }
         }
         SyncReply::make(py, Arc::new(head), Arc::new(SyncSource::new(call)))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the signature is Python's")]
+    #[pyo3(signature = (method, scheme, host, port, target, headers, websocket, *, timeout=None, sni=None, stale=None))]
+    fn open_websocket(
+        &self,
+        py: Python<'_>,
+        method: &[u8],
+        scheme: &[u8],
+        host: &[u8],
+        port: Option<u16>,
+        target: &[u8],
+        headers: &Bound<'_, PyAny>,
+        websocket: &Bound<'_, PyAny>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        sni: Option<&str>,
+        stale: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Handshake> {
+        // A client that is closed takes nothing more.
+        self.blocking(py)?;
+        let parts = Parts {
+            method,
+            route: self.route(py, &Origin::new(scheme, host, port)?, sni)?,
+            target,
+            headers,
+            body: Body::Empty,
+        };
+        let options = self.terms.call_options(timeout, stale)?;
+        let terms = terms(websocket)?;
+        super::websocket::open(
+            py,
+            self.terms.config.clone(),
+            parts.prepare()?,
+            options,
+            terms,
+        )
     }
 
     /// Opens connections until `n` are idle; how many are.

@@ -11,6 +11,7 @@ use super::draft::Draft;
 use super::method;
 use super::server::AsgiServer;
 use super::waiting::Purpose;
+use super::websocket::{self, Session};
 use crate::gil::GilCell;
 
 /// The most that one `http.request` message carries.
@@ -28,6 +29,8 @@ pub enum Response {
     /// Trailers follow.
     Trailers,
     Complete,
+    /// A WebSocket was asked for, and has not been denied: there is none.
+    Switched,
 }
 
 /// Whether the client is there.
@@ -54,6 +57,8 @@ pub struct Exchanged {
     /// A file is under way (http.response.pathsend).
     pub sends_file: bool,
     pub draft: Draft,
+    /// In a websocket scope.
+    pub websocket: Option<Box<Session>>,
     /// For counters, the access log and compression.
     pub visit: Box<Visit>,
     /// The task that runs it, once it has suspended.
@@ -68,6 +73,10 @@ impl Exchanged {
         let mut waiters = std::mem::take(&mut self.receivers);
         waiters.append(&mut self.senders);
         waiters
+    }
+
+    pub fn has_receivers(&self) -> bool {
+        !self.receivers.is_empty()
     }
 
     pub fn take_receivers(&mut self) -> Vec<Py<PyAny>> {
@@ -109,6 +118,7 @@ impl Kit {
             head_only: false,
             sends_file: false,
             draft: Draft::default(),
+            websocket: None,
             visit: Box::default(),
             task: None,
             receivers: Vec::new(),
@@ -141,6 +151,7 @@ impl Kit {
         state.dirty = false;
         state.sends_file = false;
         state.draft.clear();
+        state.websocket = None;
     }
 
     /// True when nobody but us holds any part of it.
@@ -225,6 +236,9 @@ impl Exchange {
     /// The next message, if there is one.
     pub fn poll_receive(slf: &Bound<'_, Self>) -> PyResult<Option<Py<PyAny>>> {
         let (py, this) = (slf.py(), slf.get());
+        if this.state.open(py).websocket.is_some() {
+            return websocket::receive(slf);
+        }
         let mut scratch = Vec::new();
         let part = this.read_part(py, &mut scratch)?;
         let message = match part {
@@ -315,7 +329,7 @@ impl Exchange {
         let mut engine = self.server.get().engine(py).ok()?;
         let sending = engine
             .peer(state.id)
-            .is_some_and(|peer| peer.is_sending_file());
+            .is_some_and(|peer| peer.is_sending_file(state.stream));
         (!sending).then(|| py.None())
     }
 }

@@ -1,10 +1,10 @@
-//! The two messages of nearly every response, read in one pass over the dict.
+//! The two messages of nearly every response and the one of a WebSocket, read in one pass over the dict.
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// Values of `http.response.start` and `http.response.body`, `None` where the key is missing.
+/// Values of `http.response.start`, `http.response.body` and `websocket.send`, `None` where the key is missing.
 #[derive(Default)]
 pub struct Message<'py> {
     pub kind: Option<Bound<'py, PyAny>>,
@@ -13,6 +13,8 @@ pub struct Message<'py> {
     pub trailers: Option<Bound<'py, PyAny>>,
     pub body: Option<Bound<'py, PyAny>>,
     pub more_body: Option<Bound<'py, PyAny>>,
+    pub text: Option<Bound<'py, PyAny>>,
+    pub bytes: Option<Bound<'py, PyAny>>,
 }
 
 impl<'py> Message<'py> {
@@ -47,6 +49,10 @@ impl<'py> Message<'py> {
                 &mut message.more_body
             } else if key == intern!(py, "trailers").as_ptr() {
                 &mut message.trailers
+            } else if key == intern!(py, "text").as_ptr() {
+                &mut message.text
+            } else if key == intern!(py, "bytes").as_ptr() {
+                &mut message.bytes
             } else {
                 return Self::look_up(dict);
             };
@@ -65,6 +71,8 @@ impl<'py> Message<'py> {
             trailers: dict.get_item(intern!(py, "trailers"))?,
             body: dict.get_item(intern!(py, "body"))?,
             more_body: dict.get_item(intern!(py, "more_body"))?,
+            text: dict.get_item(intern!(py, "text"))?,
+            bytes: dict.get_item(intern!(py, "bytes"))?,
         })
     }
 }

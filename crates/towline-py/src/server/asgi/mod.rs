@@ -5,7 +5,7 @@
 //!                                          │ suspended                     ▲
 //!                                          └──► host: the task adopts it ──┘
 //! method: receive() and send() of an exchange, over message (what was given), draft (the held head),
-//!         response (what becomes of it), waiting (awaitables)
+//!         response (what becomes of it), waiting (awaitables), websocket (the same for websocket scopes)
 //! ```
 mod draft;
 mod exchange;
@@ -22,5 +22,6 @@ mod stepping;
 mod tasks;
 mod turn;
 mod waiting;
+mod websocket;
 
 pub use server::AsgiServer;

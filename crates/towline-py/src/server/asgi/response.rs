@@ -14,16 +14,17 @@ use super::exchange::{Client, Exchange, Exchanged, Response, wake};
 use super::message::Message;
 use super::server::{Extras, Machine};
 use super::waiting::{Purpose, Waiting};
+use super::websocket;
 use crate::errors::{ResponseStateError, client_disconnected};
 
 /// Bodies from here on are sent from the application's own bytes object instead of a copy.
-const SHARED_BYTES: usize = 16 * 1024;
+pub const SHARED_BYTES: usize = 16 * 1024;
 
 /// A response of so many fields needs no allocation.
 const FEW_FIELDS: usize = 16;
 
 /// Why a message was not taken.
-enum Refusal {
+pub enum Refusal {
     /// There is nobody to send to.
     Gone,
     Misuse(UserError),
@@ -73,13 +74,11 @@ pub fn send<'py>(
         "http.response.trailers" => trailers(exchange, message),
         "http.response.early_hint" => early_hint(exchange, message),
         "http.response.pathsend" => pathsend(exchange, message),
-        other => Err(ResponseStateError::new_err(format!(
-            "ASGI: unknown message type {other:?} for an http scope"
-        ))),
+        other => websocket::send(exchange, other, message, &given),
     }
 }
 
-fn start(exchange: &Bound<'_, Exchange>, message: &Message<'_>) -> PyResult<Py<PyAny>> {
+pub fn start(exchange: &Bound<'_, Exchange>, message: &Message<'_>) -> PyResult<Py<PyAny>> {
     let py = exchange.py();
     let status = message
         .status
@@ -135,6 +134,7 @@ fn out_of_order(response: Response, kind: &str) -> PyErr {
         }
         Response::Trailers => "http.response.trailers is due, as http.response.start announced",
         Response::Complete => "the response is complete, no message may follow",
+        Response::Switched => "this is a websocket scope",
     };
     ResponseStateError::new_err(format!("ASGI: unexpected {kind}: {rule}"))
 }
@@ -149,7 +149,7 @@ fn flag(value: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
     }
 }
 
-fn body(exchange: &Bound<'_, Exchange>, message: &Message<'_>) -> PyResult<Py<PyAny>> {
+pub fn body(exchange: &Bound<'_, Exchange>, message: &Message<'_>) -> PyResult<Py<PyAny>> {
     let py = exchange.py();
     let more = flag(message.more_body.as_ref())?;
     let Some(data) = &message.body else {
@@ -163,10 +163,7 @@ fn body(exchange: &Bound<'_, Exchange>, message: &Message<'_>) -> PyResult<Py<Py
         let owner = pyo3::pybacked::PyBackedBytes::from(data.clone());
         return write(exchange, Data::Shared(Bytes::from_owner(owner)), more);
     }
-    if data.is_instance_of::<PyByteArray>()
-        || data.is_instance_of::<PyMemoryView>()
-        || data.is_instance_of::<PyBytes>()
-    {
+    if is_byte_string(data) {
         // What can still change under us is copied.
         let copy = py.get_type::<PyBytes>().call1((data,))?;
         return write(
@@ -179,6 +176,13 @@ fn body(exchange: &Bound<'_, Exchange>, message: &Message<'_>) -> PyResult<Py<Py
         "ASGI: `body` must be a byte string, not {}",
         data.get_type()
     )))
+}
+
+/// Of the kinds that `bytes()` copies as they are.
+pub fn is_byte_string(data: &Bound<'_, PyAny>) -> bool {
+    data.is_instance_of::<PyByteArray>()
+        || data.is_instance_of::<PyMemoryView>()
+        || data.is_instance_of::<PyBytes>()
 }
 
 /// Body bytes on their way.
@@ -462,7 +466,7 @@ fn send_file(
     Ok(peer.send_file(state.stream, file, 0, size)?)
 }
 
-fn wait(exchange: &Bound<'_, Exchange>, purpose: Purpose) -> PyResult<Py<PyAny>> {
+pub fn wait(exchange: &Bound<'_, Exchange>, purpose: Purpose) -> PyResult<Py<PyAny>> {
     Ok(Py::new(
         exchange.py(),
         Waiting::new(exchange.clone().unbind(), purpose),

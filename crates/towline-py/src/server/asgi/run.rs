@@ -4,16 +4,18 @@ use std::time::Instant;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PySystemExit, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use towline_io::Peer;
 use towline_io::serve::site::Payload;
 use towline_proto::BodySize;
 
 use super::exchange::{Client, Exchange, Exchanged, Kit, Response, wake};
 use super::host::{Assignment, Host};
 use super::response::respond;
-use super::server::{AsgiServer, Extras, Machine};
+use super::server::{AsgiServer, ConnState, Extras, Machine};
 use super::stepping::{self, Step, copy_context, in_context};
 use super::tasks::{Loan, Spare};
 use super::turn::Request;
+use super::websocket::{self, Left, Outcome};
 use crate::errors::{CancelledError, ClientDisconnected};
 
 const ERROR: i32 = 40;
@@ -22,7 +24,7 @@ const ERROR: i32 = 40;
 const KEPT_KITS: usize = 64;
 
 /// Starts the application on a request. An error is one that must end the loop.
-pub fn serve(server: &Bound<'_, AsgiServer>, request: Request<'_>) -> PyResult<()> {
+pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResult<()> {
     let py = server.py();
     let this = server.get();
     let kit = AsgiServer::kit(server, request.id, request.stream)?;
@@ -30,6 +32,10 @@ pub fn serve(server: &Bound<'_, AsgiServer>, request: Request<'_>) -> PyResult<(
     {
         let mut state = kit.exchange.get().state.open(py);
         state.head_only = request.head_only;
+        state.websocket = request.websocket.take();
+        if state.websocket.is_some() {
+            state.response = Response::Switched;
+        }
         std::mem::swap(&mut state.visit, &mut this.pool.open(py).visit);
     }
     let context = copy_context(py, &this.base_context)?;
@@ -198,13 +204,17 @@ fn register(server: &AsgiServer, py: Python<'_>, kit: &Kit, task: Py<PyAny>) {
     let gone = {
         let mut state = exchange.state.open(py);
         state.task = Some(task);
+        let stream = state.stream;
         match server
             .engine(py)
             .ok()
             .as_mut()
             .and_then(|engine| engine.peer(state.id))
         {
-            Some(peer) => peer.state.exchange = Some(kit.exchange.clone_ref(py)),
+            Some(peer) => {
+                let exchange = kit.exchange.clone_ref(py);
+                peer.state.exchanges.insert(stream, exchange);
+            }
             None => state.client = Client::Gone,
         }
         state.client == Client::Gone
@@ -271,6 +281,8 @@ enum End {
     Replaced,
     /// The connection was aborted, so that what was sent does not look complete.
     Aborted,
+    /// Its WebSocket was open, and has been closed with this code.
+    Closed(u16),
 }
 
 impl AsgiServer {
@@ -280,7 +292,11 @@ impl AsgiServer {
         let (end, task, waiters) = {
             let mut state = exchange.state.open(py);
             let end = match self.engine(py) {
-                Ok(mut engine) => end_response(&mut state, &mut engine, &mut self.extras.open(py)),
+                Ok(mut engine) => self
+                    .end_websocket(py, &kit.exchange, &mut state, &mut engine, &outcome)
+                    .unwrap_or_else(|| {
+                        end_response(&mut state, &mut engine, &mut self.extras.open(py))
+                    }),
                 Err(_) => End::Lost,
             };
             if self.watching {
@@ -316,6 +332,29 @@ impl AsgiServer {
         result
     }
 
+    /// `None`: there is a response to look at.
+    fn end_websocket(
+        &self,
+        py: Python<'_>,
+        exchange: &Py<Exchange>,
+        state: &mut Exchanged,
+        engine: &mut Machine,
+        outcome: &PyResult<()>,
+    ) -> Option<End> {
+        state.websocket.as_ref()?;
+        let outcome = match outcome {
+            Ok(()) => Outcome::Returned,
+            Err(_) if self.pool.open(py).cancelling => Outcome::Stopped,
+            Err(_) => Outcome::Failed,
+        };
+        let with = (&mut *self.sockets.open(py), engine);
+        Some(match websocket::end(py, exchange, state, with, outcome)? {
+            Left::Closed => End::Complete,
+            Left::Lost => End::Lost,
+            Left::With(code) => End::Closed(code),
+        })
+    }
+
     /// A pipelined request may stand behind the response that has just ended.
     fn look_again(&self, py: Python<'_>, exchange: &Exchange) {
         let id = exchange.state.open(py).id;
@@ -324,7 +363,7 @@ impl AsgiServer {
             return;
         }
         if let Ok(mut engine) = self.engine(py)
-            && engine.peer(id).is_some_and(|peer| !peer.conn.is_idle())
+            && engine.peer(id).is_some_and(has_more)
         {
             engine.revisit(id);
         }
@@ -337,6 +376,7 @@ impl AsgiServer {
             End::Lost => " (the client has gone)",
             End::Replaced => ": answered 500",
             End::Aborted => ": connection aborted",
+            End::Closed(code) => &format!(": WebSocket closed with {code}"),
         };
         let Err(error) = outcome else {
             match end {
@@ -352,7 +392,7 @@ impl AsgiServer {
                     "ASGI application returned without completing its response: connection aborted",
                     None,
                 ),
-                End::Complete | End::Lost => {}
+                End::Complete | End::Lost | End::Closed(_) => {}
             }
             return Ok(());
         };
@@ -386,12 +426,24 @@ impl AsgiServer {
     }
 }
 
+/// Whether there is something to see on a connection of which an exchange has ended. While others are
+/// under way it is never idle.
+fn has_more(peer: &mut Peer<ConnState>) -> bool {
+    if peer.state.exchanges.is_empty() {
+        !peer.conn.is_idle()
+    } else {
+        peer.conn.has_events()
+    }
+}
+
 fn end_response(state: &mut Exchanged, engine: &mut Machine, extras: &mut Extras) -> End {
     let Some(peer) = engine.peer(state.id) else {
         state.client = Client::Gone;
         return End::Lost;
     };
-    peer.state.exchange = None;
+    // Others hold it as well: nothing of it ends here.
+    drop(peer.state.exchanges.remove(state.stream));
+    peer.let_go(state.stream);
     if state.response == Response::Complete {
         // A file may still be on its way; it ends without us.
         return End::Complete;

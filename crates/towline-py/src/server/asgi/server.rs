@@ -11,7 +11,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use towline_io::serve::site::{Site, Visit};
-use towline_io::{ConnId, Engine, EngineConfig};
+use towline_io::{ConnId, Engine, EngineConfig, Peer, Streams};
 
 use super::exchange::{Exchange, Kit, Response, wake};
 use super::haste::Haste;
@@ -19,6 +19,7 @@ use super::scope::{Ends, Scopes};
 use super::stepping;
 use super::tasks::{Asyncio, Loan, Spare};
 use super::waiting::Sent;
+use super::websocket::{self, Sockets};
 use crate::errors;
 use crate::gil::GilCell;
 use crate::server::board::Slot;
@@ -31,8 +32,8 @@ use crate::server::{setup, site};
 pub struct ConnState {
     /// Found out with the first request.
     pub ends: Option<Ends>,
-    /// The exchange whose application has suspended. HTTP/1 has one at a time.
-    pub exchange: Option<Py<Exchange>>,
+    /// The exchanges whose application has suspended, until it has ended.
+    pub exchanges: Streams<Py<Exchange>>,
 }
 
 pub type Machine = Engine<ConnState>;
@@ -92,6 +93,7 @@ pub struct AsgiServer {
     pub asyncio: Asyncio,
     pub scopes: Scopes,
     pub extras: GilCell<Extras>,
+    pub sockets: GilCell<Sockets>,
     /// Exchanges are counted, logged or compressed.
     pub watching: bool,
     pub pool: GilCell<Pool>,
@@ -127,7 +129,13 @@ impl AsgiServer {
         let rules = site::rules(&config, slot.clone())?;
         let mut engine = Engine::new(EngineConfig::default())
             .map_err(|error| errors::setup(&error, "cannot start the engine"))?;
-        setup::listen(&mut engine, &mut config, &binds, slot)?;
+        setup::listen(
+            &mut engine,
+            &mut config,
+            &binds,
+            slot,
+            setup::Interface::Asgi,
+        )?;
         let addresses = engine
             .listeners()
             .map(|listener| {
@@ -149,6 +157,7 @@ impl AsgiServer {
                 fields: DefaultFields::new(&config),
                 site: Site::new(Arc::new(rules)),
             }),
+            sockets: GilCell::new(Sockets::new(&config)),
             pool: GilCell::new(Pool::default()),
             base_context: stepping::current_context(py)?,
             limit_concurrency: config.limit_concurrency.unwrap_or(usize::MAX),
@@ -180,10 +189,11 @@ impl AsgiServer {
         Ok(())
     }
 
-    /// Lets what is in flight finish with `connection: close`; idle connections close now.
+    /// Lets what is in flight finish with `connection: close`; idle connections close now, an open
+    /// WebSocket with 1012.
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         self.engine(py)?.drain();
-        Ok(())
+        websocket::drain(self, py)
     }
 
     /// The deadline: applications learn that the client is gone, their tasks are cancelled, sockets close.
@@ -307,6 +317,23 @@ impl AsgiServer {
     }
 }
 
+/// The exchanges of `peer` whose file is out since this was asked last.
+pub fn files_sent(py: Python<'_>, peer: &mut Peer<ConnState>) -> Vec<Py<Exchange>> {
+    if !peer.take_file_news() {
+        return Vec::new();
+    }
+    let exchanges = peer.state.exchanges.iter();
+    exchanges
+        .filter(|(stream, _)| !peer.is_sending_file(*stream))
+        .map(|(_, exchange)| exchange.clone_ref(py))
+        .collect()
+}
+
+pub fn tell_files_sent(py: Python<'_>, sent: &[Py<Exchange>]) -> PyResult<()> {
+    sent.iter()
+        .try_for_each(|exchange| exchange.get().file_sent(py))
+}
+
 fn busy() -> PyErr {
     PyRuntimeError::new_err(
         "the server's engine is in use: called from a finaliser in the middle of a turn",
@@ -400,21 +427,43 @@ impl AsgiServer {
 
     /// Hands the connection back to the engine after something was done with it.
     pub fn settle(&self, py: Python<'_>, exchange: &Exchange) {
-        let gone = {
+        let (id, settled) = {
             let mut state = exchange.state.open(py);
             state.dirty = false;
             let Ok(mut engine) = self.engine(py) else {
                 return;
             };
             engine.settle(state.id);
-            engine.peer(state.id).is_none()
+            (
+                state.id,
+                engine.peer(state.id).map(|peer| files_sent(py, peer)),
+            )
         };
-        if gone {
-            let waiters = exchange.lose(py);
-            if let Err(error) = wake(py, waiters) {
-                error.write_unraisable(py, None);
+        let told = match settled {
+            Some(sent) => tell_files_sent(py, &sent),
+            None => self.lose_connection(py, id, exchange),
+        };
+        if let Err(error) = told {
+            error.write_unraisable(py, None);
+        }
+    }
+
+    /// The connection is no more, and the exchanges that it knew have nobody else to tell them.
+    fn lose_connection(&self, py: Python<'_>, id: ConnId, exchange: &Exchange) -> PyResult<()> {
+        let mut waiters = exchange.lose(py);
+        let running: Vec<Py<Exchange>> = {
+            let pool = self.pool.open(py);
+            pool.running
+                .values()
+                .map(|other| other.clone_ref(py))
+                .collect()
+        };
+        for other in running {
+            if other.get().state.open(py).id == id {
+                waiters.append(&mut other.get().lose(py));
             }
         }
+        wake(py, waiters)
     }
 
     /// An exchange for a new request.

@@ -12,7 +12,8 @@ use towline_proto::{Event, HeadRef, StreamId};
 use super::exchange::{Client, Exchange, wake};
 use super::run;
 use super::scope::{Ends, Tls};
-use super::server::{AsgiServer, ConnState, Extras};
+use super::server::{AsgiServer, ConnState, Extras, files_sent, tell_files_sent};
+use super::websocket::{self, Asked, Session};
 use crate::server::setup::NOT_AT_ALL;
 
 /// Pipelined requests of one connection before the others have their turn.
@@ -92,6 +93,10 @@ enum Next<'py> {
     Request(Request<'py>),
     /// The exchange, and what happened to it.
     News(Py<Exchange>, News),
+    /// The connection is over, and these exchanges with it.
+    Lost(Vec<Py<Exchange>>),
+    /// A clock of these exchanges may have run out.
+    Due(Vec<Py<Exchange>>),
     /// Nothing for Python.
     Seen,
 }
@@ -101,10 +106,12 @@ pub struct Request<'py> {
     pub stream: StreamId,
     pub scope: Bound<'py, PyDict>,
     pub head_only: bool,
+    pub websocket: Option<Box<Session>>,
 }
 
+/// What happened to an exchange.
 #[derive(Debug, Clone, Copy)]
-enum News {
+pub enum News {
     Readable,
     Writable,
     HalfClosed,
@@ -142,6 +149,16 @@ fn visit(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
                 run::end_loan(this, py)?;
                 tell(py, &exchange, news)?;
             }
+            Some(Next::Lost(exchanges)) => {
+                run::end_loan(this, py)?;
+                for exchange in exchanges {
+                    tell(py, &exchange, News::Gone)?;
+                }
+            }
+            Some(Next::Due(exchanges)) => {
+                run::end_loan(this, py)?;
+                websocket::tick(this, py, exchanges)?;
+            }
             Some(Next::Request(request)) => {
                 requests += 1;
                 if let Err(error) = run::serve(server, request) {
@@ -152,26 +169,16 @@ fn visit(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
     }
 }
 
-/// After a visit: sends, and tells the exchange of a file that has gone out.
+/// After a visit: sends, and tells the exchanges whose file has gone out.
 fn settle(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
     let py = server.py();
     let this = server.get();
-    let file_sent = {
+    let sent = {
         let mut engine = this.engine(py)?;
         engine.settle(id);
-        match engine.peer(id) {
-            Some(peer) if !peer.is_sending_file() => peer
-                .state
-                .exchange
-                .as_ref()
-                .map(|exchange| exchange.clone_ref(py)),
-            _ => None,
-        }
+        engine.peer(id).map(|peer| files_sent(py, peer))
     };
-    if let Some(exchange) = file_sent {
-        exchange.get().file_sent(py)?;
-    }
-    Ok(())
+    tell_files_sent(py, &sent.unwrap_or_default())
 }
 
 fn next<'py>(server: &Bound<'py, AsgiServer>, id: ConnId) -> PyResult<Option<Next<'py>>> {
@@ -190,22 +197,31 @@ fn next<'py>(server: &Bound<'py, AsgiServer>, id: ConnId) -> PyResult<Option<Nex
         hop: hop(peer.remote_addr()),
         metrics_only: peer.service().metrics_only,
     };
-    let Peer { conn, state, .. } = peer;
-    let about = |state: &ConnState, news| match &state.exchange {
+    let due = peer.is_due();
+    let Peer { conn, state, .. } = &mut *peer;
+    let about = |state: &ConnState, stream, news| match state.exchanges.get(stream) {
         Some(exchange) => Next::News(exchange.clone_ref(py), news),
         None => Next::Seen,
     };
+    let all = |state: &ConnState| {
+        let exchanges = state.exchanges.iter();
+        exchanges
+            .map(|(_, exchange)| exchange.clone_ref(py))
+            .collect()
+    };
     let next = match conn.next_event() {
-        None => None,
+        // Its clocks come last: what has just arrived may be what they wait for.
+        None => due.then(|| Next::Due(all(state))),
         Some(Event::Head { stream, head, .. }) => {
             return match begin(this, py, &head, state, &facts)? {
-                Begun::Call(scope) => {
+                Begun::Call(scope, websocket) => {
                     let head_only = head.method() == b"HEAD";
                     Ok(Some(Next::Request(Request {
                         id,
                         stream,
                         scope,
                         head_only,
+                        websocket,
                     })))
                 }
                 Begun::Answer(answer) => {
@@ -214,16 +230,27 @@ fn next<'py>(server: &Bound<'py, AsgiServer>, id: ConnId) -> PyResult<Option<Nex
                 }
             };
         }
-        Some(Event::Readable(_)) => Some(about(state, News::Readable)),
-        Some(Event::Writable(_)) => Some(about(state, News::Writable)),
-        Some(Event::HalfClosed(_)) => Some(about(state, News::HalfClosed)),
-        Some(Event::Failed(..) | Event::Closed(_)) => Some(about(state, News::Gone)),
+        Some(Event::Readable(stream)) => Some(about(state, stream, News::Readable)),
+        Some(Event::Writable(stream)) => Some(about(state, stream, News::Writable)),
+        Some(Event::HalfClosed(stream)) => Some(about(state, stream, News::HalfClosed)),
+        Some(Event::Failed(stream, _)) => {
+            let news = about(state, stream, News::Gone);
+            if matches!(news, Next::Seen) {
+                // No application is at work on it.
+                peer.let_go(stream);
+            }
+            return Ok(Some(news));
+        }
+        Some(Event::Closed(_)) => Some(Next::Lost(all(state))),
         Some(Event::Informational { .. } | Event::Switched { .. } | Event::GoingAway { .. }) => {
             Some(Next::Seen)
         }
     };
     if news_ends {
         state.ends = None;
+    }
+    if matches!(next, Some(Next::Due(_))) {
+        peer.clear_due();
     }
     Ok(next)
 }
@@ -236,7 +263,7 @@ struct Facts {
 
 /// What becomes of a head.
 enum Begun<'py> {
-    Call(Bound<'py, PyDict>),
+    Call(Bound<'py, PyDict>, Option<Box<Session>>),
     Answer(Box<OwnAnswer>),
 }
 
@@ -254,6 +281,14 @@ fn begin<'py>(
     let answer = extras
         .site
         .own_answer(&line, head.fields(), facts.metrics_only);
+    let (answer, websocket) = match answer {
+        Some(answer) => (Some(answer), None),
+        None => match websocket::asked(&server.sockets.open(py), head) {
+            Asked::Plain => (None, None),
+            Asked::WebSocket(session) => (None, Some(session)),
+            Asked::Refused(answer) => (Some(*answer), None),
+        },
+    };
     let answer = answer.or_else(|| {
         let overloaded = pool.in_flight >= server.limit_concurrency;
         overloaded.then(OwnAnswer::overloaded)
@@ -282,8 +317,11 @@ fn begin<'py>(
         .as_ref()
         .ok_or_else(|| PyRuntimeError::new_err("a head on a connection without ends"))?;
     let scope = server.scopes.build(py, head, ends, &origin)?;
+    if let Some(session) = &websocket {
+        session.adapt(&scope)?;
+    }
     server.pool.open(py).in_flight += 1;
-    Ok(Begun::Call(scope))
+    Ok(Begun::Call(scope, websocket))
 }
 
 impl AsgiServer {
@@ -305,6 +343,9 @@ impl AsgiServer {
 }
 
 fn tell(py: Python<'_>, exchange: &Py<Exchange>, news: News) -> PyResult<()> {
+    if let Some(waiters) = websocket::tell(py, exchange, news)? {
+        return wake(py, waiters);
+    }
     let exchange = exchange.get();
     let waiters = match news {
         News::Gone => exchange.lose(py),

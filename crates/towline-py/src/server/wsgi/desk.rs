@@ -1,5 +1,5 @@
-//! Where one application thread does its I/O: the whole engine (inline mode) or the one connection that
-//! was checked out to this thread (threads mode).
+//! Where one application thread does its I/O: the whole engine (inline mode) or one connection (threads
+//! mode), which is checked out to this thread or, with HTTP/2, shared with others.
 //!
 //! `wsgi.input` and `write()` reach their connection through the desk, by the serial number of their
 //! exchange: an object that the application kept too long finds that its exchange is over.
@@ -8,15 +8,17 @@
 //! (`lock_py_attached`), so a thread that the application started may read the body, too.
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use towline_io::{ConnId, Engine, Peer};
-use towline_proto::{Blocks, Connection, Event, StreamId, StreamMut};
+use towline_proto::{Blocks, Connection, Protocol, StreamId, StreamMut};
 
-use super::request::{ConnState, OwnedHead, Request, WINDOW_BYTES, next_request};
+use super::berth::{Berth, Held};
+use super::request::{ConnState, OwnedHead, Request, WINDOW_BYTES, next_request, take_news};
 use super::server::Control;
 use crate::errors::client_disconnected;
 
@@ -38,10 +40,45 @@ pub enum Seat {
     Worker(Box<Worker>),
 }
 
-/// The connection that was checked out to this thread.
+/// The connection of which this thread serves a stream.
 pub struct Worker {
-    pub peer: Option<Box<Peer<ConnState>>>,
+    /// Checked out to this thread, or at hand.
+    peer: Option<Held>,
+    shared: Option<Shared>,
     blocks: Blocks,
+}
+
+/// The connection goes from hand to hand.
+struct Shared {
+    berth: Arc<Berth>,
+    stream: StreamId,
+    /// What was done with it is of the I/O thread's concern.
+    visit_due: bool,
+}
+
+/// A desk at which somebody sits: a shared connection is at hand.
+pub struct AtDesk<'a>(MutexGuard<'a, Desk>);
+
+impl Deref for AtDesk<'_> {
+    type Target = Desk;
+
+    fn deref(&self) -> &Desk {
+        &self.0
+    }
+}
+
+impl DerefMut for AtDesk<'_> {
+    fn deref_mut(&mut self) -> &mut Desk {
+        &mut self.0
+    }
+}
+
+impl Drop for AtDesk<'_> {
+    fn drop(&mut self) {
+        if let Seat::Worker(worker) = &mut self.0.seat {
+            worker.put_back();
+        }
+    }
 }
 
 /// The engine, driven by the thread that also runs the application.
@@ -73,6 +110,7 @@ impl Desk {
     pub fn worker(control: Arc<Control>) -> Self {
         let worker = Worker {
             peer: None,
+            shared: None,
             blocks: Blocks::new(WINDOW_BYTES, 1),
         };
         Self::with(Seat::Worker(Box::new(worker)), control)
@@ -112,7 +150,9 @@ impl Desk {
 
     pub fn end(&mut self, now: Instant) {
         self.serial += 1;
-        self.stream = None;
+        if let (Some(stream), Some(peer)) = (self.stream.take(), self.peer()) {
+            peer.let_go(stream);
+        }
         if let Seat::Inline(inline) = &mut self.seat {
             // Nobody knows how long the application took.
             inline.engine.set_clock(now);
@@ -154,8 +194,29 @@ impl Desk {
         }
     }
 
-    fn pending_bytes(&mut self) -> usize {
-        self.conn().map_or(0, |conn| conn.pending_bytes())
+    /// Sends what reading has made due: the credit of HTTP/2, which its peer waits for.
+    pub fn send_credit(&mut self) {
+        if self.conn().is_some_and(|conn| conn.pending_bytes() > 0) {
+            self.flush();
+        }
+    }
+
+    /// Whether all that was written is on its way. Of HTTP/2 the windows may hold some back; with threads
+    /// somebody goes on sending it, so then only a full queue is waited for.
+    fn is_written_out(&mut self, serial: u64) -> bool {
+        let Some(peer) = self.peer() else {
+            return false;
+        };
+        let all = peer.service().limits.send_window_bytes;
+        let is_h2 = peer.conn.protocol() == Some(Protocol::Http2);
+        if is_h2 && matches!(self.seat, Seat::Worker(_)) {
+            return self.stream(serial).is_some_and(|stream| stream.room() > 0);
+        }
+        let sent = self.conn().is_some_and(|conn| conn.pending_bytes() == 0);
+        sent && (!is_h2
+            || self
+                .stream(serial)
+                .is_some_and(|stream| stream.room() >= all))
     }
 
     /// Waits until this connection may have got further. Other connections' I/O goes on meanwhile (inline
@@ -164,17 +225,21 @@ impl Desk {
     fn wait(&mut self) -> io::Result<()> {
         match &mut self.seat {
             Seat::Inline(inline) => inline.pump(&self.control)?,
-            Seat::Worker(worker) => worker.wait()?,
+            Seat::Worker(worker) => {
+                if let Some(Shared { berth, stream, .. }) = &worker.shared {
+                    berth.wait(*stream, LONGEST_WAIT);
+                    self.lost |= berth.is_lost(*stream) || self.control.is_stopping();
+                    return Ok(());
+                }
+                worker.wait()?;
+            }
         }
-        let Some(conn) = self.conn() else {
+        let stream = self.stream;
+        let Some(peer) = self.peer() else {
             self.lost = true;
             return Ok(());
         };
-        let mut lost = false;
-        while let Some(event) = conn.next_event() {
-            lost |= matches!(event, Event::Failed(..) | Event::Closed(_));
-        }
-        self.lost |= lost || self.control.is_stopping();
+        self.lost |= take_news(peer, stream) || self.control.is_stopping();
         Ok(())
     }
 }
@@ -251,10 +316,50 @@ impl Inline {
 }
 
 impl Worker {
+    /// Of a connection that is this thread's own until `leave`.
+    pub fn begin_alone(&mut self, peer: Held) {
+        self.peer = Some(peer);
+    }
+
+    /// Of a connection that others use, too.
+    pub fn begin_shared(&mut self, berth: Arc<Berth>, stream: StreamId) {
+        self.shared = Some(Shared {
+            berth,
+            stream,
+            visit_due: false,
+        });
+    }
+
+    /// Takes a shared connection in hand, which may have to be waited for.
+    fn take_in_hand(&mut self, py: Python<'_>) {
+        if self.peer.is_some() {
+            return;
+        }
+        let Some(Shared { berth, stream, .. }) = &self.shared else {
+            return;
+        };
+        let stream = *stream;
+        let peer = berth.try_take(stream);
+        self.peer = peer.or_else(|| py.detach(|| berth.take(stream)));
+    }
+
+    fn put_back(&mut self) {
+        if let Some(shared) = &mut self.shared
+            && let Some(peer) = self.peer.take()
+        {
+            let visit = std::mem::take(&mut shared.visit_due);
+            shared.berth.put(peer, visit);
+        }
+    }
+
     /// An error is also an event of the connection.
     fn flush(&mut self) {
-        if let Some(peer) = &mut self.peer {
-            let _ = peer.flush_blocking(Some(Instant::now()));
+        let Some(peer) = &mut self.peer else { return };
+        match &mut self.shared {
+            Some(shared) => shared.visit_due |= peer.send_in_hand(Instant::now()),
+            None => {
+                let _ = peer.flush_blocking(Some(Instant::now()));
+            }
         }
     }
 
@@ -271,8 +376,14 @@ impl Worker {
         Ok(())
     }
 
-    /// The connection leaves; its receive block stays.
-    pub fn leave(&mut self) -> Option<Box<Peer<ConnState>>> {
+    /// The application has ended. A connection of our own leaves, its receive block stays.
+    pub fn leave(&mut self) -> Option<Held> {
+        if let Some(shared) = &self.shared {
+            shared.berth.end(shared.stream);
+            self.put_back();
+            self.shared = None;
+            return None;
+        }
         let mut peer = self.peer.take()?;
         peer.conn.release(&mut self.blocks);
         Some(peer)
@@ -295,11 +406,7 @@ pub fn wait_until<T>(
             return Err(client_disconnected());
         }
         drop(guard);
-        py.detach(|| {
-            desk.lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .wait()
-        })?;
+        py.detach(|| desk.lock().unwrap_or_else(PoisonError::into_inner).wait())?;
         py.check_signals()?;
     }
 }
@@ -312,11 +419,15 @@ pub fn write_out(py: Python<'_>, desk: &Mutex<Desk>, serial: u64) -> PyResult<()
             return None;
         }
         desk.flush();
-        (desk.pending_bytes() == 0 && desk.conn().is_some()).then_some(())
+        desk.is_written_out(serial).then_some(())
     })
 }
 
-pub fn lock<'a>(py: Python<'_>, desk: &'a Mutex<Desk>) -> std::sync::MutexGuard<'a, Desk> {
-    desk.lock_py_attached(py)
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+pub fn lock<'a>(py: Python<'_>, desk: &'a Mutex<Desk>) -> AtDesk<'a> {
+    let desk = desk.lock_py_attached(py);
+    let mut desk = desk.unwrap_or_else(PoisonError::into_inner);
+    if let Seat::Worker(worker) = &mut desk.seat {
+        worker.take_in_hand(py);
+    }
+    AtDesk(desk)
 }

@@ -98,7 +98,7 @@ impl Environs {
             empty: word(""),
             http10: word("HTTP/1.0"),
             http11: word("HTTP/1.1"),
-            http2: word("HTTP/2"),
+            http2: word("HTTP/2.0"),
             get: word("GET"),
             post: word("POST"),
         };

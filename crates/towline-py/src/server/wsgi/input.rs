@@ -82,6 +82,7 @@ impl Body {
             match stream.read(CHUNK_BYTES) {
                 Read::Data(bytes) => {
                     buffer.extend_from_slice(bytes);
+                    desk.send_credit();
                     Some(Ok(true))
                 }
                 Read::End => Some(Ok(false)),

@@ -3,10 +3,12 @@
 //! ```text
 //! request   from events to a request                      (no Python)
 //! desk      where an application thread does its I/O      inline: the engine; threads: one connection
+//! berth     a connection whose streams several threads serve
 //! exchange  one call of the application: environ, responder, input, draft, file_wrapper, context
 //! own       what the server answers itself: files, metrics
 //! inline, threads   the two loops; server: the Python class
 //! ```
+mod berth;
 mod context;
 mod desk;
 mod draft;

@@ -11,10 +11,11 @@
 //!
 //! A body is awaited before the application is called, so that a slow uploader costs a buffer and not the
 //! I/O thread; but never more than a window of it.
+use std::collections::VecDeque;
 use std::ops::Range;
 
-use towline_io::Peer;
 use towline_io::serve::site::RequestLine;
+use towline_io::{Peer, Streams};
 use towline_proto::{Event, Field, HeadRef, Read, StreamId, Version};
 
 /// How much of a body is awaited; longer ones are pulled by `wsgi.input`.
@@ -90,13 +91,52 @@ pub struct Request {
 /// What the WSGI server keeps with a connection.
 #[derive(Default)]
 pub struct ConnState {
-    awaiting: Option<Box<Request>>,
+    awaiting: Streams<Box<Request>>,
+    /// Requests that wait until somebody can serve them (HTTP/2).
+    pub ready: VecDeque<Request>,
     /// Already in the list of connections to look at again.
     pub deferred: bool,
 }
 
+/// What an event comes to.
+pub enum Step {
+    Request(Request),
+    /// There is more to read, or room to write again.
+    Moved(StreamId),
+    Lost(StreamId),
+    /// All streams are.
+    Closed,
+}
+
 /// Takes the connection's events until a request is ready. `spare` is a head whose buffers are free.
 pub fn next_request(peer: &mut Peer<ConnState>, spare: &mut OwnedHead) -> Option<Request> {
+    if let Some(request) = peer.state.ready.pop_front() {
+        return Some(request);
+    }
+    loop {
+        if let Step::Request(request) = next_step(peer, spare)? {
+            return Some(request);
+        }
+    }
+}
+
+/// Takes the connection's events while the application is called for `stream`: other requests wait. True:
+/// that call has lost its client.
+pub fn take_news(peer: &mut Peer<ConnState>, stream: Option<StreamId>) -> bool {
+    let mut lost = false;
+    while let Some(step) = next_step(peer, &mut OwnedHead::default()) {
+        match step {
+            Step::Request(request) => peer.state.ready.push_back(request),
+            Step::Lost(id) => lost |= Some(id) == stream,
+            Step::Closed => lost = true,
+            Step::Moved(_) => {}
+        }
+    }
+    lost
+}
+
+#[inline]
+pub fn next_step(peer: &mut Peer<ConnState>, spare: &mut OwnedHead) -> Option<Step> {
     loop {
         let (stream, end) = match peer.conn.next_event()? {
             Event::Head { stream, head, end } => {
@@ -104,14 +144,22 @@ pub fn next_request(peer: &mut Peer<ConnState>, spare: &mut OwnedHead) -> Option
                 (stream, end)
             }
             Event::Readable(stream) => {
-                if let Some(request) = resume(peer, stream) {
-                    return Some(request);
-                }
-                continue;
+                return Some(match resume(peer, stream) {
+                    Some(request) => Step::Request(request),
+                    None => Step::Moved(stream),
+                });
             }
-            Event::Failed(..) | Event::Closed(_) => {
-                peer.state.awaiting = None;
-                continue;
+            Event::Writable(stream) => return Some(Step::Moved(stream)),
+            Event::Failed(stream, _) => {
+                if peer.state.forget(stream) {
+                    peer.let_go(stream);
+                }
+                return Some(Step::Lost(stream));
+            }
+            Event::Closed(_) => {
+                peer.state.awaiting = Streams::default();
+                peer.state.ready.clear();
+                return Some(Step::Closed);
             }
             _ => continue,
         };
@@ -123,21 +171,28 @@ pub fn next_request(peer: &mut Peer<ConnState>, spare: &mut OwnedHead) -> Option
             complete: end,
         };
         if pull(peer, &mut request) {
-            return Some(request);
+            return Some(Step::Request(request));
         }
-        peer.state.awaiting = Some(Box::new(request));
+        peer.state.awaiting.insert(stream, Box::new(request));
     }
 }
 
+impl ConnState {
+    /// A client has taken its request back. Whether the application was not called yet.
+    fn forget(&mut self, stream: StreamId) -> bool {
+        let before = self.ready.len();
+        self.ready.retain(|request| request.stream != stream);
+        self.awaiting.remove(stream).is_some() || self.ready.len() < before
+    }
+}
+
+/// Takes more of a body that is awaited; the request comes out once the application can be called.
 fn resume(peer: &mut Peer<ConnState>, stream: StreamId) -> Option<Request> {
-    let mut request = peer
-        .state
-        .awaiting
-        .take_if(|request| request.stream == stream)?;
+    let mut request = peer.state.awaiting.remove(stream)?;
     if pull(peer, &mut request) {
         return Some(*request);
     }
-    peer.state.awaiting = Some(request);
+    peer.state.awaiting.insert(stream, request);
     None
 }
 

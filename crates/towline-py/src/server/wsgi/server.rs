@@ -20,7 +20,7 @@ use super::{inline, threads};
 use crate::errors;
 use crate::server::board::Slot;
 use crate::server::options::{Bind, Options};
-use crate::server::setup::{LOG_CLOSE_TIMEOUT, listen};
+use crate::server::setup::{Interface, LOG_CLOSE_TIMEOUT, listen};
 use crate::server::site;
 
 /// What is asked of a running server, and what it tells about itself. Atomics, because a signal handler may
@@ -131,7 +131,13 @@ impl WsgiServer {
         };
         let mut engine =
             Engine::new(engine_config).map_err(|error| errors::setup(&error, "the engine"))?;
-        listen(&mut engine, &mut options, &binds, slot.clone())?;
+        listen(
+            &mut engine,
+            &mut options,
+            &binds,
+            slot.clone(),
+            Interface::Wsgi,
+        )?;
         let addresses = engine
             .listeners()
             .map(|listener| {

@@ -8,21 +8,23 @@
 //!
 //! A worker gives the connection back as soon as the response is queued. What a slow reader has not taken yet
 //! is the I/O thread's business: it pins no worker. When the queue is full, further requests stay unparsed
-//! in their connections.
-use std::collections::VecDeque;
+//! in their connections. A connection of HTTP/2 has several workers at once: it lies in its `Berth`.
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict};
-use towline_io::{ConnId, Engine, Notice, Peer};
+use towline_io::{ConnId, Engine, Notice};
+use towline_proto::Protocol;
 
+use super::berth::{Berth, Held, Visits};
 use super::desk::{Desk, LONGEST_WAIT, SharedDesk, lock};
 use super::exchange::{Application, Caller, Times};
 use super::origin::Origin;
 use super::own::Own;
-use super::request::{ConnState, OwnedHead, Request, next_request};
+use super::request::{ConnState, OwnedHead, Request, Step, next_request, next_step};
 use super::server::Control;
 
 /// Requests that wait for a worker, for each worker: enough to keep it busy, few enough to be fair.
@@ -33,9 +35,16 @@ const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 struct Job {
     id: ConnId,
-    peer: Box<Peer<ConnState>>,
+    on: On,
     request: Request,
     queued: Instant,
+}
+
+/// The connection of a job.
+enum On {
+    /// Checked out to its worker.
+    Own(Held),
+    Shared(Arc<Berth>),
 }
 
 /// What the I/O thread and the workers share.
@@ -43,7 +52,8 @@ struct Exchange {
     capacity: usize,
     queue: Mutex<Queue>,
     available: Condvar,
-    returned: Mutex<Vec<(ConnId, Box<Peer<ConnState>>)>>,
+    returned: Mutex<Vec<(ConnId, Held)>>,
+    visits: Arc<Visits>,
     control: Arc<Control>,
 }
 
@@ -59,7 +69,11 @@ fn open<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Exchange {
     fn has_room(&self) -> bool {
-        open(&self.queue).jobs.len() < self.capacity
+        self.room() > 0
+    }
+
+    fn room(&self) -> usize {
+        self.capacity.saturating_sub(open(&self.queue).jobs.len())
     }
 
     fn put(&self, job: Job) {
@@ -100,7 +114,7 @@ impl Exchange {
         })
     }
 
-    fn give_back(&self, id: ConnId, peer: Box<Peer<ConnState>>) {
+    fn give_back(&self, id: ConnId, peer: Held) {
         let was_empty = {
             let mut returned = open(&self.returned);
             returned.push((id, peer));
@@ -124,6 +138,7 @@ pub fn run(
         queue: Mutex::default(),
         available: Condvar::new(),
         returned: Mutex::default(),
+        visits: Arc::new(Visits::new(control.clone())),
         control: control.clone(),
     });
     let workers = (0..count)
@@ -133,6 +148,7 @@ pub fn run(
         engine,
         exchange: exchange.clone(),
         deferred: VecDeque::new(),
+        berths: HashMap::new(),
         spare: OwnedHead::default(),
         limit_concurrency: application.options.limit_concurrency.unwrap_or(usize::MAX),
         own: Own::new(application),
@@ -187,20 +203,30 @@ fn work(py: Python<'_>, application: &Arc<Application>, exchange: &Exchange) -> 
     let mut caller = Caller::new(py, application.clone(), desk.clone())?;
     while let Some(Job {
         id,
-        peer,
+        on,
         mut request,
         queued,
     }) = exchange.take(py)
     {
-        let origin = Origin::of(&peer, &request.head, application.rules.trusted.as_ref());
         if let Some(worker) = lock(py, &desk).worker_seat() {
-            worker.peer = Some(peer);
+            match on {
+                On::Own(peer) => worker.begin_alone(peer),
+                On::Shared(berth) => worker.begin_shared(berth, request.stream),
+            }
         }
+        let trusted = application.rules.trusted.as_ref();
+        let origin = lock(py, &desk)
+            .peer()
+            .map(|peer| Origin::of(peer, &request.head, trusted));
         let times = Times {
             came: queued,
             called: Instant::now(),
         };
-        let outcome = caller.serve(py, &mut request, &origin, times);
+        let outcome = match &origin {
+            Some(origin) => caller.serve(py, &mut request, origin, times),
+            // The connection ended while the request waited.
+            None => Ok(()),
+        };
         let peer = {
             let mut desk = lock(py, &desk);
             desk.flush();
@@ -223,6 +249,8 @@ fn work(py: Python<'_>, application: &Arc<Application>, exchange: &Exchange) -> 
 struct IoThread {
     engine: Engine<ConnState>,
     exchange: Arc<Exchange>,
+    /// Connections of which workers serve streams.
+    berths: HashMap<ConnId, Arc<Berth>>,
     /// Connections that may hold a request, while the queue is full.
     deferred: VecDeque<ConnId>,
     spare: OwnedHead,
@@ -250,24 +278,31 @@ impl IoThread {
             let mut rested = true;
             while let Some(id) = self.next_ready() {
                 rested = false;
-                self.dispatch(id);
+                if self.berths.contains_key(&id) {
+                    self.visit(id);
+                } else if self.is_http2(id) {
+                    self.serve_streams(id, None);
+                } else {
+                    self.dispatch(id);
+                }
             }
             self.engine.turn_end();
             self.notice = self.engine.take_notice();
             if self.notice.is_some() {
                 return Ok(false);
             }
-            if rested && open(&self.exchange.returned).is_empty()
-                || since.elapsed() >= SIGNAL_INTERVAL
-            {
+            if rested && !self.has_returns() || since.elapsed() >= SIGNAL_INTERVAL {
                 return Ok(false);
             }
         }
     }
 
     fn can_go_on(&self) -> bool {
-        !open(&self.exchange.returned).is_empty()
-            || (!self.deferred.is_empty() && self.exchange.has_room())
+        self.has_returns() || (!self.deferred.is_empty() && self.exchange.has_room())
+    }
+
+    fn has_returns(&self) -> bool {
+        !open(&self.exchange.returned).is_empty() || !self.exchange.visits.is_empty()
     }
 
     fn take_back(&mut self) {
@@ -277,6 +312,14 @@ impl IoThread {
             // The next pipelined request may be in its buffer, which no socket announces.
             self.defer(id);
         }
+        for id in self.exchange.visits.take() {
+            self.visit(id);
+        }
+    }
+
+    fn is_http2(&mut self, id: ConnId) -> bool {
+        let peer = self.engine.peer(id);
+        peer.is_some_and(|peer| peer.conn.protocol() == Some(Protocol::Http2))
     }
 
     fn defer(&mut self, id: ConnId) {
@@ -292,6 +335,9 @@ impl IoThread {
             while let Some(id) = self.deferred.pop_front() {
                 if let Some(peer) = self.engine.peer(id) {
                     peer.state.deferred = false;
+                    return Some(id);
+                }
+                if self.berths.contains_key(&id) {
                     return Some(id);
                 }
             }
@@ -316,7 +362,7 @@ impl IoThread {
                 if let Some(peer) = self.engine.check_out(id) {
                     self.exchange.put(Job {
                         id,
-                        peer,
+                        on: On::Own(peer),
                         request,
                         queued: Instant::now(),
                     });
@@ -332,5 +378,108 @@ impl IoThread {
 
     fn next_request(&mut self, id: ConnId) -> Option<Request> {
         next_request(self.engine.peer(id)?, &mut self.spare)
+    }
+
+    /// There is news of a shared connection, or a worker has left some.
+    fn visit(&mut self, id: ConnId) {
+        let Some(berth) = self.berths.get(&id).cloned() else {
+            return;
+        };
+        let Some(peer) = berth.take_for_visit() else {
+            return;
+        };
+        if self.engine.visit(id, peer) {
+            self.serve_streams(id, Some(berth));
+        } else {
+            self.berths.remove(&id);
+            berth.put_after_visit(None);
+        }
+    }
+
+    /// The events of a connection with many streams, and its requests as far as the queue has room. It is
+    /// shared from then on, for as long as workers serve it.
+    fn serve_streams(&mut self, id: ConnId, berth: Option<Arc<Berth>>) {
+        self.take_steps(id, berth.as_deref());
+        let requests = self.take_requests(id);
+        self.engine.settle(id);
+        let berth = match berth {
+            Some(berth) if !berth.is_unused() || !requests.is_empty() => berth,
+            None if !requests.is_empty() => Berth::new(id, self.exchange.visits.clone()),
+            _ => {
+                self.berths.remove(&id);
+                return;
+            }
+        };
+        for request in &requests {
+            berth.begin(request.stream);
+        }
+        let peer = self.engine.share(id);
+        if peer.is_some() {
+            self.berths.insert(id, berth.clone());
+        } else {
+            self.berths.remove(&id);
+        }
+        berth.put_after_visit(peer);
+        let queued = Instant::now();
+        for request in requests {
+            self.exchange.put(Job {
+                id,
+                on: On::Shared(berth.clone()),
+                request,
+                queued,
+            });
+        }
+    }
+
+    /// All events, also when the queue is full: calls that run wait for some of them.
+    fn take_steps(&mut self, id: ConnId, berth: Option<&Berth>) {
+        let Some(peer) = self.engine.peer(id) else {
+            return;
+        };
+        peer.state.deferred = false;
+        while let Some(step) = next_step(peer, &mut self.spare) {
+            let (stream, is_lost) = match step {
+                Step::Request(request) => {
+                    peer.state.ready.push_back(request);
+                    continue;
+                }
+                Step::Moved(stream) => (Some(stream), false),
+                Step::Lost(stream) => (Some(stream), true),
+                Step::Closed => (None, true),
+            };
+            match (berth, stream) {
+                (Some(berth), stream) => berth.tell(stream, is_lost),
+                // No call: an answer of the server's own, at most.
+                (None, Some(stream)) if is_lost => peer.let_go(stream),
+                (None, _) => {}
+            }
+        }
+    }
+
+    /// The requests that workers are to serve, as far as they have room.
+    fn take_requests(&mut self, id: ConnId) -> Vec<Request> {
+        let mut requests = Vec::new();
+        let room = self.exchange.room();
+        while let Some(peer) = self.engine.peer(id) {
+            if requests.len() >= room {
+                if !peer.state.ready.is_empty() {
+                    self.defer(id);
+                }
+                break;
+            }
+            let Some(request) = peer.state.ready.pop_front() else {
+                break;
+            };
+            if self.own.answer(peer, &request) {
+                continue;
+            }
+            if self.exchange.control.in_flight() < self.limit_concurrency {
+                self.exchange.control.begin();
+                requests.push(request);
+            } else {
+                self.own.refuse(peer, &request);
+            }
+        }
+        requests
     }
 }

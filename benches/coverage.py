@@ -1,0 +1,186 @@
+"""Which scenario was answered, and verified to the last byte, by which subject: a table of the outcomes of results.
+
+`python -m benches.coverage RESULT...` reads what `towline bench` wrote (`towline-bench/*/result.json.gz`), and writes
+benches/results/coverage.json and coverage.md. Where two results hold the same cell, the later file counts. With `--add`
+before the results what coverage.json has already stays, but for the cells that they hold.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from towline.bench import record as records
+from towline.bench.record import CellRecord, Record, Slice, SubjectRecord
+from towline.bench.subjects import servers
+
+RESULTS = Path(__file__).parent / "results"
+VERIFIED, SKIPPED, FAILED = "verified", "skipped", "failed"
+KINDS = {"server": "Servers", "client": "Clients", "pair": "The relay", "real": "Chats with the imitation"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one subject in one cell."""
+
+    kind: str
+    section: str
+    scenario: str
+    """With the protocol, where it is not HTTP/1.1."""
+    cell: str
+    """With what distinguishes it: the interface, the load, TLS."""
+    subject: str
+    outcome: str
+    why: str = ""
+    answers: int = 0
+    """Verified while it was measured; each request had been asked once and checked before."""
+
+
+def outcomes_of(record: Record) -> Iterator[Outcome]:
+    """All of a record but its controls, which are the same servers again."""
+    for cell in record.cells:
+        if cell.control:
+            continue
+        name = cell.name + (" over TLS" if cell.load.get("tls") and "tls" not in cell.name else "")
+        name += f" ({cell.load['net']})" if "net" in cell.load else ""
+        for one in cell.subjects:
+            mine = [each for each in cell.slices if each.subject == one.name]
+            if record.interrupted and not mine and one.failure is None:
+                continue  # its turn had not come
+            outcome, why = _judged(one, mine)
+            yield Outcome(
+                _kind(cell, one), cell.section, _row(cell), name, one.name, outcome, why,
+                sum(each.answered for each in mine),
+            )  # fmt: skip
+        if any(one.kind == "server" for one in cell.subjects):
+            for subject, why in _left_out(cell):
+                yield Outcome("server", cell.section, _row(cell), name, subject, SKIPPED, why)
+
+
+def _judged(subject: SubjectRecord, slices: Sequence[Slice]) -> tuple[str, str]:
+    failed = sum(one.failed for one in slices)
+    if subject.failure is not None:
+        return FAILED, subject.failure.removeprefix(f"{subject.name}: ")
+    if failed:
+        why = next((one.first_failure for one in slices if one.first_failure), "see the errors by class")
+        return FAILED, f"{failed} requests failed: {why}"
+    if not any(one.answered for one in slices):
+        return FAILED, "no answer was counted"
+    return VERIFIED, ""
+
+
+def _kind(cell: CellRecord, subject: SubjectRecord) -> str:
+    return "real" if cell.scenario.startswith("real") or "imitation" in cell.load else subject.kind
+
+
+def _row(cell: CellRecord) -> str:
+    """The scenario; each protocol of it has a row of its own."""
+    return cell.scenario + (" over HTTP/2" if cell.load.get("protocol") == "h2" else "")
+
+
+def _left_out(cell: CellRecord) -> Iterator[tuple[str, str]]:
+    """Servers that cannot do what the scenario asks for: said in the cell's notes."""
+    for note in cell.notes:
+        for name in servers():
+            if note.startswith(f"{name} "):
+                yield name, note.removeprefix(f"{name} ")
+
+
+def markdown(outcomes: Sequence[Outcome], missing: dict[str, str], versions: dict[str, str]) -> str:
+    """One table a kind, then every reason."""
+    counts = {name: sum(one.outcome == name for one in outcomes) for name in (VERIFIED, SKIPPED, FAILED)}
+    lines = [
+        "# Which scenario is answered by whom", "",
+        "Written by `python -m benches.coverage`; `coverage.json` has every cell. `yes`: each request asked once on a fresh",
+        "connection, then under load, every answer compared in status, fields and body. A number is cells of the scenario",
+        "(interfaces, TLS, loads) that are verified, of those the subject took part in. `-`: not its kind of scenario.", "",
+        f"{counts[VERIFIED]} cells verified, {counts[SKIPPED]} skipped, {counts[FAILED]} failed.",
+    ]  # fmt: skip
+    for kind, title in KINDS.items():
+        mine = [one for one in outcomes if one.kind == kind]
+        if mine:
+            lines += ["", f"## {title}", "", *_table(mine), *_reasons(mine)]
+    if missing:
+        lines += ["", "## Not installed", "", *(f"- {name}: {why}" for name, why in sorted(missing.items()))]
+    lines += ["", ", ".join(f"{name} {version}" for name, version in sorted(versions.items())), ""]
+    return "\n".join(lines)
+
+
+def _table(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    subjects = list(dict.fromkeys(one.subject for one in outcomes))
+    yield "| scenario | " + " | ".join(subjects) + " |"
+    yield "| --- |" + " --- |" * len(subjects)
+    for scenario in dict.fromkeys(one.scenario for one in outcomes):
+        row = [
+            _entry([one for one in outcomes if (one.scenario, one.subject) == (scenario, subject)])
+            for subject in subjects
+        ]
+        yield f"| {scenario} | " + " | ".join(row) + " |"
+
+
+def _entry(cells: Sequence[Outcome]) -> str:
+    verified = sum(one.outcome == VERIFIED for one in cells)
+    if not cells:
+        return "-"
+    if verified == len(cells):
+        return "yes"
+    if verified:
+        return f"{verified} of {len(cells)}"
+    return FAILED if any(one.outcome == FAILED for one in cells) else SKIPPED
+
+
+def _reasons(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for one in outcomes:
+        if one.outcome != VERIFIED:
+            found[one.subject, one.outcome, one.why].append(one.cell)
+    if found:
+        yield ""
+    for (subject, outcome, why), cells in sorted(found.items()):
+        yield f"- {subject}, {outcome}: {', '.join(dict.fromkeys(cells))}: {why.replace('|', '/')}"
+
+
+def _place(one: Outcome) -> tuple[str, str, str]:
+    return one.kind, one.cell, one.subject
+
+
+def main() -> int:
+    is_added = sys.argv[1:2] == ["--add"]
+    names = sys.argv[2 if is_added else 1 :]
+    if not names:
+        sys.exit("usage: python -m benches.coverage [--add] RESULT...")
+    before = json.loads((RESULTS / "coverage.json").read_text()) if is_added else {}
+    kept = (Outcome(**one) for one in before.get("outcomes", ()))
+    found = {_place(one): one for one in kept}
+    missing: dict[str, str] = before.get("missing", {})
+    versions: dict[str, str] = before.get("versions", {})
+    for name in names:
+        try:
+            record = records.load(Path(name))
+        except (OSError, records.NotARecord) as error:
+            sys.exit(f"coverage: {error}")
+        missing |= record.skipped
+        for one in (one for cell in record.cells for one in cell.subjects):
+            versions |= one.versions
+        for outcome in outcomes_of(record):
+            found[_place(outcome)] = outcome
+    outcomes = list(found.values())
+    present = {one.subject for one in outcomes}
+    missing = {name: why for name, why in missing.items() if name not in present}
+    plain = {
+        "written": time.strftime("%Y-%m-%d", time.gmtime()), "versions": versions, "missing": missing,
+        "outcomes": [asdict(one) for one in outcomes],
+    }  # fmt: skip
+    (RESULTS / "coverage.json").write_text(json.dumps(plain, indent=1) + "\n")
+    (RESULTS / "coverage.md").write_text(markdown(outcomes, missing, versions))
+    print(f"{len(outcomes)} cells: benches/results/coverage.md")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

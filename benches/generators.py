@@ -1,0 +1,353 @@
+"""The load generator beside others: `python -m benches.generators [--rounds 12] [--memory-seconds 60]`.
+
+One core for the generator, 64 connections, the native responder on the other core. Slices of all generators
+in a new random order each round; ratios are paired by round, with t-intervals over rounds of their logarithms.
+Cost is what the system counts for the generator's process: CPU time for each request, resident memory over a
+minute of load. Goals: 1.2 times wrk's and 1.7 times oha's rate, fewer CPU microseconds than either, flat memory.
+
+HTTP/2 beside h2load: 8 connections with 1, 10 and 100 streams each, by prior knowledge. Goals: 1.3, 2 and 2 times
+its rate. A rate is as much the responder's doing as the generator's, so CPU time is the figure that compares them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import os
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from towline.bench.runner.design import Cores
+from towline.bench.statistics import t_interval
+
+from benches import report
+
+ROOT = Path(__file__).resolve().parent.parent
+RESPONDER = ROOT / "target/release/towline-responder"
+OURS = "towline-load"
+CONNECTIONS = 64
+GOALS = {"wrk": 1.2, "oha": 1.7}
+H2_CONNECTIONS = 8
+H2_GOALS = {1: 1.3, 10: 2.0, 100: 2.0}
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A generator: how it is called for some seconds, and where it says what it has done."""
+
+    name: str
+    program: str
+    arguments: tuple[str, ...]
+    read: Callable[[str], tuple[float, int]]
+    """From its output to requests a second and requests in all; only good answers, where it tells."""
+
+    def command(self, seconds: int, url: str, streams: int = 1) -> list[str]:
+        """`streams` on each connection, where the tool speaks HTTP/2."""
+        said = {"c": CONNECTIONS, "s": seconds, "h": H2_CONNECTIONS, "m": streams}
+        return [self.program, *(part.format(**said) for part in self.arguments), url]
+
+
+def read_ours(text: str) -> tuple[float, int]:
+    found = json.loads(text)
+    if any(found["errors"].values()):
+        raise ValueError(f"errors: {found['first_failure']}")
+    return found["requests_per_s"], found["answered"]
+
+
+def read_oha(text: str) -> tuple[float, int]:
+    found = json.loads(text)
+    return found["summary"]["requestsPerSec"], found["statusCodeDistribution"]["200"]
+
+
+def read_bombardier(text: str) -> tuple[float, int]:
+    found = json.loads(text)["result"]
+    return found["req2xx"] / found["timeTakenSeconds"], found["req2xx"]
+
+
+def read_h2load(text: str) -> tuple[float, int]:
+    rate = re.search(r"finished in .*?, ([0-9.]+) req/s", text)
+    counts = re.search(r"(\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout", text)
+    if rate is None or counts is None or any(map(int, counts.groups()[1:])):
+        raise ValueError(f"no figures, or errors, in {text!r}")
+    return float(rate[1]), int(counts[1])
+
+
+def read_text(total: str) -> Callable[[str], tuple[float, int]]:
+    def read(text: str) -> tuple[float, int]:
+        rate, count = re.search(r"Requests/sec:\s+([0-9.]+)", text), re.search(total, text)
+        if rate is None or count is None:
+            raise ValueError(f"no figures in {text!r}")
+        return float(rate[1]), int(count[1])
+
+    return read
+
+
+TOOLS = (
+    Tool(OURS, str(ROOT / "target/release/towline-load"), ("-c", "{c}", "-d", "{s}s", "--json"), read_ours),
+    Tool("wrk", "wrk", ("-t1", "-c{c}", "-d{s}s"), read_text(r"(\d+) requests in")),
+    Tool("oha", "oha", ("--no-tui", "--output-format", "json", "-c", "{c}", "-z", "{s}s"), read_oha),
+    Tool(
+        "bombardier",
+        "bombardier",
+        ("-c", "{c}", "-d", "{s}s", "-o", "json", "-p", "r"),
+        read_bombardier,
+    ),
+    Tool("hey", "hey", ("-c", "{c}", "-z", "{s}s", "-cpus", "1"), read_text(r"\[200\]\s+(\d+) responses")),
+)
+
+H2_TOOLS = (
+    Tool(OURS, TOOLS[0].program, ("--http2", "-c", "{h}", "-m", "{m}", "-d", "{s}s", "--json"), read_ours),
+    Tool("h2load", "h2load", ("-c", "{h}", "-m", "{m}", "-D", "{s}"), read_h2load),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benches.generators", description=__doc__.split("\n\n")[0]
+    )
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--seconds", type=int, default=1, help="of each slice; wrk knows whole ones only")
+    parser.add_argument("--memory-seconds", type=int, default=60, help="of load while memory is looked at")
+    parser.add_argument(
+        "--http2-rounds", type=int, default=8, help="beside h2load, for each number of streams"
+    )
+    parser.add_argument("--tools", default=",".join(tool.name for tool in TOOLS))
+    parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
+    options = parser.parse_args()
+    wanted = options.tools.split(",")
+    tools = [tool for tool in TOOLS if tool.name in wanted and is_there(tool)]
+    if options.rounds:
+        found = speed(tools, options.rounds, options.seconds)
+        print_speed(found)
+        save("speed", found, options.save)
+    if options.http2_rounds and all(map(is_there, H2_TOOLS)):
+        found = speed_h2(options.http2_rounds, options.seconds)
+        for streams, part in found["streams"].items():
+            print(f"{streams} streams")
+            print_speed(part)
+        save("http2", found, options.save)
+    if options.memory_seconds:
+        found = memory(tools, options.memory_seconds)
+        print(json.dumps(found["figures"], indent=1))
+        save("memory", found, options.save)
+    return 0
+
+
+def is_there(tool: Tool) -> bool:
+    if shutil.which(tool.program):
+        return True
+    hint = ": cargo build --release -p towline-load" if tool.name == OURS else ""
+    print(f"{tool.name} is not installed and is left out{hint}", file=sys.stderr)
+    return False
+
+
+@contextmanager
+def responder() -> Iterator[tuple[str, list[str]]]:
+    """The URL of a fresh responder on one core, and what pins a generator to the other."""
+    cores = Cores.divided()
+    with subprocess.Popen(
+        [*pinned(cores.subject), str(RESPONDER)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            # Its first line says where it listens.
+            port = re.findall(r"\d+", process.stdout.readline())[-1]
+            yield f"http://127.0.0.1:{port}/", pinned(cores.driver)
+        finally:
+            process.terminate()
+
+
+def pinned(cores: tuple[int, ...] | None) -> list[str]:
+    if cores is None or shutil.which("taskset") is None:
+        return []
+    return ["taskset", "-c", ",".join(map(str, cores))]
+
+
+def speed(tools: list[Tool], rounds: int, seconds: int) -> dict[str, Any]:
+    slices: dict[str, list[dict[str, float]]] = {tool.name: [] for tool in tools}
+    with responder() as (url, pin):
+        for tool in tools:
+            one_slice(tool, 1, url, pin)
+        for number in range(rounds):
+            for tool in random.sample(tools, len(tools)):
+                slices[tool.name].append(one_slice(tool, seconds, url, pin))
+            print(f"round {number + 1} of {rounds}", file=sys.stderr)
+    return described(
+        {"rounds": rounds, "seconds": seconds, "connections": CONNECTIONS},
+        figures={name: of_tool(found, slices[OURS]) for name, found in slices.items()},
+        slices=slices,
+    )
+
+
+def speed_h2(rounds: int, seconds: int) -> dict[str, Any]:
+    """The same beside h2load, by the streams of a connection."""
+    slices: dict[int, dict[str, list[dict[str, float]]]] = {
+        streams: {tool.name: [] for tool in H2_TOOLS} for streams in H2_GOALS
+    }
+    with responder() as (url, pin):
+        for number in range(rounds):
+            for streams in H2_GOALS:
+                for tool in random.sample(H2_TOOLS, len(H2_TOOLS)):
+                    slices[streams][tool.name].append(one_slice(tool, seconds, url, pin, streams))
+            print(f"round {number + 1} of {rounds}", file=sys.stderr)
+    plan = {"rounds": rounds, "seconds": seconds, "connections": H2_CONNECTIONS}
+    parts = {
+        str(streams): {
+            "figures": {name: of_tool(theirs, found[OURS]) for name, theirs in found.items()},
+            "slices": found,
+        }
+        for streams, found in slices.items()
+    }
+    return described(plan, streams=parts)
+
+
+def one_slice(tool: Tool, seconds: int, url: str, pin: list[str], streams: int = 1) -> dict[str, float]:
+    command = [*pin, *tool.command(seconds, url, streams)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    text = process.stdout.read()
+    # wait4 knows what this child alone has used.
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stdout.close()
+    if process.returncode != 0:
+        raise SystemExit(f"{tool.name} ended with status {process.returncode}")
+    per_s, requests = tool.read(text)
+    cpu_s = usage.ru_utime + usage.ru_stime
+    return {"requests_per_s": per_s, "cpu_us": cpu_s * 1e6 / requests, "peak_mib": usage.ru_maxrss / 1024}
+
+
+def of_tool(theirs: list[dict[str, float]], ours: list[dict[str, float]]) -> dict[str, Any]:
+    """Medians, and ours to theirs: above 1 we are faster, or cost more."""
+    entry: dict[str, Any] = {
+        key: round(statistics.median(one[key] for one in theirs), 2) for key in ("requests_per_s", "cpu_us")
+    }
+    if theirs is not ours:
+        for key, name in (("requests_per_s", "rate_ratio"), ("cpu_us", "cpu_ratio")):
+            logs = [math.log(a[key] / b[key]) for a, b in zip(ours, theirs, strict=True)]
+            found = t_interval(logs)
+            entry[name] = [round(math.exp(value), 3) for value in (found.mean, found.low, found.high)]
+    return entry
+
+
+def memory(tools: list[Tool], seconds: int) -> dict[str, Any]:
+    """Resident memory near the beginning and at the end of a minute of load."""
+    figures: dict[str, Any] = {}
+    with responder() as (url, pin):
+        for tool in (tool for tool in tools if tool.name in (OURS, *GOALS)):
+            process = subprocess.Popen([*pin, *tool.command(seconds, url)], stdout=subprocess.DEVNULL)
+            seen = []
+            while process.poll() is None:
+                time.sleep(1)
+                seen.append(resident_mib(process.pid))
+            # The first second is start-up, the last ones are the report.
+            kept = [mib for mib in seen[1:-2] if mib]
+            figures[tool.name] = {"begin_mib": round(kept[0], 1), "end_mib": round(kept[-1], 1)}
+    return described({"seconds": seconds, "connections": CONNECTIONS}, figures=figures)
+
+
+def resident_mib(pid: int) -> float:
+    try:
+        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0.0
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def described(plan: dict[str, Any], **found: Any) -> dict[str, Any]:
+    return {
+        "date": datetime.date.today().isoformat(),
+        "machine": report.machine(),
+        "plan": plan,
+        **found,
+    }
+
+
+def print_speed(found: dict[str, Any]) -> None:
+    for name, entry in found["figures"].items():
+        ratios = [f"{key} {entry[key]}" for key in ("rate_ratio", "cpu_ratio") if key in entry]
+        print(f"{name:<14}{entry['requests_per_s']:>10.0f}/s {entry['cpu_us']:>7.2f} us  {'  '.join(ratios)}")
+
+
+def save(part: str, found: dict[str, Any], wanted: bool) -> None:
+    if not wanted:
+        return
+    path = report.RESULTS / "generators.json"
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    kept[part] = found
+    path.write_text(json.dumps(kept, indent=1) + "\n")
+    (report.RESULTS / "generators.md").write_text(table(kept))
+
+
+def table(kept: dict[str, Any]) -> str:
+    lines = ["# Load generators", "", "Made by `python -m benches.generators`; ratios are ours to theirs."]
+    if speed := kept.get("speed"):
+        plan = speed["plan"]
+        lines += [
+            "",
+            f"{speed['date']}, {speed['machine']['cpu']}: one core, {plan['connections']} connections, "
+            f"{plan['rounds']} rounds of {plan['seconds']} s slices.",
+            "",
+            "| generator | requests/s | rate, ours to it | CPU us/request | CPU, ours to it | goal |",
+            "|---|---|---|---|---|---|",
+        ]
+        for name, entry in speed["figures"].items():
+            goal = f"rate {GOALS[name]}, CPU below 1" if name in GOALS else ""
+            rate, cpu = (interval(entry.get(key)) for key in ("rate_ratio", "cpu_ratio"))
+            lines.append(
+                f"| {name} | {entry['requests_per_s']:,.0f} | {rate} | {entry['cpu_us']:.2f} | {cpu} | {goal} |"
+            )
+    if http2 := kept.get("http2"):
+        lines += table_h2(http2)
+    if memory := kept.get("memory"):
+        lines += [
+            "",
+            f"Resident memory over {memory['plan']['seconds']} s of load:",
+            "",
+            "| generator | begin, MiB | end, MiB |",
+            "|---|---|---|",
+        ]
+        for name, entry in memory["figures"].items():
+            lines.append(f"| {name} | {entry['begin_mib']} | {entry['end_mib']} |")
+    return "\n".join(lines) + "\n"
+
+
+def table_h2(http2: dict[str, Any]) -> list[str]:
+    plan = http2["plan"]
+    lines = [
+        "",
+        f"HTTP/2, {http2['date']}, {http2['machine']['cpu']}: one core, {plan['connections']} connections, "
+        f"{plan['rounds']} rounds of {plan['seconds']} s slices.",
+        "",
+        "| streams | ours, requests/s | h2load, requests/s | rate, ours to it | ours, CPU us/request | h2load's "
+        "| CPU, ours to it | goal |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for streams, part in http2["streams"].items():
+        ours, theirs = part["figures"][OURS], part["figures"]["h2load"]
+        rate, cpu = (interval(theirs.get(key)) for key in ("rate_ratio", "cpu_ratio"))
+        lines.append(
+            f"| {streams} | {ours['requests_per_s']:,.0f} | {theirs['requests_per_s']:,.0f} | {rate} "
+            f"| {ours['cpu_us']:.2f} | {theirs['cpu_us']:.2f} | {cpu} | rate {H2_GOALS[int(streams)]} |"
+        )
+    return lines
+
+
+def interval(found: list[float] | None) -> str:
+    return f"{found[0]:.2f} [{found[1]:.2f}, {found[2]:.2f}]" if found else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

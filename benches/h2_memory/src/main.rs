@@ -1,0 +1,140 @@
+//! Exchanges between a client and a server of HTTP/2 that are joined in memory: what framing, header compression
+//! and the bookkeeping of streams cost, without a socket. Towline beside the `h2` crate and libnghttp2.
+//!
+//! ```text
+//! cargo run --release --features nghttp2 --manifest-path benches/h2_memory/Cargo.toml [SUBJECT SHAPE EXCHANGES]
+//! ```
+//!
+//! Without arguments every subject makes the exchanges of every shape, in turns; the table gives the median of the
+//! rounds and the fastest. With arguments one subject runs one shape, for a profiler.
+
+mod h2_crate;
+#[cfg(feature = "nghttp2")]
+mod nghttp2;
+mod towline;
+
+use std::hint::black_box;
+use std::time::Instant;
+
+/// The request's fields behind its pseudo-fields, and the response's beside its length.
+const AUTHORITY: &str = "localhost:8000";
+const PATH: &str = "/hello?x=y";
+const ASKED: [(&str, &str); 2] = [("user-agent", "towline-bench/1.0"), ("accept", "*/*")];
+const ANSWERED: [(&str, &str); 3] = [
+    ("server", "towline"),
+    ("date", "Sun, 22 Nov 2026 08:49:37 GMT"),
+    ("content-type", "text/plain; charset=utf-8"),
+];
+
+const ROUNDS: usize = 11;
+const EXCHANGES: usize = 16_000;
+
+/// Bytes of the answer, and how many exchanges are under way at once.
+#[derive(Clone, Copy)]
+struct Shape {
+    name: &'static str,
+    body: &'static [u8],
+    at_once: usize,
+}
+
+const SHAPES: [Shape; 4] = [
+    Shape {
+        name: "GET, 13 bytes",
+        body: b"Hello, world!",
+        at_once: 1,
+    },
+    Shape {
+        name: "GET, 1 KiB",
+        body: &[b'x'; 1024],
+        at_once: 1,
+    },
+    Shape {
+        name: "16 at once, 13 bytes",
+        body: b"Hello, world!",
+        at_once: 16,
+    },
+    Shape {
+        name: "16 at once, 1 KiB",
+        body: &[b'x'; 1024],
+        at_once: 16,
+    },
+];
+
+/// What both ends saw, so that nobody is fast by seeing less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    requests: usize,
+    responses: usize,
+    /// Beside the pseudo-fields, on both sides; `content-length` among them.
+    fields: usize,
+    body_bytes: usize,
+}
+
+trait Subject {
+    fn name(&self) -> &'static str;
+    /// `shape.at_once` exchanges.
+    fn exchange(&mut self, shape: Shape, seen: &mut Seen);
+}
+
+fn subjects() -> Vec<Box<dyn Subject>> {
+    vec![
+        Box::new(towline::Ends::new()),
+        #[cfg(feature = "nghttp2")]
+        Box::new(nghttp2::Ends::new()),
+        Box::new(h2_crate::Ends::new()),
+    ]
+}
+
+fn run(subject: &mut dyn Subject, shape: Shape, exchanges: usize) -> f64 {
+    let mut seen = Seen::default();
+    let start = Instant::now();
+    for _ in 0..exchanges / shape.at_once {
+        subject.exchange(shape, black_box(&mut seen));
+    }
+    let ns = start.elapsed().as_nanos() as f64;
+    let done = exchanges / shape.at_once * shape.at_once;
+    let expected = Seen {
+        requests: done,
+        responses: done,
+        fields: done * (ASKED.len() + ANSWERED.len() + 1),
+        body_bytes: done * shape.body.len(),
+    };
+    assert_eq!(seen, expected, "{}: {}", subject.name(), shape.name);
+    ns / done as f64
+}
+
+fn compare() {
+    println!("{:22} {:10} {:>9} {:>9}", "", "", "median", "fastest");
+    for shape in SHAPES {
+        let mut subjects = subjects();
+        let mut figures = vec![Vec::new(); subjects.len()];
+        for round in 0..=ROUNDS {
+            for (subject, figures) in subjects.iter_mut().zip(&mut figures) {
+                let ns = run(subject.as_mut(), shape, EXCHANGES);
+                // The first one fills caches and tables.
+                if round > 0 {
+                    figures.push(ns);
+                }
+            }
+        }
+        for (subject, figures) in subjects.iter().zip(&mut figures) {
+            figures.sort_by(f64::total_cmp);
+            let (median, fastest) = (figures[figures.len() / 2], figures[0]);
+            let (name, shape) = (subject.name(), shape.name);
+            println!("{shape:22} {name:10} {median:6.0} ns {fastest:6.0} ns");
+        }
+    }
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [subject, shape, exchanges] = args.as_slice() else {
+        return compare();
+    };
+    let number = |text: &String| text.parse::<usize>().expect("a number");
+    let shape = SHAPES[number(shape)];
+    let mut subjects = subjects();
+    let named = subjects.iter_mut().find(|named| named.name() == subject);
+    let ns = run(named.expect("a subject").as_mut(), shape, number(exchanges));
+    println!("{subject}, {}: {ns:.0} ns", shape.name);
+}

@@ -1,0 +1,135 @@
+//! Two ends of `towline_proto::Connection`, driven as the epoll turn drives them.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Instant;
+
+use towline_proto::{
+    Blocks, BodySize, Connection, Event, Field, Limits, Protocol, Read, RequestHead, ResponseHead,
+    Speaks, StreamId,
+};
+
+use crate::{ANSWERED, ASKED, AUTHORITY, PATH, Seen, Shape, Subject};
+
+pub struct Ends {
+    client: Connection,
+    server: Connection,
+    blocks: Blocks,
+    now: Instant,
+}
+
+fn field<'a>((name, value): (&'a str, &'a str)) -> Field<'a> {
+    Field {
+        name: name.as_bytes(),
+        value: value.as_bytes(),
+    }
+}
+
+fn transfer(from: &mut Connection, to: &mut Connection, blocks: &mut Blocks, now: Instant) -> bool {
+    let mut slices = [IoSlice::new(&[]); 64];
+    let count = from.send_slices(&mut slices);
+    let space = to.recv_space(blocks);
+    let mut n = 0;
+    for slice in &slices[..count] {
+        let take = slice.len().min(space.len() - n);
+        space[n..n + take].copy_from_slice(&slice[..take]);
+        n += take;
+    }
+    if n > 0 {
+        to.received(now, n);
+        from.sent(now, n);
+    }
+    n > 0
+}
+
+impl Ends {
+    pub fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            client: Connection::client_speaking(Arc::new(Limits::client()), Protocol::Http2, now),
+            server: Connection::server_speaking(Arc::new(Limits::server()), Speaks::Http2, now),
+            blocks: Blocks::new(64 * 1024, 4),
+            now,
+        }
+    }
+
+    fn answer(&mut self, stream: StreamId, body: &[u8]) {
+        let head = ResponseHead {
+            status: 200,
+            reason: b"",
+            fields: &ANSWERED.map(field),
+        };
+        let size = BodySize::Known(body.len() as u64);
+        self.server.respond(stream, &head, size).expect("open");
+        let mut stream = self.server.stream(stream).expect("open");
+        stream.write(body).expect("room");
+        stream.finish().expect("complete");
+    }
+}
+
+fn read(conn: &mut Connection, id: StreamId, seen: &mut Seen) {
+    loop {
+        match conn.stream(id).expect("open").read(64 * 1024) {
+            Read::Data(data) => seen.body_bytes += data.len(),
+            Read::Pending => return,
+            Read::End => {
+                seen.responses += 1;
+                return;
+            }
+            Read::Failed => panic!("failed"),
+        }
+    }
+}
+
+impl Subject for Ends {
+    fn name(&self) -> &'static str {
+        "towline"
+    }
+
+    fn exchange(&mut self, shape: Shape, seen: &mut Seen) {
+        let fields = [("host", AUTHORITY), ASKED[0], ASKED[1]].map(field);
+        let head = RequestHead {
+            method: b"GET",
+            target: PATH.as_bytes(),
+            fields: &fields,
+        };
+        for _ in 0..shape.at_once {
+            self.client.request(&head, BodySize::Empty).expect("room");
+        }
+        self.now = Instant::now();
+        while transfer(
+            &mut self.client,
+            &mut self.server,
+            &mut self.blocks,
+            self.now,
+        ) {
+            while let Some(event) = self.server.next_event() {
+                if let Event::Head { stream, head, .. } = event {
+                    // `host` is a pseudo-field to the others.
+                    seen.fields += head.fields().count() - 1;
+                    seen.requests += 1;
+                    self.answer(stream, shape.body);
+                }
+            }
+        }
+        self.server.release(&mut self.blocks);
+        while transfer(
+            &mut self.server,
+            &mut self.client,
+            &mut self.blocks,
+            self.now,
+        ) {
+            while let Some(event) = self.client.next_event() {
+                match event {
+                    Event::Head { stream, head, .. } => {
+                        seen.fields += head.fields().count();
+                        read(&mut self.client, stream, seen);
+                    }
+                    Event::Readable(stream) => read(&mut self.client, stream, seen),
+                    event => panic!("{event:?}"),
+                }
+            }
+        }
+        self.client.release(&mut self.blocks);
+    }
+}

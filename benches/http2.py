@@ -1,0 +1,267 @@
+"""What one client of HTTP/2 can do to others: `python -m benches.http2 [slow] [attacks] [--only NAME...]`.
+
+`slow`: requests a second of the fast streams of a connection, alone and beside streams that hardly move: answers
+that are read by 1 KiB every 100 ms, uploads that the application does not read. Slices of all three alternate.
+`attacks`: p99 of another client's requests, with and without somebody who begins an attack of tests/wire ten times a
+second. Of the slices, which alternate, the least disturbed of each kind counts: others on the machine only add.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import os
+import random
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from towline.bench.runner.agent import Agent
+from towline.bench.runner.design import Cores
+from towline.bench.runner.protocol import Work
+from towline.bench.subjects import Process
+from towline.config import ServerConfig
+
+from benches import report
+from benches.running import OURS, chosen, running
+from tests.wire.http2_attacks import (
+    ATTACKS,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GET,
+    GOAWAY,
+    HEADERS,
+    PREFACE,
+    RST_STREAM,
+    SETTINGS,
+    attack,
+    frame,
+    settings,
+    window_update,
+)
+
+APP = "asgi_suite:app"
+# :scheme http, :authority x; the method from the static table, the path as a literal (RFC 7541 A, 6.2.2).
+DOWNLOAD = b"\x82\x86\x04\x0d/download/100" + b"\x01\x01x"
+WAIT = b"\x83\x86\x04\x05/wait" + b"\x01\x01x"
+WINDOW = ServerConfig("").http2_initial_stream_window_size
+SLOW_STREAMS, FAST_STREAMS = 16, 16
+SIP_BYTES, SIP_EVERY_S = 1024, 0.1
+RATE_PER_S = 1000.0
+PAUSE_S = 0.1
+"""Between two attacks: without one, it would be the load of the requests in them that is measured."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benches.http2", description=__doc__.split("\n\n")[0])
+    parser.add_argument("questions", nargs="*", default=["slow", "attacks"], help="slow, attacks (both)")
+    parser.add_argument("--only", nargs="+", choices=ATTACKS, metavar="ATTACK", default=list(ATTACKS))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each slice")
+    parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
+    options = parser.parse_args()
+    (server,) = chosen(OURS)
+    entries: dict[str, Any] = {}
+    with running(server, APP) as subject:
+        if driver := Cores.divided().driver:
+            os.sched_setaffinity(0, driver)
+        conditions = {
+            "date": datetime.date.today().isoformat(),
+            "machine": report.machine(),
+            "versions": report.versions(),
+            "command": " ".join(subject.command),
+        }
+        if "slow" in options.questions:
+            entries["slow"] = slow(subject, options.rounds, options.seconds) | conditions
+        if "attacks" in options.questions:
+            for name in options.only:
+                entries[name] = attacked(subject, name, options.rounds, options.seconds) | conditions
+                print(name, entries[name]["p99_us"], entries[name]["ratio"], flush=True)
+    if options.save:
+        report.save("http2", entries)
+        write_tables()
+    return 0
+
+
+class Line:
+    """A connection with frames by hand: as fast as Python can be, and as slow as asked."""
+
+    def __init__(self, port: int) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The connection's window is never what is measured.
+        self.sock.sendall(PREFACE + settings() + frame(SETTINGS, 1) + window_update(0, 2**31 - 1 - 65535))
+        self.next, self.received, self.slow = 1, b"", list[int]()
+        self.sipped = time.monotonic()
+
+    def id(self) -> int:
+        self.next += 2
+        return self.next - 2
+
+    def unread_answers(self) -> None:
+        self.slow = [self.id() for _ in range(SLOW_STREAMS)]
+        heads = [frame(HEADERS, END_HEADERS | END_STREAM, one, DOWNLOAD) for one in self.slow]
+        self.sock.sendall(b"".join(heads))
+
+    def unread_uploads(self) -> None:
+        for _ in range(SLOW_STREAMS):
+            stream = self.id()
+            pieces = [frame(DATA, 0, stream, bytes(16384)) for _ in range(WINDOW // 16384)]
+            self.sock.sendall(frame(HEADERS, END_HEADERS, stream, WAIT) + b"".join(pieces))
+
+    def exchange(self) -> None:
+        """So many requests at once, and their answers."""
+        first = self.next
+        heads = [frame(HEADERS, END_HEADERS | END_STREAM, self.id(), GET) for _ in range(FAST_STREAMS)]
+        if self.slow and time.monotonic() - self.sipped > SIP_EVERY_S:
+            self.sipped = time.monotonic()
+            heads += [window_update(one, SIP_BYTES) for one in self.slow]
+        self.sock.sendall(b"".join(heads))
+        missing = FAST_STREAMS
+        while missing:
+            self.received += self.sock.recv(1 << 18)
+            missing -= self.ended_since(first)
+
+    def ended_since(self, first: int) -> int:
+        ended, at, data = 0, 0, self.received
+        while len(data) - at >= 9:
+            end = at + 9 + int.from_bytes(data[at : at + 3], "big")
+            if end > len(data):
+                break
+            kind, flags, stream = struct.unpack_from(">BBI", data, at + 3)
+            if kind in (RST_STREAM, GOAWAY):
+                raise ValueError(f"the server gave up stream {stream} (frame of type {kind})")
+            ended += kind in (DATA, HEADERS) and flags & END_STREAM and stream >= first
+            at = end
+        self.received = data[at:]
+        return ended
+
+    def rate(self, seconds: float) -> float:
+        begun, count = time.perf_counter(), 0
+        while (spent := time.perf_counter() - begun) < seconds:
+            self.exchange()
+            count += FAST_STREAMS
+        return count / spent
+
+
+def slow(subject: Process, rounds: int, seconds: float) -> dict[str, Any]:
+    kinds: dict[str, Callable[[Line], None]] = {
+        "alone": lambda line: None,
+        "unread answers": Line.unread_answers,
+        "unread uploads": Line.unread_uploads,
+    }
+    lines = {kind: Line(subject.port) for kind in kinds}
+    for line in lines.values():
+        line.rate(seconds)
+    grown: dict[str, float] = {}
+    for kind, make in kinds.items():
+        before = subject.usage().rss_bytes
+        make(lines[kind])
+        lines[kind].rate(seconds)
+        grown[kind] = round((subject.usage().rss_bytes - before) / (1 << 20), 2)
+    rates: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for _ in range(rounds):
+        for kind in random.sample(list(kinds), len(kinds)):
+            rates[kind].append(round(lines[kind].rate(seconds), 1))
+    ratios = {kind: report.ratio(rates[kind], rates["alone"]) for kind in kinds if kind != "alone"}
+    for kind, ratio in ratios.items():
+        print(f"{kind}: {ratio}, {grown[kind]} MiB", flush=True)
+    return {"streams": SLOW_STREAMS, "rates": rates, "ratios": ratios, "grown_mib": grown}
+
+
+def attacked(subject: Process, name: str, rounds: int, seconds: float) -> dict[str, Any]:
+    p99: dict[str, list[float]] = {"without": [], "with": []}
+    attacker = Attacker(subject.port, name)
+    with Agent() as agent:  # on our core
+        target = {"url": f"{subject.base_url}/", "method": "GET", "expect": {"status": 200}}
+        agent.open(name, {"targets": [target], "connections": 4, "protocol": "h2"})
+        p99_us(agent, name, seconds)
+        for number in range(rounds):
+            for kind in ("without", "with") if number % 2 else ("with", "without"):
+                with attacker if kind == "with" else contextlib.nullcontext():
+                    p99[kind].append(p99_us(agent, name, seconds))
+    least = {kind: min(found) for kind, found in p99.items()}
+    return {
+        "p99_us": p99,
+        "least_us": least,
+        "ratio": round(least["with"] / least["without"], 2),
+        "attacks_per_s": round(attacker.attacks / attacker.seconds, 1),
+        "frames_per_s": round(attacker.frames / attacker.seconds),
+    }
+
+
+class Attacker:
+    """Begins an attack, and begins it again after a pause when it has been cut off or is over, while it is entered."""
+
+    def __init__(self, port: int, name: str) -> None:
+        self.port, self.name = port, name
+        self.attacks, self.frames, self.seconds = 0, 0, 0.0
+
+    def __enter__(self) -> None:
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+    def run(self) -> None:
+        # On the core of the client that is measured: it must not be what that waits for. Of this thread alone.
+        os.nice(19)
+        begun = time.monotonic()
+        while not self.over.is_set():
+            self.frames += attack(("127.0.0.1", self.port), self.name).frames
+            self.attacks += 1
+            self.over.wait(PAUSE_S)
+        self.seconds += time.monotonic() - begun
+
+
+def p99_us(agent: Agent, session: str, seconds: float) -> float:
+    seen = agent.slice(session, Work(seconds, rate_per_s=RATE_PER_S))
+    if any(seen["errors"].values()):
+        raise ValueError(f"the other client has failed: {seen['first_failure']}")
+    found: list[float] = [one["us"] for one in seen["response"]["percentiles"] if one["percent"] == 99]
+    return found[0]
+
+
+def write_tables() -> None:
+    found = report.load("http2")
+    parts = []
+    if "slow" in found:
+        rows = [
+            [
+                kind,
+                f"{ratio['ratio']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f})",
+                f"{found['slow']['grown_mib'][kind]:.1f}",
+            ]
+            for kind, ratio in found["slow"]["ratios"].items()
+        ]
+        head = [f"beside {SLOW_STREAMS} streams", "speed of the fast ones (goal > 0.9)", "memory, MiB"]
+        parts.append(report.table(head, rows))
+    rows = [
+        [
+            name,
+            *(f"{found[name]['least_us'][kind]:.0f}" for kind in ("without", "with")),
+            f"{found[name]['ratio']:.2f}",
+            f"{found[name]['attacks_per_s']:g}",
+            f"{found[name]['frames_per_s']:,}",
+        ]
+        for name in ATTACKS
+        if name in found
+    ]
+    head = ["attack", "p99 without, us", "with, us", "ratio (goal < 2)", "attacks/s", "frames/s"]
+    parts.append(report.table(head, rows))
+    about = {report.conditions(entry): None for entry in found.values()}
+    parts.append("\n".join(about) + "\n")
+    report.write_markdown("http2", "Others of a server that speaks HTTP/2", parts, "python -m benches.http2")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""What an idle connection of each kind costs in memory: `python -m benches.idle [--connections 10000]`.
+
+Each connection has had its first traffic (an answer; a message and its echo) and waits. Growth is resident memory of
+the server above its start with 200 of the same kind; each kind has a server of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import socket
+import sys
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from benches import memory, report
+from benches.running import OURS, chosen, running
+from tests.wire.http2_attacks import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GET,
+    HEADERS,
+    PREFACE,
+    SETTINGS,
+    frame,
+    settings,
+)
+
+WARM = 200
+MESSAGE = b'{"seq": 1, "text": "as much as a chat says"}' * 20
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dG93bGluZS1iZW5jaC0wMA==\r\n"
+)
+OFFER = b"Sec-WebSocket-Extensions: permessage-deflate\r\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benches.idle", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--connections", type=int, default=10_000)
+    parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
+    options = parser.parse_args()
+    memory.allow_descriptors(options.connections + WARM + 100)
+    (server,) = chosen(OURS)
+    entries: dict[str, Any] = {}
+    for kind, talk in KINDS.items():
+        with running(server, memory.APP) as subject:
+            held = [opened(subject.port, talk) for _ in range(WARM)]
+            before = memory.resident_kib(subject)
+            held += [opened(subject.port, talk) for _ in range(options.connections)]
+            grown = memory.resident_kib(subject) - before
+            entries[kind] = {
+                "date": datetime.date.today().isoformat(),
+                "machine": report.machine(),
+                "versions": report.versions(),
+                "command": " ".join(subject.command),
+                "connections": options.connections,
+                "mib": round(grown / 1024, 1),
+                "kib_each": round(grown / options.connections, 2),
+            }
+            for connection in held:
+                connection.close()
+        print(kind, entries[kind]["mib"], "MiB", flush=True)
+    if options.save:
+        report.save("idle", entries)
+        write_tables()
+    return 0
+
+
+def opened(port: int, talk: Callable[[socket.socket], None]) -> socket.socket:
+    connection = memory.connect(port)
+    talk(connection)
+    return connection
+
+
+def http1(connection: socket.socket) -> None:
+    memory.ask(0, connection)
+
+
+def http2(connection: socket.socket) -> None:
+    """Greets, acknowledges, asks once and reads the answer to its end."""
+    connection.sendall(PREFACE + settings() + frame(HEADERS, END_HEADERS | END_STREAM, 1, GET))
+    received = b""
+    while True:
+        received += connection.recv(65536)
+        at = 0
+        while len(received) >= at + 9:
+            end = at + 9 + int.from_bytes(received[at : at + 3], "big")
+            if received[at + 3] == DATA and received[at + 4] & END_STREAM and len(received) >= end:
+                connection.sendall(frame(SETTINGS, 1))
+                return
+            at = end
+
+
+def websocket(connection: socket.socket, *, deflate: bool = False) -> None:
+    connection.sendall(HANDSHAKE + (OFFER if deflate else b"") + b"\r\n")
+    head = connection.recv(4096)
+    if b" 101 " not in head or (b"permessage-deflate" in head) != deflate:
+        raise ValueError(f"not what was asked for: {head!r}")
+    packed = MESSAGE
+    if deflate:
+        packer = zlib.compressobj(wbits=-12)
+        packed = (packer.compress(MESSAGE) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4]
+    length = (
+        bytes([0x80 | 126]) + len(packed).to_bytes(2, "big")
+        if len(packed) > 125
+        else bytes([0x80 | len(packed)])
+    )
+    connection.sendall(bytes([0xC1 if deflate else 0x81]) + length + bytes(4) + packed)
+    if connection.recv(4096)[0] != (0xC1 if deflate else 0x81):
+        raise ValueError("no echo came")
+
+
+KINDS: dict[str, Callable[[socket.socket], None]] = {
+    "HTTP/1.1": http1,
+    "HTTP/2": http2,
+    "WebSocket": websocket,
+    "WebSocket with deflate": lambda connection: websocket(connection, deflate=True),
+}
+
+
+def write_tables() -> None:
+    found = report.load("idle")
+    rows = [[kind, f"{one['mib']:.1f}", f"{one['kib_each']:.2f}"] for kind, one in found.items()]
+    (count,) = {one["connections"] for one in found.values()}
+    text = (
+        f"{count:,} idle connections of each kind, after their first traffic, each to a server of its own.\n"
+    )
+    about = "\n".join({report.conditions(one): None for one in found.values()}) + "\n"
+    table = report.table(["kind", "MiB", "KiB each"], rows)
+    report.write_markdown("idle", "Idle connections", [text, table, about], "python -m benches.idle")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

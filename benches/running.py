@@ -1,0 +1,39 @@
+"""Servers of the bench (towline.bench.subjects) with the applications of this folder, for what stands beside its cells."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from towline.bench.runner.design import Cores
+from towline.bench.subjects import Process, Server, Settings, SubjectFailed, installed, servers
+
+OURS = "towline"
+ASGI_SERVERS = (OURS, "granian", "uvicorn-httptools", "hypercorn", "gunicorn-asgi")
+APPS = Path(__file__).parent / "apps"
+
+
+def chosen(names: str) -> Iterator[Server]:
+    """Those of a list with commas that are installed; the others are said."""
+    known = servers()
+    for name in names.split(","):
+        if name not in known:
+            sys.exit(f"no server is called {name!r}; there are {', '.join(known)}")
+        if reason := installed(known[name]):
+            print(f"{name} is left out: {reason}", file=sys.stderr)
+        else:
+            yield known[name]
+
+
+@contextmanager
+def running(server: Server, app: str) -> Iterator[Process]:
+    """Ready, and pinned where there are two cores. Raises `SubjectFailed`."""
+    settings = Settings(interface="asgi", app=app, app_folder=APPS, cores=Cores.divided().subject)
+    with Process(server, settings) as process:
+        process.wait_ready()
+        yield process
+
+
+__all__ = ["APPS", "ASGI_SERVERS", "OURS", "SubjectFailed", "chosen", "running"]

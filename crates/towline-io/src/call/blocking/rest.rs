@@ -1,0 +1,63 @@
+//! What has been taken from a shared connection for a call and not yet by its program.
+
+use super::call::Trailer;
+
+#[derive(Default)]
+pub(super) struct Rest {
+    bytes: Vec<u8>,
+    /// Bytes that the program has taken.
+    taken: usize,
+    /// How many the program has asked for.
+    pub(super) wanted: usize,
+    /// Of a body that has been taken to its end.
+    pub(super) trailers: Vec<Trailer>,
+}
+
+impl Rest {
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() - self.taken
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn push(&mut self, data: &[u8]) {
+        self.bytes.extend_from_slice(data);
+    }
+
+    /// Gives `sink` up to `max` bytes. `None`: there are none, and so many are wanted.
+    pub(super) fn take<T>(&mut self, max: usize, sink: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        if self.is_empty() {
+            self.wanted = max;
+            return None;
+        }
+        let end = self.bytes.len().min(self.taken.saturating_add(max));
+        let value = sink(&self.bytes[self.taken..end]);
+        self.taken = end;
+        if self.is_empty() {
+            self.bytes.clear();
+            self.taken = 0;
+        }
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_pushed_is_taken_in_pieces() {
+        let mut rest = Rest::default();
+        assert_eq!(rest.take(7, <[u8]>::to_vec), None);
+        assert_eq!(rest.wanted, 7);
+        rest.push(b"hello");
+        assert_eq!(rest.take(2, <[u8]>::to_vec), Some(b"he".to_vec()));
+        rest.push(b" you");
+        assert_eq!(rest.len(), 7);
+        let all = rest.take(usize::MAX, <[u8]>::to_vec);
+        assert_eq!(all, Some(b"llo you".to_vec()));
+        assert!(rest.is_empty());
+    }
+}

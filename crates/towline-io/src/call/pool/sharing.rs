@@ -1,0 +1,98 @@
+//! Connections that carry many exchanges at once: how many wait for one, and what is done when that changes.
+
+use std::hash::Hash;
+
+use super::slot::{Open, Slot};
+use super::{Action, Pool, SlotId};
+
+impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
+    /// A connection takes so many exchanges at once from now on. Those beyond it go on.
+    pub fn set_capacity(&mut self, slot: SlotId, capacity: u32) {
+        let Some(index) = self.find(slot) else {
+            return;
+        };
+        let Slot { origin, open, .. } = &mut self.slots[index];
+        let (origin, Some(open)) = (*origin, open) else {
+            return;
+        };
+        if std::mem::replace(&mut open.capacity, capacity) == capacity {
+            return;
+        }
+        let is_available = open.is_available();
+        let was_listed = std::mem::replace(&mut open.listed, is_available);
+        let entry = self.origins.at(origin);
+        if is_available {
+            // One that takes nothing more may be about to end, which says nothing about the next.
+            entry.share = capacity as usize;
+        }
+        match (was_listed, is_available) {
+            (true, false) => entry.available.remove(&mut self.slots, index),
+            (false, true) => entry.available.push_front(&mut self.slots, index),
+            _ => {}
+        }
+        self.serve(index);
+        if capacity > 1 {
+            self.call_off(origin);
+        }
+    }
+
+    /// Exchanges that a connection carries.
+    pub fn leases(&self, slot: SlotId) -> u32 {
+        let open = self.find(slot).map(|index| &self.slots[index].open);
+        open.and_then(Option::as_ref)
+            .map_or(0, |open: &Open<C>| open.leases)
+    }
+
+    /// Dials that were begun before it was known that one connection serves many.
+    pub(super) fn call_off(&mut self, origin: usize) {
+        loop {
+            let entry = self.origins.at(origin);
+            let is_surplus = entry.dials.len() > entry.wanted_dials();
+            match entry.dials.first().filter(|_| is_surplus) {
+                Some(newest) => self.cancel_dial(newest),
+                None => return,
+            }
+        }
+    }
+
+    pub(super) fn cancel_dial(&mut self, index: usize) {
+        self.actions
+            .push_back(Action::CancelDial(self.slot_id(index)));
+        self.free(index);
+    }
+
+    /// To be called when the dials or the waiters of an origin have changed: the first may expect a
+    /// share of one each, the others wait for what becomes free.
+    pub(super) fn share_out(&mut self, origin: usize) {
+        loop {
+            let entry = self.origins.at(origin);
+            let (expected, expecting) = (entry.expected(), entry.expecting.len());
+            if expecting < expected
+                && let Some(next) = entry.queued.first()
+            {
+                entry.queued.remove(&mut self.waiters, next);
+                entry.expecting.push_back(&mut self.waiters, next);
+                self.expects(next);
+            } else if expecting > expected
+                && let Some(last) = entry.expecting.last()
+            {
+                entry.expecting.remove(&mut self.waiters, last);
+                entry.queued.push_front(&mut self.waiters, last);
+                self.waiters[last].expects = false;
+                self.expecting -= 1;
+                let who = self.waiters[last].who.clone();
+                self.actions.push_back(Action::Queue(who));
+            } else {
+                break;
+            }
+        }
+        self.origins.reconsider(origin, &self.limits);
+    }
+
+    pub(super) fn expects(&mut self, index: usize) {
+        self.expecting += 1;
+        let waiter = &mut self.waiters[index];
+        waiter.expects = true;
+        self.actions.push_back(Action::Expect(waiter.who.clone()));
+    }
+}

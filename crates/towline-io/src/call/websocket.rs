@@ -1,0 +1,138 @@
+//! A WebSocket as both faces of the client see it: what is asked for, and what comes of receiving and sending.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rustls::crypto::ring;
+use towline_proto::HeadRef;
+use towline_proto::ws::handshake::{Agreed, Offer};
+use towline_proto::ws::{self, Kind, SendError, deflate};
+
+use super::request::{CallError, RequestText};
+
+/// What is read of a message before the program asks for one.
+pub(super) const AHEAD_BYTES: usize = 64 * 1024;
+
+/// The most that is kept of the content with which a server refuses a WebSocket: enough for any page that says
+/// why, and no more than one window holds.
+pub(super) const MOST_REFUSAL_BYTES: usize = 64 * 1024;
+
+/// What the program wants of a WebSocket.
+#[derive(Clone, Debug)]
+pub struct WebSocketTerms {
+    /// The subprotocols that it speaks, the best first.
+    pub protocols: Vec<Vec<u8>>,
+    /// What to offer of permessage-deflate; `None`: nothing.
+    pub deflate: Option<deflate::Config>,
+    pub limits: Arc<ws::Limits>,
+}
+
+/// How a WebSocket has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// Of RFC 6455 7.4.1, with 1005 (the close frame had none) and 1006 (there was no close frame).
+    pub code: u16,
+    pub reason: String,
+    /// What was wrong, where it did not end in order.
+    pub rule: Option<&'static str>,
+}
+
+/// What asking for a message gave.
+#[derive(Debug)]
+pub enum Received<T> {
+    Message(T),
+    /// Nothing yet: [`CallEvent::Readable`](super::CallEvent::Readable) follows.
+    Pending,
+    /// There will be no more.
+    Closed(Closed),
+    /// The connection ran out of time.
+    Failed(Box<CallError>),
+}
+
+/// Why nothing was sent.
+#[derive(Debug)]
+pub enum SendRefusal {
+    /// Wait for [`CallEvent::Writable`](super::CallEvent::Writable).
+    NoRoom,
+    Closed(Closed),
+    Failed(Box<CallError>),
+    /// The program's mistake.
+    Mistake(SendError),
+}
+
+/// What is to be sent.
+#[derive(Clone, Debug)]
+pub enum Outgoing<'a> {
+    /// Text is UTF-8: that is the program's word.
+    Message(Kind, Bytes),
+    Ping(&'a [u8]),
+}
+
+/// A WebSocket that has been asked for on a connection.
+#[derive(Debug)]
+pub(super) struct Asked {
+    offer: Offer,
+    /// RFC 8441: the stream, and not the connection, becomes the WebSocket.
+    extended: bool,
+}
+
+impl Asked {
+    /// RFC 6455 4.1. `nonce` is sixteen bytes of chance.
+    pub(super) fn upgrade(terms: &WebSocketTerms, nonce: [u8; 16]) -> Self {
+        Self {
+            offer: Offer::new(nonce, &protocols(terms), terms.deflate),
+            extended: false,
+        }
+    }
+
+    /// RFC 8441 5.
+    pub(super) fn extended(terms: &WebSocketTerms) -> Self {
+        Self {
+            offer: Offer::extended(&protocols(terms), terms.deflate),
+            extended: true,
+        }
+    }
+
+    /// The request with the handshake's fields.
+    pub(super) fn request(&self, text: &RequestText) -> RequestText {
+        let mut request = if self.extended {
+            let mut request = RequestText::new(b"CONNECT", text.target());
+            request.push(b":protocol", b"websocket");
+            for field in text.fields() {
+                request.push(field.name, field.value);
+            }
+            request
+        } else {
+            text.clone()
+        };
+        for (name, value) in self.offer.fields() {
+            request.push(name, &value);
+        }
+        request
+    }
+
+    /// What a final head says. `None`: it is an ordinary answer. `Err`: the rule that its grant breaks.
+    pub(super) fn answer(&self, head: &HeadRef<'_>) -> Option<Result<Agreed, &'static str>> {
+        let grants = if self.extended {
+            (200..=299).contains(&head.status())
+        } else {
+            head.status() == 101
+        };
+        grants.then(|| self.offer.verify(head))
+    }
+}
+
+fn protocols(terms: &WebSocketTerms) -> Vec<&[u8]> {
+    terms.protocols.iter().map(Vec::as_slice).collect()
+}
+
+/// Buffers, compressors and masks for the `WebSockets` of one caller. A client's masks must not be foreseeable.
+pub(super) fn shared() -> io::Result<ws::Shared> {
+    let mut seed = [0; 32];
+    let chance = ring::default_provider().secure_random;
+    chance
+        .fill(&mut seed)
+        .map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    Ok(ws::Shared::new(seed))
+}

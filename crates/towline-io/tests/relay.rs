@@ -1,0 +1,338 @@
+//! The relay that behaves like a network: what it delays, and what it leaves as it is.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use towline_io::Remote;
+use towline_io::relay::{Conditions, Relay};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const MS: Duration = Duration::from_millis(1);
+
+struct Network {
+    addr: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    most_held_bytes: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    remote: Remote,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Network {
+    fn to(to: SocketAddr, conditions: &Conditions) -> Self {
+        let mut relay = Relay::new("127.0.0.1:0".parse().unwrap(), to, conditions).unwrap();
+        let (addr, remote) = (relay.local_addr().unwrap(), relay.remote());
+        let connections = Arc::new(AtomicUsize::new(0));
+        let most_held_bytes = Arc::new(AtomicUsize::new(0));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (counted, held, stopped) = (
+            Arc::clone(&connections),
+            Arc::clone(&most_held_bytes),
+            Arc::clone(&stop),
+        );
+        let thread = thread::spawn(move || {
+            towline_io::exact_timers();
+            while !stopped.load(Ordering::Relaxed) {
+                relay.turn().unwrap();
+                counted.store(relay.connections(), Ordering::Relaxed);
+                held.fetch_max(relay.held_bytes(), Ordering::Relaxed);
+            }
+        });
+        Self {
+            addr,
+            connections,
+            most_held_bytes,
+            stop,
+            remote,
+            thread: Some(thread),
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        patient(TcpStream::connect(self.addr).unwrap())
+    }
+
+    /// Until no connection is left.
+    fn await_empty(&self) {
+        let start = Instant::now();
+        while self.connections.load(Ordering::Relaxed) > 0 {
+            assert!(start.elapsed() < PATIENCE, "connections are left over");
+            self.remote.wake().unwrap();
+            thread::sleep(MS);
+        }
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.remote.wake().unwrap();
+        let result = self.thread.take().map(JoinHandle::join);
+        if !thread::panicking() {
+            result.unwrap().unwrap();
+        }
+    }
+}
+
+fn patient(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// Does `work` with each connection, on a thread of its own.
+fn server(work: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let work = Arc::new(work);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let work = Arc::clone(&work);
+            thread::spawn(move || work(patient(stream)));
+        }
+    });
+    addr
+}
+
+fn echo() -> SocketAddr {
+    server(|mut stream| {
+        let mut space = vec![0; 64 * 1024];
+        while let Ok(n @ 1..) = stream.read(&mut space) {
+            if stream.write_all(&space[..n]).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+fn exchange(stream: &mut TcpStream) -> Duration {
+    let start = Instant::now();
+    stream.write_all(b"ping").unwrap();
+    stream.read_exact(&mut [0; 4]).unwrap();
+    start.elapsed()
+}
+
+#[test]
+fn an_exchange_takes_a_round_trip_and_the_first_one_two() {
+    let conditions = Conditions {
+        rtt: 30 * MS,
+        jitter: 4 * MS,
+        seed: 7,
+        ..Conditions::default()
+    };
+    let network = Network::to(echo(), &conditions);
+    let start = Instant::now();
+    let mut stream = network.connect();
+    exchange(&mut stream);
+    assert!(start.elapsed() >= 56 * MS, "{:?}", start.elapsed());
+    let mut times: Vec<_> = (0..20).map(|_| exchange(&mut stream)).collect();
+    times.sort();
+    // Never too early; late only as far as the machine is busy.
+    assert!(times[0] >= 26 * MS, "{times:?}");
+    assert!(times[10] < 50 * MS, "{times:?}");
+}
+
+#[test]
+fn bytes_are_what_they_were_under_any_cuts() {
+    let conditions = Conditions {
+        rtt: 2 * MS,
+        jitter: 2 * MS,
+        rate: Some(40e6),
+        loss: 0.0005,
+        seed: 3,
+    };
+    let network = Network::to(echo(), &conditions);
+    let sent: Vec<u8> = (0..1_500_000_u32)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    let mut stream = network.connect();
+    let mut writer = stream.try_clone().unwrap();
+    let data = sent.clone();
+    let writing = thread::spawn(move || {
+        let mut rest = &data[..];
+        let mut size = 1;
+        while !rest.is_empty() {
+            size = (size * 31 + 7) % 40_000;
+            let (now, later) = rest.split_at(size.clamp(1, rest.len()));
+            writer.write_all(now).unwrap();
+            rest = later;
+        }
+        writer.shutdown(Shutdown::Write).unwrap();
+    });
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
+    writing.join().unwrap();
+    assert!(received == sent, "{} of {}", received.len(), sent.len());
+    drop(stream);
+    network.await_empty();
+}
+
+#[test]
+fn the_rate_is_shared_by_all_connections() {
+    let source = server(|mut stream| {
+        let _ = stream.write_all(&vec![1; 1_000_000]);
+    });
+    let conditions = Conditions {
+        rtt: 4 * MS,
+        rate: Some(5e6),
+        ..Conditions::default()
+    };
+    let network = Network::to(source, &conditions);
+    let start = Instant::now();
+    let readers: Vec<_> = (0..4)
+        .map(|_| {
+            let mut stream = network.connect();
+            thread::spawn(move || stream.read_to_end(&mut Vec::new()).unwrap())
+        })
+        .collect();
+    let bytes: usize = readers.into_iter().map(|one| one.join().unwrap()).sum();
+    assert_eq!(bytes, 4_000_000);
+    // 0.8 s, never less; and little more, even on a busy machine.
+    let took = start.elapsed().as_secs_f64();
+    assert!((0.79..1.2).contains(&took), "{took}");
+}
+
+#[test]
+fn a_reader_that_does_not_read_costs_a_window_and_no_more() {
+    let written = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&written);
+    let source = server(move |mut stream| {
+        let piece = vec![1; 64 * 1024];
+        for _ in 0..2000 {
+            if stream.write_all(&piece).is_err() {
+                return;
+            }
+            counter.fetch_add(piece.len(), Ordering::Relaxed);
+        }
+    });
+    let conditions = Conditions {
+        rtt: MS,
+        rate: Some(1e9),
+        ..Conditions::default()
+    };
+    let network = Network::to(source, &conditions);
+    let mut stream = network.connect();
+    // Until nothing more is taken.
+    let mut before = 0;
+    loop {
+        thread::sleep(100 * MS);
+        let now = written.load(Ordering::Relaxed);
+        if now > 0 && now == before {
+            break;
+        }
+        before = now;
+    }
+    // A megabyte is the bandwidth-delay product; a piece may come on top of the bound.
+    let held = network.most_held_bytes.load(Ordering::Relaxed);
+    assert!(
+        (500_000..1_000_000 + 256 * 1024 + 64 * 1024).contains(&held),
+        "{held}"
+    );
+    let mut received = 0;
+    let mut space = vec![0; 1 << 20];
+    while let Ok(n @ 1..) = stream.read(&mut space) {
+        received += n;
+    }
+    assert_eq!(received, 2000 * 64 * 1024);
+}
+
+#[test]
+fn a_half_close_passes_and_leaves_the_other_direction_open() {
+    let source = server(|mut stream| {
+        let mut question = Vec::new();
+        stream.read_to_end(&mut question).unwrap();
+        question.reverse();
+        stream.write_all(&question).unwrap();
+    });
+    let conditions = Conditions {
+        rtt: 10 * MS,
+        ..Conditions::default()
+    };
+    let network = Network::to(source, &conditions);
+    let mut stream = network.connect();
+    stream.write_all(b"abc").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"cba");
+    drop(stream);
+    network.await_empty();
+}
+
+#[test]
+fn a_reset_and_a_refusal_arrive_as_resets() {
+    let resetting = server(|mut stream| {
+        stream.read_exact(&mut [0; 4]).unwrap();
+        let socket = socket2::SockRef::from(&stream);
+        socket.set_linger(Some(Duration::ZERO)).unwrap();
+    });
+    let nobody = {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap()
+    };
+    let conditions = Conditions {
+        rtt: 20 * MS,
+        ..Conditions::default()
+    };
+    for to in [resetting, nobody] {
+        let network = Network::to(to, &conditions);
+        let mut stream = network.connect();
+        let start = Instant::now();
+        stream.write_all(b"ping").unwrap();
+        let error = stream.read(&mut [0; 1]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        assert!(start.elapsed() >= 20 * MS, "{:?}", start.elapsed());
+        network.await_empty();
+    }
+}
+
+#[test]
+fn a_client_that_resets_is_gone_upstream_too() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let tell = std::sync::Mutex::new(tell);
+    let source = server(move |mut stream| {
+        stream.read_exact(&mut [0; 4]).unwrap();
+        let outcome = stream.read(&mut [0; 1]).map_err(|error| error.kind());
+        tell.lock().unwrap().send(outcome).unwrap();
+    });
+    let conditions = Conditions {
+        rtt: 10 * MS,
+        ..Conditions::default()
+    };
+    let network = Network::to(source, &conditions);
+    let mut stream = network.connect();
+    stream.write_all(b"ping").unwrap();
+    // Beyond the handshake, so that the bytes are not overtaken by their end.
+    thread::sleep(50 * MS);
+    let socket = socket2::SockRef::from(&stream);
+    socket.set_linger(Some(Duration::ZERO)).unwrap();
+    drop(stream);
+    let outcome = told.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(outcome, Err(std::io::ErrorKind::ConnectionReset));
+    network.await_empty();
+}
+
+#[test]
+fn hundreds_of_connections_at_once() {
+    let conditions = Conditions {
+        rtt: 5 * MS,
+        ..Conditions::default()
+    };
+    let network = Network::to(echo(), &conditions);
+    let mut streams: Vec<_> = (0..300).map(|_| network.connect()).collect();
+    for stream in &mut streams {
+        stream.write_all(b"ping").unwrap();
+    }
+    for stream in &mut streams {
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"ping");
+    }
+    drop(streams);
+    network.await_empty();
+}

@@ -1,0 +1,495 @@
+//! Calls that share a connection: HTTP/2 through the asynchronous client, against our own server and
+//! against one that says exactly what it is told.
+
+mod support;
+
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use support::calls::{Hand, Scripted, get, request, route};
+use support::frames::{
+    DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, RESET, answer, frame, goaway,
+};
+use support::{PATIENCE, Server};
+use towline_io::call::{
+    Body, CallErrorKind, CallEvent, CallOptions, CallPhase, CallRead, DialConfig, Flush, Stale,
+    Timeouts,
+};
+use towline_io::{EngineConfig, Service};
+use towline_proto::{Limits, Speaks};
+
+/// Speaks HTTP/2 without asking.
+fn hand() -> Hand {
+    hand_with(Limits::client())
+}
+
+fn hand_with(limits: Limits) -> Hand {
+    Hand::new(|config| {
+        config.dial = Arc::new(DialConfig::default().speaking(Speaks::Http2));
+        config.limits = Arc::new(limits);
+    })
+}
+
+fn server() -> Server {
+    Server::start(Service {
+        speaks: Speaks::Either,
+        ..Service::default()
+    })
+}
+
+fn server_with(streams: u32) -> Server {
+    let mut limits = Limits::server();
+    limits.http2.max_concurrent_streams = streams;
+    Server::start(Service {
+        speaks: Speaks::Http2,
+        ..Service::plain(limits)
+    })
+}
+
+#[test]
+fn one_connection_carries_a_thousand_calls_at_once() {
+    for flush in [Flush::AtOnce, Flush::TurnEnd, Flush::Together] {
+        let server = server_with(1000);
+        let route = route(server.addr);
+        let mut hand = Hand::new(|config| {
+            config.dial = Arc::new(DialConfig::default().speaking(Speaks::Http2));
+            config.flush = flush;
+        });
+        assert_eq!(hand.get(&route, "/").answer().1, b"alive\r\n");
+        let calls: Vec<_> = (0..1000)
+            .map(|n| {
+                let body = Body::Bytes(Bytes::from(n.to_string()));
+                hand.begin(request(&route, "POST", "/echo", body))
+            })
+            .collect();
+        assert_eq!(hand.caller.status().waiting, 0);
+        for (n, call) in calls.into_iter().enumerate() {
+            let (status, body) = hand.finish(call).answer();
+            assert_eq!((status, body), (200, n.to_string().into_bytes()));
+        }
+        assert_eq!(server.accepted.load(Relaxed), 1);
+        assert_eq!(hand.caller.calls(), 0);
+        let status = hand.caller.status();
+        assert_eq!((status.idle, status.active), (1, 0));
+    }
+}
+
+#[test]
+fn calls_beyond_the_servers_limit_wait_or_take_another_connection() {
+    for (per_host, connections) in [(1, 1), (5, 5)] {
+        let server = server_with(10);
+        let route = route(server.addr);
+        let mut hand = Hand::new(|config| {
+            config.dial = Arc::new(DialConfig::default().speaking(Speaks::Http2));
+            config.pool.max_connections_per_host = per_host;
+        });
+        assert_eq!(hand.get(&route, "/").answer().0, 200);
+        let calls: Vec<_> = (0..200)
+            .map(|_| hand.begin(get(&route, "/delay?ms=5")))
+            .collect();
+        for call in calls {
+            assert_eq!(hand.finish(call).answer().0, 200);
+        }
+        let accepted = server.accepted.load(Relaxed);
+        assert!(accepted <= connections, "{accepted}");
+    }
+}
+
+#[test]
+fn a_first_burst_waits_for_one_connection_and_refused_calls_are_sent_again() {
+    // Before its SETTINGS are here the server is taken to allow a hundred; it allows three.
+    let server = server_with(3);
+    let route = route(server.addr);
+    let mut hand = Hand::new(|config| {
+        config.dial = Arc::new(DialConfig::default().speaking(Speaks::Http2));
+        config.pool.max_connections_per_host = 1;
+    });
+    let calls: Vec<_> = (0..60)
+        .map(|_| hand.begin(request(&route, "POST", "/echo", Body::Bytes("x".into()))))
+        .collect();
+    for call in calls {
+        assert_eq!(hand.finish(call).answer(), (200, b"x".to_vec()));
+    }
+    assert_eq!(server.accepted.load(Relaxed), 1);
+}
+
+#[test]
+fn bodies_pass_both_ways_at_the_pace_of_the_program() {
+    let server = server();
+    let route = route(server.addr);
+    let mut limits = Limits::client();
+    limits.http2.stream_window_bytes = 64 * 1024;
+    let mut hand = hand_with(limits);
+    let slow = hand.begin(get(&route, "/bytes?n=3000000"));
+    hand.until("a full window", |hand| {
+        hand.caller.buffered(slow) >= 64 * 1024 - 1
+    });
+    // Nobody reads it, and the others are not held up by that.
+    for _ in 0..20 {
+        assert_eq!(
+            hand.get(&route, "/bytes?n=300000").answer().1.len(),
+            300_000
+        );
+        let body = Body::Bytes(Bytes::from(vec![b'x'; 300_000]));
+        let call = hand.begin(request(&route, "POST", "/upload", body));
+        assert_eq!(hand.finish(call).answer().1, b"300000");
+        assert!(hand.caller.buffered(slow) <= 64 * 1024);
+    }
+    assert_eq!(hand.finish(slow).answer().1.len(), 3_000_000);
+    assert_eq!(server.accepted.load(Relaxed), 1);
+}
+
+#[test]
+fn a_streamed_upload_comes_back_while_it_goes() {
+    let server = server();
+    let route = route(server.addr);
+    let mut hand = hand();
+    let call = hand.begin(request(&route, "POST", "/echo", Body::Unknown));
+    let (mut written, mut read) = (0_usize, Vec::new());
+    let mut head = false;
+    let piece = Bytes::from((0..=255_u8).cycle().take(50_000).collect::<Vec<_>>());
+    loop {
+        match hand.event(call) {
+            CallEvent::Writable => {
+                while written < 20 * piece.len() {
+                    written += piece.len();
+                    if hand.caller.write(call, piece.clone()).unwrap() == 0 {
+                        break;
+                    }
+                }
+                if written == 20 * piece.len() {
+                    hand.caller.finish(call, &[]).unwrap();
+                    written += 1;
+                }
+            }
+            CallEvent::Head { .. } => head = true,
+            CallEvent::Failed(error) => panic!("{error:?}"),
+            _ => {}
+        }
+        let over = loop {
+            if !head {
+                break false;
+            }
+            match hand.caller.read(call, 4000) {
+                CallRead::Data(data) => read.extend_from_slice(data),
+                CallRead::Pending => break false,
+                CallRead::End => break true,
+                CallRead::Failed(error) => panic!("{error:?}"),
+            }
+        };
+        if over {
+            break;
+        }
+    }
+    assert_eq!(read.len(), 20 * piece.len());
+    assert!(read.chunks(piece.len()).all(|chunk| chunk == piece));
+}
+
+#[test]
+fn a_cancelled_call_ends_its_stream_only() {
+    let server = server();
+    let route = route(server.addr);
+    let mut hand = hand();
+    let kept = hand.begin(get(&route, "/delay?ms=50"));
+    // Fewer than a server takes for a flood of resets (CVE-2023-44487).
+    for round in 0..90 {
+        let target = ["/delay?ms=10000", "/endless", "/"][round % 3];
+        let call = hand.begin(get(&route, target));
+        if round % 2 == 0 {
+            hand.turn(Duration::ZERO);
+        }
+        hand.caller.cancel(call);
+        hand.events.retain(|(of, _)| *of != call);
+    }
+    assert_eq!(hand.finish(kept).answer().0, 200);
+    let status = hand.caller.status();
+    assert_eq!((status.idle, status.active), (1, 0));
+    assert_eq!(server.accepted.load(Relaxed), 1);
+}
+
+#[test]
+fn a_call_that_times_out_leaves_the_others_alone() {
+    let server = server();
+    let route = route(server.addr);
+    let mut hand = hand();
+    let kept = hand.begin(get(&route, "/delay?ms=150"));
+    let options = CallOptions {
+        timeouts: Timeouts {
+            read: Some(Duration::from_millis(50)),
+            ..Timeouts::default()
+        },
+        ..CallOptions::default()
+    };
+    let late = hand
+        .caller
+        .begin(get(&route, "/delay?ms=10000"), options)
+        .unwrap();
+    let error = hand.finish(late).failed();
+    assert_eq!(
+        (error.kind, error.phase),
+        (CallErrorKind::ReadTimeout, CallPhase::Head)
+    );
+    assert_eq!(hand.finish(kept).answer().0, 200);
+    assert_eq!(server.accepted.load(Relaxed), 1);
+}
+
+// Against a server of frames.
+
+#[test]
+fn goaway_drains_the_connection_and_what_was_not_begun_goes_elsewhere() {
+    let server = Scripted::new(|number, stream| {
+        let mut frames = Frames::greet(stream);
+        if number == 0 {
+            let all = [(); 4].map(|()| frames.request().unwrap());
+            // The first two will be served, the others not; a POST is among them.
+            frames.say(&goaway(all[1], 0));
+            frames.say(&answer(all[0], b"old"));
+            std::thread::sleep(Duration::from_millis(30));
+            frames.say(&answer(all[1], b"old"));
+            assert!(
+                frames.until(HEADERS).is_none(),
+                "a call on a connection that ends"
+            );
+            return;
+        }
+        while let Some(stream) = frames.request() {
+            frames.say(&answer(stream, b"new"));
+        }
+    });
+    let route = route(server.addr);
+    let mut hand = hand();
+    let calls = [(); 4].map(|()| {
+        let body = Body::Bytes("body".into());
+        hand.begin(request(&route, "POST", "/", body))
+    });
+    let bodies = calls.map(|call| hand.finish(call).answer().1);
+    assert_eq!(bodies, [&b"old"[..], b"old", b"new", b"new"]);
+    assert_eq!(hand.get(&route, "/").answer().1, b"new");
+    assert_eq!(hand.caller.status().idle, 1);
+}
+
+#[test]
+fn a_connection_that_breaks_fails_its_own_calls_and_no_others() {
+    let server = Scripted::new(|number, stream| {
+        let mut frames = Frames::greet(stream);
+        let first = frames.request().unwrap();
+        if number == 0 {
+            frames.say(&answer(first, b"whole"));
+            let half = frames.request().unwrap();
+            let silent = frames.request().unwrap();
+            assert!(half < silent);
+            frames.say(&frame(HEADERS, END_HEADERS, half, OK));
+            frames.say(&frame(DATA, 0, half, b"ha"));
+            std::thread::sleep(Duration::from_millis(20));
+            let _ = frames.0.shutdown(Shutdown::Both);
+            return;
+        }
+        frames.say(&answer(first, b"again"));
+        while let Some(stream) = frames.request() {
+            frames.say(&answer(stream, b"again"));
+        }
+    });
+    let route = route(server.addr);
+    let mut hand = hand();
+    assert_eq!(hand.get(&route, "/").answer().1, b"whole");
+    let half = hand.begin(get(&route, "/"));
+    let silent = hand.begin(get(&route, "/"));
+    let error = hand.finish(half).failed();
+    assert_eq!(
+        (error.kind, error.phase),
+        (CallErrorKind::ServerDisconnected, CallPhase::Body)
+    );
+    // Idempotent, and not a byte of its answer has come on a connection that had been used.
+    assert_eq!(hand.finish(silent).answer().1, b"again");
+    assert_eq!(hand.get(&route, "/").answer().1, b"again");
+}
+
+#[test]
+fn answers_that_came_before_the_end_of_the_connection_can_be_read_after_it() {
+    let server = Scripted::new(|_, stream| {
+        let mut frames = Frames::greet(stream);
+        let all = [(); 3].map(|()| frames.request().unwrap());
+        for stream in all {
+            frames.say(&answer(stream, &[b'x'; 9000]));
+        }
+        let _ = frames.0.shutdown(Shutdown::Write);
+        while frames.next().is_some() {}
+    });
+    let route = route(server.addr);
+    let mut hand = hand();
+    let calls = [(); 3].map(|()| hand.begin(get(&route, "/")));
+    for call in calls {
+        assert!(matches!(hand.event(call), CallEvent::Head { .. }));
+    }
+    for _ in 0..10 {
+        hand.turn(Duration::from_millis(5));
+    }
+    for call in calls {
+        match hand.body(call, 200) {
+            support::calls::Outcome::Answer(_, body) => assert_eq!(body.len(), 9000),
+            support::calls::Outcome::Failed(error) => panic!("{error:?}"),
+        }
+        hand.caller.cancel(call);
+    }
+    let status = hand.caller.status();
+    assert_eq!((status.active, status.idle), (0, 0));
+}
+
+#[test]
+fn a_reset_fails_its_call_and_says_why() {
+    let server = Scripted::new(|_, stream| {
+        let mut frames = Frames::greet(stream);
+        for code in [2_u32, 0xd, 1] {
+            let stream = frames.request().unwrap();
+            frames.say(&frame(RESET, 0, stream, &code.to_be_bytes()));
+        }
+        // A request body that is not needed is no failure (RFC 9113 8.1).
+        let stream = frames.request().unwrap();
+        frames.say(&answer(stream, b"enough"));
+        frames.say(&frame(RESET, 0, stream, &0_u32.to_be_bytes()));
+        while let Some(stream) = frames.request() {
+            frames.say(&answer(stream, b"ok"));
+        }
+    });
+    let route = route(server.addr);
+    let mut hand = hand();
+    for code in ["INTERNAL_ERROR", "HTTP_1_1_REQUIRED", "PROTOCOL_ERROR"] {
+        let error = hand.get(&route, "/").failed();
+        assert_eq!(error.kind, CallErrorKind::RemoteProtocol);
+        assert!(error.rule.contains(code), "{error}");
+        assert!(error.rule.contains("RFC 9113"), "{error}");
+    }
+    let upload = hand.begin(request(&route, "POST", "/", Body::Unknown));
+    assert!(matches!(hand.event(upload), CallEvent::Writable));
+    let piece = Bytes::from(vec![b'x'; 1 << 20]);
+    hand.caller.write(upload, piece).unwrap();
+    assert_eq!(hand.finish(upload).answer().1, b"enough");
+    assert_eq!(hand.get(&route, "/").answer().1, b"ok");
+}
+
+#[test]
+fn refused_calls_are_given_up_after_a_few_attempts_and_at_once_where_nothing_is_sent_again() {
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&attempts);
+    let server = Scripted::new(move |_, stream| {
+        let mut frames = Frames::greet(stream);
+        while let Some(stream) = frames.request() {
+            counted.fetch_add(1, Relaxed);
+            frames.say(&frame(RESET, 0, stream, &7_u32.to_be_bytes()));
+        }
+    });
+    let route = route(server.addr);
+    let mut hand = hand();
+    for (stale, most) in [(Stale::Idempotent, 4), (Stale::Never, 1)] {
+        let options = CallOptions {
+            stale,
+            ..CallOptions::default()
+        };
+        let call = hand.caller.begin(get(&route, "/"), options).unwrap();
+        let error = hand.finish(call).failed();
+        assert_eq!(error.kind, CallErrorKind::RemoteProtocol);
+        assert!(error.retryable);
+        assert!(error.rule.contains("REFUSED_STREAM"), "{error}");
+        assert_eq!(attempts.swap(0, Relaxed), most);
+    }
+}
+
+#[test]
+fn a_connection_on_which_nothing_comes_takes_no_further_call() {
+    let server = Scripted::new(|number, stream| {
+        let mut frames = Frames::greet(stream);
+        while let Some(stream) = frames.request() {
+            if number > 0 {
+                frames.say(&answer(stream, b"alive"));
+            }
+        }
+    });
+    let route = route(server.addr);
+    let mut hand = hand();
+    let options = CallOptions {
+        timeouts: Timeouts {
+            read: Some(Duration::from_millis(100)),
+            ..Timeouts::default()
+        },
+        ..CallOptions::default()
+    };
+    let first = hand.caller.begin(get(&route, "/"), options).unwrap();
+    // Its SETTINGS come before the wait begins to count.
+    assert_eq!(hand.finish(first).failed().kind, CallErrorKind::ReadTimeout);
+    let second = hand.caller.begin(get(&route, "/"), options).unwrap();
+    let outcome = hand.finish(second);
+    if let support::calls::Outcome::Failed(error) = outcome {
+        // The SETTINGS had come a little after the request: one call more finds out.
+        assert_eq!(error.kind, CallErrorKind::ReadTimeout);
+    }
+    let third = hand.caller.begin(get(&route, "/"), options).unwrap();
+    assert_eq!(hand.finish(third).answer().1, b"alive");
+}
+
+#[test]
+fn an_idle_connection_is_left_with_a_word() {
+    let (told, heard) = mpsc::channel();
+    let server = Scripted::new(move |_, stream| {
+        let mut frames = Frames::greet(stream);
+        let stream = frames.request().unwrap();
+        frames.say(&answer(stream, b"ok"));
+        told.send(frames.until(GOAWAY).is_some()).unwrap();
+    });
+    let route = route(server.addr);
+    let mut hand = hand();
+    assert_eq!(hand.get(&route, "/").answer().1, b"ok");
+    hand.caller.close();
+    assert!(heard.recv_timeout(PATIENCE).unwrap());
+}
+
+#[test]
+fn a_dead_peer_is_found_by_asking() {
+    let (told, heard) = mpsc::channel();
+    let server = Scripted::new(move |_, stream| {
+        let mut frames = Frames::greet(stream);
+        frames.request().unwrap();
+        // PING, which nobody answers.
+        told.send(frames.until(6).is_some()).unwrap();
+        while frames.next().is_some() {}
+    });
+    let route = route(server.addr);
+    let mut limits = Limits::client();
+    limits.http2.ping_interval = Some(Duration::from_millis(30));
+    limits.http2.ping_timeout = Duration::from_millis(30);
+    let mut hand = hand_with(limits);
+    let call = hand.begin(get(&route, "/"));
+    let error = hand.finish(call).failed();
+    assert!(heard.recv_timeout(PATIENCE).unwrap());
+    assert_eq!(error.kind, CallErrorKind::ReadTimeout, "{error}");
+    assert_eq!(hand.caller.status().active, 0);
+}
+
+#[test]
+fn many_servers_of_one_connection_each() {
+    let servers: Vec<_> = (0..5).map(|_| server()).collect();
+    let routes: Vec<_> = servers.iter().map(|server| route(server.addr)).collect();
+    let mut hand = Hand::new(|config| {
+        config.engine = EngineConfig {
+            max_ready_per_turn: 2,
+            ..EngineConfig::default()
+        };
+        config.dial = Arc::new(DialConfig::default().speaking(Speaks::Http2));
+    });
+    let calls: Vec<_> = (0..500)
+        .map(|n| {
+            let target = ["/", "/large", "/delay?ms=3", "/chunked"][n % 4];
+            hand.begin(get(&routes[n % 5], target))
+        })
+        .collect();
+    for call in calls {
+        assert_eq!(hand.finish(call).answer().0, 200);
+    }
+    for server in servers {
+        // More only when the first burst was beyond what the server allows.
+        assert!(server.accepted.load(Relaxed) <= 2);
+    }
+}

@@ -1,0 +1,412 @@
+//! Threads that share a connection: HTTP/2 through the blocking client, against a server that says exactly
+//! what it is told.
+
+mod support;
+
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use support::PATIENCE;
+use support::blocking::{
+    answered, assert_at_rest, begin, body_of, exchange, failed, patiently, read_timeout,
+    sharing_client, sharing_client_of_one, sharing_client_within, whole,
+};
+use support::calls::{Scripted, get, request, route};
+use support::frames::{
+    DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, RESET, SETTINGS, answer, frame, goaway,
+};
+use towline_io::call::{
+    Body, CallErrorKind, CallOptions, CallPhase, Ended, Stale, Timeouts, Written,
+};
+use towline_proto::Limits;
+
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn a_lowered_limit_is_kept_and_a_raised_one_is_used() {
+    // The most requests that stood unanswered under each of the limits.
+    let peaks = Arc::new([const { AtomicUsize::new(0) }; 2]);
+    let seen = Arc::clone(&peaks);
+    let limit_of = |streams: u32| {
+        let setting = [&[0, 3][..], &streams.to_be_bytes()].concat();
+        frame(SETTINGS, 0, 0, &setting)
+    };
+    let server = Scripted::new(move |number, stream| {
+        assert_eq!(number, 0, "one connection is enough");
+        let mut frames = Frames::greet(stream);
+        let first = frames.request().unwrap();
+        frames.say(&limit_of(2));
+        frames.say(&answer(first, b"x"));
+        frames.0.set_read_timeout(Some(20 * MS)).unwrap();
+        let (mut open, mut served) = (Vec::new(), 0);
+        while served < 40 {
+            if let Some(stream) = frames.request() {
+                open.push(stream);
+                seen[usize::from(served >= 20)].fetch_max(open.len(), Relaxed);
+                continue;
+            }
+            // Nobody sends more: they keep the limit.
+            served += open.len();
+            if served >= 20 {
+                frames.say(&limit_of(5));
+            }
+            for stream in open.drain(..) {
+                frames.say(&answer(stream, b"x"));
+            }
+        }
+        frames.0.set_read_timeout(Some(PATIENCE)).unwrap();
+        while let Some(stream) = frames.request() {
+            frames.say(&answer(stream, b"x"));
+        }
+    });
+    let route = route(server.addr);
+    let client = sharing_client_of_one();
+    assert_eq!(whole(&client, get(&route, "/")).1, b"x");
+    thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| {
+                for _ in 0..3 {
+                    assert_eq!(whole(&client, get(&route, "/")).1, b"x");
+                }
+            });
+        }
+    });
+    assert_eq!(
+        [&peaks[0], &peaks[1]].map(|peak| peak.load(Relaxed)),
+        [2, 5]
+    );
+    assert_at_rest(&client, 1);
+}
+
+#[test]
+fn goaway_drains_the_connection_and_what_was_not_begun_goes_elsewhere() {
+    let server = Scripted::new(|number, stream| {
+        let mut frames = Frames::greet(stream);
+        if number == 0 {
+            let all = [(); 4].map(|()| frames.request().unwrap());
+            // The first two will be served, the others not.
+            frames.say(&goaway(all[1], 0));
+            frames.say(&answer(all[0], b"old"));
+            thread::sleep(30 * MS);
+            frames.say(&answer(all[1], b"old"));
+            assert!(
+                frames.until(HEADERS).is_none(),
+                "a call on a connection that ends"
+            );
+            return;
+        }
+        while let Some(stream) = frames.request() {
+            frames.say(&answer(stream, b"new"));
+        }
+    });
+    let route = route(server.addr);
+    let client = sharing_client();
+    let mut bodies: Vec<_> = thread::scope(|scope| {
+        let post = || {
+            let body = Body::Bytes("body".into());
+            whole(&client, request(&route, "POST", "/", body)).1
+        };
+        let calls: Vec<_> = (0..4).map(|_| scope.spawn(post)).collect();
+        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    });
+    bodies.sort();
+    assert_eq!(bodies, [&b"new"[..], b"new", b"old", b"old"]);
+    assert_eq!(whole(&client, get(&route, "/")).1, b"new");
+    assert_at_rest(&client, 1);
+}
+
+#[test]
+fn a_connection_that_breaks_fails_its_own_calls_and_no_others() {
+    let server = Scripted::new(|number, stream| {
+        let mut frames = Frames::greet(stream);
+        let first = frames.request().unwrap();
+        if number == 0 {
+            frames.say(&answer(first, b"whole"));
+            let half = frames.request().unwrap();
+            frames.say(&frame(HEADERS, END_HEADERS, half, OK));
+            frames.say(&frame(DATA, 0, half, b"ha"));
+            frames.request().unwrap();
+            let _ = frames.0.shutdown(Shutdown::Both);
+            return;
+        }
+        frames.say(&answer(first, b"again"));
+        while let Some(stream) = frames.request() {
+            frames.say(&answer(stream, b"again"));
+        }
+    });
+    let route = route(server.addr);
+    let client = sharing_client();
+    assert_eq!(whole(&client, get(&route, "/")).1, b"whole");
+    let (status, mut half) = answered(&client, get(&route, "/"), CallOptions::default()).unwrap();
+    assert_eq!(status, 200);
+    thread::scope(|scope| {
+        let broken = scope.spawn(move || failed(body_of(&mut half)));
+        // Idempotent, and not a byte of its answer has come on a connection that had been used.
+        assert_eq!(whole(&client, get(&route, "/")).1, b"again");
+        let error = broken.join().unwrap();
+        assert_eq!(
+            (error.kind, error.phase),
+            (CallErrorKind::ServerDisconnected, CallPhase::Body)
+        );
+        assert!(error.reused && !error.retryable);
+    });
+    assert_eq!(whole(&client, get(&route, "/")).1, b"again");
+    assert_at_rest(&client, 1);
+}
+
+#[test]
+fn what_came_before_the_end_of_the_connection_can_be_read_after_it() {
+    let server = Scripted::new(|_, stream| {
+        let mut frames = Frames::greet(stream);
+        let all = [(); 3].map(|()| frames.request().unwrap());
+        for stream in all {
+            frames.say(&frame(HEADERS, END_HEADERS, stream, OK));
+        }
+        for stream in all {
+            frames.say(&frame(DATA, 1, stream, &[b'x'; 9000]));
+        }
+        let _ = frames.0.shutdown(Shutdown::Write);
+        while frames.next().is_some() {}
+    });
+    let route = route(server.addr);
+    let client = sharing_client();
+    let calls: Vec<_> = thread::scope(|scope| {
+        let begin = || begin(&client, get(&route, "/"), CallOptions::default()).unwrap();
+        let calls: Vec<_> = (0..3).map(|_| scope.spawn(begin)).collect();
+        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    });
+    for mut call in calls {
+        assert_eq!(body_of(&mut call).unwrap().len(), 9000);
+    }
+    assert_eq!(client.status().active, 0);
+}
+
+#[test]
+fn a_reset_fails_its_call_and_says_why() {
+    let server = Scripted::new(|_, stream| {
+        let mut frames = Frames::greet(stream);
+        for code in [2_u32, 0xd, 1] {
+            let stream = frames.request().unwrap();
+            frames.say(&frame(RESET, 0, stream, &code.to_be_bytes()));
+        }
+        // A request body that is not needed is no failure (RFC 9113 8.1).
+        let stream = frames.request().unwrap();
+        frames.say(&answer(stream, b"enough"));
+        frames.say(&frame(RESET, 0, stream, &0_u32.to_be_bytes()));
+        while let Some(stream) = frames.request() {
+            frames.say(&answer(stream, b"ok"));
+        }
+    });
+    let route = route(server.addr);
+    let client = sharing_client();
+    for code in ["INTERNAL_ERROR", "HTTP_1_1_REQUIRED", "PROTOCOL_ERROR"] {
+        let error = failed(exchange(&client, get(&route, "/")));
+        assert_eq!(error.kind, CallErrorKind::RemoteProtocol);
+        assert!(error.rule.contains(code), "{error}");
+        assert!(error.rule.contains("RFC 9113"), "{error}");
+    }
+    patiently(|patience| {
+        let upload = request(&route, "POST", "/", Body::Unknown);
+        let mut call = client.begin(upload, CallOptions::default(), patience)?;
+        let piece = Bytes::from(vec![b'x'; 100_000]);
+        // Nobody takes it, and then nobody wants it.
+        while call.write(piece.clone(), patience)? == Written::Taken && call.buffered() == 0 {}
+        call.finish(&[], patience)?;
+        assert_eq!(call.await_head(patience)?.view().status(), 200);
+        let mut answer = Vec::new();
+        call.read_all(&mut answer, patience)?;
+        assert_eq!(answer, b"enough");
+        Ok::<_, Ended>(())
+    })
+    .unwrap();
+    assert_eq!(whole(&client, get(&route, "/")).1, b"ok");
+    assert_at_rest(&client, 1);
+}
+
+#[test]
+fn refused_calls_are_given_up_after_a_few_attempts_and_at_once_where_nothing_is_sent_again() {
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&attempts);
+    let server = Scripted::new(move |_, stream| {
+        let mut frames = Frames::greet(stream);
+        while let Some(stream) = frames.request() {
+            counted.fetch_add(1, Relaxed);
+            frames.say(&frame(RESET, 0, stream, &7_u32.to_be_bytes()));
+        }
+    });
+    let route = route(server.addr);
+    let client = sharing_client();
+    for (stale, most) in [(Stale::Idempotent, 4), (Stale::Never, 1)] {
+        let options = CallOptions {
+            stale,
+            ..CallOptions::default()
+        };
+        let error = failed(begin(&client, get(&route, "/"), options));
+        assert_eq!(error.kind, CallErrorKind::RemoteProtocol);
+        assert!(error.retryable);
+        assert!(error.rule.contains("REFUSED_STREAM"), "{error}");
+        assert_eq!(attempts.swap(0, Relaxed), most);
+    }
+}
+
+#[test]
+fn a_connection_on_which_nothing_comes_takes_no_further_call() {
+    let server = Scripted::new(|number, stream| {
+        let mut frames = Frames::greet(stream);
+        while let Some(stream) = frames.request() {
+            if number > 0 {
+                frames.say(&answer(stream, b"alive"));
+            }
+        }
+    });
+    let route = route(server.addr);
+    let client = sharing_client();
+    // The SETTINGS of the server may come a little after the first request: one call more finds out.
+    let outcomes: Vec<_> = (0..3)
+        .map(|_| begin(&client, get(&route, "/"), read_timeout(100 * MS)).is_ok())
+        .collect();
+    assert!(matches!(outcomes[..], [false, _, true]), "{outcomes:?}");
+}
+
+#[test]
+fn an_idle_connection_that_ended_is_not_used_and_is_left_with_a_word() {
+    let (told, heard) = mpsc::channel();
+    let server = Scripted::new(move |number, stream| {
+        let mut frames = Frames::greet(stream);
+        let stream = frames.request().unwrap();
+        frames.say(&answer(stream, b"ok"));
+        if number == 0 {
+            frames.say(&goaway(stream, 0));
+            let _ = frames.0.shutdown(Shutdown::Write);
+        }
+        told.send(frames.until(GOAWAY).is_some()).unwrap();
+    });
+    let route = route(server.addr);
+    let client = sharing_client();
+    let post = || request(&route, "POST", "/", Body::Bytes("x".into()));
+    let never = CallOptions {
+        stale: Stale::Never,
+        ..CallOptions::default()
+    };
+    assert_eq!(whole(&client, post()).1, b"ok");
+    let begun = Instant::now();
+    loop {
+        // The end may be on its way still.
+        match answered(&client, post(), never) {
+            Ok((200, _)) => break,
+            outcome => assert!(outcome.is_err() && begun.elapsed() < PATIENCE),
+        }
+    }
+    heard.recv_timeout(PATIENCE).unwrap();
+    client.close();
+    assert!(heard.recv_timeout(PATIENCE).unwrap());
+}
+
+#[test]
+fn a_dead_peer_is_found_by_asking() {
+    let (told, heard) = mpsc::channel();
+    let server = Scripted::new(move |_, stream| {
+        let mut frames = Frames::greet(stream);
+        frames.request().unwrap();
+        // PING, which nobody answers.
+        told.send(frames.until(6).is_some()).unwrap();
+        while frames.next().is_some() {}
+    });
+    let route = route(server.addr);
+    let mut limits = Limits::client();
+    limits.http2.ping_interval = Some(30 * MS);
+    limits.http2.ping_timeout = 30 * MS;
+    let client = sharing_client_within(limits);
+    thread::scope(|scope| {
+        let dead = || failed(begin(&client, get(&route, "/"), CallOptions::default()));
+        let calls: Vec<_> = (0..3).map(|_| scope.spawn(dead)).collect();
+        assert!(heard.recv_timeout(PATIENCE).unwrap());
+        for call in calls {
+            let error = call.join().unwrap();
+            assert_eq!(error.kind, CallErrorKind::ReadTimeout, "{error}");
+        }
+    });
+    assert_eq!(client.status().active, 0);
+}
+
+#[test]
+fn timeouts_of_a_request_that_nobody_takes() {
+    // No window for it beyond the first 64 KiB.
+    let server = Scripted::new(|_, stream| {
+        let mut frames = Frames::greet(stream);
+        while frames.next().is_some() {}
+    });
+    let route = route(server.addr);
+    let client = sharing_client();
+    let body = || Body::Bytes(Bytes::from(vec![0; 1 << 20]));
+    let upload = |timeouts| {
+        let options = CallOptions {
+            timeouts,
+            ..CallOptions::default()
+        };
+        failed(begin(
+            &client,
+            request(&route, "POST", "/", body()),
+            options,
+        ))
+    };
+    let error = upload(Timeouts {
+        write: Some(100 * MS),
+        ..Timeouts::default()
+    });
+    assert_eq!(
+        (error.kind, error.phase),
+        (CallErrorKind::WriteTimeout, CallPhase::Send)
+    );
+    let error = upload(Timeouts {
+        total: Some(100 * MS),
+        ..Timeouts::default()
+    });
+    assert_eq!(error.kind, CallErrorKind::TotalTimeout);
+}
+
+#[test]
+fn a_body_that_is_held_back_goes_when_it_is_wanted() {
+    let (told, heard) = mpsc::channel();
+    let server = Scripted::new(move |_, stream| {
+        let mut frames = Frames::greet(stream);
+        let stream = frames.request().unwrap();
+        // :status 100, then the body, then the answer.
+        frames.say(&frame(
+            HEADERS,
+            END_HEADERS,
+            stream,
+            &[0x08, 3, b'1', b'0', b'0'],
+        ));
+        assert_eq!(frames.until(DATA).unwrap(), (stream, b"body".to_vec()));
+        frames.say(&answer(stream, b"taken"));
+        let stream = frames.request().unwrap();
+        // :status 417 without having asked for it.
+        frames.say(&frame(
+            HEADERS,
+            END_HEADERS | 1,
+            stream,
+            &[0x08, 3, b'4', b'1', b'7'],
+        ));
+        // Nobody has asked for the second body.
+        told.send(frames.until(DATA).is_none()).unwrap();
+    });
+    let route = route(server.addr);
+    let client = sharing_client();
+    let expects = || {
+        let mut prepared = request(&route, "POST", "/", Body::Bytes("body".into()));
+        prepared.head.push(b"expect", b"100-continue");
+        prepared
+    };
+    let (status, mut call) = answered(&client, expects(), CallOptions::default()).unwrap();
+    assert_eq!((status, call.take_informational().len()), (200, 1));
+    assert_eq!(body_of(&mut call).unwrap(), b"taken");
+    let (status, call) = answered(&client, expects(), CallOptions::default()).unwrap();
+    assert_eq!((status, call.is_over()), (417, true));
+    client.close();
+    assert!(heard.recv_timeout(PATIENCE).unwrap());
+}

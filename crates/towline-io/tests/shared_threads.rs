@@ -1,0 +1,303 @@
+//! Threads that share a connection: HTTP/2 through the blocking client, against our own server.
+
+mod support;
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Barrier, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use support::blocking::{
+    assert_at_rest, begin, body_of, exchange, failed, patiently, read_timeout, sharing,
+    sharing_client, sharing_client_of_one, sharing_client_within, whole,
+};
+use support::calls::{get, request, route};
+use support::{PATIENCE, Server};
+use towline_io::Service;
+use towline_io::call::{
+    Blocking, BlockingConfig, Body, CallErrorKind, CallOptions, CallPhase, Ended, Patience,
+    PoolLimits, Taken, Written,
+};
+use towline_proto::{Limits, Speaks};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn server() -> Server {
+    server_with(1000)
+}
+
+fn server_with(streams: u32) -> Server {
+    let mut limits = Limits::server();
+    limits.http2.max_concurrent_streams = streams;
+    Server::start(Service {
+        speaks: Speaks::Http2,
+        ..Service::plain(limits)
+    })
+}
+
+#[test]
+fn many_threads_share_one_connection() {
+    let server = server();
+    let route = route(server.addr);
+    let client = sharing_client();
+    assert_eq!(whole(&client, get(&route, "/")).1, b"alive\r\n");
+    thread::scope(|scope| {
+        for thread in 0..32 {
+            let (client, route) = (&client, &route);
+            scope.spawn(move || {
+                for n in 0..50 {
+                    if n % 10 == 0 {
+                        let (status, body) = whole(client, get(route, "/bytes?n=200000"));
+                        assert_eq!((status, body.len()), (200, 200_000));
+                    }
+                    let text = format!("{thread}/{n}");
+                    let body = Body::Bytes(Bytes::from(text.clone()));
+                    let echo = whole(client, request(route, "POST", "/echo", body));
+                    assert_eq!(echo, (200, text.into_bytes()));
+                }
+            });
+        }
+    });
+    assert_eq!(server.accepted.load(Relaxed), 1);
+    assert_at_rest(&client, 1);
+}
+
+#[test]
+fn calls_beyond_the_servers_limit_wait_or_take_another_connection() {
+    for (per_host, connections) in [(1, 1), (5, 5)] {
+        let server = server_with(4);
+        let route = route(server.addr);
+        let client = Blocking::new(BlockingConfig {
+            pool: PoolLimits {
+                max_connections_per_host: per_host,
+                ..PoolLimits::default()
+            },
+            ..sharing()
+        });
+        assert_eq!(whole(&client, get(&route, "/")).0, 200);
+        thread::scope(|scope| {
+            for _ in 0..30 {
+                scope.spawn(|| {
+                    for _ in 0..5 {
+                        assert_eq!(whole(&client, get(&route, "/delay?ms=2")).0, 200);
+                    }
+                });
+            }
+        });
+        let accepted = server.accepted.load(Relaxed);
+        assert!(accepted <= connections, "{accepted}");
+        let status = client.status();
+        assert_eq!((status.active, status.waiting), (0, 0));
+    }
+}
+
+#[test]
+fn a_first_burst_waits_for_one_connection_and_refused_calls_are_sent_again() {
+    // Before its SETTINGS are here the server is taken to allow a hundred; it allows three.
+    let server = server_with(3);
+    let route = route(server.addr);
+    let client = sharing_client_of_one();
+    let barrier = Barrier::new(30);
+    thread::scope(|scope| {
+        for _ in 0..30 {
+            scope.spawn(|| {
+                barrier.wait();
+                let post = request(&route, "POST", "/echo", Body::Bytes("x".into()));
+                assert_eq!(whole(&client, post), (200, b"x".to_vec()));
+            });
+        }
+    });
+    assert_eq!(server.accepted.load(Relaxed), 1);
+}
+
+#[test]
+fn a_reader_that_rests_stops_nobody() {
+    let server = server();
+    let route = route(server.addr);
+    let mut limits = Limits::client();
+    limits.http2.stream_window_bytes = 64 * 1024;
+    let client = sharing_client_within(limits);
+    let mut slow = begin(
+        &client,
+        get(&route, "/bytes?n=3000000"),
+        CallOptions::default(),
+    )
+    .unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    let (_, body) = whole(&client, get(&route, "/bytes?n=300000"));
+                    assert_eq!(body.len(), 300_000);
+                    let body = Body::Bytes(Bytes::from(vec![b'x'; 300_000]));
+                    let upload = request(&route, "POST", "/upload", body);
+                    assert_eq!(whole(&client, upload).1, b"300000");
+                }
+            });
+        }
+    });
+    assert!((1..=64 * 1024).contains(&slow.buffered()));
+    // What is asked for is taken, and no more.
+    while let Taken::Pending = slow.take(10, |data| assert_eq!(data.len(), 10)).unwrap() {
+        patiently(|patience| slow.fill(patience)).unwrap();
+    }
+    assert!(slow.buffered() <= 64 * 1024);
+    assert_eq!(body_of(&mut slow).unwrap().len(), 3_000_000 - 10);
+    assert_eq!(server.accepted.load(Relaxed), 1);
+    assert_at_rest(&client, 1);
+}
+
+#[test]
+fn bodies_go_up_in_every_way() {
+    const LEN: usize = 3_000_000;
+    let server = server();
+    let route = route(server.addr);
+    let client = sharing_client();
+    let body = Body::Bytes(Bytes::from(vec![7; LEN]));
+    let whole_body = request(&route, "POST", "/upload", body);
+    assert_eq!(whole(&client, whole_body).1, b"3000000");
+
+    let path = std::env::temp_dir().join(format!("towline-shared-{}", std::process::id()));
+    std::fs::write(&path, vec![7; LEN + 5]).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let body = Body::File {
+        file,
+        offset: 5,
+        len: LEN as u64,
+    };
+    let with_file = request(&route, "POST", "/upload", body);
+    assert_eq!(whole(&client, with_file).1, b"3000000");
+
+    for size in [Body::Unknown, Body::Known(LEN as u64)] {
+        patiently(|patience| {
+            let streamed = request(&route, "POST", "/upload", size);
+            let mut call = client.begin(streamed, CallOptions::default(), patience)?;
+            for _ in 0..60 {
+                let piece = Bytes::from(vec![7; LEN / 60]);
+                assert_eq!(call.write(piece, patience)?, Written::Taken);
+            }
+            call.finish(&[], patience)?;
+            assert_eq!(call.await_head(patience)?.view().status(), 200);
+            let mut answer = Vec::new();
+            call.read_all(&mut answer, patience)?;
+            assert_eq!(answer, b"3000000");
+            Ok::<_, Ended>(())
+        })
+        .unwrap();
+    }
+    assert_eq!(server.accepted.load(Relaxed), 1);
+    assert_at_rest(&client, 1);
+}
+
+#[test]
+fn a_call_that_is_given_up_ends_its_stream_only() {
+    let server = server();
+    let route = route(server.addr);
+    let client = sharing_client();
+    whole(&client, get(&route, "/"));
+    thread::scope(|scope| {
+        let kept = scope.spawn(|| whole(&client, get(&route, "/delay?ms=300")));
+        // Fewer than a server takes for a flood of resets (CVE-2023-44487).
+        for round in 0..60 {
+            let target = ["/endless", "/bytes?n=500000", "/"][round % 3];
+            let call = begin(&client, get(&route, target), CallOptions::default()).unwrap();
+            drop(call);
+            patiently(|patience| {
+                let silent = get(&route, "/delay?ms=10000");
+                drop(client.begin(silent, CallOptions::default(), patience));
+            });
+        }
+        assert_eq!(kept.join().unwrap().0, 200);
+    });
+    assert_eq!(server.accepted.load(Relaxed), 1);
+    assert_at_rest(&client, 1);
+}
+
+#[test]
+fn whoever_leaves_the_post_is_followed_by_another() {
+    // The one who polls for all runs out of time, is interrupted, or is answered; the others go on.
+    let server = server();
+    let route = route(server.addr);
+    let client = sharing_client();
+    whole(&client, get(&route, "/"));
+    thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            let slow = get(&route, "/delay?ms=10000");
+            failed(begin(&client, slow, read_timeout(100 * MS)))
+        });
+        let interrupted = scope.spawn(|| {
+            let since = Instant::now();
+            let mut over = || since.elapsed() > 200 * MS;
+            let mut patience = Patience::new(&mut over, Some(20 * MS));
+            let slow = get(&route, "/delay?ms=10000");
+            let mut call = client.begin(slow, CallOptions::default(), &mut patience)?;
+            call.await_head(&mut patience).map(drop)
+        });
+        let answered = scope.spawn(|| whole(&client, get(&route, "/delay?ms=300")));
+        // A connection on which nothing comes would not be trusted any more.
+        scope.spawn(|| {
+            for _ in 0..40 {
+                assert_eq!(whole(&client, get(&route, "/delay?ms=10")).0, 200);
+            }
+        });
+        let rest: Vec<_> = (0..8)
+            .map(|n| {
+                let (client, route) = (&client, &route);
+                scope.spawn(move || {
+                    whole(client, get(route, &format!("/delay?ms={}", 400 + 10 * n)))
+                })
+            })
+            .collect();
+        let error = late.join().unwrap();
+        assert_eq!(
+            (error.kind, error.phase),
+            (CallErrorKind::ReadTimeout, CallPhase::Head)
+        );
+        assert!(matches!(
+            interrupted.join().unwrap(),
+            Err(Ended::Interrupted)
+        ));
+        assert_eq!(answered.join().unwrap().0, 200);
+        for each in rest {
+            assert_eq!(each.join().unwrap().0, 200);
+        }
+    });
+    assert_eq!(server.accepted.load(Relaxed), 1);
+    assert_at_rest(&client, 1);
+}
+
+#[test]
+fn closing_lets_calls_under_way_end() {
+    let server = server();
+    let route = route(server.addr);
+    let client = sharing_client();
+    let (begun, is_begun) = mpsc::channel();
+    thread::scope(|scope| {
+        let (client, route) = (&client, &route);
+        let calls: Vec<_> = (0..4)
+            .map(|_| {
+                let begun = begun.clone();
+                scope.spawn(move || {
+                    patiently(|patience| {
+                        let slow = get(route, "/delay?ms=200");
+                        let mut call = client.begin(slow, CallOptions::default(), patience)?;
+                        begun.send(()).unwrap();
+                        call.await_head(patience).map(|head| head.view().status())
+                    })
+                })
+            })
+            .collect();
+        for _ in 0..4 {
+            is_begun.recv_timeout(PATIENCE).unwrap();
+        }
+        client.close();
+        let refused = failed(exchange(client, get(route, "/")));
+        assert_eq!(refused.kind, CallErrorKind::Closed);
+        for call in calls {
+            assert_eq!(call.join().unwrap().unwrap(), 200);
+        }
+    });
+    assert_at_rest(&client, 0);
+}

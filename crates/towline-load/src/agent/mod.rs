@@ -1,0 +1,221 @@
+//! The generator as a servant of another program: one JSON object a line in, one answer a line out.
+//!
+//! ```text
+//! open SESSION CONFIG ─► {"ok":true}       slice SESSION ... ─► {"slice":{report, histograms}}
+//! ask SESSION ─► {"answers":[...]}         close SESSION ─► {"ok":true}        quit, or the end of input
+//! ```
+//!
+//! What cannot be done is answered with `{"error": why}`, and the next line is as good as any. A session's
+//! CONFIG is a [`Spec`]; a slice has `duration_s` (`discard_s` of it not counted) or `requests`, and for an
+//! open loop `rate_per_s` and `poisson`. It is answered with the [`Report`] and histograms of `response` and
+//! `first_byte`.
+
+mod ask;
+mod talk;
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, Read, Write};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{LoadError, Pace, Until};
+use crate::report::Report;
+use crate::schedule::{Arrivals, Rate};
+use crate::session::{Outcome, Session, Slice, Stop};
+use crate::spec::Spec;
+use ask::{Answered, ask};
+
+/// A line is no longer: bodies of some size are named as files.
+const MOST_LINE_BYTES: u64 = 64 * 1024 * 1024;
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+enum Order {
+    Open { session: String, config: Box<Spec> },
+    Ask { session: String },
+    Slice(SliceOrder),
+    Close { session: String },
+    Quit {},
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SliceOrder {
+    session: String,
+    /// Of the load, what is discarded at its beginning included.
+    #[serde(default)]
+    duration_s: Option<f64>,
+    #[serde(default)]
+    discard_s: f64,
+    /// Instead of a duration.
+    #[serde(default)]
+    requests: Option<u64>,
+    #[serde(default)]
+    rate_per_s: Option<f64>,
+    #[serde(default)]
+    poisson: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Reply {
+    Ok(bool),
+    Answers(Vec<Answered>),
+    Slice(Box<Measured>),
+    Error(String),
+}
+
+#[derive(Debug, Serialize)]
+struct Measured {
+    #[serde(flatten)]
+    report: Report,
+    histograms: Histograms,
+}
+
+/// `HdrHistogram` V2, deflated, in base64; nanoseconds.
+#[derive(Debug, Serialize)]
+struct Histograms {
+    response: String,
+    first_byte: String,
+}
+
+/// Serves until `quit` or the end of `input`. `Err`: nobody reads the answers any more.
+pub fn serve(mut input: impl BufRead, mut output: impl Write) -> io::Result<()> {
+    let mut sessions = HashMap::new();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let n = input
+            .by_ref()
+            .take(MOST_LINE_BYTES)
+            .read_until(b'\n', &mut line)?;
+        if n == 0 {
+            return Ok(());
+        }
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let reply = match serde_json::from_slice(&line) {
+            Ok(Order::Quit {}) => return Ok(()),
+            Ok(order) => execute(order, &mut sessions),
+            Err(error) => Err(LoadError::Config(error.to_string())),
+        };
+        let reply = reply.unwrap_or_else(|error| Reply::Error(error.to_string()));
+        serde_json::to_writer(&mut output, &reply)?;
+        output.write_all(b"\n")?;
+        output.flush()?;
+        if n as u64 == MOST_LINE_BYTES {
+            // The rest of it would be taken for orders.
+            return Ok(());
+        }
+    }
+}
+
+fn execute(order: Order, sessions: &mut HashMap<String, Session>) -> Result<Reply, LoadError> {
+    match order {
+        Order::Open { session, config } => {
+            if sessions.contains_key(&session) {
+                return wrong(format!("session {session:?} is open already"));
+            }
+            let opened = Session::open(config.config()?)?;
+            sessions.insert(session, opened);
+            Ok(Reply::Ok(true))
+        }
+        Order::Ask { session } => {
+            let session = find(sessions, &session)?;
+            Ok(Reply::Answers(ask(session.config())?))
+        }
+        Order::Slice(order) => {
+            let slice = order.slice()?;
+            let session = find(sessions, &order.session)?;
+            let outcome = session.slice(&slice, &Stop::default())?;
+            Ok(Reply::Slice(Box::new(outcome.into())))
+        }
+        Order::Close { session } => {
+            find(sessions, &session)?;
+            sessions.remove(&session);
+            Ok(Reply::Ok(true))
+        }
+        Order::Quit {} => Ok(Reply::Ok(true)),
+    }
+}
+
+fn find<'a>(
+    sessions: &'a mut HashMap<String, Session>,
+    name: &str,
+) -> Result<&'a mut Session, LoadError> {
+    (sessions.get_mut(name))
+        .ok_or_else(|| LoadError::Config(format!("no session {name:?} is open")))
+}
+
+fn wrong<T>(why: impl Into<String>) -> Result<T, LoadError> {
+    Err(LoadError::Config(why.into()))
+}
+
+impl SliceOrder {
+    fn slice(&self) -> Result<Slice, LoadError> {
+        let lead = seconds("discard_s", self.discard_s)?;
+        let until = match (self.duration_s, self.requests) {
+            (Some(whole), None) => {
+                let whole = seconds("duration_s", whole)?;
+                match whole.checked_sub(lead) {
+                    Some(rest) if !rest.is_zero() => Until::Time(rest),
+                    _ => return wrong("discard_s leaves nothing of duration_s"),
+                }
+            }
+            (None, Some(0)) => return wrong("requests is at least 1"),
+            (None, Some(_)) if !lead.is_zero() => {
+                return wrong("discard_s goes with duration_s, not with requests");
+            }
+            (None, Some(count)) => Until::Requests(count),
+            _ => return wrong("a slice has either duration_s or requests"),
+        };
+        let arrivals = if self.poisson {
+            Arrivals::Poisson
+        } else {
+            Arrivals::Constant
+        };
+        let pace = match self.rate_per_s {
+            Some(per_s) => Pace::Open(Rate {
+                per_s,
+                arrivals,
+                ramp: Duration::ZERO,
+            }),
+            None if self.poisson => return wrong("poisson is of an open loop: give rate_per_s"),
+            None => Pace::Closed,
+        };
+        Ok(Slice { pace, until, lead })
+    }
+}
+
+fn seconds(name: &str, value: f64) -> Result<Duration, LoadError> {
+    match Duration::try_from_secs_f64(value) {
+        Ok(time) if time <= Duration::from_secs(24 * 3600) => Ok(time),
+        _ => wrong(format!("{name} is a time of at most a day, not {value}")),
+    }
+}
+
+impl From<Outcome> for Measured {
+    fn from(outcome: Outcome) -> Self {
+        Self {
+            histograms: Histograms {
+                response: encoded(&outcome.response),
+                first_byte: encoded(&outcome.first_byte),
+            },
+            report: outcome.report,
+        }
+    }
+}
+
+fn encoded(times: &Histogram<u64>) -> String {
+    let mut bytes = Vec::new();
+    V2DeflateSerializer::new()
+        .serialize(times, &mut bytes)
+        .expect("a vector takes every byte");
+    STANDARD.encode(bytes)
+}

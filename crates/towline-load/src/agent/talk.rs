@@ -1,0 +1,97 @@
+//! One message over a WebSocket, and what comes back.
+
+use std::io;
+use std::time::Instant;
+
+use towline_io::Peer;
+use towline_proto::ws::{Ahead, Event, Kind, Shared, WebSocket};
+use towline_proto::{HeadRef, StreamId, UserError};
+
+use crate::target::Target;
+use crate::websocket::{self, Denied, Handshake, Parting};
+
+pub(super) struct Talk<'a> {
+    target: &'a Target,
+    shared: Shared,
+    handshake: Option<Handshake>,
+    socket: Option<WebSocket>,
+    /// Known when the connection has switched.
+    stream: Option<StreamId>,
+}
+
+impl<'a> Talk<'a> {
+    /// `None`: the target is no WebSocket.
+    pub(super) fn of(target: &'a Target) -> io::Result<Option<Self>> {
+        if target.messages.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            target,
+            shared: Shared::new(towline_io::seed()?),
+            handshake: None,
+            socket: None,
+            stream: None,
+        }))
+    }
+
+    pub(super) fn begin(&mut self, peer: &mut Peer<()>) -> Result<(), UserError> {
+        let handshake = Handshake::begin(&mut peer.conn, self.target, &mut self.shared)?;
+        self.handshake = Some(handshake);
+        Ok(())
+    }
+
+    /// The server has answered.
+    pub(super) fn agree(&mut self, head: &HeadRef<'_>) -> Result<(), Denied> {
+        if let Some(handshake) = self.handshake.take() {
+            let limits = websocket::limits(self.target.longest_message());
+            self.socket = Some(handshake.end(head, &limits, Instant::now())?);
+        }
+        Ok(())
+    }
+
+    /// The connection has switched: the message goes.
+    pub(super) fn send(&mut self, peer: &mut Peer<()>, id: StreamId) {
+        self.stream = Some(id);
+        let (Some(messages), Some(socket)) = (self.target.messages, &mut self.socket) else {
+            return;
+        };
+        let message = self.target.body.clone().unwrap_or_default();
+        if let Ok(stream) = peer.conn.stream(id) {
+            let means = (&mut self.shared, &mut Vec::new());
+            // A refusal is of a stream that is ending, which listening tells.
+            websocket::send(socket, stream, &message, messages, means);
+        }
+    }
+
+    /// Messages may come.
+    pub(super) fn is_open(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// A message, or the end; `None`: nothing yet.
+    pub(super) fn listen(&mut self, peer: &mut Peer<()>) -> Option<Result<Heard, Parting>> {
+        let socket = self.socket.as_mut()?;
+        let mut stream = peer.conn.stream(self.stream?).ok()?;
+        let ahead = socket.read_ahead(&mut stream, Instant::now(), &mut self.shared, usize::MAX);
+        let _ = socket.flush(&mut stream, &mut self.shared);
+        if ahead != Ahead::Event {
+            return None;
+        }
+        match socket.next_event()? {
+            Event::Message { kind, data } => Some(Ok(Heard {
+                kind: match kind {
+                    Kind::Text => "text",
+                    Kind::Binary => "binary",
+                },
+                data: data.to_vec(),
+            })),
+            event => Parting::of(&event).map(Err),
+        }
+    }
+}
+
+/// A message that came back.
+pub(super) struct Heard {
+    pub(super) kind: &'static str,
+    pub(super) data: Vec<u8>,
+}

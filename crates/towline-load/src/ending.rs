@@ -1,0 +1,104 @@
+//! What the helper processes, responder and relay, have in common: when they end (at SIGTERM or SIGINT, or
+//! when the standard input ends that they were given), and how times are written.
+
+use std::io::{self, Read};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::time::Duration;
+
+use towline_io::Remote;
+
+/// What a signal handler may touch: lives as long as the process.
+struct Wish {
+    asked: AtomicBool,
+    remote: Remote,
+}
+
+impl Wish {
+    fn ask(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+        let _ = self.remote.wake();
+    }
+}
+
+static WISH: AtomicPtr<Wish> = AtomicPtr::new(ptr::null_mut());
+const SIGNALS: [libc::c_int; 2] = [libc::SIGTERM, libc::SIGINT];
+
+pub struct Ending {
+    wish: &'static Wish,
+    handlers_before: [libc::sighandler_t; 2],
+}
+
+impl Ending {
+    /// `remote` is woken when the end is asked for. Signals are handled as before once this is dropped.
+    pub fn watch(remote: &Remote) -> Self {
+        // A few bytes per call, and a process calls this once.
+        let wish: &'static Wish = Box::leak(Box::new(Wish {
+            asked: AtomicBool::new(false),
+            remote: remote.clone(),
+        }));
+        WISH.store(ptr::from_ref(wish).cast_mut(), Ordering::Release);
+        let handler: extern "C" fn(libc::c_int) = signalled;
+        // SAFETY: the handler stores to an atomic and writes to an eventfd or pipe; both are
+        // async-signal-safe.
+        let handlers_before =
+            SIGNALS.map(|signal| unsafe { libc::signal(signal, handler as libc::sighandler_t) });
+        if stdin_is_a_pipe() {
+            // It ends with the process, if not before.
+            std::thread::spawn(move || {
+                let mut space = [0; 64];
+                while let Ok(1..) = io::stdin().read(&mut space) {}
+                wish.ask();
+            });
+        }
+        Self {
+            wish,
+            handlers_before,
+        }
+    }
+
+    pub fn asked(&self) -> bool {
+        self.wish.asked.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        for (signal, before) in SIGNALS.into_iter().zip(self.handlers_before) {
+            // SAFETY: what was there before is valid.
+            unsafe { libc::signal(signal, before) };
+        }
+    }
+}
+
+extern "C" fn signalled(_: libc::c_int) {
+    // SAFETY: never freed once it was stored.
+    if let Some(wish) = unsafe { WISH.load(Ordering::Acquire).as_ref() } {
+        wish.ask();
+    }
+}
+
+/// A terminal or `/dev/null` says nothing about whoever started us; a pipe is held by them.
+fn stdin_is_a_pipe() -> bool {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: fstat fills the structure unless it fails.
+    let mode = unsafe {
+        if libc::fstat(0, status.as_mut_ptr()) != 0 {
+            return false;
+        }
+        status.assume_init().st_mode & libc::S_IFMT
+    };
+    mode == libc::S_IFIFO || mode == libc::S_IFSOCK
+}
+
+/// `10us`, `1.5ms`, `2s`.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    units
+        .into_iter()
+        .find_map(|(unit, seconds)| {
+            let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+            Duration::try_from_secs_f64(number * seconds).ok()
+        })
+        .ok_or_else(|| "a time is a number with its unit, as in 10us, 1.5ms or 2s".into())
+}

@@ -1,0 +1,121 @@
+//! The live view: a few lines below the prompt while a run is under way, and gone when it ends.
+//!
+//! It changes nothing about the terminal that would have to be put right afterwards: no raw mode, no
+//! other screen, and the cursor stays visible. What ends the program in the middle leaves some lines.
+
+mod frame;
+mod state;
+
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ratatui::backend::{Backend, ClearType, CrosstermBackend};
+use ratatui::{Terminal, TerminalOptions, Viewport};
+
+use crate::config::Config;
+use crate::watch::Watch;
+use state::State;
+
+/// A run that is over by then needs no view.
+const FIRST: Duration = Duration::from_millis(250);
+const EVERY: Duration = Duration::from_millis(200);
+
+/// The lines that everything fits into.
+const MOST_LINES: u16 = 17;
+
+/// A view on a thread of its own; dropped, it is wiped away.
+pub(crate) struct Live {
+    over: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Live {
+    /// Nothing when the output is no terminal that can show it.
+    pub(crate) fn start(config: &Config, watch: &Watch) -> Option<Self> {
+        let stdout = io::stdout();
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
+        if !stdout.is_terminal() || is_dumb {
+            return None;
+        }
+        // Of its own: the run's thread may hold the lock.
+        let screen = File::from(stdout.as_fd().try_clone_to_owned().ok()?);
+        let has_colors = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let mut state = State::new(config, has_colors);
+        let watch = watch.clone();
+        let (over, ended) = mpsc::channel();
+        let show = move || {
+            if ended.recv_timeout(FIRST) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            // A terminal that does not say where its cursor is has no view.
+            let Ok(mut view) = View::open(screen) else {
+                return;
+            };
+            loop {
+                state.look(&watch, Instant::now());
+                if view.draw(&state).is_err() {
+                    return;
+                }
+                if ended.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("live view".into()).spawn(show);
+        Some(Self {
+            over: Some(over),
+            thread: Some(thread.ok()?),
+        })
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        drop(self.over.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct View {
+    terminal: Terminal<CrosstermBackend<File>>,
+}
+
+impl View {
+    fn open(screen: File) -> io::Result<Self> {
+        let backend = CrosstermBackend::new(screen);
+        let lines = backend
+            .size()?
+            .height
+            .saturating_sub(1)
+            .clamp(1, MOST_LINES);
+        let viewport = Viewport::Inline(lines);
+        let terminal = Terminal::with_options(backend, TerminalOptions { viewport })?;
+        Ok(Self { terminal })
+    }
+
+    fn draw(&mut self, state: &State) -> io::Result<()> {
+        self.terminal.draw(|frame| {
+            let area = frame.area();
+            frame::draw(state, area, frame.buffer_mut());
+            // Shown, or a program that is killed would leave it hidden.
+            frame.set_cursor_position((area.x, area.bottom().saturating_sub(1)));
+        })?;
+        Ok(())
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        let top = self.terminal.get_frame().area().as_position();
+        let screen = self.terminal.backend_mut();
+        let _ = screen.set_cursor_position(top);
+        let _ = screen.clear_region(ClearType::AfterCursor);
+        let _ = Backend::flush(screen);
+    }
+}

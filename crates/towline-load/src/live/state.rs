@@ -1,0 +1,251 @@
+//! What the live view knows: the run's plan, and what has been seen of it.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use crate::config::{Config, Pace, Until};
+use crate::stats::Interval;
+use crate::watch::{Seen, Watch};
+
+/// The rate of now is that of the last second.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// More seconds than any terminal has columns.
+const MOST_SECONDS: usize = 1000;
+
+pub(super) struct State {
+    pub(super) has_colors: bool,
+    pub(super) title: String,
+    /// What is counted.
+    pub(super) unit: &'static str,
+    pub(super) connections: usize,
+    pub(super) until: Until,
+    pub(super) lead: Duration,
+    pub(super) seen: Seen,
+    /// Of each second that has ended: answers, failures.
+    pub(super) seconds: VecDeque<(u64, u64)>,
+    /// Nanoseconds, of all seconds that have ended.
+    pub(super) times: Option<Histogram<u64>>,
+    recent: VecDeque<(Instant, u64)>,
+    /// Seconds of which a worker has not told yet, by worker.
+    waiting: Vec<VecDeque<Interval>>,
+}
+
+impl State {
+    pub(super) fn new(config: &Config, has_colors: bool) -> Self {
+        Self {
+            has_colors,
+            title: title(config),
+            unit: if config.is_of_messages() {
+                "messages"
+            } else {
+                "requests"
+            },
+            connections: config.connections,
+            until: config.until,
+            lead: config.lead(),
+            seen: Seen::default(),
+            seconds: VecDeque::new(),
+            times: None,
+            recent: VecDeque::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    pub(super) fn look(&mut self, watch: &Watch, now: Instant) {
+        self.observe(watch.seen(), watch.take_seconds(), now);
+    }
+
+    fn observe(&mut self, seen: Seen, news: Vec<Vec<Interval>>, now: Instant) {
+        self.recent.push_back((now, seen.answered));
+        while self.recent.len() > 2 && now - self.recent[1].0 >= RECENT {
+            self.recent.pop_front();
+        }
+        self.seen = seen;
+        self.waiting.resize_with(news.len(), VecDeque::new);
+        for (waiting, news) in self.waiting.iter_mut().zip(news) {
+            waiting.extend(news);
+        }
+        // A second is over when every worker has told of it.
+        while !self.waiting.is_empty() && self.waiting.iter().all(|of| !of.is_empty()) {
+            let parts: Vec<_> = (self.waiting.iter_mut())
+                .filter_map(VecDeque::pop_front)
+                .collect();
+            self.end_second(&parts);
+        }
+    }
+
+    fn end_second(&mut self, parts: &[Interval]) {
+        let answered = parts.iter().map(|part| part.answered).sum();
+        let failed = parts.iter().map(|part| part.failed).sum();
+        self.seconds.push_back((answered, failed));
+        if self.seconds.len() > MOST_SECONDS {
+            self.seconds.pop_front();
+        }
+        for part in parts {
+            let times = part.times();
+            match &mut self.times {
+                // All have the same bounds.
+                Some(all) => _ = all.add(times),
+                None => self.times = Some(times),
+            }
+        }
+    }
+
+    /// Answers per second, just now.
+    pub(super) fn rate(&self) -> f64 {
+        let (Some((first, before)), Some((last, after))) =
+            (self.recent.front(), self.recent.back())
+        else {
+            return 0.0;
+        };
+        per_s(after.saturating_sub(*before), *last - *first)
+    }
+
+    /// Since the measured time began.
+    pub(super) fn mean_rate(&self) -> f64 {
+        let elapsed = self.seen.elapsed.unwrap_or_default();
+        let mut measured = elapsed.saturating_sub(self.lead);
+        if let Until::Time(time) = self.until {
+            measured = measured.min(time);
+        }
+        per_s(self.seen.answered, measured)
+    }
+
+    /// How much of the run is over, and the time left where it is known.
+    pub(super) fn progress(&self) -> (f64, Option<Duration>) {
+        let elapsed = self.seen.elapsed.unwrap_or_default();
+        match self.until {
+            Until::Time(time) => {
+                let whole = (time + self.lead).as_secs_f64();
+                let share = (elapsed.as_secs_f64() / whole).min(1.0);
+                (share, Some((time + self.lead).saturating_sub(elapsed)))
+            }
+            #[expect(clippy::cast_precision_loss, reason = "for the eye")]
+            Until::Requests(all) => {
+                let seen = &self.seen;
+                let done = seen.answered + seen.refused + seen.failed.iter().sum::<u64>();
+                let share = (done as f64 / all.max(1) as f64).min(1.0);
+                let left = elapsed.as_secs_f64() * (1.0 - share) / share;
+                (share, Duration::try_from_secs_f64(left).ok())
+            }
+        }
+    }
+
+    /// Where the run is, in a word or two.
+    pub(super) fn stage(&self) -> &'static str {
+        match self.seen.elapsed {
+            None => "connecting",
+            Some(elapsed) if elapsed < self.lead => "warming up",
+            Some(_) if self.seen.is_draining => "awaiting the last answers",
+            Some(_) => "measuring",
+        }
+    }
+}
+
+fn title(config: &Config) -> String {
+    let url = config.targets.first().map(crate::Target::url);
+    let more = match config.targets.len() {
+        0 | 1 => String::new(),
+        n => format!(" and {} more", n - 1),
+    };
+    let pace = match config.pace {
+        Pace::Closed if config.together => "all together".into(),
+        Pace::Closed => "closed loop".into(),
+        Pace::Open(rate) => format!("open loop at {}/s", rate.per_s),
+    };
+    let fresh = if config.is_fresh() { "fresh " } else { "" };
+    format!(
+        "{}{more} · {} {fresh}connections · {pace}",
+        url.unwrap_or_default(),
+        config.connections
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for the eye")]
+fn per_s(count: u64, time: Duration) -> f64 {
+    let seconds = time.as_secs_f64();
+    if seconds > 0.0 {
+        count as f64 / seconds
+    } else {
+        0.0
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::stats::{Answer, Failure, Tally};
+    use crate::target::Target;
+    use crate::watch::Board;
+
+    /// Five seconds of two workers, at 1000 answers a second with one failure in each.
+    pub(in crate::live) fn sample(until: Until) -> State {
+        let mut config = Config::new(vec![Target::get("http://127.0.0.1:8000/hello").unwrap()]);
+        config.until = until;
+        config.connections = 50;
+        let mut state = State::new(&config, true);
+        let mut tallies = [Tally::new(), Tally::new()];
+        let begun = Instant::now();
+        for second in 1..=5_u32 {
+            let at = begun + Duration::from_secs(u64::from(second));
+            let mut news = Vec::new();
+            for tally in &mut tallies {
+                for n in 1..=500 {
+                    let time = Duration::from_micros(n * 4);
+                    tally.answered(&Answer {
+                        response: time,
+                        service: time,
+                        first_byte: time,
+                        body_bytes: 7,
+                    });
+                }
+                tally.failed(Failure::Reset);
+                tally.end_second(25);
+                news.push(vec![tally.series.last().unwrap().clone()]);
+            }
+            let mut seen = Seen {
+                elapsed: Some(at - begun),
+                ..Seen::default()
+            };
+            for tally in &tallies {
+                let board = Board::default();
+                board.publish(tally, 25, 1, false);
+                board.add_to(&mut seen);
+            }
+            state.observe(seen, news, at);
+        }
+        state
+    }
+
+    #[test]
+    fn seconds_and_counts_of_all_workers_add_up() {
+        let state = sample(Until::Time(Duration::from_secs(20)));
+        assert_eq!(state.seconds, [(1000, 2); 5]);
+        assert_eq!((state.seen.answered, state.seen.failed[2]), (5000, 10));
+        assert_eq!(state.seen.live_connections, 50);
+        assert!((state.rate() - 1000.0).abs() < 1.0);
+        assert!((state.mean_rate() - 1000.0).abs() < 1.0);
+        let p50 = state.times.as_ref().unwrap().value_at_percentile(50.0);
+        assert!(p50.abs_diff(1_000_000) < 20_000, "{p50}");
+        let (share, left) = state.progress();
+        assert!((share - 0.25).abs() < 1e-9);
+        assert_eq!(left, Some(Duration::from_secs(15)));
+        let (share, left) = sample(Until::Requests(10_020)).progress();
+        assert!((share - 0.5).abs() < 1e-9);
+        assert!(left.unwrap().abs_diff(Duration::from_secs(5)) < Duration::from_millis(1));
+    }
+
+    #[test]
+    fn a_second_waits_for_the_slowest_worker() {
+        let mut state = sample(Until::Requests(1));
+        let now = Instant::now() + Duration::from_secs(60);
+        let one = Interval::default();
+        state.observe(Seen::default(), vec![vec![one.clone()], vec![]], now);
+        assert_eq!(state.seconds.len(), 5);
+        state.observe(Seen::default(), vec![vec![], vec![one]], now);
+        assert_eq!(state.seconds.len(), 6);
+    }
+}

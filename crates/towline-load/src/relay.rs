@@ -1,0 +1,129 @@
+//! The command line of the relay that behaves like a network (`towline_io::relay`).
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use lexopt::prelude::*;
+use towline_io::relay::{Conditions, Relay};
+
+use crate::ending::{Ending, time};
+
+const HELP: &str = "\
+use: relay --to HOST:PORT [OPTIONS]
+
+Prints the address it listens on, and relays until SIGTERM, SIGINT or the end of a piped standard input.
+
+  --to HOST:PORT            where connections lead
+  --listen HOST:PORT        (127.0.0.1:0: any port that is free)
+  --rtt TIME                round-trip time: 10us, 1.5ms, 2s (0s); a handshake takes one as well
+  --jitter TIME             a round trip takes up to so much less or more (0s)
+  --rate RATE               in each direction for all connections together: 56kbit, 100mbit, 1gbit (no limit)
+  --loss SHARE              of segments, as in 0.1%: the delay that their repetition makes (0%)
+  --seed N                  of jitter and loss (1)
+  -h, --help
+";
+
+/// Everything from arguments to the exit status: 0, or 2 when it could not relay.
+pub fn relay_main(args: impl IntoIterator<Item = OsString>) -> i32 {
+    let relayed = match Options::parse(args) {
+        Ok(None) => io::stdout().write_all(HELP.as_bytes()),
+        Ok(Some(options)) => run(&options),
+        Err(why) => {
+            eprintln!("towline relay: {why} (see --help)");
+            return 2;
+        }
+    };
+    match relayed {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("towline relay: {error}");
+            2
+        }
+    }
+}
+
+fn run(options: &Options) -> io::Result<()> {
+    let (listen, to) = (address(&options.listen)?, address(&options.to)?);
+    let mut relay = Relay::new(listen, to, &options.conditions)?;
+    let ending = Ending::watch(&relay.remote());
+    let mut out = io::stdout();
+    writeln!(out, "{}", relay.local_addr()?)?;
+    out.flush()?;
+    towline_io::exact_timers();
+    while !ending.asked() {
+        relay.turn()?;
+    }
+    Ok(())
+}
+
+fn address(spec: &str) -> io::Result<SocketAddr> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{spec}: {error}"));
+    let mut found = spec.to_socket_addrs().map_err(named)?;
+    found
+        .next()
+        .ok_or_else(|| named(io::ErrorKind::AddrNotAvailable.into()))
+}
+
+struct Options {
+    listen: String,
+    to: String,
+    conditions: Conditions,
+}
+
+impl Options {
+    fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Self>, lexopt::Error> {
+        let mut listen = "127.0.0.1:0".to_owned();
+        let mut to = None;
+        let mut conditions = Conditions {
+            seed: 1,
+            ..Conditions::default()
+        };
+        let mut parser = lexopt::Parser::from_args(args);
+        while let Some(argument) = parser.next()? {
+            match argument {
+                Long("to") => to = Some(parser.value()?.string()?),
+                Long("listen") => listen = parser.value()?.string()?,
+                Long("rtt") => conditions.rtt = parser.value()?.parse_with(time)?,
+                Long("jitter") => conditions.jitter = parser.value()?.parse_with(time)?,
+                Long("rate") => conditions.rate = Some(parser.value()?.parse_with(rate)?),
+                Long("loss") => conditions.loss = parser.value()?.parse_with(share)?,
+                Long("seed") => conditions.seed = parser.value()?.parse()?,
+                Short('h') | Long("help") => return Ok(None),
+                other => return Err(other.unexpected()),
+            }
+        }
+        if conditions.jitter > conditions.rtt {
+            return Err("--jitter cannot be more than --rtt".into());
+        }
+        Ok(Some(Self {
+            listen,
+            to: to.ok_or("--to HOST:PORT is missing")?,
+            conditions,
+        }))
+    }
+}
+
+/// Bytes a second of `100mbit`.
+fn rate(text: &str) -> Result<f64, String> {
+    let units = [("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)];
+    units
+        .into_iter()
+        .find_map(|(unit, bits)| {
+            let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+            let rate = number * bits / 8.0;
+            (1000.0..=1e11).contains(&rate).then_some(rate)
+        })
+        .ok_or_else(|| "a rate is a number with its unit, at least 8kbit, as in 100mbit".into())
+}
+
+/// `0.1%`.
+fn share(text: &str) -> Result<f64, String> {
+    let percent: Option<f64> = text
+        .strip_suffix('%')
+        .and_then(|number| number.trim_end().parse().ok());
+    percent
+        .filter(|percent| (0.0..=50.0).contains(percent))
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| "a loss is a percentage from 0% to 50%, as in 0.1%".into())
+}

@@ -1,0 +1,194 @@
+//! The responder's command line.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use lexopt::prelude::*;
+use towline_io::TlsSettings;
+use towline_proto::Speaks;
+
+use crate::ending::time;
+
+use super::routes::conduct::Conduct;
+use super::routes::route::App;
+use super::routes::spin::{calibrated, steps};
+use super::routes::stall::StallPlan;
+
+pub const HELP: &str = "\
+use: towline-responder [OPTIONS]
+
+Prints its addresses, one a line, and serves until SIGTERM, SIGINT or the end of a piped standard input.
+
+  --host HOST, --port N     127.0.0.1, and 0: any that is free
+  --bind HOST:PORT          ... instead; may stand more than once
+  --cert FILE, --key FILE   serve TLS
+  --app NAME                whose answers: app (section A of the catalogue), hello_world (section B)
+  --requests-per-connection N   close a connection with its answer of this number
+  --protocol h1|h2          speak this one alone
+  --max-streams N           of HTTP/2 at once on a connection (1024)
+  --max-connections N       refuse with 503 on connections beyond these
+
+A server of known behaviour (TIME: 10us, 1.5ms, 2s)
+  --delay TIME              every answer comes so much later
+  --exact                   ... to the microsecond: the last 100 us before each are not slept
+  --stall-every TIME, --stall-for TIME   the whole server stops, again and again
+  --spin-us N               busy work for each request
+  --spin-steps N            ... in steps of some nanoseconds: what two servers measure of them is never quite equal
+  --spin-percent P          P % more CPU time for everything
+
+Queries of any target: delay_us=N, fast_ms=F&slow_ms=S&slow_share=0.1, error_share=0.01,
+fault=one-byte|short|long|truncated|early-close|garbage|twice|early|hang with fault_share=S;
+at /ws of the messages, and there is fault=kind besides.
+GET /injected counts what was injected and says when the stalls were.
+
+  -h, --help
+";
+
+/// Longer than a sleeping thread takes to run again, as a rule.
+const WATCH: Duration = Duration::from_micros(100);
+
+pub enum Asked {
+    Help,
+    Serve(Box<Options>),
+}
+
+#[derive(Default)]
+pub struct Options {
+    pub binds: Vec<String>,
+    pub tls: Option<TlsSettings>,
+    host: Option<String>,
+    port: u16,
+    app: App,
+    delay: Duration,
+    exact: bool,
+    stall_every: Option<Duration>,
+    stall_for: Option<Duration>,
+    spin_us: Option<f64>,
+    spin_steps: Option<u64>,
+    spin_percent: Option<f64>,
+    requests_per_connection: Option<u64>,
+    speaks: Option<Speaks>,
+    pub max_streams: Option<u32>,
+    max_connections: Option<usize>,
+}
+
+impl Options {
+    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Error> {
+        let mut options = Self::default();
+        let mut parser = lexopt::Parser::from_args(args);
+        while let Some(argument) = parser.next()? {
+            match argument {
+                Long("port") => {
+                    options.port = parser.value()?.parse()?;
+                }
+                Long("host") => options.host = Some(parser.value()?.string()?),
+                Long("bind") => options.binds.push(parser.value()?.string()?),
+                Long("cert") => {
+                    options.tls.get_or_insert_default().cert_file = parser.value()?.into();
+                }
+                Long("key") => {
+                    let key = parser.value()?.into();
+                    options.tls.get_or_insert_default().key_file = Some(key);
+                }
+                Long("requests-per-connection") => {
+                    options.requests_per_connection = Some(parser.value()?.parse()?);
+                }
+                Long("protocol") => options.speaks = Some(parser.value()?.parse_with(protocol)?),
+                Long("max-streams") => options.max_streams = Some(parser.value()?.parse()?),
+                Long("max-connections") => {
+                    options.max_connections = Some(parser.value()?.parse()?);
+                }
+                Long("app") => options.app = parser.value()?.parse_with(app)?,
+                Long("delay") => options.delay = parser.value()?.parse_with(time)?,
+                Long("exact") => options.exact = true,
+                Long("stall-every") => {
+                    options.stall_every = Some(parser.value()?.parse_with(time)?);
+                }
+                Long("stall-for") => options.stall_for = Some(parser.value()?.parse_with(time)?),
+                Long("spin-us") => options.spin_us = Some(parser.value()?.parse_with(amount)?),
+                Long("spin-steps") => options.spin_steps = Some(parser.value()?.parse()?),
+                Long("spin-percent") => {
+                    options.spin_percent = Some(parser.value()?.parse_with(amount)?);
+                }
+                Short('h') | Long("help") => return Ok(Asked::Help),
+                other => return Err(other.unexpected()),
+            }
+        }
+        options.finish()
+    }
+
+    fn finish(mut self) -> Result<Asked, lexopt::Error> {
+        let speaks = self.speaks();
+        if let Some(tls) = &mut self.tls {
+            tls.alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+            match speaks {
+                Speaks::Http1 => _ = tls.alpn.remove(0),
+                Speaks::Http2 => tls.alpn.truncate(1),
+                Speaks::Either => {}
+            }
+        }
+        if self.binds.is_empty() {
+            let host = self.host.as_deref().unwrap_or("127.0.0.1");
+            self.binds.push(format!("{host}:{}", self.port));
+        }
+        match (self.stall_every, self.stall_for) {
+            (None, None) => {}
+            (Some(every), Some(length)) if length < every => {}
+            (Some(_), Some(_)) => return Err("--stall-for must be less than --stall-every".into()),
+            _ => return Err("--stall-every and --stall-for belong together".into()),
+        }
+        Ok(Asked::Serve(Box::new(self)))
+    }
+
+    pub fn speaks(&self) -> Speaks {
+        self.speaks.unwrap_or(Speaks::Either)
+    }
+
+    /// How the server behaves, from now on; calibrates its busy work and says what it found.
+    pub fn conduct(&self) -> Conduct {
+        let mut conduct = Conduct {
+            app: self.app,
+            delay: self.delay,
+            watch: if self.exact { WATCH } else { Duration::ZERO },
+            requests_per_connection: self.requests_per_connection,
+            max_connections: self.max_connections,
+            ..Conduct::default()
+        };
+        if let Some((every, length)) = self.stall_every.zip(self.stall_for) {
+            conduct.stalling(StallPlan { every, length });
+        }
+        if self.spin_us.is_some() || self.spin_steps.is_some() || self.spin_percent.is_some() {
+            let ns_per_step = calibrated();
+            eprintln!("towline-responder: a step of busy work takes {ns_per_step:.4} ns");
+            let per_request = self
+                .spin_steps
+                .unwrap_or_else(|| steps(self.spin_us.unwrap_or(0.0) * 1e3, ns_per_step));
+            conduct.spinning(per_request, self.spin_percent.unwrap_or(0.0), ns_per_step);
+        }
+        conduct
+    }
+}
+
+fn protocol(text: &str) -> Result<Speaks, String> {
+    match text {
+        "h1" => Ok(Speaks::Http1),
+        "h2" => Ok(Speaks::Http2),
+        _ => Err("it is h1 or h2".into()),
+    }
+}
+
+/// As the subjects of the bench name it: `asgi:hello_world`.
+fn app(text: &str) -> Result<App, String> {
+    match text.rsplit(':').next() {
+        Some("app") => Ok(App::Catalogue),
+        Some("hello_world") => Ok(App::HelloWorld),
+        _ => Err("it is app or hello_world".into()),
+    }
+}
+
+fn amount(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok();
+    number
+        .filter(|number| (0.0..=1e6).contains(number))
+        .ok_or_else(|| "a number from 0 to a million is needed".into())
+}

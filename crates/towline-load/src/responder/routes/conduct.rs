@@ -1,0 +1,120 @@
+//! How the whole server behaves, and its account of what it injected.
+
+use std::time::{Duration, Instant};
+
+use super::route::App;
+use super::spin::Spin;
+use super::stall::{Stall, StallPlan};
+
+#[derive(Default)]
+pub struct Conduct {
+    pub app: App,
+    /// Of every answer.
+    pub delay: Duration,
+    /// So long before a delayed answer is due the server stops sleeping and looks.
+    pub watch: Duration,
+    /// A connection is closed with the answer of this number.
+    pub requests_per_connection: Option<u64>,
+    /// The first request on a connection beyond these is refused.
+    pub max_connections: Option<usize>,
+    pub injected: Injected,
+    /// Set by `stalling` and `spinning`.
+    pub stall: Option<Stall>,
+    pub spin: Option<Spin>,
+}
+
+/// What was injected so far.
+#[derive(Default)]
+pub struct Injected {
+    pub requests: u64,
+    pub slow: Sequence,
+    pub errors: Sequence,
+    pub faults: Sequence,
+    /// Begin and end of each stall, in nanoseconds of the system's monotonic clock.
+    pub stalls: Vec<(u64, u64)>,
+}
+
+/// Hits a share of a sequence, at equal distances.
+#[derive(Default)]
+pub struct Sequence {
+    /// What is due of the next hit.
+    due: f64,
+    pub hit: u64,
+}
+
+impl Sequence {
+    /// Whether the next is one of them: of the first n, floor(n x share) are.
+    pub fn takes(&mut self, share: f64) -> bool {
+        self.due += share.min(1.0);
+        // Ten tenths are a whole, whatever they are in binary.
+        let hits = self.due > 1.0 - 1e-9;
+        if hits {
+            self.due -= 1.0;
+            self.hit += 1;
+        }
+        hits
+    }
+}
+
+impl Conduct {
+    /// Stops the server by this plan from now on.
+    pub fn stalling(&mut self, plan: StallPlan) {
+        self.stall = Some(Stall::new(plan, Instant::now()));
+    }
+
+    /// Makes each request cost `per_request` more CPU time, and all that a turn does `percent` more.
+    pub fn spinning(&mut self, steps_per_request: u64, percent: f64, ns_per_step: f64) {
+        self.spin = Some(Spin::new(steps_per_request, percent, ns_per_step));
+    }
+
+    pub fn next_stall(&self) -> Option<Instant> {
+        self.stall.as_ref().map(Stall::next)
+    }
+
+    pub fn stall_if_due(&mut self) {
+        if let Some(stall) = &mut self.stall {
+            stall.if_due(&mut self.injected.stalls);
+        }
+    }
+
+    pub fn spin(&self) {
+        if let Some(spin) = &self.spin {
+            spin.request();
+        }
+    }
+
+    pub fn end_of_turn(&mut self) {
+        if let Some(spin) = &mut self.spin {
+            spin.turn();
+        }
+    }
+
+    /// Whether a connection is one too many: told with its first request, so that the client hears it.
+    pub fn refuses(&self, request: u64, open: usize) -> bool {
+        request == 1 && self.max_connections.is_some_and(|most| open > most)
+    }
+
+    /// Whether a connection ends with its request of this number.
+    pub fn is_last(&self, request: u64) -> bool {
+        self.requests_per_connection
+            .is_some_and(|most| request >= most)
+    }
+}
+
+impl Injected {
+    pub fn json(&self) -> String {
+        let stalls: Vec<String> = self
+            .stalls
+            .iter()
+            .map(|(from, to)| format!("[{from},{to}]"))
+            .collect();
+        format!(
+            r#"{{"requests":{},"slow":{},"errors":{},"faults":{},"stalls":[{}]}}"#,
+            self.requests,
+            self.slow.hit,
+            self.errors.hit,
+            self.faults.hit,
+            stalls.join(",")
+        )
+    }
+}

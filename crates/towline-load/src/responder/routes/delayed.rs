@@ -1,0 +1,82 @@
+//! What is to be answered later, in the order in which it is due.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Instant;
+
+use towline_io::ConnId;
+use towline_proto::StreamId;
+
+use super::Asked;
+
+/// What is due on a connection.
+pub enum Due {
+    Answer(Box<Asked>),
+    /// The next event of a stream of events.
+    Event(StreamId),
+}
+
+#[derive(Default)]
+pub struct Delayed {
+    heap: BinaryHeap<Reverse<Entry>>,
+    pushed: u64,
+}
+
+struct Entry {
+    at: Instant,
+    /// Of two at the same time, the older first.
+    number: u64,
+    id: ConnId,
+    due: Due,
+}
+
+impl Delayed {
+    pub fn push(&mut self, at: Instant, id: ConnId, due: Due) {
+        self.pushed += 1;
+        let number = self.pushed;
+        self.heap.push(Reverse(Entry {
+            at,
+            number,
+            id,
+            due,
+        }));
+    }
+
+    /// When the next is due.
+    pub fn next(&self) -> Option<Instant> {
+        self.heap.peek().map(|Reverse(entry)| entry.at)
+    }
+
+    /// One that is due by `now`.
+    pub fn due(&mut self, now: Instant) -> Option<(Instant, ConnId, Due)> {
+        self.next().filter(|at| *at <= now)?;
+        let Reverse(entry) = self.heap.pop()?;
+        Some((entry.at, entry.id, entry.due))
+    }
+}
+
+impl Entry {
+    fn key(&self) -> (Instant, u64) {
+        (self.at, self.number)
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Entry {}

@@ -1,0 +1,313 @@
+//! What the responder answers, on any engine: `towline-responder` runs it in a process of its own, tests
+//! on a thread (those of towline-io by the path of this file, since they stand below this crate).
+//!
+//! ```text
+//! head ─► route (what is asked) + plan (how late, how wrong) ─┬─ now ──► answer ─► work: bodies that go on
+//!                                                            └─ later ─► delayed ─► answer
+//! ```
+
+mod catalogue;
+pub mod conduct;
+mod delayed;
+mod faults;
+mod plan;
+mod query;
+pub mod route;
+mod socket;
+pub mod spin;
+mod sse;
+pub mod stall;
+mod work;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use towline_io::{Engine, Peer, Streams};
+use towline_proto::ws::Shared;
+use towline_proto::{BodySize, Event, Field, Protocol, ResponseHead, StreamId, UserError};
+
+use conduct::Conduct;
+use delayed::{Delayed, Due};
+use plan::Plan;
+use route::Route;
+
+/// What a connection does with the bodies of its exchanges; most answers need nothing of the kind.
+pub type Jobs = Streams<Job>;
+
+/// What is still to be done with the bodies of one exchange.
+pub enum Job {
+    Echo,
+    Drain(u64, Drained),
+    /// The whole body first: a client that sends everything before it reads never waits for us.
+    Collect(Vec<u8>, Collected),
+    Fill(u64),
+    Events(sse::Events),
+    Socket(Box<socket::Echo>),
+}
+
+/// What is said of a body that was read and thrown away.
+#[derive(Clone, Copy)]
+pub enum Drained {
+    Ok,
+    Hello,
+    Bytes,
+}
+
+/// What is said of a body when all of it has come.
+#[derive(Clone, Copy)]
+pub enum Collected {
+    /// The same JSON.
+    Json,
+    /// The same bytes.
+    Octets,
+    /// How many pairs its form has.
+    Form,
+}
+
+/// A responder beside its engine: how it behaves, and what it owes.
+pub struct State {
+    conduct: Conduct,
+    delayed: Delayed,
+    /// Connections that are open.
+    open: usize,
+    /// What every WebSocket needs now and then.
+    sockets: Shared,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::new(Conduct::default())
+    }
+}
+
+impl State {
+    pub fn new(conduct: Conduct) -> Self {
+        Self {
+            conduct,
+            delayed: Delayed::default(),
+            open: 0,
+            // A server masks nothing.
+            sockets: Shared::new([0; 32]),
+        }
+    }
+
+    /// When a turn is due although nobody asks.
+    pub fn next(&self) -> Option<Instant> {
+        let delayed = self.delayed.next();
+        let delayed = delayed.and_then(|at| at.checked_sub(self.conduct.watch));
+        [delayed, self.conduct.next_stall()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+/// One request, as far as its answer depends on it.
+struct Asked {
+    stream: StreamId,
+    route: Route,
+    /// Of the body.
+    length: Option<u64>,
+    /// The client waits for 100 before it sends the body.
+    expects: bool,
+}
+
+/// One turn: waits for work, and answers it.
+pub fn turn(engine: &mut Engine<Jobs>, state: &mut State) -> io::Result<()> {
+    match state.next() {
+        Some(at) => engine.turn_start_by(at)?,
+        None => engine.turn_start(None)?,
+    }
+    state.conduct.stall_if_due();
+    state.open = engine.len();
+    while let Some(id) = engine.next_ready() {
+        if let Some(peer) = engine.peer(id) {
+            serve(peer, state);
+        }
+        engine.settle(id);
+    }
+    answer_delayed(engine, state);
+    engine.turn_end();
+    state.conduct.end_of_turn();
+    Ok(())
+}
+
+/// Everything that a connection has to say, and the answers to it.
+pub fn serve(peer: &mut Peer<Jobs>, state: &mut State) {
+    while let Some(event) = peer.conn.next_event() {
+        match event {
+            Event::Head { stream, head, .. } => {
+                let (route, plan) = route::route(&head, state.conduct.app);
+                let length = head.field(b"content-length");
+                let length = length.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
+                let expects = head.field(b"expect").is_some();
+                let asked = Asked {
+                    stream,
+                    route,
+                    length,
+                    expects,
+                };
+                take(peer, state, asked, plan);
+            }
+            Event::Readable(stream) | Event::Writable(stream) => go_on(peer, state, stream),
+            Event::Failed(stream, _) => give_up(peer, stream),
+            Event::Closed(_) => drop(peer.state.take()),
+            _ => {}
+        }
+    }
+}
+
+fn go_on(peer: &mut Peer<Jobs>, state: &mut State, stream: StreamId) {
+    if let Some(Job::Socket(_)) = peer.state.get(stream) {
+        let means = (&mut state.sockets, &mut state.conduct.injected);
+        socket::work(peer, stream, means);
+    } else {
+        work::work(peer, stream);
+    }
+}
+
+fn give_up(peer: &mut Peer<Jobs>, stream: StreamId) {
+    peer.state.remove(stream);
+    if let Ok(mut failed) = peer.conn.stream(stream) {
+        failed.reset();
+    }
+}
+
+/// Which request of its connection it is, from 1.
+fn ordinal(peer: &Peer<Jobs>, stream: StreamId) -> u64 {
+    match peer.conn.protocol() {
+        // A client's streams have odd numbers (RFC 9113 5.1.1).
+        Some(Protocol::Http2) => stream.0.div_ceil(2),
+        _ => stream.0,
+    }
+}
+
+/// Answers at once, or later, as the plan and the server's conduct have it.
+fn take(peer: &mut Peer<Jobs>, state: &mut State, mut asked: Asked, plan: Option<Box<Plan>>) {
+    let conduct = &mut state.conduct;
+    // The injector's own account must not change what it counts.
+    if !matches!(asked.route, Route::Injected) {
+        conduct.injected.requests += 1;
+        conduct.spin();
+    }
+    let ordinal = ordinal(peer, asked.stream);
+    if conduct.is_last(ordinal) {
+        peer.conn.close();
+    }
+    if conduct.refuses(ordinal, state.open) {
+        asked.route = Route::Fixed(&catalogue::BUSY);
+        peer.conn.close();
+    }
+    let mut delay = conduct.delay + asked.route.delay();
+    if let Some(plan) = plan {
+        delay += plan.apply(&mut asked.route, &mut conduct.injected);
+    }
+    if delay.is_zero() {
+        // A mistake of ours would show as a missing answer in every test.
+        let _ = answer(peer, state, asked);
+    } else {
+        let due = Due::Answer(Box::new(asked));
+        state.delayed.push(Instant::now() + delay, peer.id(), due);
+    }
+}
+
+/// Answers what is due.
+pub fn answer_delayed(engine: &mut Engine<Jobs>, state: &mut State) {
+    let now = Instant::now();
+    while let Some((at, id, due)) = state.delayed.due(now) {
+        let Some(peer) = engine.peer(id) else {
+            continue;
+        };
+        match due {
+            Due::Answer(asked) => {
+                let _ = answer(peer, state, *asked);
+            }
+            Due::Event(stream) => {
+                if let Some(next) = sse::event(peer, stream, at) {
+                    state.delayed.push(next, id, Due::Event(stream));
+                }
+            }
+        }
+        // What was pipelined behind it is an event now.
+        serve(peer, state);
+        engine.settle(id);
+    }
+}
+
+fn answer(peer: &mut Peer<Jobs>, state: &mut State, asked: Asked) -> Result<(), UserError> {
+    let Asked { stream, length, .. } = asked;
+    match asked.route {
+        Route::Fixed(fixed) => work::fixed(peer, stream, fixed),
+        Route::Text(text) => work::text(peer, stream, text),
+        Route::Gzip => catalogue::gzip(peer, stream),
+        Route::Document(document) => work::json(peer, stream, document),
+        Route::Pieces(count, bytes) => work::pieces(peer, stream, count, bytes),
+        Route::Ticks => catalogue::ticks(peer, stream),
+        Route::Bytes(bytes, size) => work::fill(peer, stream, bytes, size),
+        // An answer would take the place of the 100.
+        Route::Echo if asked.expects => collect(peer, stream, length, Collected::Octets),
+        Route::Echo => work::echo(peer, stream, length),
+        Route::Collect(then) => collect(peer, stream, length, then),
+        Route::Drain(says) => begin(peer, stream, Job::Drain(0, says)),
+        Route::Req(_) => work::req(peer, stream),
+        Route::Chunked => work::chunked_hello(peer, stream),
+        Route::Events(plan) => sse::start(peer, &mut state.delayed, stream, plan),
+        Route::File(path) => file(peer, stream, path),
+        Route::Fault(fault) => faults::answer(peer, stream, fault),
+        Route::Socket(asked) => {
+            let means = (&mut state.sockets, &mut state.conduct.injected);
+            socket::open(peer, stream, *asked, means)
+        }
+        Route::Refused(refusal) => {
+            let own = refusal.fields();
+            let own = own.iter().map(|(name, value)| Field { name, value });
+            let head = ResponseHead {
+                status: refusal.status,
+                reason: b"",
+                fields: &own.chain(work::PLAIN.iter().copied()).collect::<Vec<_>>(),
+            };
+            work::whole(peer, stream, &head, refusal.rule.into())
+        }
+        Route::Injected => {
+            let account = state.conduct.injected.json();
+            work::json(peer, stream, account.into())
+        }
+        Route::Later(route, _) => {
+            let route = *route;
+            answer(peer, state, Asked { route, ..asked })
+        }
+    }
+}
+
+fn collect(
+    peer: &mut Peer<Jobs>,
+    stream: StreamId,
+    length: Option<u64>,
+    then: Collected,
+) -> Result<(), UserError> {
+    let expected = length.unwrap_or(0).min(16 << 20);
+    let room = usize::try_from(expected).unwrap_or(0);
+    begin(peer, stream, Job::Collect(Vec::with_capacity(room), then))
+}
+
+/// Mistakes show later, as with every job.
+#[expect(clippy::unnecessary_wraps, reason = "one of the ways to answer")]
+fn begin(peer: &mut Peer<Jobs>, stream: StreamId, job: Job) -> Result<(), UserError> {
+    peer.state.insert(stream, job);
+    work::work(peer, stream);
+    Ok(())
+}
+
+fn file(peer: &mut Peer<Jobs>, stream: StreamId, path: PathBuf) -> Result<(), UserError> {
+    let opened = std::fs::File::open(path).and_then(|file| {
+        let len = file.metadata()?.len();
+        Ok((file, len))
+    });
+    let Ok((file, len)) = opened else {
+        return work::fixed(peer, stream, &catalogue::NOT_FOUND);
+    };
+    peer.conn
+        .respond(stream, &work::ok(), BodySize::Known(len))?;
+    peer.send_file(stream, file, 0, len)
+}

@@ -1,0 +1,186 @@
+//! What a request asks for: the table of the responder.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use towline_proto::ws::handshake::Refusal;
+use towline_proto::{BodySize, HeadRef};
+
+use super::faults::Fault;
+use super::plan::Plan;
+use super::query::{decoded_pairs, pairs};
+use super::work::Fixed;
+use super::{Collected, Drained, catalogue, socket, sse};
+
+/// What a body is called endless at: a tebibyte.
+const ENDLESS_BYTES: u64 = 1 << 40;
+const REQ_DELAY: Duration = Duration::from_millis(10);
+
+pub enum Route {
+    Fixed(&'static Fixed),
+    Text(String),
+    Document(Bytes),
+    Gzip,
+    /// So many pieces of so many bytes, chunked.
+    Pieces(usize, usize),
+    /// A hundred events at once.
+    Ticks,
+    Bytes(u64, BodySize),
+    Echo,
+    Collect(Collected),
+    Drain(Drained),
+    /// 2,000 bytes, chunked, after a while.
+    Req(Duration),
+    Later(Box<Route>, Duration),
+    Chunked,
+    Events(sse::Pace),
+    File(PathBuf),
+    Fault(Fault),
+    /// A WebSocket, and a handshake that is none.
+    Socket(Box<socket::Asked>),
+    Refused(Box<Refusal>),
+    /// What was injected so far.
+    Injected,
+}
+
+impl Route {
+    /// How long its answer takes by itself.
+    pub fn delay(&self) -> Duration {
+        match self {
+            Self::Req(delay) | Self::Later(_, delay) => *delay,
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+/// Whose answers are given at `/` and its like.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub enum App {
+    #[default]
+    Catalogue,
+    /// Section B's.
+    HelloWorld,
+}
+
+/// The values of a query.
+pub struct Query<'a>(&'a [u8]);
+
+impl<'a> Query<'a> {
+    pub fn value(&self, name: &str) -> Option<&'a str> {
+        let found = pairs(self.0).find(|(key, _)| *key == name.as_bytes())?;
+        std::str::from_utf8(found.1).ok()
+    }
+
+    pub fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
+        self.value(name)?.parse().ok()
+    }
+}
+
+/// What is asked for, and how its answer is to be late or wrong.
+pub fn route(head: &HeadRef<'_>, app: App) -> (Route, Option<Box<Plan>>) {
+    let fallback = match app {
+        App::Catalogue => plain,
+        App::HelloWorld => hello_world,
+    };
+    let target = head.target();
+    let Some(mark) = target.iter().position(|&byte| byte == b'?') else {
+        return (fallback(target, head), None);
+    };
+    let (path, query) = (&target[..mark], Query(&target[mark + 1..]));
+    let plan = Plan::of(&query);
+    (
+        queried(path, &query).unwrap_or_else(|| fallback(path, head)),
+        plan,
+    )
+}
+
+/// Targets whose answer depends on nothing else.
+fn plain(path: &[u8], head: &HeadRef<'_>) -> Route {
+    match path {
+        b"/api" if head.method() == b"OPTIONS" => Route::Fixed(&catalogue::PREFLIGHT),
+        b"/" | b"/api" => Route::Fixed(&catalogue::HELLO),
+        b"/large" => Route::Fixed(&catalogue::LARGE),
+        b"/json" if head.method() == b"GET" || head.method() == b"HEAD" => {
+            Route::Fixed(&catalogue::JSON)
+        }
+        b"/json" => Route::Collect(Collected::Json),
+        b"/echo" => Route::Echo,
+        b"/drain" => Route::Drain(Drained::Ok),
+        b"/after" => Route::Drain(Drained::Hello),
+        b"/upload" => Route::Drain(Drained::Bytes),
+        b"/form" => Route::Collect(Collected::Form),
+        b"/cookies" => Route::Text(catalogue::cookies(head).to_string()),
+        b"/gzip" => Route::Gzip,
+        b"/streaming" => Route::Pieces(4, 4096),
+        b"/small" => Route::Pieces(100, 64),
+        b"/sse" => Route::Ticks,
+        b"/etag" if head.field(b"if-none-match") == Some(b"\"v1\"") => {
+            Route::Fixed(&catalogue::NOT_MODIFIED)
+        }
+        b"/etag" => Route::Fixed(&catalogue::TAGGED),
+        b"/static/hello.txt" => Route::Fixed(&catalogue::FILE),
+        b"/redirect" => Route::Fixed(&catalogue::REDIRECT),
+        b"/qs" => Route::Text("0".into()),
+        b"/chunked" => Route::Chunked,
+        b"/req" => Route::Req(REQ_DELAY),
+        b"/endless" => Route::Bytes(ENDLESS_BYTES, BodySize::Known(ENDLESS_BYTES)),
+        b"/ws" => socket::route(head),
+        b"/injected" => Route::Injected,
+        _ if catalogue::is_item(path) => Route::Fixed(&catalogue::HELLO),
+        _ => Route::Fixed(&catalogue::NOT_FOUND),
+    }
+}
+
+/// Section B: sleeping and gathering are the application's work; here only their time is taken.
+fn hello_world(path: &[u8], _: &HeadRef<'_>) -> Route {
+    Route::Fixed(match path {
+        b"/" => &catalogue::WORLD,
+        b"/large" => &catalogue::LARGE_WORLD,
+        b"/async_sleep" => {
+            let slept = Box::new(Route::Fixed(&catalogue::SLEPT));
+            return Route::Later(slept, Duration::from_millis(1));
+        }
+        b"/concurrent_tasks" => &catalogue::GATHERED,
+        b"/injected" => return Route::Injected,
+        _ => &catalogue::NOT_FOUND,
+    })
+}
+
+/// Targets that look at their query.
+fn queried(path: &[u8], query: &Query<'_>) -> Option<Route> {
+    Some(match path {
+        b"/qs" => Route::Text(decoded_pairs(query.0).to_string()),
+        b"/baseline11" => {
+            let sum = |name| query.number::<i64>(name).unwrap_or(0);
+            Route::Text(sum("a").wrapping_add(sum("b")).to_string())
+        }
+        b"/req" => Route::Req(query.number("ms").map_or(REQ_DELAY, Duration::from_millis)),
+        b"/delay" => {
+            let delay = Duration::from_millis(query.number("ms").unwrap_or(0))
+                + Duration::from_micros(query.number("us").unwrap_or(0));
+            Route::Later(Box::new(Route::Fixed(&catalogue::HELLO)), delay)
+        }
+        b"/bytes" | b"/endless" => {
+            let bytes = query.number("n").unwrap_or(ENDLESS_BYTES);
+            let chunked = query.value("chunked").is_some();
+            let size = if chunked {
+                BodySize::Unknown
+            } else {
+                BodySize::Known(bytes)
+            };
+            Route::Bytes(bytes, size)
+        }
+        b"/sse" => Route::Events(sse::Pace {
+            per_s: query.number("per_s").unwrap_or(500),
+            count: query.number("n").unwrap_or(0),
+            data_bytes: query.number("bytes").unwrap_or(0),
+        }),
+        [b'/', b'h', ..] => {
+            let number = path.strip_prefix(b"/httparena_json/")?;
+            Route::Document(catalogue::items(number, query.number("m").unwrap_or(1))?)
+        }
+        b"/file" => Route::File(query.value("path").unwrap_or_default().into()),
+        _ => return None,
+    })
+}

@@ -1,0 +1,85 @@
+//! Busy work, so that a server is slower than its twin by a known amount of CPU time.
+//!
+//! The work is a number of steps that is calibrated once: a thread that is interrupted does not do less
+//! of it. A percentage is of what the turn has cost by the thread's own CPU clock, so it needs no guess
+//! about what a request costs.
+
+use std::hint::black_box;
+
+pub struct Spin {
+    steps_per_request: u64,
+    /// Of a turn's cost.
+    share: f64,
+    ns_per_step: f64,
+    cpu_before_ns: u64,
+}
+
+impl Spin {
+    pub fn new(steps_per_request: u64, percent: f64, ns_per_step: f64) -> Self {
+        Self {
+            steps_per_request,
+            share: percent / 100.0,
+            ns_per_step,
+            cpu_before_ns: cpu_ns(),
+        }
+    }
+
+    pub fn request(&self) {
+        work(self.steps_per_request);
+    }
+
+    /// Also with a share of 0, so that twins differ in nothing but the share.
+    pub fn turn(&mut self) {
+        #[expect(clippy::cast_precision_loss, reason = "a turn is far below 2^53 ns")]
+        let cost = cpu_ns().saturating_sub(self.cpu_before_ns) as f64;
+        work(steps(cost * self.share, self.ns_per_step));
+        self.cpu_before_ns = cpu_ns();
+    }
+}
+
+/// Nanoseconds of CPU time that one step takes here: the least of several tries, since whatever
+/// disturbs makes it more.
+pub fn calibrated() -> f64 {
+    const STEPS: u64 = 1_000_000;
+    let tries = (0..10).map(|_| {
+        let before = cpu_ns();
+        work(STEPS);
+        cpu_ns() - before
+    });
+    #[expect(clippy::cast_precision_loss, reason = "some milliseconds")]
+    let least = tries.min().unwrap_or_default() as f64;
+    #[expect(clippy::cast_precision_loss, reason = "a million")]
+    let steps = STEPS as f64;
+    (least / steps).max(0.01)
+}
+
+#[expect(
+    clippy::cast_sign_loss,
+    reason = "a negative share makes no steps: `as` saturates"
+)]
+pub fn steps(ns: f64, ns_per_step: f64) -> u64 {
+    (ns / ns_per_step).round() as u64
+}
+
+/// Each step needs the one before it.
+fn work(steps: u64) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for _ in 0..steps {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+    }
+    black_box(state);
+}
+
+/// CPU time of this thread.
+fn cpu_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: fills the structure given to it; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    let part = |number| u64::try_from(number).unwrap_or(0);
+    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
+}

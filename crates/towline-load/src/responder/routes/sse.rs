@@ -1,0 +1,84 @@
+//! Server-sent events at a given rate, as a language model sends its tokens.
+
+use std::time::{Duration, Instant};
+
+use towline_io::Peer;
+use towline_proto::{BodySize, Field, ResponseHead, StreamId, UserError};
+
+use super::delayed::{Delayed, Due};
+use super::{Job, Jobs};
+
+pub const FIELDS: &[Field<'static>] = &[
+    Field {
+        name: b"content-type",
+        value: b"text/event-stream",
+    },
+    Field {
+        name: b"cache-control",
+        value: b"no-store",
+    },
+];
+
+/// A stream of events under way.
+pub struct Events {
+    every: Duration,
+    sent: u64,
+    /// `None`: without end.
+    left: Option<u64>,
+    data_bytes: usize,
+}
+
+/// How a stream of events goes: `count` of 0 is without end; each event carries its number and
+/// `data_bytes` of text.
+#[derive(Clone, Copy)]
+pub struct Pace {
+    pub per_s: u64,
+    pub count: u64,
+    pub data_bytes: usize,
+}
+
+pub fn start(
+    peer: &mut Peer<Jobs>,
+    delayed: &mut Delayed,
+    stream: StreamId,
+    pace: Pace,
+) -> Result<(), UserError> {
+    let head = ResponseHead {
+        status: 200,
+        reason: b"",
+        fields: FIELDS,
+    };
+    peer.conn.respond(stream, &head, BodySize::Unknown)?;
+    let events = Events {
+        every: Duration::from_nanos(1_000_000_000 / pace.per_s.max(1)),
+        sent: 0,
+        left: (pace.count > 0).then_some(pace.count),
+        data_bytes: pace.data_bytes,
+    };
+    peer.state.insert(stream, Job::Events(events));
+    delayed.push(Instant::now(), peer.id(), Due::Event(stream));
+    Ok(())
+}
+
+/// Sends one event; returns when the next is due. A reader that is behind misses events, as with a model
+/// whose server does not buffer: what is in flight is bounded by our own window.
+pub fn event(peer: &mut Peer<Jobs>, stream: StreamId, at: Instant) -> Option<Instant> {
+    let Some(Job::Events(events)) = peer.state.get_mut(stream) else {
+        return None;
+    };
+    let mut body = peer.conn.stream(stream).ok()?;
+    if events.left == Some(0) {
+        peer.state.remove(stream);
+        let _ = body.finish();
+        return None;
+    }
+    if body.room() > 0 {
+        let number = events.sent;
+        let width = events.data_bytes;
+        let text = format!("id: {number}\ndata: {number:<width$}\n\n");
+        body.write(text.as_bytes()).ok()?;
+        events.sent += 1;
+        events.left = events.left.map(|left| left - 1);
+    }
+    Some(at + events.every)
+}

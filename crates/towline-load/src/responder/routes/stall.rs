@@ -1,0 +1,60 @@
+//! The whole server stops, as for a collector of garbage: nothing is read, accepted or answered.
+
+use std::time::{Duration, Instant};
+
+/// Stalls that are remembered; the oldest are forgotten.
+const MOST_REMEMBERED: usize = 10_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StallPlan {
+    pub every: Duration,
+    pub length: Duration,
+}
+
+pub struct Stall {
+    plan: StallPlan,
+    next: Instant,
+}
+
+impl Stall {
+    pub fn new(plan: StallPlan, now: Instant) -> Self {
+        Self {
+            plan,
+            next: now + plan.every,
+        }
+    }
+
+    pub fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// Sleeps through the stall that has come, and notes when it was.
+    pub fn if_due(&mut self, log: &mut Vec<(u64, u64)>) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        let from = monotonic_ns();
+        std::thread::sleep(self.plan.length);
+        if log.len() >= MOST_REMEMBERED {
+            log.remove(0);
+        }
+        log.push((from, monotonic_ns()));
+        // A machine that slept through several is not made to catch up.
+        while self.next <= now {
+            self.next += self.plan.every;
+        }
+    }
+}
+
+/// The clock of Python's `time.monotonic_ns`.
+fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: fills the structure given to it; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    let part = |number| u64::try_from(number).unwrap_or(0);
+    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
+}

@@ -1,0 +1,214 @@
+//! The answers: whole ones, and those that go on as far as both sides allow.
+
+use bytes::Bytes;
+use towline_io::Peer;
+use towline_proto::{BodySize, Field, Read, ResponseHead, StreamId, UserError};
+
+use super::query::decoded_pairs;
+use super::{Collected, Drained, Job, Jobs, catalogue};
+
+pub static LETTERS: [u8; 64 * 1024] = [b'x'; 64 * 1024];
+
+pub const PLAIN: &[Field<'static>] = &[SERVER, field(b"content-type", b"text/plain")];
+pub const OCTETS: &[Field<'static>] =
+    &[SERVER, field(b"content-type", b"application/octet-stream")];
+const JSON: &[Field<'static>] = &[SERVER, field(b"content-type", b"application/json")];
+pub const SERVER: Field<'static> = field(b"server", b"towline");
+
+/// An answer that is always the same.
+pub struct Fixed {
+    status: u16,
+    fields: &'static [Field<'static>],
+    body: &'static [u8],
+}
+
+impl Fixed {
+    pub const fn new(status: u16, fields: &'static [Field<'static>], body: &'static [u8]) -> Self {
+        Self {
+            status,
+            fields,
+            body,
+        }
+    }
+
+    pub const fn ok(fields: &'static [Field<'static>], body: &'static [u8]) -> Self {
+        Self::new(200, fields, body)
+    }
+}
+
+pub const fn field(name: &'static [u8], value: &'static [u8]) -> Field<'static> {
+    Field { name, value }
+}
+
+pub fn with_fields(status: u16, fields: &'static [Field<'static>]) -> ResponseHead<'static> {
+    ResponseHead {
+        status,
+        reason: b"",
+        fields,
+    }
+}
+
+pub fn ok() -> ResponseHead<'static> {
+    with_fields(200, PLAIN)
+}
+
+pub fn fixed(peer: &mut Peer<Jobs>, stream: StreamId, fixed: &Fixed) -> Result<(), UserError> {
+    let head = with_fields(fixed.status, fixed.fields);
+    whole(peer, stream, &head, Bytes::from_static(fixed.body))
+}
+
+pub fn text(peer: &mut Peer<Jobs>, stream: StreamId, text: String) -> Result<(), UserError> {
+    whole(peer, stream, &ok(), text.into())
+}
+
+pub fn json(peer: &mut Peer<Jobs>, stream: StreamId, document: Bytes) -> Result<(), UserError> {
+    whole(peer, stream, &with_fields(200, JSON), document)
+}
+
+/// The answer of the client scenarios: 2,000 bytes in four chunks.
+pub fn req(peer: &mut Peer<Jobs>, stream: StreamId) -> Result<(), UserError> {
+    peer.conn.respond(stream, &ok(), BodySize::Unknown)?;
+    let mut body = peer.conn.stream(stream)?;
+    for _ in 0..4 {
+        body.write(&LETTERS[..500])?;
+    }
+    body.finish()
+}
+
+pub fn chunked_hello(peer: &mut Peer<Jobs>, stream: StreamId) -> Result<(), UserError> {
+    peer.conn.respond(stream, &ok(), BodySize::Unknown)?;
+    let mut body = peer.conn.stream(stream)?;
+    body.write(b"Hello, ")?;
+    body.write(b"World!")?;
+    body.finish()
+}
+
+/// `count` chunks of `bytes`.
+pub fn pieces(
+    peer: &mut Peer<Jobs>,
+    stream: StreamId,
+    count: usize,
+    bytes: usize,
+) -> Result<(), UserError> {
+    let head = with_fields(200, OCTETS);
+    peer.conn.respond(stream, &head, BodySize::Unknown)?;
+    let mut body = peer.conn.stream(stream)?;
+    for _ in 0..count {
+        body.write(&LETTERS[..bytes])?;
+    }
+    body.finish()
+}
+
+pub fn whole(
+    peer: &mut Peer<Jobs>,
+    stream: StreamId,
+    head: &ResponseHead<'_>,
+    bytes: Bytes,
+) -> Result<(), UserError> {
+    peer.conn
+        .respond(stream, head, BodySize::Known(bytes.len() as u64))?;
+    let mut body = peer.conn.stream(stream)?;
+    body.write_shared(bytes)?;
+    body.finish()
+}
+
+/// `bytes` of the letter x, as fast as they are taken.
+pub fn fill(
+    peer: &mut Peer<Jobs>,
+    stream: StreamId,
+    bytes: u64,
+    size: BodySize,
+) -> Result<(), UserError> {
+    let head = with_fields(200, OCTETS);
+    peer.conn.respond(stream, &head, size)?;
+    peer.state.insert(stream, Job::Fill(bytes));
+    work(peer, stream);
+    Ok(())
+}
+
+pub fn echo(peer: &mut Peer<Jobs>, stream: StreamId, length: Option<u64>) -> Result<(), UserError> {
+    let size = length.map_or(BodySize::Unknown, BodySize::Known);
+    let head = with_fields(200, OCTETS);
+    peer.conn.respond(stream, &head, size)?;
+    peer.state.insert(stream, Job::Echo);
+    work(peer, stream);
+    Ok(())
+}
+
+/// Goes on with the bodies of an exchange as far as both sides allow.
+pub fn work(peer: &mut Peer<Jobs>, id: StreamId) {
+    match peer.state.get(id) {
+        None | Some(Job::Events(_) | Job::Socket(_)) => {}
+        Some(Job::Fill(_)) => go_on_filling(peer, id),
+        Some(Job::Echo | Job::Drain(..) | Job::Collect(..)) => while read_some(peer, id) {},
+    }
+}
+
+fn go_on_filling(peer: &mut Peer<Jobs>, id: StreamId) {
+    let Some(Job::Fill(left)) = peer.state.get_mut(id) else {
+        return;
+    };
+    let Ok(mut stream) = peer.conn.stream(id) else {
+        return;
+    };
+    while *left > 0 && stream.room() > 0 {
+        let size = usize::try_from(*left).map_or(LETTERS.len(), |left| left.min(LETTERS.len()));
+        if stream
+            .write_shared(Bytes::from_static(&LETTERS[..size]))
+            .is_err()
+        {
+            return;
+        }
+        *left -= size as u64;
+    }
+    if *left == 0 {
+        peer.state.remove(id);
+        let _ = stream.finish();
+    }
+}
+
+/// Reads a piece of the request's body; false where there is no more for now.
+fn read_some(peer: &mut Peer<Jobs>, id: StreamId) -> bool {
+    let (Ok(mut stream), Some(job)) = (peer.conn.stream(id), peer.state.get_mut(id)) else {
+        return false;
+    };
+    let room = match job {
+        Job::Echo => stream.room(),
+        _ => usize::MAX,
+    };
+    if room == 0 {
+        return false;
+    }
+    match (stream.read(room), job) {
+        (Read::Data(data), Job::Drain(bytes, _)) => *bytes += data.len() as u64,
+        (Read::Data(data), Job::Collect(all, _)) => all.extend_from_slice(data),
+        (Read::Data(data), _) => {
+            let copy = Bytes::copy_from_slice(data);
+            return stream.write_shared(copy).is_ok();
+        }
+        (Read::Pending, _) => return false,
+        (Read::End, _) => {
+            let _ = end_of_body(peer, id);
+            return false;
+        }
+        (Read::Failed, _) => {
+            peer.state.remove(id);
+            return false;
+        }
+    }
+    true
+}
+
+fn end_of_body(peer: &mut Peer<Jobs>, id: StreamId) -> Result<(), UserError> {
+    match peer.state.remove(id) {
+        Some(Job::Drain(_, Drained::Ok)) => text(peer, id, "ok".into()),
+        Some(Job::Drain(_, Drained::Hello)) => fixed(peer, id, &catalogue::HELLO),
+        Some(Job::Drain(bytes, Drained::Bytes)) => text(peer, id, bytes.to_string()),
+        Some(Job::Collect(all, Collected::Json)) => json(peer, id, all.into()),
+        Some(Job::Collect(all, Collected::Octets)) => {
+            whole(peer, id, &with_fields(200, OCTETS), all.into())
+        }
+        Some(Job::Collect(all, Collected::Form)) => text(peer, id, decoded_pairs(&all).to_string()),
+        _ => peer.conn.stream(id)?.finish(),
+    }
+}

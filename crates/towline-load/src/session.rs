@@ -1,0 +1,218 @@
+//! A session: connections that live on between slices of load.
+//!
+//! ```text
+//! open ─► slice { threads: prepare (remake what died) ─► begin together ─► load ─► await the rest } ─► Outcome
+//!           ▲────────────────────────────── the same connections ──────────────────────────────────┘
+//! ```
+//!
+//! Two sessions, a slice of one and a slice of the other in turn, is how two servers are compared: what
+//! the machine does meanwhile happens to both. A plain run is a session with one slice.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use hdrhistogram::Histogram;
+
+use crate::config::{Config, LoadError, Pace, Until};
+use crate::report::{self, Report};
+use crate::schedule::Share;
+use crate::stats::{Interval, Tally};
+use crate::watch::Watch;
+use crate::worker::{Part, Worker};
+
+/// Between the last connection and the first request.
+const HEAD_START: Duration = Duration::from_millis(1);
+
+/// Ends a run from outside; what was measured until then is kept.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// May be called in a signal handler.
+    pub fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// For the next run.
+    pub(crate) fn forget(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    pub fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One stretch of load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slice {
+    pub pace: Pace,
+    /// Without the lead.
+    pub until: Until,
+    /// Load before anything counts; none where requests are counted.
+    pub lead: Duration,
+}
+
+impl Slice {
+    /// What `config` asks for: all of a plain run.
+    pub fn of(config: &Config) -> Self {
+        Self {
+            pace: config.pace,
+            until: config.until,
+            lead: config.lead(),
+        }
+    }
+
+    fn check(&self, config: &Config) -> Result<(), LoadError> {
+        let Pace::Open(rate) = self.pace else {
+            return Ok(());
+        };
+        let why = if config.together {
+            "connections start together in a closed loop"
+        } else if !(rate.per_s.is_finite() && rate.per_s > 0.0) {
+            "the rate is a positive number"
+        } else {
+            return Ok(());
+        };
+        Err(LoadError::Config(why.into()))
+    }
+}
+
+/// What a slice gives: the report, and the histograms for those who want to merge or plot them.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub report: Report,
+    /// Nanoseconds from the intended start to the last byte.
+    pub response: Histogram<u64>,
+    /// Nanoseconds from sending to the head of the answer.
+    pub first_byte: Histogram<u64>,
+    /// `response` by second, to two digits.
+    pub seconds: Vec<Histogram<u64>>,
+    /// When the measured time began.
+    pub began: SystemTime,
+}
+
+/// Connections to the targets of one [`Config`], and the threads' state around them.
+pub struct Session {
+    config: Arc<Config>,
+    workers: Vec<Worker>,
+    /// The workers' counts of a slice, together.
+    tally: Tally,
+}
+
+impl Session {
+    /// Nothing is connected yet: the first slice does it.
+    pub fn open(config: Config) -> Result<Self, LoadError> {
+        config.check()?;
+        let config = Arc::new(config.completed());
+        let of = config.threads as u32;
+        let workers = (0..of)
+            .map(|index| Worker::new(&config, Share { index, of }))
+            .collect::<io::Result<_>>()?;
+        Ok(Self {
+            config,
+            workers,
+            tally: Tally::new(),
+        })
+    }
+
+    /// Lets `watch` see the next slice.
+    pub(crate) fn watch(&mut self, watch: &Watch) {
+        for worker in &mut self.workers {
+            worker.watch(watch);
+        }
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// One slice of load. Connections that have died are made again before it, outside the measured
+    /// time; what a closed loop has in flight at its end is awaited afterwards and not counted.
+    pub fn slice(&mut self, slice: &Slice, stop: &Stop) -> Result<Outcome, LoadError> {
+        self.measure(slice, stop, true)
+    }
+
+    /// A slice after which nothing comes: the rest is not awaited.
+    pub(crate) fn last_slice(mut self, slice: &Slice, stop: &Stop) -> Result<Outcome, LoadError> {
+        self.measure(slice, stop, false)
+    }
+
+    fn measure(&mut self, slice: &Slice, stop: &Stop, goes_on: bool) -> Result<Outcome, LoadError> {
+        slice.check(&self.config)?;
+        let start = Start::new(self.workers.len());
+        let work = |worker: &mut Worker| -> io::Result<Part> {
+            towline_io::exact_timers();
+            let prepared = worker.prepare(slice, stop);
+            // Whatever came of it: the others wait.
+            let begin = start.agree();
+            prepared?;
+            let part = worker.load(slice.lead, begin, stop)?;
+            if goes_on {
+                worker.await_rest(stop)?;
+            }
+            Ok(part)
+        };
+        let work = &work;
+        let parts: Vec<Part> = thread::scope(|scope| {
+            let spawn = |worker| scope.spawn(move || work(worker));
+            let threads: Vec<_> = self.workers.iter_mut().map(spawn).collect();
+            threads
+                .into_iter()
+                .map(|thread| {
+                    thread
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .collect::<io::Result<_>>()
+        })?;
+        let since_begin = start.time().elapsed();
+        let began = SystemTime::now()
+            .checked_sub(since_begin.saturating_sub(slice.lead))
+            .unwrap_or(SystemTime::UNIX_EPOCH);
+        self.tally.reset();
+        for worker in &self.workers {
+            self.tally.merge(worker.tally());
+        }
+        let report = report::of_parts(&self.config, slice, &parts, &self.tally, began);
+        Ok(Outcome {
+            report,
+            seconds: self.tally.series.iter().map(Interval::times).collect(),
+            response: self.tally.response.0.clone(),
+            first_byte: self.tally.first_byte.0.clone(),
+            began,
+        })
+    }
+}
+
+/// The moment at which all threads begin, known when the last one is ready.
+struct Start {
+    ready: Barrier,
+    agreed: Barrier,
+    at: Mutex<Instant>,
+}
+
+impl Start {
+    fn new(threads: usize) -> Self {
+        Self {
+            ready: Barrier::new(threads),
+            agreed: Barrier::new(threads),
+            at: Mutex::new(Instant::now()),
+        }
+    }
+
+    fn agree(&self) -> Instant {
+        if self.ready.wait().is_leader() {
+            *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + HEAD_START;
+        }
+        self.agreed.wait();
+        self.time()
+    }
+
+    fn time(&self) -> Instant {
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

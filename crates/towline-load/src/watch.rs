@@ -1,0 +1,154 @@
+//! What a run shows of itself while it is under way.
+//!
+//! Workers store their counts at every tick, a few dozen times a second, and hand over each second that
+//! has ended; between the ticks a request costs nothing for it. Whoever watches reads when it likes.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use crate::stats::{FAILURES, Interval, Tally};
+
+/// The classes of failures, as [`Errors`](crate::Errors) has them.
+pub const CLASSES: [&str; FAILURES] = [
+    "connect",
+    "timeout",
+    "reset",
+    "protocol",
+    "status",
+    "content",
+    "stream reset",
+    "unprocessed",
+];
+
+/// One run, seen from outside. Clones see the same one.
+#[derive(Clone, Debug)]
+pub struct Watch(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    created: Instant,
+    /// Nanoseconds from `created` to the beginning of the load; 0: connecting.
+    begun: AtomicU64,
+    boards: Mutex<Vec<Arc<Board>>>,
+}
+
+/// One worker's.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    answered: AtomicU64,
+    failed: [AtomicU64; FAILURES],
+    refused: AtomicU64,
+    received_bytes: AtomicU64,
+    live: AtomicU64,
+    in_flight: AtomicU64,
+    draining: AtomicBool,
+    seconds: Mutex<Vec<Interval>>,
+}
+
+/// All of a run at one moment. What does not count yet, as in the warm-up, is not in it.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Since the load began, warm-up included; `None`: connections are being made.
+    pub elapsed: Option<Duration>,
+    pub answered: u64,
+    /// By class.
+    pub failed: [u64; FAILURES],
+    pub refused: u64,
+    pub received_bytes: u64,
+    pub live_connections: u64,
+    pub in_flight: u64,
+    /// Nothing is sent any more; answers are awaited.
+    pub is_draining: bool,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self(Arc::new(Shared {
+            created: Instant::now(),
+            begun: AtomicU64::new(0),
+            boards: Mutex::default(),
+        }))
+    }
+}
+
+impl Watch {
+    /// A worker's own part.
+    pub(crate) fn board(&self) -> Arc<Board> {
+        let board = Arc::new(Board::default());
+        let mut boards = (self.0.boards.lock()).unwrap_or_else(PoisonError::into_inner);
+        boards.push(Arc::clone(&board));
+        board
+    }
+
+    pub(crate) fn begin(&self, at: Instant) {
+        let since = at.saturating_duration_since(self.0.created).as_nanos();
+        self.0.begun.store((since as u64).max(1), Ordering::Relaxed);
+    }
+
+    pub fn seen(&self) -> Seen {
+        let begun = self.0.begun.load(Ordering::Relaxed);
+        let elapsed = (begun > 0).then(|| {
+            let begun = self.0.created + Duration::from_nanos(begun);
+            begun.elapsed()
+        });
+        let mut seen = Seen {
+            elapsed,
+            ..Seen::default()
+        };
+        let boards = (self.0.boards.lock()).unwrap_or_else(PoisonError::into_inner);
+        for board in boards.iter() {
+            board.add_to(&mut seen);
+        }
+        seen
+    }
+
+    /// The seconds that have ended since the last call, of each worker, oldest first.
+    pub(crate) fn take_seconds(&self) -> Vec<Vec<Interval>> {
+        let boards = (self.0.boards.lock()).unwrap_or_else(PoisonError::into_inner);
+        let take = |board: &Arc<Board>| {
+            let mut seconds = (board.seconds.lock()).unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *seconds)
+        };
+        boards.iter().map(take).collect()
+    }
+}
+
+impl Board {
+    /// Called by the worker alone.
+    pub(crate) fn publish(&self, tally: &Tally, live: u64, in_flight: u64, draining: bool) {
+        let put = |place: &AtomicU64, count| place.store(count, Ordering::Relaxed);
+        put(&self.answered, tally.answers());
+        for (place, count) in self.failed.iter().zip(tally.failures) {
+            put(place, count);
+        }
+        put(&self.refused, tally.refused);
+        put(&self.received_bytes, tally.received_bytes);
+        put(&self.live, live);
+        put(&self.in_flight, in_flight);
+        self.draining.store(draining, Ordering::Relaxed);
+    }
+
+    /// Hands over what has ended; false when somebody looks just now: the next tick will do.
+    pub(crate) fn publish_seconds(&self, ended: &[Interval]) -> bool {
+        match self.seconds.try_lock() {
+            Ok(mut seconds) => seconds.extend_from_slice(ended),
+            Err(TryLockError::WouldBlock) => return false,
+            Err(TryLockError::Poisoned(_)) => {}
+        }
+        true
+    }
+
+    pub(crate) fn add_to(&self, seen: &mut Seen) {
+        let of = |place: &AtomicU64| place.load(Ordering::Relaxed);
+        seen.answered += of(&self.answered);
+        for (sum, place) in seen.failed.iter_mut().zip(&self.failed) {
+            *sum += of(place);
+        }
+        seen.refused += of(&self.refused);
+        seen.received_bytes += of(&self.received_bytes);
+        seen.live_connections += of(&self.live);
+        seen.in_flight += of(&self.in_flight);
+        seen.is_draining |= self.draining.load(Ordering::Relaxed);
+    }
+}

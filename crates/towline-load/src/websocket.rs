@@ -1,0 +1,247 @@
+//! The client's half of a WebSocket, as a load and a single question need it.
+//!
+//! ```text
+//! Handshake::begin ─► request ─► the head of the answer ─► Handshake::end ─► WebSocket ─► send
+//! ```
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use towline_proto::ws::deflate;
+use towline_proto::ws::handshake::Offer;
+use towline_proto::ws::{self, Shared, WebSocket};
+use towline_proto::{BodySize, Connection, Field, HeadRef, RequestHead, StreamMut, UserError};
+
+use crate::stats::Failure;
+use crate::target::{Messages, Target};
+
+/// What a target cannot say, since the handshake does.
+pub(crate) const OWN_FIELDS: [&str; 5] = [
+    "Upgrade",
+    "Connection",
+    "Sec-WebSocket-Key",
+    "Sec-WebSocket-Version",
+    "Sec-WebSocket-Extensions",
+];
+
+/// Up to here a message is copied once more, so that it leaves in one piece with its head.
+const SHORT_BYTES: usize = 16 * 1024;
+
+/// A handshake under way.
+pub(crate) struct Handshake {
+    offer: Offer,
+    deflate: Option<deflate::Config>,
+}
+
+/// A handshake that has come to nothing.
+pub(crate) struct Denied {
+    pub(crate) failure: Failure,
+    /// An answer of its own, and no 101.
+    pub(crate) status: Option<u16>,
+    pub(crate) rule: String,
+}
+
+/// The end of a WebSocket that was open.
+pub(crate) struct Parting {
+    pub(crate) failure: Failure,
+    pub(crate) rule: String,
+    /// Of the server's close frame.
+    pub(crate) code: Option<u16>,
+}
+
+impl Parting {
+    /// The server has sent what it must not.
+    pub(crate) fn wrong(rule: &str) -> Self {
+        Self {
+            failure: Failure::Protocol,
+            rule: rule.into(),
+            code: None,
+        }
+    }
+
+    /// `None`: the event is no end.
+    pub(crate) fn of(event: &ws::Event<'_>) -> Option<Self> {
+        match event {
+            ws::Event::Close { code, reason } => Some(Self {
+                failure: Failure::Reset,
+                rule: format!("the server closed the WebSocket: {code} {reason}"),
+                code: Some(*code),
+            }),
+            // No close frame came (RFC 6455 7.1.5).
+            ws::Event::Failed(violation) if violation.code == 1006 => Some(Self {
+                failure: Failure::Reset,
+                ..Self::wrong(violation.rule)
+            }),
+            ws::Event::Failed(violation) => Some(Self::wrong(violation.rule)),
+            _ => None,
+        }
+    }
+}
+
+impl Handshake {
+    /// Asks for the WebSocket of `target` on a new connection.
+    pub(crate) fn begin(
+        conn: &mut Connection,
+        target: &Target,
+        shared: &mut Shared,
+    ) -> Result<Self, UserError> {
+        let is_protocols = |name: &[u8]| name.eq_ignore_ascii_case(b"Sec-WebSocket-Protocol");
+        let fields = target.whole_fields();
+        let named = fields.iter().filter(|(name, _)| is_protocols(name));
+        let protocols: Vec<&[u8]> = named
+            .flat_map(|(_, value)| value.split(|byte| *byte == b','))
+            .map(<[u8]>::trim_ascii)
+            .collect();
+        let deflate = (target.messages)
+            .filter(|messages| messages.deflate)
+            .map(|_| deflate::Config::client());
+        let offer = Offer::new(shared.nonce(), &protocols, deflate);
+        let own = offer.fields();
+        let given = fields.iter().filter(|(name, _)| !is_protocols(name));
+        let given = given.map(|(name, value)| Field { name, value });
+        let own = own.iter().map(|(name, value)| Field { name, value });
+        let head = RequestHead {
+            method: target.method.as_bytes(),
+            target: target.path.as_bytes(),
+            fields: &given.chain(own).collect::<Vec<_>>(),
+        };
+        conn.request(&head, BodySize::Empty)?;
+        Ok(Self { offer, deflate })
+    }
+
+    /// What the final answer to it comes to.
+    pub(crate) fn end(
+        &self,
+        head: &HeadRef<'_>,
+        limits: &Arc<ws::Limits>,
+        now: Instant,
+    ) -> Result<WebSocket, Denied> {
+        let denied = |failure, rule: String| Denied {
+            failure,
+            status: None,
+            rule,
+        };
+        if head.status() != 101 {
+            return Err(Denied {
+                status: Some(head.status()),
+                ..denied(
+                    Failure::Status,
+                    format!("the WebSocket was refused with status {}", head.status()),
+                )
+            });
+        }
+        let agreed = self.offer.verify(head);
+        let agreed = agreed.map_err(|rule| denied(Failure::Protocol, rule.into()))?;
+        let deflate = agreed.deflate.zip(self.deflate);
+        if self.deflate.is_some() && deflate.is_none() {
+            let rule = "the server does not agree on permessage-deflate";
+            return Err(denied(Failure::Content, rule.into()));
+        }
+        let limits = Arc::clone(limits);
+        Ok(WebSocket::new(
+            towline_proto::Side::Client,
+            limits,
+            deflate,
+            now,
+        ))
+    }
+}
+
+/// Bounds of a socket on which messages of up to `longest` bytes are due. Nothing keeps it alive but
+/// its load.
+pub(crate) fn limits(longest: usize) -> Arc<ws::Limits> {
+    let usual = ws::Limits::default();
+    Arc::new(ws::Limits {
+        max_message_bytes: usual.max_message_bytes.max(longest),
+        max_fragments_bytes: usual.max_fragments_bytes.max(longest),
+        ping_interval: None,
+        ping_timeout: None,
+        ..usual
+    })
+}
+
+/// Puts a message on its way; `scratch` is empty and stays so. False: the WebSocket or its stream is ending,
+/// of which its events tell.
+pub(crate) fn send(
+    socket: &mut WebSocket,
+    mut stream: StreamMut<'_>,
+    message: &Bytes,
+    messages: Messages,
+    (shared, scratch): (&mut Shared, &mut Vec<u8>),
+) -> bool {
+    if message.len() <= SHORT_BYTES {
+        let framed = socket.send(messages.kind, message, true, shared, scratch);
+        let is_sent = framed.is_ok() && stream.write(scratch).is_ok();
+        scratch.clear();
+        return is_sent;
+    }
+    let Ok(frame) = socket.frame(messages.kind, message.clone(), true, shared) else {
+        return false;
+    };
+    stream.write(frame.head.as_bytes()).is_ok() && stream.write_shared(frame.payload).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+
+    use towline_proto::ws::handshake::Request;
+    use towline_proto::{Blocks, Event, Limits, ResponseHead};
+
+    use super::*;
+
+    /// All that one end has to send, to the other.
+    fn pass(from: &mut Connection, to: &mut Connection) {
+        let (now, blocks) = (Instant::now(), &mut Blocks::new(16 * 1024, 1));
+        let mut slices = [IoSlice::new(&[]); 8];
+        let count = from.send_slices(&mut slices);
+        let bytes: Vec<u8> = slices[..count]
+            .iter()
+            .flat_map(|slice| slice.to_vec())
+            .collect();
+        to.recv_space(blocks)[..bytes.len()].copy_from_slice(&bytes);
+        to.received(now, bytes.len());
+        from.sent(now, bytes.len());
+    }
+
+    /// The class of what the client makes of a server that grants a WebSocket, compressed or not.
+    fn granted(asks: bool, grants: bool) -> Result<(), &'static str> {
+        let now = Instant::now();
+        let mut client = Connection::client(Arc::new(Limits::client()), now);
+        let mut server = Connection::server(Arc::new(Limits::server()), now);
+        let mut target = Target::get("ws://a/").unwrap();
+        target.messages.as_mut().unwrap().deflate = asks;
+        let shared = &mut Shared::new([1; 32]);
+        let handshake = Handshake::begin(&mut client, &target, shared).unwrap();
+        pass(&mut client, &mut server);
+        let Some(Event::Head { stream, head, .. }) = server.next_event() else {
+            panic!("no request");
+        };
+        let config = grants.then(deflate::Config::server);
+        let accepted = Request::read(head).unwrap().accept(None, config.as_ref());
+        let fields = accepted.fields.iter();
+        let fields: Vec<_> = fields.map(|(name, value)| Field { name, value }).collect();
+        let head = ResponseHead {
+            status: accepted.status,
+            reason: b"",
+            fields: &fields,
+        };
+        server.respond(stream, &head, BodySize::Empty).unwrap();
+        pass(&mut server, &mut client);
+        let Some(Event::Head { head, .. }) = client.next_event() else {
+            panic!("no answer");
+        };
+        match handshake.end(&head, &limits(0), now) {
+            Ok(_) => Ok(()),
+            Err(denied) => Err(denied.failure.name()),
+        }
+    }
+
+    #[test]
+    fn compression_that_was_asked_for_must_be_granted() {
+        assert_eq!(granted(true, true), Ok(()));
+        assert_eq!(granted(true, false), Err("content"));
+        assert_eq!(granted(false, true), Ok(()), "a server never imposes it");
+    }
+}

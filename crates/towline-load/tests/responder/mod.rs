@@ -1,0 +1,81 @@
+//! The native responder in a process of its own. It ends with its standard input, so with the test.
+#![allow(dead_code)] // every test file uses its own part
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use towline_load::TestCertificate;
+
+pub struct Responder {
+    process: Child,
+    origin: String,
+    folder: Option<PathBuf>,
+}
+
+impl Responder {
+    pub fn plain(options: &[&str]) -> Self {
+        Self::start("http", options, None)
+    }
+
+    pub fn tls() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("responder-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let made = TestCertificate::new(&["localhost".into(), "127.0.0.1".into()]).unwrap();
+        for (file, text) in [
+            ("ca.pem", &made.authority),
+            ("cert.pem", &made.certificate),
+            ("key.pem", &made.key),
+        ] {
+            std::fs::write(folder.join(file), text).unwrap();
+        }
+        let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+        let options = [
+            "--cert",
+            cert.to_str().unwrap(),
+            "--key",
+            key.to_str().unwrap(),
+        ];
+        Self::start("https", &options, Some(folder))
+    }
+
+    fn start(scheme: &str, options: &[&str], folder: Option<PathBuf>) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_towline-responder"))
+            .args(options)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut address = String::new();
+        let mut told = BufReader::new(process.stdout.take().unwrap());
+        told.read_line(&mut address).unwrap();
+        Self {
+            origin: format!("{scheme}://{}", address.trim()),
+            process,
+            folder,
+        }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.origin)
+    }
+
+    /// Whom to trust.
+    pub fn authority(&self) -> PathBuf {
+        self.folder.as_ref().unwrap().join("ca.pem")
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if let Some(folder) = &self.folder {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Sessions and the agent: connections live on between slices, and every order has its answer.
+
+mod scripted;
+
+use std::sync::atomic::Ordering;
+use std::thread::sleep;
+use std::time::Duration;
+
+use scripted::{HELLO, Reply, Server};
+use serde_json::{Value, json};
+use towline_load::{Arrivals, Pace, Rate, Session, Slice, Stop, Until, agent};
+
+fn slice(pace: Pace) -> Slice {
+    Slice {
+        pace,
+        until: Until::Time(Duration::from_millis(40)),
+        lead: Duration::from_millis(5),
+    }
+}
+
+fn open(per_s: f64) -> Pace {
+    Pace::Open(Rate {
+        per_s,
+        arrivals: Arrivals::Poisson,
+        ramp: Duration::ZERO,
+    })
+}
+
+#[test]
+fn connections_live_on_and_nothing_leaks_from_slice_to_slice() {
+    let server = Server::new(|_| {
+        sleep(Duration::from_millis(3));
+        Reply::Send(HELLO)
+    });
+    let mut config = server.config(1);
+    config.connections = 4;
+    config.threads = 2;
+    let mut session = Session::open(config).unwrap();
+    for _ in 0..4 {
+        for pace in [Pace::Closed, open(500.0)] {
+            let before = server.asked.load(Ordering::Relaxed);
+            let report = session
+                .slice(&slice(pace), &Stop::default())
+                .unwrap()
+                .report;
+            let asked = server.asked.load(Ordering::Relaxed) - before;
+            assert_eq!(report.errors.total(), 0, "{report}");
+            assert!(report.answered > 0 && report.answered <= asked, "{report}");
+            assert!((report.measured_s - 0.04).abs() < 1e-9, "{report}");
+            // Nothing was left in flight: what is asked later belongs to a later slice.
+            sleep(Duration::from_millis(5));
+            assert_eq!(server.asked.load(Ordering::Relaxed), before + asked);
+        }
+    }
+    assert_eq!(server.accepted.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn dead_connections_are_made_again_before_the_slice() {
+    // Each connection ends behind its answer, without having said so.
+    let server = Server::new(|asked| {
+        if asked.number < 4 {
+            Reply::Send(HELLO)
+        } else {
+            Reply::Last(HELLO)
+        }
+    });
+    let mut config = server.config(1);
+    config.connections = 2;
+    let mut session = Session::open(config).unwrap();
+    let two = Slice {
+        pace: Pace::Closed,
+        until: Until::Requests(2),
+        lead: Duration::ZERO,
+    };
+    let mut reconnects = 0;
+    for _ in 0..5 {
+        let report = session.slice(&two, &Stop::default()).unwrap().report;
+        assert_eq!((report.answered, report.errors.total()), (2, 0), "{report}");
+        reconnects += report.reconnects;
+        sleep(Duration::from_millis(10));
+    }
+    // Two for the first three slices, and two more for each behind one that ended them.
+    assert_eq!(reconnects, 4);
+    assert_eq!(server.accepted.load(Ordering::Relaxed), 2 + reconnects);
+}
+
+fn talk(lines: &[Value]) -> Vec<Value> {
+    let lines: Vec<_> = lines.iter().map(Value::to_string).collect();
+    talk_text(&lines.join("\n"))
+}
+
+fn talk_text(input: &str) -> Vec<Value> {
+    let mut output = Vec::new();
+    agent::serve(input.as_bytes(), &mut output).unwrap();
+    let text = String::from_utf8(output).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn an_agent_opens_asks_slices_and_closes() {
+    let server = Server::hello();
+    let config = json!({"targets": [{"url": server.url(), "expect": {"body": {"text": "hello"}}}],
+        "connections": 2, "timeout_s": 5});
+    let answers = talk(&[
+        json!({"op": "open", "session": "a", "config": config}),
+        json!({"op": "ask", "session": "a"}),
+        json!({"op": "slice", "session": "a", "duration_s": 0.05, "discard_s": 0.01}),
+        json!({"op": "slice", "session": "a", "requests": 10}),
+        json!({"op": "slice", "session": "a", "duration_s": 0.05, "rate_per_s": 400, "poisson": true}),
+        json!({"op": "close", "session": "a"}),
+        json!({"op": "quit"}),
+        json!({"op": "open", "session": "never", "config": config}),
+    ]);
+    assert_eq!(answers.len(), 6, "{answers:?}");
+    assert_eq!(
+        (&answers[0], &answers[5]),
+        (&json!({"ok": true}), &json!({"ok": true}))
+    );
+    let asked = &answers[1]["answers"][0];
+    let expected = json!({"target": 0, "status": 200, "fields": [["Content-Length", "5"]],
+        "body_bytes": 5, "body_base64": "aGVsbG8=", "interim": [], "trailers": [], "version": "HTTP/1.1",
+        "sha256": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
+        "alpn": null, "tls": null, "closed": false, "failure": null});
+    assert_eq!(asked, &expected);
+    let slice = &answers[2]["slice"];
+    assert!((slice["measured_s"].as_f64().unwrap() - 0.04).abs() < 1e-9);
+    assert!(slice["answered"].as_u64().unwrap() > 0);
+    assert_eq!(slice["refused"], 0);
+    assert!(
+        slice["histograms"]["response"]
+            .as_str()
+            .unwrap()
+            .starts_with("HISTF")
+    );
+    assert!(slice["histograms"]["first_byte"].is_string());
+    assert_eq!(answers[3]["slice"]["answered"], 10);
+    assert_eq!(answers[4]["slice"]["open_loop"]["unsent"], 0);
+}
+
+#[test]
+fn what_is_wrong_is_said_and_the_next_order_is_as_good_as_any() {
+    let url = Server::hello().url();
+    let open =
+        format!(r#"{{"op":"open","session":"a","config":{{"targets":[{{"url":"{url}"}}]}}}}"#);
+    let wrongs = [
+        ("nonsense", "expected"),
+        ("{\"op\":\"dance\"}", "dance"),
+        (
+            r#"{"op":"slice","session":"a","duration_s":0.1,"rat":1}"#,
+            "rat",
+        ),
+        (r#"{"op":"slice","session":"b","duration_s":0.1}"#, "\"b\""),
+        (r#"{"op":"slice","session":"a"}"#, "duration_s or requests"),
+        (
+            r#"{"op":"slice","session":"a","duration_s":-1}"#,
+            "duration_s",
+        ),
+        (
+            r#"{"op":"slice","session":"a","duration_s":0.1,"discard_s":0.1}"#,
+            "discard_s",
+        ),
+        (
+            r#"{"op":"slice","session":"a","duration_s":0.1,"poisson":true}"#,
+            "rate_per_s",
+        ),
+        (
+            r#"{"op":"slice","session":"a","duration_s":0.1,"rate_per_s":0}"#,
+            "rate",
+        ),
+        (r#"{"op":"slice","session":"a","requests":0}"#, "requests"),
+        (
+            r#"{"op":"open","session":"a","config":{"targets":[]}}"#,
+            "open already",
+        ),
+        (
+            r#"{"op":"open","session":"b","config":{"targets":[]}}"#,
+            "URL",
+        ),
+        (
+            r#"{"op":"open","session":"b","config":{"connectionz":1}}"#,
+            "connectionz",
+        ),
+        (r#"{"op":"close","session":"b"}"#, "\"b\""),
+        (r#"{"op":"ask"}"#, "session"),
+    ];
+    let mut input = format!("{open}\n\n");
+    for (line, _) in wrongs {
+        input += line;
+        input.push('\n');
+    }
+    input += r#"{"op":"ask","session":"a"}"#;
+    let answers = talk_text(&input);
+    assert_eq!(answers.len(), wrongs.len() + 2, "{answers:?}");
+    for ((line, part), answer) in wrongs.iter().zip(&answers[1..]) {
+        let why = answer["error"].as_str().unwrap_or_default();
+        assert!(why.contains(part), "{line}: {answer}");
+    }
+    assert_eq!(answers[wrongs.len() + 1]["answers"][0]["status"], 200);
+}
+
+#[test]
+fn an_ask_tells_what_went_wrong_and_what_came_besides() {
+    let server = Server::new(|asked| {
+        match asked.number {
+        0 => Reply::Send(
+            b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+              2\r\nhi\r\n0\r\nDigest: x\r\n\r\n",
+        ),
+        1 => Reply::Last(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello"),
+        2 => Reply::Last(HELLO),
+        _ => Reply::Silence,
+    }
+    });
+    let target = json!({"url": server.url()});
+    let config = json!({"targets": [target, target, target, target, {"url": "http://127.0.0.1:1/"}],
+        "timeout_s": 0.2});
+    let answers = talk(&[
+        json!({"op": "open", "session": "a", "config": config}),
+        json!({"op": "ask", "session": "a"}),
+    ]);
+    let asked = answers[1]["answers"].as_array().unwrap();
+    assert_eq!(asked[0]["interim"], json!([103]));
+    assert_eq!(asked[0]["trailers"], json!([["Digest", "x"]]));
+    assert_eq!(
+        (&asked[0]["body_bytes"], &asked[0]["closed"]),
+        (&json!(2), &json!(false))
+    );
+    assert_eq!(asked[2]["closed"], json!(true));
+    for (index, class) in [(1, "reset: "), (3, "timeout: "), (4, "connect: ")] {
+        let why = asked[index]["failure"].as_str().unwrap_or_default();
+        assert!(why.starts_with(class), "{}", asked[index]);
+    }
+}

@@ -1,0 +1,158 @@
+//! Load over TLS: a handshake for each request, and what it costs is part of its latency.
+
+mod scripted;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use scripted::{HELLO, load};
+use towline_load::{Config, Sending, Target, Trust, Until};
+
+struct Seen {
+    handshakes: AtomicU64,
+    resumed: AtomicU64,
+    protocols: Mutex<Vec<Option<Vec<u8>>>>,
+    reads: Mutex<Vec<usize>>,
+}
+
+struct TlsServer {
+    url: String,
+    certificate: String,
+    seen: Arc<Seen>,
+}
+
+fn server() -> TlsServer {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!(
+        "https://localhost:{}/",
+        listener.local_addr().unwrap().port()
+    );
+    let seen = Arc::new(Seen {
+        handshakes: AtomicU64::new(0),
+        resumed: AtomicU64::new(0),
+        protocols: Mutex::default(),
+        reads: Mutex::default(),
+    });
+    let noted = Arc::clone(&seen);
+    thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            let (config, seen) = (Arc::clone(&config), Arc::clone(&noted));
+            thread::spawn(move || serve(socket, config, &seen));
+        }
+    });
+    TlsServer {
+        url,
+        certificate: made.cert.pem(),
+        seen,
+    }
+}
+
+fn serve(socket: TcpStream, config: Arc<ServerConfig>, seen: &Seen) {
+    let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), socket);
+    let mut request = Vec::new();
+    let mut space = [0; 4096];
+    while let Ok(n @ 1..) = stream.read(&mut space) {
+        if request.is_empty() {
+            seen.handshakes.fetch_add(1, Ordering::Relaxed);
+            let protocol = stream.conn.alpn_protocol().map(<[u8]>::to_vec);
+            seen.protocols.lock().unwrap().push(protocol);
+            let resumed = stream.conn.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+            seen.resumed
+                .fetch_add(u64::from(resumed), Ordering::Relaxed);
+        }
+        request.extend_from_slice(&space[..n]);
+        seen.reads.lock().unwrap().push(n);
+        if request.ends_with(b"\r\n\r\n") {
+            let _ = stream.write_all(HELLO);
+            if request.windows(17).any(|w| w == b"Connection: close") {
+                stream.conn.send_close_notify();
+                let _ = stream.flush();
+                return;
+            }
+            request.clear();
+        }
+    }
+}
+
+fn config(server: &TlsServer, n: u64) -> Config {
+    let mut config = Config::new(vec![Target::get(&server.url).unwrap()]);
+    config.connections = 4;
+    config.until = Until::Requests(n);
+    config
+}
+
+#[test]
+fn every_request_has_its_own_handshake_and_speaks_http_1_1() {
+    let server = server();
+    let mut config = config(&server, 40);
+    config.requests_per_connection = Some(1);
+    let report = load(&config).report;
+    assert_eq!(
+        (report.answered, report.errors.total()),
+        (40, 0),
+        "{report}"
+    );
+    assert_eq!(server.seen.handshakes.load(Ordering::Relaxed), 40);
+    // A resumed handshake is not the work that is to be measured.
+    assert_eq!(server.seen.resumed.load(Ordering::Relaxed), 0);
+    let protocols = server.seen.protocols.lock().unwrap();
+    assert!(
+        protocols
+            .iter()
+            .all(|name| name.as_deref() == Some(b"http/1.1"))
+    );
+    assert_eq!(report.connect.count, 40, "{report}");
+    assert!(
+        report.service.at(50.0) >= report.connect.at(10.0),
+        "{report}"
+    );
+}
+
+#[test]
+fn a_certificate_is_held_against_what_is_trusted() {
+    let server = server();
+    let path = std::env::temp_dir().join(format!("towline-load-ca-{}.pem", std::process::id()));
+    std::fs::write(&path, &server.certificate).unwrap();
+    let mut config = config(&server, 8);
+    config.trust = Trust::Path(path.clone());
+    let report = load(&config).report;
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!((report.answered, report.errors.total()), (8, 0), "{report}");
+    config.trust = Trust::System;
+    let report = load(&config).report;
+    assert_eq!(report.answered, 0, "{report}");
+    assert!(report.errors.connect > 0, "{report}");
+}
+
+#[test]
+fn pieces_are_records_of_their_own() {
+    let server = server();
+    let mut config = config(&server, 1);
+    config.connections = 1;
+    config.targets[0].sending = Sending::Pieces {
+        pieces: 4,
+        gap: Duration::from_millis(20),
+    };
+    let report = load(&config).report;
+    assert_eq!((report.answered, report.errors.total()), (1, 0), "{report}");
+    assert!(report.response.min_us >= 60_000.0, "{report}");
+    let reads = server.seen.reads.lock().unwrap();
+    assert_eq!(reads.len(), 4, "{reads:?}");
+}

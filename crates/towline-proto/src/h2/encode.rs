@@ -1,0 +1,132 @@
+//! Fields of the program on their way into a header block.
+
+use crate::Field;
+use crate::body::trim_ows;
+
+use super::frame::{self, HEADER_BYTES, Kind, flag};
+use super::hpack::{Encoder, Name};
+
+/// Compresses a field that was checked: its name in lower case, its value without surrounding whitespace. A
+/// field that belongs to a connection of HTTP/1.1 is left out (RFC 9113 8.2.2).
+pub(super) fn field(
+    encoder: &mut Encoder,
+    lower: &mut Vec<u8>,
+    field: &Field<'_>,
+    out: &mut Vec<u8>,
+) {
+    let value = trim_ows(field.value);
+    if encoder.encode_again(field.name, value, out) {
+        return;
+    }
+    let name = if field.name.iter().any(u8::is_ascii_uppercase) {
+        lower.clear();
+        lower.extend_from_slice(field.name);
+        lower.make_ascii_lowercase();
+        &lower[..]
+    } else {
+        field.name
+    };
+    let is_allowed = match Name::of(name) {
+        Name::Connection => false,
+        Name::Te => value.eq_ignore_ascii_case(b"trailers"),
+        _ => true,
+    };
+    if is_allowed {
+        encoder.encode_anew(name, value, out);
+    }
+}
+
+pub(super) fn content_length(encoder: &mut Encoder, length: u64, out: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let text = decimal(length, &mut digits);
+    encoder.encode(b"content-length", text, out);
+}
+
+/// `status` is of three digits.
+pub(super) fn status(encoder: &mut Encoder, status: u16, out: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let text = decimal(u64::from(status), &mut digits);
+    encoder.encode(b":status", text, out);
+}
+
+fn decimal(mut n: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+/// Writes the length into the HEADERS frame that begins at `start` and ends with `out`; what is more than
+/// `most` goes into CONTINUATION frames (RFC 9113 6.10).
+pub(super) fn end_block(out: &mut Vec<u8>, start: usize, most: usize, id: u32) {
+    let block = start + HEADER_BYTES;
+    let len = out.len() - block;
+    let [_, l0, l1, l2] = (len.min(most) as u32).to_be_bytes();
+    out[start..start + 3].copy_from_slice(&[l0, l1, l2]);
+    if len <= most {
+        return;
+    }
+    out[start + 4] &= !flag::END_HEADERS;
+    let rest = out.split_off(block + most);
+    let mut pieces = rest.chunks(most).peekable();
+    while let Some(piece) = pieces.next() {
+        let flags = if pieces.peek().is_none() {
+            flag::END_HEADERS
+        } else {
+            0
+        };
+        frame::header(out, Kind::Continuation, flags, id, piece.len());
+        out.extend_from_slice(piece);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_block_is_cut_into_continuations() {
+        let mut out = b"before".to_vec();
+        frame::header(&mut out, Kind::Headers, flag::END_HEADERS | 1, 5, 0);
+        out.extend_from_slice(&[7; 25]);
+        end_block(&mut out, 6, 10, 5);
+        let mut at = 6;
+        let mut seen = Vec::new();
+        while let Some(header) = frame::FrameHeader::parse(&out[at..]) {
+            seen.push((header.kind, header.flags, header.len, header.stream));
+            at += HEADER_BYTES + header.len as usize;
+        }
+        assert_eq!(at, out.len());
+        assert_eq!(
+            seen,
+            [
+                (Kind::Headers, 1, 10, 5),
+                (Kind::Continuation, 0, 10, 5),
+                (Kind::Continuation, flag::END_HEADERS, 5, 5),
+            ]
+        );
+    }
+
+    #[test]
+    fn fields_of_a_connection_are_left_out() {
+        let mut out = Vec::new();
+        let mut lower = Vec::new();
+        let mut encoder = Encoder::new();
+        for (name, value) in [
+            (&b"Connection"[..], &b"close"[..]),
+            (b"keep-alive", b"1"),
+            (b"Transfer-Encoding", b"chunked"),
+            (b"upgrade", b"x"),
+            (b"Proxy-Connection", b"x"),
+            (b"TE", b"gzip"),
+        ] {
+            field(&mut encoder, &mut lower, &Field { name, value }, &mut out);
+        }
+        assert!(out.is_empty());
+    }
+}

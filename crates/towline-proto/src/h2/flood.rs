@@ -1,0 +1,91 @@
+//! Buckets of tokens: how much of what costs us and moves nothing a peer may send.
+
+use std::time::{Duration, Instant};
+
+use crate::Allowance;
+
+/// Thousandths of a token.
+const TOKEN: u64 = 1000;
+
+/// What is left of an [`Allowance`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bucket {
+    milli: u64,
+    filled: Instant,
+}
+
+impl Bucket {
+    pub fn full(allowance: Allowance, now: Instant) -> Self {
+        Self {
+            milli: u64::from(allowance.burst) * TOKEN,
+            filled: now,
+        }
+    }
+
+    /// Takes one token; false when there is none.
+    pub fn take(&mut self, allowance: Allowance, now: Instant) -> bool {
+        let elapsed = now.saturating_duration_since(self.filled).as_millis();
+        let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
+        if elapsed > 0 {
+            let back = elapsed.saturating_mul(u64::from(allowance.per_s));
+            let most = u64::from(allowance.burst) * TOKEN;
+            self.milli = self.milli.saturating_add(back).min(most);
+            // What is left of a millisecond counts the next time.
+            self.filled += Duration::from_millis(elapsed);
+        }
+        match self.milli.checked_sub(TOKEN) {
+            Some(milli) => {
+                self.milli = milli;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_and_then_a_rate() {
+        let allowance = Allowance {
+            burst: 100,
+            per_s: 33,
+        };
+        let start = Instant::now();
+        let mut bucket = Bucket::full(allowance, start);
+        let mut take = |at| bucket.take(allowance, at);
+        assert_eq!((0..1000).filter(|_| take(start)).count(), 100);
+        let later = start + Duration::from_secs(1);
+        assert_eq!((0..1000).filter(|_| take(later)).count(), 33);
+        let much_later = start + Duration::from_secs(100_000);
+        assert_eq!((0..1000).filter(|_| take(much_later)).count(), 100);
+    }
+
+    #[test]
+    fn rest_saves_no_more_than_a_burst() {
+        let allowance = Allowance {
+            burst: 100,
+            per_s: 33,
+        };
+        let start = Instant::now();
+        let mut bucket = Bucket::full(allowance, start);
+        let later = start + Duration::from_secs(3600);
+        let taken = (0..1000).filter(|_| bucket.take(allowance, later)).count();
+        assert_eq!(taken, 100);
+    }
+
+    #[test]
+    fn parts_of_a_millisecond_add_up() {
+        let allowance = Allowance {
+            burst: 1,
+            per_s: 1000,
+        };
+        let start = Instant::now();
+        let mut bucket = Bucket::full(allowance, start);
+        let times = (0..1001_u32).map(|n| start + Duration::from_micros(100) * n);
+        let taken = times.filter(|&at| bucket.take(allowance, at)).count();
+        assert_eq!(taken, 101);
+    }
+}

@@ -1,0 +1,200 @@
+//! Frames (RFC 9113 4 and 6): the nine bytes in front of each, and those that we write ourselves.
+
+use crate::ErrorCode;
+
+/// What stands in front of every payload (RFC 9113 4.1).
+pub(super) const HEADER_BYTES: usize = 9;
+
+/// How the client begins (RFC 9113 3.4).
+pub(super) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Flags; what a bit means depends on the kind of frame.
+pub(super) mod flag {
+    pub const END_STREAM: u8 = 0x1;
+    pub const ACK: u8 = 0x1;
+    pub const END_HEADERS: u8 = 0x4;
+    pub const PADDED: u8 = 0x8;
+    pub const PRIORITY: u8 = 0x20;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Data,
+    Headers,
+    Priority,
+    Reset,
+    Settings,
+    PushPromise,
+    Ping,
+    GoAway,
+    WindowUpdate,
+    Continuation,
+    /// RFC 9218 7.1.
+    PriorityUpdate,
+    Unknown,
+}
+
+impl Kind {
+    const fn of(byte: u8) -> Self {
+        match byte {
+            0x0 => Self::Data,
+            0x1 => Self::Headers,
+            0x2 => Self::Priority,
+            0x3 => Self::Reset,
+            0x4 => Self::Settings,
+            0x5 => Self::PushPromise,
+            0x6 => Self::Ping,
+            0x7 => Self::GoAway,
+            0x8 => Self::WindowUpdate,
+            0x9 => Self::Continuation,
+            0x10 => Self::PriorityUpdate,
+            _ => Self::Unknown,
+        }
+    }
+
+    const fn byte(self) -> u8 {
+        match self {
+            Self::Data => 0x0,
+            Self::Headers => 0x1,
+            Self::Priority => 0x2,
+            Self::Reset => 0x3,
+            Self::Settings => 0x4,
+            Self::PushPromise => 0x5,
+            Self::Ping => 0x6,
+            Self::GoAway => 0x7,
+            Self::WindowUpdate => 0x8,
+            Self::Continuation => 0x9,
+            Self::PriorityUpdate => 0x10,
+            Self::Unknown => 0xff,
+        }
+    }
+}
+
+/// The header of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FrameHeader {
+    /// Bytes of the payload.
+    pub len: u32,
+    pub kind: Kind,
+    pub flags: u8,
+    /// 0: the connection.
+    pub stream: u32,
+}
+
+impl FrameHeader {
+    /// `None`: not all of it is here.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let &[l0, l1, l2, kind, flags, s0, s1, s2, s3] = bytes.first_chunk::<HEADER_BYTES>()?;
+        Some(Self {
+            len: u32::from_be_bytes([0, l0, l1, l2]),
+            kind: Kind::of(kind),
+            flags,
+            // The reserved bit means nothing (RFC 9113 4.1).
+            stream: u32::from_be_bytes([s0, s1, s2, s3]) & 0x7fff_ffff,
+        })
+    }
+
+    #[inline]
+    pub fn has(self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    #[inline]
+    pub fn bytes(self) -> [u8; HEADER_BYTES] {
+        let [_, l0, l1, l2] = self.len.to_be_bytes();
+        let [s0, s1, s2, s3] = self.stream.to_be_bytes();
+        [l0, l1, l2, self.kind.byte(), self.flags, s0, s1, s2, s3]
+    }
+}
+
+#[inline]
+pub(super) fn header(out: &mut Vec<u8>, kind: Kind, flags: u8, stream: u32, len: usize) {
+    let header = FrameHeader {
+        len: len as u32,
+        kind,
+        flags,
+        stream,
+    };
+    out.extend_from_slice(&header.bytes());
+}
+
+/// A 31-bit number with its reserved bit taken away. `at` is within `payload`, which the caller has seen to.
+#[inline]
+pub(super) fn number(payload: &[u8], at: usize) -> u32 {
+    word(payload, at) & 0x7fff_ffff
+}
+
+#[inline]
+pub(super) fn word(payload: &[u8], at: usize) -> u32 {
+    payload
+        .get(at..)
+        .and_then(|bytes| bytes.first_chunk::<4>())
+        .map_or(0, |bytes| u32::from_be_bytes(*bytes))
+}
+
+pub(super) fn reset(out: &mut Vec<u8>, stream: u32, code: ErrorCode) {
+    header(out, Kind::Reset, 0, stream, 4);
+    out.extend_from_slice(&code.0.to_be_bytes());
+}
+
+pub(super) fn window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
+    header(out, Kind::WindowUpdate, 0, stream, 4);
+    out.extend_from_slice(&increment.to_be_bytes());
+}
+
+pub(super) fn ping(out: &mut Vec<u8>, flags: u8, data: [u8; 8]) {
+    header(out, Kind::Ping, flags, 0, 8);
+    out.extend_from_slice(&data);
+}
+
+pub(super) fn go_away(out: &mut Vec<u8>, last: u32, code: ErrorCode, text: &str) {
+    header(out, Kind::GoAway, 0, 0, 8 + text.len());
+    out.extend_from_slice(&last.to_be_bytes());
+    out.extend_from_slice(&code.0.to_be_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+pub(super) fn settings(out: &mut Vec<u8>, pairs: &[(u16, u32)]) {
+    header(out, Kind::Settings, 0, 0, pairs.len() * 6);
+    for (name, value) in pairs {
+        out.extend_from_slice(&name.to_be_bytes());
+        out.extend_from_slice(&value.to_be_bytes());
+    }
+}
+
+pub(super) fn settings_ack(out: &mut Vec<u8>) {
+    header(out, Kind::Settings, flag::ACK, 0, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_read_back() {
+        for byte in 0..=255 {
+            let kind = Kind::of(byte);
+            assert!(kind == Kind::Unknown || kind.byte() == byte);
+            let frame = FrameHeader {
+                len: 0x00ab_cdef,
+                kind,
+                flags: byte,
+                stream: 0x7fff_fffe,
+            };
+            assert_eq!(FrameHeader::parse(&frame.bytes()), Some(frame));
+            assert_eq!(FrameHeader::parse(&frame.bytes()[..8]), None);
+        }
+    }
+
+    #[test]
+    fn the_reserved_bit_is_ignored() {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[5] = 0x80;
+        bytes[8] = 1;
+        assert_eq!(
+            FrameHeader::parse(&bytes).map(|frame| frame.stream),
+            Some(1)
+        );
+    }
+}

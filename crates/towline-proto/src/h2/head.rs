@@ -1,0 +1,436 @@
+//! Heads, received: a decoded header block becomes a request, a response or trailers, or is malformed
+//! (RFC 9113 8.2 and 8.3).
+//!
+//! The block is decoded behind the four bytes `host`, which name `:authority` when it is shown as the first
+//! field. Everything is decided from facts that are gathered while the fields are decoded.
+
+use crate::body::{Length, Method};
+use crate::h1::target::{check_target, is_host};
+use crate::head::{FieldSpan, StartLine};
+use crate::tables::{is_token_bytes, not_visible};
+use crate::{Fields, HeadRef, Limits, Version};
+
+use super::hpack::{Bounds, Decoder, Delivered, HpackError, Line, Name};
+use super::rules::{self, Fault, malformed};
+use super::stream::Priority;
+
+const HOST: &[u8] = b"host";
+/// A head longer than this leaves no memory behind.
+const KEPT_BYTES: usize = 8 * 1024;
+
+/// The head that was decoded last: text, where its parts stand, and what it means.
+#[derive(Debug, Default)]
+pub(super) struct Heads {
+    bytes: Vec<u8>,
+    /// The first is the place of `:authority` as `host`; the fields follow.
+    spans: Vec<FieldSpan>,
+    shows_authority: bool,
+    line: StartLine,
+    facts: Facts,
+}
+
+/// What of a head matters below the program.
+#[derive(Debug, Clone, Copy, Default)]
+struct Facts {
+    flaw: Option<&'static str>,
+    fields_begun: bool,
+    method: Option<FieldSpan>,
+    scheme: Option<FieldSpan>,
+    authority: Option<FieldSpan>,
+    path: Option<FieldSpan>,
+    status: Option<FieldSpan>,
+    protocol: Option<FieldSpan>,
+    host: Option<u32>,
+    length: Length,
+    expect: Expect,
+    cookies: u32,
+    priority: Option<Priority>,
+}
+
+/// Expect (RFC 9110 10.1.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Expect {
+    #[default]
+    Nothing,
+    Continue,
+    Other,
+}
+
+/// What the connection has to know of a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    pub method: Method,
+    pub length: Option<u64>,
+    pub awaits_continue: bool,
+    pub priority: Option<Priority>,
+}
+
+/// What the connection has to know of a response.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Response {
+    pub status: u16,
+    pub length: Option<u64>,
+}
+
+/// What is done about a head that cannot be served.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Refusal {
+    /// It is a message, and answered with this status.
+    Answer(u16),
+    /// It is none.
+    Break(Fault),
+}
+
+impl Heads {
+    /// Decodes a whole block.
+    pub fn decode(
+        &mut self,
+        decoder: &mut Decoder,
+        block: &[u8],
+        limits: &Limits,
+    ) -> Result<Delivered, HpackError> {
+        let bounds = Bounds {
+            max_bytes: limits.http2.max_header_list_bytes,
+            max_fields: limits.http2.max_fields,
+        };
+        let Self {
+            bytes,
+            spans,
+            facts,
+            ..
+        } = self;
+        bytes.clear();
+        bytes.extend_from_slice(HOST);
+        spans.clear();
+        spans.push(FieldSpan::default());
+        *facts = Facts::default();
+        decoder.decode(block, bounds, bytes, |line, bytes| {
+            facts.note(line, bytes, spans);
+        })
+    }
+
+    /// The head as the program sees it.
+    pub fn view(&self) -> HeadRef<'_> {
+        HeadRef {
+            bytes: &self.bytes,
+            line: self.line,
+            fields: self.fields(),
+        }
+    }
+
+    fn fields(&self) -> &[FieldSpan] {
+        &self.spans[usize::from(!self.shows_authority)..]
+    }
+
+    fn text(&self, span: FieldSpan) -> &[u8] {
+        &self.bytes[span.value as usize..][..span.value_len as usize]
+    }
+
+    /// RFC 9113 8.3.1.
+    pub fn request(
+        &mut self,
+        limits: &Limits,
+        offers_extended_connect: bool,
+        end: bool,
+    ) -> Result<Request, Refusal> {
+        self.request_line(offers_extended_connect)
+            .map_err(|rule| Refusal::Break(malformed(rule)))?;
+        let facts = self.facts;
+        let method = facts
+            .method
+            .map_or(Method::Other, |span| Method::of(self.text(span)));
+        let length = announced(facts.length).map_err(Refusal::Break)?;
+        if end && length.is_some_and(|length| length > 0) {
+            return Err(Refusal::Break(rules::BODY_LENGTH));
+        }
+        if facts.expect == Expect::Other {
+            return Err(Refusal::Answer(417));
+        }
+        if limits
+            .max_body_bytes
+            .is_some_and(|most| length > Some(most))
+        {
+            return Err(Refusal::Answer(413));
+        }
+        self.join_cookies();
+        Ok(Request {
+            method,
+            length,
+            awaits_continue: facts.expect == Expect::Continue && !end,
+            priority: facts.priority,
+        })
+    }
+
+    fn request_line(&mut self, offers_extended_connect: bool) -> Result<(), &'static str> {
+        let facts = self.facts;
+        if let Some(flaw) = facts.flaw {
+            return Err(flaw);
+        }
+        let method = facts.method.ok_or("no :method (RFC 9113 8.3.1)")?;
+        if facts.status.is_some() {
+            return Err("pseudo-field of a response in a request (RFC 9113 8.3)");
+        }
+        if !is_token_bytes(self.text(method)) {
+            return Err("method is not a token (RFC 9110 9.1)");
+        }
+        let connects = self.text(method) == b"CONNECT";
+        let target = match (connects, facts.protocol) {
+            (true, None) => self.connect_target()?,
+            (true, Some(_)) if offers_extended_connect => self.path_target()?,
+            (_, Some(_)) => return Err(":protocol that was not offered (RFC 8441 4)"),
+            (false, None) => self.path_target()?,
+        };
+        self.check_host()?;
+        let protocol = facts.protocol.unwrap_or_default();
+        self.line = StartLine {
+            method: method.value,
+            method_len: method.value_len,
+            target: target.value,
+            target_len: target.value_len,
+            protocol: protocol.value,
+            protocol_len: protocol.value_len,
+            status: 0,
+            version: Version::Http2,
+        };
+        Ok(())
+    }
+
+    /// `:scheme` and `:path`, both required.
+    fn path_target(&self) -> Result<FieldSpan, &'static str> {
+        let scheme = self.facts.scheme.ok_or("no :scheme (RFC 9113 8.3.1)")?;
+        let scheme = self.text(scheme);
+        let is_scheme = scheme.first().is_some_and(u8::is_ascii_alphabetic)
+            && scheme
+                .iter()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
+        if !is_scheme {
+            return Err("malformed :scheme (RFC 3986 3.1)");
+        }
+        let span = self.facts.path.ok_or("no :path (RFC 9113 8.3.1)")?;
+        let path = self.text(span);
+        let is_asterisk = path == b"*"
+            && self
+                .facts
+                .method
+                .is_some_and(|method| self.text(method) == b"OPTIONS");
+        let is_good = path.starts_with(b"/") || is_asterisk;
+        // No client sends a fragment, and what it would hide differs between parsers.
+        if !is_good || not_visible(path, 0) < path.len() || memchr::memchr(b'#', path).is_some() {
+            return Err("malformed :path (RFC 9113 8.3.1)");
+        }
+        Ok(span)
+    }
+
+    /// `:authority` alone (RFC 9113 8.5).
+    fn connect_target(&self) -> Result<FieldSpan, &'static str> {
+        if self.facts.scheme.is_some() || self.facts.path.is_some() {
+            return Err("CONNECT with :scheme or :path (RFC 9113 8.5)");
+        }
+        let span = self.facts.authority;
+        let span = span.ok_or("CONNECT without :authority (RFC 9113 8.5)")?;
+        if check_target(b"CONNECT", self.text(span)).is_err() {
+            return Err("CONNECT to no host and port (RFC 9113 8.5)");
+        }
+        Ok(span)
+    }
+
+    /// `:authority` and Host name one host between them, the first of them as the first field.
+    fn check_host(&mut self) -> Result<(), &'static str> {
+        let facts = self.facts;
+        let host = facts.host.map(|at| self.spans[at as usize]);
+        let named = facts.authority.or(host);
+        let named = named.ok_or("neither :authority nor host (RFC 9113 8.3.1)")?;
+        if !is_host(self.text(named)) {
+            return Err("malformed :authority or host (RFC 9113 8.3.1)");
+        }
+        self.shows_authority = facts.authority.is_some();
+        if let Some(authority) = facts.authority {
+            self.spans[0] = FieldSpan {
+                name: 0,
+                name_len: HOST.len() as u32,
+                ..authority
+            };
+            if let (Some(host), Some(at)) = (host, facts.host) {
+                if !self.text(host).eq_ignore_ascii_case(self.text(authority)) {
+                    return Err("host differs from :authority (RFC 9113 8.3.1)");
+                }
+                self.spans.remove(at as usize);
+            }
+        }
+        Ok(())
+    }
+
+    /// Crumbs are one field again (RFC 9113 8.2.3).
+    fn join_cookies(&mut self) {
+        if self.facts.cookies < 2 {
+            return;
+        }
+        let Self { bytes, spans, .. } = self;
+        let is_cookie = |bytes: &[u8], span: &FieldSpan| {
+            &bytes[span.name as usize..][..span.name_len as usize] == b"cookie"
+        };
+        let start = bytes.len();
+        for span in &spans[1..] {
+            if is_cookie(bytes, span) {
+                if bytes.len() > start {
+                    bytes.extend_from_slice(b"; ");
+                }
+                let value = span.value as usize;
+                bytes.extend_from_within(value..value + span.value_len as usize);
+            }
+        }
+        let mut is_first = true;
+        spans.retain_mut(|span| {
+            if !is_cookie(bytes, span) {
+                return true;
+            }
+            span.value = start as u32;
+            span.value_len = (bytes.len() - start) as u32;
+            std::mem::take(&mut is_first)
+        });
+    }
+
+    /// RFC 9113 8.3.2.
+    pub fn response(&mut self) -> Result<Response, Fault> {
+        let facts = self.facts;
+        if let Some(flaw) = facts.flaw {
+            return Err(malformed(flaw));
+        }
+        let others = [
+            facts.method,
+            facts.scheme,
+            facts.authority,
+            facts.path,
+            facts.protocol,
+        ];
+        if others.iter().any(Option::is_some) {
+            return Err(malformed(
+                "pseudo-field of a request in a response (RFC 9113 8.3)",
+            ));
+        }
+        let status = facts.status.and_then(|span| parse_status(self.text(span)));
+        let status = status.ok_or(malformed("no valid :status (RFC 9113 8.3.2)"))?;
+        if status == 101 {
+            return Err(malformed("101 does not exist in HTTP/2 (RFC 9113 8.6)"));
+        }
+        self.shows_authority = false;
+        self.line = StartLine {
+            status,
+            version: Version::Http2,
+            ..StartLine::default()
+        };
+        Ok(Response {
+            status,
+            length: announced(facts.length)?,
+        })
+    }
+
+    /// RFC 9113 8.1: fields only.
+    pub fn trailers(&mut self) -> Result<Fields<'_>, Fault> {
+        let facts = self.facts;
+        if let Some(flaw) = facts.flaw {
+            return Err(malformed(flaw));
+        }
+        let pseudo = [
+            facts.method,
+            facts.scheme,
+            facts.authority,
+            facts.path,
+            facts.status,
+            facts.protocol,
+        ];
+        if pseudo.iter().any(Option::is_some) {
+            return Err(malformed("pseudo-field in trailers (RFC 9113 8.1)"));
+        }
+        Ok(Fields::new(&self.bytes, &self.spans[1..]))
+    }
+
+    /// Gives back what a large head needed.
+    pub fn tidy(&mut self) {
+        if self.bytes.capacity() > KEPT_BYTES {
+            *self = Self::default();
+        }
+    }
+}
+
+impl Facts {
+    /// Another field, whose text stands in `bytes`.
+    #[inline]
+    fn note(&mut self, line: Line, bytes: &[u8], spans: &mut Vec<FieldSpan>) {
+        if let Some(flaw) = line.flaw {
+            self.flaw.get_or_insert(flaw.rule());
+        }
+        if line.name.is_pseudo() {
+            return self.note_pseudo(line);
+        }
+        self.fields_begun = true;
+        let value = || &bytes[line.span.value as usize..][..line.span.value_len as usize];
+        match line.name {
+            Name::Host if self.host.is_some() => {
+                self.flaw
+                    .get_or_insert("several host fields (RFC 9110 7.2)");
+            }
+            Name::Host => self.host = Some(spans.len() as u32),
+            Name::ContentLength => self.length.add(value()),
+            Name::Cookie => self.cookies += 1,
+            Name::Expect => self.note_expect(value()),
+            Name::Other if line.span.name_len == 8 => {
+                let name = &bytes[line.span.name as usize..][..8];
+                if name == b"priority" {
+                    self.priority = Some(Priority::of(value()));
+                }
+            }
+            _ => {}
+        }
+        spans.push(line.span);
+    }
+
+    fn note_pseudo(&mut self, line: Line) {
+        if self.fields_begun {
+            self.flaw
+                .get_or_insert("pseudo-field behind a field (RFC 9113 8.3)");
+        }
+        let place = match line.name {
+            Name::Method => &mut self.method,
+            Name::Scheme => &mut self.scheme,
+            Name::Authority => &mut self.authority,
+            Name::Path => &mut self.path,
+            Name::Status => &mut self.status,
+            _ => &mut self.protocol,
+        };
+        if place.replace(line.span).is_some() {
+            self.flaw.get_or_insert("pseudo-field twice (RFC 9113 8.3)");
+        }
+    }
+
+    fn note_expect(&mut self, value: &[u8]) {
+        let is_continue = value.eq_ignore_ascii_case(b"100-continue");
+        self.expect = match (self.expect, is_continue) {
+            (Expect::Nothing | Expect::Continue, true) => Expect::Continue,
+            _ => Expect::Other,
+        };
+    }
+}
+
+fn announced(length: Length) -> Result<Option<u64>, Fault> {
+    match length {
+        Length::Absent => Ok(None),
+        Length::Bytes(bytes) => Ok(Some(bytes)),
+        Length::Malformed => Err(malformed("malformed content-length (RFC 9110 8.6)")),
+        Length::Repeated => Err(malformed("several content-lengths (RFC 9110 8.6)")),
+    }
+}
+
+/// Three digits, 100 to 999.
+fn parse_status(text: &[u8]) -> Option<u16> {
+    match *text {
+        [
+            hundreds @ b'1'..=b'9',
+            tens @ b'0'..=b'9',
+            ones @ b'0'..=b'9',
+        ] => Some(
+            u16::from(hundreds - b'0') * 100 + u16::from(tens - b'0') * 10 + u16::from(ones - b'0'),
+        ),
+        _ => None,
+    }
+}

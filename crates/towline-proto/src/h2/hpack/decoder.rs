@@ -1,0 +1,275 @@
+//! Header blocks, received.
+//!
+//! A block is decoded behind whatever stands in the caller's buffer already: the bytes of a field are moved
+//! once, from the block or from a table to the place where the program will see them, and each field is told
+//! as the place where it stands. What makes a message malformed is told with its field and does not stop the
+//! block; an error means that the two tables may differ, which ends the connection.
+
+use crate::head::FieldSpan;
+
+use super::HpackError;
+use super::huffman;
+use super::integer::Input;
+use super::names::{Flaw, Name, STATIC_ENTRIES, StaticEntry};
+use super::table::{DEFAULT_TABLE_BYTES, Facts, OVERHEAD, Table};
+
+/// What a decoded section may have, counted as `SETTINGS_MAX_HEADER_LIST_SIZE` does (RFC 9113 6.5.2): name,
+/// value and 32 bytes a field.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub max_bytes: u32,
+    pub max_fields: u32,
+}
+
+/// Whether all fields of a block were delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Delivered {
+    All,
+    /// The first field over the bounds, and those behind it, were decoded for the table only.
+    Bounded,
+}
+
+/// A field line that stands in the caller's buffer, value behind name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Line {
+    pub span: FieldSpan,
+    pub name: Name,
+    /// The message is malformed (RFC 9113 8.1.1).
+    pub flaw: Option<Flaw>,
+}
+
+impl Line {
+    fn new(start: usize, name_len: u32, end: usize, name: Name, flaw: Option<Flaw>) -> Self {
+        let start = start as u32;
+        let span = FieldSpan {
+            name: start,
+            name_len,
+            value: start + name_len,
+            value_len: end as u32 - start - name_len,
+        };
+        Self { span, name, flaw }
+    }
+}
+
+/// What of the bounds is left. Once a field has not fitted, none does.
+struct Room {
+    bytes: u32,
+    fields: u32,
+}
+
+impl Room {
+    #[inline]
+    fn take(&mut self, len: usize) -> bool {
+        let cost = u32::try_from(len).map_or(u32::MAX, |len| len.saturating_add(OVERHEAD));
+        let left = (self.bytes.checked_sub(cost), self.fields.checked_sub(1));
+        let fits = matches!(left, (Some(_), Some(_)));
+        (self.bytes, self.fields) = match left {
+            (Some(bytes), Some(fields)) => (bytes, fields),
+            _ => (0, 0),
+        };
+        fits
+    }
+}
+
+/// One direction's decoder.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    table: Table,
+    /// Our `SETTINGS_HEADER_TABLE_SIZE`, once acknowledged.
+    max_table_bytes: u32,
+    /// It went below the table's size: the next block has to begin by saying so (RFC 7541 4.2).
+    update_due: bool,
+}
+
+impl Decoder {
+    /// With the table size that HTTP/2 begins with, 4096 bytes.
+    pub fn new() -> Self {
+        Self {
+            table: Table::new(),
+            max_table_bytes: DEFAULT_TABLE_BYTES,
+            update_due: false,
+        }
+    }
+
+    /// The peer has acknowledged our `SETTINGS_HEADER_TABLE_SIZE`.
+    pub fn set_max_table_bytes(&mut self, max_table_bytes: u32) {
+        self.max_table_bytes = max_table_bytes;
+        self.update_due = self.table.max_bytes() > max_table_bytes;
+    }
+
+    #[cfg(test)]
+    pub(super) fn table_bytes(&self) -> u32 {
+        self.table.bytes()
+    }
+
+    /// Decodes a complete block: appends its text to `bytes` and tells each field in turn. `each` may append
+    /// to the buffer and cut it back, but not below where it ends when it is called the first time.
+    #[inline]
+    pub fn decode(
+        &mut self,
+        block: &[u8],
+        bounds: Bounds,
+        bytes: &mut Vec<u8>,
+        mut each: impl FnMut(Line, &mut Vec<u8>),
+    ) -> Result<Delivered, HpackError> {
+        let mut input = Input { rest: block };
+        let mut room = Room {
+            bytes: bounds.max_bytes,
+            fields: bounds.max_fields,
+        };
+        let mut delivered = Delivered::All;
+        self.size_updates(&mut input)?;
+        while let Some(first) = input.first() {
+            let line = if first >= 0x80 {
+                self.indexed(&mut input, &mut room, bytes)?
+            } else if first >= 0x40 {
+                self.literal(&mut input, 6, &mut room, bytes)?
+            } else if first < 0x20 {
+                self.literal(&mut input, 4, &mut room, bytes)?
+            } else {
+                return Err(HpackError::LateSizeUpdate);
+            };
+            match line {
+                Some(line) => each(line, bytes),
+                None => delivered = Delivered::Bounded,
+            }
+        }
+        Ok(delivered)
+    }
+
+    /// RFC 7541 4.2 and 6.3: the smallest size since the last block and then the final one, at most.
+    fn size_updates(&mut self, input: &mut Input<'_>) -> Result<(), HpackError> {
+        let mut updates = 0;
+        while let Some(0x20..=0x3f) = input.first() {
+            let size = input.integer(5)?;
+            updates += 1;
+            if updates > 2 {
+                return Err(HpackError::ManySizeUpdates);
+            }
+            if size > self.max_table_bytes {
+                return Err(HpackError::SizeUpdate);
+            }
+            self.table.set_max_bytes(size);
+            self.update_due = false;
+        }
+        if self.update_due && !input.rest.is_empty() {
+            return Err(HpackError::NoSizeUpdate);
+        }
+        Ok(())
+    }
+
+    /// RFC 7541 6.1.
+    #[inline]
+    fn indexed(
+        &mut self,
+        input: &mut Input<'_>,
+        room: &mut Room,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<Line>, HpackError> {
+        let index = input.integer(7)?;
+        let (text, name_len, name, flaw) = if index > STATIC_ENTRIES {
+            let entry = self.dynamic(index)?;
+            (
+                entry.line,
+                entry.name_len,
+                entry.facts.name,
+                entry.facts.flaw,
+            )
+        } else if index > 0 {
+            let entry = StaticEntry::at(index);
+            let flaw = (entry.name == Name::Connection).then_some(Flaw::Connection);
+            (entry.line(), entry.name_len(), entry.name, flaw)
+        } else {
+            return Err(HpackError::Index);
+        };
+        if !room.take(text.len()) {
+            return Ok(None);
+        }
+        let start = bytes.len();
+        bytes.extend_from_slice(text);
+        Ok(Some(Line::new(start, name_len, bytes.len(), name, flaw)))
+    }
+
+    #[inline]
+    fn dynamic(&self, index: u32) -> Result<super::table::EntryRef<'_>, HpackError> {
+        self.table
+            .get(index - STATIC_ENTRIES - 1)
+            .ok_or(HpackError::Index)
+    }
+
+    /// RFC 7541 6.2: with a prefix of 6 bits the field goes into the table, with 4 it does not.
+    fn literal(
+        &mut self,
+        input: &mut Input<'_>,
+        prefix_bits: u32,
+        room: &mut Room,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<Line>, HpackError> {
+        let start = bytes.len();
+        let index = input.integer(prefix_bits)?;
+        let (name, name_flaw) = self.literal_name(index, input, bytes)?;
+        let name_len = bytes.len() - start;
+        string(input, bytes)?;
+        let flaw = name_flaw.or_else(|| Flaw::of_value(&bytes[start + name_len..], name));
+        if prefix_bits == 6 {
+            let facts = Facts {
+                name,
+                name_flaw,
+                flaw,
+            };
+            let (name, value) = bytes[start..].split_at(name_len);
+            self.table.add(name, value, facts);
+        }
+        if !room.take(bytes.len() - start) {
+            bytes.truncate(start);
+            return Ok(None);
+        }
+        Ok(Some(Line::new(
+            start,
+            name_len as u32,
+            bytes.len(),
+            name,
+            flaw,
+        )))
+    }
+
+    /// Appends the name of a literal: that of an entry, or a string when the index is 0.
+    #[inline]
+    fn literal_name(
+        &self,
+        index: u32,
+        input: &mut Input<'_>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(Name, Option<Flaw>), HpackError> {
+        if index > STATIC_ENTRIES {
+            let entry = self.dynamic(index)?;
+            bytes.extend_from_slice(&entry.line[..entry.name_len as usize]);
+            return Ok((entry.facts.name, entry.facts.name_flaw));
+        }
+        if index > 0 {
+            let entry = StaticEntry::at(index);
+            bytes.extend_from_slice(&entry.line()[..entry.name_len() as usize]);
+            let flaw = (entry.name == Name::Connection).then_some(Flaw::Connection);
+            return Ok((entry.name, flaw));
+        }
+        let start = bytes.len();
+        string(input, bytes)?;
+        let text = &bytes[start..];
+        let name = Name::of(text);
+        Ok((name, Flaw::of_name(text, name)))
+    }
+}
+
+/// Appends a string literal (RFC 7541 5.2).
+#[inline]
+fn string(input: &mut Input<'_>, bytes: &mut Vec<u8>) -> Result<(), HpackError> {
+    let coded = input.first().is_some_and(|first| first >= 0x80);
+    let len = input.integer(7)?;
+    let text = input.take(len)?;
+    if coded {
+        huffman::decode(text, bytes)
+    } else {
+        bytes.extend_from_slice(text);
+        Ok(())
+    }
+}

@@ -1,0 +1,240 @@
+//! Header blocks, sent.
+//!
+//! Heads of one connection resemble each other, so what the field at the same place of the head before became is
+//! tried first: a head that was sent before costs one comparison and one byte a field. What is not found so is
+//! looked for by name in the static table and by hash in the dynamic one.
+//!
+//! Values that are often new (paths, dates, unknown names) go into the table when they come a second time;
+//! a value that never returns would only push others out. Secrets never do (RFC 7541 7.1.3).
+
+use super::finder::{Finder, hash};
+use super::huffman;
+use super::integer;
+use super::names::{Habit, Known, STATIC_ENTRIES, is_static, known};
+use super::table::{DEFAULT_TABLE_BYTES, Facts, OVERHEAD, Table};
+
+/// A cookie shorter than this could be guessed (RFC 7541 7.1.3).
+const SHORT_COOKIE_BYTES: usize = 20;
+
+/// The three forms of a literal (RFC 7541 6.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Added,
+    NotAdded,
+    NeverIndexed,
+}
+
+/// Fields of a head whose places are remembered. Heads of ours are hardly longer.
+const PLACES: usize = 16;
+
+/// What a field became.
+#[derive(Debug, Clone, Copy)]
+enum Found {
+    /// A literal that stands in no table.
+    Nowhere,
+    /// The static entry of that index.
+    Static(u8),
+    /// The dynamic entry of that number.
+    Entry(u32),
+}
+
+/// One direction's encoder.
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    table: Table,
+    finder: Finder,
+    /// What the fields of the last block became, by their places.
+    last: [Found; PLACES],
+    /// The place of the next field.
+    place: usize,
+    resizing: Option<Resizing>,
+}
+
+/// Table sizes that the next block begins with (RFC 7541 4.2).
+#[derive(Debug, Clone, Copy)]
+struct Resizing {
+    smallest: u32,
+    last: u32,
+}
+
+impl Encoder {
+    /// With the table size that HTTP/2 begins with, 4096 bytes.
+    pub fn new() -> Self {
+        Self {
+            table: Table::new(),
+            finder: Finder::default(),
+            last: [Found::Nowhere; PLACES],
+            place: 0,
+            resizing: None,
+        }
+    }
+
+    /// The peer's `SETTINGS_HEADER_TABLE_SIZE`. We use no more than 4096 bytes of it.
+    pub fn set_max_table_bytes(&mut self, max_table_bytes: u32) {
+        let last = max_table_bytes.min(DEFAULT_TABLE_BYTES);
+        let before = match self.resizing {
+            Some(resizing) => resizing.smallest,
+            None => self.table.max_bytes(),
+        };
+        let smallest = before.min(last);
+        self.resizing = Some(Resizing { smallest, last });
+    }
+
+    /// Begins a block; its fields follow by [`Self::encode`].
+    pub fn start(&mut self, out: &mut Vec<u8>) {
+        self.place = 0;
+        let Some(Resizing { smallest, last }) = self.resizing.take() else {
+            return;
+        };
+        for size in [smallest, last] {
+            if size != self.table.max_bytes() {
+                self.table.set_max_bytes(size);
+                integer::write(size as usize, 5, 0x20, out);
+            }
+        }
+    }
+
+    /// Appends one field; `name` is in lower case, and says by itself whether it may be compressed with others.
+    #[inline]
+    pub fn encode(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        if !self.encode_again(name, value, out) {
+            self.encode_anew(name, value, out);
+        }
+    }
+
+    /// Appends one field if the block before had it at this place; whether it had. A field that stands in a table
+    /// was checked when it came there, so that nobody has to look at it twice.
+    #[inline]
+    pub fn encode_again(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> bool {
+        let index = match self.last.get(self.place) {
+            Some(&Found::Static(index)) if is_static(index, name, value) => u32::from(index),
+            Some(&Found::Entry(number)) if self.is(number, name, value) => self.index(number),
+            _ => return false,
+        };
+        self.place += 1;
+        integer::write(index as usize, 7, 0x80, out);
+        true
+    }
+
+    /// The same of a field that it has not.
+    pub fn encode_anew(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        let known = known(name);
+        let habit = known.map_or(Habit::Fickle, |known| known.habit);
+        let found = self.look_up(name, value, known, habit, out);
+        if let Some(last) = self.last.get_mut(self.place) {
+            *last = found;
+        }
+        self.place += 1;
+    }
+
+    #[cfg(test)]
+    pub(super) fn encode_as(&mut self, habit: Habit, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        let _ = self.look_up(name, value, known(name), habit, out);
+    }
+
+    fn look_up(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        known: Option<&Known>,
+        habit: Habit,
+        out: &mut Vec<u8>,
+    ) -> Found {
+        let name_index = known.map_or(0, |known| u32::from(known.index));
+        let secret = match habit {
+            Habit::Secret => true,
+            Habit::Cookie => value.len() < SHORT_COOKIE_BYTES,
+            Habit::Steady | Habit::Fickle => false,
+        };
+        if secret {
+            literal(Form::NeverIndexed, name_index, name, value, out);
+            return Found::Nowhere;
+        }
+        if let Some(index) = known.and_then(|known| known.with_value(value)) {
+            integer::write(usize::from(index), 7, 0x80, out);
+            return Found::Static(index);
+        }
+        let name_hash = hash(name, 0);
+        let line_hash = hash(value, name_hash);
+        let table = &self.table;
+        let found = self.finder.find(table, line_hash, |line, name_len| {
+            is_line(line, name_len, name, value)
+        });
+        if let Some(number) = found {
+            integer::write(self.index(number) as usize, 7, 0x80, out);
+            return Found::Entry(number);
+        }
+        let name_index = if name_index > 0 {
+            name_index
+        } else {
+            let same_name = |line: &[u8], name_len: u32| &line[..name_len as usize] == name;
+            let found = self.finder.find(table, name_hash, same_name);
+            found.map_or(0, |number| self.index(number))
+        };
+        let fits =
+            name.len() + value.len() + OVERHEAD as usize <= self.table.max_bytes() as usize / 4 * 3;
+        // Never a reason to remember what would not be added.
+        if fits && (habit != Habit::Fickle || self.finder.seen_before(line_hash)) {
+            literal(Form::Added, name_index, name, value, out);
+            Found::Entry(self.add(name, value, name_hash, line_hash))
+        } else {
+            literal(Form::NotAdded, name_index, name, value, out);
+            Found::Nowhere
+        }
+    }
+
+    /// Whether the entry of that number is this field.
+    #[inline]
+    fn is(&self, number: u32, name: &[u8], value: &[u8]) -> bool {
+        self.table
+            .get(self.table.age(number))
+            .is_some_and(|entry| is_line(entry.line, entry.name_len, name, value))
+    }
+
+    #[inline]
+    fn index(&self, number: u32) -> u32 {
+        STATIC_ENTRIES + 1 + self.table.age(number)
+    }
+
+    /// The number of the new entry.
+    fn add(&mut self, name: &[u8], value: &[u8], name_hash: u64, line_hash: u64) -> u32 {
+        let number = self.table.added();
+        self.table.add(name, value, Facts::default());
+        self.finder.add(&self.table, line_hash, number);
+        self.finder.add(&self.table, name_hash, number);
+        number
+    }
+}
+
+fn literal(form: Form, name_index: u32, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    let (prefix_bits, flags) = match form {
+        Form::Added => (6, 0x40),
+        Form::NotAdded => (4, 0),
+        Form::NeverIndexed => (4, 0x10),
+    };
+    integer::write(name_index as usize, prefix_bits, flags, out);
+    if name_index == 0 {
+        string(name, out);
+    }
+    string(value, out);
+}
+
+#[inline]
+fn is_line(line: &[u8], name_len: u32, name: &[u8], value: &[u8]) -> bool {
+    line.len() == name.len() + value.len()
+        && name_len as usize == name.len()
+        && &line[name.len()..] == value
+        && &line[..name.len()] == name
+}
+
+/// A string literal (RFC 7541 5.2), coded where that is shorter.
+fn string(plain: &[u8], out: &mut Vec<u8>) {
+    let coded = huffman::encoded_len(plain);
+    if coded < plain.len() {
+        integer::write(coded, 7, 0x80, out);
+        huffman::encode(plain, coded, out);
+    } else {
+        integer::write(plain.len(), 7, 0, out);
+        out.extend_from_slice(plain);
+    }
+}

@@ -1,0 +1,112 @@
+//! Where the encoder finds entries of its table by their hash.
+//!
+//! A slot holds the number of an entry, and what it says is checked against the table: an entry that has left
+//! needs no removal, and a slot that is overwritten costs bytes on the wire, never a wrong field.
+
+use super::table::Table;
+
+const SLOTS: usize = 256;
+/// Slots that one hash may use. A peer that makes its fields collide gains as many comparisons.
+const PROBES: usize = 4;
+/// More than a head has of fields that are not in the table yet, or none of them would ever be seen again.
+const SEEN: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Finder {
+    /// Made when the first entry is added.
+    slots: Vec<u32>,
+    /// Marks of the last values that came once, and where the next one goes.
+    seen: [u16; SEEN],
+    next_seen: usize,
+}
+
+impl Default for Finder {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            seen: [0; SEEN],
+            next_seen: 0,
+        }
+    }
+}
+
+impl Finder {
+    /// The number of a living entry of that hash that `is` agrees to.
+    #[inline]
+    pub fn find(&self, table: &Table, hash: u64, is: impl Fn(&[u8], u32) -> bool) -> Option<u32> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        (0..PROBES)
+            .map(|probe| self.slots[slot(hash, probe)])
+            .find(|&number| {
+                table
+                    .get(table.age(number))
+                    .is_some_and(|entry| is(entry.line, entry.name_len))
+            })
+    }
+
+    /// Notes a new entry in a slot that is free, or else in that of the oldest.
+    pub fn add(&mut self, table: &Table, hash: u64, number: u32) {
+        if self.slots.is_empty() {
+            // A number that no entry has.
+            self.slots = vec![number.wrapping_add(1); SLOTS];
+        }
+        let oldest = (0..PROBES)
+            .map(|probe| slot(hash, probe))
+            .max_by_key(|&slot| table.age(self.slots[slot]));
+        if let Some(slot) = oldest {
+            self.slots[slot] = number;
+        }
+    }
+
+    /// Whether this hash was asked for before, as far as is remembered.
+    pub fn seen_before(&mut self, hash: u64) -> bool {
+        let mark = (hash >> 32) as u16;
+        // Without a way out in the middle this is a few vector instructions.
+        let found = self.seen.iter().filter(|&&seen| seen == mark).count() > 0;
+        if !found {
+            self.seen[self.next_seen] = mark;
+            self.next_seen = (self.next_seen + 1) % SEEN;
+        }
+        found
+    }
+}
+
+#[inline]
+fn slot(hash: u64, probe: usize) -> usize {
+    ((hash >> 56) as usize + probe) % SLOTS
+}
+
+/// Multiplies eight bytes at a time; what it is asked to tell apart is then compared.
+#[inline]
+pub(super) fn hash(bytes: &[u8], seed: u64) -> u64 {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(FACTOR);
+    let (words, rest) = bytes.as_chunks::<8>();
+    let hash = words.iter().fold(seed ^ bytes.len() as u64, |hash, word| {
+        mix(hash, u64::from_le_bytes(*word))
+    });
+    let hash = mix(hash, short(rest));
+    hash ^ hash >> 29
+}
+
+/// Up to seven bytes as a number. Joined in registers: bytes copied to a place of eight would have to be
+/// stored wholly before they could be loaded together.
+#[inline]
+fn short(bytes: &[u8]) -> u64 {
+    let len = bytes.len();
+    let word = |at: usize| {
+        let word = bytes[at..].first_chunk::<4>();
+        word.map_or(0, |word| u64::from(u32::from_le_bytes(*word)))
+    };
+    match len {
+        0 => 0,
+        1..4 => {
+            let [first, middle, last] = [0, len / 2, len - 1].map(|at| u64::from(bytes[at]));
+            first | middle << 8 | last << 16
+        }
+        // These overlap, and the length is in the hash already.
+        _ => word(0) | word(len - 4) << 32,
+    }
+}

@@ -1,0 +1,69 @@
+//! Both directions at once, for the bench and the fuzz target. Not part of the surface.
+
+use crate::head::FieldSpan;
+use crate::{Field, Fields};
+
+use super::{Bounds, Decoder, Delivered, Encoder, HpackError};
+
+/// An encoder, a decoder and their buffers.
+pub struct HpackScratch {
+    encoder: Encoder,
+    decoder: Decoder,
+    bounds: Bounds,
+    block: Vec<u8>,
+    bytes: Vec<u8>,
+    spans: Vec<FieldSpan>,
+}
+
+impl HpackScratch {
+    /// Tables of 4096 bytes; the sections that are decoded are bounded by these two.
+    pub fn new(max_bytes: u32, max_fields: u32) -> Self {
+        Self {
+            encoder: Encoder::new(),
+            decoder: Decoder::new(),
+            bounds: Bounds {
+                max_bytes,
+                max_fields,
+            },
+            block: Vec::new(),
+            bytes: Vec::new(),
+            spans: Vec::new(),
+        }
+    }
+
+    /// The table size that the encoder may use.
+    pub fn set_encoder_table_bytes(&mut self, bytes: u32) {
+        self.encoder.set_max_table_bytes(bytes);
+    }
+
+    /// The table size that the decoder allows.
+    pub fn set_decoder_table_bytes(&mut self, bytes: u32) {
+        self.decoder.set_max_table_bytes(bytes);
+    }
+
+    /// A block of these fields.
+    pub fn encode(&mut self, fields: &[Field<'_>]) -> &[u8] {
+        self.block.clear();
+        self.encoder.start(&mut self.block);
+        for field in fields {
+            self.encoder
+                .encode(field.name, field.value, &mut self.block);
+        }
+        &self.block
+    }
+
+    /// The fields of a block; whether they are all of them, and none is malformed.
+    pub fn decode(&mut self, block: &[u8]) -> Result<(Fields<'_>, bool), HpackError> {
+        self.bytes.clear();
+        self.spans.clear();
+        let mut good = true;
+        let delivered = self
+            .decoder
+            .decode(block, self.bounds, &mut self.bytes, |line, _| {
+                good &= line.flaw.is_none();
+                self.spans.push(line.span);
+            })?;
+        let all = delivered == Delivered::All;
+        Ok((Fields::new(&self.bytes, &self.spans), all && good))
+    }
+}

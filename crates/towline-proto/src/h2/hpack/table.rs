@@ -1,0 +1,203 @@
+//! The dynamic table (RFC 7541 2.3.2), the same for both directions.
+//!
+//! ```text
+//!   text:     dead ┃ oldest │ ... │ newest ┃ free        entries leave on the left, come on the right
+//!   entries:         [0]      ...   [n-1]               index 62 is the newest
+//! ```
+//!
+//! The bytes of an entry are one run, name then value. When the room on the right is used up and enough on the
+//! left is dead, the living move to the left: a byte is moved a bounded number of times whatever is added.
+
+use std::collections::VecDeque;
+
+use super::names::{Flaw, Name};
+
+/// What an entry costs beside its bytes (RFC 7541 4.1).
+pub(super) const OVERHEAD: u32 = 32;
+/// Size of the table before any setting (RFC 9113 6.5.2).
+pub(super) const DEFAULT_TABLE_BYTES: u32 = 4096;
+
+/// What is known of an entry beside its bytes: found once, when it was added.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Facts {
+    pub name: Name,
+    pub name_flaw: Option<Flaw>,
+    pub flaw: Option<Flaw>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    /// Counted from the first byte ever added, wrapping.
+    at: u32,
+    len: u32,
+    name_len: u32,
+    facts: Facts,
+}
+
+/// An entry as it is looked at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EntryRef<'a> {
+    /// Name and value behind one another.
+    pub line: &'a [u8],
+    pub name_len: u32,
+    pub facts: Facts,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    text: Vec<u8>,
+    entries: VecDeque<Entry>,
+    /// The `at` of the first byte of `text`.
+    base: u32,
+    /// As RFC 7541 4.1 counts it.
+    bytes: u32,
+    max_bytes: u32,
+    /// Entries ever added, wrapping.
+    added: u32,
+}
+
+impl Table {
+    pub fn new() -> Self {
+        Self {
+            text: Vec::new(),
+            entries: VecDeque::new(),
+            base: 0,
+            bytes: 0,
+            max_bytes: DEFAULT_TABLE_BYTES,
+            added: 0,
+        }
+    }
+
+    pub fn max_bytes(&self) -> u32 {
+        self.max_bytes
+    }
+
+    #[cfg(test)]
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// Entries ever added: the number of the next one.
+    pub fn added(&self) -> u32 {
+        self.added
+    }
+
+    /// How many entries came after the one of that number; of one that has left, or never was, at least `len`.
+    #[inline]
+    pub fn age(&self, number: u32) -> u32 {
+        self.added.wrapping_sub(1).wrapping_sub(number)
+    }
+
+    /// RFC 7541 4.3.
+    pub fn set_max_bytes(&mut self, max_bytes: u32) {
+        self.max_bytes = max_bytes;
+        self.evict_to(max_bytes);
+    }
+
+    /// The entry that came `age` entries before the newest.
+    #[inline]
+    pub fn get(&self, age: u32) -> Option<EntryRef<'_>> {
+        let place = self.entries.len().checked_sub(age as usize + 1)?;
+        let entry = self.entries[place];
+        let start = entry.at.wrapping_sub(self.base) as usize;
+        Some(EntryRef {
+            line: &self.text[start..start + entry.len as usize],
+            name_len: entry.name_len,
+            facts: entry.facts,
+        })
+    }
+
+    /// Adds an entry (RFC 7541 4.4); false when it is larger than the table, which is then empty.
+    pub fn add(&mut self, name: &[u8], value: &[u8], facts: Facts) -> bool {
+        let len = name.len() + value.len();
+        let cost = (len as u32).saturating_add(OVERHEAD);
+        self.evict_to(self.max_bytes.saturating_sub(cost));
+        if cost > self.max_bytes {
+            return false;
+        }
+        self.make_room(len);
+        self.entries.push_back(Entry {
+            at: self.base.wrapping_add(self.text.len() as u32),
+            len: len as u32,
+            name_len: name.len() as u32,
+            facts,
+        });
+        self.text.extend_from_slice(name);
+        self.text.extend_from_slice(value);
+        self.bytes += cost;
+        self.added = self.added.wrapping_add(1);
+        true
+    }
+
+    /// Lets the oldest go until no more than `bytes` are used.
+    fn evict_to(&mut self, bytes: u32) {
+        while self.bytes > bytes
+            && let Some(oldest) = self.entries.pop_front()
+        {
+            self.bytes -= oldest.len + OVERHEAD;
+        }
+    }
+
+    fn make_room(&mut self, len: usize) {
+        if self.text.len() + len <= self.text.capacity() {
+            return;
+        }
+        let dead = match self.entries.front() {
+            Some(oldest) => oldest.at.wrapping_sub(self.base) as usize,
+            None => self.text.len(),
+        };
+        // Each byte moved is paid for by a third of a dead one.
+        if dead >= len && dead >= self.text.len() / 4 {
+            self.text.drain(..dead);
+            self.base = self.base.wrapping_add(dead as u32);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(n: u32, len: usize) -> Vec<u8> {
+        n.to_le_bytes().into_iter().cycle().take(len).collect()
+    }
+
+    /// Against the plainest table there is.
+    #[test]
+    fn it_holds_what_a_list_would() {
+        let mut table = Table::new();
+        let mut list: VecDeque<Vec<u8>> = VecDeque::new();
+        let mut state = 1_u32;
+        for n in 0..20_000 {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let size = (state >> 8) as usize % if n % 50 == 0 { 5000 } else { 200 };
+            if n % 997 == 0 {
+                table.set_max_bytes(state >> 20);
+            }
+            let line = line(n, size);
+            let added = table.add(&line[..size / 3], &line[size / 3..], Facts::default());
+            list.push_front(line);
+            let cost =
+                |list: &VecDeque<Vec<u8>>| list.iter().map(|line| line.len() + 32).sum::<usize>();
+            while cost(&list) > table.max_bytes() as usize {
+                list.pop_back();
+            }
+            assert_eq!(added, size + 32 <= table.max_bytes() as usize);
+            assert_eq!(table.len() as usize, list.len());
+            for (age, line) in (0..).zip(&list) {
+                assert_eq!(table.get(age).expect("held").line, line);
+            }
+            assert!(table.get(table.len()).is_none());
+            assert!(
+                table.text.capacity() <= 16 * 1024,
+                "{}",
+                table.text.capacity()
+            );
+        }
+    }
+}

@@ -1,0 +1,575 @@
+//! Messages, sent: checked first, then compressed, since the table of the peer moves with every field.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::body::{Method, parse_length};
+use crate::h1::encode::is_forbidden_trailer;
+use crate::h1::target::{check_target, is_host};
+use crate::head::KeptFields;
+use crate::tables::{is_token_bytes, is_value_bytes};
+use crate::{
+    BodySize, Carried, ErrorCode, Field, PreparedRequest, RequestHead, ResponseHead, Side,
+    StreamId, UserError,
+};
+
+use super::Connection;
+use super::encode;
+use super::frame::{self, Kind, flag};
+use super::hpack::Encoder;
+use super::rules::Fault;
+use super::schedule::Data;
+use super::stream::{End, Notices, Sending, Tunnel};
+use super::streams::At;
+
+/// What the program's fields say of the body and of the host.
+#[derive(Debug, Clone, Copy, Default)]
+struct Noted<'a> {
+    length: Option<u64>,
+    host: Option<&'a [u8]>,
+    protocol: Option<&'a [u8]>,
+}
+
+/// The parts of a request that are no fields.
+#[derive(Debug, Clone, Copy)]
+struct Target<'a> {
+    scheme: Option<&'a [u8]>,
+    authority: &'a [u8],
+    path: Option<&'a [u8]>,
+    /// RFC 8441 4.
+    protocol: Option<&'a [u8]>,
+}
+
+impl Connection {
+    // Responses.
+
+    pub fn respond(
+        &mut self,
+        id: StreamId,
+        head: &ResponseHead<'_>,
+        size: BodySize,
+    ) -> Result<(), UserError> {
+        if self.side != Side::Server {
+            return Err(UserError::WrongSide);
+        }
+        let at = self.find(id)?;
+        let stream = self.streams.at(at);
+        match stream.sending {
+            Sending::Head => {}
+            Sending::Failed => return Err(UserError::StreamFailed),
+            _ => return Err(UserError::WrongOrder),
+        }
+        if !(100..=599).contains(&head.status) {
+            return Err(UserError::InvalidStatus);
+        }
+        if head.status == 101 {
+            return Err(UserError::UpgradeNotPossible);
+        }
+        let noted = check_fields(head.fields)?;
+        if head.status < 200 {
+            if size != BodySize::Empty {
+                return Err(UserError::InvalidStatus);
+            }
+            let stream = self.streams.at_mut(at);
+            stream.awaits_continue &= head.status != 100;
+            let id = stream.id;
+            self.write_response(id, head, None, false);
+            return Ok(());
+        }
+        self.respond_finally(at, head, size, noted)
+    }
+
+    fn respond_finally(
+        &mut self,
+        at: At,
+        head: &ResponseHead<'_>,
+        size: BodySize,
+        noted: Noted<'_>,
+    ) -> Result<(), UserError> {
+        let stream = self.streams.at_mut(at);
+        let is_good = (200..300).contains(&head.status);
+        if stream.tunnel == Tunnel::Asked && is_good {
+            if noted.length.is_some() {
+                return Err(UserError::InvalidContentLength);
+            }
+            stream.tunnel = Tunnel::Open;
+            stream.sending = Sending::Body(None);
+            let id = stream.id;
+            self.write_response(id, head, None, false);
+            self.notice(at, Notices::SWITCHED);
+            return Ok(());
+        }
+        let plan = response_plan(stream.method, head.status, size, noted.length)?;
+        stream.tunnel = Tunnel::No;
+        stream.awaits_continue = false;
+        stream.sending = plan.next;
+        if plan.end {
+            stream.outbox.end = End::Sent;
+        }
+        let id = stream.id;
+        let length = plan.length.filter(|_| noted.length.is_none());
+        let hides_length = head.status == 204;
+        self.write_response(id, head, length.filter(|_| !hides_length), plan.end);
+        self.check_over(at);
+        Ok(())
+    }
+
+    /// A checked head. `length`: a Content-Length that the program did not give.
+    fn write_response(&mut self, id: u32, head: &ResponseHead<'_>, length: Option<u64>, end: bool) {
+        let hides_length = head.status == 204;
+        self.write_head(id, end, |encoder, lower, out| {
+            encode::status(encoder, head.status, out);
+            for field in head.fields {
+                if hides_length && field.name.eq_ignore_ascii_case(b"content-length") {
+                    continue;
+                }
+                encode::field(encoder, lower, field, out);
+            }
+            if let Some(length) = length {
+                encode::content_length(encoder, length, out);
+            }
+        });
+    }
+
+    /// Answers a request that the program never sees.
+    pub(super) fn answer(&mut self, id: u32, status: u16, end: bool) -> Result<(), Fault> {
+        let head = ResponseHead {
+            status,
+            reason: b"",
+            fields: &[],
+        };
+        self.write_response(id, &head, Some(0), true);
+        if !end {
+            self.write_control(|out| frame::reset(out, id, ErrorCode::NO_ERROR));
+            self.forget(id);
+        }
+        self.charge_reset()
+    }
+
+    /// More of a body has come than is allowed: 413 where an answer is still due.
+    pub(super) fn refuse_body(&mut self, at: At) -> Result<(), Fault> {
+        let fault = super::rules::BODY;
+        let stream = self.streams.at(at);
+        if self.side == Side::Client || stream.sending != Sending::Head {
+            return self.break_stream(at, fault);
+        }
+        let id = stream.id;
+        let head = ResponseHead {
+            status: 413,
+            reason: b"",
+            fields: &[],
+        };
+        self.write_response(id, &head, Some(0), true);
+        let fault = Fault {
+            code: ErrorCode::NO_ERROR,
+            ..fault
+        };
+        self.break_stream(at, fault)
+    }
+
+    pub(super) fn send_continue(&mut self, at: At) {
+        let stream = self.streams.at_mut(at);
+        if !std::mem::take(&mut stream.awaits_continue) || stream.sending != Sending::Head {
+            return;
+        }
+        let id = stream.id;
+        let head = ResponseHead {
+            status: 100,
+            reason: b"",
+            fields: &[],
+        };
+        self.write_response(id, &head, None, false);
+        self.watch_awaited_body(at);
+    }
+
+    // Requests.
+
+    pub fn request(
+        &mut self,
+        head: &RequestHead<'_>,
+        size: BodySize,
+    ) -> Result<StreamId, UserError> {
+        if self.side != Side::Client {
+            return Err(UserError::WrongSide);
+        }
+        if self.stream_room() == 0 {
+            return Err(UserError::NotIdle);
+        }
+        if !is_token_bytes(head.method) {
+            return Err(UserError::InvalidMethod);
+        }
+        let noted = check_fields(head.fields)?;
+        let method = Method::of(head.method);
+        let may_extend = method == Method::Connect && self.peer.extended_connect == Some(true);
+        if noted.protocol.is_some() && !may_extend {
+            return Err(UserError::WrongProtocol);
+        }
+        let target = self.target(head, &noted)?;
+        let length = match (size, noted.length) {
+            (BodySize::Known(n), Some(given)) if n != given => {
+                return Err(UserError::InvalidContentLength);
+            }
+            (BodySize::Empty, Some(1..)) => return Err(UserError::InvalidContentLength),
+            (BodySize::Known(n), None) => Some(n),
+            // RFC 9110 8.6: methods that expect content say that there is none.
+            (BodySize::Empty, None) => {
+                matches!(head.method, b"POST" | b"PUT" | b"PATCH").then_some(0)
+            }
+            _ => None,
+        };
+        let (end, next) = match (method, size, length.or(noted.length)) {
+            // Its stream stays open for what follows the answer.
+            (Method::Connect, ..) => (false, Sending::Complete),
+            (_, BodySize::Empty, _) => (true, Sending::Complete),
+            (_, _, declared) => (declared == Some(0), Sending::Body(declared)),
+        };
+        let id = self.next_id;
+        self.next_id += 2;
+        self.response_started = false;
+        let at = self.begin_stream(id);
+        let stream = self.streams.at_mut(at);
+        stream.method = method;
+        stream.sending = next;
+        if method == Method::Connect {
+            stream.tunnel = Tunnel::Asked;
+        }
+        if end {
+            stream.outbox.end = End::Sent;
+        }
+        self.write_request(id, head, target, length, end);
+        Ok(StreamId(u64::from(id)))
+    }
+
+    fn write_request(
+        &mut self,
+        id: u32,
+        head: &RequestHead<'_>,
+        target: Target<'_>,
+        length: Option<u64>,
+        end: bool,
+    ) {
+        self.write_head(id, end, |encoder, lower, out| {
+            let pseudo = [
+                (&b":method"[..], Some(head.method)),
+                (b":scheme", target.scheme),
+                (b":authority", Some(target.authority)),
+                (b":path", target.path),
+                (b":protocol", target.protocol),
+            ];
+            for (name, value) in pseudo {
+                if let Some(value) = value {
+                    encoder.encode(name, value, out);
+                }
+            }
+            for field in head.fields {
+                if !field.name.eq_ignore_ascii_case(b"host") && field.name != b":protocol" {
+                    encode::field(encoder, lower, field, out);
+                }
+            }
+            if let Some(length) = length {
+                encode::content_length(encoder, length, out);
+            }
+        });
+    }
+
+    /// RFC 9113 8.3.1: the target in its parts.
+    fn target<'a>(
+        &self,
+        head: &RequestHead<'a>,
+        noted: &Noted<'a>,
+    ) -> Result<Target<'a>, UserError> {
+        let host = noted.host.ok_or(UserError::InvalidHost)?;
+        let is_tunnel = head.method == b"CONNECT" && noted.protocol.is_none();
+        // An extended CONNECT names a path as any other request does (RFC 8441 4).
+        let method = if noted.protocol.is_some() {
+            b"GET"
+        } else {
+            head.method
+        };
+        if !head.target.iter().all(u8::is_ascii_graphic) {
+            return Err(UserError::InvalidTarget);
+        }
+        let named = check_target(method, head.target).map_err(|_| UserError::InvalidTarget)?;
+        if !is_host(host) {
+            return Err(UserError::InvalidHost);
+        }
+        let mut target = Target {
+            scheme: Some(if self.secure { b"https" } else { b"http" }),
+            authority: host,
+            path: Some(head.target),
+            protocol: noted.protocol,
+        };
+        if is_tunnel {
+            target.scheme = None;
+            target.authority = head.target;
+            target.path = None;
+        } else if let Some((at, len)) = named {
+            target.scheme = Some(&head.target[..at - 3]);
+            target.authority = &head.target[at..at + len];
+            target.path = Some(match &head.target[at + len..] {
+                [] => b"/",
+                // Its path is empty, and is written so nowhere else.
+                [b'?', ..] => return Err(UserError::InvalidTarget),
+                path => path,
+            });
+        }
+        Ok(target)
+    }
+
+    pub fn request_ahead(
+        &mut self,
+        head: &RequestHead<'_>,
+        body: Option<Bytes>,
+    ) -> Result<StreamId, UserError> {
+        let size = body
+            .as_ref()
+            .map_or(BodySize::Empty, |body| BodySize::Known(body.len() as u64));
+        let id = self.request(head, size)?;
+        if let Some(body) = body {
+            let at = self.find(id)?;
+            self.write_shared(at, body)?;
+            self.finish(at, &[])?;
+        }
+        Ok(id)
+    }
+
+    pub fn request_prepared(&mut self, request: &PreparedRequest) -> Result<StreamId, UserError> {
+        request.with_head(|head, body| self.request_ahead(head, body))
+    }
+
+    // Header blocks.
+
+    /// HEADERS, and CONTINUATION where the peer's frames are too small.
+    fn write_head(
+        &mut self,
+        id: u32,
+        end: bool,
+        fill: impl FnOnce(&mut Encoder, &mut Vec<u8>, &mut Vec<u8>),
+    ) {
+        let start = self.send.end();
+        let most = self.peer.max_frame as usize;
+        let Self {
+            encoder,
+            lower,
+            send,
+            ..
+        } = self;
+        let written = send.fill(|out| {
+            let flags = flag::END_HEADERS | if end { flag::END_STREAM } else { 0 };
+            frame::header(out, Kind::Headers, flags, id, 0);
+            encoder.start(out);
+            fill(encoder, lower, out);
+            encode::end_block(out, start, most, id);
+        });
+        self.tail = (!end).then_some((id, start));
+        // A client's heads are its own idea.
+        if self.side == Side::Server {
+            self.provoked += written;
+        } else if let Some(at) = self.streams.find(id) {
+            self.streams.at_mut(at).carried.sent += written as u64;
+        }
+    }
+
+    pub(super) fn write_trailers(&mut self, id: u32, fields: &KeptFields) {
+        self.write_head(id, true, |encoder, lower, out| {
+            for field in fields.fields() {
+                encode::field(encoder, lower, &field, out);
+            }
+        });
+    }
+
+    // Bodies.
+
+    pub fn write(&mut self, at: At, data: &[u8]) -> Result<(), UserError> {
+        if let Some(last) = self.admit(at, data.len())? {
+            self.send_data(at, Data::Copied(data), last);
+        }
+        Ok(())
+    }
+
+    pub fn write_shared(&mut self, at: At, data: Bytes) -> Result<(), UserError> {
+        if let Some(last) = self.admit(at, data.len())? {
+            self.send_data(at, Data::Shared(data), last);
+        }
+        Ok(())
+    }
+
+    /// Admits `n` body bytes; whether they are the last ones. `None`: there is nothing to send.
+    fn admit(&mut self, at: At, n: usize) -> Result<Option<bool>, UserError> {
+        match &mut self.streams.at_mut(at).sending {
+            Sending::Body(Some(left)) => {
+                *left = left.checked_sub(n as u64).ok_or(UserError::BodyTooLong)?;
+                Ok((n > 0).then_some(*left == 0))
+            }
+            Sending::Body(None) => Ok((n > 0).then_some(false)),
+            Sending::Swallow => Ok(None),
+            Sending::Head => Err(UserError::WrongOrder),
+            Sending::Complete => Err(UserError::AlreadyFinished),
+            Sending::Failed => Err(UserError::StreamFailed),
+        }
+    }
+
+    pub fn finish(&mut self, at: At, trailers: &[Field<'_>]) -> Result<(), UserError> {
+        let stream = self.streams.at_mut(at);
+        match stream.sending {
+            Sending::Complete => return Ok(()),
+            Sending::Head => return Err(UserError::WrongOrder),
+            Sending::Failed => {
+                self.set_over(at);
+                return Err(UserError::StreamFailed);
+            }
+            Sending::Body(Some(1..)) => {
+                self.reset(at);
+                return Err(UserError::BodyTooShort);
+            }
+            Sending::Body(Some(0)) if !trailers.is_empty() => {
+                return Err(UserError::TrailersNotPossible);
+            }
+            Sending::Body(None) => {
+                if !trailers.is_empty() {
+                    check_trailers(trailers)?;
+                    let fields = trailers.iter().copied();
+                    stream.last_fields = Some(Box::new(KeptFields::of(fields)));
+                }
+                stream.sending = Sending::Complete;
+                if !stream.outbox.is_empty() {
+                    stream.outbox.end = End::Due;
+                    return Ok(());
+                }
+                self.send_end(at);
+                return Ok(());
+            }
+            Sending::Body(Some(0)) | Sending::Swallow => stream.sending = Sending::Complete,
+        }
+        self.check_over(at);
+        Ok(())
+    }
+
+    pub fn body_left(&self, at: At) -> Option<u64> {
+        match self.streams.at(at).sending {
+            Sending::Body(left) => left,
+            Sending::Swallow => Some(0),
+            _ => None,
+        }
+    }
+
+    pub fn carried(&self, at: At) -> Carried {
+        self.streams.at(at).carried
+    }
+
+    pub fn queued(&self, at: At) -> usize {
+        self.streams.at(at).outbox.len()
+    }
+
+    pub fn room(&self, at: At) -> usize {
+        let queued = self.streams.at(at).outbox.len();
+        self.limits.send_window_bytes.saturating_sub(queued)
+    }
+
+    pub fn sent_outside(&mut self, _now: Instant, id: StreamId, _n: u64) -> Result<(), UserError> {
+        self.find(id)?;
+        Err(UserError::WrongProtocol)
+    }
+}
+
+/// How a response is sent.
+struct Plan {
+    length: Option<u64>,
+    end: bool,
+    next: Sending,
+}
+
+fn response_plan(
+    method: Method,
+    status: u16,
+    size: BodySize,
+    given: Option<u64>,
+) -> Result<Plan, UserError> {
+    let length = match (size, given) {
+        (BodySize::Known(n), Some(given)) if n != given => {
+            return Err(UserError::InvalidContentLength);
+        }
+        (BodySize::Known(n), _) => Some(n),
+        (_, given) => given,
+    };
+    let is_bodiless = method == Method::Head || matches!(status, 204 | 304);
+    if is_bodiless {
+        let next = match size {
+            BodySize::Empty => Sending::Complete,
+            _ => Sending::Swallow,
+        };
+        // RFC 9110 8.6: in a 304 only the length of the response it stands for.
+        let length = length.filter(|_| status != 304);
+        return Ok(Plan {
+            length,
+            end: true,
+            next,
+        });
+    }
+    Ok(match (size, length) {
+        (BodySize::Empty, Some(1..)) => return Err(UserError::InvalidContentLength),
+        (BodySize::Empty, _) => Plan {
+            length: Some(0),
+            end: true,
+            next: Sending::Complete,
+        },
+        (_, Some(n)) => Plan {
+            length,
+            end: n == 0,
+            next: Sending::Body(Some(n)),
+        },
+        (_, None) => Plan {
+            length: None,
+            end: false,
+            next: Sending::Body(None),
+        },
+    })
+}
+
+/// Whether all fields may be sent, and what they say.
+fn check_fields<'a>(fields: &[Field<'a>]) -> Result<Noted<'a>, UserError> {
+    let mut noted = Noted::default();
+    for field in fields {
+        if field.name == b":protocol" && noted.protocol.is_none() {
+            noted.protocol = Some(field.value);
+        } else if !is_token_bytes(field.name) {
+            return Err(UserError::InvalidFieldName);
+        }
+        if !is_value_bytes(field.value) {
+            return Err(UserError::InvalidFieldValue);
+        }
+        match (field.name.len(), field.name[0] | 0x20) {
+            (14, b'c') if field.name.eq_ignore_ascii_case(b"content-length") => {
+                if noted.length.is_some() {
+                    return Err(UserError::InvalidContentLength);
+                }
+                let length = parse_length(field.value).ok_or(UserError::InvalidContentLength)?;
+                noted.length = Some(length);
+            }
+            (4, b'h')
+                if field.name.eq_ignore_ascii_case(b"host")
+                    && noted.host.replace(field.value).is_some() =>
+            {
+                return Err(UserError::InvalidHost);
+            }
+            _ => {}
+        }
+    }
+    Ok(noted)
+}
+
+fn check_trailers(fields: &[Field<'_>]) -> Result<(), UserError> {
+    if fields.iter().any(|field| is_forbidden_trailer(field.name)) {
+        return Err(UserError::ForbiddenTrailer);
+    }
+    for field in fields {
+        if !is_token_bytes(field.name) {
+            return Err(UserError::InvalidFieldName);
+        }
+        if !is_value_bytes(field.value) {
+            return Err(UserError::InvalidFieldValue);
+        }
+    }
+    Ok(())
+}

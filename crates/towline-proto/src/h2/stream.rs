@@ -1,0 +1,394 @@
+//! One stream: the states of its two directions, and what waits in each.
+//!
+//! ```text
+//!  receiving  Head ─► Body ─► Ended ─► Done            (a request's head is there when the stream is)
+//!           (client)                (client: read to the end)
+//!  sending    Head ─► Body/Swallow ─► Complete
+//!           (server)                  outbox.end: Open ─► Due ─► Sent
+//!
+//!  either of them ──reset, broken rule──► Failed
+//! ```
+//!
+//! RFC 9113 5.1 in these words: *open* is neither `Ended` nor `Sent`; *half-closed (remote)* is `Ended`;
+//! *half-closed (local)* is `Sent`; a stream that is both, or failed, is *closed*, and lives on only as long
+//! as the program has to do with it.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::body::Method;
+use crate::head::KeptFields;
+use crate::timer::Progress;
+use crate::{Carried, StreamError};
+
+use super::window::{RecvWindow, SendWindow};
+
+/// A buffer that grew beyond this is not kept for the next stream.
+const KEPT_BYTES: usize = 64 * 1024;
+/// The same where the connection rests.
+const RESTING_BYTES: usize = 4 * 1024;
+
+/// The message being received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Receiving {
+    /// Client: the final response head is due.
+    #[default]
+    Head,
+    /// DATA, or trailers.
+    Body,
+    /// `END_STREAM` was seen; bytes may still wait for the program.
+    Ended,
+    /// Client: the program has seen the end.
+    Done,
+    Failed,
+}
+
+/// The message being sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Sending {
+    /// Server: the final response head is due.
+    #[default]
+    Head,
+    /// So many bytes are still announced; `None`: until it is finished.
+    Body(Option<u64>),
+    /// A body that must not be sent (HEAD, 204, 304), or that nobody wants any more.
+    Swallow,
+    /// The program has said everything.
+    Complete,
+    Failed,
+}
+
+/// `END_STREAM` of what we send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum End {
+    #[default]
+    Open,
+    /// It leaves with the last byte that waits, or with the trailers.
+    Due,
+    Sent,
+}
+
+/// CONNECT (RFC 9113 8.5, RFC 8441).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Tunnel {
+    #[default]
+    No,
+    /// Asked for. What comes belongs to the tunnel and is not shown before it is open.
+    Asked,
+    Open,
+}
+
+/// Things to tell the program about a stream, and what it waits for: a small set.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Notices(u8);
+
+impl Notices {
+    pub const READABLE: u8 = 1;
+    pub const WRITABLE: u8 = 2;
+    pub const SWITCHED: u8 = 4;
+    pub const HALF_CLOSED: u8 = 8;
+    pub const FAILED: u8 = 16;
+    pub const EVENTS: u8 =
+        Self::READABLE | Self::WRITABLE | Self::SWITCHED | Self::HALF_CLOSED | Self::FAILED;
+    /// The program saw `Pending` and awaits `Readable`.
+    pub const READER_WAITS: u8 = 32;
+    /// The program saw no room and awaits `Writable`.
+    pub const WRITER_WAITS: u8 = 64;
+
+    pub fn has(self, notice: u8) -> bool {
+        self.0 & notice != 0
+    }
+
+    pub fn set(&mut self, notice: u8) {
+        self.0 |= notice;
+    }
+
+    pub fn take(&mut self, notice: u8) -> bool {
+        let had = self.has(notice);
+        self.0 &= !notice;
+        had
+    }
+}
+
+/// The client's wish in which order answers come (RFC 9218).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Priority {
+    /// 0 (first) to 7.
+    pub urgency: u8,
+    /// Takes turns with others of its urgency. Also where nothing was said, against RFC 9218 4.2: one
+    /// long download must not stop everything else of a client that knows nothing of priorities.
+    pub in_turns: bool,
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        Self {
+            urgency: 3,
+            in_turns: true,
+        }
+    }
+}
+
+impl Priority {
+    /// Of a `priority` field or frame: a dictionary (RFC 8941 3.2) of which only `u` and `i` matter.
+    /// What is malformed is as if it were not there.
+    pub fn of(value: &[u8]) -> Self {
+        let mut priority = Self {
+            in_turns: false,
+            ..Self::default()
+        };
+        for member in value.split(|&byte| byte == b',') {
+            match member.trim_ascii() {
+                [b'u', b'=', urgency @ b'0'..=b'7'] => priority.urgency = urgency - b'0',
+                b"i" | b"i=?1" => priority.in_turns = true,
+                b"i=?0" => priority.in_turns = false,
+                _ => {}
+            }
+        }
+        priority
+    }
+}
+
+/// Bytes received that the program has not read in the turn they came in.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Inbox {
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.start == self.bytes.len()
+    }
+
+    pub fn push(&mut self, data: &[u8]) {
+        if self.is_empty() {
+            self.clear();
+        } else if self.start > self.bytes.len() / 2 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        self.bytes.extend_from_slice(data);
+    }
+
+    /// Up to `max` bytes, taken. They stay where they are until more is pushed.
+    pub fn take(&mut self, max: usize) -> &[u8] {
+        let from = self.start;
+        self.start = self.bytes.len().min(from.saturating_add(max));
+        &self.bytes[from..self.start]
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.start = 0;
+        if self.bytes.capacity() > KEPT_BYTES {
+            self.bytes = Vec::new();
+        }
+    }
+}
+
+/// Bytes to send that wait for a window, for room or for their turn.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    pieces: VecDeque<Bytes>,
+    /// Small pieces that were copied, behind the others.
+    tail: BytesMut,
+    bytes: usize,
+    pub end: End,
+}
+
+impl Outbox {
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    pub fn push(&mut self, data: &[u8]) {
+        self.tail.extend_from_slice(data);
+        self.bytes += data.len();
+    }
+
+    pub fn push_shared(&mut self, data: Bytes) {
+        if !self.tail.is_empty() {
+            self.pieces.push_back(self.tail.split().freeze());
+        }
+        self.bytes += data.len();
+        self.pieces.push_back(data);
+    }
+
+    /// The next piece, of up to `max` bytes.
+    pub fn take(&mut self, max: usize) -> Bytes {
+        let piece = match self.pieces.front_mut() {
+            Some(front) if front.len() > max => {
+                let piece = front.slice(..max);
+                front.advance(max);
+                piece
+            }
+            Some(_) => self.pieces.pop_front().unwrap_or_default(),
+            None => self.tail.split_to(max.min(self.tail.len())).freeze(),
+        };
+        self.bytes -= piece.len();
+        piece
+    }
+
+    pub fn clear(&mut self) {
+        self.pieces.clear();
+        self.tail.clear();
+        self.bytes = 0;
+    }
+}
+
+/// A stream that the program, the peer or both still have to do with. Its buffers stay when it ends and
+/// serve the next one in its place.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "its places in lists, and what its client waits for"
+)]
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    /// 0: a free place.
+    pub id: u32,
+    pub receiving: Receiving,
+    pub sending: Sending,
+    pub tunnel: Tunnel,
+    pub method: Method,
+    pub notices: Notices,
+    /// It stands in the list of streams with notices.
+    pub is_noticed: bool,
+    /// It stands in the list of streams that are over.
+    pub is_over: bool,
+    /// The client waits for `100 Continue` before it sends its body.
+    pub awaits_continue: bool,
+    pub interim_responses: u8,
+    /// Announced body bytes that are still to come.
+    pub announced: Option<u64>,
+    pub received_bytes: u64,
+    pub carried: Carried,
+    pub recv_window: RecvWindow,
+    pub send_window: SendWindow,
+    pub inbox: Inbox,
+    pub outbox: Outbox,
+    pub recv_clock: Progress,
+    pub send_clock: Progress,
+    pub priority: Priority,
+    /// It stands in the list of streams that can send.
+    pub is_listed: bool,
+    /// The next one in that list.
+    pub next_listed: Option<u32>,
+    /// Received when the body has ended.
+    pub trailers: Option<Box<KeptFields>>,
+    /// To send behind the body.
+    pub last_fields: Option<Box<KeptFields>>,
+    pub failure: Option<StreamError>,
+}
+
+impl Stream {
+    /// Makes a free place a stream again.
+    pub fn begin(&mut self, id: u32, recv_window: RecvWindow, send_window: SendWindow) {
+        let inbox = std::mem::take(&mut self.inbox);
+        let outbox = std::mem::take(&mut self.outbox);
+        *self = Self {
+            id,
+            recv_window,
+            send_window,
+            inbox,
+            outbox,
+            ..Self::default()
+        };
+    }
+
+    /// Makes it a free place.
+    pub fn end(&mut self) {
+        self.id = 0;
+        self.inbox.clear();
+        self.outbox.clear();
+        self.outbox.end = End::Open;
+        self.trailers = None;
+        self.last_fields = None;
+        self.failure = None;
+    }
+
+    /// Gives back what is much, of a free place.
+    pub fn tidy(&mut self) {
+        if self.inbox.bytes.capacity() > RESTING_BYTES {
+            self.inbox = Inbox::default();
+        }
+        if self.outbox.tail.capacity() > RESTING_BYTES {
+            self.outbox = Outbox::default();
+        }
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.receiving == Receiving::Failed
+    }
+
+    /// There is something to send that only windows, room or its turn hold back.
+    pub fn wants_to_send(&self) -> bool {
+        !self.outbox.is_empty() || self.outbox.end == End::Due
+    }
+
+    /// ... and its own window does not.
+    pub fn can_send(&self) -> bool {
+        self.wants_to_send() && (self.outbox.is_empty() || self.send_window.bytes() > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priorities_are_read_simply() {
+        let of = |value: &str| {
+            let Priority { urgency, in_turns } = Priority::of(value.as_bytes());
+            (urgency, in_turns)
+        };
+        assert_eq!(of(""), (3, false));
+        assert_eq!(of("u=0"), (0, false));
+        assert_eq!(of("u=7, i"), (7, true));
+        assert_eq!(of("i=?1,u=2"), (2, true));
+        assert_eq!(of("i=?0, u=9, x=3;y, u=-1"), (3, false));
+    }
+
+    #[test]
+    fn pieces_leave_in_order_at_every_size() {
+        for size in 1..12 {
+            let mut outbox = Outbox::default();
+            outbox.push(b"ab");
+            outbox.push(b"c");
+            outbox.push_shared(Bytes::from_static(b"defgh"));
+            outbox.push(b"ij");
+            let mut seen = Vec::new();
+            while !outbox.is_empty() {
+                let piece = outbox.take(size);
+                assert!(!piece.is_empty() && piece.len() <= size);
+                seen.extend_from_slice(&piece);
+                assert_eq!(seen.len() + outbox.len(), 10);
+            }
+            assert_eq!(seen, b"abcdefghij");
+        }
+    }
+
+    #[test]
+    fn an_inbox_gives_what_was_pushed() {
+        let mut inbox = Inbox::default();
+        let mut seen = Vec::new();
+        for round in 0..50_u8 {
+            inbox.push(&[round; 7]);
+            seen.extend_from_slice(inbox.take(5));
+        }
+        while !inbox.is_empty() {
+            seen.extend_from_slice(inbox.take(100));
+        }
+        let expected: Vec<u8> = (0..50).flat_map(|round| [round; 7]).collect();
+        assert_eq!(seen, expected);
+    }
+}

@@ -1,0 +1,115 @@
+//! Decompressing, in whatever pieces a message comes.
+
+use flate2::{Decompress, FlushDecompress, Status};
+
+use super::window::Window;
+use super::{Direction, TAIL};
+use crate::ws::{Shared, Violation, rules};
+
+/// A final block without content. Behind [`TAIL`] it ends the stream, and only if the message had ended where a block
+/// ends: what is cut short inside a block would be carried into the next message.
+const END: [u8; 5] = [0x01, 0x00, 0x00, 0xff, 0xff];
+
+/// How far a buffer grows first.
+const STEP_BYTES: usize = 1024;
+
+/// The context of received messages.
+#[derive(Debug)]
+pub(in crate::ws) struct Inbound {
+    window: Window,
+}
+
+/// A compressed message under way.
+#[derive(Debug)]
+pub(in crate::ws) struct Inflating {
+    stream: Decompress,
+}
+
+impl Inbound {
+    pub fn new(direction: Direction) -> Self {
+        Self {
+            window: Window::new(direction),
+        }
+    }
+
+    pub fn start(&self, shared: &mut Shared) -> Result<Inflating, Violation> {
+        let mut stream = shared.inflater();
+        load(&mut stream, self.window.bytes())?;
+        Ok(Inflating { stream })
+    }
+
+    /// Appends the plain text of `input` to `message`, which holds what came before; never over `max` bytes by more
+    /// than the room that it had.
+    pub fn inflate(
+        &self,
+        inflating: &mut Inflating,
+        mut input: &[u8],
+        message: &mut Vec<u8>,
+        max: usize,
+    ) -> Result<(), Violation> {
+        let stream = &mut inflating.stream;
+        loop {
+            grow(message, max);
+            let (before, len) = (stream.total_in(), message.len());
+            let status = stream
+                .decompress_vec(input, message, FlushDecompress::None)
+                .map_err(|_| rules::COMPRESSION)?;
+            let taken = (stream.total_in() - before) as usize;
+            input = &input[taken..];
+            if message.len() > max {
+                return Err(rules::MESSAGE_SIZE);
+            }
+            if status == Status::StreamEnd {
+                // A final block ends the stream, not the message, and the window stays (RFC 7692 7.2.3.4).
+                stream.reset(false);
+                load(stream, &self.window.with(message))?;
+            }
+            if message.len() < message.capacity() {
+                if input.is_empty() {
+                    return Ok(());
+                }
+                if taken == 0 && message.len() == len {
+                    return Err(rules::COMPRESSION);
+                }
+            }
+        }
+    }
+
+    /// The message is complete.
+    pub fn finish(
+        &mut self,
+        mut inflating: Inflating,
+        message: &mut Vec<u8>,
+        max: usize,
+        shared: &mut Shared,
+    ) -> Result<(), Violation> {
+        self.inflate(&mut inflating, &TAIL, message, max)?;
+        let mut stream = inflating.stream;
+        let mut none = [0; 1];
+        match stream.decompress(&END, &mut none, FlushDecompress::None) {
+            Ok(Status::StreamEnd) if none == [0] => {}
+            _ => return Err(rules::COMPRESSION),
+        }
+        shared.take_back_inflater(stream);
+        self.window.pass(message);
+        Ok(())
+    }
+}
+
+fn load(stream: &mut Decompress, window: &[u8]) -> Result<(), Violation> {
+    if !window.is_empty() {
+        stream
+            .set_dictionary(window)
+            .map_err(|_| rules::COMPRESSION)?;
+    }
+    Ok(())
+}
+
+/// Makes room: twice what is there, but not beyond what may be, and one byte to see that there is more.
+fn grow(message: &mut Vec<u8>, max: usize) {
+    if message.len() == message.capacity() {
+        let left = max - message.len().min(max);
+        let wanted = message.len().max(STEP_BYTES);
+        message.reserve_exact(wanted.min(left.saturating_add(1)));
+    }
+}

@@ -1,0 +1,307 @@
+//! Agreeing on permessage-deflate (RFC 7692 5 and 7.1): offers, answers, and the list they stand in (RFC 6455 9.1).
+
+use super::{Config, Direction, Params};
+
+const NAME: &[u8] = b"permessage-deflate";
+const MAX_BITS: u8 = 15;
+
+/// A `Sec-WebSocket-Extensions` that does not follow its grammar, or an answer that does not follow the offer: the
+/// handshake must fail (RFC 6455 9.1, RFC 7692 7.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
+
+/// Server: chooses among the offers in the values of all `Sec-WebSocket-Extensions` fields. The first that can be
+/// accepted is; others are declined by not being mentioned. Gives what is agreed on.
+pub fn server_accept<'a>(
+    values: impl Iterator<Item = &'a [u8]>,
+    config: &Config,
+) -> Result<Option<Params>, Malformed> {
+    let mut chosen = None;
+    for value in values {
+        // All of the list is read, so that what is wrong behind the chosen one is seen too.
+        for extension in Extensions::new(value) {
+            let (name, params) = extension?;
+            if chosen.is_none() && name.eq_ignore_ascii_case(NAME) {
+                chosen = Asked::read(&params, From::Client).map(|asked| asked.accept(config));
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+/// Client: the value to offer.
+pub fn client_offer(config: &Config) -> Vec<u8> {
+    let mut offer = NAME.to_vec();
+    if !config.server.takeover {
+        offer.extend_from_slice(b"; server_no_context_takeover");
+    }
+    if !config.client.takeover {
+        offer.extend_from_slice(b"; client_no_context_takeover");
+    }
+    if config.server.window_bits < MAX_BITS {
+        bits(&mut offer, b"server", config.server.window_bits);
+    }
+    if config.client.window_bits < MAX_BITS {
+        bits(&mut offer, b"client", config.client.window_bits);
+    } else {
+        offer.extend_from_slice(b"; client_max_window_bits");
+    }
+    offer
+}
+
+/// Client: reads the answer to [`client_offer`] of the same config (`None`: nothing was offered). An answer that was
+/// not asked for, or that asks for more than was offered, is malformed.
+pub fn client_accept<'a>(
+    values: impl Iterator<Item = &'a [u8]>,
+    config: Option<&Config>,
+) -> Result<Option<Params>, Malformed> {
+    let mut agreed = None;
+    for value in values {
+        for extension in Extensions::new(value) {
+            let (name, params) = extension?;
+            let config = config.ok_or(Malformed)?;
+            if agreed.is_some() || !name.eq_ignore_ascii_case(NAME) {
+                return Err(Malformed);
+            }
+            let asked = Asked::read(&params, From::Server).ok_or(Malformed)?;
+            agreed = Some(asked.agree(config).ok_or(Malformed)?);
+        }
+    }
+    Ok(agreed)
+}
+
+impl Params {
+    /// Server: the value of the answer.
+    pub fn answer(&self) -> Vec<u8> {
+        let mut answer = NAME.to_vec();
+        if !self.server.takeover {
+            answer.extend_from_slice(b"; server_no_context_takeover");
+        }
+        if !self.client.takeover {
+            answer.extend_from_slice(b"; client_no_context_takeover");
+        }
+        if self.server.window_bits < MAX_BITS {
+            bits(&mut answer, b"server", self.server.window_bits);
+        }
+        if self.client.window_bits < MAX_BITS {
+            bits(&mut answer, b"client", self.client.window_bits);
+        }
+        answer
+    }
+}
+
+fn bits(out: &mut Vec<u8>, side: &[u8], bits: u8) {
+    out.extend_from_slice(b"; ");
+    out.extend_from_slice(side);
+    out.extend_from_slice(b"_max_window_bits=");
+    out.extend_from_slice(bits.to_string().as_bytes());
+}
+
+/// Who wrote the parameters: only a client's `client_max_window_bits` may be without a value (RFC 7692 7.1.2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum From {
+    Client,
+    Server,
+}
+
+/// The parameters of one offer or answer.
+#[derive(Debug, Default)]
+struct Asked {
+    server_no_takeover: bool,
+    client_no_takeover: bool,
+    server_bits: Option<u8>,
+    /// `Some(15)` also where it has no value.
+    client_bits: Option<u8>,
+}
+
+impl Asked {
+    /// `None`: unknown, repeated, or with a wrong value (RFC 7692 7.1).
+    fn read(params: &[Param<'_>], from: From) -> Option<Self> {
+        let mut asked = Self::default();
+        for (name, value) in params {
+            let value = value.as_deref();
+            match *name {
+                b"server_no_context_takeover" if value.is_none() => {
+                    once(&mut asked.server_no_takeover)?;
+                }
+                b"client_no_context_takeover" if value.is_none() => {
+                    once(&mut asked.client_no_takeover)?;
+                }
+                b"server_max_window_bits" if asked.server_bits.is_none() => {
+                    asked.server_bits = Some(window_bits(value?)?);
+                }
+                b"client_max_window_bits" if asked.client_bits.is_none() => {
+                    asked.client_bits = Some(match value {
+                        Some(value) => window_bits(value)?,
+                        None if from == From::Client => MAX_BITS,
+                        None => return None,
+                    });
+                }
+                _ => return None,
+            }
+        }
+        Some(asked)
+    }
+
+    /// What a server makes of an offer. A client that did not say that it can limit its window keeps no context
+    /// instead, which may always be asked of it (RFC 7692 7.1.1.2).
+    fn accept(&self, config: &Config) -> Params {
+        let limited = config.client.window_bits < MAX_BITS;
+        Params {
+            server: Direction {
+                takeover: config.server.takeover && !self.server_no_takeover,
+                window_bits: config
+                    .server
+                    .window_bits
+                    .min(self.server_bits.unwrap_or(MAX_BITS)),
+            },
+            client: Direction {
+                takeover: config.client.takeover
+                    && !self.client_no_takeover
+                    && !(limited && self.client_bits.is_none()),
+                window_bits: self
+                    .client_bits
+                    .map_or(MAX_BITS, |bits| bits.min(config.client.window_bits)),
+            },
+        }
+    }
+
+    /// What a client makes of an answer. The server may always take less than it was offered.
+    fn agree(&self, config: &Config) -> Option<Params> {
+        let server_bits = self.server_bits.unwrap_or(MAX_BITS);
+        let server_keeps = !self.server_no_takeover;
+        if server_bits > config.server.window_bits || (server_keeps && !config.server.takeover) {
+            return None;
+        }
+        Some(Params {
+            server: Direction {
+                takeover: server_keeps,
+                window_bits: server_bits,
+            },
+            client: Direction {
+                takeover: config.client.takeover && !self.client_no_takeover,
+                window_bits: config
+                    .client
+                    .window_bits
+                    .min(self.client_bits.unwrap_or(MAX_BITS)),
+            },
+        })
+    }
+}
+
+fn once(flag: &mut bool) -> Option<()> {
+    (!std::mem::replace(flag, true)).then_some(())
+}
+
+/// 8 to 15, without sign or leading zero.
+fn window_bits(value: &[u8]) -> Option<u8> {
+    match value {
+        [digit @ b'8'..=b'9'] => Some(digit - b'0'),
+        [b'1', digit @ b'0'..=b'5'] => Some(10 + digit - b'0'),
+        _ => None,
+    }
+}
+
+type Param<'a> = (&'a [u8], Option<Vec<u8>>);
+
+/// The extensions of one field value: `1#extension`, empty elements allowed as in every list (RFC 9110 5.6.1.2).
+struct Extensions<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Extensions<'a> {
+    fn new(value: &'a [u8]) -> Self {
+        Self { rest: value }
+    }
+
+    fn extension(&mut self) -> Result<(&'a [u8], Vec<Param<'a>>), Malformed> {
+        let name = self.token()?;
+        let mut params = Vec::new();
+        while self.skip(b';') {
+            self.blanks();
+            let name = self.token()?;
+            let value = if self.skip(b'=') {
+                self.blanks();
+                Some(self.value()?)
+            } else {
+                None
+            };
+            params.push((name, value));
+        }
+        match self.rest {
+            [] | [b',', ..] => Ok((name, params)),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn token(&mut self) -> Result<&'a [u8], Malformed> {
+        let end = self.rest.iter().position(|byte| !is_token(*byte));
+        let (token, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
+        self.rest = rest;
+        if token.is_empty() {
+            Err(Malformed)
+        } else {
+            Ok(token)
+        }
+    }
+
+    /// A token, or a quoted string that holds one (RFC 6455 9.1).
+    fn value(&mut self) -> Result<Vec<u8>, Malformed> {
+        let [b'"', rest @ ..] = self.rest else {
+            return self.token().map(<[u8]>::to_vec);
+        };
+        self.rest = rest;
+        let mut value = Vec::new();
+        loop {
+            match self.rest {
+                [b'"', rest @ ..] => {
+                    self.rest = rest;
+                    return if value.is_empty() {
+                        Err(Malformed)
+                    } else {
+                        Ok(value)
+                    };
+                }
+                [b'\\', byte, rest @ ..] | [byte, rest @ ..] if is_token(*byte) => {
+                    value.push(*byte);
+                    self.rest = rest;
+                }
+                _ => return Err(Malformed),
+            }
+        }
+    }
+
+    fn skip(&mut self, byte: u8) -> bool {
+        self.blanks();
+        if self.rest.first() == Some(&byte) {
+            self.rest = &self.rest[1..];
+            true
+        } else {
+            false
+        }
+    }
+
+    fn blanks(&mut self) {
+        self.rest = self.rest.trim_ascii_start();
+    }
+}
+
+impl<'a> Iterator for Extensions<'a> {
+    type Item = Result<(&'a [u8], Vec<Param<'a>>), Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.skip(b',') {}
+        if self.rest.is_empty() {
+            return None;
+        }
+        let extension = self.extension();
+        if extension.is_err() {
+            self.rest = &[];
+        }
+        Some(extension)
+    }
+}
+
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}

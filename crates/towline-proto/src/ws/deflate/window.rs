@@ -1,0 +1,81 @@
+//! The end of the plain text, which is all that a context remembers between two messages.
+
+use super::Direction;
+
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    bytes: Vec<u8>,
+    /// 0: nothing is remembered.
+    size: usize,
+}
+
+impl Window {
+    pub fn new(direction: Direction) -> Self {
+        Self {
+            bytes: Vec::new(),
+            size: if direction.takeover {
+                1 << direction.window_bits
+            } else {
+                0
+            },
+        }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Whether anything is ever remembered.
+    pub fn is_kept(&self) -> bool {
+        self.size > 0
+    }
+
+    /// Whether it is still being filled.
+    pub fn wants_more(&self) -> bool {
+        self.bytes.len() < self.size
+    }
+
+    /// A message passed whose plain text is this. Never holds more than its size.
+    pub fn pass(&mut self, text: &[u8]) {
+        let text = &text[text.len().saturating_sub(self.size)..];
+        let surplus = (self.bytes.len() + text.len()).saturating_sub(self.size);
+        self.bytes.drain(..surplus);
+        self.bytes.reserve_exact(text.len());
+        self.bytes.extend_from_slice(text);
+    }
+
+    /// The window as it is in the middle of a message, of which `text` has passed.
+    pub fn with(&self, text: &[u8]) -> Vec<u8> {
+        let text = &text[text.len().saturating_sub(1 << 15)..];
+        let kept = (1 << 15) - text.len();
+        let before = &self.bytes[self.bytes.len().saturating_sub(kept)..];
+        [before, text].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_the_end_of_what_passed() {
+        let mut window = Window::new(Direction {
+            takeover: true,
+            window_bits: 8,
+        });
+        let text: Vec<u8> = (0..=255).cycle().take(2_000).collect();
+        let mut passed = 0;
+        for len in [0, 1, 100, 200, 255, 256, 257, 600, 3] {
+            window.pass(&text[passed..passed + len]);
+            passed += len;
+            assert_eq!(window.bytes(), &text[passed.saturating_sub(256)..passed]);
+            assert!(window.bytes.capacity() <= 256);
+        }
+        let mut none = Window::new(Direction {
+            takeover: false,
+            window_bits: 15,
+        });
+        none.pass(&text);
+        assert!(none.bytes().is_empty() && none.bytes.capacity() == 0);
+    }
+}

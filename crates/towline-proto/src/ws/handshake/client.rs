@@ -1,0 +1,99 @@
+//! The client's half: what it asks for, and whether the answer grants it.
+
+use super::super::deflate;
+use super::{OwnField, VERSION, elements, key, values};
+use crate::HeadRef;
+
+/// What a client asks for. The same value is needed to verify the answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// HTTP/1.1; an extended CONNECT has none (RFC 8441 5).
+    key: Option<Vec<u8>>,
+    protocols: Vec<Vec<u8>>,
+    deflate: Option<deflate::Config>,
+}
+
+/// What a server has granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agreed {
+    /// One of those offered.
+    pub protocol: Option<Vec<u8>>,
+    /// For [`WebSocket::new`](super::super::WebSocket::new).
+    pub deflate: Option<deflate::Params>,
+}
+
+impl Offer {
+    /// For a GET of HTTP/1.1; `nonce`: sixteen bytes of chance, anew for each
+    /// ([`Shared::nonce`](super::super::Shared::nonce)).
+    pub fn new(nonce: [u8; 16], protocols: &[&[u8]], deflate: Option<deflate::Config>) -> Self {
+        Self {
+            key: Some(key::key(nonce)),
+            ..Self::extended(protocols, deflate)
+        }
+    }
+
+    /// For an extended CONNECT (RFC 8441), whose `:protocol` is `websocket`.
+    pub fn extended(protocols: &[&[u8]], deflate: Option<deflate::Config>) -> Self {
+        Self {
+            key: None,
+            protocols: protocols.iter().map(|protocol| protocol.to_vec()).collect(),
+            deflate,
+        }
+    }
+
+    /// The fields that the request needs.
+    pub fn fields(&self) -> Vec<OwnField> {
+        let mut fields: Vec<OwnField> = Vec::with_capacity(6);
+        if let Some(key) = &self.key {
+            fields.push((b"Upgrade", b"websocket".to_vec()));
+            fields.push((b"Connection", b"Upgrade".to_vec()));
+            fields.push((b"Sec-WebSocket-Key", key.clone()));
+        }
+        fields.push((b"Sec-WebSocket-Version", VERSION.to_vec()));
+        if !self.protocols.is_empty() {
+            fields.push((b"Sec-WebSocket-Protocol", self.protocols.join(&b", "[..])));
+        }
+        if let Some(config) = &self.deflate {
+            fields.push((b"Sec-WebSocket-Extensions", deflate::client_offer(config)));
+        }
+        fields
+    }
+
+    /// Whether a final response grants the WebSocket (RFC 6455 4.1); `Err` names the rule it broke. A status other
+    /// than 101, or 2xx to CONNECT, is an ordinary answer and not to be asked about.
+    pub fn verify(&self, head: &HeadRef<'_>) -> Result<Agreed, &'static str> {
+        if let Some(key) = &self.key {
+            check_switch(head, key)?;
+        }
+        let mut protocols = values(head, b"sec-websocket-protocol");
+        let protocol = protocols.next().map(<[u8]>::to_vec);
+        if protocols.next().is_some()
+            || protocol
+                .as_ref()
+                .is_some_and(|chosen| !self.protocols.contains(chosen))
+        {
+            return Err("Sec-WebSocket-Protocol is not one of those offered (RFC 6455 4.1)");
+        }
+        let extensions = values(head, b"sec-websocket-extensions");
+        let deflate = deflate::client_accept(extensions, self.deflate.as_ref())
+            .map_err(|_| "Sec-WebSocket-Extensions is not what was offered (RFC 7692 7.1)")?;
+        Ok(Agreed { protocol, deflate })
+    }
+}
+
+fn check_switch(head: &HeadRef<'_>, key: &[u8]) -> Result<(), &'static str> {
+    if head.status() != 101 {
+        return Err("the status is not 101 (RFC 6455 4.1)");
+    }
+    let has = |name, token: &[u8]| {
+        elements(values(head, name)).any(|element| element.eq_ignore_ascii_case(token))
+    };
+    if !has(b"upgrade", b"websocket") || !has(b"connection", b"upgrade") {
+        return Err("101 without Upgrade: websocket and Connection: upgrade (RFC 6455 4.1)");
+    }
+    let mut accepts = values(head, b"sec-websocket-accept");
+    if accepts.next() != Some(&key::accept(key)) || accepts.next().is_some() {
+        return Err("Sec-WebSocket-Accept does not answer the key (RFC 6455 4.1)");
+    }
+    Ok(())
+}

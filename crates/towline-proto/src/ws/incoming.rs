@@ -1,0 +1,334 @@
+//! Receiving: bytes into frames, frames into messages, one event at a time.
+
+use std::time::Instant;
+
+use super::close;
+use super::close::Closing;
+use super::deflate::Inflating;
+use super::frame::{MAX_HEAD_BYTES, Opcode, Start};
+use super::limits::FRAGMENT_CHARGE_BYTES;
+use super::mask::Mask;
+use super::socket::{Phase, Ready};
+use super::utf8::Validator;
+use super::{Kind, Shared, Violation, WebSocket, rules};
+use crate::Side;
+
+/// A buffer grows by what has come, never by what is announced.
+const FIRST_BYTES: usize = 16 * 1024;
+
+/// Where in the stream of frames we are.
+#[derive(Debug)]
+pub(super) enum Reading {
+    /// In a head, of which so many bytes are here.
+    Head {
+        bytes: [u8; MAX_HEAD_BYTES],
+        len: u8,
+    },
+    /// In a payload.
+    Payload { start: Start, left: u64, mask: Mask },
+    /// No more is read.
+    Over,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self::Head {
+            bytes: [0; MAX_HEAD_BYTES],
+            len: 0,
+        }
+    }
+}
+
+impl Reading {
+    pub fn is_between_frames(&self) -> bool {
+        matches!(self, Self::Head { len: 0, .. } | Self::Over)
+    }
+
+    /// What is read next is a few bytes at most: a head, or a control frame.
+    pub fn is_short(&self) -> bool {
+        match self {
+            Self::Head { .. } | Self::Over => true,
+            Self::Payload { start, .. } => start.opcode.is_control(),
+        }
+    }
+}
+
+/// A message under way, or the last one.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub kind: Kind,
+    pub data: Vec<u8>,
+    pub complete: bool,
+    /// What its fragments have cost.
+    charged: u64,
+    text: Validator,
+    inflating: Option<Inflating>,
+}
+
+impl WebSocket {
+    /// How many bytes `receive` can take before there is an event, at least; 0: none, ever again.
+    pub fn wants(&self) -> usize {
+        match &self.reading {
+            Reading::Head { bytes, len } => {
+                let len = usize::from(*len);
+                let whole = match (bytes, self.side) {
+                    // The shortest heads: those of clients have a masking key.
+                    (_, Side::Server) if len < 2 => 6,
+                    (_, Side::Client) if len < 2 => 2,
+                    ([first, second, ..], side) => {
+                        Start::parse([*first, *second], side, self.inbound.is_some())
+                            .map_or(len + 1, Start::head_bytes)
+                    }
+                };
+                whole - len
+            }
+            Reading::Payload { left, .. } => usize::try_from(*left).unwrap_or(usize::MAX),
+            Reading::Over => 0,
+        }
+    }
+
+    /// Takes received bytes up to the end of an event, and returns how many. Ask for the event then.
+    pub fn receive(&mut self, now: Instant, data: &[u8], shared: &mut Shared) -> usize {
+        self.drop_delivered(shared);
+        let mut rest = data;
+        while self.ready == Ready::Nothing && !rest.is_empty() {
+            let taken = match self.reading {
+                Reading::Head { .. } => self.receive_head(now, rest, shared),
+                Reading::Payload { .. } => self.receive_payload(now, rest, shared),
+                Reading::Over => break,
+            };
+            match taken {
+                Ok(n) => rest = &rest[n..],
+                Err(violation) => {
+                    self.fail(violation);
+                    break;
+                }
+            }
+        }
+        data.len() - rest.len()
+    }
+
+    /// The last message was delivered.
+    fn drop_delivered(&mut self, shared: &mut Shared) {
+        if self.ready == Ready::Nothing
+            && self
+                .message
+                .as_ref()
+                .is_some_and(|message| message.complete)
+            && let Some(message) = self.message.take()
+        {
+            shared.take_back(message.data);
+        }
+    }
+
+    fn receive_head(
+        &mut self,
+        now: Instant,
+        data: &[u8],
+        shared: &mut Shared,
+    ) -> Result<usize, Violation> {
+        let Reading::Head { bytes, len } = &mut self.reading else {
+            return Ok(0);
+        };
+        let before = usize::from(*len);
+        let n = data.len().min(MAX_HEAD_BYTES - before);
+        bytes[before..before + n].copy_from_slice(&data[..n]);
+        let have = before + n;
+        // Only whole heads are ever left behind, so a length is bytes of this head.
+        *len = have as u8;
+        if have < 2 {
+            return Ok(n);
+        }
+        let head = *bytes;
+        let start = Start::parse([head[0], head[1]], self.side, self.inbound.is_some())?;
+        self.check_order(start)?;
+        let whole = start.head_bytes();
+        if have < whole {
+            return Ok(n);
+        }
+        let (left, key) = start.rest(&head)?;
+        self.begin_frame(start, left, shared)?;
+        let mask = Mask::new(key);
+        self.reading = Reading::Payload { start, left, mask };
+        if left == 0 {
+            self.end_frame(now, start, shared)?;
+        }
+        Ok(whole - before)
+    }
+
+    /// Fragments of a message follow one another (RFC 6455 5.4).
+    fn check_order(&self, start: Start) -> Result<(), Violation> {
+        match (start.opcode, &self.message) {
+            // Messages that come behind our close frame are skipped.
+            _ if self.phase != Phase::Open => Ok(()),
+            (Opcode::Continuation, None) => Err(rules::NOTHING_TO_CONTINUE),
+            (Opcode::Text | Opcode::Binary, Some(_)) => Err(rules::MESSAGE_IN_MESSAGE),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a frame announces is held against the limits before any of it is held.
+    fn begin_frame(
+        &mut self,
+        start: Start,
+        len: u64,
+        shared: &mut Shared,
+    ) -> Result<(), Violation> {
+        if start.opcode.is_control() {
+            self.control.clear();
+            return Ok(());
+        }
+        if self.phase != Phase::Open {
+            return Ok(());
+        }
+        let kind = match start.opcode {
+            Opcode::Text => Kind::Text,
+            _ => Kind::Binary,
+        };
+        let inflating = match &self.inbound {
+            Some(inbound) if start.compressed => Some(inbound.start(shared)?),
+            _ => None,
+        };
+        let message = self.message.get_or_insert_with(|| Message {
+            kind,
+            data: shared.buffer(),
+            complete: false,
+            charged: 0,
+            text: Validator::default(),
+            inflating,
+        });
+        let least = match start.opcode {
+            Opcode::Continuation => FRAGMENT_CHARGE_BYTES as u64,
+            _ => 0,
+        };
+        message.charged = message.charged.saturating_add(len.max(least));
+        let most = self.limits.max_message_bytes as u64;
+        let held = message.data.len() as u64;
+        if message.inflating.is_none() && len > most.saturating_sub(held) {
+            return Err(rules::MESSAGE_SIZE);
+        }
+        // Compressed data that did not become shorter have a few bytes for each block.
+        let most = most.max(self.limits.max_fragments_bytes as u64);
+        if message.charged > most.saturating_add(most / 256 + 64) {
+            return Err(rules::FRAGMENTS);
+        }
+        Ok(())
+    }
+
+    fn receive_payload(
+        &mut self,
+        now: Instant,
+        data: &[u8],
+        shared: &mut Shared,
+    ) -> Result<usize, Violation> {
+        let Reading::Payload { start, left, mask } = &mut self.reading else {
+            return Ok(0);
+        };
+        let start = *start;
+        let piece = &data[..data.len().min(usize::try_from(*left).unwrap_or(usize::MAX))];
+        if start.opcode.is_control() {
+            mask.append(piece, &mut self.control);
+        } else if let Some(message) = &mut self.message {
+            let most = self.limits.max_message_bytes;
+            let before = message.data.len();
+            if let (Some(inflating), Some(inbound)) = (&mut message.inflating, &self.inbound) {
+                let mut compressed = shared.buffer();
+                mask.append(piece, &mut compressed);
+                let result = inbound.inflate(inflating, &compressed, &mut message.data, most);
+                shared.take_back(compressed);
+                if let Err(violation) = result {
+                    // What came before it comes first, however the frame was cut.
+                    message.data.truncate(most);
+                    message.check_text(before)?;
+                    return Err(violation);
+                }
+            } else {
+                make_room(&mut message.data, piece.len(), *left);
+                mask.append(piece, &mut message.data);
+            }
+            message.check_text(before)?;
+        }
+        *left -= piece.len() as u64;
+        if *left == 0 {
+            self.end_frame(now, start, shared)?;
+        }
+        Ok(piece.len())
+    }
+
+    fn end_frame(
+        &mut self,
+        now: Instant,
+        start: Start,
+        shared: &mut Shared,
+    ) -> Result<(), Violation> {
+        self.reading = Reading::default();
+        match start.opcode {
+            Opcode::Ping => {
+                if self.phase == Phase::Open {
+                    self.outbox.pong = Some(self.control.clone());
+                }
+                self.ready = Ready::Ping;
+            }
+            Opcode::Pong => {
+                self.alive.pong(now, &self.control);
+                self.ready = Ready::Pong;
+            }
+            Opcode::Close => self.receive_close(now)?,
+            _ if start.fin => self.end_message(shared)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end_message(&mut self, shared: &mut Shared) -> Result<(), Violation> {
+        let Some(message) = &mut self.message else {
+            return Ok(());
+        };
+        if let (Some(inflating), Some(inbound)) = (message.inflating.take(), &mut self.inbound) {
+            let before = message.data.len();
+            let most = self.limits.max_message_bytes;
+            inbound.finish(inflating, &mut message.data, most, shared)?;
+            message.check_text(before)?;
+        }
+        message.text.finish().map_err(|_| rules::TEXT)?;
+        message.complete = true;
+        self.ready = Ready::Message;
+        Ok(())
+    }
+
+    fn receive_close(&mut self, now: Instant) -> Result<(), Violation> {
+        let (code, _) = close::parse(&self.control)?;
+        if self.phase == Phase::Open {
+            self.outbox.close = Some(Closing::answer(code));
+        }
+        (self.outbox.ping, self.outbox.pong) = (None, None);
+        self.phase = match self.side {
+            Side::Server => Phase::Finished,
+            Side::Client => Phase::Parting {
+                until: now + self.limits.close_timeout,
+            },
+        };
+        self.reading = Reading::Over;
+        self.message = None;
+        self.ready = Ready::Close;
+        Ok(())
+    }
+}
+
+impl Message {
+    /// Checks what was added behind `from`.
+    fn check_text(&mut self, from: usize) -> Result<(), Violation> {
+        match self.kind {
+            Kind::Text => self.text.check(&self.data[from..]).map_err(|_| rules::TEXT),
+            Kind::Binary => Ok(()),
+        }
+    }
+}
+
+/// Makes room for a piece of a payload of which `left` bytes are still to come, this piece included.
+fn make_room(data: &mut Vec<u8>, piece: usize, left: u64) {
+    if data.capacity() - data.len() < piece {
+        let ahead = data.len().max(FIRST_BYTES).max(piece);
+        data.reserve_exact(usize::try_from(left).unwrap_or(ahead).min(ahead));
+    }
+}

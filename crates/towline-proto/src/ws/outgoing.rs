@@ -1,0 +1,249 @@
+//! Sending: messages of the program, and the control frames that are due.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::close::{Closing, MAX_CONTROL_BYTES};
+use super::deflate::Compressor;
+use super::frame::{FrameHead, Opcode};
+use super::mask::Mask;
+use super::socket::Phase;
+use super::{Kind, SendError, Shared, WebSocket};
+use crate::Side;
+
+/// Whether a message is being sent in fragments.
+#[derive(Debug)]
+pub(super) enum Sending {
+    Idle,
+    Fragments {
+        kind: Kind,
+        compressor: Option<Compressor>,
+    },
+}
+
+/// A frame to send: the payload of an uncompressed message of a server is the program's own memory.
+#[derive(Debug)]
+pub struct Frame {
+    /// Goes first.
+    pub head: FrameHead,
+    /// Follows it.
+    pub payload: Bytes,
+}
+
+/// How a piece of a message goes out.
+struct Piece {
+    opcode: Opcode,
+    compressed: bool,
+    /// Instead of what the program gave.
+    payload: Option<Vec<u8>>,
+}
+
+impl WebSocket {
+    /// Frames a message, or with `fin: false` a fragment of one, without copying what need not be copied. Text must be
+    /// UTF-8 when its fragments are put together: that is the program's word.
+    pub fn frame(
+        &mut self,
+        kind: Kind,
+        data: Bytes,
+        fin: bool,
+        shared: &mut Shared,
+    ) -> Result<Frame, SendError> {
+        let piece = self.piece(kind, &data, fin, shared)?;
+        let (payload, key) = match (self.side, piece.payload) {
+            (Side::Server, Some(compressed)) => (Bytes::from(compressed), None),
+            (Side::Server, None) => (data, None),
+            (Side::Client, compressed) => {
+                let key = shared.mask();
+                let mut masked = compressed.unwrap_or_else(|| data.to_vec());
+                Mask::new(key).apply(&mut masked);
+                (Bytes::from(masked), Some(key))
+            }
+        };
+        let head = FrameHead::new(piece.opcode, fin, piece.compressed, payload.len(), key);
+        Ok(Frame { head, payload })
+    }
+
+    /// [`frame`](Self::frame) for short messages: appends all of it to `out`.
+    pub fn send(
+        &mut self,
+        kind: Kind,
+        data: &[u8],
+        fin: bool,
+        shared: &mut Shared,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SendError> {
+        let piece = self.piece(kind, data, fin, shared)?;
+        let payload = piece.payload.as_deref().unwrap_or(data);
+        self.append(piece.opcode, fin, piece.compressed, payload, shared, out);
+        if let Some(buffer) = piece.payload {
+            shared.take_back(buffer);
+        }
+        Ok(())
+    }
+
+    /// A ping of the program; its pong comes as an event.
+    pub fn ping(
+        &mut self,
+        payload: &[u8],
+        shared: &mut Shared,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SendError> {
+        self.control_frame(Opcode::Ping, payload, shared, out)
+    }
+
+    /// A pong that nobody asked for (RFC 6455 5.5.3); pings are answered without the program.
+    pub fn pong(
+        &mut self,
+        payload: &[u8],
+        shared: &mut Shared,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SendError> {
+        self.control_frame(Opcode::Pong, payload, shared, out)
+    }
+
+    /// Begins the closing handshake: the close frame is due behind what has been sent. Messages that still come are
+    /// skipped; the peer's close frame comes as the last event.
+    pub fn close(&mut self, now: Instant, code: u16, reason: &str) -> Result<(), SendError> {
+        if self.phase != Phase::Open {
+            return Err(SendError::Closing);
+        }
+        self.outbox.close = Some(Closing::checked(code, reason)?);
+        (self.outbox.ping, self.outbox.pong) = (None, None);
+        self.phase = Phase::Closing {
+            until: now + self.limits.close_timeout,
+        };
+        self.message = self.message.take().filter(|message| message.complete);
+        self.sending = Sending::Idle;
+        Ok(())
+    }
+
+    /// Control frames are due: answers to pings and closes, keep-alive pings, our close frame.
+    pub fn has_output(&self) -> bool {
+        self.outbox.pong.is_some() || self.outbox.ping.is_some() || self.outbox.close.is_some()
+    }
+
+    /// Appends the control frames that are due. To be called when the stream has room, and not before: what waits here
+    /// is bounded, since a later ping replaces an earlier one.
+    pub fn transmit(&mut self, shared: &mut Shared, out: &mut Vec<u8>) {
+        if let Some(payload) = self.outbox.pong.take() {
+            self.append(Opcode::Pong, true, false, &payload, shared, out);
+        }
+        if let Some(payload) = self.outbox.ping.take() {
+            self.append(Opcode::Ping, true, false, &payload, shared, out);
+        }
+        if let Some(closing) = self.outbox.close.take() {
+            self.append(Opcode::Close, true, false, &closing.payload(), shared, out);
+        }
+    }
+
+    fn control_frame(
+        &self,
+        opcode: Opcode,
+        payload: &[u8],
+        shared: &mut Shared,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SendError> {
+        if self.phase != Phase::Open {
+            return Err(SendError::Closing);
+        }
+        if payload.len() > MAX_CONTROL_BYTES {
+            return Err(SendError::TooLong);
+        }
+        self.append(opcode, true, false, payload, shared, out);
+        Ok(())
+    }
+
+    fn append(
+        &self,
+        opcode: Opcode,
+        fin: bool,
+        compressed: bool,
+        payload: &[u8],
+        shared: &mut Shared,
+        out: &mut Vec<u8>,
+    ) {
+        let key = (self.side == Side::Client).then(|| shared.mask());
+        let head = FrameHead::new(opcode, fin, compressed, payload.len(), key);
+        out.reserve(head.as_bytes().len() + payload.len());
+        out.extend_from_slice(head.as_bytes());
+        Mask::new(key.unwrap_or_default()).append(payload, out);
+    }
+
+    /// Decides the opcode and the compression of a message or fragment, and moves the state on.
+    fn piece(
+        &mut self,
+        kind: Kind,
+        data: &[u8],
+        fin: bool,
+        shared: &mut Shared,
+    ) -> Result<Piece, SendError> {
+        if self.phase != Phase::Open {
+            return Err(SendError::Closing);
+        }
+        let opcode = match (&self.sending, kind) {
+            (Sending::Fragments { kind: begun, .. }, _) if *begun != kind => {
+                return Err(SendError::OtherKind);
+            }
+            (Sending::Fragments { .. }, _) => Opcode::Continuation,
+            (Sending::Idle, Kind::Text) => Opcode::Text,
+            (Sending::Idle, Kind::Binary) => Opcode::Binary,
+        };
+        let first = opcode != Opcode::Continuation;
+        let payload = if first && fin {
+            self.compress_whole(data, shared)
+        } else {
+            self.compress_fragment(kind, data, fin, shared)
+        };
+        Ok(Piece {
+            opcode,
+            compressed: first && payload.is_some(),
+            payload,
+        })
+    }
+
+    fn compress_whole(&mut self, data: &[u8], shared: &mut Shared) -> Option<Vec<u8>> {
+        let outbound = self.outbound.as_mut()?;
+        if !outbound.is_worth(data.len(), true) {
+            return None;
+        }
+        let mut out = shared.buffer();
+        if outbound.compress_whole(&mut shared.compressors, data, &mut out) {
+            Some(out)
+        } else {
+            shared.take_back(out);
+            None
+        }
+    }
+
+    fn compress_fragment(
+        &mut self,
+        kind: Kind,
+        data: &[u8],
+        fin: bool,
+        shared: &mut Shared,
+    ) -> Option<Vec<u8>> {
+        let mut compressor = match std::mem::replace(&mut self.sending, Sending::Idle) {
+            Sending::Fragments { compressor, .. } => compressor,
+            Sending::Idle => self
+                .outbound
+                .as_ref()
+                .filter(|outbound| outbound.is_worth(data.len(), false))
+                .map(|outbound| outbound.start(&mut shared.compressors)),
+        };
+        let payload = match (&mut self.outbound, &mut compressor) {
+            (Some(outbound), Some(compressor)) => {
+                let mut out = shared.buffer();
+                outbound.compress(compressor, data, fin, &mut out);
+                Some(out)
+            }
+            _ => None,
+        };
+        if !fin {
+            self.sending = Sending::Fragments { kind, compressor };
+        } else if let (Some(outbound), Some(compressor)) = (&self.outbound, compressor) {
+            outbound.give_back(compressor, &mut shared.compressors);
+        }
+        payload
+    }
+}

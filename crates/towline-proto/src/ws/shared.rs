@@ -1,0 +1,79 @@
+//! What all sockets of one thread share: things that are only needed while a message is under way.
+
+use chacha20::ChaCha8Rng;
+use chacha20::rand_core::{Rng as _, SeedableRng as _};
+use flate2::Decompress;
+
+use super::deflate::Compressors;
+
+/// How many of each are kept for the next message, and how large a buffer may be that is kept.
+const MAX_KEPT: usize = 8;
+const MAX_KEPT_BYTES: usize = 256 * 1024;
+
+/// Buffers, compressors and masks, lent to whichever WebSocket has a message under way. One for each thread.
+///
+/// Masks come from a generator that cannot be told from chance by those who see its numbers. A fast one that can be
+/// (xoshiro, wyrand) would not do: a hostile server sees the masks of a page that works for it, would compute the next
+/// ones from them, and could have the page put bytes of its choice on the wire, which is what masking is there to
+/// prevent (RFC 6455 10.3). `ChaCha` with eight rounds takes a few nanoseconds a frame.
+pub struct Shared {
+    masks: ChaCha8Rng,
+    buffers: Vec<Vec<u8>>,
+    inflaters: Vec<Decompress>,
+    pub(super) compressors: Compressors,
+}
+
+impl Shared {
+    /// The seed must come from the system's generator where this thread is ever a client; a server masks nothing.
+    pub fn new(seed: [u8; 32]) -> Self {
+        Self {
+            masks: ChaCha8Rng::from_seed(seed),
+            buffers: Vec::new(),
+            inflaters: Vec::new(),
+            compressors: Compressors::default(),
+        }
+    }
+
+    /// Sixteen bytes for `Sec-WebSocket-Key`, which must not be foreseeable (RFC 6455 4.1).
+    pub fn nonce(&mut self) -> [u8; 16] {
+        let mut nonce = [0; 16];
+        self.masks.fill_bytes(&mut nonce);
+        nonce
+    }
+
+    pub(super) fn mask(&mut self) -> [u8; 4] {
+        self.masks.next_u32().to_ne_bytes()
+    }
+
+    pub(super) fn buffer(&mut self) -> Vec<u8> {
+        self.buffers.pop().unwrap_or_default()
+    }
+
+    pub(super) fn take_back(&mut self, mut buffer: Vec<u8>) {
+        if (1..=MAX_KEPT_BYTES).contains(&buffer.capacity()) && self.buffers.len() < MAX_KEPT {
+            buffer.clear();
+            self.buffers.push(buffer);
+        }
+    }
+
+    /// A raw inflater at the start of a stream. All have the largest window: a peer that uses more than it agreed to
+    /// harms nobody.
+    pub(super) fn inflater(&mut self) -> Decompress {
+        self.inflaters
+            .pop()
+            .unwrap_or_else(|| Decompress::new(false))
+    }
+
+    pub(super) fn take_back_inflater(&mut self, mut inflater: Decompress) {
+        if self.inflaters.len() < MAX_KEPT {
+            inflater.reset(false);
+            self.inflaters.push(inflater);
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}

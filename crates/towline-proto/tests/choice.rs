@@ -1,0 +1,66 @@
+//! Which protocol a connection speaks, and when that is known.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use towline_proto::{Blocks, Connection, Event, Limits, Protocol, Speaks, UserError};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+fn feed(conn: &mut Connection, bytes: &[u8], now: Instant) {
+    let mut blocks = Blocks::new(64 * 1024, 1);
+    conn.recv_space(&mut blocks)[..bytes.len()].copy_from_slice(bytes);
+    conn.received(now, bytes.len());
+}
+
+fn server(speaks: Speaks, now: Instant) -> Connection {
+    Connection::server_speaking(Arc::new(Limits::server()), speaks, now)
+}
+
+#[test]
+fn the_first_bytes_decide_at_every_cut() {
+    let now = Instant::now();
+    for cut in 1..PREFACE.len() {
+        let mut conn = server(Speaks::Either, now);
+        assert_eq!(conn.protocol(), None);
+        feed(&mut conn, &PREFACE[..cut], now);
+        assert_eq!(conn.protocol(), None, "{cut}");
+        assert!(!conn.has_events());
+        assert!(conn.next_event().is_none());
+        feed(&mut conn, &PREFACE[cut..], now);
+        assert_eq!(conn.protocol(), Some(Protocol::Http2));
+    }
+    for cut in 1..REQUEST.len() {
+        let mut conn = server(Speaks::Either, now);
+        feed(&mut conn, &REQUEST[..cut], now);
+        assert_eq!(conn.protocol(), Some(Protocol::Http1), "{cut}");
+        feed(&mut conn, &REQUEST[cut..], now);
+        assert!(matches!(conn.next_event(), Some(Event::Head { .. })));
+    }
+}
+
+#[test]
+fn a_preface_that_is_never_complete_is_a_slow_head() {
+    let now = Instant::now();
+    let mut conn = server(Speaks::Either, now);
+    feed(&mut conn, b"PRI", now);
+    let deadline = conn.deadline().expect("a head is awaited");
+    conn.handle_timeout(deadline);
+    assert!(matches!(conn.next_event(), Some(Event::Closed(_))));
+}
+
+#[test]
+fn speaking_is_settled_before_the_first_byte() {
+    let now = Instant::now();
+    let mut conn = server(Speaks::Either, now);
+    assert_eq!(conn.speak(Protocol::Http2), Ok(()));
+    assert_eq!(conn.protocol(), Some(Protocol::Http2));
+    assert_eq!(conn.speak(Protocol::Http1), Err(UserError::WrongProtocol));
+
+    let mut conn = server(Speaks::Either, now);
+    assert_eq!(conn.speak(Protocol::Http1), Ok(()));
+    feed(&mut conn, REQUEST, now);
+    assert_eq!(conn.speak(Protocol::Http2), Err(UserError::WrongProtocol));
+    assert_eq!(conn.protocol(), Some(Protocol::Http1));
+}

@@ -1,0 +1,70 @@
+//! What tests of HTTP/2 on virtual time begin with.
+#![allow(dead_code, reason = "each test crate uses its part")]
+
+use std::sync::Arc;
+
+use towline_proto::{BodySize, Field, Limits, RequestHead, StreamId, UserError};
+use towline_testkit::h2;
+use towline_testkit::{App, End};
+
+pub fn server(app: App) -> End {
+    let mut end = End::h2_server(&Arc::new(Limits::server()), app);
+    end.feed(&h2::client_begins());
+    end
+}
+
+pub fn client_with(limits: Limits) -> End {
+    let mut end = End::h2_client(&Arc::new(limits));
+    end.feed(&h2::server_begins());
+    end
+}
+
+pub fn request(end: &mut End, size: BodySize) -> Result<StreamId, UserError> {
+    let host = Field {
+        name: b"host",
+        value: b"a",
+    };
+    let head = RequestHead {
+        method: b"PUT",
+        target: b"/",
+        fields: &[host],
+    };
+    let id = end.conn.request(&head, size);
+    end.settle();
+    id
+}
+
+/// The frames that an end sends while something is done to it.
+pub fn sent_by(end: &mut End, what: impl FnOnce(&mut End)) -> Vec<String> {
+    let before = end.written().len();
+    what(end);
+    end.settle();
+    h2::lines(&end.written()[before..])
+}
+
+pub fn log(end: &End) -> String {
+    end.log.text()
+}
+
+/// A client that has sent a request, whose stream is 1.
+pub fn asking_client() -> End {
+    let mut end = End::h2_client(&Arc::new(Limits::client()));
+    get(&mut end);
+    end.feed(&h2::server_begins());
+    end
+}
+
+pub fn get(end: &mut End) -> StreamId {
+    let host = Field {
+        name: b"host",
+        value: b"a",
+    };
+    let head = RequestHead {
+        method: b"GET",
+        target: b"/",
+        fields: &[host],
+    };
+    let id = end.conn.request(&head, BodySize::Empty).expect("room");
+    end.settle();
+    id
+}

@@ -1,0 +1,246 @@
+//! The clocks of HTTP/2, on virtual time: what is overdue, and what is not.
+
+#[path = "h2/mod.rs"]
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use towline_proto::{BodySize, Limits, StreamId};
+use towline_testkit::h2;
+use towline_testkit::{App, End};
+
+use common::{client_with, log, request, sent_by, server};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_server_waits_for_the_first_frames() {
+    for wire in [&b""[..], b"PRI * HTTP/2.0\r\n", h2::PREFACE] {
+        let mut end = End::h2_server(&Arc::new(Limits::server()), App::Read);
+        end.feed(wire);
+        end.advance(14 * SECOND);
+        assert!(!end.is_over());
+        end.advance(SECOND);
+        assert!(end.is_over(), "{wire:?}");
+    }
+}
+
+#[test]
+fn settings_must_be_acknowledged() {
+    let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
+    end.feed(&[h2::PREFACE, &h2::settings(&[]), &h2::get(1)].concat());
+    end.advance(14 * SECOND);
+    assert!(!end.is_over());
+    let sent = sent_by(&mut end, |end| end.advance(SECOND));
+    assert_eq!(sent, ["GOAWAY last 1 SETTINGS_TIMEOUT"]);
+    assert!(log(&end).contains("failed 1 peer: SETTINGS not acknowledged"));
+}
+
+#[test]
+fn an_idle_connection_is_closed_in_order() {
+    let mut end = server(App::Read);
+    end.feed(&h2::get(1));
+    end.advance(74 * SECOND);
+    assert!(!end.is_over());
+    let sent = sent_by(&mut end, |end| end.advance(SECOND));
+    assert_eq!(sent, ["GOAWAY last 1 NO_ERROR"]);
+    assert!(log(&end).ends_with("closed keep-alive timeout\n"));
+    assert!(end.conn.interest().shutdown);
+    end.advance(5 * SECOND);
+    assert!(end.conn.interest().closed && end.conn.deadline().is_none());
+}
+
+/// Frames that serve nobody prolong nothing, nor do the answers to them.
+#[test]
+fn control_frames_keep_no_idle_connection() {
+    let frames = [
+        h2::ping(),
+        h2::settings(&[]),
+        h2::window_update(0, 1),
+        h2::priority(1, 0),
+        h2::frame(h2::UNKNOWN, 0, 0, b""),
+    ];
+    for frame in frames {
+        let mut end = server(App::Read);
+        end.feed(&h2::get(1));
+        for _ in 0..74 {
+            end.advance(SECOND);
+            end.feed(&frame);
+        }
+        assert!(!end.is_over());
+        end.advance(SECOND);
+        assert!(log(&end).ends_with("closed keep-alive timeout\n"));
+    }
+}
+
+/// ... also where the answers to them are taken so slowly that some always wait.
+#[test]
+fn a_queue_of_pongs_keeps_no_idle_connection() {
+    let mut end = server(App::Read);
+    end.send_room = 0;
+    for _ in 0..74 {
+        end.feed(&h2::ping().repeat(12));
+        end.advance(SECOND);
+        end.send_room = 150;
+    }
+    assert!(!end.is_over());
+    end.advance(SECOND);
+    assert!(log(&end).ends_with("closed keep-alive timeout\n"));
+}
+
+/// An answer that is taken slowly is not rest: that begins with its last byte.
+#[test]
+fn the_rest_begins_when_the_answer_has_left() {
+    let mut end = server(App::Manual);
+    end.feed(&h2::get(1));
+    end.send_room = 0;
+    end.answer(200, &[], BodySize::Known(60_000)).expect("open");
+    let mut stream = end.conn.stream(StreamId(1)).expect("open");
+    stream.write(&vec![b'x'; 60_000]).expect("room");
+    stream.finish().expect("complete");
+    end.settle();
+    for _ in 0..100 {
+        end.send_room = 590;
+        end.advance(SECOND);
+        end.feed(&h2::ping());
+    }
+    end.send_room = usize::MAX;
+    end.advance(SECOND);
+    end.advance(73 * SECOND);
+    assert!(!end.is_over(), "{}", log(&end));
+    end.advance(2 * SECOND);
+    assert!(log(&end).ends_with("closed keep-alive timeout\n"));
+}
+
+#[test]
+fn a_slow_body_breaks_its_stream_only() {
+    for drip in [0, 50] {
+        let mut end = server(App::Manual);
+        end.feed(&[h2::post(1, &[]), h2::get(3)].concat());
+        let sent = sent_by(&mut end, |end| {
+            for _ in 0..30 {
+                end.advance(SECOND);
+                end.feed(&h2::data(1, &vec![b'x'; drip]));
+            }
+        });
+        assert!(
+            sent.contains(&"RST_STREAM 1 CANCEL".to_owned()),
+            "{drip}: {sent:?}"
+        );
+        assert!(log(&end).contains("failed 1 peer: body stalled"));
+        let answer = sent_by(&mut end, |end| {
+            end.answer(204, &[], BodySize::Empty).expect("open");
+        });
+        assert_eq!(answer, ["HEADERS 3 end"]);
+    }
+}
+
+#[test]
+fn a_steady_body_is_no_slow_one() {
+    let mut end = server(App::Manual);
+    end.feed(&h2::post(1, &[]));
+    for _ in 0..100 {
+        end.advance(SECOND);
+        end.feed(&h2::data(1, &[b'x'; 200]));
+    }
+    assert!(!log(&end).contains("failed"));
+}
+
+/// It is not the peer who is slow.
+#[test]
+fn a_full_window_that_nobody_reads_is_not_timed() {
+    let mut end = server(App::Silent);
+    end.feed(&h2::post(1, &[]));
+    for _ in 0..16 {
+        end.feed(&h2::data(1, &[0; 16_384]));
+    }
+    end.advance(600 * SECOND);
+    assert!(!log(&end).contains("failed"), "{}", log(&end));
+}
+
+/// ... nor has it to be there at once when somebody does.
+#[test]
+fn a_window_that_opens_late_leaves_the_peer_its_time() {
+    let mut end = server(App::Silent);
+    end.feed(&h2::post(1, &[]));
+    for _ in 0..16 {
+        end.feed(&h2::data(1, &[0; 16_384]));
+    }
+    end.advance(29 * SECOND);
+    end.read(StreamId(1));
+    end.settle();
+    end.advance(20 * SECOND);
+    assert!(!log(&end).contains("failed"), "{}", log(&end));
+    end.advance(15 * SECOND);
+    assert!(log(&end).contains("failed 1 peer: body stalled"));
+}
+
+/// The time that a program takes before it asks for a body is not the peer's.
+#[test]
+fn a_body_awaited_late_is_not_overdue() {
+    let mut end = server(App::Silent);
+    end.feed(&h2::post(1, &[("expect", "100-continue")]));
+    end.advance(60 * SECOND);
+    end.read(StreamId(1));
+    end.settle();
+    end.advance(20 * SECOND);
+    assert!(!log(&end).contains("failed"), "{}", log(&end));
+    end.advance(60 * SECOND);
+    assert!(log(&end).contains("failed 1 peer: body stalled"));
+}
+
+/// Nor is the time that it takes to answer.
+#[test]
+fn a_window_that_is_shut_late_is_not_overdue() {
+    let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
+    end.feed(&h2::client_begins_with(&[(h2::INITIAL_WINDOW_SIZE, 0)]));
+    end.feed(&h2::get(1));
+    end.advance(60 * SECOND);
+    end.answer(200, &[], BodySize::Known(5)).expect("open");
+    let mut stream = end.conn.stream(StreamId(1)).expect("open");
+    stream.write(b"hello").expect("room");
+    end.settle();
+    end.advance(29 * SECOND);
+    assert!(!log(&end).contains("failed"), "{}", log(&end));
+    end.advance(SECOND);
+    assert!(log(&end).contains("failed 1 peer: window stalled"));
+}
+
+#[test]
+fn a_client_asks_whether_its_server_is_there() {
+    let mut limits = Limits::client();
+    limits.http2.ping_interval = Some(10 * SECOND);
+    limits.http2.ping_timeout = 5 * SECOND;
+    let mut end = client_with(limits);
+    assert!(sent_by(&mut end, |end| end.advance(60 * SECOND)).is_empty());
+    request(&mut end, BodySize::Empty).expect("room");
+    let pong = h2::frame(h2::PING, h2::ACK, 0, b"alive? \0");
+    for _ in 0..3 {
+        let asked = sent_by(&mut end, |end| end.advance(10 * SECOND));
+        assert_eq!(asked, ["PING"]);
+        end.feed(&pong);
+    }
+    end.advance(14 * SECOND);
+    assert!(!end.is_over());
+    end.advance(SECOND);
+    assert!(end.is_over());
+    assert!(
+        log(&end).starts_with("failed 1 peer: PING not answered"),
+        "{}",
+        log(&end)
+    );
+}
+
+/// A connection that rested a while before its request is not asked at once.
+#[test]
+fn the_wait_for_an_answer_begins_with_the_request() {
+    let mut limits = Limits::client();
+    limits.http2.ping_interval = Some(10 * SECOND);
+    let mut end = client_with(limits);
+    end.advance(60 * SECOND);
+    request(&mut end, BodySize::Empty).expect("room");
+    let asked = sent_by(&mut end, |end| end.advance(9 * SECOND));
+    assert!(asked.is_empty(), "{asked:?}");
+    assert_eq!(sent_by(&mut end, |end| end.advance(SECOND)), ["PING"]);
+}

@@ -1,0 +1,187 @@
+//! Frames on streams that are closed, and the order of what follows a change of the settings: raw frames
+//! into a server's end.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use towline_proto::{
+    Blocks, BodySize, Connection, ErrorCode, Event, Limits, ResponseHead, Speaks, StreamId,
+};
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// GET of `/` at `a`: all but the authority from the static table.
+const GET: &[u8] = b"\x82\x86\x84\x01\x01a";
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+struct Server {
+    conn: Connection,
+    blocks: Blocks,
+    now: Instant,
+}
+
+impl Server {
+    /// Its peer has greeted it, and what it said to that is read.
+    fn new() -> Self {
+        let now = Instant::now();
+        let conn = Connection::server_speaking(Arc::new(Limits::server()), Speaks::Http2, now);
+        let blocks = Blocks::new(64 * 1024, 4);
+        let mut server = Self { conn, blocks, now };
+        server.receive(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        server.receive(&frame(SETTINGS, 0, 0, &[]));
+        server.sent();
+        server
+    }
+
+    /// Answers each request with ten bytes as soon as it is there.
+    fn receive(&mut self, bytes: &[u8]) {
+        let space = self.conn.recv_space(&mut self.blocks);
+        space[..bytes.len()].copy_from_slice(bytes);
+        self.conn.received(self.now, bytes.len());
+        while let Some(event) = self.conn.next_event() {
+            if let Event::Head { stream, .. } = event {
+                self.answer(stream);
+            }
+        }
+    }
+
+    fn answer(&mut self, stream: StreamId) {
+        let head = ResponseHead {
+            status: 200,
+            reason: b"",
+            fields: &[],
+        };
+        self.conn
+            .respond(stream, &head, BodySize::Known(10))
+            .unwrap();
+        let mut body = self.conn.stream(stream).unwrap();
+        body.write_shared(Bytes::from_static(b"0123456789"))
+            .unwrap();
+        body.finish().unwrap();
+    }
+
+    /// What it has to say: kind, flags, stream and payload of each frame.
+    fn sent(&mut self) -> Vec<(u8, u8, u32, Vec<u8>)> {
+        let mut all = Vec::new();
+        loop {
+            let mut slices = [IoSlice::new(&[]); 64];
+            let count = self.conn.send_slices(&mut slices);
+            let bytes: Vec<u8> = slices[..count]
+                .iter()
+                .flat_map(|slice| slice.to_vec())
+                .collect();
+            if bytes.is_empty() {
+                break;
+            }
+            let n = bytes.len();
+            all.extend(bytes);
+            self.conn.sent(self.now, n);
+        }
+        let mut frames = Vec::new();
+        let mut rest = &all[..];
+        while let Some((header, behind)) = rest.split_first_chunk::<9>() {
+            let len = u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize;
+            let stream = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
+            frames.push((header[3], header[4], stream, behind[..len].to_vec()));
+            rest = &behind[len..];
+        }
+        frames
+    }
+
+    /// The code of its GOAWAY.
+    fn ended_with(&mut self) -> Option<ErrorCode> {
+        let frames = self.sent();
+        let (.., payload) = frames.iter().find(|(kind, ..)| *kind == GOAWAY)?;
+        Some(ErrorCode(u32::from_be_bytes(
+            payload[4..8].try_into().unwrap(),
+        )))
+    }
+}
+
+/// The request is answered before its end, so that the server itself closes the stream.
+fn closed_by_server() -> Server {
+    let mut server = Server::new();
+    server.receive(&frame(HEADERS, END_HEADERS, 1, GET));
+    let resets = server.sent().iter().filter(|f| f.0 == RST_STREAM).count();
+    assert_eq!(resets, 1);
+    server
+}
+
+#[test]
+fn what_crossed_our_end_of_a_stream_is_no_fault() {
+    let mut server = closed_by_server();
+    server.receive(&frame(DATA, 0, 1, b"late"));
+    server.receive(&frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 9]));
+    server.receive(&frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 1]));
+    server.receive(&frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]));
+    assert_eq!(server.ended_with(), None);
+}
+
+#[test]
+fn behind_its_own_reset_the_peer_says_nothing() {
+    for news in [
+        frame(DATA, END_STREAM, 1, b"late"),
+        frame(HEADERS, END_HEADERS | END_STREAM, 1, GET),
+    ] {
+        // Closed by both sides, and by the peer alone.
+        let mut both = closed_by_server();
+        both.receive(&frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]));
+        both.receive(&news);
+        assert_eq!(both.ended_with(), Some(ErrorCode::STREAM_CLOSED));
+
+        let mut alone = Server::new();
+        let head = frame(HEADERS, END_HEADERS, 1, GET);
+        let reset = frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]);
+        let space = alone.conn.recv_space(&mut alone.blocks);
+        let all = [head, reset, news].concat();
+        space[..all.len()].copy_from_slice(&all);
+        alone.conn.received(alone.now, all.len());
+        while alone.conn.next_event().is_some() {}
+        assert_eq!(alone.ended_with(), Some(ErrorCode::STREAM_CLOSED));
+    }
+}
+
+#[test]
+fn what_can_never_be_right_is_not_right_on_a_closed_stream() {
+    let mut server = closed_by_server();
+    server.receive(&frame(WINDOW_UPDATE, 0, 1, &[0; 4]));
+    assert_eq!(server.ended_with(), Some(ErrorCode::PROTOCOL_ERROR));
+    let mut server = closed_by_server();
+    server.receive(&frame(PRIORITY, 0, 1, &[0; 4]));
+    assert_eq!(server.ended_with(), Some(ErrorCode::FRAME_SIZE_ERROR));
+}
+
+#[test]
+fn settings_are_acknowledged_before_the_data_that_they_let_go() {
+    const INITIAL_WINDOW: u8 = 4;
+    let mut server = Server::new();
+    server.receive(&frame(SETTINGS, 0, 0, &[0, INITIAL_WINDOW, 0, 0, 0, 0]));
+    server.receive(&frame(HEADERS, END_HEADERS | END_STREAM, 1, GET));
+    assert!(!server.sent().iter().any(|(kind, ..)| *kind == DATA));
+    server.receive(&frame(SETTINGS, 0, 0, &[0, INITIAL_WINDOW, 0, 0, 0, 1]));
+    let frames = server.sent();
+    let kinds: Vec<_> = frames
+        .iter()
+        .map(|(kind, flags, ..)| (*kind, *flags))
+        .collect();
+    assert_eq!(kinds, [(SETTINGS, ACK), (DATA, 0)]);
+    assert_eq!(frames[1].3, b"0");
+}

@@ -1,0 +1,547 @@
+//! How connections and streams of HTTP/2 end: GOAWAY both ways, refusals, limits that change, end of input.
+
+#[path = "h2/mod.rs"]
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use towline_proto::{BodySize, ErrorCode, Event, Limits, StreamError, StreamId, UserError};
+use towline_testkit::h2::{self, END};
+use towline_testkit::{App, End, Pair};
+
+use common::{client_with, log, request, sent_by, server};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn client() -> End {
+    client_with(Limits::client())
+}
+
+/// The answer to the question behind the first GOAWAY.
+fn pong() -> Vec<u8> {
+    h2::frame(h2::PING, h2::ACK, 0, b"leaving\0")
+}
+
+// ---- a server leaves ----
+
+/// RFC 9113 6.8: once to tell, once more when what was on its way has come.
+#[test]
+fn a_server_closes_in_two_steps() {
+    let mut end = server(App::Manual);
+    end.feed(&h2::get(1));
+    let told = sent_by(&mut end, |end| end.conn.close());
+    assert_eq!(told, ["GOAWAY last 2147483647 NO_ERROR", "PING"]);
+    // It was on its way.
+    end.feed(&h2::get(3));
+    let left = sent_by(&mut end, |end| end.feed(&pong()));
+    assert_eq!(left, ["GOAWAY last 3 NO_ERROR"]);
+    // It was not.
+    assert!(sent_by(&mut end, |end| end.feed(&h2::get(5))).is_empty());
+    assert!(!log(&end).contains("request 5"));
+    let second = sent_by(&mut end, |end| {
+        end.answer(204, &[], BodySize::Empty).expect("open");
+    });
+    assert_eq!(second, ["HEADERS 3 end"]);
+    assert!(!end.is_over());
+    let head = towline_proto::ResponseHead {
+        status: 204,
+        reason: b"",
+        fields: &[],
+    };
+    end.conn
+        .respond(StreamId(1), &head, BodySize::Empty)
+        .expect("open");
+    end.settle();
+    assert!(end.is_over() && end.conn.interest().shutdown);
+    assert!(log(&end).ends_with("closed closed in order\n"));
+}
+
+#[test]
+fn a_client_that_does_not_answer_is_left_after_a_second() {
+    let mut end = server(App::Manual);
+    end.feed(&h2::get(1));
+    end.conn.close();
+    let left = sent_by(&mut end, |end| end.advance(SECOND));
+    assert_eq!(
+        left,
+        [
+            "GOAWAY last 2147483647 NO_ERROR",
+            "PING",
+            "GOAWAY last 1 NO_ERROR"
+        ]
+    );
+    end.answer(204, &[], BodySize::Empty).expect("open");
+    end.settle();
+    assert!(end.is_over());
+}
+
+/// A request that is on its way when a server begins to stop deserves an answer.
+#[test]
+fn a_connection_closed_before_its_first_frame_serves_what_comes() {
+    let mut end = End::h2_server(&Arc::new(Limits::server()), App::Read);
+    end.conn.close();
+    end.feed(&[h2::client_begins(), h2::get(1)].concat());
+    assert!(log(&end).contains("request 1"));
+    end.feed(&pong());
+    assert!(end.is_over());
+    let mut silent = End::h2_server(&Arc::new(Limits::server()), App::Read);
+    silent.conn.close();
+    silent.advance(SECOND);
+    assert!(silent.is_over());
+}
+
+/// The last stream of a connection that leaves is still reset where it is given up.
+#[test]
+fn a_reset_comes_before_the_end() {
+    let mut end = server(App::Manual);
+    end.feed(&h2::get(1));
+    end.conn.close();
+    end.feed(&pong());
+    let last = sent_by(&mut end, |end| {
+        end.answer(200, &[], BodySize::Known(100_000))
+            .expect("open");
+        let mut stream = end.conn.stream(StreamId(1)).expect("open");
+        stream.write(&vec![b'x'; 100_000]).expect("room");
+        stream.finish().expect("complete");
+        stream.reset();
+    });
+    assert!(end.is_over());
+    assert_eq!(last.last().expect("sent"), "RST_STREAM 1 INTERNAL_ERROR");
+}
+
+#[test]
+fn both_ends_close_at_once() {
+    let mut pair = Pair::of(
+        End::h2_client(&Arc::new(Limits::client())),
+        End::h2_server(&Arc::new(Limits::server()), App::Read),
+    );
+    pair.run();
+    request(&mut pair.client, BodySize::Empty).expect("room");
+    pair.client.conn.close();
+    pair.server.conn.close();
+    pair.run();
+    assert!(log(&pair.client).contains("response 1 200"));
+    assert!(pair.client.is_over() && pair.server.is_over());
+    assert!(pair.client.conn.interest().closed);
+    pair.advance(5 * SECOND);
+    assert!(pair.server.conn.interest().closed);
+}
+
+// ---- a client is left, and leaves ----
+
+#[test]
+fn requests_above_the_last_stream_may_be_sent_again() {
+    let mut end = client();
+    for _ in 0..3 {
+        request(&mut end, BodySize::Empty).expect("room");
+    }
+    end.feed(&h2::go_away(3, ErrorCode::NO_ERROR));
+    assert_eq!(
+        log(&end),
+        "failed 5 peer: not processed: above the last stream of GOAWAY (RFC 9113 6.8)\ngoing away 3\n"
+    );
+    assert_eq!(end.conn.stream_room(), 0);
+    assert_eq!(request(&mut end, BodySize::Empty), Err(UserError::NotIdle));
+    let answer = |id| h2::headers(id, END, &[(":status", "204")]);
+    end.feed(&answer(3));
+    // A second GOAWAY lowers it.
+    end.feed(&h2::go_away(0, ErrorCode::NO_ERROR));
+    assert!(log(&end).contains("failed 1 peer: not processed"));
+    assert!(end.is_over());
+}
+
+#[test]
+fn a_refused_request_is_certainly_not_processed() {
+    let mut end = client();
+    request(&mut end, BodySize::Empty).expect("room");
+    request(&mut end, BodySize::Empty).expect("room");
+    let space = end.conn.recv_space(&mut end.blocks);
+    let wire = [
+        h2::reset(1, ErrorCode::REFUSED_STREAM),
+        h2::reset(3, ErrorCode::CANCEL),
+    ]
+    .concat();
+    space[..wire.len()].copy_from_slice(&wire);
+    end.conn.received(end.clock.now(), wire.len());
+    let mut seen = Vec::new();
+    while let Some(event) = end.conn.next_event() {
+        if let Event::Failed(stream, error) = event {
+            seen.push((stream.0, error.is_unprocessed(), error));
+        }
+    }
+    assert_eq!((seen[0].0, seen[0].1), (1, true));
+    assert_eq!(
+        seen[1],
+        (3, false, StreamError::ResetByPeer(ErrorCode::CANCEL))
+    );
+    assert_eq!(end.conn.stream_room(), 100);
+}
+
+#[test]
+fn a_client_closes_when_its_answers_are_there() {
+    let mut end = client();
+    request(&mut end, BodySize::Empty).expect("room");
+    let told = sent_by(&mut end, |end| end.conn.close());
+    assert_eq!(told, ["GOAWAY last 0 NO_ERROR"]);
+    assert_eq!(request(&mut end, BodySize::Empty), Err(UserError::NotIdle));
+    assert!(!end.is_over());
+    end.feed(&h2::headers(1, END, &[(":status", "204")]));
+    assert!(end.is_over() && end.conn.interest().closed);
+}
+
+/// An answer that is complete while the body is still on its way is an answer (RFC 9113 8.1).
+#[test]
+fn a_reset_without_error_behind_the_answer_is_no_failure() {
+    let mut end = client();
+    let id = request(&mut end, BodySize::Unknown).expect("room");
+    end.feed(
+        &[
+            h2::headers(1, 0, &[(":status", "200")]),
+            h2::last_data(1, b"no"),
+            h2::reset(1, ErrorCode::NO_ERROR),
+        ]
+        .concat(),
+    );
+    assert_eq!(log(&end), "response 1 200 HTTP/2\nbody 1 no\nend 1\n");
+    if let Ok(mut stream) = end.conn.stream(id) {
+        stream.write(b"goes nowhere").expect("swallowed");
+        stream.finish().expect("complete");
+    }
+    end.settle();
+    assert!(end.conn.is_idle());
+}
+
+/// Resets of a server are no attack on its client.
+#[test]
+fn a_client_bears_any_number_of_resets() {
+    let mut end = client();
+    for id in (1..1001).step_by(2) {
+        request(&mut end, BodySize::Empty).expect("room");
+        end.feed(&h2::reset(id, ErrorCode::REFUSED_STREAM));
+    }
+    assert!(!end.is_over());
+}
+
+// ---- limits that change ----
+
+#[test]
+fn the_room_for_streams_follows_the_peer() {
+    let mut end = End::h2_client(&Arc::new(Limits::client()));
+    assert_eq!(end.conn.stream_room(), 100);
+    end.feed(&h2::server_begins_with(&[(h2::MAX_CONCURRENT_STREAMS, 2)]));
+    assert_eq!(end.conn.stream_room(), 2);
+    for left in [1, 0] {
+        request(&mut end, BodySize::Empty).expect("room");
+        assert_eq!(end.conn.stream_room(), left);
+    }
+    assert_eq!(request(&mut end, BodySize::Empty), Err(UserError::NotIdle));
+    // Fewer than are open.
+    end.feed(&h2::settings(&[(h2::MAX_CONCURRENT_STREAMS, 1)]));
+    end.feed(&h2::headers(1, END, &[(":status", "204")]));
+    assert_eq!(end.conn.stream_room(), 0);
+    end.feed(&h2::headers(3, END, &[(":status", "204")]));
+    assert_eq!(end.conn.stream_room(), 1);
+    end.feed(&h2::settings(&[(h2::MAX_CONCURRENT_STREAMS, u32::MAX)]));
+    assert_eq!(end.conn.stream_room(), 1024);
+}
+
+/// RFC 9113 6.9.2.
+#[test]
+fn a_window_below_zero_is_paid_back_first() {
+    let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
+    end.feed(&h2::client_begins_with(&[(h2::INITIAL_WINDOW_SIZE, 100)]));
+    end.feed(&h2::get(1));
+    end.answer(200, &[], BodySize::Known(300)).expect("open");
+    let sent = sent_by(&mut end, |end| {
+        let mut stream = end.conn.stream(StreamId(1)).expect("open");
+        stream.write(&[b'x'; 300]).expect("room");
+    });
+    assert_eq!(sent.last().expect("sent"), "DATA 1 100 bytes");
+    // 100 are sent of a window of 30: 70 below zero.
+    let shrunk = sent_by(&mut end, |end| {
+        end.feed(&h2::settings(&[(h2::INITIAL_WINDOW_SIZE, 30)]));
+        end.feed(&h2::window_update(1, 70));
+    });
+    assert_eq!(shrunk, ["SETTINGS ack"]);
+    let paid = sent_by(&mut end, |end| end.feed(&h2::window_update(1, 7)));
+    assert_eq!(paid, ["DATA 1 7 bytes"]);
+    let raised = sent_by(&mut end, |end| {
+        end.feed(&h2::settings(&[(h2::INITIAL_WINDOW_SIZE, 1000)]));
+    });
+    assert_eq!(raised, ["SETTINGS ack", "DATA 1 193 bytes end"]);
+}
+
+/// Its turn came while the connection's window was shut; when that opens, its own is.
+#[test]
+fn a_window_shut_before_its_turn_sends_nothing() {
+    let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
+    end.feed(&h2::client_begins_with(&[(
+        h2::INITIAL_WINDOW_SIZE,
+        100_000,
+    )]));
+    end.feed(&h2::get(1));
+    end.answer(200, &[], BodySize::Known(100_000))
+        .expect("open");
+    let mut stream = end.conn.stream(StreamId(1)).expect("open");
+    stream.write(&vec![b'x'; 100_000]).expect("room");
+    end.settle();
+    let shut = sent_by(&mut end, |end| {
+        end.feed(&h2::settings(&[(h2::INITIAL_WINDOW_SIZE, 0)]));
+        end.feed(&h2::window_update(0, 100_000));
+    });
+    assert_eq!(shut, ["SETTINGS ack"]);
+}
+
+/// A smaller window than the one that RFC 9113 begins with leaves less than nothing to a stream that began before.
+#[test]
+fn a_body_may_end_in_a_window_below_zero() {
+    let mut limits = Limits::server();
+    limits.http2.stream_window_bytes = 1000;
+    let mut end = End::h2_server(&Arc::new(limits), App::Silent);
+    end.feed(&[h2::PREFACE, &h2::settings(&[]), &h2::post(1, &[])].concat());
+    end.feed(&h2::data(1, &[0; 5000]));
+    end.feed(&[h2::settings_ack(), h2::last_data(1, b"")].concat());
+    assert_eq!(h2::stream_errors(end.written(), 1), []);
+}
+
+// ---- behind our reset ----
+
+/// As much as its window let pass when it was reset, by the program or because its head was wrong, and no more.
+#[test]
+fn data_on_a_stream_that_was_reset_has_an_end() {
+    let give_up = |end: &mut End| {
+        end.feed(&[h2::post(1, &[]), h2::data(1, &[0; 16_384])].concat());
+        end.conn.stream(StreamId(1)).expect("open").reset();
+        end.settle();
+    };
+    let refuse = |end: &mut End| {
+        let wrong = [&h2::pseudo("POST")[..], &[("connection", "close")]].concat();
+        end.feed(&h2::headers(1, 0, &wrong));
+    };
+    for (reset, frames) in [(&give_up as &dyn Fn(&mut End), 15), (&refuse, 16)] {
+        let mut end = server(App::Manual);
+        reset(&mut end);
+        assert_eq!(h2::stream_errors(end.written(), 1).len(), 1);
+        for _ in 0..frames {
+            end.feed(&h2::data(1, &[0; 16_384]));
+            assert!(!end.is_over(), "the peer may not know yet");
+        }
+        let sent = sent_by(&mut end, |end| end.feed(&h2::data(1, b"x")));
+        assert_eq!(sent, ["GOAWAY last 1 FLOW_CONTROL_ERROR"]);
+    }
+}
+
+/// Our larger window is known to the peer before we know that it is.
+#[test]
+fn a_stream_reset_before_our_settings_are_acknowledged_has_the_window_of_both() {
+    let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
+    end.feed(&[h2::PREFACE, &h2::settings(&[]), &h2::post(1, &[])].concat());
+    end.conn.stream(StreamId(1)).expect("open").reset();
+    end.settle();
+    end.feed(&h2::settings_ack());
+    for _ in 0..16 {
+        end.feed(&h2::data(1, &[0; 16_384]));
+    }
+    assert!(!end.is_over(), "{}", log(&end));
+    end.feed(&h2::data(1, b"x"));
+    assert!(end.is_over());
+}
+
+/// Frames of nothing need no window: they are counted as such.
+#[test]
+fn ends_of_a_stream_that_was_reset_are_counted() {
+    let mut end = server(App::Manual);
+    end.feed(&h2::post(1, &[]));
+    end.conn.stream(StreamId(1)).expect("open").reset();
+    end.settle();
+    end.feed(&h2::last_data(1, b"").repeat(1001));
+    let error = h2::connection_error(end.written());
+    assert_eq!(error, Some(ErrorCode::ENHANCE_YOUR_CALM));
+}
+
+// ---- end of input ----
+
+#[test]
+fn end_of_input() {
+    let begun = h2::client_begins();
+    let cases: &[(&str, Vec<u8>, &str)] = &[
+        ("idle", vec![], "closed closed in order"),
+        (
+            "inside a frame header",
+            vec![0, 0],
+            "closed peer: end of input",
+        ),
+        (
+            "inside a frame",
+            h2::ping()[..12].to_vec(),
+            "closed peer: end of input",
+        ),
+        (
+            "inside a header block",
+            h2::frame(h2::HEADERS, END, 1, b""),
+            "closed peer: end of input",
+        ),
+        (
+            "inside a body",
+            h2::post(1, &[]),
+            "failed 1 peer: end of input",
+        ),
+        ("behind a request", h2::get(1), "half-closed 1"),
+    ];
+    for (name, wire, expected) in cases {
+        let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
+        end.feed(&[begun.clone(), wire.clone()].concat());
+        end.feed_eof();
+        assert!(log(&end).contains(expected), "{name}: {}", log(&end));
+    }
+}
+
+#[test]
+fn a_half_closed_peer_gets_its_answers() {
+    let mut end = server(App::Manual);
+    end.feed(&h2::get(1));
+    end.feed_eof();
+    assert!(!end.is_over());
+    let sent = sent_by(&mut end, |end| {
+        end.answer(204, &[], BodySize::Empty).expect("open");
+    });
+    assert_eq!(sent, ["HEADERS 1 end", "GOAWAY last 1 NO_ERROR"]);
+    assert!(end.is_over() && end.conn.interest().closed);
+}
+
+/// A server that answers so many requests with 100,000 bytes each, to a peer of so large windows for streams.
+fn answering(limits: Limits, requests: u32, window: u32) -> End {
+    let mut end = End::h2_server(&Arc::new(limits), App::Manual);
+    end.feed(&h2::client_begins_with(&[(
+        h2::INITIAL_WINDOW_SIZE,
+        window,
+    )]));
+    for id in (1..=2 * requests).step_by(2) {
+        end.feed(&h2::get(id));
+        end.answer(200, &[], BodySize::Known(100_000))
+            .expect("open");
+    }
+    end
+}
+
+fn write(end: &mut End, id: u64, n: usize) {
+    let mut stream = end.conn.stream(StreamId(id)).expect("open");
+    stream.write(&vec![b'x'; n]).expect("room");
+    end.settle();
+}
+
+/// Nobody can open the window any more: the program hears of it now, not when its clock runs out.
+#[test]
+fn end_of_input_fails_what_waits_for_its_window() {
+    let mut end = answering(Limits::server(), 2, 50_000);
+    write(&mut end, 1, 60_000);
+    write(&mut end, 3, 10_000);
+    let sent = sent_by(&mut end, End::feed_eof);
+    assert_eq!(sent, ["RST_STREAM 1 CANCEL"]);
+    let told = log(&end);
+    assert!(told.contains("failed 1 peer: end of input while a body waits"));
+    assert!(told.contains("half-closed 3") && !end.is_over());
+}
+
+/// ... also where more is written than is left, and of the connection's window too.
+#[test]
+fn behind_the_end_of_input_only_what_the_windows_hold_is_sent() {
+    let mut end = answering(Limits::server(), 2, 50_000);
+    end.feed_eof();
+    let within = sent_by(&mut end, |end| write(end, 1, 50_000));
+    assert_eq!(within.len(), 4, "{within:?}");
+    let beyond = sent_by(&mut end, |end| write(end, 1, 1));
+    assert_eq!(beyond, ["RST_STREAM 1 CANCEL"]);
+    // 15,535 bytes are left to the connection.
+    let shared = sent_by(&mut end, |end| write(end, 3, 15_536));
+    assert_eq!(shared, ["RST_STREAM 3 CANCEL"]);
+    let last = sent_by(&mut end, |end| {
+        for id in [1, 3] {
+            end.conn.stream(StreamId(id)).expect("failed").reset();
+        }
+    });
+    assert_eq!(last, ["GOAWAY last 3 NO_ERROR"]);
+    assert!(end.is_over());
+}
+
+/// Two bodies that each fit into what is left of the connection's window, and not together.
+#[test]
+fn behind_the_end_of_input_the_last_credit_is_spent() {
+    let mut limits = Limits::server();
+    limits.send_window_bytes = 10_000;
+    let mut end = answering(limits, 3, 60_000);
+    end.send_room = 0;
+    write(&mut end, 1, 60_000);
+    write(&mut end, 3, 4000);
+    write(&mut end, 5, 4000);
+    let sent = sent_by(&mut end, |end| {
+        end.feed_eof();
+        end.send_room = usize::MAX;
+    });
+    let last = [
+        "DATA 3 4000 bytes",
+        "DATA 5 1535 bytes",
+        "RST_STREAM 5 CANCEL",
+    ];
+    assert_eq!(sent[sent.len() - 3..], last);
+    assert!(log(&end).contains("half-closed 5\nfailed 5 peer: end of input while a body waits"));
+}
+
+/// An answer that is finished and cannot leave keeps nothing open.
+#[test]
+fn end_of_input_buries_a_finished_answer_that_waits() {
+    let mut end = answering(Limits::server(), 1, 50_000);
+    write(&mut end, 1, 100_000);
+    let mut stream = end.conn.stream(StreamId(1)).expect("open");
+    stream.finish().expect("complete");
+    end.settle();
+    let sent = sent_by(&mut end, End::feed_eof);
+    assert_eq!(sent, ["RST_STREAM 1 CANCEL", "GOAWAY last 1 NO_ERROR"]);
+    assert!(end.is_over() && !log(&end).contains("failed"));
+}
+
+#[test]
+fn end_of_input_fails_what_a_client_waits_for() {
+    let mut end = client();
+    request(&mut end, BodySize::Empty).expect("room");
+    end.feed_eof();
+    assert!(
+        log(&end).starts_with("failed 1 peer: end of input"),
+        "{}",
+        log(&end)
+    );
+    assert!(end.is_over());
+    let mut idle = client();
+    idle.feed_eof();
+    assert!(log(&idle).ends_with("closed closed in order\n"));
+}
+
+#[test]
+fn a_broken_transport_fails_everything() {
+    let mut end = client();
+    request(&mut end, BodySize::Empty).expect("room");
+    request(&mut end, BodySize::Unknown).expect("room");
+    end.feed_abort();
+    let text = log(&end);
+    assert!(text.contains("failed 1 ") && text.contains("failed 3 ") && end.is_over());
+    assert!(end.conn.interest().closed && end.conn.deadline().is_none());
+}
+
+/// Everything that was received before a GOAWAY of an error is still there to be read.
+#[test]
+fn a_complete_answer_survives_the_end_of_its_connection() {
+    let mut end = client();
+    let id = request(&mut end, BodySize::Empty).expect("room");
+    let wire = [
+        h2::headers(1, 0, &[(":status", "200")]),
+        h2::last_data(1, b"hello"),
+        h2::frame(h2::SETTINGS, 0, 1, b""),
+    ]
+    .concat();
+    end.feed(&wire);
+    assert!(end.is_over());
+    end.read(id);
+    assert!(log(&end).contains("body 1 hello"), "{}", log(&end));
+    assert!(!log(&end).contains("failed"), "{}", log(&end));
+}

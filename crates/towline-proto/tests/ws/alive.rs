@@ -1,0 +1,87 @@
+//! Whether the peer is still there, on a virtual clock.
+
+use std::time::{Duration, Instant};
+
+use towline_proto::Side;
+use towline_proto::ws::{Limits, Status, WebSocket};
+
+use super::support::*;
+
+const S: Duration = Duration::from_secs(1);
+
+/// When it was made: the first ping is due an interval later.
+fn began(ws: &WebSocket) -> Instant {
+    ws.deadline().and_then(|at| at.checked_sub(20 * S)).unwrap()
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_given_up() {
+    let (mut ws, shared) = (end(Side::Server, Limits::default()), &mut shared());
+    let start = began(&ws);
+    assert_eq!(feed(&mut ws, [&b""[..]], shared), [""; 0]);
+    ws.handle_timeout(start + 19 * S);
+    assert!(!ws.has_output());
+    ws.handle_timeout(start + 20 * S);
+    assert_eq!(sent(&mut ws, shared), [(FIN | PING, vec![0, 0, 0, 1])]);
+    ws.handle_timeout(start + 39 * S);
+    assert!(!ws.has_event());
+    ws.handle_timeout(start + 40 * S);
+    assert_eq!(
+        ws.next_event().as_ref().map(line).as_deref(),
+        Some("failed 1011")
+    );
+    assert_eq!(sent(&mut ws, shared), [(FIN | CLOSE, vec![0x03, 0xf3])]);
+    assert_eq!((ws.status(), ws.deadline()), (Status::Finished, None));
+}
+
+#[test]
+fn the_pong_to_our_ping_is_a_sign_of_life_and_no_other() {
+    let (mut ws, shared) = (end(Side::Server, Limits::default()), &mut shared());
+    let start = began(&ws);
+    ws.handle_timeout(start + 20 * S);
+    assert_eq!(ws.deadline(), Some(start + 40 * S));
+    let pong = |payload: &[u8]| masked(FIN | PONG, payload);
+    let at = |ws: &mut towline_proto::ws::WebSocket, wire: &[u8], now: Instant, shared: &mut _| {
+        ws.receive(now, wire, shared);
+        ws.next_event().as_ref().map(line)
+    };
+    assert!(at(&mut ws, &pong(b"other"), start + 21 * S, shared).is_some());
+    assert_eq!(ws.deadline(), Some(start + 40 * S));
+    assert!(at(&mut ws, &pong(&[0, 0, 0, 1]), start + 22 * S, shared).is_some());
+    assert_eq!(ws.deadline(), Some(start + 42 * S), "the next ping");
+}
+
+#[test]
+fn a_paused_program_and_a_long_frame_hide_pongs() {
+    // The program has not asked for an event since the last one.
+    let (mut ws, shared) = (end(Side::Server, Limits::default()), &mut shared());
+    let start = began(&ws);
+    ws.receive(start, &masked(FIN | TEXT, b"x"), shared);
+    ws.next_event();
+    for second in [20, 40, 60, 80] {
+        ws.handle_timeout(start + second * S);
+        assert!(!ws.has_event());
+    }
+    // It asks again, and is in the middle of a frame.
+    let long = masked(FIN | BINARY, &[0; 1000]);
+    ws.receive(start + 81 * S, &long[..500], shared);
+    assert!(ws.next_event().is_none());
+    ws.handle_timeout(start + 100 * S);
+    assert!(!ws.has_event());
+    ws.receive(start + 101 * S, &long[500..], shared);
+    assert!(ws.next_event().is_some() && ws.next_event().is_none());
+    ws.handle_timeout(start + 120 * S);
+    assert_eq!(
+        ws.next_event().as_ref().map(line).as_deref(),
+        Some("failed 1011")
+    );
+}
+
+#[test]
+fn no_keep_alive_no_deadline() {
+    let limits = Limits {
+        ping_interval: None,
+        ..Limits::default()
+    };
+    assert_eq!(end(Side::Client, limits).deadline(), None);
+}

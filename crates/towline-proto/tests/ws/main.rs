@@ -1,0 +1,9 @@
+//! A WebSocket: what a peer may send and what comes of it, however it is cut.
+
+mod alive;
+mod closing;
+mod frames;
+mod handshake;
+mod inflation;
+mod properties;
+mod support;

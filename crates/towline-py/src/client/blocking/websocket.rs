@@ -1,0 +1,98 @@
+//! A WebSocket on the threads that use it: what `WebSocket` stands on.
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use towline_io::call::{
+    BlockingSocket, CallOptions, CallerConfig, Heard, Prepared, Shaken, WebSocketTerms,
+};
+
+use super::super::head::Head;
+use super::super::websocket::{
+    Handshake, Saying, closed_error, message, mistake, outgoing, payload, refusal, second_receiver,
+    too_late, until,
+};
+use super::wait::patiently;
+
+#[pyclass(frozen, module = "towline._native")]
+pub struct SyncSocket {
+    socket: Box<BlockingSocket>,
+}
+
+/// Asks for a WebSocket and waits for the answer.
+pub fn open(
+    py: Python<'_>,
+    config: CallerConfig,
+    request: Prepared,
+    options: CallOptions,
+    terms: WebSocketTerms,
+) -> PyResult<Handshake> {
+    let shaken = patiently(py, |patience| {
+        BlockingSocket::open(config, request, options, terms, patience)
+    })?;
+    Ok(match shaken {
+        Shaken::Granted(head, socket) => Handshake {
+            head: Head::received(head).into(),
+            content: None,
+            socket: Some(Py::new(py, SyncSocket { socket })?.into_any()),
+        },
+        Shaken::Refused(head, content) => Handshake {
+            head: Head::received(head).into(),
+            content: Some(content),
+            socket: None,
+        },
+    })
+}
+
+impl SyncSocket {
+    fn say(&self, py: Python<'_>, saying: &Saying) -> PyResult<()> {
+        let said = patiently(py, |patience| {
+            self.socket.say(&saying.as_outgoing(), patience)
+        })?;
+        said.or_else(|refused| refusal(py, &refused).map_or(Ok(()), Err))
+    }
+}
+
+#[pymethods]
+impl SyncSocket {
+    #[pyo3(signature = (timeout=None, /))]
+    fn receive(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+        let until = until(timeout)?;
+        match patiently(py, |patience| self.socket.receive(until, patience))? {
+            Heard::Message(kind, data) => Ok(message(py, kind, &data)),
+            Heard::Closed(closed) => Err(closed_error(py, &closed)),
+            Heard::Late => Err(too_late()),
+            Heard::Taken => Err(second_receiver()),
+        }
+    }
+
+    #[pyo3(signature = (data, /))]
+    fn send(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (kind, bytes) = outgoing(data)?;
+        self.say(data.py(), &Saying::Message(kind, bytes))
+    }
+
+    #[pyo3(signature = (data, /))]
+    fn ping(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.say(data.py(), &Saying::Ping(payload(data)?))
+    }
+
+    #[pyo3(signature = (code, reason, /))]
+    fn close(&self, py: Python<'_>, code: u16, reason: &str) -> PyResult<()> {
+        patiently(py, |patience| self.socket.close(code, reason, patience))?.map_err(mistake)
+    }
+
+    fn abort(&self, py: Python<'_>) {
+        py.detach(|| self.socket.abort());
+    }
+
+    #[getter]
+    fn subprotocol<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        let chosen = py.detach(|| self.socket.subprotocol());
+        chosen.map(|chosen| PyBytes::new(py, &chosen))
+    }
+
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> Option<(u16, String)> {
+        let closed = py.detach(|| self.socket.closed());
+        closed.map(|closed| (closed.code, closed.reason))
+    }
+}

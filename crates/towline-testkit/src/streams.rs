@@ -1,0 +1,361 @@
+//! What must hold of HTTP/2 whatever is received, and whatever two programs do: no harm, bounded memory, the same
+//! events however the input is cut, both ends come to rest, and neither of two ends of ours breaks a rule.
+
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use towline_proto::{
+    Blocks, BodySize, CloseReason, Connection, Event, Field, Limits, Protocol, Read, RequestHead,
+    ResponseHead, Side, Speaks, StreamId,
+};
+
+use crate::Random;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const HOST: Field<'_> = Field {
+    name: b"host",
+    value: b"a",
+};
+/// The most that one write of a program is.
+const MAX_WRITE_BYTES: usize = 20_000;
+/// The high-water mark, what a peer may provoke, a write over both, and heads.
+const MAX_PENDING_BYTES: usize = 2 * 64 * 1024 + MAX_WRITE_BYTES + 64 * 1024;
+
+/// A connection, its program and what they saw.
+struct End {
+    conn: Connection,
+    blocks: Blocks,
+    now: Instant,
+    side: Side,
+    log: Vec<String>,
+    /// Streams that are open to the program, in order.
+    open: Vec<StreamId>,
+    /// Body bytes of each stream: seen, and written.
+    seen: BTreeMap<StreamId, usize>,
+    written: BTreeMap<StreamId, usize>,
+    over: bool,
+}
+
+/// What an event is to the programs here.
+enum News {
+    /// A head, or bytes, have come.
+    Readable(StreamId),
+    Other,
+}
+
+/// Byte `at` of every body.
+fn byte(at: usize) -> u8 {
+    (at % 251) as u8
+}
+
+impl End {
+    fn new(side: Side) -> Self {
+        let now = Instant::now();
+        let limits = Arc::new(Limits::server());
+        Self {
+            conn: match side {
+                Side::Server => Connection::server_speaking(limits, Speaks::Http2, now),
+                Side::Client => Connection::client_speaking(limits, Protocol::Http2, now),
+            },
+            blocks: Blocks::new(64 * 1024, 2),
+            now,
+            side,
+            log: Vec::new(),
+            open: Vec::new(),
+            seen: BTreeMap::new(),
+            written: BTreeMap::new(),
+            over: false,
+        }
+    }
+
+    /// What is to be sent, up to `max` bytes; what has been taken has left.
+    fn take(&mut self, max: usize) -> Vec<u8> {
+        let mut slices = [IoSlice::new(&[]); 64];
+        let count = self.conn.send_slices(&mut slices);
+        let mut bytes: Vec<u8> = slices[..count].iter().flat_map(|s| s.to_vec()).collect();
+        bytes.truncate(max);
+        if !bytes.is_empty() {
+            self.conn.sent(self.now, bytes.len());
+        }
+        bytes
+    }
+
+    /// Room for `data`, as much as is taken now.
+    fn give(&mut self, data: &[u8]) -> usize {
+        let space = self.conn.recv_space(&mut self.blocks);
+        let n = data.len().min(space.len());
+        space[..n].copy_from_slice(&data[..n]);
+        if n > 0 {
+            self.conn.received(self.now, n);
+        }
+        n
+    }
+
+    /// Writes down an event, if there is one.
+    fn event(&mut self) -> Option<News> {
+        let promised = self.conn.has_events();
+        let event = self.conn.next_event()?;
+        assert!(promised, "{event:?} was not promised");
+        assert!(!self.over, "{event:?} after Closed");
+        let mut news = News::Other;
+        let line = match event {
+            Event::Head { stream, head, end } => {
+                news = News::Readable(stream);
+                let fields: Vec<_> = head.fields().collect();
+                format!("head {} {fields:?} {end}", stream.0)
+            }
+            Event::Readable(stream) => {
+                news = News::Readable(stream);
+                String::new()
+            }
+            Event::Writable(_) => String::new(),
+            Event::Closed(error) => {
+                self.over = true;
+                format!("closed {error}")
+            }
+            event => format!("{event:?}"),
+        };
+        if !line.is_empty() {
+            self.log.push(line);
+        }
+        Some(news)
+    }
+
+    /// Reads what is there; whether that was the end.
+    fn read(&mut self, id: StreamId) -> bool {
+        loop {
+            let Ok(mut stream) = self.conn.stream(id) else {
+                return false;
+            };
+            match stream.read(3000) {
+                Read::Data(data) => *self.seen.entry(id).or_default() += data.len(),
+                Read::Pending | Read::Failed => return false,
+                Read::End => return true,
+            }
+        }
+    }
+
+    fn respond(&mut self, id: StreamId, size: BodySize) -> bool {
+        let head = ResponseHead {
+            status: 200,
+            reason: b"",
+            fields: &[],
+        };
+        self.conn.respond(id, &head, size).is_ok()
+    }
+
+    fn bounded(&mut self) {
+        let pending = self.conn.pending_bytes();
+        assert!(pending <= MAX_PENDING_BYTES, "{pending} bytes pending");
+        let window = Limits::server().http2.stream_window_bytes as usize;
+        for id in self.open.clone() {
+            if let Ok(stream) = self.conn.stream(id) {
+                assert!(stream.buffered() <= window, "{} held", stream.buffered());
+            }
+        }
+    }
+
+    /// Closed, given up by its program and given time, it comes to rest.
+    fn rest(&mut self) {
+        self.conn.close();
+        for id in 0..=self.last_id() {
+            if let Ok(mut stream) = self.conn.stream(StreamId(id)) {
+                stream.reset();
+            }
+        }
+        for _ in 0..8 {
+            self.take(usize::MAX);
+            while self.event().is_some() {}
+            assert!(!self.conn.has_events(), "promised, and none comes");
+            self.now += Duration::from_secs(600);
+            self.conn.handle_timeout(self.now);
+        }
+        assert!(self.conn.interest().closed, "{:?}", self.conn.interest());
+        assert!(self.over && self.conn.deadline().is_none());
+    }
+
+    fn last_id(&self) -> u64 {
+        self.open.iter().map(|id| id.0).max().unwrap_or(0) + 64
+    }
+}
+
+/// Frames from the bytes of a script: kind, flags, stream and length stand before each payload.
+pub fn frames(side: Side, script: &[u8]) -> Vec<u8> {
+    let mut wire = match side {
+        Side::Server => PREFACE.to_vec(),
+        Side::Client => Vec::new(),
+    };
+    wire.extend_from_slice(b"\0\0\0\x04\0\0\0\0\0");
+    let mut rest = script;
+    while let [kind, flags, stream, len, behind @ ..] = rest {
+        let kind = if *kind % 12 == 10 { 0x10 } else { *kind % 12 };
+        let (payload, next) = behind.split_at(behind.len().min(usize::from(*len)));
+        wire.extend_from_slice(&[0, 0, *len, kind, *flags, 0, 0, 0, stream % 16]);
+        wire.extend_from_slice(payload);
+        rest = next;
+    }
+    wire
+}
+
+/// What an end makes of a wire in pieces of these sizes: each request is answered when it was read.
+fn log(side: Side, wire: &[u8], pieces: &[usize]) -> (Vec<String>, BTreeMap<StreamId, usize>) {
+    let mut end = End::new(side);
+    if side == Side::Client {
+        for method in [&b"GET"[..], b"POST", b"HEAD", b"GET"] {
+            let head = RequestHead {
+                method,
+                target: b"/",
+                fields: &[HOST],
+            };
+            let id = end.conn.request(&head, BodySize::Empty).expect("room");
+            end.open.push(id);
+        }
+    }
+    let mut rest = wire;
+    for piece in pieces {
+        let (mut piece, behind) = rest.split_at(*piece);
+        rest = behind;
+        while !piece.is_empty() && !end.conn.interest().closed {
+            let n = end.give(piece);
+            if n == 0 {
+                break;
+            }
+            piece = &piece[n..];
+            while let Some(news) = end.event() {
+                let News::Readable(id) = news else { continue };
+                end.open.push(id);
+                if end.read(id) && side == Side::Server {
+                    end.respond(id, BodySize::Empty);
+                }
+                end.take(usize::MAX);
+            }
+            end.bounded();
+            end.take(usize::MAX);
+            end.conn.release(&mut end.blocks);
+        }
+    }
+    let seen = (std::mem::take(&mut end.log), end.seen.clone());
+    end.rest();
+    seen
+}
+
+/// Any bytes behind a good beginning.
+pub fn check_frames(wire: &[u8], side: Side, seed: u64) {
+    let whole = log(side, wire, &[wire.len()]);
+    let cut = Random::new(seed).pieces(wire.len());
+    let pieces = log(side, wire, &cut);
+    assert!(whole == pieces, "cut {cut:?}: {whole:?} or {pieces:?}");
+    let slowly = log(side, wire, &vec![1; wire.len()]);
+    assert!(whole == slowly, "byte by byte: {whole:?} or {slowly:?}");
+}
+
+/// Interprets `script` as operations (two bytes each: which, and how) of two programs.
+pub fn check_pair(script: &[u8]) {
+    let mut ends = [End::new(Side::Client), End::new(Side::Server)];
+    let mut pipes = [Vec::new(), Vec::new()];
+    for operation in script.chunks_exact(2) {
+        let (what, how) = (operation[0] % 8, usize::from(operation[1]));
+        operate(&mut ends, &mut pipes, what, how);
+        for end in &mut ends {
+            end.bounded();
+        }
+    }
+    for _ in 0..200 {
+        carry(&mut ends, &mut pipes, 0, usize::MAX);
+        carry(&mut ends, &mut pipes, 1, usize::MAX);
+    }
+    let [client, server] = &mut ends;
+    for (from, to) in [(&*client, &*server), (server, client)] {
+        for (id, seen) in &to.seen {
+            assert!(Some(seen) <= from.written.get(id), "{id:?}: {seen} bytes");
+        }
+    }
+    for end in &mut ends {
+        let broken = end.conn.error().map(|error| error.reason);
+        assert!(
+            !matches!(broken, Some(CloseReason::Protocol | CloseReason::Limit)),
+            "{:?}: {:?}",
+            end.side,
+            end.conn.error()
+        );
+        end.rest();
+    }
+}
+
+fn operate(ends: &mut [End; 2], pipes: &mut [Vec<u8>; 2], what: u8, how: usize) {
+    let end = &mut ends[how & 1];
+    let chosen = match end.open.len() {
+        0 => None,
+        open => Some(end.open[how / 2 % open]),
+    };
+    match (what, chosen) {
+        (0, _) if end.side == Side::Client => request(end, how),
+        (0, Some(id)) => {
+            let size = [BodySize::Unknown, BodySize::Known(how as u64 * 300)][how / 2 % 2];
+            end.respond(id, size);
+        }
+        (1, Some(id)) => write(end, id, how * (MAX_WRITE_BYTES / 256)),
+        (2, Some(id)) => {
+            if let Ok(mut stream) = end.conn.stream(id) {
+                // A verdict of any kind may be right.
+                let _ = stream.finish();
+            }
+        }
+        (3, Some(id)) => drop(end.read(id)),
+        (4, Some(id)) if how < 32 => {
+            if let Ok(mut stream) = end.conn.stream(id) {
+                stream.reset();
+            }
+        }
+        (5, _) if how < 4 => end.conn.close(),
+        _ => carry(ends, pipes, how & 1, 1 << (how % 18)),
+    }
+}
+
+fn request(end: &mut End, how: usize) {
+    let method: &[u8] = [&b"GET"[..], b"POST", b"HEAD"][how % 3];
+    let size = [
+        BodySize::Empty,
+        BodySize::Unknown,
+        BodySize::Known(how as u64 * 200),
+    ][how / 2 % 3];
+    let head = RequestHead {
+        method,
+        target: b"/",
+        fields: &[HOST],
+    };
+    if let Ok(id) = end.conn.request(&head, size) {
+        end.open.push(id);
+    }
+}
+
+fn write(end: &mut End, id: StreamId, n: usize) {
+    let at = end.written.get(&id).copied().unwrap_or(0);
+    let data: Vec<u8> = (at..at + n).map(byte).collect();
+    let Ok(mut stream) = end.conn.stream(id) else {
+        return;
+    };
+    if stream.room() > 0 && stream.write(&data).is_ok() {
+        *end.written.entry(id).or_default() += n;
+    }
+}
+
+/// Bytes go from one end to the other, whose program sees the events.
+fn carry(ends: &mut [End; 2], pipes: &mut [Vec<u8>; 2], from: usize, max: usize) {
+    let pipe = &mut pipes[from];
+    pipe.extend(ends[from].take(max));
+    let to = &mut ends[1 - from];
+    let n = to.give(pipe);
+    pipe.drain(..n);
+    while let Some(news) = to.event() {
+        if let News::Readable(id) = news
+            && !to.open.contains(&id)
+        {
+            to.open.push(id);
+        }
+    }
+    to.conn.release(&mut to.blocks);
+    ends[from].conn.release(&mut ends[from].blocks);
+}

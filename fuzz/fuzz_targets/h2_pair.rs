@@ -1,0 +1,7 @@
+//! Two ends of HTTP/2 driven by any sequence of operations; `towline_testkit::streams` says what must hold.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use towline_testkit::streams;
+
+fuzz_target!(|script: &[u8]| streams::check_pair(script));

@@ -1,0 +1,12 @@
+//! Messages compressed and read back, and bytes taken for a compressed message; `towline_testkit::sockets` says what
+//! must hold.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use towline_testkit::sockets;
+
+fuzz_target!(|data: &[u8]| {
+    if let [choice, data @ ..] = data {
+        sockets::check_deflate(data, *choice);
+    }
+});

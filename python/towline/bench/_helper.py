@@ -1,0 +1,104 @@
+"""A native helper in a process of its own: the responder, the relay. It cannot outlive whoever started it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+# A start takes some 50 ms; a machine that is busy with builds may take long.
+START_TIMEOUT_S = 30.0
+DESCRIPTORS = 65_536
+
+
+class HelperFailed(Exception):
+    """The helper did not start, or ended; its own words stand in the message."""
+
+
+class Helper:
+    """`python -m MODULE OPTIONS`, which prints its address first; pinned to `cores` if given; ends with `stop`."""
+
+    def __init__(self, module: str, *options: str, cores: Sequence[int] | None = None) -> None:
+        self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 (closed by stop)
+        self._held = b""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *options],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, preexec_fn=for_crowds(cores),
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            self.address = self.read_line()
+        except HelperFailed:
+            self.stop()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def log(self) -> str:
+        """What it wrote to its standard error so far."""
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace")
+
+    def cpu_s(self) -> float:
+        """CPU time of its main thread, which does all the work, exact to nanoseconds."""
+        return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
+
+    def read_line(self) -> str:
+        """The next line of its standard output."""
+        assert self._process.stdout is not None
+        fd, due = self._process.stdout.fileno(), time.monotonic() + START_TIMEOUT_S
+        while b"\n" not in self._held:
+            if not select.select([fd], [], [], max(0.0, due - time.monotonic()))[0]:
+                raise HelperFailed(f"the helper said nothing in {START_TIMEOUT_S:.0f} s")
+            data = os.read(fd, 65536)
+            if not data:
+                raise HelperFailed(f"the helper ended: {self.log().strip()[-400:]}")
+            self._held += data
+        line, _, self._held = self._held.partition(b"\n")
+        return line.decode()
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._log.close()
+
+
+def for_crowds(cores: Sequence[int] | None) -> Callable[[], None]:
+    """For `preexec_fn` of what holds thousands of connections: the usual 1,024 descriptors are too few."""
+    pin = pinned_to(cores)
+
+    def prepare() -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY:
+            most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+        if pin is not None:
+            pin()
+
+    return prepare
+
+
+def pinned_to(cores: Sequence[int] | None) -> Callable[[], None] | None:
+    """For `preexec_fn`: Linux only; elsewhere nothing is pinned."""
+    if cores is None or not hasattr(os, "sched_setaffinity"):
+        return None
+    wanted = set(cores)
+    return lambda: os.sched_setaffinity(0, wanted)

@@ -1,0 +1,287 @@
+"""`towline.bench.compare`: a project measures its own application, old beside new, from a script or a test.
+
+    from towline import bench
+
+    result = bench.compare({"new": bench.App("shop.main:app"), "old": bench.Command("./old-server --port {port}")})
+    print(result.text())
+    assert result["old"].verdict is not bench.Verdict.SLOWER      # new beside old
+
+The method is that of the command line: fresh processes in every restart, alternating slices, every answer checked.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from ..errors import UsageError
+from .analysis import MARGIN, Analysis, CellAnalysis, Comparison, Estimate, analyse
+from .record import Record
+from .runner.agent import Agent
+from .runner.design import Cores, Design, WarmUp
+from .runner.loop import CellPlan
+from .runner.plan import MOST_RESTARTS_FACTOR
+from .runner.progress import Watch, for_terminal
+from .runner.servers import Ask, ServerSubject, load_over
+from .runner.session import Session
+from .scenarios import Answer, Body, Request, Scenario
+from .statistics.stopping import Rule
+from .subjects import Server, servers
+from .subjects.model import Ready
+
+
+@dataclass(frozen=True)
+class Command:
+    """A server as a command line. No shell reads it; it must stay in the foreground."""
+
+    argv: str | Sequence[str]
+    """With `{port}` where it is told its port, unless `port` is given; `{python}` is this interpreter."""
+    port: int | None = None
+    """A fixed port. Two subjects of one comparison need different ones."""
+    ready: str = "/"
+    """A path that is answered below 500 when the server is ready."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+    start_timeout_s: float = 20.0
+
+    def server(self, name: str) -> Server:
+        """As the bench's own definition."""
+        argv = shlex.split(self.argv) if isinstance(self.argv, str) else list(self.argv)
+        if not argv:
+            raise UsageError(f"{name}: the command is empty")
+        if self.port is None and not any("{port}" in word for word in (*argv, *self.env.values())):
+            raise UsageError(
+                f"{name}: nothing says where it listens: write {{port}} in the command, or give port="
+            )
+        return Server(
+            name, tuple(argv), port=self.port, ready=Ready(self.ready), env=dict(self.env),
+            cwd=str(self.cwd) if self.cwd else None, start_timeout_s=self.start_timeout_s, base=Path.cwd(),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class App:
+    """An application by its import string, served by one worker of `server`."""
+
+    target: str
+    """`module:attribute`, looked for in `folder`."""
+    interface: Literal["asgi", "wsgi"] = "asgi"
+    server: str = "towline"
+    """A name of `towline bench servers --list`: towline, granian, uvicorn-httptools ..."""
+    folder: Path | None = None
+    """None: the present one."""
+
+
+Subject = Command | App | str
+"""A string is an App when it is `module:attribute`, otherwise a Command."""
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """What `compare` found. Index it by a subject's name: the baseline beside that subject."""
+
+    analysis: Analysis
+    baseline: str
+
+    @property
+    def record(self) -> Record:
+        """Everything that was measured; `record.save(...)` of towline.bench writes it."""
+        return self.analysis.record
+
+    @property
+    def cell(self) -> CellAnalysis:
+        return self.analysis.cells[0]
+
+    @property
+    def metric(self) -> str:
+        """What was asked: `per_s`, or `p50_us` at a fixed rate."""
+        return "per_s" if self.cell.cell.question == "capacity" else "p50_us"
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Subjects that have no figure, and why."""
+        failed = {one.name: one.failure for one in self.cell.subjects if one.failure is not None}
+        return failed | self.record.skipped
+
+    def __getitem__(self, subject: str) -> Comparison:
+        """The baseline beside `subject`. Raises KeyError, with the reason where the subject failed."""
+        return self.comparison(subject)
+
+    def comparison(self, subject: str, metric: str | None = None) -> Comparison:
+        """The same of any metric: `per_s`, `cpu_us`, or `p50_us` to `p99_9_us` at a fixed rate."""
+        found = self.cell.comparison(self.baseline, subject, metric or self.metric)
+        if found is None:
+            why = self.failures.get(subject) or self.failures.get(self.baseline) or "not compared"
+            raise KeyError(f"{subject}: {why}")
+        return found
+
+    def figure(self, subject: str, metric: str | None = None) -> Estimate:
+        """The subject's own figure with its interval. Raises KeyError."""
+        one = next((one for one in self.cell.subjects if one.name == subject), None)
+        if one is None or (metric or self.metric) not in one.figures:
+            raise KeyError(f"{subject}: {self.failures.get(subject, 'no such figure')}")
+        return one.figures[metric or self.metric]
+
+    def text(self) -> str:
+        """The table, as the command line shows it."""
+        from .report.terminal import text
+
+        return text(self.analysis)
+
+    def write(self, folder: Path) -> list[Path]:
+        """result.json.gz, report.html, report.md and the CSV files. The paths written."""
+        from .record import FILE, save
+        from .report import render
+
+        path = Path(folder) / FILE
+        save(self.record, path)
+        return [path, *render(self.analysis, Path(folder))]
+
+
+def compare(
+    subjects: Mapping[str, Subject],
+    path: str = "/",
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
+    body: bytes | str | None = None,
+    json_body: object = None,
+    status: int = 200,
+    expect: bytes | str | None = None,
+    connections: int = 50,
+    pipeline: int = 1,
+    http2: bool = False,
+    streams: int = 1,
+    rate: float | None = None,
+    runs: int = 8,
+    duration: float = 2.5,
+    precision: float | None = None,
+    margin: float = MARGIN,
+    baseline: str | None = None,
+    warm_up: float = 6.0,
+    exclusive: bool = False,
+    cores: tuple[Sequence[int], Sequence[int]] | None = None,
+    seed: int = 1,
+    timeout: float = 5.0,
+    progress: bool = False,
+) -> Comparisons:
+    """Measures HTTP servers beside each other with one request.
+
+    subjects: by name; the first is the baseline unless `baseline` names another.
+    path, method, headers, body, json_body: the request; Host and Content-Length are made.
+    status, expect: what every answer must be; `expect` is compared to the last byte. An answer that differs is a
+        failure, and a subject whose first answer is wrong has no figure at all.
+    connections, pipeline: of the closed loop: each connection asks again when it is answered.
+    http2, streams: over HTTP/2 without TLS, by prior knowledge; so many streams under way on each connection.
+    rate: instead an open loop at so many requests a second, the same for all: the metrics are latencies, from the
+        intended start.
+    runs: restarts (8; fewer than 4 give wide intervals). duration: seconds of load on each in each restart.
+    precision: go on, up to 4 x runs, until every interval is +-precision (0.01: 1 %).
+    margin: a difference within it is `equivalent`.
+    warm_up: at most so many seconds until steady. exclusive: the others are stopped while one is measured.
+    cores: (the subjects', the generator's); by default the first and the last.
+    seed: of the order of slices and of the schedule. timeout: for one answer, in seconds.
+    progress: shown on standard error.
+
+    A subject that fails is in `failures`; the others are measured. Raises `UsageError` for what makes no sense, and
+    KeyboardInterrupt after everything has been stopped.
+    """
+    names = list(subjects)
+    if not names:
+        raise UsageError("compare: give at least one subject, {name: Command(...) or App(...)}")
+    first = baseline if baseline is not None else names[0]
+    if first not in subjects:
+        raise UsageError(f"compare: the baseline {first!r} is none of {', '.join(names)}")
+    if body is not None and json_body is not None:
+        raise UsageError("compare: body and json_body: one will do")
+    if (pipeline > 1 and http2) or (streams > 1 and not http2):
+        raise UsageError("compare: HTTP/2 has streams, HTTP/1.1 has a pipeline")
+    scenario = _scenario(
+        path, method, headers, body, json_body, status, expect, connections, pipeline, timeout
+    )
+    if http2:
+        scenario = replace(scenario, protocols=("h2",), pipeline=1, streams=streams)
+    design = Design(
+        rule=Rule("precision", runs, MOST_RESTARTS_FACTOR * runs, precision, margin)
+        if precision is not None
+        else Rule("fixed", runs, runs, margin=margin),
+        seconds=duration, warm_up=WarmUp(cap_s=warm_up), exclusive=exclusive, seed=seed, baseline=first,
+        cores=Cores(tuple(cores[0]), tuple(cores[1])) if cores is not None else Cores.divided(),
+    )  # fmt: skip
+    return measure(subjects, scenario, design, rate=rate, watch=for_terminal(quiet=not progress))
+
+
+def measure(
+    subjects: Mapping[str, Subject], scenario: Scenario, design: Design, *, rate: float | None = None, watch: Watch,
+    title: str | None = None,
+) -> Comparisons:  # fmt: skip
+    """The same with a scenario of the catalogue's form and a whole design."""
+    session = Session(design, watch, command=["towline.bench.compare"])
+    with Agent(design.cores.driver) as agent, tempfile.TemporaryDirectory():
+        protocol = scenario.protocols[0]
+        ask = Ask(scenario, agent, protocol=protocol)
+        load: dict[str, object] = {"connections": scenario.connections, **load_over(scenario, protocol)}
+        plan = CellPlan(
+            name=scenario.name, scenario=scenario.name, title=title or scenario.title, section=scenario.section,
+            subjects=tuple(_subject(name, one, ask) for name, one in subjects.items()), load=load,
+            question="capacity" if rate is None else "latency", rate_per_s=rate, baseline=design.baseline,
+        )  # fmt: skip
+        try:
+            session.measure(plan)
+        finally:
+            watch.close()
+    record = session.finish()
+    if not record.cells:
+        why = "; ".join(f"{name}: {reason}" for name, reason in record.skipped.items())
+        raise UsageError(f"compare: nothing could be measured: {why}")
+    return Comparisons(analyse(record, design.baseline, design.rule.margin), design.baseline)
+
+
+def _subject(name: str, given: Subject, ask: Ask) -> ServerSubject:
+    if isinstance(given, str):
+        is_app = ":" in given and " " not in given and "/" not in given
+        given = App(given) if is_app else Command(given)
+    if isinstance(given, Command):
+        return ServerSubject(replace(given.server(name), protocols=(ask.protocol,)), ask)
+    known = servers()
+    if given.server not in known:
+        raise UsageError(f"{name}: no server {given.server!r}; there is {', '.join(known)}")
+    own = replace(ask, interface=given.interface)
+    return ServerSubject(
+        known[given.server], own, name=name, app=given.target, app_folder=given.folder or Path.cwd()
+    )
+
+
+def _scenario(
+    path: str, method: str, headers: Mapping[str, str] | Sequence[tuple[str, str]], body: bytes | str | None,
+    json_body: object, status: int, expect: bytes | str | None, connections: int, pipeline: int, timeout: float,
+) -> Scenario:  # fmt: skip
+    if not path.startswith("/"):
+        raise UsageError(f"compare: path must start with /, not {path!r}")
+    fields = list(headers.items() if isinstance(headers, Mapping) else headers)
+    sent = _bytes(json.dumps(json_body) if json_body is not None else body)
+    names = {name.lower() for name, _ in fields}
+    if json_body is not None and "content-type" not in names:
+        fields.append(("Content-Type", "application/json"))
+    if "host" not in names:
+        fields.insert(0, ("Host", "localhost"))
+    if sent is not None and "content-length" not in names:
+        fields.append(("Content-Length", str(len(sent))))
+    wanted = _bytes(expect)
+    request = Request(
+        target=path, method=method.upper(), fields=tuple(fields), body=Body(sent) if sent is not None else None,
+        answer=Answer(status=status, body=Body(wanted) if wanted is not None else None),
+    )  # fmt: skip
+    return Scenario(
+        name=f"{method.upper()} {path}", section="own", title=f"{method.upper()} {path}", source="towline.bench.compare",
+        requests=(request,), connections=connections, pipeline=pipeline, timeout_s=timeout,
+    )  # fmt: skip
+
+
+def _bytes(given: bytes | str | None) -> bytes | None:
+    return given.encode() if isinstance(given, str) else given

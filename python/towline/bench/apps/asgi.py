@@ -1,0 +1,267 @@
+"""The ASGI application of the bench: `app` answers section A of the catalogue, `hello_world` section B.
+
+The same for every server, on the standard library alone. What does not depend on the request is made once
+per process, the compressed answer too: servers are measured here, not zlib.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+Scope = dict[str, Any]
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+Fields = list[tuple[bytes, bytes]]
+
+TEXT, OCTETS, JSON = b"text/plain", b"application/octet-stream", b"application/json"
+
+
+def start(status: int, fields: Fields) -> Message:
+    return {"type": "http.response.start", "status": status, "headers": fields}
+
+
+def piece(body: bytes, more: bool = False) -> Message:
+    return {"type": "http.response.body", "body": body, "more_body": more}
+
+
+def answer(
+    body: bytes, kind: bytes, *more: tuple[bytes, bytes], status: int = 200
+) -> tuple[Message, Message]:
+    fields = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *more]
+    return start(status, fields), piece(body)
+
+
+HELLO = answer(b"alive\r\n", TEXT)
+DOCUMENT = (
+    b'{"id":"01J8X9Z3K7QFRBQ4PCVE5K8RNH","status":"ok",'
+    b'"data":{"name":"roadrunner","version":2,"flags":["alpha","beta"]}}'
+)
+RECORD = b'{"id":"01J8X9Z3K7QFRBQ4PCVE5K8RNH","name":"item","status":"active","tags":["a","b","c"]}'
+RECORDS = gzip.compress(b"[" + b",".join([RECORD] * 180) + b"]", mtime=0)
+ITEMS: list[dict[str, Any]] = [
+    {
+        "id": n,
+        "name": f"Item {n}",
+        "category": "electronics",
+        "price": 10,
+        "quantity": n,
+        "active": True,
+        "tags": ["sale", "new", "popular"],
+        "rating": {"score": 42, "count": n},
+    }
+    for n in range(1, 51)
+]
+READY = {
+    "/": HELLO,
+    "/json": answer(DOCUMENT, JSON),
+    "/large": answer(b"x" * 65536, OCTETS),
+    "/gzip": answer(RECORDS, JSON, (b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")),
+    "/redirect": answer(b"", TEXT, (b"location", b"/target"), status=302),
+    "/static/hello.txt": answer((Path(__file__).parent / "static/hello.txt").read_bytes(), TEXT),
+    **{f"/api/v1/items/{n:04}": HELLO for n in range(1, 101)},
+}
+NOT_FOUND = answer(b"not found", TEXT, status=404)
+NOTHING = piece(b"")
+ETAG = [(b"etag", b'"v1"')]
+PREFLIGHT = start(
+    204,
+    [
+        (b"access-control-allow-origin", b"https://example.com"),
+        (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
+        (b"access-control-allow-headers", b"Content-Type, Authorization"),
+    ],
+)
+EVENTS = [*(b"event: tick\ndata: %d\n\n" % n for n in range(1, 101)), b": end\n\n"]
+
+
+class ClientGone(Exception):
+    """In the middle of its request: nobody is left to be answered."""
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] != "http":
+        await other(scope, receive, send)
+        return
+    path = scope["path"]
+    ready = READY.get(path)
+    if ready is not None:
+        await send(ready[0])
+        await send(NOTHING if scope["method"] == "HEAD" else ready[1])
+    elif (handler := HANDLERS.get(path)) is not None:
+        try:
+            await handler(scope, receive, send)
+        except ClientGone:
+            pass
+    elif path.startswith("/httparena_json/"):
+        await items(scope, send)
+    else:
+        await whole(send, NOT_FOUND)
+
+
+async def hello_world(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] != "http":
+        await other(scope, receive, send)
+        return
+    made = WORLD.get(scope["path"]) or await WORK.get(scope["path"], not_found)()
+    await send(made[0])
+    await send(NOTHING if scope["method"] == "HEAD" else made[1])
+
+
+async def whole(send: Send, made: tuple[Message, Message]) -> None:
+    await send(made[0])
+    await send(made[1])
+
+
+async def pieces(receive: Receive) -> AsyncIterator[bytes]:
+    """Of the request's body, as they come."""
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        yield message.get("body", b"")
+        more = message.get("more_body", False)
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    await whole(send, answer(b"".join([data async for data in pieces(receive)]), OCTETS))
+
+
+async def drain(scope: Scope, receive: Receive, send: Send) -> None:
+    async for _ in pieces(receive):
+        pass
+    await whole(send, answer(b"ok", TEXT))
+
+
+async def upload(scope: Scope, receive: Receive, send: Send) -> None:
+    size = 0
+    async for data in pieces(receive):
+        size += len(data)
+    await whole(send, answer(b"%d" % size, TEXT))
+
+
+async def form(scope: Scope, receive: Receive, send: Send) -> None:
+    body = b"".join([data async for data in pieces(receive)])
+    await whole(send, answer(b"%d" % len(parse_qsl(body.decode())), TEXT))
+
+
+async def cookies(scope: Scope, receive: Receive, send: Send) -> None:
+    found = {}
+    for name, value in scope["headers"]:
+        if name == b"cookie":
+            for pair in value.decode("latin-1").split(";"):
+                key, _, content = pair.partition("=")
+                found[key.strip()] = content.strip()
+    await whole(send, answer(b"%d" % len(found), TEXT))
+
+
+async def query(scope: Scope, receive: Receive, send: Send) -> None:
+    await whole(send, answer(b"%d" % len(parse_qsl(scope["query_string"].decode())), TEXT))
+
+
+async def baseline(scope: Scope, receive: Receive, send: Send) -> None:
+    numbers = dict(parse_qsl(scope["query_string"].decode()))
+    await whole(send, answer(b"%d" % (int(numbers["a"]) + int(numbers["b"])), TEXT))
+
+
+async def items(scope: Scope, send: Send) -> None:
+    count = int(scope["path"].rpartition("/")[2])
+    factor = int(dict(parse_qsl(scope["query_string"].decode())).get("m", "1"))
+    found = [{**item, "total": item["price"] * item["quantity"] * factor} for item in ITEMS[:count]]
+    body = json.dumps({"items": found, "count": len(found)}, separators=(",", ":"))
+    await whole(send, answer(body.encode(), JSON))
+
+
+async def etag(scope: Scope, receive: Receive, send: Send) -> None:
+    if any(name == b"if-none-match" and value == b'"v1"' for name, value in scope["headers"]):
+        await whole(send, (start(304, ETAG), NOTHING))
+    else:
+        await whole(send, answer(b"first version", TEXT, *ETAG))
+
+
+async def preflight(scope: Scope, receive: Receive, send: Send) -> None:
+    await whole(send, (PREFLIGHT, NOTHING) if scope["method"] == "OPTIONS" else HELLO)
+
+
+def streamed(kind: bytes, parts: Iterable[bytes]) -> Handler:
+    """One message for each part, none of them the length."""
+    *first, last = parts
+    head, before, end = (
+        start(200, [(b"content-type", kind)]),
+        [piece(part, True) for part in first],
+        piece(last),
+    )
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        await send(head)
+        for message in before:
+            await send(message)
+        await send(end)
+
+    return handler
+
+
+HANDLERS: dict[str, Handler] = {
+    "/echo": echo,
+    "/drain": drain,
+    "/upload": upload,
+    "/form": form,
+    "/cookies": cookies,
+    "/qs": query,
+    "/baseline11": baseline,
+    "/etag": etag,
+    "/api": preflight,
+    "/streaming": streamed(OCTETS, [b"x" * 4096] * 4),
+    "/small": streamed(OCTETS, [b"x" * 64] * 100),
+    "/sse": streamed(b"text/event-stream", EVENTS),
+}
+
+
+async def async_sleep() -> tuple[Message, Message]:
+    await asyncio.sleep(0.001)
+    return answer(b"slept", TEXT)
+
+
+async def concurrent_tasks() -> tuple[Message, Message]:
+    async def square(number: int) -> int:
+        await asyncio.sleep(0)
+        return number * number
+
+    return answer(b"%d" % sum(await asyncio.gather(*(square(number) for number in range(10)))), TEXT)
+
+
+async def not_found() -> tuple[Message, Message]:
+    return NOT_FOUND
+
+
+WORLD = {"/": answer(b"Hello, World!", TEXT), "/large": answer(b"X" * 65536, TEXT)}
+WORK = {"/async_sleep": async_sleep, "/concurrent_tasks": concurrent_tasks}
+
+
+async def other(scope: Scope, receive: Receive, send: Send) -> None:
+    """Lifespan, and the WebSocket that sends back what it gets."""
+    if scope["type"] == "lifespan":
+        while (message := await receive())["type"] != "lifespan.shutdown":
+            await send({"type": "lifespan.startup.complete"})
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    await receive()
+    if scope["path"] != "/ws":
+        await send({"type": "websocket.close"})
+        return
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] == "websocket.receive":
+        text, data = message.get("text"), message.get("bytes")
+        await send(
+            {"type": "websocket.send", "text": text}
+            if data is None
+            else {"type": "websocket.send", "bytes": data}
+        )

@@ -1,0 +1,188 @@
+"""The WSGI application of the bench: `app` answers section A of the catalogue, `hello_world` section B.
+
+The same for every server, on the standard library alone. What does not depend on the request is made once
+per process, the compressed answer too: servers are measured here, not zlib.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+Environ = dict[str, Any]
+StartResponse = Callable[[str, list[tuple[str, str]]], object]
+Answer = tuple[str, list[tuple[str, str]], Iterable[bytes]]
+Handler = Callable[[Environ], Answer]
+
+TEXT, OCTETS, JSON = "text/plain", "application/octet-stream", "application/json"
+MOST_PIECE_BYTES = 65536
+
+
+def answer(body: bytes, kind: str, *more: tuple[str, str], status: str = "200 OK") -> Answer:
+    return status, [("Content-Type", kind), ("Content-Length", str(len(body))), *more], [body]
+
+
+HELLO = answer(b"alive\r\n", TEXT)
+DOCUMENT = (
+    b'{"id":"01J8X9Z3K7QFRBQ4PCVE5K8RNH","status":"ok",'
+    b'"data":{"name":"roadrunner","version":2,"flags":["alpha","beta"]}}'
+)
+RECORD = b'{"id":"01J8X9Z3K7QFRBQ4PCVE5K8RNH","name":"item","status":"active","tags":["a","b","c"]}'
+RECORDS = gzip.compress(b"[" + b",".join([RECORD] * 180) + b"]", mtime=0)
+ITEMS: list[dict[str, Any]] = [
+    {
+        "id": n,
+        "name": f"Item {n}",
+        "category": "electronics",
+        "price": 10,
+        "quantity": n,
+        "active": True,
+        "tags": ["sale", "new", "popular"],
+        "rating": {"score": 42, "count": n},
+    }
+    for n in range(1, 51)
+]
+READY = {
+    "/": HELLO,
+    "/json": answer(DOCUMENT, JSON),
+    "/large": answer(b"x" * 65536, OCTETS),
+    "/gzip": answer(RECORDS, JSON, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")),
+    "/redirect": answer(b"", TEXT, ("Location", "/target"), status="302 Found"),
+    "/static/hello.txt": answer((Path(__file__).parent / "static/hello.txt").read_bytes(), TEXT),
+    **{f"/api/v1/items/{n:04}": HELLO for n in range(1, 101)},
+}
+NOT_FOUND = answer(b"not found", TEXT, status="404 Not Found")
+ETAG = ("ETag", '"v1"')
+PREFLIGHT = [
+    ("Access-Control-Allow-Origin", "https://example.com"),
+    ("Access-Control-Allow-Methods", "GET, POST, OPTIONS"),
+    ("Access-Control-Allow-Headers", "Content-Type, Authorization"),
+]
+EVENTS = [*(b"event: tick\ndata: %d\n\n" % n for n in range(1, 101)), b": end\n\n"]
+WORLD = {"/": answer(b"Hello, World!", TEXT), "/large": answer(b"X" * 65536, TEXT)}
+
+
+class ClientGone(Exception):
+    """In the middle of its request: nobody is left to be answered."""
+
+
+def app(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    path = environ["PATH_INFO"]
+    made = READY.get(path)
+    if made is None:
+        handler = HANDLERS.get(path, items if path.startswith("/httparena_json/") else not_found)
+        try:
+            made = handler(environ)
+        except ClientGone:
+            made = answer(b"", TEXT, status="400 Bad Request")
+    return send(made, environ, start_response)
+
+
+def hello_world(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    return send(WORLD.get(environ["PATH_INFO"], NOT_FOUND), environ, start_response)
+
+
+def send(made: Answer, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    status, fields, body = made
+    # A list of its own: a server may add to what it is given (PEP 3333, `start_response`).
+    start_response(status, list(fields))
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else body
+
+
+def pieces(environ: Environ) -> Iterator[bytes]:
+    """Of the request's body, which ends with the input where no length says it: a chunked one."""
+    reader = environ["wsgi.input"]
+    left = int(environ.get("CONTENT_LENGTH") or -1)
+    while left != 0:
+        try:
+            data = reader.read(min(left, MOST_PIECE_BYTES) if left > 0 else MOST_PIECE_BYTES)
+        except OSError:  # what servers raise for a body that ends early, where they say it at all
+            raise ClientGone from None
+        if not data:
+            if left > 0:
+                raise ClientGone
+            return
+        left -= len(data) if left > 0 else 0
+        yield data
+
+
+def echo(environ: Environ) -> Answer:
+    return answer(b"".join(pieces(environ)), OCTETS)
+
+
+def drain(environ: Environ) -> Answer:
+    for _ in pieces(environ):
+        pass
+    return answer(b"ok", TEXT)
+
+
+def upload(environ: Environ) -> Answer:
+    return answer(b"%d" % sum(len(data) for data in pieces(environ)), TEXT)
+
+
+def form(environ: Environ) -> Answer:
+    return answer(b"%d" % len(parse_qsl(b"".join(pieces(environ)).decode())), TEXT)
+
+
+def cookies(environ: Environ) -> Answer:
+    found = {}
+    for pair in environ.get("HTTP_COOKIE", "").split(";"):
+        key, _, content = pair.partition("=")
+        found[key.strip()] = content.strip()
+    return answer(b"%d" % len(found), TEXT)
+
+
+def query(environ: Environ) -> Answer:
+    return answer(b"%d" % len(parse_qsl(environ["QUERY_STRING"])), TEXT)
+
+
+def baseline(environ: Environ) -> Answer:
+    numbers = dict(parse_qsl(environ["QUERY_STRING"]))
+    return answer(b"%d" % (int(numbers["a"]) + int(numbers["b"])), TEXT)
+
+
+def items(environ: Environ) -> Answer:
+    count = int(environ["PATH_INFO"].rpartition("/")[2])
+    factor = int(dict(parse_qsl(environ["QUERY_STRING"])).get("m", "1"))
+    found = [{**item, "total": item["price"] * item["quantity"] * factor} for item in ITEMS[:count]]
+    body = json.dumps({"items": found, "count": len(found)}, separators=(",", ":"))
+    return answer(body.encode(), JSON)
+
+
+def etag(environ: Environ) -> Answer:
+    if environ.get("HTTP_IF_NONE_MATCH") == '"v1"':
+        return "304 Not Modified", [ETAG], []
+    return answer(b"first version", TEXT, ETAG)
+
+
+def preflight(environ: Environ) -> Answer:
+    return ("204 No Content", PREFLIGHT, []) if environ["REQUEST_METHOD"] == "OPTIONS" else HELLO
+
+
+def streamed(kind: str, parts: list[bytes]) -> Handler:
+    """One item for each part, none of them the length."""
+    return lambda environ: ("200 OK", [("Content-Type", kind)], iter(parts))
+
+
+def not_found(environ: Environ) -> Answer:
+    return NOT_FOUND
+
+
+HANDLERS: dict[str, Handler] = {
+    "/echo": echo,
+    "/drain": drain,
+    "/upload": upload,
+    "/form": form,
+    "/cookies": cookies,
+    "/qs": query,
+    "/baseline11": baseline,
+    "/etag": etag,
+    "/api": preflight,
+    "/streaming": streamed(OCTETS, [b"x" * 4096] * 4),
+    "/small": streamed(OCTETS, [b"x" * 64] * 100),
+    "/sse": streamed("text/event-stream", EVENTS),
+}

@@ -1,0 +1,171 @@
+"""Whether a server answers a scenario: every request once, each answer held against what it must be.
+
+A subject that fails here has no figure, and the message is what the report says of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import typing
+import zlib
+from dataclasses import replace
+from typing import Any
+
+from .scenarios import Answer, Body, Protocol, Request, Scenario
+
+WBITS = {"gzip": 31, "deflate": 15}
+SHOWN_BYTES = 40
+NAMES: dict[Protocol, tuple[str, str]] = {"h1": ("HTTP/1.1", "http/1.1"), "h2": ("HTTP/2", "h2")}
+"""As the agent names the version of an answer, and ALPN what is spoken."""
+
+
+class WrongAnswer(Exception):
+    """What came instead, in one line."""
+
+
+class Asks(typing.Protocol):
+    """The part of `runner.agent.Agent` that is used here."""
+
+    def ask(self, session: str) -> list[dict[str, Any]]:
+        """Each target of an open session once, on a fresh connection."""
+
+
+def check(agent: Asks, session: str, scenario: Scenario, base_url: str, protocol: Protocol = "h1") -> None:
+    """Asks every request of `scenario` over the open `session` to `base_url`. Raises `WrongAnswer`."""
+    answers = agent.ask(session)
+    if len(answers) != len(scenario.requests):
+        raise WrongAnswer(f"{len(answers)} answers to {len(scenario.requests)} requests")
+    for request, found in zip(scenario.requests, answers, strict=True):
+        wanted = request if scenario.message is None else _echoing(request, scenario.message)
+        problem = problem_of(found, wanted, secure=base_url.startswith("https:"), protocol=protocol)
+        if problem is None and scenario.message is not None and found.get("message") != "text":
+            problem = f"a {found.get('message')} message instead of text"
+        if problem is not None:
+            raise WrongAnswer(f"{request.method} {request.target:.80}: {problem}")
+    if scenario.at_once(protocol) > 1 and any(found["closed"] for found in answers):
+        raise WrongAnswer("it closes the connection after an answer, so that no further one can follow on it")
+
+
+def _echoing(request: Request, message: Body) -> Request:
+    """As though the message that must come back were the body of the handshake's answer, which has none."""
+    return replace(request, answer=replace(request.answer, body=message))
+
+
+def problem_of(
+    found: dict[str, Any], request: Request, *, secure: bool, protocol: Protocol = "h1"
+) -> str | None:
+    """What is wrong with one answer as the agent gives it, the most telling first; None when nothing is."""
+    wanted = request.answer
+    if found["failure"] is not None:
+        return f"no whole answer: {found['failure']}"
+    status = found["status"]
+    if status != wanted.status and (wanted.status is not None or not 200 <= status < 400):
+        return f"status {status} instead of {wanted.status or '2xx or 3xx'}{_shown(found)}"
+    return (
+        _protocol(found, protocol, secure=secure)
+        or _fields(found["fields"], wanted)
+        or _body(found, wanted)
+        or _interim(found, wanted)
+        or _closing(found, wanted, protocol)
+    )
+
+
+def _protocol(found: dict[str, Any], protocol: Protocol, *, secure: bool) -> str | None:
+    version, alpn = NAMES[protocol]
+    if found["version"] != version:
+        return f"answered with {found['version']} instead of {version}"
+    # A server of HTTP/1.1 alone need not know ALPN; HTTP/2 over TLS is chosen by nothing else (RFC 9113 3.2).
+    if found["alpn"] != alpn and (found["alpn"] is not None or (secure and protocol == "h2")):
+        return f"ALPN chose {found['alpn'] or 'nothing'} instead of {alpn}"
+    if secure != (found["tls"] is not None):
+        return "not over TLS" if secure else f"over {found['tls']}, which was not asked for"
+    return None
+
+
+def _fields(fields: list[list[str]], wanted: Answer) -> str | None:
+    coding = () if wanted.coding is None else (("Content-Encoding", wanted.coding),)
+    for name, value in (*wanted.fields, *coding):
+        values = [one for key, one in fields if key.lower() == name.lower()]
+        if not values:
+            return f"the field {name} is missing; it must be {value!r}"
+        if values != [value]:
+            return f"{name} is {', '.join(map(repr, values)):.120} instead of {value!r}"
+    if wanted.coding is None:
+        coded = [one for key, one in fields if key.lower() == "content-encoding"]
+        if coded and wanted.body is not None:
+            return f"coded as {coded[0]!r:.40}, which was not asked for"
+    return None
+
+
+def _body(found: dict[str, Any], wanted: Answer) -> str | None:
+    if wanted.body is None:
+        return None
+    if found["body_base64"] is None:  # too long to be handed over whole
+        return _digest(found, wanted)
+    try:
+        body = _decoded(base64.b64decode(found["body_base64"]), wanted.coding, wanted.body.length)
+    except zlib.error as error:
+        return f"the body is no {wanted.coding}: {error}"
+    if body is None:
+        return f"the {wanted.coding} body ends early, has something after its end, or is too long"
+    return difference(body, wanted.body.whole())
+
+
+def _digest(found: dict[str, Any], wanted: Answer) -> str | None:
+    if wanted.body is None or wanted.coding is not None:
+        return "the coded body is too long to be compared"
+    if found["body_bytes"] != wanted.body.length:
+        return f"{found['body_bytes']:,} bytes of body instead of {wanted.body.length:,}"
+    if found["sha256"] != wanted.body.sha256:
+        return f"the {found['body_bytes']:,} bytes of body are others than they must be (SHA-256)"
+    return None
+
+
+def difference(body: bytes, wanted: bytes) -> str | None:
+    """Where two bodies part, or None."""
+    if body == wanted:
+        return None
+    if len(body) != len(wanted):
+        return f"{len(body):,} bytes of body instead of {len(wanted):,}: {body[:SHOWN_BYTES]!r}"
+    at = next(at for at, (one, other) in enumerate(zip(body, wanted, strict=True)) if one != other)
+    part = slice(at, at + 8)
+    return f"the body differs at byte {at:,} of {len(body):,}: {body[part]!r} instead of {wanted[part]!r}"
+
+
+def _decoded(body: bytes, coding: str | None, most: int) -> bytes | None:
+    """The content; None when the coded form is not exactly one whole stream of at most `most` bytes."""
+    if coding is None:
+        return body
+    decoder = zlib.decompressobj(WBITS[coding])
+    content = decoder.decompress(body, most + 1)
+    whole = decoder.eof and not decoder.unused_data and not decoder.unconsumed_tail
+    return content if whole and len(content) <= most else None
+
+
+def _interim(found: dict[str, Any], wanted: Answer) -> str | None:
+    if tuple(found["interim"]) == wanted.interim:
+        return None
+    came, must = (", ".join(map(str, one)) or "none" for one in (found["interim"], wanted.interim))
+    return f"interim answers: {came} instead of {must}"
+
+
+def _closing(found: dict[str, Any], wanted: Answer, protocol: Protocol) -> str | None:
+    if wanted.closes is None or found["closed"] == wanted.closes:
+        return None
+    if protocol == "h2" and wanted.closes:
+        return None  # the client has no word for it there: the end is the client's to make
+    # Whoever says so may close (RFC 9112 9.6): gunicorn's sync worker keeps no connection at all.
+    options = [one.lower() for key, one in found["fields"] if key.lower() == "connection"]
+    if found["closed"] and "close" in options:
+        return None
+    return (
+        "the connection was kept open"
+        if wanted.closes
+        else "the connection was closed after it, without a word"
+    )
+
+
+def _shown(found: dict[str, Any]) -> str:
+    """The beginning of an answer that should not be: it often says why."""
+    body = base64.b64decode(found["body_base64"] or "")
+    return f": {body[:SHOWN_BYTES]!r}" if body else ""

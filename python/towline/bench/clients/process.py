@@ -1,0 +1,159 @@
+"""A client in a process of its own, from its start to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..runner.protocol import Failed
+from ..upstream import pinned_to
+from .subjects import Client
+from .worker.job import Job
+
+WORKER = Path(__file__).parent / "worker"
+OPEN_PATIENCE_S, VERIFY_PATIENCE_S, SLICE_PATIENCE_S = 60.0, 30.0, 90.0
+"""A client that says nothing for so long (beyond its slice) has hung."""
+STOP_PATIENCE_S = 2.0
+
+
+class Worker:
+    """A process of the worker package in some interpreter, and the talk with it."""
+
+    def __init__(self, python: Path, cores: Sequence[int] | None = None, padding_bytes: int = 0) -> None:
+        self.command = [str(python), str(WORKER)]
+        self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 (closed by stop)
+        self._held = b""
+        try:
+            self._process = subprocess.Popen(
+                self.command, env=os.environ | {"BENCH_PADDING": "x" * padding_bytes}, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=self._log, preexec_fn=pinned_to(cores), start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise Failed(f"{python} does not start: {error}") from None
+
+    def tell(self, patience_s: float, **asked: Any) -> dict[str, Any]:
+        """Asks and waits for the answer. Raises Failed."""
+        process = self._process
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(asked).encode() + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            raise self._died() from None
+        answer = self._answer(patience_s)
+        if "error" in answer:
+            raise Failed(str(answer["error"]), self.log_tail())
+        return answer
+
+    def _answer(self, patience_s: float) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        fd, deadline = self._process.stdout.fileno(), time.monotonic() + patience_s
+        while b"\n" not in self._held:
+            if not select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise Failed(f"it hangs: no answer in {patience_s:.0f} s", self.log_tail())
+            data = os.read(fd, 65536)
+            if not data:
+                raise self._died()
+            self._held += data
+        line, _, self._held = self._held.partition(b"\n")
+        try:
+            answer: dict[str, Any] = json.loads(line)
+        except ValueError:
+            raise Failed(f"it answered garbage: {line[:80]!r}", self.log_tail()) from None
+        return answer
+
+    def _died(self) -> Failed:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_PATIENCE_S)
+        said = self.log_tail().strip().splitlines()[-1:]
+        status = self._process.returncode
+        return Failed(
+            f"it ended with status {status}" + (f": {said[0][:200]}" if said else ""), self.log_tail()
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def log_tail(self) -> str:
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace")[-2000:]
+
+    def stop(self) -> None:
+        """Ends it and whatever it started. May be called twice."""
+        end(self._process)
+        self._log.close()
+
+
+class ClientProcess:
+    """One client with its job, running; worker/talk.py says what it is told."""
+
+    def __init__(
+        self, client: Client, job: Job, bases: Sequence[str], python: Path,
+        cores: Sequence[int] | None = None, padding_bytes: int = 0,
+    ) -> None:  # fmt: skip
+        """Returns when the client is open. Raises Failed."""
+        began = time.monotonic()
+        self.worker = Worker(python, cores, padding_bytes)
+        try:
+            opened = self.worker.tell(
+                OPEN_PATIENCE_S, op="open", library=client.library, adapter=client.adapter, packages=client.packages, job=job.plain(),
+                bases=list(bases),
+            )  # fmt: skip
+            if "missing" in opened:
+                raise Failed(f"not installed: {opened['missing']}")
+        except Failed:
+            self.worker.stop()
+            raise
+        self.versions: dict[str, str] = opened["versions"]
+        self.ready_after_s = time.monotonic() - began
+
+    def verify(self) -> None:
+        """Each request of the job twice, the second over the connection that was kept. Raises Failed."""
+        self.worker.tell(VERIFY_PATIENCE_S, op="verify")
+
+    def slice(self, seconds: float, discard_s: float, count: int | None = None) -> dict[str, Any]:
+        """One slice; worker/window.py says what is in it. Raises Failed."""
+        asked = {"seconds": seconds, "discard_s": discard_s, "count": count}
+        found: dict[str, Any] = self.worker.tell(seconds + SLICE_PATIENCE_S, op="slice", **asked)["found"]
+        return found
+
+    def memory_bytes(self) -> tuple[int, int]:
+        """Resident now, and the peak; zeros when it has ended."""
+        found = {"VmRSS": 0, "VmHWM": 0}
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{self.worker.pid}/status").read_text().splitlines():
+                name, _, value = line.partition(":")
+                if name in found:
+                    found[name] = int(value.split()[0]) * 1024
+        return found["VmRSS"], found["VmHWM"]
+
+    def stop(self) -> None:
+        self.worker.stop()
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """The process and its group, at once: it keeps nothing that would have to be saved."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()

@@ -1,0 +1,137 @@
+"""The clients that can be measured, each in one of its two faces, and the interpreter that each needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .worker.job import Face, Protocol
+
+
+class Missing(Exception):
+    """The client, or the environment it needs, is not installed; the message says which and what to do."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client in one of its faces."""
+
+    name: str
+    """Unique: the blocking face of a library that has both is NAME-sync."""
+    library: str
+    """What it is called in a cell, where all have the same face."""
+    face: Face
+    adapter: str
+    """module:Class in worker/adapters."""
+    packages: tuple[str, ...]
+    """Whose versions stand in the record."""
+    environment: str | None = None
+    """The environment that it needs for itself, if it cannot share one with the others."""
+
+    def speaks(self, protocol: Protocol) -> bool:
+        """Whether it can be told to."""
+        return protocol == "h1" or self.library not in HTTP1_ALONE
+
+
+def _one(library: str, face: Face, adapter: str, *packages: str, environment: str | None = None,
+         name: str | None = None) -> Client:  # fmt: skip
+    return Client(name or library, library, face, adapter, packages or (library,), environment)
+
+
+def _both(library: str, asynchronous: str, blocking: str, *packages: str,
+          environment: str | None = None) -> tuple[Client, Client]:  # fmt: skip
+    """The two faces of a library; NAME is the asynchronous one."""
+    return (
+        _one(library, "async", asynchronous, *packages, environment=environment),
+        _one(library, "sync", blocking, *packages, environment=environment, name=f"{library}-sync"),
+    )
+
+
+CLIENTS = {
+    client.name: client
+    for client in (
+        *_both("towline", "native:Async", "native:Sync"),
+        *_both("towline.httpx2", "httpx_family:TowlineHttpx2Async", "httpx_family:TowlineHttpx2Sync",
+               "towline", "httpx2"),
+        *_both("towline.httpx", "httpx_family:TowlineHttpxAsync", "httpx_family:TowlineHttpxSync",
+               "towline", "httpx"),
+        _one("towline.requests", "sync", "requests_family:Towline", "towline", "requests"),
+        _one("aiohttp", "async", "aiohttp_client:Async"),
+        *_both("httpx", "httpx_family:HttpxAsync", "httpx_family:HttpxSync", "httpx", "httpcore"),
+        *_both("httpx2", "httpx_family:Httpx2Async", "httpx_family:Httpx2Sync", "httpx2", "httpcore2"),
+        *_both("httpcore", "httpcore_family:HttpcoreAsync", "httpcore_family:HttpcoreSync"),
+        *_both("httpcorexyz", "httpcore_family:HttpcorexyzAsync", "httpcore_family:HttpcorexyzSync"),
+        _one("urllib3", "sync", "urllib3_client:Sync"),
+        _one("requests", "sync", "requests_family:Requests", "requests", "urllib3"),
+        *_both("niquests", "requests_family:NiquestsAsync", "requests_family:Niquests", environment="niquests"),
+        _one("pycurl", "async", "curl:Multi", name="pycurl-multi"),
+        _one("pycurl", "sync", "curl:Easy"),
+        *_both("pyreqwest", "pyreqwest_client:Async", "pyreqwest_client:Sync"),
+        *_both("rnet", "rnet_client:Async", "rnet_client:Sync"),
+        *_both("primp", "primp_client:Async", "primp_client:Sync"),
+    )
+}  # fmt: skip
+
+DROP_INS = frozenset(client.library for client in CLIENTS.values() if client.library.startswith("towline."))
+"""Measured beside what they replace, when asked for, and not in every cell."""
+
+
+HTTP1_ALONE = frozenset({"aiohttp", "requests", "towline.requests", "urllib3"})
+"""They have no HTTP/2, or not without TLS."""
+
+
+def of_face(face: Face, libraries: Iterable[str] | None = None, protocol: Protocol = "h1") -> list[Client]:
+    """The clients of a cell. Without names: all but the drop-ins. A name without this face, or this protocol, is left out."""
+    chosen = None if libraries is None else set(libraries)
+    return [
+        client
+        for client in CLIENTS.values()
+        if client.face == face
+        and client.speaks(protocol)
+        and (
+            client.library not in DROP_INS if chosen is None else bool({client.library, client.name} & chosen)
+        )
+    ]
+
+
+@dataclass(frozen=True)
+class Interpreters:
+    """Which Python runs which client."""
+
+    named: Mapping[str, Path]
+    """From `--client-python NAME=PATH`: of a library, of an environment's name, or `all` that need none of their own."""
+    default: Path
+    """For every client that says nothing else."""
+    folders: tuple[Path, ...] = ()
+    """Where environments called `.venv-NAME` are looked for."""
+
+    @classmethod
+    def usual(cls, named: Mapping[str, Path] | None = None, default: Path | None = None) -> Interpreters:
+        """The bench's own; an environment beside it is `.venv-NAME`."""
+        beside = (Path(sys.prefix).parent, Path.cwd())
+        return cls(named or {}, default or Path(sys.executable), tuple(dict.fromkeys(beside)))
+
+    def of(self, client: Client) -> Path:
+        """Raises Missing, with what to do about it."""
+        for name in (client.name, client.library, client.environment):
+            if name is not None and name in self.named:
+                return _existing(self.named[name], client)
+        if client.environment is None:
+            return _existing(self.named.get("all", self.default), client)
+        for folder in self.folders:
+            found = folder / f".venv-{client.environment}" / "bin" / "python"
+            if found.exists():
+                return found
+        raise Missing(
+            f"{client.library} needs an environment of its own: make .venv-{client.environment}, or give "
+            f"--client-python {client.library}=PATH"
+        )
+
+
+def _existing(path: Path, client: Client) -> Path:
+    found = path / "bin" / "python" if path.is_dir() else path
+    if not found.exists():
+        raise Missing(f"{client.library}: there is no interpreter {found}")
+    return found

@@ -1,0 +1,34 @@
+"""Loads this package under its own name, whatever the interpreter has installed, and begins to talk."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module, util
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+NAME = "towline_bench_worker"
+
+
+def adopt(name: str, folder: Path) -> None:
+    """Makes a package importable by name without putting its neighbours on the path."""
+    spec = util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{folder} holds no package")
+    module = util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+
+
+def main() -> None:
+    sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != HERE]
+    if util.find_spec("towline") is None:  # an environment of peers: ours is the one beside the bench
+        adopt("towline", HERE.parents[2])
+    adopt(NAME, HERE)
+    import_module(f"{NAME}.talk").main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()

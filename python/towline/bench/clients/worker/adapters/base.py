@@ -1,0 +1,145 @@
+"""The face that every adapter has, and what most of them share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
+
+PIECE_BYTES = 65536
+Answer = tuple[int, bytes]
+
+
+class WrongStatus(Exception):
+    """A stream that does not begin with 200."""
+
+
+def check(status: int) -> None:
+    if status != 200:
+        raise WrongStatus(str(status))
+
+
+class Adapter:
+    """`base` is the upstream's origin, `pool` how many connections the client may keep.
+
+    `uds`: the unix socket to connect to instead, for a client that can (`unix_sockets`).
+    `http2`: HTTP/2 and nothing else, without asking the server, for a client that can (`prior_knowledge`).
+    """
+
+    unix_sockets = False
+    prior_knowledge = False
+
+    def __init__(self, base: str, pool: int, uds: str | None = None, *, http2: bool = False) -> None:
+        if uds is not None and not self.unix_sockets:
+            raise ValueError("this client's adapter cannot be told to use a unix socket")
+        if http2 and not self.prior_knowledge:
+            raise ValueError("this client's adapter cannot be told to speak HTTP/2")
+        self.base, self.pool, self.uds, self.http2 = base, pool, uds, http2
+
+    def buffered(self) -> int | None:
+        """Bytes that the client holds of the stream under way, where it says so."""
+        return None
+
+
+class AsyncAdapter(Adapter, ABC):
+    @abstractmethod
+    async def open(self) -> None:
+        """Makes the client, inside the loop."""
+
+    async def close(self) -> None:
+        """Gives its connections up."""
+
+    @abstractmethod
+    async def get(self, path: str) -> Answer:
+        """The status and the whole body."""
+
+    @abstractmethod
+    async def upload(self, path: str, body: bytes) -> Answer:
+        """Posts bytes that are there."""
+
+    @abstractmethod
+    async def post_json(self, path: str, value: Any) -> Any:
+        """Posts JSON and decodes the answer, both with the client's own means."""
+
+    @abstractmethod
+    def pieces(self, path: str, size: int | None = PIECE_BYTES) -> AsyncGenerator[bytes, None]:
+        """The body as the consumer takes it, in reads of at most `size`; `None`: as it comes."""
+
+    async def events(self, path: str) -> AsyncGenerator[bytes, None]:
+        """Server-sent events, one by one."""
+        held = b""
+        async for piece in self.pieces(path, None):
+            *complete, held = (held + piece).split(b"\n\n")
+            for event in complete:
+                yield event
+
+
+class SyncAdapter(Adapter, ABC):
+    @abstractmethod
+    def open(self) -> None:
+        """Makes the client that all threads share."""
+
+    def close(self) -> None:
+        """Gives its connections up."""
+
+    @abstractmethod
+    def get(self, path: str) -> Answer:
+        """The status and the whole body."""
+
+    @abstractmethod
+    def upload(self, path: str, body: bytes) -> Answer:
+        """Posts bytes that are there."""
+
+    @abstractmethod
+    def post_json(self, path: str, value: Any) -> Any:
+        """Posts JSON and decodes the answer, both with the client's own means."""
+
+    @abstractmethod
+    def pieces(self, path: str, size: int | None = PIECE_BYTES) -> Generator[bytes, None, None]:
+        """The body as the consumer takes it, in reads of at most `size`; `None`: as it comes."""
+
+    def events(self, path: str) -> Generator[bytes, None, None]:
+        """Server-sent events, one by one."""
+        held = b""
+        for piece in self.pieces(path, None):
+            *complete, held = (held + piece).split(b"\n\n")
+            yield from complete
+
+
+class AsyncLikeRequests(AsyncAdapter):
+    """Clients with `get`, `post(content=...)`, `post(json=...)` and `status_code` and `content` on the answer."""
+
+    client: Any
+    content_name = "content"
+
+    async def get(self, path: str) -> Answer:
+        response = await self.client.get(self.base + path)
+        return response.status_code, response.content
+
+    async def upload(self, path: str, body: bytes) -> Answer:
+        response = await self.client.post(self.base + path, **{self.content_name: body})
+        return response.status_code, response.content
+
+    async def post_json(self, path: str, value: Any) -> Any:
+        return (await self.client.post(self.base + path, json=value)).json()
+
+
+class SyncLikeRequests(SyncAdapter):
+    """The same, blocking."""
+
+    client: Any
+    content_name = "content"
+
+    def close(self) -> None:
+        self.client.close()
+
+    def get(self, path: str) -> Answer:
+        response = self.client.get(self.base + path)
+        return response.status_code, response.content
+
+    def upload(self, path: str, body: bytes) -> Answer:
+        response = self.client.post(self.base + path, **{self.content_name: body})
+        return response.status_code, response.content
+
+    def post_json(self, path: str, value: Any) -> Any:
+        return self.client.post(self.base + path, json=value).json()

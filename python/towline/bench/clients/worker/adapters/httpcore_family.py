@@ -1,0 +1,124 @@
+"""httpcore and httpcorexyz. The second registers itself under the first's name: never both in one process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Generator
+from importlib import import_module
+from typing import Any
+
+from .base import PIECE_BYTES, Answer, AsyncAdapter, SyncAdapter, check
+
+JSON = {"content-type": "application/json"}
+
+
+def first_request(library: str, base: str) -> Any:
+    return import_module(library).Request("GET", f"{base}/", headers={"Host": base.removeprefix("http://")})
+
+
+class _Async(AsyncAdapter):
+    library = ""
+    unix_sockets = True
+    prior_knowledge = True
+
+    async def open(self) -> None:
+        package = import_module(self.library)
+        self.client = package.AsyncConnectionPool(
+            max_connections=self.pool,
+            max_keepalive_connections=self.pool,
+            uds=self.uds,
+            http1=not self.http2,
+            http2=self.http2,
+        )
+
+    async def close(self) -> None:
+        await self.client.aclose()
+
+    async def get(self, path: str) -> Answer:
+        response = await self.client.request("GET", self.base + path)
+        return response.status, response.content
+
+    async def upload(self, path: str, body: bytes) -> Answer:
+        response = await self.client.request("POST", self.base + path, content=body)
+        return response.status, response.content
+
+    async def post_json(self, path: str, value: Any) -> Any:
+        body = json.dumps(value).encode()
+        response = await self.client.request("POST", self.base + path, headers=JSON, content=body)
+        return json.loads(response.content)
+
+    async def pieces(self, path: str, size: int | None = PIECE_BYTES) -> AsyncGenerator[bytes, None]:
+        async with self.client.stream("GET", self.base + path) as response:
+            check(response.status)
+            async for piece in response.aiter_stream():  # it has no size of its own
+                yield piece
+
+    async def adopt(self, base: str) -> None:
+        """One more open and idle connection: a thousand through the pool itself would take httpcore minutes."""
+        request = first_request(self.library, base)
+        connection = self.client.create_connection(request.url.origin)
+        response = await connection.handle_async_request(request)
+        await response.aread()
+        await response.aclose()
+        self.client._connections.append(connection)
+
+
+class _Sync(SyncAdapter):
+    library = ""
+    unix_sockets = True
+    prior_knowledge = True
+
+    def open(self) -> None:
+        package = import_module(self.library)
+        self.client = package.ConnectionPool(
+            max_connections=self.pool,
+            max_keepalive_connections=self.pool,
+            uds=self.uds,
+            http1=not self.http2,
+            http2=self.http2,
+        )
+
+    def close(self) -> None:
+        self.client.close()
+
+    def get(self, path: str) -> Answer:
+        response = self.client.request("GET", self.base + path)
+        return response.status, response.content
+
+    def upload(self, path: str, body: bytes) -> Answer:
+        response = self.client.request("POST", self.base + path, content=body)
+        return response.status, response.content
+
+    def post_json(self, path: str, value: Any) -> Any:
+        body = json.dumps(value).encode()
+        response = self.client.request("POST", self.base + path, headers=JSON, content=body)
+        return json.loads(response.content)
+
+    def pieces(self, path: str, size: int | None = PIECE_BYTES) -> Generator[bytes, None, None]:
+        with self.client.stream("GET", self.base + path) as response:
+            check(response.status)
+            yield from response.iter_stream()
+
+    def adopt(self, base: str) -> None:
+        request = first_request(self.library, base)
+        connection = self.client.create_connection(request.url.origin)
+        response = connection.handle_request(request)
+        response.read()
+        response.close()
+        self.client._connections.append(connection)
+
+
+class HttpcoreAsync(_Async):
+    library = "httpcore"
+
+
+class HttpcoreSync(_Sync):
+    library = "httpcore"
+
+
+class HttpcorexyzAsync(_Async):
+    library = "httpcorexyz"
+
+
+class HttpcorexyzSync(_Sync):
+    library = "httpcorexyz"

@@ -1,0 +1,65 @@
+"""requests, requests on Towline, niquests (which needs an environment of its own: it replaces urllib3)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from importlib import import_module
+from typing import Any
+
+from .base import PIECE_BYTES, AsyncLikeRequests, SyncLikeRequests, check
+
+
+class _Session(SyncLikeRequests):
+    content_name = "data"
+
+    def session(self) -> Any:
+        requests = import_module("requests")
+        session = requests.Session()
+        session.trust_env = False
+        return session
+
+    def pieces(self, path: str, size: int | None = PIECE_BYTES) -> Generator[bytes, None, None]:
+        with self.client.get(self.base + path, stream=True) as response:
+            check(response.status_code)
+            yield from response.iter_content(size)
+
+
+class Requests(_Session):
+    def open(self) -> None:
+        self.client = self.session()
+        adapter = import_module("requests.adapters").HTTPAdapter(pool_maxsize=self.pool, pool_block=True)
+        self.client.mount("http://", adapter)
+
+
+class Towline(_Session):
+    def open(self) -> None:
+        self.client = self.session()
+        self.client.mount("http://", import_module("towline.requests").Adapter())
+
+
+class Niquests(_Session):
+    prior_knowledge = True
+
+    def open(self) -> None:
+        session = import_module("niquests").Session
+        self.client = session(pool_maxsize=self.pool, disable_http1=self.http2, disable_http2=not self.http2)
+        self.client.trust_env = False
+
+
+class NiquestsAsync(AsyncLikeRequests):
+    content_name = "data"
+    prior_knowledge = True
+
+    async def open(self) -> None:
+        session = import_module("niquests").AsyncSession
+        self.client = session(pool_maxsize=self.pool, disable_http1=self.http2, disable_http2=not self.http2)
+        self.client.trust_env = False
+
+    async def close(self) -> None:
+        await self.client.close()
+
+    async def pieces(self, path: str, size: int | None = PIECE_BYTES) -> AsyncGenerator[bytes, None]:
+        response = await self.client.get(self.base + path, stream=True)
+        check(response.status_code)
+        async for piece in await response.iter_content(-1 if size is None else size):
+            yield piece

@@ -1,0 +1,66 @@
+"""rnet: its client, asynchronous and blocking."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
+
+import rnet
+from rnet.blocking import BlockingClient
+
+from .base import PIECE_BYTES, Answer, AsyncAdapter, SyncAdapter, check
+
+
+def options(pool: int, *, http2: bool) -> dict[str, Any]:
+    only = "http2_only" if http2 else "http1_only"
+    return {only: True, "no_proxy": True, "pool_max_idle_per_host": pool, "pool_max_size": pool}
+
+
+class Async(AsyncAdapter):
+    prior_knowledge = True
+
+    async def open(self) -> None:
+        self.client = rnet.Client(**options(self.pool, http2=self.http2))
+
+    async def get(self, path: str) -> Answer:
+        response = await self.client.get(self.base + path)
+        return response.status, await response.bytes()
+
+    async def upload(self, path: str, body: bytes) -> Answer:
+        response = await self.client.post(self.base + path, body=body)
+        return response.status, await response.bytes()
+
+    async def post_json(self, path: str, value: Any) -> Any:
+        response = await self.client.post(self.base + path, json=value)
+        return await response.json()
+
+    async def pieces(self, path: str, size: int | None = PIECE_BYTES) -> AsyncGenerator[bytes, None]:
+        response = await self.client.get(self.base + path)
+        check(response.status)
+        async with response.stream() as streamer:  # it has no size of its own
+            async for piece in streamer:
+                yield piece
+
+
+class Sync(SyncAdapter):
+    prior_knowledge = True
+
+    def open(self) -> None:
+        self.client = BlockingClient(**options(self.pool, http2=self.http2))
+
+    def get(self, path: str) -> Answer:
+        response = self.client.get(self.base + path)
+        return response.status, response.bytes()
+
+    def upload(self, path: str, body: bytes) -> Answer:
+        response = self.client.post(self.base + path, body=body)
+        return response.status, response.bytes()
+
+    def post_json(self, path: str, value: Any) -> Any:
+        return self.client.post(self.base + path, json=value).json()
+
+    def pieces(self, path: str, size: int | None = PIECE_BYTES) -> Generator[bytes, None, None]:
+        response = self.client.get(self.base + path)
+        check(response.status)
+        with response.stream() as streamer:
+            yield from streamer

@@ -1,0 +1,127 @@
+"""The measured part of a slice: what is counted, and between which two moments.
+
+```text
+ begin ──discarded──► open ───────measured───────► close ──in flight, awaited──► end
+```
+
+A window opens and closes at the end of an answer, so that answers, time and CPU belong together exactly.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import Counter
+from typing import Any
+
+from .histogram import encode, percentiles
+
+MOST_FAILURES = 100
+"""A slice with so many failures has nothing more to say and ends."""
+
+
+class WrongAnswer(Exception):
+    """What came instead of the expected answer."""
+
+    def __init__(self, status: int | None, text: str) -> None:
+        super().__init__(text)
+        self.kind = "content" if status in (None, 200) else "status"
+
+
+def switches() -> int:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_nvcsw + used.ru_nivcsw
+
+
+class Window:
+    """One slice. `note` is called by every lane after each answer; it is safe for threads as it stands:
+    at worst two lanes that end in the same instant both see the window open, and one answer more is outside."""
+
+    def __init__(self, seconds: float | None, discard: float) -> None:
+        self.latencies: list[float] = []
+        self.errors: Counter[str] = Counter()
+        self.first_failure: str | None = None
+        self.seconds, self.discard = seconds, discard
+        self.opened = self.closed = False
+        self.began = time.perf_counter()
+        self.open_at = self.close_at = float("inf")
+
+    def begin(self) -> None:
+        """The clock starts. Without a time (a count decides) the window is open at once."""
+        self.began = time.perf_counter()
+        if self.seconds is None:
+            self._open(self.began)
+        else:
+            self.open_at = self.began + self.discard
+            self.close_at = self.began + self.seconds
+
+    def _open(self, now: float) -> None:
+        self.opened, self.opened_at = True, now
+        self.cpu_before, self.switches_before = time.process_time(), switches()
+
+    def _close(self, now: float) -> None:
+        self.closed, self.closed_at = True, now
+        self.cpu_s = time.process_time() - self.cpu_before
+        self.switches = switches() - self.switches_before
+
+    def note(self, began: float, ended: float) -> None:
+        if self.opened:
+            if not self.closed:
+                self.latencies.append(ended - began)
+                if ended >= self.close_at:
+                    self._close(ended)
+        elif ended >= self.open_at:
+            self._open(ended)
+
+    def fail(self, error: BaseException) -> None:
+        """A failure counts wherever in the slice it happens: there shall be none."""
+        self.errors[kind_of(error)] += 1
+        self.first_failure = self.first_failure or f"{type(error).__name__}: {error}"[:300]
+        now = time.perf_counter()
+        if not self.closed and (now >= self.close_at or sum(self.errors.values()) >= MOST_FAILURES):
+            if not self.opened:
+                self._open(now)
+            self._close(now)
+
+    def end(self) -> None:
+        """All lanes are done; a window that nobody closed is closed now."""
+        now = time.perf_counter()
+        self.whole_s = now - self.began
+        if not self.opened:
+            self._open(now)
+        if not self.closed:
+            self._close(now)
+
+    def found(self, expected_bytes: int, batch: int = 1) -> dict[str, Any]:
+        """For the pipe; the names are record.Slice's."""
+        answered, measured_s = len(self.latencies), self.closed_at - self.opened_at
+        return {
+            "answered": answered,
+            "failed": sum(self.errors.values()),
+            "measured_s": measured_s,
+            "whole_s": self.whole_s,
+            "cpu_s": self.cpu_s,
+            "switches": self.switches,
+            "body_bytes": answered * batch * expected_bytes,
+            "errors": dict(self.errors),
+            "first_failure": self.first_failure,
+            "response": percentiles(self.latencies),
+            "histogram": encode(self.latencies) if answered else None,
+            "extra": {"requests_per_s": answered * batch / measured_s} if batch > 1 and measured_s else {},
+        }
+
+
+def kind_of(error: BaseException) -> str:
+    """The class of an error, by record.Slice's words; libraries agree on names at least."""
+    if isinstance(error, WrongAnswer):
+        return error.kind
+    name = type(error).__name__.lower()
+    for word, kind in (
+        ("timeout", "timeout"),
+        ("reset", "reset"),
+        ("connect", "connect"),
+        ("refused", "connect"),
+    ):
+        if word in name:
+            return kind
+    return "protocol"

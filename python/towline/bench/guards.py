@@ -1,0 +1,86 @@
+"""When there is no verdict: the reasons for which figures cannot be trusted, each with its number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, median
+
+from .record import CellRecord, Slice
+
+DRIVER_SHARE = 0.8
+"""A driver that is busier than this, beside a subject that is not, was the limit."""
+LAG_SHARE = 0.1
+"""Of the reported p50: a schedule kept worse than this shows in the figures."""
+ACHIEVED_SHARE = 0.99
+PRESSURE_SHARE = 0.5
+"""Of the time in which some task waited for a core. Subjects with more threads than cores make some of it themselves;
+a stranger beside the driver makes nearly all of it."""
+STEAL_SHARE = 0.01
+"""Of the cores' time, taken by the hypervisor. Less is a clock tick here and there."""
+
+
+def refusal(cell: CellRecord, metric: str, *sides: Sequence[Slice]) -> str | None:
+    """Why the slices of two subjects must not be compared; None when nothing speaks against it."""
+    for slices in sides:
+        reason = _distrust(cell, metric, slices) or _disturbed(cell, slices)
+        if reason:
+            return f"{slices[0].subject}: {reason}"
+    return None
+
+
+def _distrust(cell: CellRecord, metric: str, slices: Sequence[Slice]) -> str | None:
+    failed = sum(one.failed for one in slices)
+    if failed:
+        why = next((one.first_failure for one in slices if one.first_failure), "see the errors by class")
+        return f"{failed} requests failed ({why})"
+    if metric == "cpu_us":
+        return None
+    if _share(slices, "driver_busiest_share") > DRIVER_SHARE > _share(slices, "subject_busiest_share"):
+        return f"the driver used {_share(slices, 'driver_busiest_share'):.0%} of its core: it was the limit"
+    if cell.question == "latency":
+        return _late(slices)
+    return None
+
+
+def _late(slices: Sequence[Slice]) -> str | None:
+    lag = median(one.lag_p99_us or 0.0 for one in slices)
+    p50 = median(one.response.p50_us for one in slices)
+    if lag > LAG_SHARE * p50:
+        return f"the schedule was kept to {lag:.0f} us at p99, more than a tenth of the p50 of {p50:.0f} us"
+    achieved = _achieved(slices)
+    if achieved < ACHIEVED_SHARE:
+        return f"{achieved:.1%} of the rate asked for was achieved"
+    return None
+
+
+def _achieved(slices: Sequence[Slice]) -> float:
+    """By the generator's own count, for which late answers do not count; older records have none."""
+    due = [(one.target_per_s or 0.0) * one.measured_s for one in slices]
+    if not sum(due):
+        return 1.0
+    told = [one.achieved_share for one in slices]
+    kept = [
+        one.answered if share is None else share * wanted
+        for one, share, wanted in zip(slices, told, due, strict=True)
+    ]
+    return sum(kept) / sum(due)
+
+
+def _disturbed(cell: CellRecord, slices: Sequence[Slice]) -> str | None:
+    """What others did on the machine meanwhile."""
+    starts = [start for one in cell.subjects if one.name == slices[0].subject for start in one.starts]
+    if not starts:
+        return None
+    pressure = median(start.pressure_cpu_share for start in starts)
+    if pressure > PRESSURE_SHARE:
+        return (
+            f"tasks waited for a core during {min(pressure, 1.0):.0%} of the time: something else was running"
+        )
+    steal = fmean(start.steal_share for start in starts)
+    if steal > STEAL_SHARE:
+        return f"the hypervisor took {steal:.1%} of the cores' time"
+    return None
+
+
+def _share(slices: Sequence[Slice], name: str) -> float:
+    return float(median(getattr(one, name) for one in slices))

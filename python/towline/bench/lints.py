@@ -1,0 +1,190 @@
+"""What a reader must know before believing a cell: warnings that change no verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from .record import CellRecord, Record, Slice, SubjectRecord
+
+FEWEST_RESTARTS = 5
+SHORTEST_S = 1.0
+"""Of load on a subject, all slices together."""
+MEDIANS_A_SLICE = 10
+"""A slice holds 20 median latencies by design; with half as many what is cut off at its ends shows."""
+SAMPLES_BEYOND = 100
+LITTLE_SHARE = 0.2
+WAIT_SHARE = 0.1
+DISTURBED_PRESSURE, DISTURBED_STEAL = 0.25, 0.002
+"""Half of what the guards refuse, or less: worth knowing."""
+SAME = 0.02
+AT_ONCE = ("at_once", "tasks", "threads", "concurrency")
+"""What the loads call the requests under way together."""
+LOGGING = frozenset({"log-level", "access-log", "access_log", "log_level", "control-socket"})
+"""Options that are no advantage to anybody."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """One warning about one subject; the same `what` about several is one line."""
+
+    what: str
+    """`{}` stands for the figure."""
+    figure: float | None = None
+    form: str = "{:.0f}"
+
+    def of(self, others: Sequence[Said]) -> str:
+        """For all of them: the figure, or its range."""
+        if self.figure is None:
+            return self.what
+        shown = [one.form.format(one.figure) for one in sorted(others, key=lambda one: one.figure or 0.0)]
+        spread = shown[0] if shown[0] == shown[-1] else f"{shown[0]} to {shown[-1]}"
+        return self.what.replace("{}", spread)
+
+
+def lint(cell: CellRecord) -> list[str]:
+    """Warnings about one cell, in plain words, each with its number: a line a kind, not a line a subject."""
+    found: dict[str, dict[str, Said]] = {}
+    measured = []
+    for subject in cell.subjects:
+        slices = [one for one in cell.slices if one.subject == subject.name]
+        if slices:
+            measured.append(subject.name)
+            for said in (said for rule in RULES for said in rule(cell, subject, slices)):
+                found.setdefault(said.what, {})[subject.name] = said
+    return [*_options(cell), *(_line(measured, by_name) for by_name in found.values())]
+
+
+def _line(measured: Sequence[str], found: dict[str, Said]) -> str:
+    names = "all" if len(found) == len(measured) > 1 else ", ".join(found)
+    said = list(found.values())
+    return f"{names}: {said[0].of(said)}"
+
+
+def lint_record(record: Record) -> dict[str, list[str]]:
+    """Warnings that only several cells together show, by the name of the cell."""
+    found: dict[str, list[str]] = {}
+    by_scenario: dict[str, list[CellRecord]] = {}
+    for cell in record.cells:
+        if cell.question == "capacity" and not cell.control and cell.slices:
+            by_scenario.setdefault(cell.scenario, []).append(cell)
+    for cells in by_scenario.values():
+        for first, second in pairwise(cells):
+            for said in _same_for_all_loads(first, second):
+                found.setdefault(second.name, []).append(said)
+    return found
+
+
+def _unsteady(cell: CellRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Said]:
+    unsteady = [start for start in subject.starts if not start.steady]
+    if unsteady:
+        yield Said(
+            f"no steady state before the end of warming up, in {{}} of {len(subject.starts)} starts",
+            len(unsteady),
+        )
+
+
+def _disturbed(cell: CellRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Said]:
+    pressure = max((start.pressure_cpu_share for start in subject.starts), default=0.0)
+    steal = max((start.steal_share for start in subject.starts), default=0.0)
+    if pressure > DISTURBED_PRESSURE:
+        yield Said("tasks waited for a core during up to {} of a restart", min(pressure, 1.0), "{:.0%}")
+    if steal > DISTURBED_STEAL:
+        yield Said("the hypervisor took up to {} of the cores' time in a restart", steal, "{:.1%}")
+
+
+def _few_restarts(cell: CellRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Said]:
+    restarts = len({one.restart for one in slices})
+    if restarts < FEWEST_RESTARTS:
+        count = f"{restarts} restart{'s' if restarts > 1 else ''}"
+        yield Said(
+            f"{count}: what differs from start to start is hardly seen in fewer than {FEWEST_RESTARTS}"
+        )
+
+
+def _too_short(cell: CellRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Said]:
+    total = sum(one.measured_s for one in slices)
+    if total < SHORTEST_S:
+        yield Said("{} s of load in all is too short", total, "{:.2f}")
+    length = median(one.measured_s for one in slices)
+    p50 = median(one.response.p50_us for one in slices) / 1e6
+    if length < MEDIANS_A_SLICE * p50:
+        yield Said("a slice holds only {} of its median latencies", length / p50, "{:.1f}")
+
+
+def _few_samples(cell: CellRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Said]:
+    total = sum(one.response.count for one in slices)
+    if total and total * 0.01 < SAMPLES_BEYOND:
+        yield Said(f"p99 rests on {{}} samples beyond it; {SAMPLES_BEYOND} are wanted", total * 0.01)
+
+
+def _little(cell: CellRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Said]:
+    """In a closed loop without pauses mean latency is concurrency / rate, whatever the subject does."""
+    connections = cell.load.get("connections")
+    if cell.question != "capacity" or not isinstance(connections, int) or subject.kind != "server":
+        return
+    under_way = connections * int(cell.load.get("pipeline") or cell.load.get("streams") or 1)
+    count = sum(one.response.count for one in slices)
+    answered, measured = sum(one.answered for one in slices), sum(one.measured_s for one in slices)
+    if not count or not answered:
+        return
+    mean = sum(one.response.mean_us * one.response.count for one in slices) / count
+    wanted = under_way * measured / answered * 1e6
+    if abs(mean / wanted - 1) > LITTLE_SHARE:
+        yield Said(
+            f"the mean latency is {{}} of what {under_way} requests under way give at its rate: time passes outside of "
+            "requests, or some are not under way",
+            mean / wanted,
+            "{:.0%}",
+        )
+
+
+def _waiting(cell: CellRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Said]:
+    pool = cell.load.get("pool", subject.options.get("pool"))
+    at_once = max((cell.load[key] for key in AT_ONCE if isinstance(cell.load.get(key), int)), default=0)
+    if str(pool).isdecimal() and int(str(pool)) < at_once:
+        yield Said(
+            f"a pool of {pool} connections is smaller than the {at_once} requests at once: waiting is in its times"
+        )
+    waits = [one.connection_wait_p99_us for one in slices if one.connection_wait_p99_us is not None]
+    p50 = median(one.response.p50_us for one in slices)
+    if waits and median(waits) > WAIT_SHARE * p50:
+        yield Said("requests waited {} us at p99 for a free connection: give more connections", median(waits))
+
+
+def _options(cell: CellRecord) -> Iterator[str]:
+    given = {one.name: _telling(one) for one in cell.subjects if not one.failure}
+    tuned = [name for name, options in given.items() if options]
+    if len(given) > 1 and len(tuned) == 1:
+        said = ", ".join(f"{key} {value}" for key, value in given[tuned[0]].items())
+        yield f"only {tuned[0]} was given options ({said})"
+
+
+def _telling(subject: SubjectRecord) -> dict[str, str]:
+    return {key: value for key, value in subject.options.items() if key not in LOGGING}
+
+
+def _same_for_all_loads(first: CellRecord, second: CellRecord) -> Iterator[str]:
+    """Twice the connections at the same rate must double a closed loop's latency (Little)."""
+    one, other = first.load.get("connections"), second.load.get("connections")
+    if not isinstance(one, int) or not isinstance(other, int) or max(one, other) < 2 * min(one, other):
+        return
+    for subject in second.subjects:
+        sides = [[each for each in cell.slices if each.subject == subject.name] for cell in (first, second)]
+        if not all(sides):
+            continue
+        p50 = [median(each.response.p50_us for each in side) for side in sides]
+        rate = [median(each.per_s for each in side) for side in sides]
+        if (
+            p50[0]
+            and abs(p50[1] / p50[0] - 1) < SAME
+            and rate[0]
+            and abs(rate[1] / rate[0] - 1) < LITTLE_SHARE
+        ):
+            yield f"{subject.name}: the same p50 of {p50[1]:.0f} us with {one} and {other} connections cannot be"
+
+
+Rule = Callable[[CellRecord, SubjectRecord, Sequence[Slice]], Iterator[Said]]
+RULES: tuple[Rule, ...] = (_unsteady, _disturbed, _few_restarts, _too_short, _few_samples, _little, _waiting)

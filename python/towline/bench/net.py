@@ -1,0 +1,184 @@
+"""Network conditions: `rtt=20ms,jitter=2ms,rate=100mbit,loss=0.1%` as text, as a relay process, and as measured.
+
+The kernel's own emulation (netem) needs rights and a module; a relay of ours needs neither. It delays what it
+carries, so it is between client and server, and every figure beside it must say so. Losses are modelled by
+the delay that TCP makes of them, and a handshake's round trip is charged to the first request.
+
+`python -m towline.bench.net --to HOST:PORT --rtt 20ms ...` runs the relay by itself (`--help`).
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .. import _native
+from ._helper import Helper
+
+TIMES_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+RATES_BYTES_PER_S = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
+MOST_RTT_S = 60.0
+LEAST_RATE_BYTES_PER_S = 1000.0
+
+EXCHANGES = 30
+MEASURED_S = 0.5
+"""How long the large transfer takes, at the rate that was asked for."""
+MOST_TRANSFER_BYTES = 32 << 20
+PATIENCE_S = 30.0
+
+
+class BadConditions(ValueError):
+    """The text says no conditions; the message says which part, and what would do."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What the network between client and server does."""
+
+    rtt_s: float = 0.0
+    jitter_s: float = 0.0
+    """A round trip takes up to so much less or more."""
+    rate_bytes_per_s: float | None = None
+    """In each direction, for all connections together."""
+    loss: float = 0.0
+    """Share of segments."""
+
+    def options(self, seed: int = 1) -> list[str]:
+        """As the relay takes them."""
+        found = ["--rtt", f"{self.rtt_s * 1e6:.3f}us", "--jitter", f"{self.jitter_s * 1e6:.3f}us"]
+        if self.rate_bytes_per_s is not None:
+            found += ["--rate", f"{self.rate_bytes_per_s * 8 / 1e3:.3f}kbit"]
+        return [*found, "--loss", f"{self.loss * 100:.6f}%", "--seed", str(seed)]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the relay really did, without anything behind it."""
+
+    rtt_s: float
+    """Median of small exchanges."""
+    rtt_least_s: float
+    rtt_most_s: float
+    rate_bytes_per_s: float
+    """Of one large transfer."""
+
+
+def parse(text: str) -> Conditions:
+    """`rtt=20ms,jitter=2ms,rate=100mbit,loss=0.1%`, each at most once. Raises BadConditions."""
+    given: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if name not in READERS or not equals:
+            raise BadConditions(
+                f"{part!r}: use {', '.join(f'{key}=...' for key in READERS)}, joined by commas"
+            )
+        if name in given:
+            raise BadConditions(f"{name} stands twice")
+        given[name] = READERS[name](value)
+    if not given:
+        raise BadConditions("no conditions: use, for example, rtt=20ms,jitter=2ms,rate=100mbit")
+    if given.get("jitter", 0.0) > given.get("rtt", 0.0):
+        raise BadConditions("jitter cannot be more than rtt: nothing arrives before it was sent")
+    return Conditions(
+        given.get("rtt", 0.0), given.get("jitter", 0.0), given.get("rate"), given.get("loss", 0.0)
+    )
+
+
+def _quantity(text: str, units: dict[str, float]) -> float | None:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-z]+)", text)
+    return float(found[1]) * units[found[2]] if found and found[2] in units else None
+
+
+def _time(text: str) -> float:
+    found = _quantity(text, TIMES_S)
+    if found is None or found > MOST_RTT_S:
+        raise BadConditions(f"{text!r} is no time up to {MOST_RTT_S:.0f}s: write 500us, 20ms or 1.5s")
+    return found
+
+
+def _rate(text: str) -> float:
+    found = _quantity(text, RATES_BYTES_PER_S)
+    if found is None or found < LEAST_RATE_BYTES_PER_S:
+        raise BadConditions(f"{text!r} is no rate of 8kbit or more: write 512kbit, 100mbit or 1gbit")
+    return found
+
+
+def _loss(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text)
+    if found is None or float(found[1]) > 50:
+        raise BadConditions(f"{text!r} is no loss up to 50%: write 0.1%")
+    return float(found[1]) / 100
+
+
+READERS = {"rtt": _time, "jitter": _time, "rate": _rate, "loss": _loss}
+
+
+class Relay(Helper):
+    """A relay to `to` ("127.0.0.1:8000"), in a process of its own."""
+
+    def __init__(
+        self, to: str, conditions: Conditions, *, seed: int = 1, cores: Sequence[int] | None = None
+    ) -> None:
+        super().__init__("towline.bench.net", "--to", to, *conditions.options(seed), cores=cores)
+
+    def __enter__(self) -> Relay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def measure(conditions: Conditions, *, seed: int = 1, cores: Sequence[int] | None = None) -> Measured:
+    """Runs a relay of these conditions to a server in this process, and times it. Takes a second or two."""
+    size = min(int((conditions.rate_bytes_per_s or 1e12) * MEASURED_S), MOST_TRANSFER_BYTES)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_serve, args=(listener, size), daemon=True).start()
+        with Relay(f"127.0.0.1:{listener.getsockname()[1]}", conditions, seed=seed, cores=cores) as relay:
+            with socket.create_connection(("127.0.0.1", relay.port), PATIENCE_S) as client:
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                _exchange(client, b"x")  # the handshake's round trip belongs to this one
+                times = sorted(_exchange(client, b"x") for _ in range(EXCHANGES))
+                rate = _transfer(client, size)
+    return Measured(statistics.median(times), times[0], times[-1], rate)
+
+
+def _serve(listener: socket.socket, size: int) -> None:
+    """Sends each x back, and `size` bytes for an l."""
+    with listener.accept()[0] as peer:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            while asked := peer.recv(1):
+                peer.sendall(asked if asked == b"x" else bytes(size))
+        except OSError:
+            return  # the relay was stopped: the measurement is over or has failed on the other side
+
+
+def _exchange(client: socket.socket, message: bytes) -> float:
+    began = time.perf_counter()
+    client.sendall(message)
+    if client.recv(1) != message:
+        raise ConnectionError("the relay closed the connection under measurement")
+    return time.perf_counter() - began
+
+
+def _transfer(client: socket.socket, size: int) -> float:
+    """From the first byte on, so that the round trip does not count."""
+    client.sendall(b"l")
+    first = received = len(client.recv(1 << 20))
+    began = time.perf_counter()
+    while received < size:
+        data = client.recv(1 << 20)
+        if not data:
+            raise ConnectionError("the relay closed the connection under measurement")
+        received += len(data)
+    return (received - first) / (time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    sys.exit(_native.relay_main(sys.argv[1:]))

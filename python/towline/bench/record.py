@@ -1,0 +1,214 @@
+"""What a run of the bench measured, raw: a file of it makes every table, chart and verdict again.
+
+A record holds no verdict. `analysis.analyse(record)` derives them, so that a better rule can be applied
+to an old file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ._plain import from_plain, to_plain
+
+FORMAT = 1
+"""Version of the file's layout; a file of another major layout is refused."""
+FILE = "result.json.gz"
+"""Its name in the folder of a result."""
+
+Question = Literal["capacity", "latency"]
+"""Closed loop: how many. Open loop: how long at a rate that is the same for all."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Times of one window in microseconds. Percentiles of no samples are 0."""
+
+    count: int = 0
+    mean_us: float = 0.0
+    min_us: float = 0.0
+    p50_us: float = 0.0
+    p90_us: float = 0.0
+    p95_us: float = 0.0
+    p99_us: float = 0.0
+    p99_9_us: float = 0.0
+    max_us: float = 0.0
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One window of load on one subject. The driver is our end: the generator, or a client's upstream."""
+
+    subject: str
+    restart: int
+    round: int
+    position: int
+    """Place in the random order of its round."""
+    began_unix_s: float
+    measured_s: float
+    """Without the part that was discarded."""
+    answered: int
+    """Complete and verified to the last byte."""
+    failed: int = 0
+    refused: int = 0
+    """Clean refusals of a scenario that asks for more than the server admits."""
+    target_per_s: float | None = None
+    response: Latency = field(default_factory=Latency)
+    """From the intended start to the last byte."""
+    service: Latency | None = None
+    """From sending to the last byte."""
+    first_byte: Latency | None = None
+    achieved_share: float | None = None
+    """In an open loop: answered within the slice, of what was due. An answer that comes after its end is late."""
+    lag_p99_us: float | None = None
+    """The generator's own fault, in an open loop."""
+    connection_wait_p99_us: float | None = None
+    subject_cpu_s: float = 0.0
+    subject_busiest_share: float = 0.0
+    """Of one core: the subject's processes together, at most 1 for each core it may use."""
+    subject_waited_s: float = 0.0
+    """For a core while ready to run, its threads together: for each other, or for a stranger on the core."""
+    driver_cpu_s: float = 0.0
+    driver_busiest_share: float = 0.0
+    """CPU time of the driver's busiest thread, of the time it had."""
+    context_switches: int = 0
+    body_bytes: int = 0
+    errors: dict[str, int] = field(default_factory=dict)
+    """By class: connect, timeout, reset, protocol, status, content."""
+    first_failure: str | None = None
+    driver_limit: str | None = None
+    """Why the driver, not the subject, was the limit."""
+    histogram: str | None = None
+    """Of `response`, in nanoseconds: HdrHistogram V2, deflated, base64."""
+    extra: dict[str, float] = field(default_factory=dict)
+    """Figures of special scenarios: first token, buffered bytes and the like, units in the names."""
+
+    @property
+    def per_s(self) -> float:
+        """Verified answers a second."""
+        return self.answered / self.measured_s if self.measured_s else 0.0
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start of one subject."""
+
+    restart: int
+    ready_after_s: float
+    warm_up_s: float = 0.0
+    steady: bool = True
+    """False: no steady state within the cap on warming up."""
+    rss_ready_bytes: int = 0
+    rss_peak_bytes: int = 0
+    rss_end_bytes: int = 0
+    pressure_cpu_share: float = 0.0
+    """/proc/pressure/cpu `some` during the restart's slices."""
+    steal_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class SubjectRecord:
+    """One subject in one cell."""
+
+    name: str
+    kind: Literal["server", "client", "pair"]
+    command: list[str] = field(default_factory=list)
+    """As run, with PORT for the port."""
+    versions: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
+    """What differs from the subject's own defaults."""
+    starts: list[Start] = field(default_factory=list)
+    failure: str | None = None
+    """Why it has no figure, in one line."""
+    log: str | None = None
+    """The end of its output, when it failed."""
+
+
+@dataclass(frozen=True)
+class CellRecord:
+    """One scenario with one load on several subjects."""
+
+    name: str
+    """Unique in the record: the scenario's name, with what distinguishes its load."""
+    scenario: str
+    title: str
+    section: str
+    """Of the catalogue: A to E, or an own name."""
+    question: Question
+    load: dict[str, Any]
+    """Connections, rate, pipelining, duration of slices: as asked for."""
+    subjects: list[SubjectRecord]
+    slices: list[Slice]
+    control: bool = False
+    """An A/A control: the same subject twice."""
+    floor_s: float | None = None
+    """No subject can be faster: the arithmetic of the scenario."""
+    notes: list[str] = field(default_factory=list)
+    baseline: str | None = None
+    """Whom the others are compared with where the baseline that is asked for is not in the cell."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run of the bench."""
+
+    tool: str
+    began_unix_s: float
+    ended_unix_s: float
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    command: list[str]
+    seed: int
+    settings: dict[str, Any]
+    cells: list[CellRecord]
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Subjects that are not installed here, and why."""
+    net: dict[str, Any] | None = None
+    """The emulated network, as asked for and as measured."""
+    interrupted: bool = False
+    """Ended early; what was measured until then is here."""
+    format: int = FORMAT
+
+
+CHOSEN = frozenset({"slice_s", "rounds"})
+"""Entries of a cell's load that the bench chose for how fast the subjects were on the day."""
+
+
+class NotARecord(ValueError):
+    """The file is no record of this layout; the message says why."""
+
+
+def save(record: Record, path: Path) -> None:
+    """Writes JSON, gzipped when the name ends in `.gz`. Written whole or not at all."""
+    data = (json.dumps(to_plain(record), indent=1) + "\n").encode()
+    if path.suffix == ".gz":
+        data = gzip.compress(data, mtime=0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(data)
+    part.replace(path)
+
+
+def located(path: Path) -> Path:
+    """The file of a result that is named by itself or by its folder."""
+    return path / FILE if path.is_dir() else path
+
+
+def load(path: Path) -> Record:
+    """Reads what `save` wrote; of a folder, the `result.json.gz` in it. Raises `NotARecord`, or OSError."""
+    path = located(path)
+    data = path.read_bytes()
+    try:
+        plain = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        layout = plain["format"]
+    except (ValueError, KeyError, TypeError, gzip.BadGzipFile, EOFError) as error:
+        raise NotARecord(f"{path} is not a result of towline bench ({error})") from None
+    if layout != FORMAT:
+        raise NotARecord(f"{path} has layout {layout}; this version reads {FORMAT}")
+    try:
+        return from_plain(Record, plain)
+    except (TypeError, KeyError, ValueError) as error:
+        raise NotARecord(f"{path} is damaged: {error}") from None

@@ -1,0 +1,51 @@
+"""The rows of section E as cells of the runner: requests in all, and how many at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+
+from ...errors import ConfigError
+from ..runner.agent import Agent
+from ..runner.loop import CellPlan
+from ..scenarios import Load, catalogue, session_config
+from ..subjects import Server
+from .pairs import pairs
+from .subject import RelaySubject
+
+SCENARIO = "relay"
+QUICK_LOADS = ("800x40", "800x80")
+ROUNDS = 3
+"""Of each restart; each sends the whole row once to each pair."""
+
+
+def relay_cells(
+    servers: Mapping[str, Server], agent: Agent, *, names: Iterable[str] | None = None, loads: Iterable[str] | None = None,
+    quick: bool = False, rounds: int = ROUNDS, peers_bin: Path | None = None,
+    driver_cores: tuple[int, ...] | None = None, seed: int = 1,
+) -> list[CellPlan]:  # fmt: skip
+    """One cell a row. Raises `ConfigError` for a pair or a row that there is not."""
+    scenario = catalogue()[SCENARIO]
+    known = {load.name: load for load in scenario.loads}
+    wanted = list(loads) if loads is not None else list(QUICK_LOADS if quick else known)
+    if unknown := [name for name in wanted if name not in known]:
+        raise ConfigError(f"{unknown[0]!r} is no row of the relay; there are {', '.join(known)}")
+    chosen = pairs(servers, names)
+
+    def subject_of(load: Load) -> tuple[RelaySubject, ...]:
+        config = partial(session_config, scenario, connections=load.at_once, seed=seed)
+        return tuple(
+            RelaySubject(pair, agent, config, peers_bin=peers_bin, driver_cores=driver_cores)
+            for pair in chosen
+        )
+
+    return [
+        CellPlan(
+            name=f"{SCENARIO} {name}", scenario=SCENARIO,
+            title=f"{scenario.title}: {known[name].count:,} requests, {known[name].at_once:,} at a time",
+            section=scenario.section, subjects=subject_of(known[name]), requests=known[name].count, rounds=rounds,
+            load={"requests": known[name].count, "connections": known[name].at_once}, notes=scenario.notes,
+        )
+        for name in wanted
+    ]  # fmt: skip

@@ -1,0 +1,210 @@
+"""Two results beside each other, which were not measured together.
+
+Slices of different runs cannot be paired: what the machine did on Monday is in the difference to Tuesday. So this is
+Welch's test over restarts on log scale, its interval is wider, and a drift between the runs looks like a difference.
+Two builds are better measured in one run, as two subjects.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, variance
+
+from .. import statistics
+from ..analysis import ALPHA, HIGHER_IS_BETTER, MARGIN, Verdict, metrics_of, restart_logs
+from ..guards import refusal
+from ..record import CHOSEN, CellRecord, Record, Slice, SubjectRecord
+from .machines import differences
+
+FEWEST = 3
+"""Restarts on each side; two have one degree of freedom and say nothing."""
+CAUTION = (
+    "The two were not measured together: slices cannot be paired, and a difference between the runs (another load on the "
+    "machine, its warmth, an update) cannot be told from one between the programs. To compare two builds, measure them in "
+    "one run, as two servers of one file: towline bench servers --servers builds.toml --subject old,new."
+)
+
+
+@dataclass(frozen=True)
+class Welch:
+    """A difference of two means of logs, which two runs gave."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+    df: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """One figure of one subject in two results; `ratio` is the second to the first."""
+
+    cell: str
+    subject: str
+    metric: str
+    before: float
+    after: float
+    ratio: float
+    low: float
+    high: float
+    p: float
+    """Adjusted by Holm's method over all cells and subjects of this metric."""
+    verdict: Verdict
+    """Of the second beside the first: `slower` is a regression."""
+    reason: str | None = None
+    restarts: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two results."""
+
+    changes: list[Change]
+    warnings: list[str]
+    missing: list[str]
+    """Cells and subjects that only one of them has."""
+
+
+def compare(
+    first: Record, second: Record, *, margin: float = MARGIN, alpha: float = ALPHA,
+    metrics: Sequence[str] | None = None,
+) -> Difference:  # fmt: skip
+    """Every subject of every cell that both have. Controls are left out."""
+    changes: list[Change] = []
+    warnings = [f"machine: {one}" for one in differences(first.machine, second.machine)]
+    missing: list[str] = []
+    for name, before, after in _cells(first, second, missing):
+        warnings += [f"{name}: {one}" for one in _settings(before, after)]
+        for subject, old, new in _subjects(name, before, after, missing):
+            warnings += [f"{name}: {subject}: {one}" for one in _programs(old, new)]
+            changes += _changes(before, after, subject, margin, alpha, metrics)
+    return Difference(_adjusted(changes, margin, alpha), list(dict.fromkeys(warnings)), missing)
+
+
+def welch(first: Sequence[float], second: Sequence[float], alpha: float = ALPHA) -> Welch:
+    """The mean of `second` less that of `first` (Welch 1947, Satterthwaite's degrees of freedom)."""
+    mean = fmean(second) - fmean(first)
+    if len(first) < 2 or len(second) < 2:
+        return Welch(mean, -math.inf, math.inf, 1.0, 0.0)
+    one, other = variance(first) / len(first), variance(second) / len(second)
+    spread = math.sqrt(one + other)
+    if spread == 0.0:
+        return Welch(mean, mean, mean, 0.0 if mean else 1.0, math.inf)
+    df = (one + other) ** 2 / (one**2 / (len(first) - 1) + other**2 / (len(second) - 1))
+    half = statistics.t_quantile(1 - alpha / 2, df) * spread
+    p = min(1.0, 2 * statistics.t_cdf(-abs(mean / spread), df))
+    return Welch(mean, mean - half, mean + half, p, df)
+
+
+def is_worse(metric: str, ratio: float) -> float:
+    """By which share the second is worse than the first: 0.1 for 10 %; negative when it is better."""
+    return 1 - ratio if metric in HIGHER_IS_BETTER else ratio - 1
+
+
+def _cells(first: Record, second: Record, missing: list[str]) -> Iterator[tuple[str, CellRecord, CellRecord]]:
+    before = {one.name: one for one in first.cells if not one.control}
+    after = {one.name: one for one in second.cells if not one.control}
+    for name in dict.fromkeys([*before, *after]):
+        if name in before and name in after:
+            yield name, before[name], after[name]
+        else:
+            missing.append(f"{name}: only in the {'first' if name in before else 'second'}")
+
+
+def _subjects(
+    cell: str, before: CellRecord, after: CellRecord, missing: list[str]
+) -> Iterator[tuple[str, SubjectRecord, SubjectRecord]]:
+    old = {one.name: one for one in before.subjects}
+    new = {one.name: one for one in after.subjects}
+    for name in dict.fromkeys([*old, *new]):
+        sides = (old.get(name), new.get(name))
+        if sides[0] is None or sides[1] is None:
+            missing.append(f"{cell}: {name}: only in the {'first' if sides[1] is None else 'second'}")
+            continue
+        failed = [one.failure for one in sides if one is not None and one.failure]
+        if failed:
+            missing.append(f"{cell}: {name}: {failed[0]}")
+            continue
+        yield name, sides[0], sides[1]
+
+
+def _settings(before: CellRecord, after: CellRecord) -> Iterator[str]:
+    if before.question != after.question:
+        yield f"the first asks for {before.question}, the second for {after.question}"
+    for key in sorted({*before.load, *after.load} - CHOSEN):
+        if before.load.get(key) != after.load.get(key):
+            yield f"{key.replace('_', ' ')}: {before.load.get(key)}, then {after.load.get(key)}"
+
+
+def _programs(before: SubjectRecord, after: SubjectRecord) -> Iterator[str]:
+    if before.command != after.command:
+        yield "started with another command line"
+    for key in sorted({*before.options, *after.options}):
+        if before.options.get(key) != after.options.get(key):
+            yield f"{key}: {before.options.get(key)}, then {after.options.get(key)}"
+
+
+def _changes(
+    before: CellRecord, after: CellRecord, subject: str, margin: float, alpha: float,
+    metrics: Sequence[str] | None,
+) -> Iterator[Change]:  # fmt: skip
+    old = [one for one in before.slices if one.subject == subject]
+    new = [one for one in after.slices if one.subject == subject]
+    if not old or not new:
+        return
+    for metric in metrics_of(before):
+        if metrics is not None and metric not in metrics:
+            continue
+        logs = tuple(list(restart_logs(side, metric).values()) for side in (old, new))
+        if not (logs[0] and logs[1]):
+            continue
+        found = welch(logs[0], logs[1], alpha)
+        yield Change(
+            before.name, subject, metric, math.exp(fmean(logs[0])), math.exp(fmean(logs[1])),
+            math.exp(found.mean), _exp(found.low), _exp(found.high), found.p, Verdict.UNDECIDED,
+            _reason((before, after), metric, old, new, logs), (len(logs[0]), len(logs[1])),
+        )  # fmt: skip
+
+
+def _reason(
+    cells: tuple[CellRecord, CellRecord], metric: str, old: list[Slice], new: list[Slice],
+    logs: tuple[list[float], ...],
+) -> str | None:  # fmt: skip
+    if min(len(one) for one in logs) < FEWEST:
+        return f"{len(logs[0])} and {len(logs[1])} restarts: at least {FEWEST} on each side are needed"
+    for cell, slices, word in ((cells[0], old, "first"), (cells[1], new, "second")):
+        if reason := refusal(cell, metric, slices):
+            return f"in the {word}: {reason}"
+    return None
+
+
+def _adjusted(changes: list[Change], margin: float, alpha: float) -> list[Change]:
+    by_metric: dict[str, list[Change]] = {}
+    for one in changes:
+        by_metric.setdefault(one.metric, []).append(one)
+    adjusted: dict[tuple[str, str, str], float] = {}
+    for metric, ours in by_metric.items():
+        values = statistics.holm([one.p for one in ours])
+        adjusted.update({(one.cell, one.subject, metric): p for one, p in zip(ours, values, strict=True)})
+    found = []
+    for one in changes:
+        p = adjusted[(one.cell, one.subject, one.metric)]
+        found.append(replace(one, p=p, verdict=_verdict(one, p, margin, alpha)))
+    return found
+
+
+def _verdict(one: Change, p: float, margin: float, alpha: float) -> Verdict:
+    if one.reason:
+        return Verdict.REFUSED
+    if 1 / (1 + margin) < one.low and one.high < 1 + margin:
+        return Verdict.EQUIVALENT
+    if p >= alpha:
+        return Verdict.UNDECIDED
+    return Verdict.SLOWER if is_worse(one.metric, one.ratio) > 0 else Verdict.FASTER
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf

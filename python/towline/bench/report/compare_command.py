@@ -1,0 +1,93 @@
+"""`towline bench compare FIRST SECOND`: what changed between two results."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..analysis import MARGIN
+from . import words
+from .compare import CAUTION, Change, Difference, compare
+from .main import STATUS_USAGE, load_analysis, share
+from .markdown import MARKS, escape
+
+HEAD = ("subject", "of", "first", "second", "ratio", "interval", "second is")
+
+
+def main_compare(arguments: Sequence[str]) -> int:
+    """Exit status: 0 done, whatever was found (`gate` judges), 2 a file is no result."""
+    given = parser().parse_args(arguments)
+    first, second = load_analysis(given.first), load_analysis(given.second)
+    if first is None or second is None:
+        return STATUS_USAGE
+    found = compare(first.record, second.record, margin=given.margin)
+    sys.stdout.write(markdown(found) if given.markdown else text(found))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="towline bench compare",
+        description="The figures of two results side by side: Welch's test over restarts, on log scale.",
+        epilog=CAUTION,
+    )
+    made.add_argument("first", type=Path, metavar="FIRST")
+    made.add_argument("second", type=Path, metavar="SECOND", help="its figures are the ratios' numerators")
+    made.add_argument("--markdown", action="store_true", help="for a pull request")
+    made.add_argument(
+        "--margin", type=share, default=MARGIN, metavar="SHARE", help="differences within it are none (2%%)"
+    )
+    return made
+
+
+def text(found: Difference) -> str:
+    """Aligned, by cell."""
+    lines = [f"warning: {one}" for one in found.warnings]
+    by_cell: dict[str, list[Change]] = {}
+    for one in found.changes:
+        by_cell.setdefault(one.cell, []).append(one)
+    for cell, changes in by_cell.items():
+        rows = [HEAD, *(row(one) for one in changes)]
+        widths = [max(len(each[index]) for each in rows) for index in range(len(HEAD))]
+        lines += ["", cell]
+        lines += [
+            "  " + "  ".join(value.ljust(width) for value, width in zip(each, widths, strict=True)).rstrip()
+            for each in rows
+        ]
+        lines += [f"  ! {one.subject}: {one.reason}" for one in changes if one.reason]
+    if not found.changes:
+        lines += ["the two results have no subject of a cell in common"]
+    lines += [*([""] if found.missing else []), *(f"not compared: {one}" for one in found.missing)]
+    return "\n".join([*lines, "", CAUTION, ""]).lstrip("\n")
+
+
+def markdown(found: Difference) -> str:
+    """The same for a pull request."""
+    lines = ["### Towline bench: two results", ""]
+    lines += [f"> ⚠️ {escape(one)}" for one in found.warnings]
+    lines += ["", f"| cell | {' | '.join(HEAD)} |", "|---|---|---|--:|--:|--:|---|---|"]
+    for one in found.changes:
+        cells = [escape(value) for value in (one.cell, *row(one)[:-1])]
+        lines.append(f"| {' | '.join(cells)} | {MARKS[one.verdict]} {word(one)} |")
+    lines += [
+        "",
+        *(f"- not compared: {escape(one)}" for one in found.missing),
+        "",
+        f"<sub>{escape(CAUTION)}</sub>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def row(one: Change) -> tuple[str, ...]:
+    """The columns of HEAD."""
+    return (
+        one.subject, words.metric_name(one.metric), words.figure(one.metric, one.before),
+        words.figure(one.metric, one.after), words.ratio(one.ratio), words.interval(one.low, one.high), word(one),
+    )  # fmt: skip
+
+
+def word(one: Change) -> str:
+    """The verdict on the second."""
+    return words.verdict_word(one.verdict, one.metric)

@@ -1,0 +1,82 @@
+"""Two tables for other programs: one row per cell and subject, and one per slice."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable
+
+from ..analysis import Analysis, Estimate
+from ..record import Record
+from .view import CellView, SubjectView, views
+
+SUBJECT_COLUMNS = (
+    "cell", "scenario", "section", "question", "control", "subject", "failure", "answered", "failed", "refused",
+    "per_s", "per_s_low", "per_s_high", "at_least", "p50_us", "p90_us", "p99_us", "p99_9_us", "cpu_us",
+    "cpu_us_low", "cpu_us_high", "rss_peak_bytes", "rss_end_bytes", "switches_per_request",
+    "compared_with", "metric", "ratio", "ratio_low", "ratio_high", "p", "verdict", "reason",
+)  # fmt: skip
+SLICE_COLUMNS = (
+    "cell", "subject", "restart", "round", "position", "began_unix_s", "measured_s", "answered", "failed",
+    "refused", "target_per_s", "per_s", "p50_us", "p99_us", "p99_9_us", "lag_p99_us", "subject_cpu_s",
+    "subject_busiest_share", "driver_cpu_s", "driver_busiest_share", "context_switches", "body_bytes",
+)  # fmt: skip
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""Texts that begin so would run as formulas in a spreadsheet; they get an apostrophe in front."""
+
+
+def subjects_csv(analysis: Analysis) -> str:
+    """One row per cell and subject; the ratio is the baseline's figure to this subject's."""
+    rows = [_row(cell, one) for cell in views(analysis) for one in cell.subjects]
+    return _table(SUBJECT_COLUMNS, rows)
+
+
+def slices_csv(record: Record) -> str:
+    """One row per slice, in the order in which they were measured."""
+    rows = []
+    for cell in record.cells:
+        for one in sorted(cell.slices, key=lambda each: each.began_unix_s):
+            rows.append(
+                [cell.name, *(getattr(one, name) for name in SLICE_COLUMNS[1:11]), one.per_s]
+                + [one.response.p50_us, one.response.p99_us, one.response.p99_9_us]
+                + [getattr(one, name) for name in SLICE_COLUMNS[15:]]
+            )
+    return _table(SLICE_COLUMNS, rows)
+
+
+def _row(shown: CellView, one: SubjectView) -> list[object]:
+    cell = shown.cell
+    found = shown.against(one.name)
+    rate, cpu = one.figures.get("per_s"), one.figures.get("cpu_us")
+    return [
+        cell.name, cell.scenario, cell.section, cell.question, cell.control, one.name, one.record.failure,
+        one.answered, one.failed, one.refused, *_estimate(rate), rate.at_least if rate else None,
+        *(one.percentile_us(share) for share in (0.5, 0.9, 0.99, 0.999)), *_estimate(cpu),
+        one.rss_peak_bytes, one.rss_end_bytes, one.switches_per_request,
+        *([found.subject, found.metric, found.ratio, found.low, found.high, found.p, found.verdict.value,
+           found.reason] if found else [None] * 8),
+    ]  # fmt: skip
+
+
+def _estimate(one: Estimate | None) -> tuple[object, ...]:
+    return (one.value, one.low, one.high) if one else (None, None, None)
+
+
+def _table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_plain(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.10g}" if math.isfinite(value) else ""
+    text = str(value)
+    return f"'{text}" if text.startswith(FORMULA) and not isinstance(value, int) else text

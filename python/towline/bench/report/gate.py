@@ -1,0 +1,164 @@
+"""Whether a change made something slower, for CI: a verdict that may stop a merge must be right twice.
+
+```text
+interval wholly worse than the threshold ── no ──► wholly better ─► pass          else ─► undecided
+        │ yes
+        └─► suspected ─► the same in a second, fresh job ── yes ─► regression     no ─► not confirmed: pass
+```
+
+One build's layout in memory, or one machine of a cloud, can give a tight interval around a wrong figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from ..analysis import ALPHA, Comparison, Verdict, analyse
+from ..record import Record
+from .compare import Change, compare, is_worse
+from .machines import differences, fingerprint
+
+Key = tuple[str, str, str]
+"""Cell, subject, metric."""
+
+
+class Outcome(str, Enum):
+    """Of one figure."""
+
+    PASS = "pass"
+    REGRESSION = "regression"
+    SUSPECTED = "suspected"
+    NOT_CONFIRMED = "not confirmed"
+    UNDECIDED = "undecided"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One figure with what was decided; `confirming` is of the second job."""
+
+    change: Change
+    outcome: Outcome
+    confirming: Change | None = None
+
+    @property
+    def key(self) -> Key:
+        return (self.change.cell, self.change.subject, self.change.metric)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The whole."""
+
+    threshold: float
+    checked: list[Checked]
+    problems: list[str]
+    """What kept it from judging at all."""
+
+    def status(self, allow_undecided: bool = False) -> int:
+        """0 pass, 1 regression, 3 undecided or refused, 4 suspected."""
+        outcomes = {one.outcome for one in self.checked}
+        if Outcome.REGRESSION in outcomes:
+            return 1
+        if Outcome.SUSPECTED in outcomes:
+            return 4
+        if self.problems or not self.checked or Outcome.REFUSED in outcomes:
+            return 3
+        return 3 if Outcome.UNDECIDED in outcomes and not allow_undecided else 0
+
+
+def check(
+    changes: Sequence[Change], threshold: float, again: Sequence[Change] | None = None,
+    problems: Iterable[str] = (),
+) -> Gate:  # fmt: skip
+    """`again`: the changes that a second, fresh job found; None when there was none yet."""
+    seconds = None if again is None else {(one.cell, one.subject, one.metric): one for one in again}
+    checked = [_check(one, threshold, seconds) for one in changes]
+    return Gate(threshold, checked, list(problems))
+
+
+def across(
+    baseline: Record, result: Record, *, any_machine: bool = False, metrics: Sequence[str] | None = None,
+    subjects: Sequence[str] | None = None,
+) -> tuple[list[Change], list[str]]:  # fmt: skip
+    """The changes from an earlier result to this one, and what speaks against judging them."""
+    found = compare(baseline, result, metrics=metrics)
+    problems = []
+    if fingerprint(baseline.machine) != fingerprint(result.machine) and not any_machine:
+        said = "; ".join(differences(baseline.machine, result.machine))
+        problems.append(
+            f"the baseline was measured on another machine ({said}): measure it here, or give --any-machine"
+        )
+    wanted = [
+        one for one in found.changes if _asked(one, metrics) and (not subjects or one.subject in subjects)
+    ]
+    named = set(subjects or ())
+    problems += [
+        one for one in found.missing if not one.endswith("only in the second") and _named(one, named)
+    ]
+    return wanted, problems
+
+
+def within(
+    record: Record, old: str, new: str, metrics: Sequence[str] | None = None
+) -> tuple[list[Change], list[str]]:
+    """The same of two subjects that were measured together: paired, so that the interval is narrower."""
+    changes, problems = [], []
+    for cell in analyse(record, baseline=new).cells:
+        if cell.cell.control:
+            continue
+        ours = [one for one in cell.comparisons if one.baseline == old]
+        if not ours:
+            failed = next(
+                (one.failure for one in cell.subjects if one.name in (old, new) and one.failure), None
+            )
+            problems.append(f"{cell.cell.name}: {failed or f'{old} and {new} were not both measured'}")
+        figures: Mapping[str, Mapping[str, float]] = {
+            one.name: {metric: figure.value for metric, figure in one.figures.items()}
+            for one in cell.subjects
+        }
+        changes += [_paired(cell.cell.name, one, figures) for one in ours]
+    return [one for one in changes if _asked(one, metrics)], problems
+
+
+def _paired(cell: str, one: Comparison, figures: Mapping[str, Mapping[str, float]]) -> Change:
+    return Change(
+        cell, one.subject, one.metric, figures[one.baseline].get(one.metric, 0.0),
+        figures[one.subject].get(one.metric, 0.0), one.ratio, one.low, one.high, one.p, one.verdict, one.reason,
+        (one.restarts, one.restarts),
+    )  # fmt: skip
+
+
+def _asked(one: Change, metrics: Sequence[str] | None) -> bool:
+    """By default what the cell asks about: requests/s, or p50 and p99 at a fixed rate."""
+    return one.metric in (metrics or ("per_s", "p50_us", "p99_us"))
+
+
+def _named(problem: str, subjects: set[str]) -> bool:
+    """Whether a line `cell: subject: why` is about one of the subjects; without any, all are."""
+    parts = problem.split(": ")
+    return not subjects or len(parts) < 3 or parts[1] in subjects
+
+
+def _check(one: Change, threshold: float, seconds: Mapping[Key, Change] | None) -> Checked:
+    outcome = _outcome(one, threshold)
+    if outcome is not Outcome.SUSPECTED or seconds is None:
+        return Checked(one, outcome)
+    second = seconds.get((one.cell, one.subject, one.metric))
+    if second is None:
+        return Checked(one, Outcome.SUSPECTED)
+    again = _outcome(second, threshold)
+    if again is Outcome.SUSPECTED:
+        return Checked(one, Outcome.REGRESSION, second)
+    return Checked(one, Outcome.NOT_CONFIRMED if again is Outcome.PASS else again, second)
+
+
+def _outcome(one: Change, threshold: float) -> Outcome:
+    if one.reason or one.verdict is Verdict.REFUSED:
+        return Outcome.REFUSED
+    best, worst = sorted((is_worse(one.metric, one.low), is_worse(one.metric, one.high)))
+    if best > threshold and one.p < ALPHA and one.verdict is not Verdict.UNSTABLE:
+        return Outcome.SUSPECTED
+    return Outcome.PASS if worst < threshold else Outcome.UNDECIDED

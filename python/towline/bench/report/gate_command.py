@@ -1,0 +1,195 @@
+"""`towline bench gate`: the exit status says whether a change may pass."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape as xml_escape
+from xml.sax.saxutils import quoteattr
+
+from ..record import Record
+from . import words
+from .compare import Change
+from .gate import Checked, Gate, Outcome, across, check, within
+from .history import mark
+from .main import STATUS_USAGE, load_analysis, share
+from .markdown import escape
+from .markup import printable
+
+STATUSES = """exit status:
+  0  passed: nothing is slower by the threshold or more
+  1  regression: slower by more than the threshold, here and in the confirming job
+  2  the command line or a file makes no sense
+  3  undecided or refused: the intervals are too wide, a guard spoke, something is missing
+  4  suspected: slower by more than the threshold; measure again in a fresh job and give that as --confirm
+"""
+MARKS = {
+    Outcome.PASS: "🟢",
+    Outcome.REGRESSION: "🔴",
+    Outcome.SUSPECTED: "🟠",
+    Outcome.NOT_CONFIRMED: "⚪",
+    Outcome.UNDECIDED: "🟡",
+    Outcome.REFUSED: "🚫",
+}
+WORST_FIRST = (
+    Outcome.REGRESSION, Outcome.SUSPECTED, Outcome.REFUSED, Outcome.UNDECIDED, Outcome.NOT_CONFIRMED, Outcome.PASS,
+)  # fmt: skip
+ENDINGS = {
+    0: "Passed.",
+    1: "Regression: slower beyond the threshold, in two independent jobs.",
+    3: "No verdict: see the lines above.",
+    4: "Suspected: run again in a fresh job to confirm (--confirm FILE).",
+}
+
+
+def main_gate(arguments: Sequence[str]) -> int:
+    """Exit status: see STATUSES."""
+    made = parser()
+    given = made.parse_args(arguments)
+    if (given.baseline is None) == (given.pair is None):
+        made.error("give either --baseline FILE or --pair OLD NEW")
+    paths = [path for path in (given.result, given.baseline, given.confirm) if path is not None]
+    loaded = {path: load_analysis(path) for path in paths}
+    records = {path: one.record for path, one in loaded.items() if one is not None}
+    if len(records) < len(loaded):
+        return STATUS_USAGE
+    marks = [mark(records[path]) for path in paths]
+    if len(set(marks)) < len(marks):
+        made.error("the files must be of different runs: a run confirms nothing about itself")
+    gate = _judge(given, records)
+    status = gate.status(given.allow_undecided)
+    sys.stdout.write(text(gate, status))
+    try:
+        _write(given, gate, status)
+    except OSError as error:
+        sys.stderr.write(f"towline bench gate: cannot write: {error}\n")
+        return STATUS_USAGE
+    return status
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="towline bench gate", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=STATUSES,
+        description="Judges whether a result is slower than it was: the whole interval must lie beyond the threshold, "
+        "in two independent jobs.",
+    )  # fmt: skip
+    made.add_argument("result", type=Path, metavar="RESULT", help="what was measured now")
+    against = made.add_argument_group("compared with one of")
+    against.add_argument(
+        "--baseline", type=Path, metavar="FILE", help="an earlier result, of the same machine"
+    )
+    against.add_argument(
+        "--pair", nargs=2, metavar=("OLD", "NEW"),
+        help="two subjects of RESULT, measured together: narrower, and on any machine",
+    )  # fmt: skip
+    rules = made.add_argument_group("rules")
+    rules.add_argument("--threshold", type=share, default=0.05, metavar="SHARE", help="5%% by default")
+    rules.add_argument("--confirm", type=Path, metavar="FILE", help="the result of a second, fresh job")
+    rules.add_argument("--subject", action="append", metavar="NAME", help="only this one (may be repeated)")
+    rules.add_argument(
+        "--metric", action="append", metavar="NAME",
+        help="per_s, p50_us, p99_us, cpu_us ...; by default what each cell asks about",
+    )  # fmt: skip
+    rules.add_argument(
+        "--allow-undecided", action="store_true", help="pass when the intervals are too wide to say"
+    )
+    rules.add_argument("--any-machine", action="store_true", help="the baseline may be of another machine")
+    output = made.add_argument_group("output")
+    output.add_argument("--junit", type=Path, metavar="FILE", help="a test report")
+    output.add_argument(
+        "--summary", type=Path, metavar="FILE", help="Markdown is appended; $GITHUB_STEP_SUMMARY if set"
+    )
+    return made
+
+
+def text(gate: Gate, status: int) -> str:
+    """One line a figure, the worst first."""
+    ordered = sorted(gate.checked, key=lambda one: WORST_FIRST.index(one.outcome))
+    lines = [f"{one.outcome.value:<13}  {describe(one)}" for one in ordered]
+    lines += [f"problem        {one}" for one in gate.problems]
+    return "\n".join([*lines, f"threshold {gate.threshold * 100:.3g} %. {ENDINGS[status]}", ""])
+
+
+def describe(one: Checked) -> str:
+    """The figure in words, on one line."""
+    said = _figure(one.change) if one.change.reason is None else one.change.reason
+    if one.confirming:
+        said += f"; confirming job {_figure(one.confirming)}"
+    return " ".join(f"{_where(one.change)}: {said}".split())
+
+
+def markdown(gate: Gate, status: int) -> str:
+    """For the summary of a job."""
+    lines = [f"### Towline bench gate: {ENDINGS[status]}", "", f"Threshold {gate.threshold * 100:.3g} %.", ""]
+    lines += ["| | cell | subject | of | ratio | interval |", "|---|---|---|---|--:|---|"]
+    for one in gate.checked:
+        change = one.change
+        values = (
+            change.cell, change.subject, words.metric_name(change.metric), words.ratio(change.ratio),
+            change.reason or words.interval(change.low, change.high),
+        )  # fmt: skip
+        lines.append(
+            f"| {MARKS[one.outcome]} {one.outcome.value} | {' | '.join(escape(each) for each in values)} |"
+        )
+    lines += ["", *(f"- {escape(one)}" for one in gate.problems)]
+    return "\n".join(lines) + "\n"
+
+
+def junit(gate: Gate) -> str:
+    """One test case a figure; undecided and refused ones are skipped, suspected and regressed ones failures."""
+    cases = [_case(one) for one in gate.checked]
+    cases += [
+        f'<testcase classname="gate" name={quoteattr(printable(one))}><error message={quoteattr(printable(one))}/></testcase>'
+        for one in gate.problems
+    ]
+    failures = sum("<failure" in one for one in cases)
+    head = f'<testsuite name="towline bench gate" tests="{len(cases)}" failures="{failures}" errors="{len(gate.problems)}">'
+    return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', head, *cases, "</testsuite>", ""])
+
+
+def _case(one: Checked) -> str:
+    name = printable(f"{one.change.subject} {words.metric_name(one.change.metric)}")
+    cell = printable(one.change.cell)
+    inside = ""
+    if one.outcome in (Outcome.REGRESSION, Outcome.SUSPECTED):
+        inside = f"<failure message={quoteattr(one.outcome.value)}>{xml_escape(printable(describe(one)))}</failure>"
+    elif one.outcome in (Outcome.UNDECIDED, Outcome.REFUSED):
+        inside = f"<skipped message={quoteattr(printable(describe(one)))}/>"
+    return f"<testcase classname={quoteattr(cell)} name={quoteattr(name)}>{inside}</testcase>"
+
+
+def _judge(given: argparse.Namespace, records: dict[Path, Record]) -> Gate:
+    def changes(path: Path) -> tuple[list[Change], list[str]]:
+        if given.pair:
+            return within(records[path], given.pair[0], given.pair[1], given.metric)
+        return across(
+            records[given.baseline], records[path], any_machine=given.any_machine, metrics=given.metric,
+            subjects=given.subject,
+        )  # fmt: skip
+
+    found, problems = changes(given.result)
+    if given.confirm is None:
+        return check(found, given.threshold, None, problems)
+    again, more = changes(given.confirm)
+    return check(found, given.threshold, again, [*problems, *(f"confirming job: {one}" for one in more)])
+
+
+def _write(given: argparse.Namespace, gate: Gate, status: int) -> None:
+    if given.junit:
+        given.junit.write_text(junit(gate), encoding="utf-8")
+    summary = given.summary or os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(markdown(gate, status))
+
+
+def _where(change: Change) -> str:
+    return f"{change.cell}: {change.subject}: {words.metric_name(change.metric)}"
+
+
+def _figure(change: Change) -> str:
+    values = f"{words.figure(change.metric, change.before)} to {words.figure(change.metric, change.after)}"
+    return f"{words.ratio(change.ratio)} {words.interval(change.low, change.high)} ({values})"

@@ -1,0 +1,110 @@
+"""`towline bench history`: what was measured here before."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import words
+from .history import History, HistoryError, default_path
+from .main import STATUS_USAGE, load_analysis
+
+
+def main_history(arguments: Sequence[str]) -> int:
+    """Exit status: 0 done, 2 the command line, a file or the database makes no sense."""
+    given = parser().parse_args(arguments)
+    try:
+        status: int = given.run(History(given.database), given)
+    except HistoryError as error:
+        sys.stderr.write(f"towline bench history: {error}\n")
+        return STATUS_USAGE
+    return status
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="towline bench history", description="The estimates of earlier runs, kept in one SQLite file."
+    )
+    made.add_argument(
+        "--database", type=Path, metavar="FILE", help=f"instead of $TOWLINE_BENCH_HISTORY or {_home()}"
+    )
+    made.set_defaults(run=_list, most=20)
+    commands = made.add_subparsers(title="commands", metavar="COMMAND")
+    one = commands.add_parser("list", help="the latest runs (this is the default)")
+    one.add_argument("-n", dest="most", type=int, default=20, metavar="N", help="so many (20)")
+    one.set_defaults(run=_list)
+    one = commands.add_parser("show", help="the estimates of one run")
+    one.add_argument("number", type=int, metavar="RUN")
+    one.set_defaults(run=_show)
+    one = commands.add_parser("add", help="take results in that were measured elsewhere, or not kept")
+    one.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    one.set_defaults(run=_add)
+    one = commands.add_parser("prune", help="remove old runs")
+    one.add_argument("--keep", type=_count, metavar="N", help="all but the latest N")
+    one.add_argument("--older-than", type=_count, metavar="DAYS", help="those before so many days")
+    one.set_defaults(run=_prune)
+    return made
+
+
+def _home() -> str:
+    path, home = str(default_path()), str(Path.home())
+    return path.replace(home, "~", 1) if path.startswith(home) else path
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+    return int(text)
+
+
+def _list(history: History, given: argparse.Namespace) -> int:
+    runs = history.runs(given.most)
+    if not runs:
+        sys.stdout.write("no run yet; `towline bench` keeps each one it makes\n")
+        return 0
+    sys.stdout.write(f"{'run':>5}  {'began':<20}  {'took':>12}  cells  subjects  machine\n")
+    for run in runs:
+        ended = "  (interrupted)" if run.interrupted else ""
+        sys.stdout.write(
+            f"{run.id:>5}  {words.moment(run.began_unix_s):<20}  {words.duration(run.duration_s):>12}  "
+            f"{run.cells:>5}  {run.subjects:>8}  {run.machine_id}{ended}\n"
+        )
+    return 0
+
+
+def _show(history: History, given: argparse.Namespace) -> int:
+    points = history.points(given.number)
+    cell = ""
+    for point in points:
+        if point.cell != cell:
+            cell = point.cell
+            sys.stdout.write(f"{cell}\n")
+        bounds = ""
+        if point.low is not None and point.high is not None:
+            bounds = f"  [{words.figure(point.metric, point.low)}, {words.figure(point.metric, point.high)}]"
+        figure = words.figure(point.metric, point.value)
+        sys.stdout.write(
+            f"  {point.subject:<24}  {words.metric_name(point.metric):<16}  {figure:>12}{bounds}\n"
+        )
+    return 0
+
+
+def _add(history: History, given: argparse.Namespace) -> int:
+    for path in given.files:
+        analysis = load_analysis(path)
+        if analysis is None:
+            return STATUS_USAGE
+        sys.stdout.write(f"run {history.append(analysis)}: {path}\n")
+    return 0
+
+
+def _prune(history: History, given: argparse.Namespace) -> int:
+    if given.keep is None and given.older_than is None:
+        raise HistoryError("prune: give --keep N or --older-than DAYS")
+    before = None if given.older_than is None else time.time() - given.older_than * 86_400
+    removed = history.prune(keep=given.keep, before_unix_s=before)
+    sys.stdout.write(f"{removed} run{'' if removed == 1 else 's'} removed\n")
+    return 0

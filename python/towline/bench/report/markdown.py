@@ -1,0 +1,168 @@
+"""For a pull request: verdicts first, in a table; the figures folded below."""
+
+from __future__ import annotations
+
+import re
+
+from ..analysis import Analysis, Comparison, Verdict
+from . import words
+from .terminal import remarks
+from .view import CellView, SubjectView, tally, views
+
+MARKS = {
+    Verdict.FASTER: "🟢",
+    Verdict.SLOWER: "🔴",
+    Verdict.EQUIVALENT: "⚪",
+    Verdict.UNDECIDED: "🟡",
+    Verdict.UNSTABLE: "🟡",
+    Verdict.REFUSED: "🚫",
+}
+
+
+MOST_CHARACTERS = 60_000
+"""GitHub refuses a comment of more than 65,536."""
+
+
+def markdown(analysis: Analysis) -> str:
+    """GitHub's dialect, short enough for a comment: the verdicts always, the cells as far as there is room."""
+    shown = views(analysis)
+    head = ["### Towline bench", "", _summary(shown), ""]
+    for kind in dict.fromkeys(_kind(one) for one in shown if _compared(one)):
+        head += [*_matrix([one for one in shown if _compared(one) and _kind(one) == kind]), ""]
+    foot = []
+    if analysis.record.skipped:
+        skipped = ", ".join(
+            f"{escape(name)} ({escape(why)})" for name, why in analysis.record.skipped.items()
+        )
+        foot += [f"Skipped: {skipped}", ""]
+    foot += _about(analysis)
+    room = MOST_CHARACTERS - sum(len(line) + 1 for line in (*head, *foot))
+    cells: list[str] = []
+    left_out: list[str] = []
+    for cell in shown:
+        lines = _cell(cell)
+        needed = sum(len(line) + 1 for line in lines)
+        if needed > room or left_out:
+            left_out.append(cell.cell.name)
+            continue
+        room -= needed
+        cells += lines
+    if left_out:
+        cells += [
+            f"The figures of {len(left_out)} more cells are in the page (report.html): a comment has no room.",
+            "",
+        ]
+    return "\n".join([*head, *cells, *foot]) + "\n"
+
+
+def _about(analysis: Analysis) -> list[str]:
+    record = analysis.record
+    machine = [str(record.machine[key]) for key in ("cpu", "kernel") if record.machine.get(key)]
+    lines = [
+        f"<sub>{words.moment(record.began_unix_s)}, "
+        f"{words.duration(record.ended_unix_s - record.began_unix_s)}, "
+        f"seed {record.seed}, {escape(record.tool)}{''.join(f', {escape(one)}' for one in machine)}. Intervals are "
+        f"{words.confidence(analysis.alpha)}, over restarts.</sub>"
+    ]
+    if record.interrupted:
+        lines += ["", "**Interrupted:** only what was measured until then is here."]
+    return lines
+
+
+def _compared(one: CellView) -> bool:
+    return bool(one.headline) and not one.cell.control
+
+
+def _kind(one: CellView) -> str:
+    return one.cell.subjects[0].kind if one.cell.subjects else ""
+
+
+def _matrix(shown: list[CellView]) -> list[str]:
+    """A row a cell, a column a peer: the ratio and the verdict's mark."""
+    peers = list(dict.fromkeys(peer for one in shown for peer in one.peers))
+    lines = [f"| {escape(shown[0].baseline or '')} beside | {' | '.join(escape(peer) for peer in peers)} |"]
+    lines.append(f"|---|{'---|' * len(peers)}")
+    for one in shown:
+        for metric in one.headline:
+            name = escape(one.cell.name) + (
+                f", {escape(words.metric_name(metric))}" if metric != "per_s" else ""
+            )
+            found = {each.baseline: each for each in one.comparisons(metric)}
+            lines.append(f"| {name} | {' | '.join(_mark(found.get(peer)) for peer in peers)} |")
+    return lines
+
+
+def _mark(one: Comparison | None) -> str:
+    if one is None:
+        return ""
+    return MARKS[one.verdict] + ("" if one.verdict is Verdict.REFUSED else f" {words.ratio(one.ratio)}")
+
+
+def escape(text: str) -> str:
+    """Plain words: no markup, no HTML, no mention of anybody; no table cell of theirs ends ours."""
+    safe = re.sub(r"([\\`*_{}\[\]#|~$!])", r"\\\1", " ".join(text.split()))
+    safe = safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"@(?=\w)", "@\u2060", safe)
+
+
+def _summary(shown: list[CellView]) -> str:
+    counted = tally(shown)
+    if not counted:
+        return "No comparison was made."
+    return " · ".join(f"{MARKS[one]} {counted[one]} {one.value}" for one in Verdict if counted[one])
+
+
+def _cell(cell: CellView) -> list[str]:
+    """Folded, but for its name and its counts."""
+    one = cell.cell
+    counted = tally([cell], controls=True)
+    counts = ", ".join(f"{MARKS[each]} {counted[each]} {each.value}" for each in Verdict if counted[each])
+    # After a tag the line is HTML: a backslash would be seen.
+    title = re.sub(r"[^\w .,/:()-]", lambda found: f"&#{ord(found[0])};", " ".join(one.name.split()))
+    title += " (A/A control)" if one.control else ""
+    lines = [f"<details><summary><b>{title}</b>{f': {counts}' if counts else ''}</summary>", ""]
+    lines += [escape(words.load(one.load)), ""]
+    found = [each for metric in cell.headline for each in cell.comparisons(metric)]
+    if found:
+        lines += [
+            f"| {escape(cell.baseline or '')} beside | verdict | ratio | interval |",
+            "|---|---|--:|---|",
+        ]
+        lines += [_verdict(each) for each in found]
+        lines.append("")
+    lines += [
+        "| subject | requests/s | | p50 | p99 | CPU/request | memory |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    lines += [_figures(each) for each in cell.subjects]
+    lines.append("")
+    lines += [f"- ⚠️ {escape(line)}" for line in remarks(cell)]
+    lines += [f"- {escape(line)}" for line in one.notes]
+    return [*lines, "", "</details>", ""]
+
+
+def _verdict(one: Comparison) -> str:
+    name = escape(one.baseline)
+    if one.metric != "per_s":
+        name += f", {escape(words.metric_name(one.metric))}"
+    word = f"{MARKS[one.verdict]} {words.verdict_word(one.verdict, one.metric)}"
+    if one.verdict is Verdict.REFUSED:
+        return f"| {name} | {word} | | {escape(one.reason or '')} |"
+    bounds = words.interval(one.low, one.high).replace("[", "\\[").replace("]", "\\]")
+    return f"| {name} | {word} | {words.ratio(one.ratio)} | {bounds} |"
+
+
+def _figures(one: SubjectView) -> str:
+    if one.record.failure:
+        return f"| {escape(one.name)} | failed: {escape(one.record.failure)} | | | | | |"
+    rate, cpu = one.figures.get("per_s"), one.figures.get("cpu_us")
+    values = [
+        words.rate(rate), words.spread(rate), words.microseconds(one.percentile_us(0.5)),
+        words.microseconds(one.percentile_us(0.99)), words.microseconds(cpu.value if cpu else None),
+        words.size(one.rss_peak_bytes),
+    ]  # fmt: skip
+    return f"| {escape(one.name)} | {' | '.join(values)} |"
+
+
+def _code(text: str) -> str:
+    return " ".join(text.replace("`", "'").split())

@@ -1,0 +1,21 @@
+"""How often each verdict was given, as coloured words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..analysis import Verdict
+from .markup import Markup, el
+from .svg import VERDICT_CLASSES
+from .view import CellView, tally
+
+
+def tiles(shown: Sequence[CellView], *, controls: bool = False) -> Markup | None:
+    """Nothing where nothing was compared."""
+    counted = tally(list(shown), controls=controls)
+    found = [
+        el("span", el("b", counted[one]), " ", one.value, class_=f"tile {VERDICT_CLASSES[one]}")
+        for one in Verdict
+        if counted[one]
+    ]
+    return el("p", found, class_="tiles") if found else None

@@ -1,0 +1,156 @@
+"""The result in a terminal: one table a cell, verdicts first; with rich where it is installed."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TextIO
+
+from ..analysis import Analysis, Verdict
+from . import words
+from .view import CellView, SubjectView, tally, views
+
+COLOURS = {
+    Verdict.FASTER: "green",
+    Verdict.SLOWER: "red",
+    Verdict.EQUIVALENT: "cyan",
+    Verdict.UNDECIDED: "yellow",
+    Verdict.UNSTABLE: "yellow",
+    Verdict.REFUSED: "magenta",
+}
+
+
+def show(analysis: Analysis, file: TextIO | None = None, *, plain: bool | None = None) -> None:
+    """Prints to `file` (standard output). `plain`: never with rich; by default only on no terminal."""
+    out = file or sys.stdout
+    if plain is None:
+        plain = not out.isatty()
+    if plain or not _show_rich(analysis, out):
+        out.write(text(analysis))
+
+
+def text(analysis: Analysis) -> str:
+    """Clean aligned text without colours."""
+    parts = []
+    for cell in views(analysis):
+        parts.append(heading(cell))
+        parts.append(_aligned([columns(cell), *(row(cell, one) for one in cell.subjects)]))
+        parts += [f"  ! {line}" for line in remarks(cell)]
+        parts += [f"  - {line}" for line in cell.cell.notes]
+        parts.append("")
+    return "\n".join([*parts, *closing(analysis), ""])
+
+
+def heading(cell: CellView) -> str:
+    """`hello (A, capacity): 50 connections`."""
+    one = cell.cell
+    kind = "A/A control" if one.control else f"{one.section}, {one.question}"
+    return f"{one.name} ({kind}): {words.load(one.load)}".rstrip(": ")
+
+
+def columns(cell: CellView) -> list[str]:
+    against = f"{cell.baseline} is" if cell.baseline else "verdict"
+    what = words.metric_name(cell.headline[0]) if cell.headline else ""
+    return [
+        "subject", "requests/s", "", "p50", "p99", "CPU/request", "memory", against, f"{what} ratio".strip(),
+        "interval",
+    ]  # fmt: skip
+
+
+def row(cell: CellView, one: SubjectView) -> list[str]:
+    if one.record.failure:
+        return [one.name, "-", "", "-", "-", "-", "-", "", "", f"failed: {one.record.failure}"]
+    rate, cpu = one.figures.get("per_s"), one.figures.get("cpu_us")
+    cells = [
+        one.name, words.rate(rate), words.spread(rate), words.microseconds(one.percentile_us(0.5)),
+        words.microseconds(one.percentile_us(0.99)), words.microseconds(cpu.value if cpu else None),
+        words.size(one.rss_peak_bytes),
+    ]  # fmt: skip
+    found = cell.against(one.name)
+    if found is None:
+        return [*cells, "", "", ""]
+    if found.verdict is Verdict.REFUSED:
+        return [*cells, found.verdict.value, "", ""]
+    return [*cells, found.verdict.value, words.ratio(found.ratio), words.interval(found.low, found.high)]
+
+
+def remarks(cell: CellView) -> list[str]:
+    """Guards, what would decide, lints: each once; verdicts are in the table."""
+    lines = [one.reason for one in cell.analysis.comparisons if one.reason]
+    open_ = [
+        one
+        for metric in cell.headline[:1]
+        for one in cell.comparisons(metric)
+        if one.verdict is Verdict.UNDECIDED
+    ]
+    if open_ and not cell.cell.control:
+        # Whichever takes the most decides them all.
+        hardest = max(open_, key=lambda one: one.restarts_needed or math.inf)
+        lines.append(f"{len(open_)} undecided: {words.more_restarts(hardest)}")
+    return list(dict.fromkeys([*lines, *cell.analysis.lints, *cell.notes]))
+
+
+def closing(analysis: Analysis) -> list[str]:
+    """The count of verdicts, the skipped, how long it took."""
+    record = analysis.record
+    counted = tally(views(analysis))
+    lines = []
+    if counted:
+        said = ", ".join(f"{counted[one]} {one.value}" for one in Verdict if counted[one])
+        lines.append(f"verdicts: {said}")
+    if record.skipped:
+        lines.append("skipped: " + ", ".join(f"{name} ({why})" for name, why in record.skipped.items()))
+    if record.interrupted:
+        lines.append("interrupted: only what was measured until then is here")
+    lines.append(
+        f"{words.moment(record.began_unix_s)}, {words.duration(record.ended_unix_s - record.began_unix_s)}, "
+        f"seed {record.seed}; intervals of ratios are {words.confidence(analysis.alpha)} for all of a cell together"
+    )
+    return lines
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    widths = [max(len(line[index]) for line in rows[:1] + _short(rows)) for index in range(len(rows[0]))]
+    right = {1, 2, 3, 4, 5, 6, 8}
+    lines = []
+    for line in rows:
+        fields = [
+            value.rjust(width) if index in right else value.ljust(width)
+            for index, (value, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        lines.append("  " + "  ".join(fields).rstrip())
+    return "\n".join(lines)
+
+
+def _short(rows: list[list[str]]) -> list[list[str]]:
+    """A failure's reason may be long: it does not widen its column."""
+    return [[*line[:-1], ""] if line[-1].startswith("failed:") else line for line in rows[1:]]
+
+
+def _show_rich(analysis: Analysis, out: TextIO) -> bool:
+    try:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError:
+        return False
+    console = Console(file=out, highlight=False, soft_wrap=False)
+    for cell in views(analysis):
+        table = Table(title=Text(heading(cell), style="bold"), title_justify="left", box=None, pad_edge=False)
+        for index, title in enumerate(columns(cell)):
+            table.add_column(Text(title, style="dim"), justify="right" if 0 < index < 7 else "left")
+        for one in cell.subjects:
+            found = cell.against(one.name)
+            style = COLOURS[found.verdict] if found else "red" if one.record.failure else "bold"
+            fields = row(cell, one)
+            ours = "bold" if one.name == cell.baseline else ""
+            table.add_row(*(Text(value, style=ours) for value in fields[:7]), *(Text(value, style=style) for value in fields[7:]))  # fmt: skip
+        console.print(table)
+        for line in remarks(cell):
+            console.print(Text(f"! {line}", style="yellow"))
+        for line in cell.cell.notes:
+            console.print(Text(f"- {line}", style="dim"))
+        console.print()
+    for line in closing(analysis):
+        console.print(Text(line, style="dim"))
+    return True

@@ -1,0 +1,127 @@
+"""The top of the page: what was decided, by scenario and peer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..analysis import Analysis, Comparison, Verdict
+from . import words
+from .markup import Markup, el, join
+from .svg import VERDICT_CLASSES, chip
+from .view import CellView, tally
+
+LEGEND = (
+    (Verdict.FASTER, "the interval lies on one side of 1, after Holm's correction, and a second test agrees"),
+    (Verdict.EQUIVALENT, "the whole interval lies within the margin: no difference that matters"),
+    (Verdict.UNDECIDED, "the interval is too wide to say; more restarts would decide"),
+    (Verdict.UNSTABLE, "two tests of the same slices disagree"),
+    (Verdict.REFUSED, "a guard found a reason not to trust the figures"),
+)
+METHOD = (
+    "Every answer is verified to the last byte before it counts. All subjects of a cell live at the same time, pinned to the "
+    "same cores, and are measured in short slices in random order, over several fresh starts. Each restart gives one number, the "
+    "mean log ratio of its slices; the interval is Student's t over restarts. Percentiles come from merged histograms and are "
+    "never averaged."
+)
+
+
+def headline(shown: Sequence[CellView]) -> str:
+    """The page's title: what happened most."""
+    baseline = next((one.baseline for one in shown if one.baseline and not one.cell.control), None)
+    counted = tally(list(shown))
+    if baseline is None or not counted:
+        return "What was measured"
+    most = max((Verdict.FASTER, Verdict.SLOWER, Verdict.EQUIVALENT), key=lambda one: counted[one])
+    if not counted[most]:
+        return f"{baseline} beside its peers: nothing was decided"
+    word = "equivalent to its peers" if most is Verdict.EQUIVALENT else f"{most.value} than its peers"
+    return f"{baseline} is {word} in {counted[most]} of {sum(counted.values())} comparisons"
+
+
+def summary(analysis: Analysis, shown: Sequence[CellView]) -> Markup:
+    """Ratios and words by scenario and peer, the controls, how it was decided."""
+    compared = [(index, one) for index, one in enumerate(shown) if one.baseline and not one.cell.control]
+    parts: list[object] = [el("h2", "Verdicts")]
+    if compared:
+        whose = f"Each ratio is {compared[0][1].baseline}'s figure to the peer's, paired slice by slice. "
+        parts.append(el("p", whose, "For requests/s above 1 is better, for times below 1.", class_="lead"))
+    for kind in dict.fromkeys(_kind(one) for _, one in compared):
+        parts.append(_matrix([(index, one) for index, one in compared if _kind(one) == kind]))
+    parts += [_controls(shown), _legend(analysis)]
+    if analysis.record.skipped:
+        items = [el("li", el("b", name), f": {why}") for name, why in analysis.record.skipped.items()]
+        parts.append(el("details", el("summary", f"Not measured here: {len(items)}"), el("ul", items)))
+    return el("section", parts, class_="card", id="verdicts")
+
+
+def _kind(shown: CellView) -> str:
+    return shown.cell.subjects[0].kind
+
+
+def _matrix(shown: Sequence[tuple[int, CellView]]) -> Markup:
+    peers = list(dict.fromkeys(peer for _, one in shown for peer in one.peers))
+    head = el("tr", el("th", "scenario"), [el("th", peer, title=peer, scope="col") for peer in peers])
+    rows = []
+    for index, one in shown:
+        for metric in one.headline:
+            name = [one.cell.name, el("small", words.metric_name(metric))]
+            link = el("th", el("a", name, href=f"#cell-{index}"), scope="row")
+            rows.append(el("tr", link, [el("td", _pill(one, peer, metric)) for peer in peers]))
+    table = el("table", el("thead", head), el("tbody", rows), class_="matrix")
+    return el("div", table, class_="scroll", tabindex=0)
+
+
+def _pill(shown: CellView, peer: str, metric: str) -> Markup:
+    found = shown.analysis.comparison(shown.baseline or "", peer, metric)
+    if found is None:
+        record = next((one.record for one in shown.subjects if one.name == peer), None)
+        failed = record.failure if record is not None else None
+        return el("span", "failed" if failed else "·", class_="none", title=failed)
+    ratio = "–" if found.verdict is Verdict.REFUSED else words.ratio(found.ratio).replace("x", "×")
+    word = el("small", words.verdict_word(found.verdict, metric))
+    class_ = f"pill {VERDICT_CLASSES[found.verdict]}"
+    return el("span", el("b", ratio), word, class_=class_, title=words.sentence(found))
+
+
+def _controls(shown: Sequence[CellView]) -> list[Markup]:
+    return [
+        el("p", el("b", "Control. "), _control(found), class_=f"control {VERDICT_CLASSES[found.verdict]}")
+        for one in shown
+        if one.cell.control
+        for peer in one.peers
+        if (found := one.against(peer))
+    ]
+
+
+def _control(found: Comparison) -> Markup:
+    figure = f"{words.ratio(found.ratio).replace('x', '×')} {words.interval(found.low, found.high)}"
+    if found.verdict in (Verdict.FASTER, Verdict.SLOWER):
+        end = (
+            "They are one program: a difference of this size is this machine's noise or chance; believe no "
+            "verdict here that is not well beyond it."
+        )
+    elif found.verdict is Verdict.REFUSED:
+        end = found.reason or ""
+    else:
+        end = "They are one program, and no difference was claimed, as it should be."
+    word = chip(found.verdict, found.verdict.value)
+    return join(["The same subject measured twice came out ", word, f" at {figure}. {end}"])
+
+
+def _legend(analysis: Analysis) -> Markup:
+    rows: list[tuple[object, str]] = [(chip(verdict, verdict.value), meaning) for verdict, meaning in LEGEND]
+    level = words.confidence(analysis.alpha)
+    rows.append(
+        (
+            "intervals",
+            f"of ratios: {level} for all of a cell together (Holm); those of single figures, 95 % each",
+        )
+    )
+    rows.append(("margin", f"differences within {analysis.margin * 100:.3g} % count as none"))
+    entries = [el("div", el("dt", term), el("dd", meaning)) for term, meaning in rows]
+    return el(
+        "details",
+        el("summary", "How the verdicts are made"),
+        el("dl", entries, class_="legend"),
+        el("p", METHOD),
+    )

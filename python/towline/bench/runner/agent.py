@@ -1,0 +1,234 @@
+"""The load generator as a process of its own, told over its standard input what to do, one JSON line each.
+
+An agent that hangs or dies is killed and said; the next use starts another and opens the sessions again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from .._helper import for_crowds
+from ..record import Latency, Slice
+from .protocol import Failed, Work
+
+COMMAND = (sys.executable, "-m", "towline", "load", "--agent")
+PATIENCE_S = 15.0
+"""Beyond what an operation takes by its own terms."""
+LOG_TAIL_BYTES = 2000
+
+Config = dict[str, Any]
+
+
+class AgentFailed(Failed):
+    """The generator refused an operation, ended, or did not answer in time."""
+
+
+class Agent:
+    """One generator; `sessions` are its sets of connections, one a subject. Not for several threads at once."""
+
+    def __init__(self, cores: Sequence[int] | None = None, command: Sequence[str] = COMMAND) -> None:
+        self.cores, self._command = cores, list(command)
+        self._configs: dict[str, Config] = {}
+        self._opened: set[str] = set()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
+        self._held = b""
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def open(self, session: str, config: Config) -> None:
+        """Remembers what the session asks for. Connections are made when they are needed."""
+        self.close(session)
+        self._configs[session] = config
+        self._ready(session)
+
+    def ask(self, session: str) -> list[dict[str, Any]]:
+        """Each target once on a fresh connection: the whole answers."""
+        config = self._ready(session)
+        # Sent in pieces, each may take its whole timeout.
+        patience = len(config["targets"]) * (
+            config.get("timeout_s", 5.0) + config.get("connect_timeout_s", 5.0)
+        )
+        answers: list[dict[str, Any]] = self._tell({"op": "ask", "session": session}, patience)["answers"]
+        return answers
+
+    def slice(self, session: str, work: Work) -> dict[str, Any]:
+        """Load for a while; the generator's report, with `histograms` and `refused`."""
+        config = self._ready(session)
+        open_loop = {"rate_per_s": work.rate_per_s, "poisson": work.poisson} if work.rate_per_s else {}
+        until = (
+            {"duration_s": work.duration_s, "discard_s": work.discard_s}
+            if work.requests is None
+            else {"requests": work.requests}
+        )
+        message = {"op": "slice", "session": session, **until, **open_loop}
+        patience = work.duration_s + 2 * config.get("timeout_s", 5.0) + config.get("connect_timeout_s", 5.0)
+        report: dict[str, Any] = self._tell(message, patience)["slice"]
+        return report
+
+    def has(self, session: str) -> bool:
+        """Whether `open` was called for it, and `close` was not."""
+        return session in self._configs
+
+    def close(self, session: str) -> None:
+        """Closes its connections. Never raises: a session that is gone is closed."""
+        self._configs.pop(session, None)
+        if session in self._opened:
+            self._opened.discard(session)
+            with contextlib.suppress(AgentFailed):
+                self._tell({"op": "close", "session": session}, 5.0)
+
+    def stop(self) -> None:
+        """Ends the process."""
+        self._configs.clear()
+        if self._process is not None:
+            with contextlib.suppress(OSError):
+                self._send({"op": "quit"})
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(2.0)
+            self._kill()
+        self._log.close()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    def _ready(self, session: str) -> Config:
+        """The session's configuration; it is open when this returns."""
+        config = self._configs[session]
+        if self._process is None:
+            self._start()
+        if session not in self._opened:
+            self._tell({"op": "open", "session": session, "config": config}, 10.0)
+            self._opened.add(session)
+        return config
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
+            # A Ctrl-C at the terminal is for the bench alone, which then ends what it started.
+            start_new_session=True,
+            preexec_fn=for_crowds(self.cores),
+        )  # fmt: skip
+        self._held = b""
+
+    def _tell(self, message: dict[str, Any], patience_s: float) -> dict[str, Any]:
+        operation = message["op"]
+        try:
+            self._send(message)
+            line = self._line(time.monotonic() + patience_s + PATIENCE_S)
+        except TimeoutError:
+            self._kill()
+            raise AgentFailed(
+                f"the generator did not answer {operation!r} in {patience_s + PATIENCE_S:.0f} s and was killed",
+                self._tail(),
+            ) from None
+        except OSError:
+            status = self._kill()
+            raise AgentFailed(f"the generator ended during {operation!r} ({status})", self._tail()) from None
+        except BaseException:
+            # An interrupt between question and answer: the next answer would be this one's.
+            self._kill()
+            raise
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            self._kill()
+            raise AgentFailed(f"the generator answered no JSON: {line[:80]!r}", self._tail()) from None
+        if "error" in answer:
+            raise AgentFailed(f"the generator says of {operation!r}: {answer['error']}")
+        found: dict[str, Any] = answer
+        return found
+
+    def _send(self, message: dict[str, Any]) -> None:
+        process = self._process
+        if process is None or process.stdin is None:
+            raise BrokenPipeError
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
+
+    def _line(self, deadline: float) -> bytes:
+        process = self._process
+        if process is None or process.stdout is None:
+            raise BrokenPipeError
+        pipe = process.stdout.fileno()
+        while b"\n" not in self._held:
+            if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise TimeoutError
+            data = os.read(pipe, 1 << 20)
+            if not data:
+                raise BrokenPipeError
+            self._held += data
+        line, _, self._held = self._held.partition(b"\n")
+        return line
+
+    def _kill(self) -> str:
+        """How it ended, for a message."""
+        process, self._process = self._process, None
+        self._opened.clear()
+        if process is None:
+            return "it had ended before"
+        if process.poll() is None:
+            process.kill()
+        status = process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                # What was not flushed has no reader any more.
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+
+    def _tail(self) -> str:
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - LOG_TAIL_BYTES))
+        return self._log.read().decode(errors="replace")
+
+
+def slice_of(report: dict[str, Any], subject: str) -> Slice:
+    """The generator's report as a slice of the record; the subject's own costs are added by who knows them."""
+    generator, schedule = report["generator"], report.get("open_loop")
+    errors = {name: count for name, count in report["errors"].items() if count}
+    response = latency_of(report["response"])
+    return Slice(
+        subject=subject, restart=0, round=0, position=0,
+        began_unix_s=report["began_unix_s"], measured_s=report["measured_s"],
+        answered=report["answered"], failed=sum(errors.values()), refused=report.get("refused", 0),
+        target_per_s=schedule["target_per_s"] if schedule else None,
+        response=response,
+        service=latency_of(report["service"]) if schedule else response,
+        first_byte=latency_of(report["first_byte"]),
+        achieved_share=schedule["achieved_share"] if schedule else None,
+        lag_p99_us=latency_of(schedule["lag"]).p99_us if schedule else None,
+        connection_wait_p99_us=latency_of(schedule["connection_wait"]).p99_us if schedule else None,
+        driver_cpu_s=generator["cpu_s"], driver_busiest_share=generator["busiest_share"],
+        driver_limit=generator["limit"],
+        body_bytes=report["body_bytes"], errors=errors, first_failure=report["first_failure"],
+        histogram=report.get("histograms", {}).get("response"),
+    )  # fmt: skip
+
+
+def latency_of(found: dict[str, Any]) -> Latency:
+    """From the generator's summary of one histogram."""
+    at = {one["percent"]: one["us"] for one in found["percentiles"]}
+    return Latency(
+        count=found["count"], mean_us=found["mean_us"], min_us=found["min_us"], max_us=found["max_us"],
+        p50_us=at.get(50.0, 0.0), p90_us=at.get(90.0, 0.0), p95_us=at.get(95.0, 0.0),
+        p99_us=at.get(99.0, 0.0), p99_9_us=at.get(99.9, 0.0),
+    )  # fmt: skip

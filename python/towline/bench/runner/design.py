@@ -1,0 +1,126 @@
+"""The design of a measurement: restarts, rounds of slices in random order, lengths. Pure: chance is an argument.
+
+```text
+cell ─┬─ restart 1: all subjects start in random order, fresh port, another size of the environment
+      │     round 1: a slice of each in random order; round 2: another order; ...
+      ├─ restart 2 ...
+      └─ until the rule says that it is enough
+```
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ..statistics.stopping import Rule
+from .protocol import Place, Work
+
+SLICE_S = 0.08
+MEDIANS_A_SLICE = 20
+"""A slice holds at least so many median latencies: what is cut off at its ends must not show."""
+DISCARD_SHARE = 0.1
+MOST_PADDING_BYTES = 4096
+SAMPLES_A_WINDOW = 1000
+"""In an open loop: so many, and 100 of them lie beyond p90. What lies further out is that of a restart's histograms."""
+LONGEST_LATENCY_WINDOW_S, SHORTEST_LATENCY_WINDOW_S = 2.0, 0.2
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Slices before the first that counts, until they are steady."""
+
+    windows: int = 12
+    """So many must be steady together."""
+    window_s: float = 0.1
+    cap_s: float = 6.0
+    """Not steady by then: measured all the same, and said."""
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Who runs where; None where the machine has one core only."""
+
+    subject: tuple[int, ...] | None
+    driver: tuple[int, ...] | None
+
+    @classmethod
+    def divided(cls, available: Sequence[int] | None = None) -> Cores:
+        """The first core for the subjects, the last for the driver."""
+        usable = sorted(os.sched_getaffinity(0) if available is None else available)
+        return cls((usable[0],), (usable[-1],)) if len(usable) > 1 else cls(None, None)
+
+
+@dataclass(frozen=True)
+class Design:
+    """How every cell of a run is measured."""
+
+    rule: Rule = field(default_factory=lambda: Rule("fixed", 8, 8))
+    seconds: float = 2.5
+    """Of load on each subject in each restart."""
+    warm_up: WarmUp = field(default_factory=WarmUp)
+    exclusive: bool = False
+    """All others are stopped (SIGSTOP) while one is measured."""
+    seed: int = 1
+    cores: Cores = field(default_factory=Cores.divided)
+    baseline: str = "towline"
+
+    def chance(self, cell: str, restart: int) -> random.Random:
+        """Of one restart of one cell: the same whatever else is measured in the run."""
+        return random.Random(f"{self.seed}/{cell}/{restart}")
+
+    def place(self, chance: random.Random) -> Place:
+        return Place(self.cores.subject, chance.randrange(MOST_PADDING_BYTES), chance.randrange(1 << 31))
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """The slices of a cell, the same for all its subjects."""
+
+    slice_s: float
+    rounds: int
+
+    @property
+    def whole(self) -> bool:
+        """One window a restart: the subjects' answers take too long to alternate."""
+        return self.rounds == 1
+
+    def said(self, requests: int | None = None) -> str:
+        """For the reader of a result."""
+        each = f"{requests} requests" if requests is not None else f"{self.slice_s * 1000:.0f} ms"
+        return (
+            f"{self.rounds} slices of {each} a restart"
+            if self.rounds > 1
+            else f"one window of {each} a restart"
+        )
+
+    def work(
+        self, rate_per_s: float | None = None, *, poisson: bool = False, requests: int | None = None
+    ) -> Work:
+        return Work(self.slice_s, self.slice_s * DISCARD_SHARE, requests, rate_per_s, poisson)
+
+
+def lengths(seconds: float, median_s: float, rate_per_s: float | None = None) -> Lengths:
+    """For `seconds` of load a restart on a subject whose answers take `median_s` (the slowest subject's)."""
+    shortest = max(SLICE_S, MEDIANS_A_SLICE * median_s)
+    if rate_per_s is not None:
+        wanted = min(max(SAMPLES_A_WINDOW / rate_per_s, SHORTEST_LATENCY_WINDOW_S), LONGEST_LATENCY_WINDOW_S)
+        shortest = max(shortest, wanted / (1 - DISCARD_SHARE))
+    rounds = int(seconds / shortest + 1e-9)
+    if rounds < 2:
+        # A whole window; long enough for the slowest, even beyond what was asked for.
+        return Lengths(max(seconds, shortest), 1)
+    return Lengths(seconds / rounds, rounds)
+
+
+def shuffled(chance: random.Random, names: Sequence[str]) -> list[str]:
+    """A random permutation."""
+    return chance.sample(list(names), len(names))
+
+
+def orders(chance: random.Random, names: Sequence[str], rounds: int) -> Iterator[tuple[int, list[str]]]:
+    """Each round with its own random permutation."""
+    for number in range(rounds):
+        yield number, shuffled(chance, names)

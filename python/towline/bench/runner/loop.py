@@ -1,0 +1,303 @@
+"""One cell: restarts, verification, warm-up, rounds of slices. The same for servers and clients.
+
+Whatever happens to a subject ends as its `failure`; whatever happens to the bench, an interrupt included, leaves
+everything stopped and `record()` true of what was measured until then.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from .. import analysis
+from ..record import CellRecord, Question, Slice, Start, SubjectRecord
+from ..statistics.steady import is_steady
+from ..subjects.machine import cpu_ticks, pressure_cpu_us, steal_share
+from .design import Design, Lengths, lengths, orders, shuffled
+from .interrupts import held
+from .progress import Silent, Watch
+from .protocol import Failed, Running, Subject, Work
+from .stillness import aside, without_collections
+
+ANSWERS_A_WINDOW = 20
+"""A window of warming up grows until it holds so many; their rate says nothing otherwise."""
+LONGEST_WINDOW_S = 1.0
+AFTER_RESUME_S = 0.02
+"""For timers that ran out while the subject was stopped."""
+
+
+@dataclass(frozen=True)
+class CellPlan:
+    """What one cell measures. `load` is for the reader; what is done follows from the other fields."""
+
+    name: str
+    scenario: str
+    title: str
+    section: str
+    subjects: tuple[Subject, ...]
+    question: Question = "capacity"
+    load: dict[str, Any] = field(default_factory=dict)
+    rate_per_s: float | None = None
+    """Open loop, the same rate for all."""
+    poisson: bool = True
+    requests: int | None = None
+    """Of a slice, where the scenario counts them."""
+    rounds: int | None = None
+    """Of a restart, where the scenario says so."""
+    search: bool = False
+    """Each slice is a search for the highest rate that keeps the goal."""
+    alone: bool = False
+    """Subjects live one after the other: what is measured is their memory."""
+    control: bool = False
+    baseline: str | None = None
+    """Of this cell, where the run's is not in it."""
+    floor_s: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Life:
+    """One subject between its start and its stop."""
+
+    running: Running
+    ready_after_s: float
+    rss_ready_bytes: int
+    warm_up_s: float = 0.0
+    steady: bool = True
+    median_s: float = 0.0
+
+
+class CellRun:
+    """Measures one cell. `run` may end by any exception; `record` is good afterwards."""
+
+    def __init__(self, plan: CellPlan, design: Design, watch: Watch | None = None) -> None:
+        self.plan, self.design, self.watch = plan, design, watch or Silent()
+        self.notes = list(plan.notes)
+        self.skipped: dict[str, str] = {}
+        self._slices: list[Slice] = []
+        self._records: dict[str, SubjectRecord] = {}
+        self._lengths: Lengths | None = None
+
+    def run(self) -> None:
+        """Restarts until the rule says that it is enough, or nobody is left to measure."""
+        with aside(self.design.cores.driver):
+            self._run()
+
+    def _run(self) -> None:
+        plan, rule = self.plan, self.design.rule
+        self._describe()
+        self.watch.cell(
+            plan.title if not plan.control else f"{plan.title} (A/A control)", rule.most, list(self._records)
+        )
+        for restart in range(rule.most):
+            if not self._left():
+                break
+            self.watch.restart(restart)
+            self._restart(restart)
+            reason = rule.reason_to_end(restart + 1, self._comparisons())
+            if reason is not None:
+                if restart + 1 < rule.most:
+                    self.notes.append(f"ended early: {reason}")
+                break
+        self.watch.ended(self.record())
+
+    def record(self) -> CellRecord:
+        plan = self.plan
+        load = dict(plan.load)
+        if plan.rate_per_s is not None:
+            load["rate_per_s"] = plan.rate_per_s
+        return CellRecord(
+            name=plan.name, scenario=plan.scenario, title=plan.title, section=plan.section, question=plan.question,
+            load=load, subjects=list(self._records.values()), slices=list(self._slices), control=plan.control,
+            floor_s=plan.floor_s, notes=list(self.notes), baseline=plan.baseline,
+        )  # fmt: skip
+
+    # --- subjects ---------------------------------------------------------------------------------------
+
+    def _describe(self) -> None:
+        for subject in self.plan.subjects:
+            described = subject.describe()
+            if described.failure is not None:
+                self.skipped[subject.name] = described.failure
+            else:
+                self._records[subject.name] = described
+
+    def _left(self) -> list[Subject]:
+        """Those without a failure."""
+        return [
+            one
+            for one in self.plan.subjects
+            if one.name in self._records and self._records[one.name].failure is None
+        ]
+
+    def _fail(self, name: str, error: Failed) -> None:
+        self._records[name] = replace(self._records[name], failure=str(error), log=error.log)
+        self.watch.say(f"{name} has no figure: {error}")
+
+    def _note(self, line: str) -> None:
+        if line not in self.notes:
+            self.notes.append(line)
+            self.watch.say(line)
+
+    def _comparisons(self) -> Iterator[list[float]]:
+        """The log ratios that the rule looks at: of the cell's first metric, the baseline beside each other one."""
+        record = self.record()
+        names = [one.name for one in self._left()]
+        if not names:
+            return
+        wanted = () if record.control else (self.design.baseline, record.baseline)
+        first = next((name for name in wanted if name in names), names[0])
+        metric = analysis.metrics_of(record)[0]
+        by_name = {name: [one for one in self._slices if one.subject == name] for name in names}
+        for name in names:
+            if name != first:
+                yield analysis.log_ratios(by_name[first], by_name[name], metric)
+
+    # --- one restart ------------------------------------------------------------------------------------
+
+    def _restart(self, restart: int) -> None:
+        chance = self.design.chance(self.plan.name, restart)
+        names = shuffled(chance, [one.name for one in self._left()])
+        if self.plan.alone:
+            for name in names:
+                self._live(restart, [name], chance)
+        else:
+            self._live(restart, names, chance)
+
+    def _live(self, restart: int, names: list[str], chance: random.Random) -> None:
+        """Start, warm up, measure and stop these subjects together."""
+        lives: dict[str, _Life] = {}
+        began_pressure, began_ticks, began = pressure_cpu_us(), cpu_ticks(), time.monotonic()
+        try:
+            for name in names:
+                self._start(name, lives, chance)
+            with without_collections():
+                for name in list(lives):
+                    self._warm_up(name, lives)
+                began_pressure, began_ticks, began = pressure_cpu_us(), cpu_ticks(), time.monotonic()
+                self._rounds(restart, lives, chance)
+        finally:
+            waited = (pressure_cpu_us() or 0) - (began_pressure or 0)
+            elapsed = max(time.monotonic() - began, 1e-9)
+            share = (waited / 1e6 / elapsed, steal_share(began_ticks, cpu_ticks()))
+            with held():
+                for name in list(lives):
+                    self._stop(restart, name, lives.pop(name), share)
+
+    def _start(self, name: str, lives: dict[str, _Life], chance: random.Random) -> None:
+        subject = next(one for one in self.plan.subjects if one.name == name)
+        self.watch.doing(name, "starts")
+        began = time.monotonic()
+        try:
+            running = subject.start(self.design.place(chance))
+        except Failed as error:
+            self._fail(name, error)
+            return
+        lives[name] = _Life(running, time.monotonic() - began, 0)
+        with _Failing(self, name, lives):
+            lives[name].rss_ready_bytes = running.memory().now_bytes
+            self.watch.doing(name, "is checked")
+            running.verify()
+            if self.design.exclusive:
+                running.pause()
+
+    def _warm_up(self, name: str, lives: dict[str, _Life]) -> None:
+        life, rules = lives[name], self.design.warm_up
+        self.watch.doing(name, "warms up")
+        window_s, rates, medians = rules.window_s, [], []
+        with _Failing(self, name, lives):
+            began = time.monotonic()
+            while True:
+                sent = time.monotonic()
+                one = self._measure(
+                    life.running, Work(window_s, 0.0, None, self.plan.rate_per_s, self.plan.poisson)
+                )
+                if one.failed and not one.answered:
+                    raise Failed(f"no request was answered: {one.first_failure}")
+                took_s = time.monotonic() - sent
+                rates.append(one.per_s)
+                if one.answered:
+                    medians.append(one.response.p50_us / 1e6)
+                if one.answered < ANSWERS_A_WINDOW:
+                    window_s = min(2 * window_s, LONGEST_WINDOW_S)
+                life.warm_up_s = time.monotonic() - began
+                life.steady = is_steady(rates, rules.windows)
+                if life.steady or life.warm_up_s >= rules.cap_s:
+                    break
+            # What was under way at a window's end is awaited: an answer takes no longer than that.
+            life.median_s = median(medians) if medians else min(took_s, LONGEST_WINDOW_S)
+
+    def _rounds(self, restart: int, lives: dict[str, _Life], chance: random.Random) -> None:
+        if not lives:
+            return
+        if self._lengths is None:
+            slowest_s = max(life.median_s for life in lives.values())
+            self._lengths = lengths(self.design.seconds, slowest_s, self.plan.rate_per_s)
+            if self.plan.rounds is not None:
+                self._lengths = replace(self._lengths, rounds=self.plan.rounds)
+            self.notes.append(self._lengths.said(self.plan.requests))
+        work = self._lengths.work(
+            self.plan.rate_per_s, poisson=self.plan.poisson, requests=self.plan.requests
+        )
+        for number, order in orders(chance, list(lives), self._lengths.rounds):
+            for position, name in enumerate(order):
+                if name not in lives:
+                    continue  # it failed meanwhile
+                with _Failing(self, name, lives):
+                    one = self._measure(lives[name].running, work)
+                    one = replace(one, subject=name, restart=restart, round=number, position=position)
+                    self._slices.append(one)
+                    self.watch.slice(one)
+                    if one.failed and not one.answered:
+                        raise Failed(f"no request was answered any more: {one.first_failure}")
+
+    def _measure(self, running: Running, work: Work) -> Slice:
+        if not self.design.exclusive:
+            return running.slice(work)
+        running.resume()
+        time.sleep(AFTER_RESUME_S)
+        try:
+            return running.slice(work)
+        finally:
+            running.pause()
+
+    def _stop(self, restart: int, name: str, life: _Life, share: tuple[float, float]) -> None:
+        """Always to the end; its memory is read before."""
+        try:
+            memory = life.running.memory()
+            peak, end = memory.peak_bytes, memory.now_bytes
+        except Failed:
+            peak = end = 0
+        finally:
+            said = life.running.stop()
+        start = Start(
+            restart, round(life.ready_after_s, 4), round(life.warm_up_s, 3), life.steady, life.rss_ready_bytes,
+            peak, end, round(share[0], 5), round(share[1], 5),
+        )  # fmt: skip
+        self._records[name] = replace(self._records[name], starts=[*self._records[name].starts, start])
+        if said:
+            self._note(f"{name}: {said}" if not said.startswith(name) else said)
+
+
+class _Failing:
+    """A subject that raises `Failed` inside is stopped and noted, and the others go on."""
+
+    def __init__(self, run: CellRun, name: str, lives: dict[str, _Life]) -> None:
+        self._run, self._name, self._lives = run, name, lives
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Failed):
+            return False
+        with held():
+            life = self._lives.pop(self._name)
+            self._run._fail(self._name, error)
+            if said := life.running.stop():
+                self._run._note(said)
+        return True

@@ -1,0 +1,152 @@
+"""What a user sees while it runs: with rich on a terminal, lines of text elsewhere, nothing for a library's caller."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Protocol, TextIO
+
+from ..record import CellRecord, Slice
+
+PAINT_S = 0.2
+
+
+class Watch(Protocol):
+    """Told by the loop what happens. Never raises."""
+
+    def cell(self, title: str, restarts: int, subjects: list[str]) -> None:
+        """A cell begins; at most so many restarts."""
+
+    def restart(self, number: int) -> None: ...
+
+    def doing(self, subject: str, what: str) -> None:
+        """starts, is checked, warms up ..."""
+
+    def slice(self, one: Slice) -> None: ...
+
+    def say(self, line: str) -> None:
+        """Something that the user must know: a subject that failed, an end before time."""
+
+    def ended(self, cell: CellRecord) -> None: ...
+
+    def close(self) -> None:
+        """Nothing more comes; the terminal is as it was."""
+
+
+class Silent:
+    """For callers that look at the result only."""
+
+    def cell(self, title: str, restarts: int, subjects: list[str]) -> None:
+        pass
+
+    def restart(self, number: int) -> None:
+        pass
+
+    def doing(self, subject: str, what: str) -> None:
+        pass
+
+    def slice(self, one: Slice) -> None:
+        pass
+
+    def say(self, line: str) -> None:
+        pass
+
+    def ended(self, cell: CellRecord) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Lines(Silent):
+    """A line a cell and one for whatever is worth saying; for logs and pipes."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stderr
+        self._began = 0.0
+
+    def cell(self, title: str, restarts: int, subjects: list[str]) -> None:
+        self._began = time.monotonic()
+        self._write(f"{title}: {', '.join(subjects)}")
+
+    def say(self, line: str) -> None:
+        self._write(f"  {line}")
+
+    def ended(self, cell: CellRecord) -> None:
+        starts = max((len(one.starts) for one in cell.subjects), default=0)
+        took = time.monotonic() - self._began
+        self._write(f"  {len(cell.slices)} slices in {starts} restart{'s' * (starts != 1)}, {took:.0f} s")
+
+    def _write(self, line: str) -> None:
+        self._out.write(line + "\n")
+        self._out.flush()
+
+
+class Live(Silent):
+    """One line that changes, with rich."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._console = Console(stderr=True)
+        self._progress = Progress(
+            SpinnerColumn(), TextColumn("[bold]{task.description}"), BarColumn(24), TextColumn("{task.fields[now]}"),
+            TimeElapsedColumn(), console=self._console, transient=True,
+            # A thread that paints would run beside what is measured: it is painted between slices.
+            auto_refresh=False,
+        )  # fmt: skip
+        self._painted = 0.0
+        self._task: Any = None
+        self._title = ""
+        self._expected = self._restarts = 1
+        self._progress.start()
+
+    def cell(self, title: str, restarts: int, subjects: list[str]) -> None:
+        self.close_task()
+        self._title, self._restarts = title, restarts
+        self._task = self._progress.add_task(title, total=restarts, now="")
+
+    def restart(self, number: int) -> None:
+        self._progress.update(
+            self._task, completed=number, description=f"{self._title} {number + 1}/{self._restarts}"
+        )
+
+    def doing(self, subject: str, what: str) -> None:
+        self._progress.update(self._task, now=f"{subject} {what}")
+        self._paint()
+
+    def slice(self, one: Slice) -> None:
+        self._progress.update(self._task, now=f"{one.subject} {one.per_s:,.0f}/s")
+        self._paint()
+
+    def _paint(self) -> None:
+        if (now := time.monotonic()) - self._painted >= PAINT_S:
+            self._painted = now
+            self._progress.refresh()
+
+    def say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False)
+
+    def ended(self, cell: CellRecord) -> None:
+        self.close_task()
+
+    def close_task(self) -> None:
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+            self._task = None
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+def for_terminal(*, quiet: bool = False) -> Watch:
+    """The best that standard error can show."""
+    if quiet:
+        return Silent()
+    if sys.stderr.isatty():
+        try:
+            return Live()
+        except ImportError:
+            pass  # rich comes with towline[bench]
+    return Lines()

@@ -1,0 +1,288 @@
+"""Which cells a run on servers has: capacity, latency at common rates, curves, the A/A control."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..analysis import analyse_cell
+from ..record import CellRecord
+from ..scenarios import Protocol, Scenario, catalogue
+from ..scenarios import load as load_scenarios
+from ..scenarios.imports import from_curl, from_vegeta
+from ..subjects import Server, make_certificate, servers
+from . import peak
+from .agent import Agent
+from .loop import CellPlan
+from .plan import Options, select
+from .servers import Ask, ServerSubject, load_over
+from .session import Session
+
+NOT_UNASKED = frozenset({"native"})
+"""Our own answering program is no peer: it shows what the generator can do."""
+BOTH_INTERFACES = ("hello",)
+BOTH_SECTIONS = ("B",)
+LATENCY_SHARES = (0.5, 0.75)
+CURVE_SHARES = (0.5, 0.75, 0.9, 0.95)
+CURVE_CONNECTIONS = (1, 8, 64, 512)
+QUICK_CONNECTIONS = 8
+"""Few, so that slices of the slowest server are short enough to alternate with those of the others."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a scenario is asked: through which interface of the application, in which protocol."""
+
+    interface: str
+    protocol: Protocol = "h1"
+
+    def suffix(self, scenario: Scenario) -> str:
+        """Of a cell's name; what a scenario is asked in anyhow is not said."""
+        protocol = f"_{self.protocol}" if self.protocol != scenario.protocols[0] else ""
+        return ("_wsgi" if self.interface == "wsgi" else "") + protocol
+
+    @property
+    def words(self) -> str:
+        """Of a cell's title."""
+        found = [
+            *(["WSGI"] if self.interface == "wsgi" else []),
+            *(["HTTP/2"] if self.protocol == "h2" else []),
+        ]
+        return f" ({', '.join(found)})" if found else ""
+
+
+class ServerCells:
+    """Measures the chosen scenarios on the chosen servers."""
+
+    def __init__(
+        self, session: Session, options: Options, agent: Agent, folder: Path, *, quick: bool = False
+    ) -> None:
+        """`folder`: for a certificate; it outlives the run."""
+        self._session, self._options, self._agent, self._folder = session, options, agent, folder
+        self._quick = quick
+        self._tls: tuple[Path, Path] | None = None
+        self.servers = chosen_servers(options)
+
+    def run(self) -> None:
+        control = not self._options.no_control
+        for scenario in chosen_scenarios(self._options, quick=self._quick):
+            for way in self._ways(scenario):
+                record = self._scenario(scenario, way)
+                if control and record is not None and self._control(scenario, way, record):
+                    control = False
+
+    # --- one scenario -----------------------------------------------------------------------------------
+
+    def _scenario(self, scenario: Scenario, way: Way) -> CellRecord | None:
+        """The cell of its capacity; None where there is none."""
+        connections = self._connections(scenario)
+        first: CellRecord | None = None
+        for number in connections:
+            plan = self._plan(scenario, way, number, sweep=len(connections) > 1)
+            if plan.subjects:
+                record = self._session.measure(plan)
+                first = first or record
+        if first is None:
+            return None
+        if self._options.find_peak:
+            if (why := peak.cannot(scenario)) is not None:
+                self._session.watch.say(f"{scenario.name}: no search for its peak: {why}")
+            else:
+                self._session.measure(self._peak_plan(scenario, way))
+        if not (self._quick or self._options.no_latency or scenario.together):
+            self._latency(scenario, way, first)
+        return first
+
+    def _connections(self, scenario: Scenario) -> Sequence[int | None]:
+        if self._options.connections:
+            return self._options.connections
+        if self._quick and scenario.connections > QUICK_CONNECTIONS:
+            return (QUICK_CONNECTIONS,)
+        return (None, *CURVE_CONNECTIONS) if self._options.curve else (None,)
+
+    def _plan(
+        self, scenario: Scenario, way: Way, connections: int | None, *, sweep: bool = False
+    ) -> CellPlan:
+        ask = self._ask(scenario, way, connections)
+        subjects, notes = self._subjects(scenario, way, ask)
+        number = connections or scenario.connections
+        load: dict[str, object] = {"connections": number}
+        load |= load_over(scenario, way.protocol)
+        if sweep and connections is not None:
+            load["curve"] = "connections"
+        if ask.tls:
+            load["tls"] = True
+        if ask.network is not None:
+            load["net"] = ask.network.asked
+            notes.append(ask.network.said())
+        suffix = way.suffix(scenario) + (f"_c{connections}" if connections is not None else "")
+        title = scenario.title + way.words
+        return CellPlan(
+            name=scenario.name + suffix, scenario=scenario.name, title=title, section=scenario.section,
+            subjects=tuple(subjects), load=load, notes=(*scenario.notes, *notes),
+            baseline=subjects[0].name if subjects else None,
+        )  # fmt: skip
+
+    def _subjects(self, scenario: Scenario, way: Way, ask: Ask) -> tuple[list[ServerSubject], list[str]]:
+        """Those that can answer it, and why others are not in the cell."""
+        found, notes = [], []
+        for server in self.servers.values():
+            needed = scenario.limits.plain() if scenario.limits.needed else {}
+            if server.interfaces or way.interface == "asgi":
+                why = server.cannot(
+                    scenario.name, (way.interface,), (way.protocol,), needed, tls=ask.tls is not None
+                )
+                if why is None:
+                    found.append(ServerSubject(server, ask))
+                elif way.interface not in why:
+                    notes.append(f"{server.name} {why}")
+        return found, notes
+
+    def _ask(self, scenario: Scenario, way: Way, connections: int | None = None) -> Ask:
+        tls = self._certificate() if scenario.tls or self._options.tls else None
+        return Ask(
+            scenario, self._agent, connections, way.interface, tls, self._options.peers_bin, self._session.network,
+            way.protocol,
+        )  # fmt: skip
+
+    def _certificate(self) -> tuple[Path, Path]:
+        if self._tls is None:
+            self._tls = make_certificate(self._folder).tls
+        return self._tls
+
+    def _ways(self, scenario: Scenario) -> Iterator[Way]:
+        wanted = self._options.protocol or (scenario.protocols[:1] if self._quick else scenario.protocols)
+        for protocol in scenario.protocols:
+            if protocol in wanted:
+                yield from (Way(interface, protocol) for interface in self._interfaces(scenario, protocol))
+
+    def _interfaces(self, scenario: Scenario, protocol: Protocol) -> Sequence[str]:
+        wanted = self._options.interface
+        if not wanted:
+            both = scenario.name in BOTH_INTERFACES or scenario.section in BOTH_SECTIONS
+            wanted = ("asgi", "wsgi") if both and protocol == "h1" and not self._quick else ("asgi",)
+        found = [interface for interface in wanted if interface in scenario.interfaces]
+        return found or list(scenario.interfaces[:1])
+
+    # --- what follows from the capacity -----------------------------------------------------------------
+
+    def _control(self, scenario: Scenario, way: Way, measured: CellRecord) -> bool:
+        """The same server twice. True when it was measured."""
+        names = [one.name for one in measured.subjects if one.failure is None]
+        if not names:
+            return False
+        baseline = self._session.design.baseline
+        name = baseline if baseline in names else names[0]
+        connections = self._connections(scenario)[0]
+        ask = self._ask(scenario, way, connections)
+        server = self.servers[name]
+        self._session.measure(control_of(self._plan(scenario, way, connections), server, ask))
+        return True
+
+    def _latency(self, scenario: Scenario, way: Way, measured: CellRecord) -> None:
+        options = self._options
+        peaks = peaks_of(measured, self._session.design.baseline)
+        if not peaks:
+            return
+        shares = options.latency or (LATENCY_SHARES if scenario.quick and not options.rate else ())
+        rates = [(rate, None) for rate in options.rate]
+        slowest = min(peaks.values())
+        for rate, share in [*rates, *((two_digits(slowest * share), share) for share in shares)]:
+            self._session.measure(self._at_rate(scenario, way, rate, share))
+        if options.curve:
+            for name, peak in peaks.items():
+                for share in CURVE_SHARES:
+                    self._session.measure(self._at_rate(scenario, way, peak * share, share, only=name))
+
+    def _at_rate(
+        self, scenario: Scenario, way: Way, rate: float, share: float | None, only: str | None = None
+    ) -> CellPlan:
+        """The latency of all at one rate; of `only` one at a share of its own peak."""
+        plan = self._plan(scenario, way, None)
+        subjects = tuple(one for one in plan.subjects if only is None or one.name == only)
+        said = f"{share:.0%}" if share is not None else f"{rate:g}/s"
+        load = {**plan.load, "rate_per_s": rate}
+        if share is not None:
+            load["share_of_peak"] = share
+        if only is not None:
+            load["curve"] = "rate"
+        whose = "its own peak" if only is not None else "the slowest one's peak"
+        title = f"{plan.title}, {said} of {whose}" if share is not None else f"{plan.title} at {said}"
+        return CellPlan(
+            name=f"{plan.name}@{said}" + (f" {only}" if only else ""), scenario=plan.scenario, title=title,
+            section=plan.section, subjects=subjects, question="latency", load=load, rate_per_s=rate,
+            notes=plan.notes, baseline=plan.baseline,
+        )  # fmt: skip
+
+    def _peak_plan(self, scenario: Scenario, way: Way) -> CellPlan:
+        plan = self._plan(scenario, way, None)
+        return CellPlan(
+            name=f"{plan.name} peak", scenario=plan.scenario, title=f"{plan.title}, highest rate within its goal",
+            section=plan.section, subjects=plan.subjects, load={**plan.load, "search": "peak"}, search=True, rounds=1,
+            notes=plan.notes, baseline=plan.baseline,
+        )  # fmt: skip
+
+
+def control_of(plan: CellPlan, server: Server, ask: Ask) -> CellPlan:
+    """The A/A control beside `plan`: what it calls faster or slower is the bench's own error."""
+    twins = (ServerSubject(server, ask), ServerSubject(server, ask, name=f"{server.name} again"))
+    return CellPlan(
+        name=f"{plan.name} control", scenario=plan.scenario, title=plan.title, section=plan.section, subjects=twins,
+        load=plan.load, control=True, baseline=server.name,
+        notes=("the same server twice: any difference is the bench's own",),
+    )  # fmt: skip
+
+
+def chosen_servers(options: Options) -> dict[str, Server]:
+    """The definitions that the options leave. Raises `NothingToDo`."""
+    known = servers(options.servers)
+    names = select(options.subject, known, "server")
+    return {name: known[name] for name in names if options.subject or name not in NOT_UNASKED}
+
+
+def chosen_scenarios(options: Options, *, quick: bool = False) -> list[Scenario]:
+    """Those for servers that the options leave. Raises `NothingToDo`."""
+    known = {name: one for name, one in catalogue().items() if one.kind == "server"}
+    own = own_scenarios(options)
+    known |= own
+    if own and not options.scenario:
+        return list(own.values())
+    if quick and not options.scenario:
+        return [one for one in known.values() if one.quick]
+    return [
+        known[name] for name in select(options.scenario, known, "scenario", lambda name: marks(known[name]))
+    ]
+
+
+def own_scenarios(options: Options) -> dict[str, Scenario]:
+    """From files and command lines of the user. Raises `ScenarioError`."""
+    own = load_scenarios(options.scenarios) if options.scenarios is not None else {}
+    if options.curl:
+        own["curl"] = from_curl(options.curl).scenario
+    if options.vegeta is not None:
+        own["vegeta"] = from_vegeta(options.vegeta).scenario
+    return own
+
+
+def marks(scenario: Scenario) -> Iterator[str]:
+    """What else it is found by."""
+    yield f"section:{scenario.section}"
+    yield from (f"tag:{tag}" for tag in scenario.tags)
+
+
+def peaks_of(cell: CellRecord, baseline: str) -> dict[str, float]:
+    """Measured answers a second of each subject that has them."""
+    figures = {
+        one.name: one.figures.get("per_s")
+        for one in analyse_cell(cell, baseline).subjects
+        if one.failure is None
+    }
+    return {name: figure.value for name, figure in figures.items() if figure is not None}
+
+
+def two_digits(rate: float) -> float:
+    """Rounded down, so that the load of a cell has a name that the next run may share."""
+    unit = 10.0 ** (math.floor(math.log10(rate)) - 1)
+    return math.floor(rate / unit) * unit

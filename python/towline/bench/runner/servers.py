@@ -1,0 +1,232 @@
+"""Servers as the loop's subjects: a process of `subjects`, a session of the generator, the scenario's checker."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..checker import WrongAnswer, check
+from ..net import Relay
+from ..record import Slice, SubjectRecord
+from ..scenarios import Protocol, Scenario, session_config
+from ..subjects import (
+    NotSupported,
+    Process,
+    Server,
+    Settings,
+    SubjectFailed,
+    installed,
+    render,
+    versions,
+)
+from ..subjects.probe import HOST
+from ..subjects.render import APPS
+from .agent import Agent, slice_of
+from .network import Network, with_relay
+from .peak import find_peak
+from .protocol import Failed, Memory, Place, Work
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One scenario with one load, as all servers of a cell get it."""
+
+    scenario: Scenario
+    agent: Agent
+    connections: int | None = None
+    """None: as the scenario says."""
+    interface: str | None = None
+    tls: tuple[Path, Path] | None = None
+    peers_bin: Path | None = None
+    network: Network | None = None
+    protocol: Protocol = "h1"
+
+
+def load_over(scenario: Scenario, protocol: Protocol) -> dict[str, object]:
+    """Of a cell's load, for the reader: what the protocol makes of it."""
+    found: dict[str, object] = {} if protocol == "h1" else {"protocol": protocol}
+    if scenario.at_once(protocol) > 1:
+        found["pipeline" if protocol == "h1" else "streams"] = scenario.at_once(protocol)
+    return found
+
+
+class ServerSubject:
+    """A definition in a cell; protocol.Subject."""
+
+    def __init__(
+        self, server: Server, ask: Ask, *, name: str | None = None, app: str | None = None,
+        app_folder: Path | None = None,
+    ) -> None:  # fmt: skip
+        """`app`: another application than our fixture's. `name`: another than the definition's, for a control."""
+        self.server, self.ask, self._name = server, ask, name or server.name
+        self._app, self._app_folder = app, app_folder or (Path.cwd() if app is not None else APPS)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def describe(self) -> SubjectRecord:
+        server, peers = self.server, self.ask.peers_bin
+        if (missing := installed(server, peers)) is not None:
+            return SubjectRecord(self._name, "server", failure=missing)
+        try:
+            rendered = render(server, self._settings(), host=HOST, port=0, folder=Path("FOLDER"))
+        except NotSupported as error:
+            return SubjectRecord(self._name, "server", failure=str(error))
+        options = dict(rendered.options)
+        if rendered.interface is not None:
+            options["interface"] = rendered.interface
+        if rendered.protocol != "h1":
+            options["protocol"] = rendered.protocol
+        return SubjectRecord(self._name, "server", rendered.shown, versions(server, peers), options)
+
+    def start(self, place: Place) -> RunningServer:
+        try:
+            process = Process(self.server, self._settings(place))
+            try:
+                process.wait_ready()
+            except BaseException:
+                process.stop()
+                raise
+        except SubjectFailed as error:
+            raise Failed(str(error), error.log) from None
+        except NotSupported as error:
+            raise Failed(str(error)) from None
+        network = self.ask.network
+        try:
+            relay = network.relay(f"{HOST}:{process.port}") if network is not None else None
+        except BaseException:
+            process.stop()
+            raise
+        return RunningServer(self._name, process, self.ask, place, relay)
+
+    def _settings(self, place: Place | None = None) -> Settings:
+        ask = self.ask
+        interface = ask.interface if self.server.interfaces else None
+        fixture = f"{interface}:{ask.scenario.app}" if interface is not None else None
+        settings = Settings(
+            interface=interface,
+            app=self._app or fixture,
+            app_folder=self._app_folder,
+            protocol=ask.protocol,
+            tls=ask.tls,
+            limits=self._limits(),
+            peers_bin=ask.peers_bin,
+        )
+        if place is None:
+            return settings
+        return replace(settings, cores=place.cores, padding_bytes=place.padding_bytes)
+
+    def _limits(self) -> dict[str, int]:
+        """Those of the scenario that the server has an option for; where it must have one it is not in the cell."""
+        return {
+            name: value
+            for name, value in self.ask.scenario.limits.plain().items()
+            if name in self.server.limits
+        }
+
+
+class RunningServer:
+    """A server that is ready; protocol.Running."""
+
+    def __init__(
+        self, name: str, process: Process, ask: Ask, place: Place, relay: Relay | None = None
+    ) -> None:
+        self._name, self.process, self._ask, self._relay = name, process, ask, relay
+        self.base_url = (
+            process.base_url.replace(f":{process.port}", f":{relay.port}") if relay else process.base_url
+        )
+        self._cores = len(place.cores or (0,))
+        self._seed = place.seed
+        self._opened = False
+
+    def verify(self) -> None:
+        ask = self._ask
+        ask.agent.open(self._name, self.config())
+        self._opened = True
+        try:
+            check(ask.agent, self._name, ask.scenario, self.base_url, ask.protocol)
+        except WrongAnswer as error:
+            raise self._failed(f"wrong answer: {error}") from None
+        self._alive("while its answers were checked")
+
+    def config(self) -> dict[str, Any]:
+        """The session of the generator."""
+        ask = self._ask
+        return session_config(
+            ask.scenario, self.base_url, protocol=ask.protocol, connections=ask.connections, seed=self._seed
+        )
+
+    def slice(self, work: Work) -> Slice:
+        if work.search:
+            return self._search()
+        before, began, relayed_s = self.process.usage(), time.monotonic(), self._relayed_s()
+        try:
+            report = self._ask.agent.slice(self._name, work)
+        except Failed as error:
+            self._alive("while it was measured")
+            raise self._failed(str(error)) from None
+        spent = self.process.usage().since(before)
+        one = slice_of(report, self._name)
+        if self._relay is not None:
+            one = with_relay(one, self._relayed_s() - relayed_s, time.monotonic() - began)
+        if one.failed:
+            self._alive("while it was measured")
+        # What was discarded, and the last answers after the end, cost as much a second as what counts.
+        loaded_s = work.discard_s + one.measured_s + one.response.p50_us / 1e6
+        share = min(one.measured_s / loaded_s, 1.0) if loaded_s else 1.0
+        cpu_s = spent.cpu_s * share
+        return replace(
+            one, subject_cpu_s=cpu_s, context_switches=round(spent.switches * share),
+            subject_waited_s=spent.waited_s * share,
+            subject_busiest_share=min(cpu_s / one.measured_s, float(self._cores)) if one.measured_s else 0.0,
+        )  # fmt: skip
+
+    def _search(self) -> Slice:
+        """The window that confirmed the highest rate within the goal."""
+        ask = self._ask
+        connections = ask.connections or ask.scenario.connections
+        before = self.process.usage()
+        report = find_peak(
+            ask.scenario, self.base_url, ask.protocol, connections, self._seed, ask.agent.cores
+        )
+        spent = self.process.usage().since(before)
+        one = slice_of(report, self._name)
+        self._alive("while its peak was searched")
+        return replace(one, subject_cpu_s=0.0, context_switches=spent.switches)
+
+    def pause(self) -> None:
+        self.process.pause()
+
+    def resume(self) -> None:
+        self.process.resume()
+
+    def memory(self) -> Memory:
+        return Memory(self.process.usage().rss_bytes, self.process.peaks().rss_bytes)
+
+    def stop(self) -> str | None:
+        if self._opened:
+            self._ask.agent.close(self._name)
+        if self._relay is not None:
+            self._relay.stop()
+        notes = self.process.stop().notes(self._name)
+        return "; ".join(notes) or None
+
+    def _relayed_s(self) -> float:
+        """CPU time of the relay; a relay that has ended is the bench's failure, not the server's."""
+        if self._relay is None:
+            return 0.0
+        if not self._relay.alive():
+            raise Failed("the emulated network ended", self._relay.log())
+        return self._relay.cpu_s()
+
+    def _alive(self, when: str) -> None:
+        try:
+            self.process.check(when)
+        except SubjectFailed as error:
+            raise Failed(str(error), error.log) from None
+
+    def _failed(self, reason: str) -> Failed:
+        return Failed(reason, self.process.log_tail())

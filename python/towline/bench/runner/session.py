@@ -1,0 +1,91 @@
+"""One run of the bench: its cells one after the other, kept in a record that is true at every moment."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from ..._version import __version__
+from ..record import CellRecord, Record, save
+from ..subjects.machine import describe as describe_machine
+from ..subjects.machine import runtime_versions
+from ..subjects.sweep import sweep
+from .design import Design
+from .loop import CellPlan, CellRun
+from .network import Network
+from .progress import Silent, Watch
+
+
+class Session:
+    """Measures cells and keeps them."""
+
+    def __init__(
+        self, design: Design, watch: Watch | None = None, *, command: list[str] | None = None,
+        path: Path | None = None, settings: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.design, self.watch, self.path = design, watch or Silent(), path
+        self.cells: list[CellRecord] = []
+        self.skipped: dict[str, str] = {}
+        self.net: dict[str, Any] | None = None
+        self.network: Network | None = None
+        """Between drivers and subjects; None: loopback as it is."""
+        self.versions = {"towline": __version__, **runtime_versions()}
+        self._command, self._settings = command or [], settings or {}
+        self._began = time.time()
+        if strays := sweep():
+            self.watch.say(f"an earlier run was killed and left {', '.join(strays)} running: ended")
+        # What the machine was like before we loaded it.
+        self._machine = describe_machine()
+
+    def measure(self, plan: CellPlan) -> CellRecord:
+        """Runs the cell. It is kept also when this ends by an exception."""
+        run = CellRun(plan, self.design, self.watch)
+        try:
+            run.run()
+        finally:
+            self.skipped |= run.skipped
+            record = run.record()
+            self.add(record)
+        return record
+
+    def add(self, cell: CellRecord) -> None:
+        """A cell that was measured otherwise. What nobody was there for is no cell."""
+        if cell.subjects:
+            self.cells.append(cell)
+            if self.path is not None:
+                save(self.record(interrupted=True), self.path)
+
+    def over(self, text: str) -> Network:
+        """What `--net` asks for, measured once for the record. Raises `ConfigError`."""
+        self.network = network = Network.of(text, self.design.seed, self.design.cores.driver)
+        self.net = network.plain()
+        self.watch.say(network.said())
+        return network
+
+    def skip(self, subject: str, reason: str) -> None:
+        """Once, as a line and in the record."""
+        if subject not in self.skipped:
+            self.skipped[subject] = reason
+            self.watch.say(f"{subject} is left out: {reason}")
+
+    def record(self, *, interrupted: bool = False) -> Record:
+        rule = self.design.rule
+        settings = {
+            "rule": rule.kind, "restarts_least": rule.least, "restarts_most": rule.most, "alpha": rule.alpha,
+            "margin": rule.margin, "seconds": self.design.seconds, "exclusive": self.design.exclusive,
+            "baseline": self.design.baseline, "cores_subject": list(self.design.cores.subject or ()),
+            "cores_driver": list(self.design.cores.driver or ()), **self._settings,
+        }  # fmt: skip
+        return Record(
+            tool=f"towline bench {__version__}", began_unix_s=self._began, ended_unix_s=time.time(),
+            machine=self._machine, versions=self.versions, command=self._command, seed=self.design.seed,
+            settings=settings, cells=list(self.cells), skipped=dict(self.skipped), net=self.net, interrupted=interrupted,
+        )  # fmt: skip
+
+    def finish(self, *, interrupted: bool = False) -> Record:
+        """The record, written where there is a path."""
+        record = self.record(interrupted=interrupted)
+        if self.path is not None:
+            save(record, self.path)
+        return record

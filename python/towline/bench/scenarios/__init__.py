@@ -1,0 +1,37 @@
+"""The catalogue of scenarios: every benchmark that Towline can run, as data (docs/scenarios.md)."""
+
+from .loader import catalogue, load, sections
+from .model import (
+    PROTOCOLS,
+    Answer,
+    Body,
+    Limits,
+    Load,
+    Protocol,
+    Published,
+    Request,
+    Scenario,
+    Section,
+    Sending,
+)
+from .session import session_config
+from .table import ScenarioError
+
+__all__ = [
+    "PROTOCOLS",
+    "Answer",
+    "Body",
+    "Limits",
+    "Load",
+    "Protocol",
+    "Published",
+    "Request",
+    "Scenario",
+    "ScenarioError",
+    "Section",
+    "Sending",
+    "catalogue",
+    "load",
+    "sections",
+    "session_config",
+]

@@ -1,0 +1,80 @@
+"""A scenario as the configuration of a session of the generator's agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .model import Answer, Body, Protocol, Request, Scenario
+
+
+def session_config(
+    scenario: Scenario,
+    base_url: str,
+    *,
+    protocol: Protocol = "h1",
+    connections: int | None = None,
+    seed: int = 1,
+    trust: str | dict[str, str] = "anybody",
+) -> dict[str, Any]:
+    """The agent's CONFIG for `scenario` on the server at `base_url` (`http://127.0.0.1:8000`)."""
+    return {
+        "targets": [
+            target(request, base_url, protocol)
+            if scenario.message is None
+            else socket(request, scenario.message, base_url)
+            for request in scenario.requests
+        ],
+        "mix": scenario.mix,
+        "connections": connections or scenario.connections,
+        "threads": 1,
+        "protocol": protocol,
+        **({"pipeline": scenario.pipeline} if protocol == "h1" else {"streams": scenario.streams}),
+        "requests_per_connection": scenario.requests_per_connection,
+        "together": scenario.together,
+        "timeout_s": scenario.timeout_s,
+        "connect_timeout_s": scenario.timeout_s,
+        "trust": trust,
+        "seed": seed,
+        "refusal_statuses": list(scenario.refusals),
+    }
+
+
+def target(request: Request, base_url: str, protocol: Protocol = "h1") -> dict[str, Any]:
+    """One request with its answer, as the agent takes it."""
+    plain: dict[str, Any] = {
+        "url": base_url.rstrip("/") + request.target,
+        "method": request.method,
+        "fields": [list(pair) for pair in request.fields_over(protocol)],
+        "body": request.body.plain() if request.body else None,
+        "expect": _expect(request.answer),
+        "weight": request.weight,
+        "sending": request.sending.plain(),
+    }
+    if request.chunk_bytes is not None:
+        plain["chunk_bytes"] = request.chunk_bytes
+    return plain
+
+
+def socket(request: Request, message: Body, base_url: str) -> dict[str, Any]:
+    """A WebSocket, which gets `message` and must give it back; the handshake's own fields are the agent's."""
+    return {
+        # http is ws, and https is wss.
+        "url": "ws" + base_url.rstrip("/").removeprefix("http") + request.target,
+        "fields": [list(pair) for pair in request.fields],
+        "body": message.plain(),
+        "message": "text",
+        "weight": request.weight,
+    }
+
+
+def _expect(answer: Answer) -> dict[str, Any]:
+    body = answer.body
+    return {
+        "status": answer.status,
+        # Of the bytes as transferred: unknown where they are coded.
+        "length": body.length if body is not None and answer.coding is None else None,
+        "body": body.plain() if body is not None else None,
+        "sha256": None,
+        "coding": answer.coding,
+        "fields": [list(pair) for pair in answer.fields],
+    }

@@ -1,0 +1,148 @@
+"""`towline bench selftest`: the bench measures servers whose truth is known, on the user's own machine.
+
+Equal servers must not differ, one that costs 5 % more must be found, and a delay must be reported as it is. What
+comes out is the difference that this machine, as it is now, can resolve.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+from .analysis import ALPHA, Comparison, Verdict
+from .api import Command, Comparisons, measure
+from .runner.design import Design
+from .runner.interrupts import Interrupted, Interrupts
+from .runner.plan import Options
+from .runner.progress import Watch
+from .scenarios import catalogue
+
+SPIN_STEPS = 10_000
+"""Of work a request, about 20 us: the servers, not the generator, must be the limit. Not in microseconds, of which
+each server would have its own measure."""
+SLOWER_PERCENT = 5
+DELAY_US = 2000
+DELAY_RATE_PER_S = 1000.0
+DELAY_TOLERANCE_US = 1000.0
+POWER = 0.9
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the result."""
+
+    what: str
+    said: str
+    good: bool
+
+
+def selftest(options: Options, watch: Watch) -> int:
+    """Prints what was found. Exit status: 0 all as it must be, 1 something is not, 130 interrupted."""
+    design = options.design()
+    if options.runs is None:
+        design = replace(design, rule=replace(design.rule, least=6, most=6))
+    if options.duration is None:
+        design = replace(design, seconds=1.2)
+    with Interrupts(watch.say):
+        try:
+            hello = catalogue()["hello"]
+            named = {"plain": _responder(), "plain again": _responder(), "slower": _responder(SLOWER_PERCENT)}
+            work = measure(
+                named, hello, replace(design, baseline="plain"), watch=watch, title="servers of known cost"
+            )
+            delayed = measure(
+                {"delayed": _delayed()}, hello, _short(design), rate=DELAY_RATE_PER_S,
+                watch=watch, title="a server of known delay",
+            )  # fmt: skip
+        except Interrupted as interrupted:
+            return interrupted.status
+    findings = [equal(work), slower(work), delay(delayed)]
+    out = [f"{'ok  ' if one.good else 'NOT '} {one.what}: {one.said}" for one in findings]
+    out += ["", resolution(work, design.seconds)]
+    sys.stdout.write("\n".join(out) + "\n")
+    return 0 if all(one.good for one in findings) else 1
+
+
+def _short(design: Design) -> Design:
+    """A delay is there or it is not: three restarts show it."""
+    few = min(3, design.rule.most)
+    return replace(design, rule=replace(design.rule, kind="fixed", least=few, most=few), baseline="delayed")
+
+
+def _responder(percent: int = 0) -> Command:
+    more = ["--spin-percent", str(percent)] if percent else []
+    return Command(
+        [
+            "{python}",
+            "-m",
+            "towline.bench.upstream",
+            "--port",
+            "{port}",
+            "--spin-steps",
+            str(SPIN_STEPS),
+            *more,
+        ]
+    )
+
+
+def _delayed() -> Command:
+    return Command(
+        [
+            "{python}",
+            "-m",
+            "towline.bench.upstream",
+            "--port",
+            "{port}",
+            "--delay",
+            f"{DELAY_US}us",
+            "--exact",
+        ]
+    )
+
+
+def equal(found: Comparisons) -> Finding:
+    """The same server twice: one alarm in twenty is chance, more is trouble."""
+    one = found["plain again"]
+    good = one.verdict not in (Verdict.FASTER, Verdict.SLOWER, Verdict.REFUSED)
+    return Finding("two equal servers", _said(one), good)
+
+
+def slower(found: Comparisons) -> Finding:
+    """Its interval must hold the truth; whether it is called slower depends on the machine."""
+    one = found["slower"]
+    truth = 1 + SLOWER_PERCENT / 100
+    good = one.reason is None and one.low <= truth <= one.high and one.verdict is not Verdict.SLOWER
+    return Finding(f"one that costs {SLOWER_PERCENT} % more", _said(one), good)
+
+
+def delay(found: Comparisons) -> Finding:
+    """The median latency of a known delay."""
+    try:
+        value = found.figure("delayed").value
+    except KeyError as error:
+        return Finding(f"a delay of {DELAY_US} us", str(error), False)
+    good = DELAY_US <= value <= DELAY_US + DELAY_TOLERANCE_US
+    return Finding(f"a delay of {DELAY_US} us", f"p50 {value:.0f} us", good)
+
+
+def resolution(found: Comparisons, seconds: float) -> str:
+    """The difference that is found nine times in ten, from the spread between restarts."""
+    one = found["plain again"]
+    half = (math.log(one.high) - math.log(one.low)) / 2
+    # The interval is t times the standard error; to be found that often, a difference is larger than the interval.
+    normal = NormalDist()
+    factor = (normal.inv_cdf(1 - ALPHA / 2) + normal.inv_cdf(POWER)) / normal.inv_cdf(1 - ALPHA / 2)
+    least = math.expm1(half * factor)
+    load = seconds * one.restarts
+    return (
+        f"This machine, as it is now, resolves about {least:.1%} with {one.restarts} restarts "
+        f"({load:.0f} s of load on each); a quarter of the difference takes sixteen times as much."
+    )
+
+
+def _said(one: Comparison) -> str:
+    if one.reason is not None:
+        return f"{one.verdict.value}: {one.reason}"
+    return f"ratio {one.ratio:.3f} [{one.low:.3f}, {one.high:.3f}], {one.verdict.value}"

@@ -1,0 +1,117 @@
+"""Is it there, does it answer: the ready request, bounded in time and bytes; and ports for subjects to listen on."""
+
+from __future__ import annotations
+
+import random
+import re
+import socket
+import ssl
+import time
+from pathlib import Path
+
+from . import probe_h2
+
+HOST = "127.0.0.1"
+MOST_HEAD_BYTES = 64 * 1024
+STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: |\r?\n)")
+
+
+class Nonsense(Exception):
+    """An answer that is no HTTP."""
+
+
+def ask(port: int, path: str, timeout_s: float, *, tls: bool = False, protocol: str = "h1") -> int:
+    """The status of a GET. Raises OSError (TimeoutError when the whole took longer), or `Nonsense`."""
+    due = time.monotonic() + timeout_s
+    with socket.create_connection((HOST, port), timeout_s) as plain:
+        connection = _shaken(plain, due, protocol) if tls else plain
+        with connection:
+            of = _status_over_h2 if protocol == "h2" else _status_over_h1
+            return of(connection, f"{HOST}:{port}", path, due)
+
+
+def _status_over_h1(connection: socket.socket, authority: str, path: str, due: float) -> int:
+    request = f"GET {path} HTTP/1.1\r\nHost: {authority}\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+    connection.sendall(request.encode("ascii"))
+    head = b""
+    while b"\r\n\r\n" not in head:
+        piece = _received(connection, due)
+        if not piece:
+            break
+        head += piece
+        if not _may_be_status(head) or len(head) > MOST_HEAD_BYTES:
+            raise Nonsense(f"what it answers is no HTTP: {head[:60]!r}")
+    if not head:
+        raise ConnectionResetError("the connection was closed without an answer")
+    found = STATUS_LINE.match(head)
+    if found is None or b"\r\n\r\n" not in head:
+        raise Nonsense(f"what it answers is no HTTP: {head[:60]!r}")
+    return int(found[1])
+
+
+def _status_over_h2(connection: socket.socket, authority: str, path: str, due: float) -> int:
+    connection.sendall(probe_h2.request(authority, path, secure=isinstance(connection, ssl.SSLSocket)))
+    answer = b""
+    while len(answer) <= MOST_HEAD_BYTES:
+        piece = _received(connection, due)
+        if not piece:
+            raise ConnectionResetError("the connection was closed without an answer")
+        answer += piece
+        try:
+            status = probe_h2.status(answer)
+        except ValueError as error:
+            raise Nonsense(str(error)) from None
+        if status is not None:
+            return status
+    raise Nonsense("no answer among its frames of HTTP/2")
+
+
+def _received(connection: socket.socket, due: float) -> bytes:
+    left = due - time.monotonic()
+    if left <= 0:  # a byte now and then must not hold us
+        raise TimeoutError
+    connection.settimeout(left)
+    return connection.recv(16384)
+
+
+def _may_be_status(head: bytes) -> bool:
+    start = b"HTTP/1."
+    return STATUS_LINE.match(head) is not None or (
+        head[: len(start)] == start[: len(head)] and len(head) < len("HTTP/1.1 200 ")
+    )
+
+
+def _shaken(plain: socket.socket, due: float, protocol: str) -> ssl.SSLSocket:
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    if protocol == "h2":
+        trusting.set_alpn_protocols(["h2"])
+    plain.settimeout(max(due - time.monotonic(), 0.001))
+    return trusting.wrap_socket(plain)
+
+
+def free_port() -> int:
+    """Outside of the range from which connections get theirs: a generator opens thousands of those."""
+    try:
+        first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    except (OSError, ValueError):
+        first, last = 32768, 60999
+    candidates = [port for port in range(10_000, 65_000) if not first <= port <= last]
+    for _ in range(200 if candidates else 0):
+        port = random.SystemRandom().choice(candidates)
+        if is_free(port):
+            return port
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True

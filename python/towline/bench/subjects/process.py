@@ -1,0 +1,354 @@
+"""One running server subject: start, ready, pause, resume, stop. What it started ends with it, always.
+
+```text
+start ─► listening ─► answering ─► paused ⇄ running ─► SIGTERM ─► grace ─► SIGKILL ─► strays killed, and said
+   └─ each arrow is bounded in time; a subject that cannot follow is a `SubjectFailed` of one line
+```
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ...errors import Error
+from . import keeper
+from .model import Server
+from .probe import HOST, Nonsense, ask, free_port, is_free
+from .render import Rendered, Settings, render
+from .resources import Meter, Peaks, Usage
+
+KEEPER = Path(keeper.__file__)
+ATTEMPT_TIMEOUT_S = 2.0
+NONSENSE_ANSWERS = 3
+"""So many answers that are no HTTP in a row, and waiting on is of no use."""
+
+
+class SubjectFailed(Error):
+    """The subject has no figure; the message is one line, `log` the end of its output."""
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """How a subject ended."""
+
+    exit_status: int | None
+    """As a shell counts: negative numbers are signals. None: it was never started."""
+    killed: bool
+    """It did not end on SIGTERM."""
+    strays: tuple[str, ...]
+    """Names of processes that it left behind; they have been killed."""
+    stuck: int
+    """Processes that could not be killed."""
+    seconds: float
+
+    def notes(self, name: str) -> list[str]:
+        """What a report must say of it; usually nothing."""
+        found = []
+        if self.killed:
+            found.append(f"{name} did not end on SIGTERM and was killed")
+        if self.strays:
+            count = len(self.strays)
+            processes = "1 process" if count == 1 else f"{count} processes"
+            found.append(
+                f"{name} left {processes} behind, now killed: {', '.join(sorted(set(self.strays))[:5])}"
+            )
+        if self.stuck:
+            found.append(f"{name}: {self.stuck} of its processes could not be killed")
+        return found
+
+
+class Process:
+    """A subject that was started; `wait_ready` says when it serves. Also a context manager that stops it."""
+
+    def __init__(self, server: Server, settings: Settings | None = None) -> None:
+        """Starts it. Raises `SubjectFailed`, or `NotSupported` where the definition lacks what is asked for."""
+        self.server, self.name = server, server.name
+        self._settings = settings or Settings()
+        self.port = _port_for(server)
+        self._began = time.monotonic()
+        self.ready_after_s = 0.0
+        self._stopped: Stopped | None = None
+        self._folder = tempfile.mkdtemp(prefix="towline-bench-")
+        try:
+            self._rendered = render(
+                server, self._settings, host=HOST, port=self.port, folder=Path(self._folder)
+            )
+            self._keeper = _KeeperLink()
+            self._meter = Meter(self._keeper.pid)
+        except BaseException:
+            os.rmdir(self._folder)
+            raise
+        try:
+            self.pid = self._launch(self._rendered)
+        except BaseException:
+            self.stop()
+            raise
+
+    # --- what it is -------------------------------------------------------------------------------------
+
+    @property
+    def base_url(self) -> str:
+        return f"http{'s' if self._settings.tls else ''}://{HOST}:{self.port}"
+
+    @property
+    def folder(self) -> Path:
+        """Its own files: `{folder}` of the definition. Gone when it is stopped."""
+        return Path(self._folder)
+
+    @property
+    def command(self) -> list[str]:
+        """The command line for the record: PORT for the port, no path of this machine."""
+        return self._rendered.shown
+
+    @property
+    def options(self) -> dict[str, str]:
+        return self._rendered.options
+
+    @property
+    def interface(self) -> str | None:
+        return self._rendered.interface
+
+    # --- its life ---------------------------------------------------------------------------------------
+
+    def wait_ready(self, timeout_s: float | None = None) -> float:
+        """Until it answers the ready request; the seconds since its start. Raises `SubjectFailed`."""
+        patience = self.server.start_timeout_s if timeout_s is None else timeout_s
+        deadline = self._began + patience
+        last, nonsense, pause = "nothing listens on its port", 0, 0.005
+        while True:
+            self._must_live("before it was ready")
+            try:
+                left = max(0.05, min(ATTEMPT_TIMEOUT_S, deadline - time.monotonic()))
+                status = ask(
+                    self.port, self.server.ready.path, left,
+                    tls=self._settings.tls is not None, protocol=self._rendered.protocol,
+                )  # fmt: skip
+                wanted = self.server.ready.status
+                if status == wanted or (wanted is None and status < 500):
+                    break
+                last, nonsense = f"GET {self.server.ready.path} is answered {status}", 0
+            except Nonsense as error:
+                last, nonsense = str(error), nonsense + 1
+            except ConnectionRefusedError:
+                pass
+            except TimeoutError:
+                last = f"it accepts, but GET {self.server.ready.path} is not answered"
+            except OSError as error:
+                last = f"GET {self.server.ready.path}: {error.strerror or error}"
+            if time.monotonic() >= deadline:
+                raise self._failure(f"not ready after {patience:g} s: {last}")
+            if nonsense >= NONSENSE_ANSWERS:
+                raise self._failure(last)
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.05)
+        self._must_live("before it was ready")  # somebody else may have the port
+        self.ready_after_s = time.monotonic() - self._began
+        self._meter.reset_peaks()
+        return self.ready_after_s
+
+    def alive(self) -> bool:
+        """Whether the process that was started still runs. Cheap: one file of /proc."""
+        fields = keeper.stat(self.pid) if self._stopped is None else None
+        return fields is not None and fields[0] not in "ZX"
+
+    def check(self, when: str = "while it was measured") -> None:
+        """Raises `SubjectFailed` when it has ended."""
+        self._must_live(when)
+
+    def pause(self) -> None:
+        """All its processes stop where they are (SIGSTOP)."""
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
+    def stop(self, grace_s: float | None = None) -> Stopped:
+        """SIGTERM, then SIGKILL, then whatever it left behind. Safe to call twice; never raises."""
+        if self._stopped is not None:
+            return self._stopped
+        began, grace = time.monotonic(), self.server.grace_s if grace_s is None else grace_s
+        answer = self._keeper.stop(grace)
+        self._stopped = Stopped(
+            answer.get("exit"), bool(answer.get("killed")), tuple(answer.get("strays", ())),
+            int(answer.get("stuck", 0)), time.monotonic() - began,
+        )  # fmt: skip
+        self._last_log = str(answer.get("log", ""))
+        return self._stopped
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- what it costs and says -------------------------------------------------------------------------
+
+    def usage(self) -> Usage:
+        """CPU time, switches and memory of all its processes until now. Cheap enough for the edges of a slice."""
+        return self._meter.usage()
+
+    def peaks(self) -> Peaks:
+        """The highest figures since it was ready, or since `reset_peaks`."""
+        return self._meter.peaks()
+
+    def reset_peaks(self) -> None:
+        self._meter.reset_peaks()
+
+    def pids(self) -> list[int]:
+        """Of all its processes, as of now."""
+        self._meter.usage()
+        return self._meter.pids()
+
+    def log_tail(self, lines: int = 40) -> str:
+        """The end of its output, of which the last 64 KiB are kept."""
+        text = (
+            self._last_log
+            if self._stopped is not None
+            else str(self._keeper.ask({"op": "state"}).get("log", ""))
+        )
+        return "\n".join(text.splitlines()[-lines:])
+
+    # --- helpers ----------------------------------------------------------------------------------------
+
+    def _launch(self, rendered: Rendered) -> int:
+        # A server started by root gives up its rights: it must still reach its files.
+        os.chmod(self._folder, 0o711)
+        for name, text in rendered.files.items():
+            path = Path(self._folder, name)
+            path.write_text(text, newline="")
+            path.chmod(0o644)
+        # The program is said as it was written: its path is of this machine.
+        said = rendered.shown[0]
+        answer = self._keeper.ask({
+            "op": "start", "argv": rendered.argv, "env": os.environ | rendered.env, "cwd": str(rendered.cwd),
+            "cores": list(self._settings.cores or ()), "folder": self._folder,
+        })  # fmt: skip
+        if "pid" not in answer:
+            why = answer.get("failed", "its keeper gave no answer")
+            if not rendered.cwd.is_dir():
+                why = f"its cwd {self.server.cwd!r} is no folder"
+            raise SubjectFailed(f"{self.name}: cannot start {said}: {why}")
+        return int(answer["pid"])
+
+    def _must_live(self, when: str) -> None:
+        if not self.alive():
+            raise self._failure(f"ended {when}{self._how_it_ended()}")
+
+    def _how_it_ended(self) -> str:
+        status = self._keeper.ask({"op": "state"}).get("exit")
+        if not isinstance(status, int):
+            return ""
+        if status < 0:
+            return f", killed by {_signal_name(-status)}"
+        hint = "; a subject must stay in the foreground" if status == 0 else ""
+        return f", exit status {status}{hint}"
+
+    def _failure(self, what: str) -> SubjectFailed:
+        log = self.log_tail()
+        said = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
+        line = f"{self.name}: {what}" + (f"; its last words: {_printable(said)[:160]}" if said else "")
+        return SubjectFailed(line, log)
+
+    def _signal_all(self, number: int) -> None:
+        """The group in one call; then those that have left it."""
+        if self._stopped is not None:
+            return
+        try:
+            os.killpg(self.pid, number)
+        except OSError:
+            pass
+        for pid in self._meter.outside(self.pid):
+            try:
+                os.kill(pid, number)
+            except OSError:
+                pass
+
+
+class _KeeperLink:
+    """The bench's end of the keeper: one JSON object a line, answers bounded in time."""
+
+    ANSWER_TIMEOUT_S = 10.0
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-B", str(KEEPER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, start_new_session=True, bufsize=0,
+        )  # fmt: skip
+        self.pid = self._process.pid
+        self._read = b""
+
+    def ask(self, command: dict[str, Any], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, Any]:
+        """Empty when there is no answer in time, or the keeper has gone."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(command).encode() + b"\n")
+            return self._answer(time.monotonic() + timeout_s)
+        except (OSError, ValueError):
+            return {}
+
+    def stop(self, grace_s: float) -> dict[str, Any]:
+        answer = self.ask(
+            {"op": "stop", "grace_s": grace_s}, grace_s + keeper.KILL_PATIENCE_S + self.ANSWER_TIMEOUT_S
+        )
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()  # at the end of its input it kills what there may be and leaves
+        try:
+            self._process.wait(keeper.KILL_PATIENCE_S + self.ANSWER_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        return answer
+
+    def _answer(self, deadline: float) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        while b"\n" not in self._read:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
+                return {}
+            piece = self._process.stdout.read(1 << 16)
+            if not piece:
+                return {}
+            self._read += piece
+        line, _, self._read = self._read.partition(b"\n")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
+# --- ports, words -----------------------------------------------------------------------------------------
+
+
+def _port_for(server: Server) -> int:
+    if server.port is None:
+        return free_port()
+    if not is_free(server.port):
+        raise SubjectFailed(f"{server.name}: port {server.port} is taken by another process")
+    return server.port
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,0 +1,187 @@
+"""What the processes of a subject cost: CPU time to the nanosecond, context switches, memory.
+
+CPU time comes from the processes' own clocks (one system call each, with all threads, the ended ones too),
+/proc/PID/stat in ticks of 10 ms where there are none. Read at the edges of a slice and never within one: a
+reading costs milliseconds of the core that the generator needs. The peak of memory is the kernel's own (VmHWM).
+A process that begins and ends between two readings is not seen.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+
+from .keeper import descendants, stat
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Of all processes of a subject, since their start. Subtract two for what a slice cost."""
+
+    at_s: float
+    """Monotonic clock."""
+    cpu_s: float
+    switches: int
+    """Times that a thread was given a core."""
+    waited_s: float
+    """For a core, while ready to run."""
+    rss_bytes: int
+    processes: int
+    threads: int
+
+    def since(self, before: Usage) -> Usage:
+        """What was used between `before` and this; memory and counts are those of this one."""
+        return Usage(
+            self.at_s - before.at_s, self.cpu_s - before.cpu_s, self.switches - before.switches,
+            self.waited_s - before.waited_s, self.rss_bytes, self.processes, self.threads,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """The highest since the subject was ready."""
+
+    rss_bytes: int = 0
+    """The kernel's high-water marks of its processes, summed: they need not have come at the same moment."""
+    processes: int = 0
+    """Of the readings, as the threads."""
+    threads: int = 0
+
+
+@dataclass
+class _Seen:
+    """The last figures of one process; they stay in the sum when it has ended."""
+
+    cpu_s: float = 0.0
+    switches: int = 0
+    waited_s: float = 0.0
+    threads: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each thread: nanoseconds waited, times run."""
+
+
+class Meter:
+    """Follows the processes below `root`, which itself (the keeper) is not counted."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._seen: dict[tuple[int, str], _Seen] = {}
+        self._alive: list[int] = []
+        self._peaks = Peaks()
+
+    def usage(self) -> Usage:
+        """As of now."""
+        now, peaks = self._read(), self._peaks
+        self._peaks = Peaks(
+            max(peaks.rss_bytes, now.rss_bytes), max(peaks.processes, now.processes), max(peaks.threads, now.threads)
+        )  # fmt: skip
+        return now
+
+    def peaks(self) -> Peaks:
+        """With a reading of this moment."""
+        self.usage()
+        self._peaks = replace(
+            self._peaks, rss_bytes=max(self._peaks.rss_bytes, high_water_bytes(self._alive))
+        )
+        return self._peaks
+
+    def reset_peaks(self) -> None:
+        """Begins again from what is resident now."""
+        self._alive = descendants(self._root)
+        reset_high_water(self._alive)
+        self._peaks = Peaks()
+
+    def pids(self) -> list[int]:
+        """As of the last reading."""
+        return list(self._alive)
+
+    def outside(self, group: int) -> list[int]:
+        """Processes that are not in this process group, as of the last reading."""
+        return [pid for pid in self._alive if _group(pid) != group]
+
+    # --- reading ----------------------------------------------------------------------------------------
+
+    def _read(self) -> Usage:
+        self._alive = descendants(self._root)
+        rss = threads = 0
+        for pid in self._alive:
+            fields = stat(pid)
+            if fields is None:
+                continue
+            seen = self._seen.setdefault((pid, fields[19]), _Seen())
+            seen.cpu_s = max(seen.cpu_s, _cpu_s(pid, fields))
+            _read_threads(pid, seen)
+            rss += int(fields[21]) * _PAGE_BYTES
+            threads += int(fields[17])
+        every = self._seen.values()
+        return Usage(
+            time.monotonic(), sum(one.cpu_s for one in every), sum(one.switches for one in every),
+            sum(one.waited_s for one in every), rss, len(self._alive), threads,
+        )  # fmt: skip
+
+
+def pss_bytes(pids: list[int]) -> int | None:
+    """Proportional set size: pages that processes share are counted once among them. None where it cannot be read."""
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+                total += next(int(line.split()[1]) for line in file if line.startswith(b"Pss:")) * 1024
+        except FileNotFoundError:
+            continue
+        except (OSError, StopIteration):
+            return None
+    return total
+
+
+def high_water_bytes(pids: list[int]) -> int:
+    """The most that each has had resident since its start, or since `reset_high_water`, summed: no peak is missed."""
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/status", "rb") as file:
+                total += sum(int(line.split()[1]) for line in file if line.startswith(b"VmHWM:")) * 1024
+        except OSError:
+            continue
+    return total
+
+
+def reset_high_water(pids: list[int]) -> None:
+    """Begins again from what is resident now (proc(5), clear_refs)."""
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/clear_refs", "w") as file:
+                file.write("5")
+        except OSError:
+            continue
+
+
+def _cpu_s(pid: int, fields: list[str]) -> float:
+    try:
+        # The clock of another process, as clock_getcpuclockid(3) makes its number.
+        return time.clock_gettime_ns((~pid << 3) | 2) / 1e9
+    except OSError:
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _read_threads(pid: int, seen: _Seen) -> None:
+    """/proc/PID/task/TID/schedstat: time on a core, time waiting for one, times run."""
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
+                _, waited, times = file.read().split()
+            seen.threads[thread] = (int(waited), int(times))
+    except (OSError, ValueError):
+        pass  # it has just ended, or this kernel keeps no such figures
+    seen.waited_s = sum(one[0] for one in seen.threads.values()) / 1e9
+    seen.switches = sum(one[1] for one in seen.threads.values())
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return 0

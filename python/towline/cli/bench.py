@@ -1,0 +1,250 @@
+"""`towline bench COMMAND`: measuring servers and clients, and what is made of a result.
+
+Exit statuses: 0 done, 1 nothing could be measured, 2 the command line makes no sense, 130 interrupted (what was
+measured is kept and shown); those of `gate` are its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .._options import options_of
+from ..errors import ConfigError
+from . import help as pages
+
+NOTHING_MEASURED, USAGE, INTERRUPTED = 1, 2, 130
+
+MEASURING = {
+    "quick": "a minute or two: hello on the servers and clients that are installed",
+    "servers": "the scenarios of sections A and B, or --scenario, on servers",
+    "clients": "those of sections C and D on clients",
+    "relay": "the relay of webhooks under crowds: nothing fails, nothing is lost",
+    "real": "an OpenAI-compatible endpoint as its users feel it; a local imitation without a key",
+    "all": "servers, clients, relay and the imitation of real (--real: the endpoint itself)",
+}
+FILES = {
+    "report": "tables, charts and verdicts of a result again, without measuring",
+    "compare": "two results side by side",
+    "gate": "the exit status says whether a change may pass",
+    "history": "what was measured before",
+}
+OTHER = {"selftest": "what difference this machine can resolve, against known truths"}
+COMMON: Mapping[str, tuple[str, ...]] = {
+    "servers": (
+        "scenario",
+        "subject",
+        "servers",
+        "runs",
+        "duration",
+        "connections",
+        "rate",
+        "curve",
+        "output",
+        "list",
+    ),
+    "clients": ("scenario", "subject", "client_python", "loop", "runs", "duration", "output", "list"),
+    "real": ("scenario", "subject", "base_url", "scale", "client_python", "loop", "runs", "output"),
+}
+EVERYDAY = ("scenario", "subject", "runs", "duration", "seed", "cores", "output", "list")
+ENDING = (
+    "RUNS and DURATION are also variables. A result is a folder: result.json.gz holds everything, report.html",
+    "shows it; `towline bench report FILE` makes the rest again. docs/measure.md says what the words mean.",
+)
+
+
+class CommandLine(Exception):
+    """The command line makes no sense; the message says why."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs one command. Returns the exit status."""
+    given = list(arguments)
+    if not given or given[0] in ("-h", "--help", "help"):
+        sys.stdout.write(overview())
+        return 0
+    command, rest = given[0], given[1:]
+    try:
+        if command in FILES:
+            return _file_command(command)(rest)
+        if command in MEASURING or command in OTHER:
+            if (shown := _help_wanted(command, rest)) is not None:
+                return shown
+            return measure(command, rest)
+        raise CommandLine(_no_command(command))
+    except (CommandLine, ConfigError) as error:
+        sys.stderr.write(f"towline bench: {error}\n")
+        return USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED  # before anything was started, or while the report is made
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOTHING_MEASURED
+
+
+def overview() -> str:
+    """One screen: the commands."""
+    lines = ["usage: towline bench COMMAND [OPTIONS]", "", "measure:"]
+    lines += [f"  {name:<9} {summary}" for name, summary in (MEASURING | OTHER).items()]
+    lines += ["", "look at results:"]
+    lines += [f"  {name:<9} {summary}" for name, summary in FILES.items()]
+    return "\n".join(
+        [*lines, "", "`towline bench COMMAND --help` explains one; docs/measure.md explains the words.", ""]
+    )
+
+
+def manual(command: str) -> pages.Manual:
+    """The pages of one measuring command."""
+    from ..bench.runner.plan import GROUPS, Options
+
+    return pages.Manual(
+        command=f"towline bench {command}", usage=f"towline bench {command} [OPTIONS]", config=Options, groups=GROUPS,
+        common=COMMON.get(command, EVERYDAY), ending=((MEASURING | OTHER)[command] + ".", *ENDING),
+    )  # fmt: skip
+
+
+# --- measuring ------------------------------------------------------------------------------------------
+
+
+def measure(command: str, arguments: Sequence[str]) -> int:
+    """Measures, writes the folder of the result, shows the table."""
+    from ..bench.record import FILE
+    from ..bench.runner.interrupts import Interrupts
+    from ..bench.runner.progress import for_terminal
+    from ..bench.runner.protocol import Failed
+    from ..bench.runner.run import listing, run
+
+    options = parse(arguments, os.environ)
+    if command == "selftest":
+        from ..bench.selftest import selftest
+
+        return selftest(options, for_terminal(quiet=options.quiet))
+    if options.list:
+        sys.stdout.write(listing(command, options))
+        return 0
+    folder = options.output or Path("towline-bench", time.strftime("%Y%m%d-%H%M%S"))
+    path = folder / FILE
+    watch = for_terminal(quiet=options.quiet)
+    with Interrupts(watch.say):
+        try:
+            done = run(command, options, watch, path=path, arguments=tuple(arguments))
+        except Failed as failed:
+            sys.stderr.write(f"towline bench: {failed}\n{failed.log or ''}")
+            return NOTHING_MEASURED
+        measured = any(cell.slices for cell in done.record.cells)
+        publish(done.record, path, options)
+    if not measured and done.status == 0:
+        sys.stderr.write(
+            "towline bench: nothing was measured; the lines above say why (--list shows what there is)\n"
+        )
+        return NOTHING_MEASURED
+    return done.status
+
+
+def publish(record: Any, path: Path, options: Any) -> None:
+    """The table on standard output, the files beside the record, the estimates in the history."""
+    from ..bench.analysis import analyse
+    from ..bench.report import render, show
+    from ..bench.report.history import History, HistoryError
+
+    analysis = analyse(record, options.baseline, options.margin)
+    show(analysis)
+    if not options.no_history and not record.interrupted and any(cell.slices for cell in record.cells):
+        try:
+            History().append(analysis)
+        except (HistoryError, OSError) as error:
+            sys.stderr.write(f"towline bench: not kept in the history: {error}\n")
+    render(analysis, path.parent, history=None if options.no_history else History())
+    sys.stdout.write(f"\nresult: {path}\nreport: {(path.parent / 'report.html').resolve().as_uri()}\n")
+
+
+def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Any:
+    """The options; what the command line does not say, the environment may. Raises `CommandLine`, `ConfigError`."""
+    from ..bench.runner.plan import Options
+
+    parser = _Parser(
+        prog="towline bench", add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS
+    )
+    known = options_of(Options)
+    for name, (option, _) in known.items():
+        flags = pages.flags(name, option)
+        if option.switch:
+            parser.add_argument(*flags, dest=name, action="store_true")
+        else:
+            action = "append" if option.repeat else "store"
+            parser.add_argument(
+                *flags, dest=name, type=_checked(option.parse), action=action, metavar=option.metavar
+            )
+    parsed, unknown = parser.parse_known_args(list(arguments))
+    if unknown:
+        raise CommandLine(
+            _unknown(
+                unknown[0], [flag for name, (one, _) in known.items() for flag in pages.flags(name, one)]
+            )
+        )
+    given = vars(parsed)
+    for name, (option, _) in known.items():
+        if option.repeat and name in given:
+            given[name] = tuple(member for part in given[name] for member in part)
+        for variable in option.variables:
+            if name not in given and environment.get(variable):
+                try:
+                    given[name] = option.parse(environment[variable])
+                except ValueError as error:
+                    raise CommandLine(f"the variable {variable}: {error}") from None
+    return Options(**given)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise CommandLine(message)
+
+
+def _checked(convert: Callable[[str], Any]) -> Callable[[str], Any]:
+    def converted(value: str) -> Any:
+        try:
+            return convert(value)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return converted
+
+
+def _unknown(argument: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(argument.partition("=")[0], known, n=1)
+    hint = f"; did you mean {close[0]}?" if close else " (--help explains the options)"
+    return f"unknown argument {argument!r}{hint}"
+
+
+def _no_command(name: str) -> str:
+    known = [*MEASURING, *OTHER, *FILES]
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"no command {name!r}" + (
+        f"; did you mean {close[0]}?" if close else f"; there is {', '.join(known)}"
+    )
+
+
+def _help_wanted(command: str, arguments: Sequence[str]) -> int | None:
+    wanted = next((at for at, word in enumerate(arguments) if word in ("-h", "--help")), None)
+    if wanted is None:
+        return None
+    subject = arguments[wanted + 1] if wanted + 1 < len(arguments) else ""
+    book = manual(command)
+    page = book.group(subject) if subject else book.overview()
+    if page is None:
+        raise CommandLine(book.unknown_group(subject))
+    sys.stdout.write(page)
+    return 0
+
+
+def _file_command(name: str) -> Callable[[Sequence[str]], int]:
+    from ..bench import report
+
+    found: Callable[[Sequence[str]], int] = getattr(report, f"main_{name}")
+    return found

@@ -1,0 +1,164 @@
+"""Headless Chromium over its debugging pipe: enough to look at one page and hear what it complains about."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+import selectors
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-default-apps", "--mute-audio",
+    "--remote-debugging-pipe",
+)  # fmt: skip
+WAIT_S = 30.0
+
+
+def program() -> str | None:
+    """Where it is installed."""
+    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+
+
+class Browser:
+    """One browser process with a profile of its own; use it as a context. `flags`: besides those that all have."""
+
+    def __init__(self, *flags: str) -> None:
+        self._flags = flags
+
+    def __enter__(self) -> Browser:
+        self._profile = tempfile.mkdtemp(prefix="towline-browser-")
+        there, self._write = os.pipe()
+        self._read, back = os.pipe()
+
+        def pipes() -> None:
+            # Chromium reads commands from 3 and answers on 4. Dup first: either may be 3 or 4 already.
+            first, second = os.dup(there), os.dup(back)
+            os.dup2(first, 3)
+            os.dup2(second, 4)
+
+        command = [str(program()), *FLAGS, *self._flags, f"--user-data-dir={self._profile}", "about:blank"]
+        self._process = subprocess.Popen(
+            command, preexec_fn=pipes, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        os.close(there)
+        os.close(back)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._read, selectors.EVENT_READ)
+        self._buffer, self._numbers, self.events = b"", itertools.count(1), list[dict[str, Any]]()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._selector.close()
+        os.close(self._write)
+        os.close(self._read)
+        shutil.rmtree(self._profile, ignore_errors=True)
+
+    def call(self, method: str, session: str | None = None, **parameters: object) -> dict[str, Any]:
+        """One command, answered; what happened meanwhile is kept in `events`."""
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": parameters} | (
+            {"sessionId": session} if session else {}
+        )
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if answer.get("id") == number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                result: dict[str, Any] = answer["result"]
+                return result
+            self.events.append(answer)
+
+    def _next(self) -> dict[str, Any]:
+        deadline = time.monotonic() + WAIT_S
+        while b"\0" not in self._buffer:
+            if not self._selector.select(max(0.0, deadline - time.monotonic())):
+                raise TimeoutError("the browser did not answer")
+            data = os.read(self._read, 1 << 20)
+            if not data:
+                raise RuntimeError("the browser has ended")
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\0")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
+class Page:
+    """A file, opened at a size; `problems` are errors and requests, anything a page of ours must not have."""
+
+    def __init__(self, browser: Browser, path: Path, width: int, height: int, *, dark: bool = False) -> None:
+        self._browser = browser
+        target = browser.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._target = target
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self._call(f"{domain}.enable")
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._call("Emulation.setEmulatedMedia", features=[scheme])
+        browser.events.clear()
+        self._url = path.as_uri()
+        self._call("Page.navigate", url=self._url)
+        self.wait("document.readyState === 'complete'")
+
+    def _call(self, method: str, **parameters: object) -> dict[str, Any]:
+        return self._browser.call(method, self._session, **parameters)
+
+    def evaluate(self, expression: str) -> Any:
+        """A JSON value. Raises RuntimeError with what the page threw."""
+        answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(answer["exceptionDetails"]["exception"].get("description", "thrown"))
+        return answer["result"].get("value")
+
+    def wait(self, condition: str) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not self.evaluate(condition):
+            if time.monotonic() > deadline:
+                raise TimeoutError(condition)
+            time.sleep(0.02)
+
+    @property
+    def problems(self) -> list[str]:
+        """Console errors, exceptions, log entries, and requests for anything but the page itself."""
+        self.evaluate("1")
+        found = []
+        for event in self._browser.events:
+            method, said = event.get("method"), event.get("params", {})
+            if event.get("sessionId") != self._session:
+                continue
+            if method == "Runtime.exceptionThrown":
+                found.append(f"exception: {said['exceptionDetails']}")
+            elif method == "Runtime.consoleAPICalled" and said["type"] in ("error", "warning", "assert"):
+                found.append(f"console: {said['args']}")
+            elif method == "Log.entryAdded" and said["entry"]["level"] in ("error", "warning"):
+                found.append(f"log: {said['entry']['text']}")
+            elif method == "Network.requestWillBeSent":
+                url = said["request"]["url"]
+                if url.partition("#")[0] != self._url and not url.startswith("data:"):
+                    found.append(f"request: {url}")
+        return found
+
+    def screenshot(self, path: Path, *, whole: bool = True) -> None:
+        answer = self._call("Page.captureScreenshot", captureBeyondViewport=whole, format="png")
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def close(self) -> None:
+        self._browser.call("Target.closeTarget", targetId=self._target)

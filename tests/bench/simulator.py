@@ -1,0 +1,118 @@
+"""Subjects that cost no time: the noise of a real machine, and a true difference that is known.
+
+The model: 1 % white noise, 1 % of AR(1) noise that all subjects share (the machine), 1 % per start of a process, rare
+steps, and 1 % less for whoever is first in its round.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from towline.bench.record import Latency, Slice, SubjectRecord
+from towline.bench.runner.protocol import Failed, Memory, Place, Work
+
+AR, STEP_CHANCE, STEP = 0.9, 0.002, 0.03
+
+
+@dataclass
+class Machine:
+    """What the subjects share. `noise` scales all of it."""
+
+    seed: int
+    white: float = 0.01
+    drift: float = 0.01
+    per_start: float = 0.01
+    first_place: float = 0.01
+    chance: random.Random = field(init=False)
+    state: float = 0.0
+    level: float = 0.0
+    last: str = ""
+    alive: set[int] = field(default_factory=set)
+    started: int = 0
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+
+    def moment(self) -> float:
+        """The machine's state, one window on."""
+        self.state = AR * self.state + self.chance.gauss(0, self.drift * math.sqrt(1 - AR * AR))
+        if self.chance.random() < STEP_CHANCE:
+            self.level += self.chance.gauss(0, STEP)
+        return self.state + self.level + self.chance.gauss(0, self.white)
+
+
+@dataclass
+class Simulated:
+    """runner.protocol.Subject. `trouble` is called with what is about to happen, and may raise."""
+
+    name: str
+    machine: Machine
+    per_s: float = 10_000.0
+    trouble: Callable[[str], None] = lambda what: None
+    missing: str | None = None
+
+    def describe(self) -> SubjectRecord:
+        return SubjectRecord(self.name, "server", ["simulated"], failure=self.missing)
+
+    def start(self, place: Place) -> SimulatedLife:
+        self.trouble("start")
+        return SimulatedLife(self, self.machine.chance.gauss(0, self.machine.per_start))
+
+
+class SimulatedLife:
+    """runner.protocol.Running."""
+
+    def __init__(self, subject: Simulated, luck: float) -> None:
+        self.subject, self.luck = subject, luck
+        machine = subject.machine
+        machine.started += 1
+        self.number = machine.started
+        machine.alive.add(self.number)
+
+    def verify(self) -> None:
+        self.subject.trouble("verify")
+
+    def slice(self, work: Work) -> Slice:
+        self.subject.trouble("slice")
+        machine = self.subject.machine
+        # Whoever follows itself has the caches for itself; whoever comes after another pays.
+        penalty = machine.first_place if machine.last != self.subject.name else 0.0
+        machine.last = self.subject.name
+        measured_s = work.duration_s - work.discard_s
+        rate = self.subject.per_s * math.exp(machine.moment() + self.luck - penalty)
+        answered = max(1, round(rate * measured_s))
+        times = Latency(answered, 500.0, 100.0, 500.0, 700.0, 800.0, 900.0, 990.0, 1000.0)
+        return Slice(
+            "", 0, 0, 0, 0.0, measured_s, answered, response=times, subject_cpu_s=measured_s,
+            subject_busiest_share=1.0, driver_cpu_s=measured_s / 3, driver_busiest_share=0.33,
+        )  # fmt: skip
+
+    def pause(self) -> None:
+        self.subject.trouble("pause")
+
+    def resume(self) -> None:
+        self.subject.trouble("resume")
+
+    def memory(self) -> Memory:
+        return Memory(1 << 20, 2 << 20)
+
+    def stop(self) -> str | None:
+        self.subject.machine.alive.discard(self.number)
+        return None
+
+
+def failing(where: str, after: int = 0) -> Callable[[str], None]:
+    """A trouble: `Failed` at the given operation, from the given time on."""
+    seen = 0
+
+    def trouble(what: str) -> None:
+        nonlocal seen
+        if what == where:
+            seen += 1
+            if seen > after:
+                raise Failed(f"made to fail at {where}", "its last words")
+
+    return trouble

@@ -1,0 +1,54 @@
+"""The certificate of a run: what trusts its authority accepts it, and nobody else does."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from pathlib import Path
+
+import pytest
+from towline.bench.subjects import make_certificate
+
+
+def shake(certificate, key, trusting: ssl.SSLContext, name: str) -> str | None:
+    """The protocol agreed on. Raises what the client raises."""
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(certificate, key)
+    ours, theirs = socket.socketpair()
+
+    def serve() -> None:
+        try:
+            serving.wrap_socket(theirs, server_side=True).close()
+        except (ssl.SSLError, OSError):
+            theirs.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with trusting.wrap_socket(ours, server_hostname=name) as connection:
+            return connection.version()
+    finally:
+        ours.close()
+        thread.join(10)
+
+
+def test_it_is_trusted_through_its_authority_alone(tmp_path: Path) -> None:
+    made = make_certificate(tmp_path)
+    trusting = ssl.create_default_context(cafile=str(made.authority))
+    trusting.verify_flags |= ssl.VERIFY_X509_STRICT  # the default from Python 3.13 on
+    for name in ("localhost", "127.0.0.1"):
+        assert shake(*made.tls, trusting, name) == "TLSv1.3"
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(*made.tls, trusting, "example.org")
+    (tmp_path / "other").mkdir()
+    other = make_certificate(tmp_path / "other")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(*other.tls, trusting, "localhost")
+
+
+def test_the_key_is_for_its_owner(tmp_path: Path) -> None:
+    made = make_certificate(tmp_path)
+    assert made.key.stat().st_mode & 0o077 == 0
+    assert "PRIVATE KEY" in made.key.read_text()
+    assert "PRIVATE KEY" not in made.certificate.read_text() + made.authority.read_text()

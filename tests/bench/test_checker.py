@@ -1,0 +1,175 @@
+"""The checker's words: one line for each thing that can be wrong with an answer."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+from typing import Any
+
+import pytest
+from towline.bench.checker import WrongAnswer, check, problem_of
+from towline.bench.scenarios import Scenario, catalogue
+
+
+class Canned:
+    """An agent that has its answers already."""
+
+    def __init__(self, *answers: dict[str, Any]) -> None:
+        self.answers = list(answers)
+
+    def ask(self, session: str) -> list[dict[str, Any]]:
+        return self.answers
+
+
+def found(name: str, **changed: Any) -> dict[str, Any]:
+    """A right answer to the first request of a scenario, as the agent gives it, but for what is changed."""
+    answer = catalogue()[name].requests[0].answer
+    assert answer.body is not None
+    body = changed.pop("body", answer.body.whole())
+    fields = [*answer.fields, *([("content-encoding", answer.coding)] if answer.coding else [])]
+    wire = gzip.compress(body) if answer.coding else body
+    return {
+        "target": 0, "status": answer.status, "fields": [list(pair) for pair in fields],
+        "body_bytes": len(wire), "sha256": hashlib.sha256(wire).hexdigest(),
+        "body_base64": base64.b64encode(wire).decode(), "interim": list(answer.interim), "trailers": [],
+        "version": "HTTP/1.1", "alpn": None, "tls": None, "closed": bool(answer.closes), "failure": None,
+        **changed,
+    }  # fmt: skip
+
+
+def problem(name: str, *, secure: bool = False, **changed: Any) -> str | None:
+    return problem_of(found(name, **changed), catalogue()[name].requests[0], secure=secure)
+
+
+CODED = base64.b64encode(gzip.compress(b"[]")).decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "says"),
+    [
+        ("hello", {"failure": "reset: closed in the middle"}, "no whole answer: reset: closed in the middle"),
+        ("hello", {"status": 500, "body": b"sorry"}, "status 500 instead of 200: b'sorry'"),
+        ("hello", {"body": b"alive\r\r"}, "the body differs at byte 6 of 7: b'\\r' instead of b'\\n'"),
+        ("hello", {"body": b"alive"}, "5 bytes of body instead of 7: b'alive'"),
+        ("hello", {"fields": []}, "the field Content-Type is missing; it must be 'text/plain'"),
+        ("hello", {"fields": [["content-type", "text/html"]]}, "Content-Type is 'text/html' instead of 'text/plain'"),
+        (
+            "hello",
+            {"fields": [["content-type", "text/plain"]] * 2},
+            "Content-Type is 'text/plain', 'text/plain' instead of 'text/plain'",
+        ),
+        (
+            "hello",
+            {"fields": [["content-type", "text/plain"], ["content-encoding", "br"]]},
+            "coded as 'br', which was not asked for",
+        ),
+        ("hello", {"version": "HTTP/1.0"}, "answered with HTTP/1.0 instead of HTTP/1.1"),
+        ("hello", {"alpn": "h2", "tls": "TLSv1.3"}, "ALPN chose h2 instead of http/1.1"),
+        ("hello", {"tls": "TLSv1.3"}, "over TLSv1.3, which was not asked for"),
+        ("hello", {"closed": True}, "the connection was closed after it, without a word"),
+        ("connection_storm", {"closed": False}, "the connection was kept open"),
+        ("expect_100_continue", {"interim": []}, "interim answers: none instead of 100"),
+        ("hello", {"interim": [103]}, "interim answers: 103 instead of none"),
+        ("head_method", {"body": b"x"}, "1 bytes of body instead of 0: b'x'"),
+        ("gzip_response", {"body": b"[]"}, "2 bytes of body instead of 16,021: b'[]'"),
+        ("gzip_response", {"body_base64": CODED[:8]}, "the gzip body ends early, has something after its end, or is too long"),
+        ("gzip_response", {"body_base64": "AAAA"}, "the body is no gzip: Error -3 while decompressing data: incorrect header check"),
+        ("gzip_response", {"body": b"x" * 20_000}, "the gzip body ends early, has something after its end, or is too long"),
+        ("large_response", {"body_base64": None, "body_bytes": 9}, "9 bytes of body instead of 65,536"),
+        (
+            "large_response",
+            {"body_base64": None, "sha256": "00"},
+            "the 65,536 bytes of body are others than they must be (SHA-256)",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(name: str, changed: dict[str, Any], says: str) -> None:
+    assert problem(name) is None
+    assert problem(name, **changed) == says
+
+
+def test_a_body_too_long_to_be_handed_over_is_compared_by_its_hash() -> None:
+    assert problem("large_response", body_base64=None) is None
+
+
+def test_a_server_that_says_so_may_close() -> None:
+    fields = [["content-type", "text/plain"], ["Connection", "Close"]]
+    assert problem("hello", closed=True, fields=fields) is None
+
+
+def test_over_tls_or_not() -> None:
+    assert problem("hello", secure=True) == "not over TLS"
+    assert problem("hello", secure=True, tls="TLSv1.3", alpn="http/1.1") is None
+    assert problem("hello", secure=True, tls="TLSv1.3") is None
+
+
+OVER_H2 = {"version": "HTTP/2"}
+
+
+@pytest.mark.parametrize(
+    ("secure", "changed", "says"),
+    [
+        (False, OVER_H2, None),
+        (True, {**OVER_H2, "tls": "TLSv1.3", "alpn": "h2"}, None),
+        (True, {**OVER_H2, "tls": "TLSv1.3"}, "ALPN chose nothing instead of h2"),
+        (True, {"tls": "TLSv1.3", "alpn": "h2"}, "answered with HTTP/1.1 instead of HTTP/2"),
+        (False, {**OVER_H2, "alpn": "h2", "tls": "TLSv1.3"}, "over TLSv1.3, which was not asked for"),
+        (False, {**OVER_H2, "closed": True}, "the connection was closed after it, without a word"),
+        (False, {**OVER_H2, "body": b"alivf\r\n"}, "the body differs at byte 4 of 7: b'f\\r\\n' instead of b'e\\r\\n'"),
+    ],
+)  # fmt: skip
+def test_over_http2(secure: bool, changed: dict[str, Any], says: str | None) -> None:
+    answer = found("hello", **changed)
+    assert problem_of(answer, of("hello").requests[0], secure=secure, protocol="h2") == says
+
+
+def test_nobody_can_ask_a_connection_of_http2_to_end() -> None:
+    answer, request = found("connection_storm", closed=False), of("connection_storm").requests[0]
+    assert problem_of({**answer, **OVER_H2}, request, secure=False, protocol="h2") is None
+    assert request.fields_over("h2") == (("Host", "x"),)
+
+
+def test_a_message() -> None:
+    scenario = of("websocket_msg_throughput")
+    message = scenario.message
+    assert message is not None
+    right = found(scenario.name, body=message.whole(), message="text")
+    check(Canned(right), "s", scenario, "http://host")
+    for changed, says in (
+        ({"message": "binary"}, "a binary message instead of text"),
+        ({"status": 403, "body_base64": ""}, "status 403 instead of 101"),
+        ({"closed": True}, "the connection was closed after it"),
+        (found(scenario.name, body=message.whole()[:-1] + b"y"), "the body differs at byte 1,023 of 1,024"),
+        ({"body_base64": ""}, "0 bytes of body instead of 1,024"),
+    ):
+        with pytest.raises(WrongAnswer, match=f"^GET /ws: {says}"):
+            check(Canned({**right, **changed}), "s", scenario, "http://host")
+
+
+def of(name: str) -> Scenario:
+    return catalogue()[name]
+
+
+def test_the_request_is_named() -> None:
+    right, wrong = found("url_with_qs"), found("url_with_qs", status=503, body=b"")
+    check(Canned(right), "s", of("url_with_qs"), "http://127.0.0.1:1")
+    with pytest.raises(WrongAnswer, match=r"^GET /qs\?filter=active.*: status 503 instead of 200$"):
+        check(Canned(wrong), "s", of("url_with_qs"), "http://127.0.0.1:1")
+    with pytest.raises(WrongAnswer, match=r"^1 answers to 3 requests$"):
+        check(Canned(right), "s", of("mixed_workload"), "http://127.0.0.1:1")
+
+
+def test_a_server_that_closes_takes_no_several_at_once() -> None:
+    pipelined = catalogue()["pipelined_h1"]
+    targets = len(pipelined.requests)
+    check(Canned(*[found("pipelined_h1")] * targets), "any", pipelined, "http://host")
+    closing = found(
+        "pipelined_h1", closed=True, fields=[["content-type", "text/plain"], ["connection", "close"]]
+    )
+    with pytest.raises(WrongAnswer, match="closes the connection after an answer"):
+        check(Canned(*[closing] * targets), "any", pipelined, "http://host")
+    streams, farewell = of("multi_stream_h2"), found("multi_stream_h2", **OVER_H2, closed=True)
+    farewell["fields"].append(["connection", "close"])
+    with pytest.raises(WrongAnswer, match="closes the connection after an answer"):
+        check(Canned(farewell), "any", streams, "http://host", "h2")

@@ -1,0 +1,479 @@
+"""Clients as subjects: every installed one answers every load, and what is wrong with one ends as a clear line."""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import pytest
+from towline.bench import hdr
+from towline.bench.clients import process
+from towline.bench.clients.cells import cells_of, client_scenarios
+from towline.bench.clients.measure import ClientCell, Setting, versions_in
+from towline.bench.clients.process import ClientProcess, Worker
+from towline.bench.clients.subjects import CLIENTS, Interpreters, Missing
+from towline.bench.clients.worker import histogram
+from towline.bench.clients.worker.job import Job
+from towline.bench.clients.worker.window import Window
+from towline.bench.runner.protocol import Failed, Place, Work
+from towline.bench.upstream import Upstream
+
+PYTHON = Path(sys.executable)
+REQ = {"path": "/req", "answer_text": "x", "answer_repeat": 2000}
+UPLOAD = {"path": "/upload", "answer_text": "100000", "body_bytes": 100_000}
+# As in the cells, and a few requests each.
+LOADS = {
+    "get": Job("get", "async", at_once=5, answer_text="alive\r\n"),
+    "get, counted": Job("get", "async", at_once=5, count=20, **REQ),
+    "upload": Job("upload", "async", count=3, **UPLOAD),
+    "post_json": Job("post_json", "async", path="/json", body_bytes=900),
+    "batch": Job("post_json", "async", path="/json", body_bytes=900, batch=4),
+    "stream": Job("stream", "async", at_once=5, count=10, **REQ),
+}
+SLOW = {"slow_pieces": "/endless?chunked", "slow_events": "/sse?per_s=500&bytes=200"}
+
+
+@pytest.fixture(scope="module")
+def upstream():
+    with Upstream() as found:
+        yield found
+
+
+def job_for(client, job):
+    return Job(**{**job.plain(), "face": client.face})
+
+
+def installed(client):
+    """Skips with the reason. CI installs some of the peers only."""
+    absent = [package for package in client.packages if versions_in(PYTHON)[package] is None]
+    if absent or client.environment is not None:
+        pytest.skip(
+            f"{client.name} needs {client.environment or ', '.join(absent)}, which is not installed here"
+        )
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_every_client_answers_every_load(name, upstream):
+    client = CLIENTS[name]
+    installed(client)
+    worker = Worker(PYTHON)
+    try:
+        for title, load in LOADS.items():
+            job = job_for(client, load)
+            opened = {"adapter": client.adapter, "packages": client.packages, "job": job.plain()}
+            said = worker.tell(30, op="open", library=client.library, bases=[upstream.base_url], **opened)
+            assert said["versions"].keys() == {*client.packages, "python"}
+            worker.tell(30, op="verify")
+            found = worker.tell(30, op="slice", seconds=0.05, discard_s=0.005, count=None)["found"]
+            assert (found["failed"], found["first_failure"]) == (0, None), title
+            assert found["answered"] == (load.count or found["answered"]) > 0, title
+            assert found["response"]["count"] == found["answered"] == hdr.decode(found["histogram"]).total
+            assert (
+                0 < found["response"]["min_us"] <= found["response"]["p99_us"] <= found["response"]["max_us"]
+            )
+            assert 0 < found["measured_s"] <= found["whole_s"]
+            assert found["cpu_s"] > 0
+        for work, path in SLOW.items():
+            job = Job(work, client.face, path=path)
+            opened = {"adapter": client.adapter, "packages": client.packages, "job": job.plain()}
+            worker.tell(30, op="open", library=client.library, bases=[upstream.base_url], **opened)
+            found = worker.tell(30, op="slice", seconds=0.2, discard_s=0.0, count=None)["found"]
+            assert found["extra"]["taken_bytes"] > 100, work
+            assert found["extra"]["stopped_for_growth"] == 0
+    finally:
+        worker.stop()
+
+
+OVER_H2 = {
+    "get": Job("get", "async", at_once=20, answer_text="alive\r\n", protocol="h2"),
+    "large": Job(
+        "get", "async", at_once=5, path="/large", answer_text="x", answer_repeat=65536, protocol="h2"
+    ),
+    "upload": Job("upload", "async", at_once=3, count=6, protocol="h2", **UPLOAD),
+    "batch": Job("post_json", "async", path="/json", body_bytes=900, batch=10, protocol="h2"),
+    "stream": Job("stream", "async", at_once=5, count=10, protocol="h2", **REQ),
+}
+
+
+@pytest.fixture(scope="module")
+def http2_alone():
+    with Upstream("--protocol", "h2") as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", [name for name, client in CLIENTS.items() if client.speaks("h2")])
+def test_every_client_that_has_http2_speaks_it(name, http2_alone):
+    """By prior knowledge; whoever is answered by this upstream has spoken nothing else."""
+    client = CLIENTS[name]
+    installed(client)
+    worker = Worker(PYTHON)
+    try:
+        for title, load in OVER_H2.items():
+            opened = {
+                "adapter": client.adapter,
+                "packages": client.packages,
+                "job": job_for(client, load).plain(),
+            }
+            worker.tell(30, op="open", library=client.library, bases=[http2_alone.base_url], **opened)
+            worker.tell(30, op="verify")
+            found = worker.tell(30, op="slice", seconds=0.05, discard_s=0.005, count=None)["found"]
+            assert (found["failed"], found["first_failure"]) == (0, None), title
+            assert found["answered"] == (load.count or found["answered"]) > 0, title
+    finally:
+        worker.stop()
+
+
+def test_whoever_speaks_http1_gets_no_answer_for_http2(http2_alone):
+    running = ClientProcess(CLIENTS["towline"], LOADS["get"], [http2_alone.base_url], PYTHON)
+    try:
+        with pytest.raises(Failed):
+            running.verify()
+    finally:
+        running.stop()
+
+
+def test_a_client_without_http2_is_in_no_cell_of_it():
+    for name in ("hello_h2_async", "hello_h2_sync"):
+        for cell in cells_of(client_scenarios()[name]):
+            libraries = {client.library for client in cell.clients()}
+            assert {"towline", "httpx2", "pycurl", "niquests"} <= libraries
+            assert not libraries & {"aiohttp", "urllib3", "requests"}
+            assert cell.clients(["aiohttp", "urllib3"]) == []
+            assert any("aiohttp" in note for note in cell.notes)
+
+
+@pytest.mark.parametrize("scenario", ["pool_assignment", "uncontended_acquire"])
+@pytest.mark.parametrize("face", ["async", "sync"])
+def test_pools_by_themselves(scenario, face):
+    cell = next(cell for cell in cells_of(client_scenarios()[scenario]) if cell.job.face == face)
+    measured = 0
+    with Setting(cell) as setting:
+        for client in cell.clients():
+            subject = setting.subject(client)
+            if subject.missing():
+                continue
+            running = subject.start(Place(None, 0, 1))
+            try:
+                running.verify()
+                found = running.slice(Work(0.02, 0.002))
+            finally:
+                running.stop()
+            assert found.answered > 0
+            assert found.failed == 0
+            # the time of the slice is that of the steps alone
+            assert found.measured_s == pytest.approx(found.answered * found.response.mean_us / 1e6, rel=0.01)
+            measured += 1
+    assert measured >= 2
+
+
+def test_a_pool_that_cannot_be_driven_is_said(upstream):
+    job = Job("uncontended_acquire", "async", parameters={"connections": 1, "requests": 1, "origins": 1})
+    with pytest.raises(Failed, match="the pool of httpx cannot be driven by itself; those of towline"):
+        ClientProcess(CLIENTS["httpx"], job, [upstream.base_url], PYTHON)
+
+
+@pytest.mark.parametrize("face", ["async", "sync"])
+def test_partial_writes_over_a_small_send_buffer(face):
+    cells = cells_of(client_scenarios()["partial_write"])
+    cell = next(cell for cell in cells if cell.job.face == face and cell.job.body_bytes == 256 * 1024)
+    with Setting(cell) as setting:
+        running = setting.subject(CLIENTS["towline" if face == "async" else "towline-sync"]).start(
+            Place(None, 0, 1)
+        )
+        try:
+            running.verify()
+            found = running.slice(Work(0.1, 0.01))
+        finally:
+            running.stop()
+    assert (found.answered, found.failed) == (50, 0)
+    assert found.extra["upload_mib_per_s"] == pytest.approx(50 / 4 / found.measured_s)
+
+
+@pytest.mark.parametrize("name", sorted(client_scenarios()))
+def test_the_upstream_answers_what_the_scenario_says(name):
+    """Each first cell as a run starts it: ours verifies every answer of it."""
+    cell = cells_of(client_scenarios()[name])[0]
+    clients = [client for client in cell.clients() if client.library.startswith("towline")]
+    if clients[0].library != "towline":
+        installed(clients[0])
+    with Setting(cell) as setting:
+        running = setting.subject(clients[0]).start(Place(None, 0, 1))
+        try:
+            running.verify()
+        finally:
+            running.stop()
+
+
+def test_a_subject_as_the_runner_sees_it():
+    cell = next(cell for cell in cells_of(client_scenarios()["get_sync"]))
+    with Setting(cell) as setting:
+        subject = setting.subject(CLIENTS["towline-sync"])
+        described = subject.describe()
+        assert (described.name, described.kind, described.failure) == ("towline", "client", None)
+        assert described.options == {"face": "sync", "pool": "100"}
+        running = subject.start(Place(None, 100, 1))
+        running.verify()
+        running.pause()
+        running.resume()
+        found = running.slice(Work(0.1, 0.01, requests=40))
+        memory = running.memory()
+        pid = running.process.worker.pid
+        assert running.stop() is None
+    assert (found.subject, found.answered, found.failed) == ("towline", 40, 0)
+    # 20 at once, 10 ms each
+    assert found.measured_s >= 0.02
+    assert found.response.min_us >= 10_000
+    assert 1 << 20 < memory.now_bytes <= memory.peak_bytes
+    assert not Path(f"/proc/{pid}").exists()
+
+
+# --- what is wrong ------------------------------------------------------------------------------
+
+
+@contextmanager
+def answering(*bodies):
+    """An upstream that answers every request with these bodies in turn, the last for ever; None: not at all."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    left, lock = list(bodies), threading.Lock()
+
+    def serve(conn):
+        with conn, contextlib.suppress(OSError):
+            while asked := conn.recv(65536):
+                if b"HTTP/1.1\r\n" not in asked:  # more of a body
+                    continue
+                with lock:
+                    body = left.pop(0) if len(left) > 1 else left[0]
+                if body is not None:
+                    conn.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+
+    def accept():
+        while True:
+            try:
+                conn, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(conn,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    with listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def opened(name, job, base):
+    client = ClientProcess(CLIENTS[name], job_for(CLIENTS[name], job), [base], PYTHON)
+    try:
+        yield client
+    finally:
+        client.stop()
+
+
+@pytest.mark.parametrize("name", ["towline", "httpx-sync"])
+@pytest.mark.parametrize(
+    ("job", "complaint"),
+    [
+        (Job("get", "async"), "200 with 13 bytes, not 13: b'Hello, World\\?'"),
+        (Job("upload", "async", **UPLOAD), "200 with 13 bytes, not 6"),
+        (Job("stream", "async"), "200 with 13 bytes"),
+    ],
+    ids=["get", "upload", "stream"],
+)
+def test_an_upstream_that_is_one_byte_off_is_caught(name, job, complaint):
+    with answering(b"Hello, World?") as base, opened(name, job, base) as client:
+        with pytest.raises(Failed, match=f"WrongAnswer: {complaint}"):
+            client.verify()
+
+
+def test_json_that_differs_is_caught():
+    job = Job("post_json", "async", path="/json", body_bytes=3)
+    with answering(b'{"hello":"aab"}') as base, opened("towline", job, base) as client:
+        with pytest.raises(Failed, match=r"not the JSON that was sent: .*aab"):
+            client.verify()
+
+
+def test_an_answer_that_goes_wrong_in_the_middle_is_counted():
+    good, bad = b"Hello, World!", b"Hello, World"
+    with (
+        answering(*[good] * 7, bad, good) as base,
+        opened("towline-sync", Job("get", "async"), base) as client,
+    ):
+        client.verify()
+        found = client.slice(0.1, 0.01, 20)
+    # two of the warm-up and two of the verification were before it
+    assert (found["answered"], found["failed"], found["errors"]) == (19, 1, {"content": 1})
+    assert "200 with 12 bytes" in found["first_failure"]
+
+
+def test_nothing_but_failures_ends_soon():
+    good, bad = b"Hello, World!", b"no"
+    with answering(good, good, bad) as base, opened("towline", Job("get", "async"), base) as client:
+        client.verify()
+        found = client.slice(30.0, 0.01)
+    assert found["answered"] == 0
+    assert found["errors"] == {"content": 100}
+    assert found["whole_s"] < 20
+
+
+def test_a_client_that_hangs(monkeypatch):
+    monkeypatch.setattr(process, "VERIFY_PATIENCE_S", 0.5)
+    with answering(None) as base, opened("towline-sync", Job("get", "async"), base) as client:
+        with pytest.raises(Failed, match="it hangs: no answer in 0 s"):
+            client.verify()
+
+
+def test_a_client_that_dies(upstream):
+    with opened("towline", Job("get", "async"), upstream.base_url) as client:
+        os.kill(client.worker.pid, signal.SIGKILL)
+        with pytest.raises(Failed, match="it ended with status -9"):
+            client.verify()
+        assert not client.worker.alive()
+
+
+def script(folder, text):
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("read line; echo 'no JSON'; sleep 20", "it answered garbage: b'no JSON'"),
+        ("echo 'libfoo.so is missing' >&2; exit 7", "it ended with status 7: libfoo.so is missing"),
+        ("read line; sleep 60 & echo \"{\\\"error\\\": \\\"$!\\\"}\"; wait", "^[0-9]+$"),
+    ],
+    ids=["garbage", "ends at once", "leaves a child"],
+)  # fmt: skip
+def test_an_interpreter_that_is_none(tmp_path, text, complaint):
+    worker = Worker(script(tmp_path, text))
+    try:
+        with pytest.raises(Failed, match=complaint) as failed:
+            worker.tell(10, op="versions", packages=[])
+    finally:
+        worker.stop()
+    child = str(failed.value)
+    if child.isdigit():  # ended with its parent, within a moment
+        deadline = time.monotonic() + 5
+        while running(child) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not running(child)
+
+
+def running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_interpreters(tmp_path):
+    beside = tmp_path / ".venv-niquests" / "bin"
+    beside.mkdir(parents=True)
+    niquests, httpx = CLIENTS["niquests"], CLIENTS["httpx"]
+    usual = Interpreters({}, PYTHON, (tmp_path,))
+    assert usual.of(httpx) == PYTHON
+    with pytest.raises(
+        Missing, match=r"needs an environment of its own: make \.venv-niquests, or give --client-python"
+    ):
+        usual.of(niquests)
+    (beside / "python").touch()
+    assert usual.of(niquests) == beside / "python"
+    named = Interpreters({"httpx": tmp_path / ".venv-niquests", "niquests": tmp_path / "gone"}, PYTHON)
+    assert named.of(httpx) == beside / "python"
+    with pytest.raises(Missing, match=r"there is no interpreter .*gone"):
+        named.of(niquests)
+    for_all = Interpreters({"all": beside / "python"}, PYTHON)
+    assert for_all.of(httpx) == beside / "python"
+    with pytest.raises(Missing, match="an environment of its own"):
+        for_all.of(niquests)
+
+
+def test_what_is_not_installed_is_said(tmp_path):
+    cell = ClientCell("x", "x", "x", "towline", Job("get", "async"))
+    with Setting(cell, interpreters=Interpreters({"niquests": tmp_path / "none"}, PYTHON)) as setting:
+        subject = setting.subject(CLIENTS["niquests"])
+        assert "there is no interpreter" in (subject.missing() or "")
+        assert "there is no interpreter" in (subject.describe().failure or "")
+        with pytest.raises(Failed, match="not installed: niquests: there is no interpreter"):
+            subject.start(Place(None, 0, 1))
+        here = {name: setting.subject(CLIENTS[name]).missing() for name in ("towline", "rnet")}
+    assert here["towline"] is None
+    if versions_in(PYTHON)["rnet"] is None:
+        assert here["rnet"] == f"rnet: not installed in {PYTHON}"
+
+
+# --- the arithmetic -----------------------------------------------------------------------------
+
+
+def test_a_window_counts_what_ends_inside_it(monkeypatch):
+    window = Window(1.0, 0.1)
+    monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
+    window.begin()
+    for began, ended in ((100.0, 100.05), (100.05, 100.12), (100.12, 100.5), (100.4, 101.2), (100.5, 101.3)):
+        window.note(began, ended)
+    monkeypatch.setattr(time, "perf_counter", lambda: 101.4)
+    window.end()
+    found = window.found(13)
+    # opened by the answer at 0.12, closed by the one at 1.2; that of 1.3 was in flight
+    assert found["answered"] == 2
+    assert found["measured_s"] == pytest.approx(1.08)
+    assert found["whole_s"] == pytest.approx(1.4)
+    assert found["response"]["min_us"] == pytest.approx(380_000)
+    assert found["response"]["max_us"] == pytest.approx(800_000)
+    assert found["body_bytes"] == 26
+
+
+def test_histograms_are_what_others_read():
+    times = [1e-9, 5e-7, 0.0123, 0.0124, 1.5, 3.25, 5000.0]
+    found = hdr.decode(histogram.encode(times * 3))
+    assert found.total == 21
+    for share, value in (
+        (0.14, 1),
+        (0.28, 500),
+        (0.42, 12_300_000),
+        (0.71, 1_500_000_000),
+        (1.0, 3_600_000_000_000),
+    ):
+        assert found.at(share) == pytest.approx(value, rel=0.001)
+
+
+@cache
+def all_cells():
+    return [cell for scenario in client_scenarios().values() for cell in cells_of(scenario)]
+
+
+def test_cells_are_complete_and_name_what_there_is():
+    names = [cell.name for cell in all_cells()]
+    assert len(set(names)) == len(names)
+    libraries = {client.library for client in CLIENTS.values()}
+    for cell in all_cells():
+        assert cell.clients(), cell.name
+        assert {cell.baseline, *(cell.libraries or ())} <= libraries
+        assert cell.baseline in {client.library for client in cell.clients()}
+    by_name = {cell.name: cell for cell in all_cells()}
+    for name in ("get_async", "get_sync"):  # 5,000 as 10 x 500
+        assert (by_name[name].slices, by_name[name].job.count, by_name[name].floor_s) == (10, 500, 0.25)
+    assert by_name["stream_sync_200"].job.count == 200 * 50
+    assert (by_name["parallel_50_async"].job.batch, by_name["parallel_50_async"].job.at_once) == (50, 1)
+    assert by_name["post_async_64m"].job.answer_text == str(64 << 20)
+    assert by_name["hello_async_500"].job.pool == 500
+    assert by_name["dropin_httpx2_async"].baseline == "towline.httpx2"
+
+
+def test_a_cell_takes_those_that_are_asked_for():
+    by_name = {cell.name: cell for cell in all_cells()}
+    assert [client.name for client in by_name["hello_sync_20"].clients(["httpx", "aiohttp"])] == [
+        "httpx-sync"
+    ]
+    assert [client.name for client in by_name["dropin_requests"].clients(["requests", "httpx"])] == [
+        "requests"
+    ]
+    assert "towline.httpx" not in {client.library for client in by_name["hello_async_1"].clients()}

@@ -1,0 +1,217 @@
+"""Each guard and each lint: a record on which it speaks, and the nearest one on which it does not."""
+
+from dataclasses import replace
+
+import pytest
+from towline.bench.analysis import Verdict, analyse, analyse_cell
+from towline.bench.guards import refusal
+from towline.bench.lints import lint, lint_record
+from towline.bench.record import CellRecord
+
+from .synthetic import HELLO, Truth, cell, record
+
+PAIR = HELLO[:2]
+
+
+@pytest.fixture(scope="module")
+def capacity() -> CellRecord:
+    # Connections, so that Little's law holds: 50 requests under way at 60,000/s take 833 us.
+    truths = tuple(replace(one, p50_us=50 / one.per_s * 1e6, tail=0.02) for one in PAIR)
+    return cell("hello", truths, samples=300, rounds=5, restarts=6, slice_s=0.2)
+
+
+@pytest.fixture(scope="module")
+def latency() -> CellRecord:
+    return cell(
+        "hello_at", PAIR, question="latency", rate_per_s=8000, samples=300, rounds=5, restarts=6, slice_s=0.2
+    )
+
+
+def with_slices(one: CellRecord, subject: str = "granian", **more: object) -> CellRecord:
+    changed = [replace(each, **more) if each.subject == subject else each for each in one.slices]  # type: ignore[arg-type]
+    return replace(one, slices=changed)
+
+
+def with_starts(one: CellRecord, subject: str = "granian", **more: object) -> CellRecord:
+    def start(each):
+        return replace(each, starts=[replace(begun, **more) for begun in each.starts])
+
+    return replace(one, subjects=[start(each) if each.name == subject else each for each in one.subjects])
+
+
+def reason(one: CellRecord, metric: str) -> str | None:
+    sides = [[each for each in one.slices if each.subject == truth.name] for truth in PAIR]
+    return refusal(one, metric, *sides)
+
+
+def test_nothing_speaks_against_what_is_sound(capacity, latency):
+    assert reason(capacity, "per_s") is None
+    assert reason(latency, "p50_us") is None
+    assert lint(capacity) == []
+    assert lint(latency) == []
+    assert lint_record(record(capacity, latency)) == {}
+
+
+@pytest.mark.parametrize(
+    ("where", "spoils", "spares", "said"),
+    [
+        ("slices", {"failed": 1, "first_failure": "reset"}, {"refused": 1}, "requests failed (reset)"),
+        (
+            "slices",
+            {"driver_busiest_share": 0.9, "subject_busiest_share": 0.6},
+            {"driver_busiest_share": 0.9, "subject_busiest_share": 0.97},
+            "the driver used 90% of its core",
+        ),
+        ("starts", {"pressure_cpu_share": 0.9}, {"pressure_cpu_share": 0.3}, "waited for a core during 90%"),
+        ("starts", {"steal_share": 0.03}, {"steal_share": 0.004}, "the hypervisor took 3.0%"),
+    ],
+)
+def test_guards_of_capacity(capacity, where, spoils, spares, said):
+    change = with_slices if where == "slices" else with_starts
+    found = reason(change(capacity, **spoils), "per_s")
+    assert found is not None
+    assert found.startswith("granian: ")
+    assert said in found
+    assert reason(change(capacity, **spares), "per_s") is None
+
+
+@pytest.mark.parametrize(
+    ("spoils", "spares", "said"),
+    [
+        ({"lag_p99_us": 200.0}, {"lag_p99_us": 40.0}, "kept to 200 us at p99, more than a tenth of the p50"),
+        ({"answered": 1400}, {"answered": 1430}, "of the rate asked for was achieved"),
+        # All were answered, but many of them after the slice had ended: the generator's own count says so.
+        ({"achieved_share": 0.9}, {"achieved_share": 0.995}, "90.0% of the rate asked for was achieved"),
+    ],
+)
+def test_guards_of_latency(latency, spoils, spares, said):
+    assert said in (reason(with_slices(latency, **spoils), "p50_us") or "")
+    assert reason(with_slices(latency, **spares), "p50_us") is None
+
+
+def test_lag_matters_only_where_there_is_a_schedule(capacity):
+    assert reason(with_slices(capacity, lag_p99_us=1e6), "per_s") is None
+
+
+def test_a_busy_driver_does_not_spoil_the_cost(capacity):
+    busy = with_slices(capacity, driver_busiest_share=0.9, subject_busiest_share=0.6)
+    assert reason(busy, "cpu_us") is None
+
+
+def test_a_guard_takes_the_verdict_and_leaves_the_figures(capacity):
+    found = analyse_cell(with_slices(capacity, failed=1), "towline")
+    refused = found.comparison("towline", "granian")
+    assert refused is not None
+    assert refused.verdict is Verdict.REFUSED
+    assert "requests failed" in (refused.reason or "")
+    assert found.subjects[1].figures["per_s"].value > 0
+
+
+def said_of(one: CellRecord, words: str) -> list[str]:
+    return [line for line in lint(one) if words in line]
+
+
+@pytest.mark.parametrize(
+    ("where", "spoils", "spares", "said", "topic"),
+    [
+        (
+            "starts",
+            {"steady": False, "warm_up_s": 6.0},
+            {"warm_up_s": 6.0},
+            "granian: no steady state before the end of warming up, in",
+            "steady",
+        ),
+        (
+            "starts",
+            {"pressure_cpu_share": 0.4},
+            {"pressure_cpu_share": 0.1},
+            "during up to 40% of a restart",
+            "waited for a core",
+        ),
+        ("starts", {"steal_share": 0.005}, {"steal_share": 0.001}, "took up to 0.5%", "hypervisor"),
+        (
+            "slices",
+            {"measured_s": 0.01},
+            {"measured_s": 0.05},
+            "granian: 0.30 s of load in all is too short",
+            "too short",
+        ),
+    ],
+)
+def test_lints_of_one_subject(capacity, where, spoils, spares, said, topic):
+    change = with_slices if where == "slices" else with_starts
+    assert len(said_of(change(capacity, **spoils), said)) == 1
+    assert said_of(change(capacity, **spares), topic) == []
+
+
+def test_few_restarts(capacity):
+    few = replace(capacity, slices=[one for one in capacity.slices if one.restart < 3])
+    assert said_of(few, "restart") == [
+        "all: 3 restarts: what differs from start to start is hardly seen in fewer than 5"
+    ]
+
+
+def test_slices_too_short_for_the_latency(capacity):
+    slow = [replace(one, response=replace(one.response, p50_us=25_000.0)) for one in capacity.slices]
+    assert said_of(replace(capacity, slices=slow), "all: a slice holds only 7.2 of its median latencies")
+    quick = [replace(one, response=replace(one.response, p50_us=15_000.0)) for one in capacity.slices]
+    assert said_of(replace(capacity, slices=quick), "of its median latencies") == []
+
+
+def test_too_few_samples_for_the_percentile(capacity):
+    few = [replace(one, response=replace(one.response, count=200)) for one in capacity.slices]
+    assert said_of(replace(capacity, slices=few), "p99 rests on 60 samples beyond it")
+    enough = [replace(one, response=replace(one.response, count=400)) for one in capacity.slices]
+    assert said_of(replace(capacity, slices=enough), "p99 rests") == []
+
+
+def test_littles_law(capacity):
+    assert said_of(replace(capacity, load={"connections": 200}), "of what 200 requests under way give")
+    assert said_of(replace(capacity, load={"connections": 12, "pipeline": 4}), "under way") == []
+    assert said_of(replace(capacity, load={}), "under way") == []
+
+
+def test_a_pool_smaller_than_what_is_under_way(capacity):
+    small = replace(capacity, load={"tasks": 50, "pool": 10})
+    assert said_of(small, "a pool of 10 connections is smaller than the 50 requests at once")
+    assert said_of(replace(capacity, load={"tasks": 50, "pool": 50}), "pool") == []
+    told = [replace(one, options={"pool": "20"}) for one in capacity.subjects]
+    assert said_of(replace(capacity, load={"at_once": 40}, subjects=told), "a pool of 20")
+
+
+def test_requests_that_wait_for_a_connection(latency):
+    assert said_of(with_slices(latency, connection_wait_p99_us=400.0), "waited 400 us at p99")
+    assert said_of(with_slices(latency, connection_wait_p99_us=20.0), "waited") == []
+
+
+def test_options_given_to_one_only(capacity):
+    def options(*given):
+        told = [replace(one, options=each) for one, each in zip(capacity.subjects, given, strict=True)]
+        return said_of(replace(capacity, subjects=told), "options")
+
+    assert options({}, {"workers": "4"}) == ["only granian was given options (workers 4)"]
+    assert options({"loop": "uvloop"}, {"workers": "4"}) == []
+    assert options({}, {"log-level": "warning"}) == []
+
+
+def test_one_p50_for_all_loads():
+    def at(connections: int, truth: Truth) -> CellRecord:
+        one = cell("hello", (truth,), samples=50, rounds=3, restarts=5, connections=connections)
+        return replace(one, name=f"hello_{connections}")
+
+    truth = HELLO[0]
+    wrong = record(at(50, truth), at(200, truth))
+    (said,) = lint_record(wrong)["hello_200"]
+    assert said.startswith("towline: the same p50 of ")
+    assert said.endswith(" us with 50 and 200 connections cannot be")
+    assert lint_record(record(at(50, truth), at(200, replace(truth, p50_us=2480)))) == {}
+    assert lint_record(record(at(50, truth), at(60, truth))) == {}
+    assert any("cannot be" in line for line in analyse(wrong).cells[1].lints)
+
+
+def test_one_line_for_several_subjects_with_the_range_of_their_figures(capacity):
+    lengths = {"towline": 0.01, "granian": 0.02}
+    short = [replace(one, measured_s=lengths[one.subject]) for one in capacity.slices]
+    assert said_of(replace(capacity, slices=short), "too short") == [
+        "all: 0.30 to 0.60 s of load in all is too short"
+    ]

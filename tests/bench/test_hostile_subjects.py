@@ -1,0 +1,344 @@
+"""Subjects that misbehave: one clear line each, bounded in time, and no process stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from towline.bench.subjects import Process, Server, SubjectFailed, sweep
+from towline.bench.subjects.probe import ask, free_port
+
+from tests.bench.hostile import define, hostile, processes_with
+
+
+def failure_of(server: Server, timeout_s: float | None = None) -> SubjectFailed:
+    """Starts it, which must fail, and stops it; the failure, which must be one line."""
+    with pytest.raises(SubjectFailed) as caught:
+        with Process(server) as process:
+            process.wait_ready(timeout_s)
+    message = str(caught.value)
+    assert message.startswith(f"{server.name}: ")
+    assert "\n" not in message
+    assert len(message) < 400
+    return caught.value
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays(tmp_path: Path):
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < 20
+    assert processes_with(str(tmp_path)) == []
+
+
+def test_a_good_one_beside_them(tmp_path: Path) -> None:
+    with Process(hostile(tmp_path, "serve()")) as process:
+        assert 0 < process.wait_ready() < 20
+        assert process.alive()
+        before = process.usage()
+        assert before.cpu_s > 0
+        assert before.rss_bytes > 1 << 20
+        assert before.processes == 1
+        with socket.create_connection(("127.0.0.1", process.port), 5) as connection:
+            for _ in range(50):
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert connection.recv(1000).endswith(b"alive\r\n")
+        spent = process.usage().since(before)
+        assert spent.cpu_s > 0
+        assert spent.switches > 0
+        assert process.peaks().rss_bytes >= before.rss_bytes
+        ended = process.stop()
+    assert ended.exit_status == -signal.SIGTERM
+    assert ended.notes("x") == []
+    assert not process.alive()
+
+
+def test_it_never_listens(tmp_path: Path) -> None:
+    server = hostile(tmp_path, 'print("loading the model", flush=True); time.sleep(600)')
+    message = str(failure_of(server, 0.5))
+    assert "not ready after 0.5 s: nothing listens on its port" in message
+    assert "last words: loading the model" in message
+
+
+def test_it_starts_and_leaves(tmp_path: Path) -> None:
+    failed = failure_of(hostile(tmp_path, 'print("bye", flush=True)'))
+    assert "ended before it was ready, exit status 0; a subject must stay in the foreground" in str(failed)
+    assert failed.log == "bye"
+
+
+def test_it_raises_at_the_start(tmp_path: Path) -> None:
+    failed = failure_of(hostile(tmp_path, 'raise SystemExit("no configuration")'))
+    assert "exit status 1; its last words: no configuration" in str(failed)
+    failed = failure_of(hostile(tmp_path, "1 / 0"))
+    assert "its last words: ZeroDivisionError: division by zero" in str(failed)
+    assert "Traceback" in failed.log
+
+
+def test_it_dies_in_the_middle(tmp_path: Path) -> None:
+    with Process(hostile(tmp_path, "threading.Timer(0.3, os.abort).start(); serve()")) as process:
+        process.wait_ready()
+        due = time.monotonic() + 10
+        while process.alive() and time.monotonic() < due:
+            time.sleep(0.02)
+        with pytest.raises(SubjectFailed, match="ended while it was measured, killed by SIGABRT"):
+            process.check()
+        process.pause()  # what the runner may still do to it
+        process.resume()
+        assert process.usage().processes == 0
+        assert process.stop().exit_status == -signal.SIGABRT
+
+
+def test_it_accepts_and_never_answers(tmp_path: Path) -> None:
+    failed = failure_of(hostile(tmp_path, "answer = lambda connection: time.sleep(600)\nserve()"), 0.5)
+    assert "not ready after 0.5 s: it accepts, but GET / is not answered" in str(failed)
+
+
+def test_it_answers_a_byte_a_second(tmp_path: Path) -> None:
+    source = """
+    def answer(connection):
+        pieces = 0
+        while True:
+            connection.sendall(b"HTTP/1.1 200 OK\\r\\n" if pieces == 0 else b"x")
+            pieces += 1
+            time.sleep(0.05)
+    serve()
+    """
+    began = time.monotonic()
+    failed = failure_of(hostile(tmp_path, source), 1.0)
+    assert "GET / is not answered" in str(failed)
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("nonsense", [b"+PONG\r\n", b"\x00\xff" * 500, b"HTTP/1.1 two hundred\r\n\r\n"])
+def test_it_answers_garbage(tmp_path: Path, nonsense: bytes) -> None:
+    source = f"""
+    def answer(connection):
+        connection.recv(65536)
+        connection.sendall({nonsense!r})
+    serve()
+    """
+    assert "what it answers is no HTTP" in str(failure_of(hostile(tmp_path, source)))
+
+
+def test_it_answers_500(tmp_path: Path) -> None:
+    source = """
+    def answer(connection):
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 500 Oh\\r\\nContent-Length: 0\\r\\n\\r\\n")
+    serve()
+    """
+    assert "GET / is answered 500" in str(failure_of(hostile(tmp_path, source), 0.5))
+
+
+def test_it_closes_without_an_answer(tmp_path: Path) -> None:
+    failed = failure_of(hostile(tmp_path, "answer = lambda connection: None\nserve()"), 0.5)
+    assert "without an answer" in str(failed) or "reset" in str(failed)
+
+
+def test_it_ignores_sigterm(tmp_path: Path) -> None:
+    server = hostile(tmp_path, "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nserve()", grace_s=0.3)
+    with Process(server) as process:
+        process.wait_ready()
+        ended = process.stop()
+    assert ended.killed
+    assert ended.exit_status == -signal.SIGKILL
+    assert ended.strays == ()
+    assert ended.notes("it") == ["it did not end on SIGTERM and was killed"]
+    assert ended.seconds < 10
+
+
+def test_it_leaves_daemons_behind(tmp_path: Path) -> None:
+    """Two forks, a session of their own, no environment: nothing ties them to the subject but their ancestry."""
+    source = """
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    for _ in range(3):
+        daemon(lambda: os.execve("/bin/sleep", ["sleep", "600.25"], {}))
+    serve()
+    """
+    with Process(hostile(tmp_path, source)) as process:
+        process.wait_ready()
+        assert process.usage().processes == 4
+        process.pause()
+        process.resume()
+        ended = process.stop()
+    assert len(ended.strays) == 3
+    assert ended.exit_status == 0
+    (note,) = ended.notes("it")
+    assert note.startswith("it left 3 processes behind, now killed: ")
+    assert processes_with("600.25") == []
+
+
+def test_it_forks_without_end(tmp_path: Path) -> None:
+    """Each child forks the next and leaves: always another process to kill, and always a younger one."""
+    source = """
+    def run():
+        while True:
+            if os.fork() != 0:
+                os._exit(0)
+            os.setsid()
+            time.sleep(0.001)
+    daemon(run)
+    serve()
+    """
+    with Process(hostile(tmp_path, source)) as process:
+        process.wait_ready()
+        ended = process.stop()
+    assert ended.stuck == 0
+    assert ended.seconds < 15
+
+
+def test_it_prints_without_end(tmp_path: Path) -> None:
+    source = """
+    def shout():
+        line = b"x" * 65535 + b"\\n"
+        while True:
+            os.write(1, line)
+    threading.Thread(target=shout, daemon=True).start()
+    serve()
+    """
+    with Process(hostile(tmp_path, source)) as process:
+        process.wait_ready()
+        time.sleep(0.5)
+        assert 0 < len(process.log_tail(1000)) <= 64 * 1024
+        assert process.usage().processes == 1
+        ended = process.stop()
+    assert ended.seconds < 10
+    assert len(process.log_tail(1000)) <= 64 * 1024
+
+
+def test_its_port_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        server = hostile(tmp_path, "serve()", port=port)
+        assert str(failure_of(server)) == f"hostile: port {port} is taken by another process"
+    # and once it is free the same definition works
+    with Process(server) as process:
+        process.wait_ready()
+        assert process.port == port
+
+
+def test_its_program_does_not_exist(tmp_path: Path) -> None:
+    message = str(failure_of(define(tmp_path, "no-such-server --port {port}")))
+    assert message == "hostile: cannot start no-such-server: No such file or directory"
+    (tmp_path / "plain").write_text("no program")
+    message = str(failure_of(define(tmp_path, "./plain {port}")))
+    assert message.startswith("hostile: cannot start plain: ")
+    message = str(failure_of(define(tmp_path, "sleep {port}", cwd="nowhere")))
+    assert message == "hostile: cannot start sleep: its cwd 'nowhere' is no folder"
+
+
+def test_others_are_unharmed(tmp_path: Path) -> None:
+    with Process(hostile(tmp_path, "serve()", "good")) as good:
+        good.wait_ready()
+        failure_of(hostile(tmp_path, "1 / 0", "bad"))
+        bad = Process(hostile(tmp_path, "daemon(serve)\nserve()", "worse"))
+        bad.stop()
+        assert good.alive()
+        assert ask(good.port, "/", 5.0) == 200
+
+
+def test_a_paused_one_stands_still_and_can_be_stopped(tmp_path: Path) -> None:
+    source = """
+    def spin():
+        while True:
+            pass
+    daemon(spin)
+    threading.Thread(target=spin, daemon=True).start()
+    serve()
+    """
+    with Process(hostile(tmp_path, source, grace_s=2.0)) as process:
+        process.wait_ready()
+        assert process.usage().processes == 2
+        process.pause()
+        time.sleep(0.1)
+        still = process.usage()
+        time.sleep(0.3)
+        assert process.usage().since(still).cpu_s == 0
+        process.resume()
+        time.sleep(0.3)
+        assert process.usage().since(still).cpu_s > 0.05
+        process.pause()
+        ended = process.stop()
+    assert not ended.killed
+    assert ended.seconds < 10
+
+
+BENCH = """
+import sys
+from pathlib import Path
+from towline.bench.subjects import Process, load_servers
+from towline.bench.subjects.keeper import descendants
+process = Process(load_servers(Path(sys.argv[1]))["hostile"])
+process.wait_ready()
+print(process._keeper.pid, process.pid, flush=True)
+input()
+"""
+DAEMON = "daemon(lambda: time.sleep(600))\nserve()"
+
+
+def bench_with(tmp_path: Path) -> tuple[subprocess.Popen[str], int, int]:
+    """A bench in a process of its own that has a subject with a daemon, and the pids of keeper and subject."""
+    server = hostile(tmp_path, textwrap.dedent(DAEMON))
+    assert server.name == "hostile"
+    bench = subprocess.Popen(
+        [sys.executable, "-c", BENCH, str(tmp_path / "hostile.toml")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent.parent,
+    )  # fmt: skip
+    assert bench.stdout is not None
+    keeper, subject = map(int, bench.stdout.readline().split())
+    return bench, keeper, subject
+
+
+def gone(tmp_path: Path) -> bool:
+    due = time.monotonic() + 10
+    while processes_with(str(tmp_path / "hostile.py")) and time.monotonic() < due:
+        time.sleep(0.02)
+    return processes_with(str(tmp_path / "hostile.py")) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_nothing_stays_when_the_bench_is_killed(tmp_path: Path, number: signal.Signals) -> None:
+    bench, _, _ = bench_with(tmp_path)
+    with bench:
+        assert len(processes_with(str(tmp_path / "hostile.py"))) == 2
+        bench.send_signal(number)
+        bench.wait(10)
+        assert gone(tmp_path)
+
+
+def test_what_outlives_bench_and_keeper_is_swept(tmp_path: Path) -> None:
+    bench, keeper, subject = bench_with(tmp_path)
+    with bench:
+        bench.kill()
+        bench.wait(10)
+        try:
+            os.kill(keeper, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it was faster: then there is nothing to sweep, which is as good
+        due = time.monotonic() + 10
+        while Path(f"/proc/{subject}").exists() and time.monotonic() < due:
+            time.sleep(0.02)  # the subject itself ends with its keeper
+        assert not Path(f"/proc/{subject}").exists()
+        sweep()
+        assert gone(tmp_path)
+
+
+def test_a_sweep_leaves_those_alone_whose_keeper_lives(tmp_path: Path) -> None:
+    with Process(hostile(tmp_path, "serve()")) as process:
+        process.wait_ready()
+        sweep()
+        assert process.alive()
+
+
+def test_free_ports_are_not_those_of_outgoing_connections() -> None:
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    assert not first <= free_port() <= last

@@ -1,0 +1,67 @@
+"""Each server that is installed here starts, serves (TLS too), is paused, counted and stopped, and leaves nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from towline.bench.subjects import Process, Settings, installed, make_certificate, servers, versions
+from towline.bench.subjects.probe import ask
+
+from tests.bench.hostile import processes_with
+
+ASGI = """
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        while True:
+            message = await receive()
+            await send({"type": message["type"] + ".complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"7")]})
+    await send({"type": "http.response.body", "body": b"alive\\r\\n"})
+"""
+WSGI = """
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Length", "7")])
+    return [b"alive\\r\\n"]
+"""
+CASES = [
+    (name, interface, protocol)
+    for name, one in sorted(servers().items())
+    for interface in one.interfaces or (None,)
+    for protocol in one.protocols
+]
+
+
+@pytest.fixture
+def apps(tmp_path: Path) -> Path:
+    (tmp_path / "asgi.py").write_text(ASGI)
+    (tmp_path / "wsgi.py").write_text(WSGI)
+    return tmp_path
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize(("name", "interface", "protocol"), CASES)
+def test_it_lives_and_ends(name: str, interface: str | None, protocol: str, tls: bool, apps: Path) -> None:
+    server = servers()[name]
+    if reason := installed(server):
+        pytest.skip(reason)
+    if tls and not server.tls:
+        pytest.skip("its definition says nothing of TLS")
+    assert versions(server)
+    certificate = make_certificate(apps).tls if tls else None
+    settings = Settings(
+        interface=interface, protocol=protocol, app_folder=apps, tls=certificate, padding_bytes=1000
+    )
+    with Process(server, settings) as process:
+        process.wait_ready()
+        assert process.base_url.startswith("https://" if tls else "http://")
+        assert ask(process.port, "/", 10.0, tls=tls, protocol=protocol) == 200
+        process.pause()
+        process.resume()
+        assert ask(process.port, "/", 10.0, tls=tls, protocol=protocol) == 200
+        assert process.usage().cpu_s > 0
+        ended = process.stop()
+    assert ended.notes(name) == []
+    assert processes_with(str(apps)) == []

@@ -1,0 +1,182 @@
+"""The live view of `towline load`, on a pseudo terminal that answers as a real one does."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+LOAD = [sys.executable, "-m", "towline", "load"]
+SERVER = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "5")
+        self.end_headers()
+        self.wfile.write(b"hello")
+    def log_message(self, *args):
+        pass
+class Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, *args):
+        pass  # a load that ends leaves in the middle of answers
+server = Server(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    server = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    yield f"http://127.0.0.1:{server.stdout.readline().strip()}/"
+    server.kill()
+    server.wait()
+    server.stdout.close()
+
+
+class Screen:
+    """A program on a terminal, and what it has written."""
+
+    def __init__(self, arguments: list[str], columns: int, lines: int, environ: dict[str, str]) -> None:
+        self.terminal, inner = pty.openpty()
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.before = termios.tcgetattr(inner)
+        self.inner = inner
+        # The terminal is the program's own, or Ctrl-C would not reach it.
+        self.program = subprocess.Popen(
+            [*LOAD, *arguments],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env={"PATH": os.environ["PATH"], "TERM": "xterm-256color", **environ},
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        self.written = b""
+
+    def read(self, until: bytes | None = None, within: float = 20.0, answers: bool = True) -> str:
+        """Up to `until`, or to the program's end; answers when it is asked for the cursor."""
+        deadline = time.monotonic() + within
+        while time.monotonic() < deadline:
+            over = self.program.poll() is not None
+            ready, _, _ = select.select([self.terminal], [], [], 0.0 if over else 0.05)
+            if ready:
+                news = os.read(self.terminal, 65536)
+                self.written += news
+                if answers:
+                    for _ in range(news.count(b"\x1b[6n")):
+                        os.write(self.terminal, b"\x1b[1;1R")
+            elif over:
+                return self.text()
+            if until is not None and until in self.written:
+                return self.text()
+        raise AssertionError(f"not seen in {within} s: {until!r} in {self.written!r}")
+
+    def text(self) -> str:
+        return self.written.decode("utf-8", "replace")
+
+    def plain(self) -> str:
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.text())
+
+
+@contextmanager
+def screen(arguments: list[str], columns: int = 80, lines: int = 24, **environ: str) -> Iterator[Screen]:
+    shown = Screen(arguments, columns, lines, environ)
+    try:
+        yield shown
+    finally:
+        shown.program.kill()
+        shown.program.wait()
+        os.close(shown.terminal)
+        os.close(shown.inner)
+
+
+def is_cursor_visible(text: str) -> bool:
+    return text.rfind("\x1b[?25h") >= text.rfind("\x1b[?25l")
+
+
+def test_a_run_is_seen_and_its_report_stays(url: str) -> None:
+    with screen(["-d", "2", "-c", "4", url]) as shown:
+        shown.read()
+        plain = shown.plain()
+        assert shown.program.returncode == 0, plain
+        for part in ("measuring", "requests/s:", "left", "percentiles", "connections"):
+            assert part in plain, part
+        assert "\x1b[3" in shown.text()  # colours
+        # The view is wiped, then comes the report.
+        report = shown.text()[shown.text().rindex("\x1b[J") :]
+        assert "answers)" in report
+        assert "statuses" in report
+        assert "\x1b[?1049h" not in shown.text()
+        assert termios.tcgetattr(shown.inner) == shown.before
+
+
+def test_a_tiny_terminal_and_no_colors(url: str) -> None:
+    with screen(["-d", "1500ms", "-c", "2", url], columns=30, lines=5, NO_COLOR="1") as shown:
+        shown.read()
+        assert shown.program.returncode == 0
+        assert "measuring" in shown.plain()
+        assert not re.search(r"\x1b\[(3|9)[0-7]|\x1b\[38", shown.text())
+        assert "answers)" in shown.plain()
+
+
+@pytest.mark.parametrize(("arguments", "environ"), [(["--no-tui"], {}), (["-q"], {}), ([], {"TERM": "dumb"})])
+def test_nothing_is_drawn_where_it_is_not_wanted(
+    url: str, arguments: list[str], environ: dict[str, str]
+) -> None:
+    with screen(["-d", "600ms", "-c", "2", *arguments, url], **environ) as shown:
+        shown.read()
+        assert shown.program.returncode == 0
+        assert "\x1b" not in shown.text()
+        assert "answers)" in shown.text()
+
+
+def test_a_terminal_without_an_answer_has_the_report_all_the_same(url: str) -> None:
+    with screen(["-d", "600ms", "-c", "2", url]) as shown:
+        shown.read(answers=False)
+        assert shown.program.returncode == 0
+        assert "answers)" in shown.plain()
+        assert termios.tcgetattr(shown.inner) == shown.before
+
+
+def test_control_c_keeps_what_was_measured(url: str) -> None:
+    with screen(["-d", "60", "-c", "2", url]) as shown:
+        shown.read(until=b"percentiles")
+        os.write(shown.terminal, b"\x03")
+        shown.read()
+        assert shown.program.returncode == 0, shown.text()
+        assert "answers)" in shown.text()[shown.text().rindex("\x1b[J") :]
+        assert is_cursor_visible(shown.text())
+        assert termios.tcgetattr(shown.inner) == shown.before
+
+
+def test_a_pipe_gets_clean_text(url: str) -> None:
+    done = subprocess.run(
+        [*LOAD, "-d", "500ms", "-c", "2", url], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "answers)" in done.stdout
+
+
+def test_a_killed_view_leaves_a_cursor(url: str) -> None:
+    with screen(["-d", "60", "-c", "2", url]) as shown:
+        shown.read(until=b"percentiles")
+        shown.program.send_signal(signal.SIGKILL)
+        shown.read()
+        assert is_cursor_visible(shown.text())
+        assert termios.tcgetattr(shown.inner) == shown.before

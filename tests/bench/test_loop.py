@@ -1,0 +1,202 @@
+"""The loop over simulated subjects: order, trouble of every kind at every place, and that all is stopped."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+from towline.bench import record as records
+from towline.bench.record import CellRecord
+from towline.bench.runner.design import Cores, Design, Lengths, WarmUp, lengths
+from towline.bench.runner.loop import CellPlan, CellRun
+from towline.bench.runner.session import Session
+from towline.bench.statistics.stopping import Rule
+
+from tests.bench.simulator import Machine, Simulated, failing
+
+DESIGN = Design(
+    Rule("fixed", 3, 3),
+    seconds=0.8,
+    warm_up=WarmUp(windows=8, cap_s=0.05),
+    cores=Cores(None, None),
+    baseline="a",
+)
+PLACES = ("start", "verify", "slice")
+
+
+def plan(*subjects: Simulated, **other: object) -> CellPlan:
+    return CellPlan("cell", "s", "simulated", "own", subjects, **other)  # type: ignore[arg-type]
+
+
+def three(machine: Machine) -> list[Simulated]:
+    return [Simulated(name, machine) for name in "abc"]
+
+
+def order(cell: CellRecord) -> list[tuple[int, int, int, str]]:
+    return [(one.restart, one.round, one.position, one.subject) for one in cell.slices]
+
+
+def measured(design: Design, *subjects: Simulated, **other: object) -> CellRecord:
+    run = CellRun(plan(*subjects, **other), design)
+    run.run()
+    return run.record()
+
+
+def test_every_round_has_everybody_in_an_order_of_its_own() -> None:
+    cell = measured(replace(DESIGN, seconds=4.0), *three(Machine(1)))
+    rounds = defaultdict(list)
+    for restart, number, position, name in order(cell):
+        assert position == len(rounds[restart, number])
+        rounds[restart, number].append(name)
+    assert len(rounds) == 3 * 50
+    assert all(sorted(names) == ["a", "b", "c"] for names in rounds.values())
+    firsts = [names[0] for names in rounds.values()]
+    assert min(firsts.count(name) for name in "abc") > 30, "nobody has a place of its own"
+    assert len({tuple(names) for names in rounds.values()}) == 6
+
+
+def test_the_seed_decides_the_order() -> None:
+    first, second = (measured(replace(DESIGN, seed=5), *three(Machine(1))) for _ in range(2))
+    other = measured(replace(DESIGN, seed=6), *three(Machine(1)))
+    assert order(first) == order(second) != order(other)
+
+
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("after", [0, 1, 30])
+def test_a_subject_in_trouble_is_a_line_and_the_others_go_on(where: str, after: int) -> None:
+    machine = Machine(1)
+    good, bad = Simulated("a", machine), Simulated("b", machine, trouble=failing(where, after))
+    cell = measured(DESIGN, good, bad, Simulated("c", machine))
+    failed = {one.name: one.failure for one in cell.subjects}
+    if not (where != "slice" and after == 30):  # so many starts there are not
+        assert failed == {"a": None, "b": f"made to fail at {where}", "c": None}
+        assert next(one for one in cell.subjects if one.name == "b").log == "its last words"
+    for name in "ac":
+        assert sum(one.subject == name for one in cell.slices) == 3 * 10
+    assert machine.alive == set()
+
+
+def test_when_all_are_in_trouble_the_cell_ends() -> None:
+    machine = Machine(1)
+    cell = measured(DESIGN, *(Simulated(name, machine, trouble=failing("verify")) for name in "ab"))
+    assert cell.slices == []
+    assert machine.started == 2, "nobody is started again"
+    assert machine.alive == set()
+
+
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("after", [0, 1, 50])
+def test_an_interrupt_leaves_nothing_running_and_keeps_what_was_measured(
+    where: str, after: int, tmp_path: object
+) -> None:
+    machine, seen = Machine(1), 0
+
+    def interrupt(what: str) -> None:
+        nonlocal seen
+        if what == where:
+            seen += 1
+            if seen > after:
+                raise KeyboardInterrupt
+
+    session = Session(DESIGN)
+    interrupted = plan(Simulated("a", machine), Simulated("b", machine, trouble=interrupt))
+    try:
+        session.measure(interrupted)
+        assert where != "slice"
+        assert after == 50
+    except KeyboardInterrupt:
+        pass
+    assert machine.alive == set()
+    kept = session.finish(interrupted=True).cells[0]
+    assert [one.failure for one in kept.subjects] == [None, None], "an interrupt is nobody's failure"
+    if where == "slice" and after == 50:
+        assert len(kept.slices) > 40
+
+
+def test_a_record_survives_its_file(tmp_path: object) -> None:
+    from pathlib import Path
+
+    path = Path(str(tmp_path)) / "result.json.gz"
+    session = Session(DESIGN, path=path, command=["towline", "bench"])
+    session.measure(plan(*three(Machine(1))))
+    assert records.load(path).interrupted, "until it is finished, a file is of a run under way"
+    whole = session.finish()
+    assert records.load(path) == whole
+    assert not whole.interrupted
+
+
+def test_exclusive_subjects_run_one_at_a_time() -> None:
+    machine, stopped, most = Machine(1), set[str](), 0
+
+    def watch(name: str) -> object:
+        def trouble(what: str) -> None:
+            nonlocal most
+            if what == "pause":
+                stopped.add(name)
+            elif what == "resume":
+                stopped.discard(name)
+                most = max(most, 2 - len(stopped))
+            elif what == "slice":
+                assert name not in stopped
+
+        return trouble
+
+    subjects = [Simulated(name, machine, trouble=watch(name)) for name in "ab"]  # type: ignore[arg-type]
+    cell = measured(replace(DESIGN, exclusive=True, rule=Rule("fixed", 1, 1), seconds=0.2), *subjects)
+    assert len(cell.slices) == 4
+    assert most == 1
+
+
+def test_alone_means_one_after_the_other() -> None:
+    machine = Machine(1)
+    alive: list[int] = []
+    subjects = [
+        Simulated(name, machine, trouble=lambda what: alive.append(len(machine.alive))) for name in "ab"
+    ]
+    cell = measured(DESIGN, *subjects, alone=True, rounds=1)
+    assert max(alive) == 1
+    assert len(cell.slices) == 3 * 2
+
+
+def test_what_is_not_installed_is_skipped_and_no_failure() -> None:
+    machine = Machine(1)
+    run = CellRun(plan(Simulated("a", machine), Simulated("b", machine, missing="not here")), DESIGN)
+    run.run()
+    assert run.skipped == {"b": "not here"}
+    assert [one.name for one in run.record().subjects] == ["a"]
+
+
+def test_no_steady_state_is_recorded() -> None:
+    machine = Machine(1)
+    rising = Simulated("a", machine)
+
+    def faster(what: str) -> None:
+        if what == "slice":
+            rising.per_s *= 1.03
+
+    rising.trouble = faster
+    cell = measured(replace(DESIGN, rule=Rule("fixed", 1, 1)), rising)
+    assert [start.steady for start in cell.subjects[0].starts] == [False]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "median_s", "rate", "expected"),
+    [
+        (2.4, 0.0005, None, Lengths(0.08, 30)),
+        (2.4, 0.010, None, Lengths(0.2, 12)),  # twenty medians
+        (2.4, 0.2, None, Lengths(4.0, 1)),  # too slow to alternate: a whole window
+        (0.4, 0.0005, None, Lengths(0.08, 5)),
+    ],
+)  # fmt: skip
+def test_lengths_of_slices(seconds: float, median_s: float, rate: float | None, expected: Lengths) -> None:
+    found = lengths(seconds, median_s, rate)
+    assert found.rounds == expected.rounds
+    assert found.slice_s == pytest.approx(expected.slice_s)
+    assert found.whole == (expected.rounds == 1)
+
+
+def test_windows_of_a_rate_hold_samples_enough() -> None:
+    assert lengths(4.0, 0.0005, 2_000).slice_s * 0.9 * 2_000 >= 1000
+    assert lengths(4.0, 0.0005, 50_000).slice_s < 0.3
+    assert lengths(8.0, 0.0005, 100).slice_s < 3, "a slow rate makes no endless window"

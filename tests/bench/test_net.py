@@ -1,0 +1,63 @@
+"""Network conditions: what the text says, what the relay does, and what it is measured to do."""
+
+import socket
+import time
+
+import pytest
+from towline.bench._helper import HelperFailed
+from towline.bench.net import BadConditions, Conditions, Relay, measure, parse
+from towline.bench.upstream import Upstream
+
+
+def test_the_text():
+    assert parse("rtt=20ms,jitter=2ms,rate=100mbit,loss=0.1%") == Conditions(0.02, 0.002, 12.5e6, 0.001)
+    assert parse(" rtt = 1.5 s ") == Conditions(1.5)
+    assert parse("rate=8kbit") == Conditions(rate_bytes_per_s=1000.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "no conditions"),
+        ("rtt", "'rtt': use rtt=..."),
+        ("delay=3ms", "'delay=3ms': use rtt=..., jitter=..., rate=..., loss=..."),
+        ("rtt=20", "'20' is no time"),
+        ("rtt=-1ms", "'-1ms' is no time"),
+        ("rtt=3h", "write 500us, 20ms or 1.5s"),
+        ("rtt=100s", "no time up to 60s"),
+        ("rtt=1ms,rtt=2ms", "rtt stands twice"),
+        ("rtt=1ms,jitter=2ms", "jitter cannot be more than rtt"),
+        ("rate=10", "'10' is no rate"),
+        ("rate=1kbit", "no rate of 8kbit or more"),
+        ("loss=0.1", "write 0.1%"),
+        ("loss=60%", "no loss up to 50%"),
+    ],
+)
+def test_a_text_that_says_nothing(text, complaint):
+    with pytest.raises(BadConditions) as raised:
+        parse(text)
+    assert complaint in str(raised.value)
+
+
+def test_what_it_is_measured_to_do():
+    found = measure(parse("rtt=20ms,jitter=4ms,rate=20mbit"))
+    # Never too early; late as far as the machine is busy.
+    assert found.rtt_least_s > 0.0159
+    assert found.rtt_s < 0.035
+    assert 0.7 < found.rate_bytes_per_s / 2.5e6 < 1.1
+
+
+def test_http_through_the_relay():
+    with Upstream() as upstream, Relay(upstream.address, parse("rtt=30ms")) as relay:
+        began = time.monotonic()
+        with socket.create_connection(("127.0.0.1", relay.port), 10) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            answer = b"".join(iter(lambda: client.recv(4096), b""))
+        assert answer.endswith(b"alive\r\n")
+        # One for the handshake, one for the exchange.
+        assert time.monotonic() - began > 0.06
+
+
+def test_wrong_options_are_said():
+    with pytest.raises(HelperFailed, match="as in 100mbit"):
+        Relay("127.0.0.1:1", Conditions(rate_bytes_per_s=1.0))

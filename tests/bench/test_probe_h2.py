@@ -1,0 +1,84 @@
+"""The ready request over HTTP/2 beside an independent implementation, and what is no answer to it."""
+
+from __future__ import annotations
+
+import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import RequestReceived, StreamEnded
+from hpack import Encoder
+from towline.bench.subjects import probe_h2
+
+
+def answered(status: int, *fields: tuple[str, str], path: str = "/") -> bytes:
+    """What a server sends to the request, which it must understand."""
+    server = H2Connection(H2Configuration(client_side=False, header_encoding="ascii"))
+    server.initiate_connection()
+    events = server.receive_data(probe_h2.request("127.0.0.1:80", path, secure=False))
+    asked = next(event for event in events if isinstance(event, RequestReceived))
+    assert dict(asked.headers) == {
+        ":method": "GET",
+        ":scheme": "http",
+        ":path": path,
+        ":authority": "127.0.0.1:80",
+    }
+    assert any(isinstance(event, StreamEnded) for event in events)
+    server.send_headers(1, [(":status", str(status)), *fields])
+    server.send_data(1, b"alive", end_stream=True)
+    return server.data_to_send()
+
+
+@pytest.mark.parametrize(
+    "status", [200, 204, 304, 404, 500, 201, 299, 301, 345, 418, 429, 503, 567, 599, 986]
+)
+def test_a_status_is_found_at_every_cut(status: int) -> None:
+    wire = answered(status, ("content-type", "text/plain"))
+    found = [probe_h2.status(wire[:end]) for end in range(len(wire) + 1)]
+    assert found[-1] == status
+    assert set(found) == {None, status}
+    assert found == sorted(found, key=bool)
+
+
+@pytest.mark.parametrize("path", ["/", "/health?" + "x" * 112, "/" + "x" * 126, "/" + "x" * 4000])
+def test_a_path_of_any_length(path: str) -> None:
+    assert probe_h2.status(answered(200, path=path)) == 200
+
+
+def test_statuses_that_are_not_coded_and_interim_answers() -> None:
+    server = H2Connection(H2Configuration(client_side=False))
+    server.initiate_connection()
+    server.receive_data(probe_h2.request("a", "/", secure=True))
+    server.send_headers(1, [(":status", "103"), ("link", "</a>")])
+    assert probe_h2.status(server.data_to_send()) is None
+    encoder = Encoder()
+    encoder.header_table_size = 256
+    block = encoder.encode(
+        [(b":status", b"503", True)], huffman=False
+    )  # never indexed, after a new size of the table
+    settings = b"\0\0\0\4\0\0\0\0\0"
+    wire = settings + len(block).to_bytes(3, "big") + b"\1\4\0\0\0\1" + block
+    assert probe_h2.status(wire) == 503
+    padded = (
+        settings + (len(block) + 8).to_bytes(3, "big") + b"\1\x2c\0\0\0\1\2" + b"\0" * 5 + block + b"\0\0"
+    )
+    assert probe_h2.status(padded) == 503
+
+
+def test_what_is_no_answer() -> None:
+    with pytest.raises(ValueError, match=r"is no HTTP/2: b'HTTP/1\.1 400"):
+        probe_h2.status(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    server = H2Connection(H2Configuration(client_side=False))
+    server.initiate_connection()
+    server.receive_data(probe_h2.request("a", "/", secure=False))
+    begun = server.data_to_send()
+    server.reset_stream(1, ErrorCodes.REFUSED_STREAM)
+    with pytest.raises(ValueError, match="with error 7 of HTTP/2"):
+        probe_h2.status(begun + server.data_to_send())
+    server.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
+    with pytest.raises(ValueError, match="with error 11 of HTTP/2"):
+        probe_h2.status(begun + server.data_to_send())
+    headers = b"\0\0\1\1\4\0\0\0\1"
+    for block in (b"\xbf", b"\x40"):
+        with pytest.raises(ValueError, match="begins with no status"):
+            probe_h2.status(begun + headers + block)

@@ -1,0 +1,318 @@
+"""Tables and files of a small record whose every number stands here: text, Markdown, CSV."""
+
+import csv
+import io
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from towline.bench import record as records
+from towline.bench.analysis import Verdict, analyse
+from towline.bench.record import CellRecord, Latency, Record, Slice, Start, SubjectRecord
+from towline.bench.report import main_report, render_all, show, words
+from towline.bench.report.csv import slices_csv, subjects_csv
+from towline.bench.report.markdown import escape, markdown
+from towline.bench.report.terminal import text
+
+from .synthetic import MACHINE, encode
+
+BEGAN = 1_790_000_000.0
+
+
+def one_slice(subject: str, restart: int, round_: int, answered: int, **more: object) -> Slice:
+    return Slice(
+        subject, restart, round_, 0 if subject == "towline" else 1, BEGAN + restart + round_ / 10, 0.1, answered,
+        response=Latency(answered, 2e6 / answered, 100.0, 400.0, 600.0, 700.0, 900.0, 1200.0, 2000.0), subject_cpu_s=0.05,
+        subject_busiest_share=0.95, driver_busiest_share=0.3, histogram=encode([400_000] * 98 + [900_000] * 2), **more,
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def small(ratio: float = 2.0, wobble: int = 10, **more: object) -> CellRecord:
+    """towline answers 4,000 a slice, uvicorn so many times fewer, give or take."""
+    slices = []
+    for restart in range(6):
+        for round_ in range(2):
+            slices.append(one_slice("towline", restart, round_, 4000 + wobble * (restart % 3)))
+            slices.append(one_slice("uvicorn", restart, round_, round(4000 / ratio) - wobble * (restart % 2)))
+    start = Start(0, 0.2, 0.5, True, 30 << 20, 41 << 20, 40 << 20)
+    subjects = [
+        SubjectRecord(
+            "towline", "server", ["towline", "serve", "app:app"], {"towline": "0.1.0"}, {}, [start]
+        ),
+        SubjectRecord("uvicorn", "server", ["uvicorn", "app:app"], {"uvicorn": "0.54.0"}, {}, [start]),
+        SubjectRecord("gone", "server", ["gone"], failure="never became ready", log="oops"),
+    ]
+    load = {"connections": 20, "slice_s": 0.1}
+    values = {
+        "name": "hello",
+        "scenario": "own",
+        "title": "seven bytes",
+        "section": "A",
+        "question": "capacity",
+    }
+    return CellRecord(**{**values, "load": load, "subjects": subjects, "slices": slices, **more})  # type: ignore[arg-type]
+
+
+def whole(*cells: CellRecord, **more: object) -> Record:
+    values = {
+        "tool": "towline 0.1.0", "began_unix_s": BEGAN, "ended_unix_s": BEGAN + 200, "machine": MACHINE, "versions": {},
+        "command": ["towline", "bench"], "seed": 7, "settings": {}, "cells": list(cells or (small(),)),
+        "skipped": {"nginx": "not installed"},
+    }  # fmt: skip
+    return Record(**{**values, **more})  # type: ignore[arg-type]
+
+
+TEXT = """\
+hello (A, capacity): 20 connections, slices of 100 ms
+  subject  requests/s             p50     p99  CPU/request   memory  towline is  requests/s ratio  interval
+  towline      40,100  ±0.2 %  400 us  900 us      12.5 us  41.0 MB
+  uvicorn      19,950  ±0.3 %  400 us  900 us      25.1 us  41.0 MB  faster                 2.01x  [2.00, 2.02]
+  gone              -               -       -            -        -                                failed: never became ready
+
+verdicts: 1 faster
+skipped: nginx (not installed)
+2026-09-21 14:13 UTC, 3 min 20 s, seed 7; intervals of ratios are 95 % for all of a cell together
+"""
+
+MARKDOWN = """\
+### Towline bench
+
+🟢 1 faster
+
+| towline beside | uvicorn | gone |
+|---|---|---|
+| hello | 🟢 2.01x |  |
+
+<details><summary><b>hello</b>: 🟢 1 faster</summary>
+
+20 connections, slices of 100 ms
+
+| towline beside | verdict | ratio | interval |
+|---|---|--:|---|
+| uvicorn | 🟢 faster | 2.01x | \\[2.00, 2.02\\] |
+
+| subject | requests/s | | p50 | p99 | CPU/request | memory |
+|---|--:|--:|--:|--:|--:|--:|
+| towline | 40,100 | ±0.2 % | 400 us | 900 us | 12.5 us | 41.0 MB |
+| uvicorn | 19,950 | ±0.3 % | 400 us | 900 us | 25.1 us | 41.0 MB |
+| gone | failed: never became ready | | | | | |
+
+
+</details>
+
+Skipped: nginx (not installed)
+
+<sub>2026-09-21 14:13 UTC, 3 min 20 s, seed 7, towline 0.1.0, Example CPU @ 3.00GHz, Linux 6.1.0. Intervals are 95 %, over restarts.</sub>
+"""
+
+
+def test_text():
+    assert text(analyse(whole())) == TEXT
+
+
+def test_markdown():
+    assert markdown(analyse(whole())) == MARKDOWN
+
+
+def test_markdown_fits_into_a_comment():
+    cells = tuple(replace(small(), name=f"hello {number}") for number in range(150))
+    found = markdown(analyse(whole(cells=[*cells])))
+    assert len(found) < 65_536
+    assert all(f"| hello {number} | 🟢 2.01x |" in found for number in range(150))
+    left_out = re.search(r"The figures of (\d+) more cells", found)
+    assert left_out
+    assert int(left_out[1]) == 150 - found.count("<details>")
+
+
+def test_csv():
+    rows = list(csv.DictReader(io.StringIO(subjects_csv(analyse(whole())))))
+    assert [row["subject"] for row in rows] == ["towline", "uvicorn", "gone"]
+    second = rows[1]
+    assert second["compared_with"] == "towline"
+    assert second["verdict"] == "faster"
+    assert float(second["ratio"]) == pytest.approx(2.01003, rel=1e-4)
+    assert float(second["per_s"]) == pytest.approx(19949.9, rel=1e-4)
+    assert float(second["p99_us"]) == pytest.approx(900, rel=1e-3)
+    assert second["rss_peak_bytes"] == str(41 << 20)
+    assert rows[2]["failure"] == "never became ready"
+    assert rows[2]["per_s"] == ""
+    slices = list(csv.DictReader(io.StringIO(slices_csv(whole()))))
+    assert len(slices) == 24
+    assert {float(row["per_s"]) for row in slices if row["subject"] == "towline"} == {40_000, 40_100, 40_200}
+    assert [float(row["began_unix_s"]) for row in slices] == sorted(
+        float(row["began_unix_s"]) for row in slices
+    )
+
+
+def test_csv_holds_no_formula():
+    named = small(name="=HYPERLINK(1)")
+    rows = list(csv.DictReader(io.StringIO(subjects_csv(analyse(whole(named))))))
+    assert rows[0]["cell"] == "'=HYPERLINK(1)"
+    one = replace(named, slices=[replace(each, lag_p99_us=-1.5) for each in named.slices])
+    assert next(csv.DictReader(io.StringIO(slices_csv(whole(one)))))["lag_p99_us"] == "-1.5"
+
+
+@pytest.mark.parametrize(
+    ("cell", "verdict", "said"),
+    [
+        (small(1.0, 4), Verdict.EQUIVALENT, "equivalent"),
+        (small(1.1), Verdict.FASTER, "faster"),
+        (small(0.9), Verdict.SLOWER, "slower"),
+        (small(0.9, 400), Verdict.UNDECIDED, "restarts would decide (6 done)"),
+        (replace(small(), slices=[replace(one, failed=2) for one in small().slices]), Verdict.REFUSED, "24 requests failed"),
+    ],
+)  # fmt: skip
+def test_each_verdict_is_said_everywhere(cell, verdict, said):
+    analysis = analyse(whole(cell))
+    found = analysis.cells[0].comparison("towline", "uvicorn")
+    assert found is not None
+    assert found.verdict is verdict
+    for made in (text(analysis), markdown(analysis).replace("\\", "")):
+        assert said in made
+    assert verdict.value in subjects_csv(analysis)
+    assert verdict.value in words.sentence(found) or verdict is Verdict.REFUSED
+
+
+def test_less_cpu_is_not_faster():
+    found = analyse(whole()).cells[0].comparison("towline", "uvicorn", "cpu_us")
+    assert found is not None
+    assert "towline uses less CPU than uvicorn" in words.sentence(found)
+
+
+def test_with_rich(capsys):
+    rich = pytest.importorskip("rich.console")
+    assert rich
+    out = io.StringIO()
+    show(analyse(whole(small(), small(0.9, name="json"))), out, plain=False)
+    shown = out.getvalue()
+    for wanted in (
+        "hello (A, capacity)",
+        "towline",
+        "slower",
+        "2.01x",
+        "1 faster, 1 slower",
+    ):
+        assert wanted in shown
+    show(analyse(whole()), out := io.StringIO())
+    assert out.getvalue() == TEXT, "no terminal: plain"
+
+
+def test_without_rich(monkeypatch):
+    import builtins
+
+    real = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name.startswith("rich"):
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    show(analyse(whole()), out := io.StringIO(), plain=False)
+    assert out.getvalue() == TEXT
+
+
+@given(st.text(max_size=40))
+def test_markdown_of_any_name_stays_in_its_cell(name):
+    escaped = escape(name)
+    assert "\n" not in escaped
+    assert not re.search(r"(?<!\\)(?:\\\\)*[|<`*_\[]", escaped)
+    assert not re.search(r"@\w", escaped)
+
+
+def test_a_hostile_name_in_markdown():
+    evil = "a|b<img src=x>`*_[x](http://y)\n# heading @team"
+    one = small()
+    renamed = replace(
+        one,
+        name=evil,
+        subjects=[*one.subjects[:2], replace(one.subjects[2], name=evil, failure=evil)],
+        notes=[evil],
+    )
+    made = markdown(analyse(whole(renamed)))
+    assert "<img" not in made
+    assert not re.search(r"(?<!\\)\]\(", made)
+    assert not [line for line in made.splitlines() if line.startswith("# ")]
+    row = next(line for line in made.splitlines() if "failed: " in line)
+    assert len(re.findall(r"(?<!\\)\|", row)) == 8
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0.0634, "0.063x"),
+        (0.5, "0.50x"),
+        (1.456, "1.46x"),
+        (11.56, "11.6x"),
+        (123.4, "123x"),
+        (float("inf"), "any"),
+    ],
+)
+def test_ratios(value, said):
+    assert words.ratio(value) == said
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "said"),
+    [
+        ("p50_us", 0.5, "0.500 us"), ("p50_us", 999, "999 us"), ("p50_us", 1520, "1.52 ms"), ("p50_us", 2.1e6, "2.10 s"),
+        ("first_token_ms", 400, "400 ms"), ("total_s", 2.5, "2.50 s"), ("rss_bytes", 1 << 20, "1.00 MB"),
+        ("tokens_per_s", 61_234, "61,234/s"), ("lost", 3, "3.00"), ("body_bytes", 7, "7 B"),
+    ],
+)  # fmt: skip
+def test_figures_have_their_units(metric, value, said):
+    assert words.figure(metric, value) == said
+
+
+def test_the_command(tmp_path, capsys):
+    path = tmp_path / "result.json.gz"
+    records.save(whole(), path)
+    for named in (path, tmp_path):  # the file, or the folder that it stands in
+        assert main_report([str(named)]) == 0
+        assert capsys.readouterr().out == TEXT
+    assert main_report([str(tmp_path), "--markdown", "--no-history"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'report.md'}\n"
+    assert (
+        main_report([str(path), "--html", "--markdown", "--csv", "-o", str(tmp_path / "out"), "--no-history"])
+        == 0
+    )
+    written = [line.rpartition("/")[2] for line in capsys.readouterr().out.splitlines()]
+    assert written == ["report.html", "report.md", "subjects.csv", "slices.csv"]
+    assert (tmp_path / "out/report.md").read_text(encoding="utf-8") == MARKDOWN
+    assert {one.name for one in (tmp_path / "out").iterdir()} == set(written)
+    records.save(whole(small(1.1)), path)
+    assert main_report([str(path), "--baseline", "uvicorn", "--margin", "20%"]) == 0
+    assert "uvicorn is" in (out := capsys.readouterr().out)
+    assert "verdicts: 1 equivalent" in out
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"{}", "is not a result of towline bench"),
+        (b'{"format": 99}', "has layout 99; this version reads"),
+        (b'{"format": 1}', "is damaged"),
+        (b"\x1f\x8bnonsense", "is not a result of towline bench"),
+    ],
+)
+def test_what_is_no_result(tmp_path, capsys, content, said):
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    assert main_report([str(path)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_where_it_cannot_write(tmp_path, capsys):
+    path = tmp_path / "result.json"
+    records.save(whole(), path)
+    (tmp_path / "file").write_text("")
+    assert main_report([str(path), "--csv", "-o", str(tmp_path / "file")]) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_render_all(tmp_path):
+    records.save(whole(), tmp_path / "r.json")
+    written = render_all(tmp_path / "r.json", tmp_path / "deep" / "er", formats=("csv",))
+    assert [path.name for path in written] == ["subjects.csv", "slices.csv"]

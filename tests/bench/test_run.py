@@ -1,0 +1,319 @@
+"""Real runs of the program, small: real servers, the real generator, every way to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from towline import bench
+from towline.bench import record as records
+from towline.bench.record import Record
+from towline.cli.bench import main as bench_command
+from towline.errors import UsageError
+
+pytestmark = pytest.mark.timeout(120)
+
+TINY = ("--runs", "2", "--duration", "0.2", "--warm-up", "0.3", "--no-history")
+SERVER = """
+import socketserver, sys, os, time
+class Handler(socketserver.StreamRequestHandler):
+    def handle(self):
+        while True:
+            line = self.rfile.readline()
+            if not line:
+                return
+            while self.rfile.readline() not in (b"\\r\\n", b""):
+                pass
+            {conduct}
+            self.wfile.write(b"HTTP/1.1 200 OK\\r\\ncontent-type: text/plain\\r\\ncontent-length: 7\\r\\n\\r\\n" + {body})
+class Server(socketserver.ThreadingTCPServer):
+    daemon_threads = allow_reuse_address = True
+    request_queue_size = 100
+Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def definition(name: str, script: Path, more: str = "") -> str:
+    return f'[{name}]\ncommand = ["{{python}}", "{script}", "{{port}}"]\ngrace_s = 1\nstart_timeout_s = 5\n{more}\n'
+
+
+def script(folder: Path, name: str, conduct: str = "pass", body: str = 'b"alive\\r\\n"') -> Path:
+    path = folder / f"{name}.py"
+    path.write_text(SERVER.format(conduct=conduct, body=body))
+    return path
+
+
+def program(*arguments: str, cwd: Path, **other: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "towline", "bench", *arguments], cwd=cwd, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, start_new_session=True, **other,  # type: ignore[call-overload]
+    )  # fmt: skip
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of processes that run anything of this folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line and int(path.parent.name) != os.getpid():
+            found.append(line)
+    return found
+
+
+def none_left(folder: Path) -> bool:
+    for _ in range(50):
+        if not processes_of(folder):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def result(folder: Path) -> Record:
+    return records.load(folder / "result.json.gz")
+
+
+def test_a_small_run_from_the_command_line_to_the_report(tmp_path: Path) -> None:
+    servers = tmp_path / "servers.toml"
+    servers.write_text(definition("plain", script(tmp_path, "plain")))
+    run = program(
+        "servers", "--servers", str(servers), "-S", "plain,towline", "-s", "hello", "--interface", "asgi",
+        "--protocol", "h1", "-c", "4", "--no-latency", "--baseline", "plain", "--seed", "7", "-o", "out", *TINY, cwd=tmp_path,
+    )  # fmt: skip
+    out, err = run.communicate(timeout=100)
+    assert run.returncode == 0, err
+    record = result(tmp_path / "out")
+    cell, control = record.cells
+    assert control.control
+    assert [one.name for one in control.subjects] == ["plain", "plain again"]
+    assert {one.name: one.failure for one in cell.subjects} == {"towline": None, "plain": None}
+    assert all(len(one.starts) == 2 for one in cell.subjects)
+    assert {(one.restart, one.subject) for one in cell.slices} == {
+        (r, s) for r in (0, 1) for s in ("towline", "plain")
+    }
+    assert all(one.answered > 0 and one.failed == 0 and one.histogram for one in cell.slices)
+    assert all(one.subject_cpu_s > 0 and one.driver_cpu_s > 0 for one in cell.slices)
+    assert all(start.rss_peak_bytes > 1 << 20 for one in cell.subjects for start in one.starts)
+    assert record.seed == 7
+    assert not record.interrupted
+    assert "plain" in out
+    assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
+    assert f"report: {(tmp_path / 'out' / 'report.html').as_uri()}" in out
+    assert none_left(tmp_path)
+
+
+CURL = "curl -H 'x-one: a, b' 'http://127.0.0.1:1/qs?page=2&size=10'"
+
+
+def test_a_curl_line_over_an_emulated_network(tmp_path: Path) -> None:
+    (tmp_path / "servers.toml").write_text(definition("plain", script(tmp_path, "plain")))
+    run = program(
+        "servers", "--servers", "servers.toml", "-S", "plain,towline", "--curl", CURL, "-c", "4", "--net", "rtt=10ms",
+        "--no-latency", "--no-control", "-o", "out", *TINY, cwd=tmp_path,
+    )  # fmt: skip
+    _, err = run.communicate(timeout=100)
+    assert run.returncode == 0, err
+    record = result(tmp_path / "out")
+    (cell,) = record.cells
+    assert cell.scenario == "curl"
+    assert {one.name: one.failure for one in cell.subjects} == {"towline": None, "plain": None}
+    # Not below what was asked for, however slow the machine is.
+    assert all(one.answered > 0 and not one.failed and one.response.min_us > 9_500 for one in cell.slices)
+    assert record.net is not None
+    assert record.net["measured_rtt_s"] > 0.0095
+    assert cell.load["net"] == "rtt=10ms"
+    assert any(note.startswith("network: rtt=10ms; as measured ") for note in cell.notes)
+    assert record.settings["subject"] == ["plain", "towline"]
+    command = next(one.command for one in cell.subjects if one.name == "towline")
+    assert "127.0.0.1:PORT" in command
+    assert none_left(tmp_path)
+
+
+BAD = {
+    "never-starts": ("import sys; sys.exit('no such database')", "no such database"),
+    "deaf": ("import time; time.sleep(600)", "nothing listens"),
+}
+
+
+def test_hostile_subjects_beside_a_good_one(tmp_path: Path) -> None:
+    """Each ends as one line; the good one has its figures; nothing is left running."""
+    text = definition("good", script(tmp_path, "good"))
+    text += definition("wrong", script(tmp_path, "wrong", body='b"alive!\\r"'))
+    text += definition(
+        "dies", script(tmp_path, "dies", "os._exit(3) if time.monotonic() % 1 > 0.9 else None")
+    )
+    text += definition(
+        "stuck", script(tmp_path, "stuck", "time.sleep(600) if self.client_address[1] % 2 else None")
+    )
+    for name, (source, _) in BAD.items():
+        (tmp_path / f"{name}.py").write_text(source)
+        text += definition(name, tmp_path / f"{name}.py").replace(
+            "start_timeout_s = 5", "start_timeout_s = 1"
+        )
+    (tmp_path / "servers.toml").write_text(text)
+    run = program(
+        "servers", "--servers", "servers.toml", "-S", "good,wrong,dies,never-starts,deaf", "-s", "hello", "-c", "2",
+        "--no-latency", "--no-control", "--interface", "asgi", "-o", "out", *TINY, cwd=tmp_path,
+    )  # fmt: skip
+    out, err = run.communicate(timeout=100)
+    assert run.returncode == 0, err
+    assert "Traceback" not in err + out
+    cell = result(tmp_path / "out").cells[0]
+    failures = {one.name: one.failure or "" for one in cell.subjects}
+    assert failures["good"] == ""
+    assert sum(one.subject == "good" for one in cell.slices) >= 2
+    assert "wrong answer" in failures["wrong"]
+    assert "exit status 3" in failures["dies"] or "ended" in failures["dies"]
+    for name, (_, said) in BAD.items():
+        assert said in failures[name], failures[name]
+    assert all("\n" not in failure for failure in failures.values())
+    assert none_left(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("number", "after_s"),
+    [(signal.SIGINT, 0.0), (signal.SIGINT, 0.5), (signal.SIGINT, 3.0), (signal.SIGTERM, 1.0)],
+)
+def test_an_interrupt_keeps_what_was_measured_and_leaves_nothing(
+    tmp_path: Path, number: signal.Signals, after_s: float
+) -> None:
+    (tmp_path / "servers.toml").write_text(definition("plain", script(tmp_path, "plain")))
+    run = program(
+        "servers", "--servers", "servers.toml", "-S", "plain", "-s", "hello", "-c", "2", "--runs", "50",
+        "--duration", "0.3", "--warm-up", "0.3", "--no-history", "--no-control", "-o", "out", "--interface", "asgi",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert run.stderr is not None
+    assert "plain" in run.stderr.readline(), "the first cell begins"
+    time.sleep(after_s)
+    os.kill(run.pid, number)
+    time.sleep(0.05)
+    if run.poll() is None:
+        os.kill(run.pid, number)  # a second one is not heard
+    out, err = run.communicate(timeout=60)
+    assert "Traceback" not in err
+    assert none_left(tmp_path)
+    assert run.returncode == 128 + number
+    assert "what was measured is kept" in err
+    record = result(tmp_path / "out")
+    assert record.interrupted
+    assert [one.failure for cell in record.cells for one in cell.subjects] == [None] * len(record.cells)
+    assert "report:" in out
+
+
+def test_names_choose_among_all_parts_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        bench_command(["all", "--list", "-s", "hello,get_async,800x40,real_sequential", "-S", "towline"]) == 0
+    )
+    listed = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
+    assert listed == {"hello", "get_async", "800x40", "real_sequential", "towline"}
+    assert bench_command(["quick", "--list", "-S", "uvicorn-h11"]) == 0
+    assert "clients:" not in capsys.readouterr().out
+    assert bench_command(["all", "--list", "-c", "41", "-s", "hello,800x40"]) == 0
+    assert "800x40" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("serves",), "did you mean servers?"),
+        (("all", "-s", "hello,nonsense"), "no scenario 'nonsense' in any of servers, clients, relay, real"),
+        (("all", "-S", "pycurl", "-s", "hello"), "both the scenarios and the subjects"),
+        (("relay", "--net", "rtt=1ms"), "relay has no network of ours"),
+        (("servers", "--net", "rtt=fast"), "'fast' is no time"),
+        (("servers", "--scenaro", "hello"), "did you mean --scenario?"),
+        (("servers", "-s", "helo"), "did you mean hello?"),
+        (("servers", "-S", "uvicorn"), "did you mean uvicorn-h11?"),
+        (("clients", "-S", "request"), "did you mean requests?"),
+        (("servers", "--cores", "0"), "expected SUBJECTS/DRIVER like 0/1"),
+        (("servers", "--precision", "3"), "expected more than 0 and less than 100 %"),
+        (("servers", "--looks", "--precision", "1%"), "two rules for ending"),
+        (("servers", "--runs", "0"), "runs: must be a number of at least 1"),
+        (("report", "nowhere.json"), "cannot read nowhere.json"),
+    ],
+)
+def test_errors_say_what_to_do(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    run = program(*arguments, cwd=tmp_path)
+    _, err = run.communicate(timeout=30)
+    assert run.returncode == 2
+    assert said in err
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_variables_are_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    from towline.cli.bench import parse
+
+    options = parse([], {"RUNS": "5", "DURATION": "1.5"})
+    assert (options.design().rule.most, options.design().seconds) == (5, 1.5)
+    assert parse(["--runs", "2"], {"RUNS": "5"}).runs == 2
+
+
+@pytest.mark.parametrize("command", ["quick", "servers", "clients", "selftest"])
+def test_help_fits_a_screen(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from towline.bench.runner.plan import GROUPS
+    from towline.cli import bench as cli
+
+    for words in ([command, "--help"], *([command, "--help", group] for group in GROUPS), ["--help"]):
+        assert cli.main(words) == 0
+        shown = capsys.readouterr().out
+        assert len(shown.splitlines()) <= 44, words
+        assert max(map(len, shown.splitlines())) <= 110
+
+
+# --- from Python ----------------------------------------------------------------------------------------
+
+APP = """
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"7")]})
+    await send({"type": "http.response.body", "body": b"alive\\r\\n"})
+"""
+
+
+def test_compare_from_python(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(textwrap.dedent(APP))
+    found = bench.compare(
+        {
+            "new": bench.App("shop:app", folder=tmp_path),
+            "old": bench.Command([sys.executable, str(script(tmp_path, "old")), "{port}"]),
+            "broken": bench.Command([sys.executable, "-c", "raise SystemExit('broken on purpose')", "{port}"]),
+        },
+        expect=b"alive\r\n", connections=4, runs=2, duration=0.2, warm_up=0.3,
+    )  # fmt: skip
+    assert found.baseline == "new"
+    assert found["old"].subject == "new"
+    assert found["old"].restarts == 2
+    assert found.figure("new").value > 0
+    assert "broken on purpose" in found.failures["broken"]
+    with pytest.raises(KeyError, match="broken on purpose"):
+        found["broken"]
+    assert "old" in found.text()
+    paths = found.write(tmp_path / "out")
+    assert {path.name for path in paths} >= {"result.json.gz", "report.html"}
+    assert none_left(tmp_path)
+
+
+def test_compare_refuses_what_makes_no_sense(tmp_path: Path) -> None:
+    for subjects, said in (
+        ({}, "at least one subject"),
+        ({"a": bench.Command("python3 server.py")}, "write {port}"),
+        ({"a": bench.App("shop:app", server="apache")}, "no server 'apache'"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            bench.compare(subjects, runs=1, duration=0.1)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="must start with /"):
+        bench.compare({"a": "shop:app"}, "index.html")
+
+
+def test_the_names_of_the_bench() -> None:
+    assert all(getattr(bench, name) is not None for name in bench.__all__)

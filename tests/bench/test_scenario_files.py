@@ -1,0 +1,173 @@
+"""Scenario files of users: what is right is read, and each mistake is one line that names its place."""
+
+from __future__ import annotations
+
+import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from towline.bench.scenarios import Body, ScenarioError, Sending, load, session_config
+
+HEAD = '[[scenario]]\nname = "mine"\n'
+REQUEST = '[[scenario.request]]\ntarget = "/"\n'
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_least_file(tmp_path: Path) -> None:
+    found = load(written(tmp_path, HEAD + REQUEST))
+    assert list(found) == ["mine"]
+    mine = found["mine"]
+    assert (mine.section, mine.title, mine.kind, mine.connections) == ("own", "mine", "server", 50)
+    assert mine.requests[0].wire() == b"GET / HTTP/1.1\r\n\r\n"
+
+
+def test_a_file_with_everything(tmp_path: Path) -> None:
+    (tmp_path / "photo.bin").write_bytes(b"\x00\xff" * 8)
+    text = """
+        [section]
+        title = "Our service"
+        source = "a ticket"
+        [[scenario]]
+        name = "upload"
+        connections = 8
+        pipeline = 1
+        mix = "at_random"
+        refusals = [429, 503]
+        limits = { concurrency = 4, needed = false }
+        [[scenario.request]]
+        method = "PUT"
+        target = "/photos/{n:03}"
+        first = 9
+        last = 11
+        weight = 3
+        fields = ["Host: photos", "Content-Length: 16", "X-Empty:"]
+        body = { file = "photo.bin" }
+        sending = { pieces = 2, gap_ms = 5 }
+        answer = { status = 201, any_body = true, fields = ["Location: /photos/9"] }
+        [[scenario.request]]
+        like = "upload"
+        sending = { drop_after_bytes = 0 }
+        [[scenario]]
+        name = "binary"
+        request = { target = "/raw", answer = { base64 = "AP8=", coding = "gzip" } }
+    """
+    found = load(written(tmp_path, text))
+    upload, binary = found["upload"], found["binary"]
+    assert (upload.source, upload.refusals, upload.limits.plain()) == (
+        "a ticket",
+        (429, 503),
+        {"concurrency": 4},
+    )
+    assert [one.target for one in upload.requests] == ["/photos/009", "/photos/010", "/photos/011"] * 2
+    first = upload.requests[0]
+    assert first.fields == (("Host", "photos"), ("Content-Length", "16"), ("X-Empty", ""))
+    assert first.body == Body(path=(tmp_path / "photo.bin").resolve())
+    assert (first.wire_bytes, len(first.wire())) == (89, 89)
+    assert first.wire().endswith(b"\x00\xff" * 8)
+    assert first.sending == Sending(pieces=2, gap_ms=5.0)
+    assert upload.requests[3].sending == Sending(drop_after_bytes=0)
+    target = session_config(upload, "http://127.0.0.1:1", connections=2, seed=7)["targets"][0]
+    assert target["url"] == "http://127.0.0.1:1/photos/009"
+    assert target["body"] == {"file": str(first.body.path)}
+    assert target["expect"]["body"] is None
+    assert target["expect"]["length"] is None
+    expect = session_config(binary, "http://127.0.0.1:1/")["targets"][0]["expect"]
+    assert (expect["body"], expect["coding"], expect["length"]) == ({"base64": "AP8="}, "gzip", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no [[scenario]] in it"),
+        ("[[scenario]]\n", "scenario 1: `name` is missing"),
+        ('[[scenario]]\nname = "A b"\n', "scenario 1: `name` is 'A b'; use small letters, digits, _ and -"),
+        (HEAD, "scenario `mine`: a scenario of servers needs a [[scenario.request]]"),
+        (HEAD + REQUEST + HEAD + REQUEST, "scenario `mine` stands there twice"),
+        (HEAD + "conections = 5\n" + REQUEST, "scenario `mine`: `conections` is unknown; did you mean `connections`?"),
+        (HEAD + "connections = 0\n" + REQUEST, "scenario `mine`: `connections` is 0; it must be at least 1"),
+        (HEAD + 'connections = "5"\n' + REQUEST, "scenario `mine`: `connections` must be a whole number, not '5'"),
+        (HEAD + "connections = true\n" + REQUEST, "scenario `mine`: `connections` must be a whole number, not True"),
+        (HEAD + 'mix = "shuffled"\n' + REQUEST, "scenario `mine`: `mix` is 'shuffled'; it must be one of in_turn, at_random"),
+        (HEAD + 'kind = "client"\n' + REQUEST, "scenario `mine`: a scenario of clients needs `call` and a [[scenario.load]]"),
+        (HEAD + 'streams = 2\n' + REQUEST, "scenario `mine`: `streams` is of h2, which `protocols` does not name"),
+        (HEAD + 'protocols = "h3"\n' + REQUEST, "scenario `mine`: `protocols` is 'h3'; it must be one of h1, h2"),
+        (
+            HEAD + 'message = { text = "a" }\n' + REQUEST,
+            "scenario `mine`: `message` is of WebSockets: over h1 and asgi, a GET without a body that is answered with 101",
+        ),
+        (HEAD + "admits = 50\n" + REQUEST, "scenario `mine`: `admits` must be below `connections`, or nothing is ever refused"),
+        (HEAD + "timeout_s = -1\n" + REQUEST, "scenario `mine`: `timeout_s` is -1; it must be 0 or more"),
+        (HEAD + "timeout_s = nan\n" + REQUEST, "scenario `mine`: `timeout_s` is nan; it must be 0 or more"),
+        (HEAD + "[[scenario.request]]\n", "scenario `mine`, request 1: `target` is missing"),
+        (HEAD + '[[scenario.request]]\ntarget = "x"\n', "scenario `mine`, request 1: `target` is 'x'; write a path, percent-encoded"),
+        (HEAD + '[[scenario.request]]\ntarget = "/ä"\n', "scenario `mine`, request 1: `target` is '/ä'; write a path, percent-encoded"),
+        (HEAD + '[[scenario.request]]\ntarget = "/{n}"\n', "scenario `mine`, request 1: a series with {n} needs `first` and `last`, at most 1,000,000 members"),
+        (HEAD + '[[scenario.request]]\nlike = "other"\n', "scenario `mine`, request 1: `like` names 'other', which is no earlier scenario with a request"),
+        (HEAD + REQUEST + 'method = "GET it"\n', "scenario `mine`, request 1: `method` is 'GET it'; it must be a token"),
+        (HEAD + REQUEST + 'fields = ["Host"]\n', "scenario `mine`, request 1: `fields`: 'Host' is not `Name: value`"),
+        (HEAD + REQUEST + 'fields = ["A b: c"]\n', "scenario `mine`, request 1: `fields`: 'A b: c' is not `Name: value`"),
+        (HEAD + REQUEST + 'fields = ["A: b\\r\\nC: d"]\n', "scenario `mine`, request 1: `fields`: A has a control character"),
+        (HEAD + REQUEST + 'body = { text = "hello" }\n', "scenario `mine`, request 1: a body needs the field `Content-Length: 5`"),
+        (
+            HEAD + REQUEST + 'fields = ["Content-Length: 4"]\nbody = { text = "hello" }\n',
+            "scenario `mine`, request 1: Content-Length says 4, the body has 5 bytes",
+        ),
+        (
+            HEAD + REQUEST + 'fields = ["Transfer-Encoding: chunked"]\nbody = { text = "hello" }\n',
+            "scenario `mine`, request 1: `Transfer-Encoding: chunked` needs `chunk_bytes`",
+        ),
+        (
+            HEAD + REQUEST + 'chunk_bytes = 2\nbody = { text = "hello" }\n',
+            "scenario `mine`, request 1: `chunk_bytes` needs a body and the field `Transfer-Encoding: chunked`, and no length",
+        ),
+        (HEAD + REQUEST + 'body = { text = "a", base64 = "" }\n', "scenario `mine`, request 1, body: a body is one of text, base64, repeat, series, file; here are text and base64"),
+        (HEAD + REQUEST + 'body = { repeat = "a" }\n', "scenario `mine`, request 1, body: `repeat` needs a `count`"),
+        (HEAD + REQUEST + 'body = { text = "a", count = 2 }\n', "scenario `mine`, request 1, body: `count` belongs to `repeat`"),
+        (HEAD + REQUEST + 'body = { repeat = "ab", count = 1_000_000_000 }\n', "scenario `mine`, request 1, body: the body is larger than 1,073,741,824 bytes"),
+        (HEAD + REQUEST + 'body = { file = "none.bin" }\n', "scenario `mine`, request 1, body: cannot read {folder}/none.bin: No such file or directory"),
+        (HEAD + REQUEST + "answer = { status = 600 }\n", "scenario `mine`, request 1, answer: `status` is 600; it must be below 600"),
+        (HEAD + REQUEST + 'answer = { any_body = true, text = "a" }\n', "scenario `mine`, request 1, answer: `any_body` and a body exclude each other"),
+        (HEAD + REQUEST + 'answer = { coding = "zip" }\n', "scenario `mine`, request 1, answer: `coding` is 'zip'; it must be one of gzip, deflate"),
+        (HEAD + REQUEST + "sending = { await_continue = true }\n", "scenario `mine`, request 1, sending: there is no body to hold back"),
+        (HEAD + REQUEST + "sending = { pieces = 2, drop_after_bytes = 1 }\n", "scenario `mine`, request 1, sending: choose one of `pieces`, `await_continue` and `drop_after_bytes`"),
+        (HEAD + "pipeline = 2\n" + REQUEST + "sending = { pieces = 2 }\n", "scenario `mine`: `pipeline` does not go with a request that is sent in a way of its own"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line(tmp_path: Path, text: str, says: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ScenarioError) as raised:
+        load(path)
+    assert str(raised.value) == f"{path}: {says}".replace("{folder}", str(tmp_path))
+
+
+def test_what_is_no_toml_and_what_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"mine\.toml: .*line 2"):
+        load(written(tmp_path, "a = 1\nscenario = x\n"))
+    with pytest.raises(ScenarioError, match=r"cannot read .*none\.toml: No such file"):
+        load(tmp_path / "none.toml")
+    (tmp_path / "latin.toml").write_bytes(b'name = "\xe9"')
+    with pytest.raises(ScenarioError, match="it is not UTF-8"):
+        load(tmp_path / "latin.toml")
+
+
+def test_the_package_carries_its_files() -> None:
+    """Installed or not: a wheel holds what lies below python/towline."""
+    scenarios = resources.files("towline.bench.scenarios")
+    assert all((scenarios / f"{letter}.toml").is_file() for letter in "abcde")
+    apps = resources.files("towline.bench.apps")
+    assert all((apps / name).is_file() for name in ("asgi.py", "wsgi.py", "static/hello.txt"))
+
+
+def test_the_fixture_applications_need_nothing_of_ours() -> None:
+    """A peer's process must not carry our package: they are read as files and import the standard library."""
+    folder = resources.files("towline.bench.apps")
+    for name in ("asgi.py", "wsgi.py"):
+        lines = (folder / name).read_text().splitlines()
+        modules = {line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))}
+        assert modules <= set(sys.stdlib_module_names)

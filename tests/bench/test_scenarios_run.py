@@ -1,0 +1,186 @@
+"""Every scenario on real servers, and on a wrong one: what is right passes, what is wrong is caught.
+
+Both by the checker, which asks each request once, and by the load, which verifies every answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from towline.bench.checker import WrongAnswer, check
+from towline.bench.runner.agent import Agent
+from towline.bench.runner.protocol import Work
+from towline.bench.scenarios import Body, Protocol, Scenario, catalogue, session_config
+from towline.bench.subjects.certificate import make_certificate
+from towline.bench.subjects.model import servers
+from towline.bench.subjects.process import Process
+from towline.bench.subjects.render import Settings
+
+from . import faulty_websocket
+from .faulty import FAULTS, Fault, Faulty, faulty
+
+WAYS = [
+    (name, protocol)
+    for name, one in catalogue().items()
+    if one.kind == "server"
+    for protocol in one.protocols
+]
+SUBJECTS: dict[Protocol, tuple[tuple[str, str], ...]] = {
+    "h1": (("towline", "asgi"), ("towline", "wsgi"), ("uvicorn-h11", "asgi")),
+    "h2": (("towline", "asgi"), ("towline", "wsgi")),
+}
+MESSAGES = "websocket_msg_throughput"
+CONNECTIONS = 4
+SHORT, LONG = Work(duration_s=0.04), Work(duration_s=0.5)
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[Agent]:
+    with Agent() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    made = make_certificate(tmp_path_factory.mktemp("certificate"))
+    return made.certificate, made.key
+
+
+class Running:
+    """Servers of the bench, started when a test first asks for them."""
+
+    def __init__(self, pem: tuple[Path, Path]) -> None:
+        self.stack = ExitStack()
+        self.pem = pem
+        self.url = cache(self.start)
+
+    def start(self, subject: str, interface: str, app: str, tls: bool) -> str:
+        """Whatever it speaks, it speaks on one port."""
+        settings = Settings(interface=interface, app=f"{interface}:{app}", tls=self.pem if tls else None)
+        process = self.stack.enter_context(Process(servers()[subject], settings))
+        process.wait_ready()
+        return process.base_url
+
+
+@pytest.fixture(scope="module")
+def running(pem: tuple[Path, Path]) -> Iterator[Running]:
+    one = Running(pem)
+    with one.stack:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def wrong(pem: tuple[Path, Path]) -> Iterator[dict[str, Faulty]]:
+    with faulty(pem) as h1, faulty(pem, "h2") as h2:
+        yield {"h1": h1, "h2": h2}
+
+
+def small(name: str) -> Scenario:
+    """The scenario with few connections, and three of many routes: the same requests, less of them."""
+    one = catalogue()[name]
+    return replace(one, connections=min(one.connections, CONNECTIONS), requests=one.requests[:3])
+
+
+def load(agent: Agent, scenario: Scenario) -> dict[str, Any]:
+    """Slices until something has been counted: on a busy machine a short one may be over before that."""
+    work = LONG if scenario.name == "httparena_upload" else SHORT
+    for _ in range(20):
+        report = agent.slice(scenario.name, work)
+        answered, failed = report["answered"], sum(report["errors"].values())
+        if answered or failed:
+            return {"answered": answered, "failed": failed, "why": report["first_failure"]}
+    raise AssertionError("no answer and no failure in 20 slices")
+
+
+def cases() -> list[Any]:
+    return [
+        pytest.param(subject, interface, name, protocol, id=f"{subject}-{interface}-{name}-{protocol}")
+        for name, protocol in WAYS
+        for subject, interface in SUBJECTS[protocol]
+        if interface in catalogue()[name].interfaces
+    ]
+
+
+@pytest.mark.parametrize(("subject", "interface", "name", "protocol"), cases())
+def test_every_scenario_is_answered(
+    agent: Agent, running: Running, subject: str, interface: str, name: str, protocol: Protocol
+) -> None:
+    scenario = small(name)
+    base_url = running.url(subject, interface, scenario.app, scenario.tls)
+    agent.open(name, session_config(scenario, base_url, protocol=protocol))
+    check(agent, name, scenario, base_url, protocol)
+    found = load(agent, scenario)
+    agent.close(name)
+    assert (found["failed"], found["why"]) == (0, None)
+    assert found["answered"] > 0
+
+
+@pytest.mark.parametrize(("name", "protocol"), WAYS)
+def test_a_right_answer_passes(agent: Agent, wrong: dict[str, Faulty], name: str, protocol: Protocol) -> None:
+    """The control of the tests below: without a fault their server is as good as any."""
+    scenario = small(name)
+    base_url = wrong[protocol].play(scenario, None)
+    agent.open(name, session_config(scenario, base_url, protocol=protocol))
+    check(agent, name, scenario, base_url, protocol)
+    found = load(agent, scenario)
+    agent.close(name)
+    assert (found["failed"], found["why"]) == (0, None)
+    assert found["answered"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol", "fault"),
+    [(*way, fault) for way in WAYS if way[0] != MESSAGES for fault in FAULTS[way[1]]],
+)
+def test_a_wrong_answer_is_caught(
+    agent: Agent, wrong: dict[str, Faulty], name: str, protocol: Protocol, fault: Fault
+) -> None:
+    scenario = small(name)
+    base_url = wrong[protocol].play(scenario, fault)
+    agent.open(name, session_config(scenario, base_url, protocol=protocol))
+    with pytest.raises(WrongAnswer) as caught:
+        check(agent, name, scenario, base_url, protocol)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(scenario.requests[0].method)
+    found = load(agent, scenario)
+    agent.close(name)
+    assert found["failed"] > 0
+    answer = scenario.requests[0].answer
+    # What follows an answer without a body is seen when the answer has been counted.
+    if fault != "length" or answer.body != Body() or answer.status == 302:
+        assert found["answered"] == 0
+
+
+@pytest.mark.parametrize("fault", faulty_websocket.FAULTS)
+def test_a_wrong_message_is_caught(
+    agent: Agent, wrong: dict[str, Faulty], fault: faulty_websocket.Fault
+) -> None:
+    scenario = small(MESSAGES)
+    base_url = wrong["h1"].play_messages(fault)
+    agent.open(MESSAGES, session_config(scenario, base_url))
+    with pytest.raises(WrongAnswer) as caught:
+        check(agent, MESSAGES, scenario, base_url)
+    assert str(caught.value).startswith("GET /ws: ")
+    found = load(agent, scenario)
+    agent.close(MESSAGES)
+    assert found["failed"] > 0
+    # A message too many is seen when the one before it has been counted.
+    assert fault == "twice" or found["answered"] == 0
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_a_server_of_another_protocol_has_no_figure(
+    agent: Agent, wrong: dict[str, Faulty], tls: bool
+) -> None:
+    scenario = replace(small("hello"), tls=tls)
+    base_url = wrong["h1"].play(scenario, None)
+    agent.open("hello", session_config(scenario, base_url, protocol="h2"))
+    with pytest.raises(WrongAnswer, match=r"^GET /: no whole answer: "):
+        check(agent, "hello", scenario, base_url, "h2")
+    agent.close("hello")

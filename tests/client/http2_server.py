@@ -1,0 +1,284 @@
+"""A server of HTTP/2 that does what a script says, made of the package `h2`: independent of ours, and strict."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.settings
+import hyperframe.frame
+
+from . import dropin_harness
+
+PATIENCE = 20.0
+"""Seconds that anything may take on a busy machine."""
+
+MAX_STREAMS = h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS
+WINDOW = h2.settings.SettingCodes.INITIAL_WINDOW_SIZE
+NO_ERROR, INTERNAL_ERROR, REFUSED_STREAM, CANCEL, HTTP_1_1_REQUIRED = 0, 2, 7, 8, 13
+
+Fields = Iterable[tuple[str, str]]
+
+
+class GoneError(ConnectionError):
+    """The client has closed the connection; a script may leave it to the harness."""
+
+
+class Connection(h2.connection.H2Connection):
+    """`h2` takes GOAWAY for the end of everything; what was begun goes on (RFC 9113 6.8)."""
+
+    def _receive_goaway_frame(self, frame: Any) -> Any:
+        received = super()._receive_goaway_frame(frame)
+        self.state_machine.state = h2.connection.ConnectionState.SERVER_OPEN
+        return received
+
+
+@dataclasses.dataclass
+class Asked:
+    """A request, as far as it has come."""
+
+    stream: int
+    fields: list[tuple[str, str]]
+    body: bytes = b""
+    trailers: dict[str, str] = dataclasses.field(default_factory=dict)
+    ended: bool = False
+    reset: int | None = None
+
+    def __getitem__(self, name: str) -> str:
+        """Of a field that stands there once."""
+        (value,) = [value for found, value in self.fields if found == name]
+        return value
+
+    def __contains__(self, name: str) -> bool:
+        return any(found == name for found, _ in self.fields)
+
+    @property
+    def line(self) -> str:
+        return f"{self[':method']} {self[':path']}"
+
+
+class Peer:
+    """One connection. `generous`: what comes is acknowledged at once, so that more may come."""
+
+    def __init__(self, sock: socket.socket, settings: dict[Any, int], generous: bool = True) -> None:
+        self.socket = sock
+        self.generous = generous
+        config = h2.config.H2Configuration(client_side=False, header_encoding="latin-1")
+        self.conn = Connection(config=config)
+        self.requests: dict[int, Asked] = {}
+        self.given = 0
+        self.pongs = 0
+        self.goaway: list[tuple[int, int]] = []
+        self.conn.initiate_connection()
+        # Not as the values to begin with: the package would hold the client to them before it knows them.
+        self.conn.update_settings(settings)
+        self.flush()
+
+    # What the client says.
+
+    def take(self, within: float = PATIENCE) -> None:
+        """What has come, or comes `within` so many seconds: else TimeoutError."""
+        self.socket.settimeout(within)
+        try:
+            data = self.socket.recv(262_144)
+        except ConnectionError:
+            data = b""
+        if not data:
+            raise GoneError
+        for event in self.conn.receive_data(data):
+            self._note(event)
+        self.flush()
+
+    def until(self, condition: Callable[[], Any]) -> Any:
+        deadline = time.monotonic() + PATIENCE
+        while not (value := condition()):
+            assert time.monotonic() < deadline, self.requests
+            self.take()
+        return value
+
+    def until_closed(self) -> None:
+        with contextlib.suppress(GoneError):
+            while True:
+                self.take()
+
+    def head(self) -> Asked:
+        """The next request; its body may be still to come."""
+        self.until(lambda: len(self.requests) > self.given)
+        self.given += 1
+        return list(self.requests.values())[self.given - 1]
+
+    def asked(self) -> Asked:
+        """The next request, whole."""
+        request = self.head()
+        self.until(lambda: request.ended or request.reset is not None)
+        return request
+
+    def until_reset(self, request: Asked) -> int:
+        self.until(lambda: request.reset is not None)
+        assert request.reset is not None
+        return request.reset
+
+    def _note(self, event: Any) -> None:
+        stream = getattr(event, "stream_id", None)
+        match event:
+            case h2.events.RequestReceived():
+                assert stream is not None
+                self.requests[stream] = Asked(stream, [(str(n), str(v)) for n, v in event.headers])
+            case h2.events.DataReceived():
+                assert stream is not None
+                self.requests[stream].body += event.data
+                if self.generous and event.flow_controlled_length:
+                    # At once: the package itself would wait for more than a small window brings.
+                    self.conn.increment_flow_control_window(event.flow_controlled_length)
+                    if event.stream_ended is None:
+                        self.conn.increment_flow_control_window(event.flow_controlled_length, stream)
+            case h2.events.TrailersReceived():
+                assert stream is not None
+                self.requests[stream].trailers = {str(n): str(v) for n, v in event.headers}
+            case h2.events.StreamEnded():
+                assert stream is not None
+                self.requests[stream].ended = True
+            case h2.events.StreamReset():
+                assert stream is not None
+                self.requests[stream].reset = int(event.error_code)
+            case h2.events.PingAckReceived():
+                self.pongs += 1
+            case h2.events.ConnectionTerminated():
+                self.goaway.append((event.last_stream_id or 0, int(event.error_code or 0)))
+
+    # What the server says.
+
+    def flush(self) -> None:
+        if data := self.conn.data_to_send():
+            self.socket.sendall(data)
+
+    def begin(self, request: Asked, status: int = 200, fields: Fields = (), *, end: bool = False) -> None:
+        self.conn.send_headers(request.stream, [(":status", str(status)), *fields], end_stream=end)
+        self.flush()
+
+    def room(self, request: Asked) -> int:
+        room = self.conn.local_flow_control_window(request.stream)
+        return min(room, self.conn.max_outbound_frame_size)
+
+    def write(self, request: Asked, data: bytes, *, end: bool = False) -> None:
+        """All of it, as the client gives credit for it."""
+        view = memoryview(data)
+        while view:
+            self.until(lambda: self.room(request) > 0 or request.reset is not None)
+            if request.reset is not None:
+                return
+            room = min(self.room(request), len(view))
+            self.conn.send_data(request.stream, bytes(view[:room]))
+            view = view[room:]
+            self.flush()
+        if end:
+            self.conn.end_stream(request.stream)
+            self.flush()
+
+    def fill(self, request: Asked) -> int:
+        """Sends until the client takes no more; how many bytes that were."""
+        sent = 0
+        while room := self.room(request):
+            self.conn.send_data(request.stream, b"x" * room)
+            self.flush()
+            sent += room
+        return sent
+
+    def answer(self, request: Asked, body: bytes = b"", status: int = 200, fields: Fields = ()) -> None:
+        self.begin(request, status, fields, end=not body)
+        if body:
+            self.write(request, body, end=True)
+
+    def trail(self, request: Asked, fields: Fields) -> None:
+        self.conn.send_headers(request.stream, list(fields), end_stream=True)
+        self.flush()
+
+    def reset(self, request: Asked, code: int) -> None:
+        self.conn.reset_stream(request.stream, code)
+        self.flush()
+
+    def credit(self, request: Asked, length: int) -> None:
+        """Lets the client send so much more."""
+        self.conn.increment_flow_control_window(length, request.stream)
+        self.conn.increment_flow_control_window(length)
+        self.flush()
+
+    def settings(self, values: dict[Any, int]) -> None:
+        self.conn.update_settings(values)
+        self.flush()
+
+    def leave(self, last: int, code: int = NO_ERROR) -> None:
+        """GOAWAY. Past the package, for which it is the end of everything."""
+        frame = hyperframe.frame.GoAwayFrame(0, last_stream_id=last, error_code=code)
+        self.socket.sendall(frame.serialize())
+
+
+Script = Callable[[Peer, int], None]
+
+
+@dataclasses.dataclass
+class Server:
+    """Where it listens, and its connections so far."""
+
+    url: str
+    port: int
+    peers: list[Peer]
+
+
+@contextlib.contextmanager
+def serving(
+    script: Script,
+    *,
+    settings: dict[Any, int] | None = None,
+    generous: bool = True,
+    tls: ssl.SSLContext | None = None,
+) -> Iterator[Server]:
+    """Runs `script(peer, number)` for each connection; what fails in it fails the test."""
+    failures: list[BaseException] = []
+    peers: list[Peer] = []
+    lock = threading.Lock()
+
+    def handler(raw: dropin_harness.Peer) -> None:
+        try:
+            peer = Peer(raw.sock, settings or {}, generous)
+            with lock:
+                number = len(peers)
+                peers.append(peer)
+            script(peer, number)
+        except OSError:
+            pass  # the client has gone, as many tests have it
+        except BaseException as error:
+            failures.append(error)
+
+    with dropin_harness.scripted(handler, tls) as running:
+        try:
+            yield Server(running.url, running.port, peers)
+        except BaseException as error:
+            # What the client makes of it is only the consequence.
+            raise (failures or [error])[0] from error
+    if failures:
+        raise failures[0]
+
+
+def always(respond: Callable[[Peer, Asked], None]) -> Script:
+    """Each request in the order in which it came whole."""
+
+    def script(peer: Peer, number: int) -> None:
+        while True:
+            respond(peer, peer.asked())
+
+    return script
+
+
+def offering(context: ssl.SSLContext, *protocols: str) -> ssl.SSLContext:
+    context.set_alpn_protocols(list(protocols))
+    return context

@@ -1,0 +1,33 @@
+"""An ASGI application that any server can run: a small answer, a large one, and what was sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SMALL = b"hello"
+LARGE = bytes(range(256)) * 12_000
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    assert scope["type"] == "http", "run it without lifespan"
+    body = {"/small": SMALL, "/large": LARGE}.get(scope["path"])
+    if scope["path"] == "/echo":
+        body = await received(receive)
+    length = len(body or b"")
+    head = [(b"content-length", b"%d" % length), (b"x-version", scope["http_version"].encode())]
+    await send({"type": "http.response.start", "status": 404 if body is None else 200, "headers": head})
+    pieces = range(0, length, 65_536) if scope["method"] != "HEAD" else ()
+    for at in pieces:
+        piece = (body or b"")[at : at + 65_536]
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def received(receive: Any) -> bytes:
+    body = b""
+    while True:
+        message = await receive()
+        assert message["type"] == "http.request"
+        body += message["body"]
+        if not message["more_body"]:
+            return body

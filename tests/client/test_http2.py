@@ -1,0 +1,242 @@
+"""HTTP/2 in both clients, against nghttpd, which is not ours."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import towline
+import towline.httpx
+import towline.httpx2
+import trustme
+
+from .two_faces import FACES
+
+NGHTTPD = shutil.which("nghttpd")
+needs_nghttpd = pytest.mark.skipif(NGHTTPD is None, reason="nghttpd is not installed (apt: nghttp2-server)")
+PATIENCE = 20.0
+
+
+@contextmanager
+def nghttpd(root: Path, *options: str, tls: tuple[str, str] | None = None) -> Iterator[int]:
+    """A server of the files below `root`."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    arguments = [*options, *(() if tls else ("--no-tls",)), f"--htdocs={root}", "--address=127.0.0.1"]
+    process = subprocess.Popen([str(NGHTTPD), *arguments, str(port), *(tls or ())], stdout=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except OSError:
+                assert time.monotonic() < until, "nghttpd does not listen"
+                assert process.poll() is None, "nghttpd has ended"
+                time.sleep(0.02)
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "small").write_bytes(b"hello")
+    (tmp_path / "large").write_bytes(bytes(range(256)) * 12_000)
+    return tmp_path
+
+
+def certificate(folder: Path) -> tuple[tuple[str, str], str]:
+    """Key and certificate for the server, and the trust of its clients."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    key, chain, trust = (str(folder / name) for name in ("key.pem", "cert.pem", "ca.pem"))
+    issued.private_key_pem.write_to_path(key)
+    issued.cert_chain_pems[0].write_to_path(chain)
+    authority.cert_pem.write_to_path(trust)
+    return (key, chain), trust
+
+
+@pytest.fixture(params=FACES)
+def face(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    made: list[Any] = []
+
+    def make(**options: Any) -> Any:
+        made.append(FACES[request.param](**options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def without_asking(face: Callable[..., Any], port: int, **options: Any) -> Any:
+    return face(http1=False, http2=True, base_url=f"http://127.0.0.1:{port}", **options)
+
+
+@needs_nghttpd
+def test_one_connection_carries_everything_with_prior_knowledge(root: Path, face: Callable[..., Any]) -> None:
+    with nghttpd(root) as port:
+        caller = without_asking(face, port)
+        answers = caller.together("GET", "/small", 300)
+        assert {(answer.http_version, answer.text) for answer in answers} == {("HTTP/2", "hello")}
+        large = caller.together("GET", "/large", 10)
+        assert {answer.content for answer in large} == {(root / "large").read_bytes()}
+        assert caller.get("/absent").status_code == 404
+        assert caller.call("HEAD", "/large").headers["content-length"] == str(256 * 12_000)
+        posted = caller.together("POST", "/small", 5, content=b"x" * 300_000)
+        assert {answer.status_code for answer in posted} == {200}
+        pool = caller.client.pool_status()
+        # A first burst may be beyond what the server allows.
+        assert pool["idle"] + pool["active"] <= 3
+
+
+@needs_nghttpd
+def test_a_reader_that_rests_stops_nobody(root: Path, face: Callable[..., Any]) -> None:
+    with nghttpd(root) as port:
+        caller = without_asking(face, port)
+        pieces = caller.pieces("/large", "bytes", 1000)
+        read = [next(pieces)]
+        slow = caller.streamed
+        for _ in range(5):
+            assert len(caller.get("/large").content) == 256 * 12_000
+            # What is held to be cut into pieces comes on top of the window.
+            assert slow.buffered <= 2 * 65_536
+        read.extend(pieces)
+        assert b"".join(read) == (root / "large").read_bytes()
+        assert caller.client.pool_status()["idle"] == 1
+
+
+@needs_nghttpd
+def test_a_body_that_is_left_ends_its_stream_only(root: Path, face: Callable[..., Any]) -> None:
+    with nghttpd(root) as port:
+        caller = without_asking(face, port)
+        kept = caller.pieces("/large", "bytes")
+        read = [next(kept)]
+        for _ in range(10):
+            left = caller.pieces("/large", "bytes")
+            next(left)
+            left.close()
+        read.extend(kept)
+        assert b"".join(read) == (root / "large").read_bytes()
+        assert caller.client.pool_status() == {"active": 0, "idle": 1, "connecting": 0, "waiting": 0}
+
+
+@needs_nghttpd
+def test_tasks_that_are_cancelled_leave_the_others_alone(root: Path) -> None:
+    async def main(port: int) -> None:
+        async with towline.AsyncClient(
+            http1=False, http2=True, base_url=f"http://127.0.0.1:{port}"
+        ) as client:
+            tasks = [asyncio.create_task(client.get("/large")) for _ in range(20)]
+            await asyncio.sleep(0)
+            for task in tasks[::2]:
+                task.cancel()
+            done = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(each, asyncio.CancelledError) for each in done[::2])
+            assert {len(each.content) for each in done[1::2]} == {256 * 12_000}  # type: ignore[union-attr]
+
+    with nghttpd(root) as port:
+        asyncio.run(main(port))
+
+
+@needs_nghttpd
+def test_alpn_chooses(root: Path, tmp_path: Path, face: Callable[..., Any]) -> None:
+    tls, trust = certificate(tmp_path)
+    with nghttpd(root, tls=tls) as port:
+        for http1 in (True, False):
+            caller = face(verify=trust, http1=http1, http2=True)
+            answers = caller.together("GET", f"https://127.0.0.1:{port}/large", 10)
+            assert {(answer.http_version, len(answer.content)) for answer in answers} == {
+                ("HTTP/2", 256 * 12_000)
+            }
+
+
+@needs_nghttpd
+@pytest.mark.parametrize("drop_in", [towline.httpx, towline.httpx2], ids=["httpx", "httpx2"])
+def test_alpn_chooses_in_the_drop_ins(root: Path, tmp_path: Path, drop_in: Any) -> None:
+    tls, trust = certificate(tmp_path)
+
+    async def asynchronous(url: str) -> Any:
+        async with drop_in.AsyncClient(verify=trust, http2=True) as client:
+            return await client.get(url)
+
+    with nghttpd(root, tls=tls) as port:
+        url = f"https://127.0.0.1:{port}/small"
+        with drop_in.Client(verify=trust, http2=True) as client:
+            answers = [client.get(url), asyncio.run(asynchronous(url))]
+    assert {(answer.http_version, answer.text) for answer in answers} == {("HTTP/2", "hello")}
+
+
+def test_control_c_ends_one_call_and_the_connection_goes_on() -> None:
+    """The main thread is the one that polls for all when the signal comes."""
+    held = socket.create_server(("127.0.0.1", 0))
+    program = f"""
+import os, signal, threading, time, towline
+client = towline.Client(http1=False, http2=True)
+silent = "http://127.0.0.1:{held.getsockname()[1]}/"
+other = threading.Thread(target=lambda: client.get(silent, timeout=3.0), daemon=True)
+threading.Timer(0.3, other.start).start()
+threading.Timer(0.6, os.kill, (os.getpid(), signal.SIGINT)).start()
+begun = time.monotonic()
+try:
+    client.get(silent, timeout=20.0)
+except KeyboardInterrupt:
+    assert time.monotonic() - begun < 10
+    assert client.pool_status()["active"] == 1, client.pool_status()
+    print("interrupted")
+"""
+    with held:
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+    assert done.stdout == "interrupted\n", done.stderr
+
+
+@needs_nghttpd
+def test_a_child_of_fork_speaks_on_a_connection_of_its_own(root: Path) -> None:
+    program = """
+import os, sys, threading, towline
+client = towline.Client(http1=False, http2=True, base_url=sys.argv[1])
+stop = threading.Event()
+def work():
+    while not stop.is_set():
+        assert client.get("/large").status_code == 200
+threads = [threading.Thread(target=work) for _ in range(4)]
+[thread.start() for thread in threads]
+for _ in range(5):
+    with client.stream("GET", "/large") as parents:
+        child = os.fork()
+        if child == 0:
+            try:
+                assert client.get("/small").text == "hello"
+                try:
+                    parents.read()
+                except towline.Error:
+                    os._exit(7)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 7, status
+        assert len(parents.read()) == 256 * 12_000
+stop.set()
+[thread.join() for thread in threads]
+print(client.get("/small").text)
+"""
+    with nghttpd(root) as port:
+        done = subprocess.run(
+            [sys.executable, "-c", program, f"http://127.0.0.1:{port}"],
+            capture_output=True, text=True, timeout=3 * PATIENCE, check=False,
+        )  # fmt: skip
+    assert done.stdout == "hello\n", done.stderr

@@ -1,0 +1,184 @@
+"""Which version of HTTP a call goes by, and which way: ALPN, HTTP_1_1_REQUIRED, proxies, the drop-ins."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import ssl
+from typing import Any
+
+import pytest
+import towline
+
+from . import dropin_harness
+from .dropin_harness import scripted, tunnel
+from .http2_harness import Open, h2_face, only_async  # noqa: F401
+from .http2_server import HTTP_1_1_REQUIRED, Asked, Peer, always, offering, serving
+from .test_dropin_tls import Trust
+
+
+@pytest.fixture(scope="module")
+def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    return Trust(tmp_path_factory.mktemp("tls"))
+
+
+def good(peer: Peer, request: Asked) -> None:
+    peer.answer(request, b"two")
+
+
+ONE = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none"
+
+
+class Either:
+    """Speaks what ALPN has chosen. `wants_one`: HTTP/2 only to say that it is not wanted (RFC 9113 7)."""
+
+    def __init__(self, context: ssl.SSLContext, wants_one: bool = False) -> None:
+        self.context = offering(context, "h2", "http/1.1")
+        self.wants_one = wants_one
+        self.spoken: list[str] = []
+
+    def __call__(self, raw: dropin_harness.Peer) -> None:
+        assert isinstance(raw.sock, ssl.SSLSocket)
+        if raw.sock.selected_alpn_protocol() != "h2":
+            self.spoken.append("one")
+            return dropin_harness.answer(ONE)(raw)
+        peer = Peer(raw.sock, {})
+        while True:
+            request = peer.asked()
+            self.spoken.append("two")
+            if self.wants_one and request[":path"] != "/two":
+                peer.reset(request, HTTP_1_1_REQUIRED)
+            else:
+                peer.answer(request, b"two")
+
+
+@pytest.mark.parametrize("offered", [("h2", "http/1.1"), ("http/1.1",), ()])
+def test_the_server_chooses_by_alpn(h2_face: Open, trust: Trust, offered: tuple[str, ...]) -> None:  # noqa: F811
+    context = trust.server()
+    if offered:
+        offering(context, *offered)
+
+    def handler(raw: dropin_harness.Peer) -> None:
+        if raw.sock.selected_alpn_protocol() == "h2":  # type: ignore[attr-defined]
+            return always(good)(Peer(raw.sock, {}), 0)
+        return dropin_harness.answer(ONE)(raw)
+
+    with scripted(handler, context) as server:
+        answer = h2_face(http1=True, verify=trust.path).get(server.url)
+        expected = ("HTTP/2", "two") if "h2" in offered else ("HTTP/1.1", "one")
+        assert (answer.http_version, answer.text) == expected
+        assert h2_face(http1=True, http2=False, verify=trust.path).get(
+            server.url
+        ).text == "one" or offered == ("h2",)
+        if "h2" not in offered:
+            with pytest.raises(towline.TLSError, match="ALPN"):
+                h2_face(verify=trust.path).get(server.url)
+
+
+def test_many_calls_to_a_server_of_http1_have_connections_of_their_own(h2_face: Open, trust: Trust) -> None:  # noqa: F811
+    with scripted(dropin_harness.answer(ONE), trust.server()) as server:
+        face = h2_face(http1=True, verify=trust.path)
+        answers = face.at_once(*(("GET", server.url, {}) for _ in range(12)))
+        assert {(answer.http_version, answer.text) for answer in answers} == {("HTTP/1.1", "one")}
+        assert server.connections > 1
+
+
+def test_without_tls_http2_is_spoken_only_where_nothing_else_is_allowed(h2_face: Open) -> None:  # noqa: F811
+    with scripted(dropin_harness.answer(ONE)) as server:
+        assert h2_face(http1=True).get(server.url).http_version == "HTTP/1.1"
+    with serving(always(good)) as other:
+        assert h2_face().get(other.url).http_version == "HTTP/2"
+
+
+def test_a_request_that_http1_is_required_for_goes_that_way(h2_face: Open, trust: Trust) -> None:  # noqa: F811
+    either = Either(trust.server(), wants_one=True)
+    with scripted(either, either.context) as server:
+        face = h2_face(http1=True, verify=trust.path)
+        only_async(face)
+        for method, content in (("GET", b""), ("POST", b"body")):
+            answer = face.call(method, server.url, content=content or None)
+            assert (answer.http_version, answer.text) == ("HTTP/1.1", "one")
+        # It is about the request, not about the server.
+        assert face.get(f"{server.url}/two").http_version == "HTTP/2"
+        # What cannot be sent twice, or must not be, fails as it is.
+        for content, more in ((face.body(b"x"), {}), (b"x", {"retries": None})):
+            with pytest.raises(towline.RemoteProtocolError, match="HTTP_1_1_REQUIRED"):
+                face.call("POST", server.url, content=content, **more)
+        with pytest.raises(towline.RemoteProtocolError, match="HTTP_1_1_REQUIRED"):
+            h2_face(verify=trust.path).get(server.url)
+    assert (either.spoken.count("one"), server.connections) == (1, 3)
+
+
+def test_through_the_tunnel_of_a_proxy(h2_face: Open, trust: Trust) -> None:  # noqa: F811
+    context = offering(trust.server(), "h2")
+    with serving(always(good), tls=context) as server, scripted(tunnel) as proxy:
+        face = h2_face(http1=True, verify=trust.path, proxy=f"http://user:pass@127.0.0.1:{proxy.port}")
+        answers = face.at_once(*(("GET", server.url, {}) for _ in range(20)))
+        assert {(answer.http_version, answer.text) for answer in answers} == {("HTTP/2", "two")}
+    assert (len(server.peers), proxy.connections) == (1, 1)
+    assert proxy.heads[0].lower().startswith(b"connect 127.0.0.1:%d http/1.1" % server.port)
+
+
+def test_http_through_an_http_proxy_is_http1(h2_face: Open) -> None:  # noqa: F811
+    with scripted(dropin_harness.answer(ONE)) as proxy:
+        url = f"http://127.0.0.1:{proxy.port}"
+        assert h2_face(http1=True, proxy=url).get("http://a.test/").http_version == "HTTP/1.1"
+        with pytest.raises(towline.LocalProtocolError, match="proxy"):
+            h2_face(proxy=url).get("http://a.test/")
+
+
+@pytest.mark.parametrize("name", ["httpx", "httpx2"])
+def test_the_drop_ins_speak_it(name: str, trust: Trust) -> None:
+    pytest.importorskip(name)
+    ours: Any = importlib.import_module(f"towline.{name}")
+
+    async def main(url: str) -> None:
+        transport = ours.AsyncTransport(verify=trust.path, http2=True)
+        clients = (ours.AsyncClient(transport=transport), ours.AsyncClient(http2=True, verify=trust.path))
+        for client in clients:
+            async with client:
+                answers = await asyncio.gather(*(client.get(url) for _ in range(5)))
+                assert {answer.http_version for answer in answers} == {"HTTP/2"}
+                assert answers[0].extensions["http_version"] == b"HTTP/2"
+                assert answers[0].extensions["network_stream"].get_extra_info("server_addr")[0] == "127.0.0.1"
+                async with client.stream("POST", url, content=b"x" * 100_000) as streamed:
+                    assert await streamed.aread() == b"two"
+
+    with serving(always(good), tls=offering(trust.server(), "h2")) as server:
+        asyncio.run(main(server.url))
+    assert len(server.peers) == 2
+
+
+@pytest.mark.parametrize("name", ["httpx", "httpx2"])
+@pytest.mark.parametrize("offered", ["h2", "http/1.1"])
+def test_what_a_trace_is_told(name: str, offered: str, trust: Trust) -> None:
+    pytest.importorskip(name)
+    ours: Any = importlib.import_module(f"towline.{name}")
+    told: list[str] = []
+    infos: dict[str, Any] = {}
+
+    async def trace(name: str, info: dict[str, Any]) -> None:
+        told.append(name)
+        infos[name] = info
+
+    async def main(url: str) -> None:
+        async with ours.AsyncClient(http2=True, verify=trust.path) as client:
+            await client.get(url, extensions={"trace": trace})
+
+    def handler(raw: dropin_harness.Peer) -> None:
+        always(good)(Peer(raw.sock, {}), 0) if offered == "h2" else dropin_harness.answer(ONE)(raw)
+
+    with scripted(handler, offering(trust.server(), offered)) as server:
+        asyncio.run(main(server.url))
+    wire = "http2" if offered == "h2" else "http11"
+    steps = ("send_request_headers", "send_request_body", "receive_response_headers", "receive_response_body")
+    for step in (*steps, "response_closed"):
+        assert [event for event in told if event.startswith(f"{wire}.{step}.")] == [
+            f"{wire}.{step}.started",
+            f"{wire}.{step}.complete",
+        ]
+    # Expected before the server has chosen, and told first so that it comes before anything is sent.
+    assert told[0] == "http2.send_request_headers.started"
+    assert sum(event.startswith("http2.") for event in told) == (10 if offered == "h2" else 1)
+    head = infos[f"{wire}.receive_response_headers.complete"]["return_value"]
+    assert head[0] == (200 if offered == "h2" else b"HTTP/1.1")

@@ -1,0 +1,273 @@
+"""HTTP/2 under ASGI: what applications see of streams."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from towline.errors import ClientDisconnected
+
+from tests.server.features_harness import until
+from tests.server.http2_apps import PIECE, pieces
+from tests.server.http2_client import Client, serving, talking
+
+
+class Notes:
+    """What applications have noted, from another thread."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.lock = threading.Lock()
+
+    def add(self, line: str) -> None:
+        with self.lock:
+            self.lines.append(line)
+
+    def have(self, *lines: str) -> Callable[[], bool]:
+        return lambda: set(lines) <= set(self.lines)
+
+
+async def start(send: Any, **more: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [], **more})
+
+
+def test_the_scope() -> None:
+    seen: list[dict[str, Any]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope)
+        await start(send)
+        await send({"type": "http.response.body"})
+
+    with talking("asgi", app, root_path="/base") as client:
+        client.ask("PATCH", "/a%20b?c=d", headers=[("x-a", "1")])
+    scope = seen[0]
+    assert scope["http_version"] == "2"
+    assert scope["method"] == "PATCH"
+    assert (scope["path"], scope["raw_path"]) == ("/base/a b", b"/base/a%20b")
+    assert scope["query_string"] == b"c=d"
+    assert scope["headers"] == [(b"host", b"test"), (b"x-a", b"1")]
+    assert scope["scheme"] == "http"
+
+
+def test_a_reset_stream_is_a_disconnect_at_once() -> None:
+    notes = Notes()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        path = scope["path"]
+        if path == "/receives":
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            notes.add("received")
+        elif path == "/listens":
+            await start(send)
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            assert (await receive())["type"] == "http.request"
+            assert (await receive())["type"] == "http.disconnect"
+            with pytest.raises(ClientDisconnected):
+                await send({"type": "http.response.body", "body": b"x"})
+            notes.add("listened")
+        elif path == "/sends":
+            try:
+                await pieces(send, 1000)
+            except OSError:
+                notes.add("sent")
+        else:
+            await start(send)
+            await send({"type": "http.response.body", "body": b"fine"})
+
+    with talking("asgi", app) as client:
+        client.reads = set()
+        receives = client.begin("POST", "/receives", end=False)
+        listens = client.begin("GET", "/listens")
+        sends = client.begin("GET", "/sends")
+        client.until_body(sends, 65535)
+        client.until(lambda: client.exchanges[listens].body)
+        for stream in (receives, listens, sends):
+            client.reset(stream)
+        until(notes.have("received", "listened", "sent"))
+        client.reads = None
+        assert client.ask(path="/fine").body == b"fine"
+
+
+def test_a_client_that_leaves_is_a_disconnect_of_all_its_streams() -> None:
+    notes = Notes()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        notes.add(scope["path"])
+
+    with serving("asgi", app) as server:
+        with Client((server.host, server.port)) as client:
+            for number in range(5):
+                client.begin("GET", f"/{number}", send=False)
+            client.flush()
+        until(notes.have(*(f"/{number}" for number in range(5))))
+
+
+def test_both_directions_at_once() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await start(send)
+        while True:
+            message = await receive()
+            await send(
+                {
+                    "type": "http.response.body",
+                    "body": message["body"].upper(),
+                    "more_body": message["more_body"],
+                }
+            )
+            if not message["more_body"]:
+                return
+
+    with talking("asgi", app) as client:
+        streams = [client.begin("POST", "/", end=False) for _ in range(3)]
+        for number in range(4):
+            for stream in streams:
+                client.write(stream, b"abc%d" % number)
+            for stream in streams:
+                client.until_body(stream, 4 * (number + 1))
+        for stream in streams:
+            client.conn.end_stream(stream)
+        client.flush()
+        answers = client.finish(*streams)
+    assert [answer.body for answer in answers] == [b"ABC0ABC1ABC2ABC3"] * 3
+
+
+def test_sending_waits_for_the_room_of_its_own_stream() -> None:
+    sent: dict[str, int] = {"/slow": 0, "/quick": 0}
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await start(send)
+        for _ in range(64):
+            await send({"type": "http.response.body", "body": PIECE, "more_body": True})
+            sent[scope["path"]] += 1
+        await send({"type": "http.response.body"})
+
+    with talking("asgi", app) as client:
+        client.reads = set()
+        slow = client.begin("GET", "/slow")
+        client.until_body(slow, 65535)
+        quick = client.begin("GET", "/quick")
+        client.read(quick)
+        assert client.finish(quick)[0].body == PIECE * 64
+        # A window with the client and a queue with the server, and not a piece more.
+        assert sent["/slow"] <= 2 * 65536 // len(PIECE) + 1
+        client.read(slow)
+        assert client.finish(slow)[0].body == PIECE * 64
+
+
+def test_reading_gives_credit_and_not_reading_none() -> None:
+    go = threading.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        body = 0
+        while not go.is_set() and scope["path"] == "/waits":
+            await asyncio.sleep(0.01)
+        while True:
+            message = await receive()
+            body += len(message["body"])
+            if not message["more_body"]:
+                break
+        await start(send)
+        await send({"type": "http.response.body", "body": b"%d" % body})
+
+    with talking("asgi", app, http2_initial_stream_window_size=50_000) as client:
+        client.until(lambda: client.conn.remote_settings.initial_window_size == 50_000)
+        waits = client.begin("POST", "/waits", end=False)
+        client.write(waits, b"x" * 50_000)
+        reads = client.begin("POST", "/reads", end=False)
+        client.write(reads, b"x" * 400_000, end=True)
+        assert client.finish(reads)[0].body == b"400000"
+        assert client.conn.local_flow_control_window(waits) == 0
+        go.set()
+        client.write(waits, b"x" * 50_000, end=True)
+        assert client.finish(waits)[0].body == b"100000"
+
+
+def test_early_hints_and_trailers() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.early_hint", "links": [b"</a.css>; rel=preload"]})
+        await start(send, trailers=True)
+        await send({"type": "http.response.body", "body": b"body"})
+        await send({"type": "http.response.trailers", "headers": [(b"x-sum", b"42")]})
+
+    with talking("asgi", app) as client:
+        answer = client.ask()
+    assert answer.interim == [(103, {"link": "</a.css>; rel=preload"})]
+    assert (answer.status, answer.body, answer.trailers) == (200, b"body", {"x-sum": "42"})
+
+
+def test_an_application_of_a_reset_stream_counts_until_it_ends() -> None:
+    running, most = 0, 0
+    hold = threading.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        try:
+            while not hold.is_set():
+                await asyncio.sleep(0.01)
+            await start(send)
+            with contextlib.suppress(OSError):
+                await send({"type": "http.response.body"})
+        finally:
+            running -= 1
+
+    with talking("asgi", app, http2_max_concurrent_streams=4) as client:
+        refused = []
+        for _ in range(5):
+            streams = [client.begin("GET", "/") for _ in range(4)]
+            client.conn.ping(b"received")
+            for stream in streams:
+                client.reset(stream)
+            refused += streams
+        late = client.begin("GET", "/")
+        assert client.finish(late)[0].reset == 7
+        assert most == 4
+        hold.set()
+        until(lambda: running == 0)
+        client.conn.ping(b"received")
+        client.flush()
+        assert client.ask().status == 200
+
+
+def test_a_task_may_go_on_after_the_answer() -> None:
+    notes = Notes()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await start(send)
+        await send({"type": "http.response.body", "body": b"answered"})
+        assert (await receive())["type"] == "http.disconnect"
+        await asyncio.sleep(0.05)
+        notes.add(scope["path"])
+
+    with talking("asgi", app) as client:
+        streams = [client.begin("GET", f"/{number}") for number in range(4)]
+        assert {answer.body for answer in client.finish(*streams)} == {b"answered"}
+        until(notes.have("/0", "/1", "/2", "/3"))
+
+
+def test_two_calls_share_no_context() -> None:
+    import contextvars
+
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        before = variable.get()
+        variable.set(scope["path"])
+        await asyncio.sleep(0.01)
+        await start(send)
+        await send({"type": "http.response.body", "body": f"{before} {variable.get()}".encode()})
+
+    with talking("asgi", app) as client:
+        streams = [client.begin("GET", f"/{number}", send=False) for number in range(20)]
+        client.flush()
+        answers = client.finish(*streams)
+    assert [answer.body for answer in answers] == [b"unset /%d" % number for number in range(20)]

@@ -1,0 +1,201 @@
+"""HTTP/2 under WSGI: calls of one connection in one thread and in several."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.server.features_harness import until
+from tests.server.http2_client import Client, serving, talking
+
+MODES = pytest.mark.parametrize("kind", ["wsgi", "wsgi-threads"])
+
+
+@MODES
+def test_the_environ(kind: str) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        seen.append(dict(environ))
+        start_response("200 OK", [])
+        return [b""]
+
+    with talking(kind, app) as client:
+        client.ask("PATCH", "/a%20b?c=d", headers=[("x-a", "1")])
+    environ = seen[0]
+    assert environ["SERVER_PROTOCOL"] == "HTTP/2.0"
+    assert (environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"]) == (
+        "PATCH",
+        "/a b",
+        "c=d",
+    )
+    assert (environ["HTTP_HOST"], environ["HTTP_X_A"]) == ("test", "1")
+    assert environ["wsgi.multithread"] == (kind == "wsgi-threads")
+
+
+def test_threads_serve_streams_of_one_connection_at_once() -> None:
+    together = threading.Barrier(4, timeout=20)
+
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        together.wait()
+        start_response("200 OK", [])
+        return [threading.current_thread().name.encode()]
+
+    with talking("wsgi-threads", app, threads=4) as client:
+        streams = [client.begin("GET", "/") for _ in range(4)]
+        assert len({answer.body for answer in client.finish(*streams)}) == 4
+
+
+@MODES
+def test_requests_behind_a_busy_call_wait_in_order(kind: str) -> None:
+    order: list[str] = []
+
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        environ["wsgi.input"].read()
+        order.append(environ["PATH_INFO"])
+        start_response("200 OK", [])
+        return [b"ok"]
+
+    with talking(kind, app) as client:
+        # Longer than what is awaited before the call, so that it waits inside.
+        first = client.begin("POST", "/first", end=False)
+        client.write(first, b"x" * 100_000)
+        others = [client.begin("GET", f"/{number}") for number in range(20)]
+        if kind == "wsgi-threads":
+            client.finish(*others)
+        client.write(first, b"x", end=True)
+        client.finish(first, *others)
+    expected = [f"/{number}" for number in range(20)]
+    assert [path for path in order if path != "/first"] == expected
+    assert order[0 if kind == "wsgi" else -1] == "/first"
+
+
+@MODES
+def test_a_reset_ends_reading_and_writing(kind: str) -> None:
+    ended: list[str] = []
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
+        try:
+            if environ["PATH_INFO"] == "/reads":
+                ended.append("called")
+                environ["wsgi.input"].read()
+            start_response("200 OK", [])
+            while environ["PATH_INFO"] != "/fine":
+                yield b"x" * 10_000
+            yield b"fine"
+        except OSError as error:
+            ended.append(f"{environ['PATH_INFO']} {type(error).__name__}")
+        except GeneratorExit:
+            ended.append(f"{environ['PATH_INFO']} closed")
+            raise
+
+    with talking(kind, app) as client:
+        client.reads = set()
+        reads = client.begin("POST", "/reads", end=False)
+        client.write(reads, b"x" * 100_000)
+        until(lambda: "called" in ended)
+        client.reset(reads)
+        until(lambda: "/reads ClientDisconnected" in ended)
+        writes = client.begin("GET", "/writes")
+        client.until_body(writes, 65535)
+        client.reset(writes)
+        until(lambda: "/writes closed" in ended)
+        client.reads = None
+        assert client.ask(path="/fine").body == b"fine"
+
+
+@MODES
+def test_a_request_taken_back_before_its_turn_is_not_served(kind: str) -> None:
+    served: list[str] = []
+    go = threading.Event()
+
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        environ["wsgi.input"].read()
+        served.append(environ["PATH_INFO"])
+        start_response("200 OK", [])
+        return [b"ok"]
+
+    with talking(kind, app) as client:
+        # Its body never comes as far as to be served.
+        waits = client.begin("POST", "/taken-back", end=False)
+        client.write(waits, b"some")
+        client.reset(waits)
+        assert client.ask(path="/after").body == b"ok"
+    go.set()
+    assert served == ["/after"]
+
+
+@MODES
+def test_write_early_hints_and_a_generator(kind: str) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
+        environ["wsgi.early_hints"]([("Link", "</a.css>; rel=preload")])
+        write = start_response("200 OK", [])
+        write(b"one ")
+        yield b"two "
+        yield b"three"
+
+    with talking(kind, app) as client:
+        answer = client.ask()
+    assert answer.interim == [(103, {"link": "</a.css>; rel=preload"})]
+    assert answer.body == b"one two three"
+
+
+@MODES
+def test_a_block_is_sent_before_the_next_is_asked_for(kind: str) -> None:
+    go = threading.Event()
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [])
+        yield b"first"
+        assert go.wait(20)
+        yield b"second"
+
+    with talking(kind, app) as client:
+        stream = client.begin("GET", "/")
+        client.until(lambda: client.exchanges[stream].body == b"first")
+        go.set()
+        assert client.finish(stream)[0].body == b"firstsecond"
+
+
+@MODES
+def test_a_client_that_vanishes_frees_the_threads(kind: str) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [])
+        if environ["PATH_INFO"] == "/endless":
+            while True:
+                yield b"x" * 10_000
+        yield b"fine"
+
+    with serving(kind, app) as server:
+        for _ in range(3):
+            with Client((server.host, server.port)) as client:
+                client.reads = set()
+                streams = [client.begin("GET", "/endless") for _ in range(4)]
+                client.until_body(streams[0], 65535)
+                client.vanish()
+        with Client((server.host, server.port)) as client:
+            assert client.ask().body == b"fine"
+
+
+def test_many_streams_over_a_few_threads() -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        body = environ["wsgi.input"].read()
+        start_response("200 OK", [])
+        return iter([body[:1000], body[1000:]])
+
+    with serving("wsgi-threads", app, threads=3) as server:
+        clients = [Client((server.host, server.port)) for _ in range(4)]
+        for _ in range(5):
+            asked = []
+            for client in clients:
+                for number in range(50):
+                    stream = client.begin("POST", "/", end=False)
+                    client.write(stream, b"%d" % number * 900, end=True)
+                    asked.append((client, stream, b"%d" % number * 900))
+            for client, stream, body in asked:
+                assert client.finish(stream)[0].body == body
+        for client in clients:
+            client.close()
