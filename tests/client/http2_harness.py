@@ -25,9 +25,3 @@ def h2_face(request: pytest.FixtureRequest) -> Iterator[Open]:
     yield open_face
     for face in made:
         face.close()
-
-
-def only_async(face: Any) -> None:
-    """For what the blocking client does not do."""
-    if face.name == "sync":
-        pytest.skip("not in the blocking client")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import towline
 
-from .http2_harness import Open, h2_face, only_async  # noqa: F401
+from .http2_harness import Open, h2_face  # noqa: F401
 from .http2_server import (
     CANCEL,
     INTERNAL_ERROR,
@@ -115,6 +115,9 @@ def test_a_call_that_times_out_leaves_its_neighbours_alone(h2_face: Open) -> Non
         )
         assert isinstance(head, towline.ReadTimeout)
         assert (head.phase, body.phase, kept.text) == ("head", "body", "good")
+        assert head.bytes_sent > 9
+        assert head.bytes_received == 0
+        assert 9 + 9 + 4 < body.bytes_received < 100
         assert face.get("/").text == "good"
     assert codes == [CANCEL, CANCEL]
     assert len(server.peers) == 1
@@ -132,7 +135,6 @@ def test_a_total_timeout_ends_a_body_that_drips(h2_face: Open) -> None:  # noqa:
 
     with serving(script) as server:
         face = h2_face(base_url=server.url)
-        only_async(face)
         with pytest.raises(towline.TotalTimeout):
             face.get("/", timeout=towline.Timeout(5, total=0.4))
         assert face.get("/").text == "good"
@@ -389,7 +391,6 @@ def test_an_error_says_what_its_own_stream_carried(h2_face: Open) -> None:  # no
 
     with serving(script) as server:
         face = h2_face(base_url=server.url)
-        only_async(face)
         error, other = face.at_once(post("/up", b"z" * 20_000), get("/other"))
         assert len(other.content) == 100_000
         assert (type(error), error.phase, error.retryable) == (towline.RemoteProtocolError, "body", False)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
+import socket
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,8 +15,8 @@ import towline
 
 from . import dropin_harness
 from .dropin_harness import scripted, tunnel
-from .http2_harness import Open, h2_face, only_async  # noqa: F401
-from .http2_server import HTTP_1_1_REQUIRED, Asked, Peer, always, offering, serving
+from .http2_harness import Open, h2_face  # noqa: F401
+from .http2_server import HTTP_1_1_REQUIRED, Asked, GoneError, Peer, always, offering, serving
 from .test_dropin_tls import Trust
 
 
@@ -30,11 +33,11 @@ ONE = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none"
 
 
 class Either:
-    """Speaks what ALPN has chosen. `wants_one`: HTTP/2 only to say that it is not wanted (RFC 9113 7)."""
+    """Speaks what ALPN has chosen: HTTP/2 only to `refuse` it (RFC 9113 7), but for /two."""
 
-    def __init__(self, context: ssl.SSLContext, wants_one: bool = False) -> None:
+    def __init__(self, context: ssl.SSLContext, refuse: Callable[[Peer, Asked], None]) -> None:
         self.context = offering(context, "h2", "http/1.1")
-        self.wants_one = wants_one
+        self.refuse = refuse
         self.spoken: list[str] = []
 
     def __call__(self, raw: dropin_harness.Peer) -> None:
@@ -46,10 +49,10 @@ class Either:
         while True:
             request = peer.asked()
             self.spoken.append("two")
-            if self.wants_one and request[":path"] != "/two":
-                peer.reset(request, HTTP_1_1_REQUIRED)
-            else:
+            if request[":path"] == "/two":
                 peer.answer(request, b"two")
+            else:
+                self.refuse(peer, request)
 
 
 @pytest.mark.parametrize("offered", [("h2", "http/1.1"), ("http/1.1",), ()])
@@ -91,10 +94,9 @@ def test_without_tls_http2_is_spoken_only_where_nothing_else_is_allowed(h2_face:
 
 
 def test_a_request_that_http1_is_required_for_goes_that_way(h2_face: Open, trust: Trust) -> None:  # noqa: F811
-    either = Either(trust.server(), wants_one=True)
+    either = Either(trust.server(), lambda peer, request: peer.reset(request, HTTP_1_1_REQUIRED))
     with scripted(either, either.context) as server:
         face = h2_face(http1=True, verify=trust.path)
-        only_async(face)
         for method, content in (("GET", b""), ("POST", b"body")):
             answer = face.call(method, server.url, content=content or None)
             assert (answer.http_version, answer.text) == ("HTTP/1.1", "one")
@@ -107,6 +109,46 @@ def test_a_request_that_http1_is_required_for_goes_that_way(h2_face: Open, trust
         with pytest.raises(towline.RemoteProtocolError, match="HTTP_1_1_REQUIRED"):
             h2_face(verify=trust.path).get(server.url)
     assert (either.spoken.count("one"), server.connections) == (1, 3)
+
+
+def part(sock: socket.socket) -> None:
+    """Ends TLS. Not closed at once: what the client has still sent would reset it, and lose what it has not read."""
+    assert isinstance(sock, ssl.SSLSocket)
+    with contextlib.suppress(OSError):
+        sock.unwrap()
+    with contextlib.suppress(OSError):
+        while socket.socket.recv(sock, 65536):
+            pass
+    raise GoneError
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_server_that_leaves_for_want_of_http1(h2_face: Open, trust: Trust, begun: bool) -> None:  # noqa: F811
+    def leave(peer: Peer, request: Asked) -> None:
+        peer.leave(request.stream if begun else 0, HTTP_1_1_REQUIRED)
+        if begun:
+            part(peer.socket)
+        peer.until_closed()
+        raise GoneError
+
+    either = Either(trust.server(), leave)
+    with scripted(either, either.context) as server:
+        face = h2_face(http1=True, verify=trust.path)
+        answer = face.get(server.url)
+        assert (answer.http_version, answer.text) == ("HTTP/1.1", "one")
+        if begun:
+            # It may have had its effect (RFC 9113 6.8).
+            with pytest.raises(towline.RemoteProtocolError, match="HTTP_1_1_REQUIRED") as caught:
+                face.call("POST", server.url, content=b"body")
+            assert not caught.value.retryable
+        else:
+            assert face.call("POST", server.url, content=b"body").http_version == "HTTP/1.1"
+        # Asked for once, since HTTP/2 would be refused each time.
+        before = len(either.spoken)
+        with pytest.raises(towline.RemoteProtocolError, match="HTTP_1_1_REQUIRED") as caught:
+            h2_face(verify=trust.path).get(server.url)
+        assert caught.value.retryable
+        assert either.spoken[before:] == ["two"]
 
 
 def test_through_the_tunnel_of_a_proxy(h2_face: Open, trust: Trust) -> None:  # noqa: F811

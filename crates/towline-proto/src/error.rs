@@ -103,6 +103,13 @@ pub enum StreamError {
     /// HTTP/2: the peer says that it has not begun with the request and never will: `REFUSED_STREAM`, or
     /// the stream is above the last one of its GOAWAY. The request may be sent again elsewhere.
     Refused(&'static str),
+    /// HTTP/2: the server wants the request over HTTP/1.1: it has ended the stream, or left the connection,
+    /// with `HTTP_1_1_REQUIRED` (RFC 9113 7).
+    Http1Required {
+        /// It has done nothing with the request: so it says by resetting the stream, or the stream is above
+        /// the last one of its GOAWAY. Else it left without an answer what it may have begun with.
+        unprocessed: bool,
+    },
     /// HTTP/2: the stream was reset because the peer broke a rule or was too slow on it. The connection
     /// goes on.
     Broken {
@@ -116,7 +123,10 @@ pub enum StreamError {
 impl StreamError {
     /// The request was certainly not processed: sending it again does no harm, whatever its method.
     pub fn is_unprocessed(&self) -> bool {
-        matches!(self, Self::Refused(_))
+        matches!(
+            self,
+            Self::Refused(_) | Self::Http1Required { unprocessed: true }
+        )
     }
 }
 
@@ -127,6 +137,12 @@ impl fmt::Display for StreamError {
             Self::Reset => f.write_str("given up by the program"),
             Self::ResetByPeer(code) => write!(f, "peer: stream reset: {code}"),
             Self::Refused(rule) => write!(f, "peer: not processed: {rule}"),
+            Self::Http1Required { unprocessed: true } => {
+                f.write_str("peer: not processed: HTTP_1_1_REQUIRED (RFC 9113 7)")
+            }
+            Self::Http1Required { unprocessed: false } => {
+                f.write_str("peer: left with HTTP_1_1_REQUIRED (RFC 9113 7)")
+            }
             Self::Broken { rule, .. } => write!(f, "peer: {rule}"),
         }
     }

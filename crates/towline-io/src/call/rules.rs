@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-use towline_proto::{CloseReason, ConnectionError, ErrorCode, Party, Speaks, StreamError};
+use towline_proto::{CloseReason, ConnectionError, Party, Speaks, StreamError};
 
 use super::request::{CallError, CallErrorKind, CallOptions, CallPhase, Prepared, Stale};
 use super::route::Route;
@@ -31,6 +31,28 @@ pub struct Standing {
     pub resends: u8,
 }
 
+impl Standing {
+    /// What `why` its exchange failed adds. `None`: it would fail so again.
+    #[must_use]
+    pub fn failed(self, why: &StreamError, speaks: Speaks) -> Option<Self> {
+        match why {
+            StreamError::Connection(_) => Some(self),
+            StreamError::Http1Required { unprocessed } => {
+                wants_http1(why, speaks).then_some(Self {
+                    unprocessed: *unprocessed,
+                    // What left it unanswered was no failure of the server's, however new the connection was.
+                    reused: true,
+                    ..self
+                })
+            }
+            _ => why.is_unprocessed().then_some(Self {
+                unprocessed: true,
+                ..self
+            }),
+        }
+    }
+}
+
 /// Whether a request is sent again on another connection: a reused one that ends without a byte of the
 /// response was probably being closed when the request went out (RFC 9112 9.3.1). What was certainly not
 /// processed may be sent again whatever its method, as long as its body is at hand.
@@ -51,13 +73,9 @@ pub fn may_resend(prepared: &Prepared, options: &CallOptions, standing: Standing
         && standing.resends < MAX_RESENDS
 }
 
-/// Whether the server wants the request over HTTP/1.1 (RFC 9113 7). It asks for it to be sent again, so it has
-/// done nothing with it.
-pub fn wants_http1(error: &StreamError) -> bool {
-    matches!(
-        error,
-        StreamError::ResetByPeer(ErrorCode::HTTP_1_1_REQUIRED)
-    )
+/// Whether the server wants the request over HTTP/1.1 (RFC 9113 7), and can have it so.
+pub fn wants_http1(why: &StreamError, speaks: Speaks) -> bool {
+    matches!(why, StreamError::Http1Required { .. }) && speaks == Speaks::Either
 }
 
 /// Whether another connection is tried after `attempts` that failed. A wrong certificate or a refusal
@@ -104,7 +122,7 @@ pub fn stream_failure(error: &StreamError, phase: CallPhase) -> CallError {
     let (kind, rule): (_, Cow<'static, str>) = match error {
         StreamError::Connection(error) => return failure(error, phase),
         StreamError::Reset => (CallErrorKind::LocalProtocol, "the call was given up".into()),
-        StreamError::ResetByPeer(ErrorCode::HTTP_1_1_REQUIRED) => (
+        StreamError::Http1Required { .. } => (
             CallErrorKind::RemoteProtocol,
             "the server wants HTTP/1.1 for this request (HTTP_1_1_REQUIRED, RFC 9113 7)".into(),
         ),
@@ -209,6 +227,36 @@ mod tests {
             ..refused
         };
         assert!(!may_resend(&post, &stale(Stale::Any), again));
+    }
+
+    #[test]
+    fn http1_is_fallen_back_to_where_it_may_be_spoken() {
+        let unprocessed = StreamError::Http1Required { unprocessed: true };
+        let begun = StreamError::Http1Required { unprocessed: false };
+        let fresh = Standing {
+            reused: false,
+            ..DYING
+        };
+        let options = stale(Stale::Idempotent);
+        let (get, post) = (request(true, Body::Empty), request(false, Body::Empty));
+        for (why, posted_again) in [(&unprocessed, true), (&begun, false)] {
+            assert!(wants_http1(why, Speaks::Either));
+            let standing = fresh.failed(why, Speaks::Either).unwrap();
+            assert!(may_resend(&get, &options, standing));
+            assert_eq!(may_resend(&post, &options, standing), posted_again);
+            assert!(!wants_http1(why, Speaks::Http2));
+            assert_eq!(fresh.failed(why, Speaks::Http2), None);
+        }
+    }
+
+    #[test]
+    fn only_what_is_not_the_requests_own_fault_is_sent_again() {
+        let refused = StreamError::Refused("");
+        let standing = DYING.failed(&refused, Speaks::Http2).unwrap();
+        assert!(standing.unprocessed);
+        let reset = StreamError::ResetByPeer(towline_proto::ErrorCode::INTERNAL_ERROR);
+        assert_eq!(DYING.failed(&reset, Speaks::Either), None);
+        assert_eq!(DYING.failed(&StreamError::Reset, Speaks::Either), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::time::Instant;
 
 use bytes::Bytes;
-use towline_proto::{Event, KeptHead, Protocol, StreamError, StreamId, UserError};
+use towline_proto::{Carried, Event, KeptHead, Protocol, StreamError, StreamId, UserError};
 
 use super::request::{Body, Prepared};
 use crate::peer::Peer;
@@ -48,17 +48,6 @@ impl<S> Peer<S> {
         queued > 0 || self.conn.pending_bytes() > 0 || self.is_sending_file(stream)
     }
 
-    /// Changes whenever a part of the request on `stream` has left.
-    pub(super) fn mark(&mut self, stream: StreamId) -> u64 {
-        let queued = self.conn.stream(stream).map_or(0, |body| body.queued());
-        match queued {
-            0 if self.conn.pending_bytes() == 0 => 0,
-            // It waits together with everything else.
-            0 => self.traffic.sent,
-            queued => queued as u64,
-        }
-    }
-
     /// When a part of the request on `stream` left last, as far as it had to wait.
     pub(super) fn last_sent(&mut self, stream: StreamId) -> Option<Instant> {
         let body = self.conn.stream(stream).ok()?;
@@ -68,6 +57,11 @@ impl<S> Peer<S> {
             return own.max(self.traffic.last_sent);
         }
         own
+    }
+
+    /// What has gone and come on a `stream` of HTTP/2.
+    pub(super) fn carried(&mut self, stream: StreamId) -> Option<Carried> {
+        self.conn.stream(stream).ok()?.carried()
     }
 
     /// The last word on a connection of many, so that the server does not take its end for a failure

@@ -10,7 +10,7 @@ use super::frame;
 use super::rules::{self, Fault};
 use super::stream::{End, Notices, Receiving, Sending, Tunnel};
 use super::streams::At;
-use super::{Connection, Leaving, Phase, settings};
+use super::{Connection, Leaving, PeerLeft, Phase, settings};
 
 /// The last stream of a GOAWAY that names none yet (RFC 9113 6.8).
 const ANY_STREAM: u32 = 0x7fff_ffff;
@@ -147,6 +147,10 @@ impl Connection {
             ErrorCode::REFUSED_STREAM if self.side == Side::Client => {
                 StreamError::Refused(rules::BY_REFUSED_STREAM)
             }
+            // It asks for the request to be sent again, so it has done nothing with it.
+            ErrorCode::HTTP_1_1_REQUIRED if self.side == Side::Client => {
+                StreamError::Http1Required { unprocessed: true }
+            }
             code => StreamError::ResetByPeer(code),
         };
         self.fail(at, error);
@@ -255,15 +259,23 @@ impl Connection {
     }
 
     /// The peer sent its GOAWAY.
-    pub(super) fn peer_leaves(&mut self, last: u32) {
-        let last = self.peer_last.map_or(last, |before| before.min(last));
-        self.peer_last = Some(last);
+    pub(super) fn peer_leaves(&mut self, last: u32, code: ErrorCode) {
+        let before = self.peer_left;
+        let last = before.map_or(last, |before| before.last.min(last));
+        let wants_http1 =
+            code == ErrorCode::HTTP_1_1_REQUIRED || before.is_some_and(|before| before.wants_http1);
+        self.peer_left = Some(PeerLeft { last, wants_http1 });
         if self.side == Side::Client {
             self.news.going_away = Some(last);
+            let error = if wants_http1 {
+                StreamError::Http1Required { unprocessed: true }
+            } else {
+                StreamError::Refused(rules::BY_GOAWAY)
+            };
             for at in self.streams.iter() {
                 let stream = self.streams.at(at);
                 if stream.id > last && !stream.has_failed() && !stream.is_over {
-                    self.fail(at, StreamError::Refused(rules::BY_GOAWAY));
+                    self.fail(at, error.clone());
                 }
             }
         }
@@ -310,7 +322,7 @@ impl Connection {
     /// Nothing is left to be done here, perhaps.
     pub(super) fn check_left(&mut self) {
         let leaves = matches!(self.leaving, Leaving::Last(_))
-            || self.peer_last.is_some()
+            || self.peer_left.is_some()
             || self.clocks.eof_seen;
         if leaves && !self.is_busy() && self.phase == Phase::Open {
             self.shut(rules::DONE);
@@ -355,6 +367,8 @@ impl Connection {
             lingered: 0,
         };
         let error = Arc::clone(self.error.get_or_insert_with(|| Arc::new(error)));
+        let wants_http1 =
+            self.side == Side::Client && self.peer_left.is_some_and(|left| left.wants_http1);
         for at in self.streams.iter() {
             let stream = self.streams.at(at);
             if stream.is_over || stream.has_failed() {
@@ -363,6 +377,8 @@ impl Connection {
             let is_answered = matches!(stream.receiving, Receiving::Ended | Receiving::Done);
             if self.side == Side::Client && is_answered {
                 self.stop_sending(at);
+            } else if wants_http1 && stream.receiving == Receiving::Head {
+                self.fail(at, StreamError::Http1Required { unprocessed: false });
             } else {
                 self.fail(at, StreamError::Connection(Arc::clone(&error)));
             }

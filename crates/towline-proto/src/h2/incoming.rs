@@ -291,8 +291,9 @@ impl Connection {
             return Err(rules::WRONG_SIZE);
         }
         self.charge_control()?;
-        let last = frame::number(self.recv.consumed(at, 8), 0);
-        self.peer_leaves(last);
+        let payload = self.recv.consumed(at, 8);
+        let (last, code) = (frame::number(payload, 0), frame::word(payload, 4));
+        self.peer_leaves(last, crate::ErrorCode(code));
         Ok(())
     }
 

@@ -143,6 +143,15 @@ enum Leaving {
     Last(u32),
 }
 
+/// What the peer has said about leaving, with one GOAWAY or several (RFC 9113 6.8).
+#[derive(Debug, Clone, Copy)]
+struct PeerLeft {
+    /// The last stream that it promises to serve.
+    last: u32,
+    /// It left for want of HTTP/1.1 (`HTTP_1_1_REQUIRED`, RFC 9113 7).
+    wants_http1: bool,
+}
+
 /// What the program must hear of the connection.
 #[derive(Debug, Clone, Copy, Default)]
 struct News {
@@ -210,8 +219,8 @@ pub struct Connection {
     /// The next stream that we begin.
     next_id: u32,
     leaving: Leaving,
-    /// The last stream that the peer's GOAWAY promises to serve.
-    peer_last: Option<u32>,
+    /// The peer's GOAWAY.
+    peer_left: Option<PeerLeft>,
     news: News,
     resets: Bucket,
     control: Bucket,
@@ -261,7 +270,7 @@ impl Connection {
             last_ignored: 0,
             next_id: 1,
             leaving: Leaving::No,
-            peer_last: None,
+            peer_left: None,
             news: News::default(),
             resets: Bucket::full(limits.http2.resets, now),
             control: Bucket::full(limits.http2.control_frames, now),
@@ -482,7 +491,7 @@ impl Connection {
             && self.phase == Phase::Open
             && !self.closing
             && !self.eof
-            && self.peer_last.is_none();
+            && self.peer_left.is_none();
         if !is_open {
             return 0;
         }

@@ -150,7 +150,7 @@ impl BlockingCall {
     }
 
     /// Waits for the final head of the response. A request whose reused connection turns out to have
-    /// been dying is sent again, and so is one that the server has not begun with.
+    /// been dying is sent again, and so is one that the server has not begun with, or wants over HTTP/1.1.
     pub fn await_head(&mut self, patience: &mut Patience<'_>) -> Result<KeptHead, Ended> {
         patience.set_total(self.deadline);
         loop {
@@ -172,6 +172,11 @@ impl BlockingCall {
                 }
                 Err(Ended::Failed(error)) if self.may_resend(&error) => {
                     self.resends += 1;
+                    if let Some(Carriage::Ride(ride)) = &self.carriage
+                        && ride.wants_http1()
+                    {
+                        self.prepared.route = Arc::new(self.prepared.route.over_http1());
+                    }
                     self.put_away();
                     let (route, now) = (&self.prepared.route, Instant::now());
                     let found = self

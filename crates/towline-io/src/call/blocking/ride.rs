@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use towline_proto::{Field, KeptHead, Read, StreamError, StreamId, StreamMut, UserError};
+use towline_proto::{Carried, Field, KeptHead, Read, StreamId, StreamMut, UserError};
 
 use super::Ended;
 use super::call::{self, Written};
@@ -12,7 +12,7 @@ use super::desk::Desk;
 use super::exchange::overdue;
 use super::patience::{Patience, Stop};
 use super::rest::Rest;
-use super::shared::{Rider, Shared, Vain, Wait, Wire};
+use super::shared::{Failure, Rider, Shared, Vain, Wait, Wire};
 use crate::call::request::{Body, CallError, CallOptions, CallPhase, Prepared, Timeouts};
 use crate::call::rules::{self, Standing};
 use crate::call::wire::{duplicate, write_body, write_request};
@@ -29,14 +29,15 @@ pub(super) struct Ride {
     desk: Arc<Desk>,
     stream: StreamId,
     timeouts: Timeouts,
-    pub(super) reused: bool,
+    begun: Instant,
+    reused: bool,
     again: Again,
     /// The body waits for the server to want it.
     held: bool,
     upload: Upload,
     has_head: bool,
     /// Why it failed.
-    failure: Option<StreamError>,
+    failure: Option<Failure>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,15 +73,17 @@ impl Ride {
         options: &CallOptions,
         reused: bool,
     ) -> Result<Self, Refused> {
-        let begun = shared.with(desk, |wire| {
+        let begun = Instant::now();
+        let written = shared.with(desk, |wire| {
             let stream = write_request(&mut wire.peer, prepared)?;
             wire.riders.insert(stream, Rider::default());
             Ok(stream)
         });
-        match begun {
+        match written {
             Ok(stream) => Ok(Self {
                 stream,
                 timeouts: options.timeouts,
+                begun,
                 reused,
                 again: match prepared.body.is_replayable() {
                     false => Again::Never,
@@ -300,6 +303,7 @@ impl Ride {
             stream: self.stream,
             timeouts: &self.timeouts,
             phase,
+            begun: self.begun,
             until,
         };
         self.shared.wait(&terms, patience, ready)
@@ -311,7 +315,7 @@ impl Ride {
         phase: CallPhase,
         until: Option<Instant>,
         patience: &mut Patience<'_>,
-        ready: impl FnMut(&mut Wire) -> Option<Result<T, StreamError>>,
+        ready: impl FnMut(&mut Wire) -> Option<Result<T, Failure>>,
     ) -> Result<T, Ended> {
         if self.shared.is_foreign() {
             return Err(call::parents());
@@ -323,46 +327,52 @@ impl Ride {
         }
     }
 
-    fn failed(&mut self, failure: StreamError) -> Ended {
+    fn failed(&mut self, failure: Failure) -> Ended {
         let phase = match self.upload {
             _ if self.has_head => CallPhase::Body,
             Upload::Open => CallPhase::Send,
             Upload::Done => CallPhase::Head,
         };
-        let mut error = self.describe(rules::stream_failure(&failure, phase));
-        error.retryable |= failure.is_unprocessed() && self.again != Again::Never;
+        let error = rules::stream_failure(&failure.why, phase);
+        let mut error = self.describe(error, failure.carried);
+        error.retryable |= failure.why.is_unprocessed() && self.again != Again::Never;
         self.failure = Some(failure);
         Ended::Failed(Box::new(error))
     }
 
     fn in_vain(&self, vain: &Vain) -> Ended {
         match overdue(vain.stop, vain.doing) {
-            Some(error) => Ended::Failed(Box::new(self.describe(error))),
+            Some(error) => Ended::Failed(Box::new(self.describe(error, vain.carried))),
             None => Ended::Interrupted,
         }
     }
 
-    /// What is whose is not counted on a connection of many.
-    fn describe(&self, error: CallError) -> CallError {
+    fn describe(&self, error: CallError, carried: Carried) -> CallError {
         CallError {
             retryable: self.again == Again::Any && !self.has_head,
+            bytes_sent: carried.sent,
+            bytes_received: carried.received,
             reused: self.reused,
             ..error
         }
     }
 
-    /// How the exchange stood, if it is its connection that has failed it, or the server has not begun with
-    /// it.
+    /// How the exchange stood when it failed, if that was not its own fault.
     pub(super) fn standing(&self, resends: u8) -> Option<Standing> {
         let failure = self.failure.as_ref()?;
-        let unprocessed = failure.is_unprocessed();
-        let is_end = unprocessed || matches!(failure, StreamError::Connection(_));
-        is_end.then_some(Standing {
+        let standing = Standing {
             reused: self.reused,
-            response_started: self.has_head,
-            unprocessed,
+            response_started: self.has_head || failure.carried.received > 0,
+            unprocessed: false,
             resends,
-        })
+        };
+        standing.failed(&failure.why, self.desk.service.speaks)
+    }
+
+    /// It has failed because the server wants it over HTTP/1.1.
+    pub(super) fn wants_http1(&self) -> bool {
+        let failure = self.failure.as_ref();
+        failure.is_some_and(|failure| rules::wants_http1(&failure.why, self.desk.service.speaks))
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use towline_proto::{KeptHead, StreamError, StreamId};
+use towline_proto::{Carried, KeptHead, StreamError, StreamId};
 
 use super::bell::Bell;
 use super::desk::Desk;
@@ -77,15 +77,22 @@ pub(super) struct Rider {
     /// The final head, and whether no body follows.
     pub(super) head: Option<(KeptHead, bool)>,
     pub(super) informational: Vec<KeptHead>,
-    pub(super) failure: Option<StreamError>,
+    pub(super) failure: Option<Failure>,
     /// Asleep, and to be rung.
     sleeper: Option<Thread>,
 }
 
-/// Why a wait ended in vain, and what was being done.
+/// How an exchange has failed. With its event the wire core forgets the stream.
+pub(super) struct Failure {
+    pub(super) why: StreamError,
+    pub(super) carried: Carried,
+}
+
+/// Why a wait ended in vain, what was being done, and what the stream had carried by then.
 pub(super) struct Vain {
     pub(super) stop: Stop,
     pub(super) doing: CallPhase,
+    pub(super) carried: Carried,
 }
 
 /// Whose wait it is, and on which terms.
@@ -94,8 +101,22 @@ pub(super) struct Wait<'a> {
     pub(super) stream: StreamId,
     pub(super) timeouts: &'a Timeouts,
     pub(super) phase: CallPhase,
+    /// When the call got its connection.
+    pub(super) begun: Instant,
     /// The wait ends then, as its timeout would end it.
     pub(super) until: Option<Instant>,
+}
+
+impl Wait<'_> {
+    /// Since when the server has had its time, where the wait ends because that is over.
+    fn patient_since(&self, stop: Stop, since: Instant) -> Option<Instant> {
+        match stop {
+            Stop::Interrupted => None,
+            // However slow it was: only a connection without a sign of life is in doubt.
+            Stop::Total => Some(self.begun),
+            Stop::Phase => self.until.is_none().then_some(since),
+        }
+    }
 }
 
 /// What is done when the lock is open again.
@@ -182,7 +203,7 @@ impl Shared {
     ) -> Result<T, Vain> {
         let mut now = Instant::now();
         let (mut since, mut asked) = (now, now);
-        let (mut mark, mut was_signalled) = (None, false);
+        let mut was_signalled = false;
         let mut after = Aftermath::default();
         let mut wire = self.lock();
         loop {
@@ -193,9 +214,8 @@ impl Shared {
             if wire.settle(now, &mut after) {
                 continue;
             }
-            let progress = wire.peer.mark(terms.stream);
-            if mark.replace(progress) != Some(progress) {
-                since = now;
+            if let Some(at) = wire.peer.last_sent(terms.stream) {
+                since = since.max(at);
             }
             let (doing, timeout) = if wire.peer.has_unsent(terms.stream) {
                 (CallPhase::Send, terms.timeouts.write)
@@ -213,13 +233,20 @@ impl Shared {
                 let looked = phase.look();
                 wire = self.lock();
                 if let Err(stop) = looked {
-                    let is_silent = stop != Stop::Interrupted && wire.heard <= since;
+                    let carried = wire.carried(terms.stream);
+                    let is_silent = terms
+                        .patient_since(stop, since)
+                        .is_some_and(|since| wire.heard <= since);
                     self.leave(wire, terms.desk);
-                    if is_silent && terms.until.is_none() {
+                    if is_silent {
                         // As dead as the call, it seems: none is to follow it there.
                         terms.desk.retire(self.slot);
                     }
-                    return Err(Vain { stop, doing });
+                    return Err(Vain {
+                        stop,
+                        doing,
+                        carried,
+                    });
                 }
                 now = Instant::now();
                 (asked, was_signalled) = (now, false);
@@ -345,6 +372,15 @@ impl Wire {
         u32::try_from(self.peer.conn.stream_limit()).unwrap_or(u32::MAX)
     }
 
+    /// What the stream of a call has carried so far.
+    fn carried(&mut self, stream: StreamId) -> Carried {
+        let rider = self.riders.get(stream);
+        match rider.and_then(|rider| rider.failure.as_ref()) {
+            Some(failure) => failure.carried,
+            None => self.peer.carried(stream).unwrap_or_default(),
+        }
+    }
+
     /// Reads what is there, where the poll has said that something is, and does what is due.
     fn visit(&mut self, now: Instant, after: &mut Aftermath) {
         if self.peer.deadline().is_some_and(|at| at <= now) {
@@ -401,7 +437,10 @@ impl Wire {
             match news {
                 News::Head { head, end } => rider.head = Some((head, end)),
                 News::Interim(head) => rider.informational.push(head),
-                News::Failed(error) => rider.failure = Some(error),
+                News::Failed(why) => {
+                    let carried = self.peer.carried(stream).unwrap_or_default();
+                    rider.failure = Some(Failure { why, carried });
+                }
                 News::Readable | News::Writable | News::Switched => {}
             }
             after.ring.extend(rider.sleeper.take());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use towline_proto::{Event, Speaks, StreamError};
+use towline_proto::{Event, StreamError};
 
 use super::call::{Call, Upload};
 use super::{CallEvent, CallId, Caller, Stage};
@@ -117,23 +117,26 @@ impl Caller {
         };
         let error = rules::stream_failure(why, call.phase(false));
         let mut error = self.describe(id, error);
-        let falls_back = rules::wants_http1(why) && self.dial.speaks == Speaks::Either;
+        let speaks = self.dial.speaks;
         let Some(call) = self.call(id) else {
             return;
         };
         let standing = Standing {
             reused: call.reused,
             response_started: call.has_head || error.bytes_received > 0,
-            unprocessed: why.is_unprocessed() || falls_back,
+            unprocessed: false,
             resends: call.resends,
         };
-        let is_end = standing.unprocessed || matches!(why, StreamError::Connection(_));
-        let again =
-            is_end && !self.closed && rules::may_resend(&call.prepared, &call.options, standing);
+        let again = !self.closed
+            && standing
+                .failed(why, speaks)
+                .is_some_and(|standing| rules::may_resend(&call.prepared, &call.options, standing));
         error.retryable |= why.is_unprocessed() && call.prepared.body.is_replayable();
         self.discard(carrier);
         if again {
-            if falls_back && let Some(call) = self.call_mut(id) {
+            if rules::wants_http1(why, speaks)
+                && let Some(call) = self.call_mut(id)
+            {
                 call.prepared.route = Arc::new(call.prepared.route.over_http1());
             }
             self.resend(id);
@@ -175,8 +178,7 @@ impl Caller {
             && let Some(peer) = self.engine.peer(carrier.conn)
         {
             error.reused = call.reused;
-            let carried = peer.conn.stream(carrier.stream).ok();
-            if let Some(carried) = carried.and_then(|body| body.carried()) {
+            if let Some(carried) = peer.carried(carrier.stream) {
                 error.bytes_sent = carried.sent;
                 error.bytes_received = carried.received;
             } else {
