@@ -6,10 +6,12 @@ import asyncio
 import io
 import re
 import socket
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import towline
 from towline import AsyncClient
@@ -18,6 +20,7 @@ from towline.client.options import PoolOptions
 
 from .aio_harness import BACKENDS, Upstream, run, sleep
 from .aio_harness import upstream as upstream
+from .dropin_harness import Peer, scripted
 
 
 def exchange(
@@ -102,6 +105,81 @@ def test_an_unread_body_is_held_up_to_the_window(backend: str, upstream: Upstrea
         await pool.aclose()
 
     run(backend, main)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_task_reads_at_a_time(backend: str) -> None:
+    async def main(url: str) -> None:
+        async with AsyncClient() as client:
+            for sizes in ([100, 10], [100, None], [None, None]):
+                outcomes: list[bytes | towline.UsageError] = []
+                async with client.stream("GET", url) as response:
+
+                    async def read(size: int | None) -> None:
+                        try:
+                            outcomes.append(await response.aread(size))
+                        except towline.UsageError as error:
+                            outcomes.append(error)
+                            stalled.go_on.set()
+
+                    async with anyio.create_task_group() as tasks:
+                        for size in sizes:
+                            tasks.start_soon(read, size)
+                refused, read_whole = outcomes
+                assert isinstance(refused, towline.UsageError)
+                assert read_whole == b"hello"
+
+    with scripted(stalled := Stalled()) as server:
+        run(backend, main, server.url)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_read_that_is_given_up_stands_in_nobodys_way(backend: str) -> None:
+    async def main(port: int) -> None:
+        pool = AsyncPool(PoolOptions())
+        reply = await pool.exchange(b"GET", b"http", b"127.0.0.1", port, b"/", [(b"Host", b"test")])
+        with anyio.move_on_after(0.05) as patience:
+            await reply.read(100)
+        assert patience.cancelled_caught
+        stalled.go_on.set()
+        assert await reply.read_all() == b"hello"
+        await pool.aclose()
+
+    with scripted(stalled := Stalled()) as server:
+        run(backend, main, server.port)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_closing_a_response_ends_a_read_of_another_task(backend: str) -> None:
+    async def main(url: str) -> None:
+        async with AsyncClient() as client, client.stream("GET", url) as response:
+
+            async def read() -> None:
+                with pytest.raises(towline.StreamConsumed, match="closed"):
+                    await response.aread(100)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(read)
+                await sleep(0.05)
+                await response.aclose()
+
+    with scripted(stalled := Stalled()) as server:
+        run(backend, main, server.url)
+        stalled.go_on.set()
+
+
+class Stalled:
+    """Answers with a head; its content follows when it is told to go on."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+
+    def __call__(self, peer: Peer) -> None:
+        while peer.head():
+            self.go_on.clear()
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
+            self.go_on.wait(20)
+            peer.send(b"hello")
 
 
 async def _pieces() -> AsyncIterator[bytes]:

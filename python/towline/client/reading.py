@@ -169,8 +169,12 @@ class Reading:
             self._check_unread()
             try:
                 self._content = await self._aread_all()
-            finally:
+            except UsageError:
+                raise  # another task reads, and goes on
+            except BaseException:
                 await self.aclose()
+                raise
+            await self.aclose()
         return self._content
 
     async def areadinto(self, buffer: Any) -> int:
@@ -234,6 +238,8 @@ class Reading:
         self._begin(n)
         try:
             piece = await (self._afetch(n) if self._undone is None else self._undone.aread(self._afetch, n))
+        except UsageError:
+            raise  # another task reads, and goes on
         except BaseException as error:
             self._name_request(error)
             await self.aclose()

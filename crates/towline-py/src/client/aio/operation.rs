@@ -13,7 +13,7 @@ use super::super::plan::{Finished, Plan, Whole};
 use super::super::reply::AsyncReply;
 use super::desk::Pulled;
 use super::hub::Hub;
-use super::source::AsyncSource;
+use super::source::{AsyncSource, Reading};
 use super::waiter::Waiter;
 use super::websocket::Task;
 
@@ -28,9 +28,9 @@ enum Purpose {
     Respond(CallId, Box<Plan>),
     /// A head, and a body to pull.
     Exchange(CallId),
-    Read(Arc<AsyncSource>, usize),
-    ReadInto(Arc<AsyncSource>, PyBuffer<u8>),
-    ReadAll(Arc<AsyncSource>, Box<Option<Result<Collector, Refusal>>>),
+    Read(Reading, usize),
+    ReadInto(Reading, PyBuffer<u8>),
+    ReadAll(Reading, Box<Option<Result<Collector, Refusal>>>),
     /// Room for more of a streamed body: False when the server has answered instead.
     Room(CallId),
     /// Of a WebSocket.
@@ -82,7 +82,7 @@ impl Operation {
     }
 
     pub fn read(source: Arc<AsyncSource>, max: usize) -> Self {
-        Self::of(&source.clone(), Purpose::Read(source, max))
+        Self::of(source, |reading| Purpose::Read(reading, max))
     }
 
     pub fn read_into(source: Arc<AsyncSource>, buffer: &Bound<'_, PyAny>) -> PyResult<Self> {
@@ -92,21 +92,20 @@ impl Operation {
                 "readinto: a writable, contiguous buffer of bytes is needed",
             ));
         }
-        Ok(Self::of(&source.clone(), Purpose::ReadInto(source, buffer)))
+        Ok(Self::of(source, |reading| {
+            Purpose::ReadInto(reading, buffer)
+        }))
     }
 
     pub fn read_all(source: Arc<AsyncSource>, head: &Head, bounds: Bounds) -> Self {
-        let collector = Collector::new(head, bounds);
-        Self::of(
-            &source.clone(),
-            Purpose::ReadAll(source, Box::new(Some(collector))),
-        )
+        let collector = Box::new(Some(Collector::new(head, bounds)));
+        Self::of(source, |reading| Purpose::ReadAll(reading, collector))
     }
 
-    fn of(source: &AsyncSource, purpose: Purpose) -> Self {
+    fn of(source: Arc<AsyncSource>, purpose: impl FnOnce(Reading) -> Purpose) -> Self {
         Self {
             hub: Python::attach(|py| source.hub.clone_ref(py)),
-            purpose,
+            purpose: purpose(Reading::new(source)),
         }
     }
 
@@ -130,17 +129,17 @@ impl Operation {
                 let source = AsyncSource::new(py, self.hub.clone_ref(py), id);
                 AsyncReply::make(py, head, source)?.into_any()
             }
-            Purpose::Read(source, max) => match source.pull(py, *max)? {
+            Purpose::Read(reading, max) => match reading.pull(py, *max)? {
                 Pulled::Pending => return Ok(None),
                 Pulled::End => PyBytes::new(py, b"").into_any().unbind(),
                 Pulled::Data(data) => data.into_any(),
             },
-            Purpose::ReadInto(source, buffer) => match source.pull(py, buffer.item_count())? {
+            Purpose::ReadInto(reading, buffer) => match reading.pull(py, buffer.item_count())? {
                 Pulled::Pending => return Ok(None),
                 Pulled::End => 0_usize.into_pyobject(py)?.into_any().unbind(),
                 Pulled::Data(data) => copy_into(py, buffer, data.as_bytes(py))?,
             },
-            Purpose::ReadAll(source, collector) => match read_all(py, source, collector)? {
+            Purpose::ReadAll(reading, collector) => match read_all(py, reading, collector)? {
                 Some(content) => content,
                 None => return Ok(None),
             },
@@ -195,13 +194,17 @@ impl Operation {
     /// Has `waiter` woken when polling is worth while again.
     pub fn wait(&self, py: Python<'_>, waiter: Py<Waiter>) -> PyResult<()> {
         let hub = self.hub.get();
+        // One that waits no more, if any: each of these is one task's at a time.
         let before = match &self.purpose {
             Purpose::Respond(id, _) | Purpose::Exchange(id) => {
                 hub.desk(py)?.set_reader(*id, Some(waiter))
             }
-            Purpose::Read(source, _)
-            | Purpose::ReadInto(source, _)
-            | Purpose::ReadAll(source, _) => hub.desk(py)?.set_reader(source.id, Some(waiter)),
+            Purpose::Read(reading, _)
+            | Purpose::ReadInto(reading, _)
+            | Purpose::ReadAll(reading, _) => {
+                let id = reading.source().id;
+                hub.desk(py)?.set_reader(id, Some(waiter))
+            }
             Purpose::Room(id) => hub.desk(py)?.set_writer(*id, Some(waiter)),
             Purpose::Socket(task) => task.wait(py, hub, waiter)?,
             Purpose::Prewarm | Purpose::Close => {
@@ -210,10 +213,7 @@ impl Operation {
             }
             Purpose::Over => None,
         };
-        if let Some(before) = before {
-            // Two tasks read one reply: the first one tries again, and finds out.
-            Waiter::wake(before.bind(py), false)?;
-        }
+        drop(before);
         Ok(())
     }
 
@@ -223,15 +223,9 @@ impl Operation {
         let hub = self.hub.get();
         match purpose {
             Purpose::Respond(id, _) | Purpose::Exchange(id) => hub.cancel(py, id),
-            Purpose::Read(ref source, _)
-            | Purpose::ReadInto(ref source, _)
-            | Purpose::ReadAll(ref source, _) => {
-                let before = hub
-                    .desk(py)
-                    .ok()
-                    .and_then(|mut desk| desk.set_reader(source.id, None));
-                drop(before);
-            }
+            Purpose::Read(mut reading, _)
+            | Purpose::ReadInto(mut reading, _)
+            | Purpose::ReadAll(mut reading, _) => reading.abandon(py),
             Purpose::Socket(mut task) => task.abandon(py, hub),
             Purpose::Room(_) | Purpose::Prewarm | Purpose::Close | Purpose::Over => {}
         }
@@ -260,7 +254,7 @@ fn copy_into(py: Python<'_>, buffer: &PyBuffer<u8>, data: &[u8]) -> PyResult<Py<
 
 fn read_all(
     py: Python<'_>,
-    source: &AsyncSource,
+    reading: &mut Reading,
     collector: &mut Option<Result<Collector, Refusal>>,
 ) -> PyResult<Option<Py<PyAny>>> {
     loop {
@@ -269,10 +263,10 @@ fn read_all(
                 Some(Err(refusal)) => refusal.to_error(),
                 _ => PyRuntimeError::new_err("awaited already"),
             };
-            source.close(py);
+            reading.source().close(py);
             return Err(refused);
         };
-        match source.pull(py, usize::MAX)? {
+        match reading.pull(py, usize::MAX)? {
             Pulled::Pending => return Ok(None),
             Pulled::Data(data) => {
                 if let Err(refusal) = collecting.push(py, data.as_bytes(py)) {

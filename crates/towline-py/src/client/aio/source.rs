@@ -1,5 +1,6 @@
 //! The body of a reply, in its hub.
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
@@ -8,7 +9,8 @@ use towline_io::call::{CallId, ConnectionFacts};
 use super::super::reply::{Facts, Source};
 use super::desk::Pulled;
 use super::hub::Hub;
-use crate::errors::StreamConsumed;
+use super::waiter::Waiter;
+use crate::errors::{StreamConsumed, UsageError};
 use crate::gil::GilCell;
 
 pub struct AsyncSource {
@@ -16,6 +18,8 @@ pub struct AsyncSource {
     pub id: CallId,
     connection: Option<Arc<ConnectionFacts>>,
     state: GilCell<State>,
+    /// A reading waits for bytes.
+    is_awaited: AtomicBool,
 }
 
 enum State {
@@ -37,11 +41,12 @@ impl AsyncSource {
             id,
             connection,
             state: GilCell::new(State::Open),
+            is_awaited: AtomicBool::new(false),
         }
     }
 
     /// The next bytes, at most `max`.
-    pub fn pull(&self, py: Python<'_>, max: usize) -> PyResult<Pulled> {
+    fn pull(&self, py: Python<'_>, max: usize) -> PyResult<Pulled> {
         match *self.state.open(py) {
             State::Open => {}
             State::Ended(..) => return Ok(Pulled::End),
@@ -67,15 +72,28 @@ impl AsyncSource {
     }
 
     pub fn close(&self, py: Python<'_>) {
-        let is_open = matches!(*self.state.open(py), State::Open);
-        if is_open {
-            let facts = self.put_away(py);
-            *self.state.open(py) = State::Closed(facts);
+        if self.is_closed(py) {
+            return;
+        }
+        let waiting = self.forget_reader(py);
+        let facts = self.put_away(py);
+        *self.state.open(py) = State::Closed(facts);
+        // Another task, which finds out.
+        if let Some(waiter) = waiting
+            && let Err(error) = Waiter::wake(waiter.bind(py), false)
+        {
+            error.write_unraisable(py, None);
         }
     }
 
     pub fn is_closed(&self, py: Python<'_>) -> bool {
         !matches!(*self.state.open(py), State::Open)
+    }
+
+    /// Nobody is to be woken for it.
+    fn forget_reader(&self, py: Python<'_>) -> Option<Py<Waiter>> {
+        let mut desk = self.hub.get().desk(py).ok()?;
+        desk.set_reader(self.id, None)
     }
 
     fn put_away(&self, py: Python<'_>) -> Facts {
@@ -88,6 +106,64 @@ impl AsyncSource {
         let desk = self.hub.get().desk(py);
         desk.map(|desk| desk.facts(self.id)).unwrap_or_default()
     }
+}
+
+/// What one task reads. While it waits for bytes no other may ask for them: who gets which would be chance,
+/// and one waiter is all that the desk wakes.
+pub struct Reading {
+    source: Arc<AsyncSource>,
+    /// It is this one that `is_awaited` speaks of.
+    waits: bool,
+}
+
+impl Reading {
+    pub fn new(source: Arc<AsyncSource>) -> Self {
+        Self {
+            source,
+            waits: false,
+        }
+    }
+
+    pub fn source(&self) -> &AsyncSource {
+        &self.source
+    }
+
+    /// The next bytes, at most `max`.
+    pub fn pull(&mut self, py: Python<'_>, max: usize) -> PyResult<Pulled> {
+        if !self.waits && self.source.is_awaited.load(Relaxed) {
+            return Err(second_reader());
+        }
+        let pulled = self.source.pull(py, max);
+        self.set_waits(matches!(pulled, Ok(Pulled::Pending)));
+        pulled
+    }
+
+    /// Given up: the bytes stay where they are.
+    pub fn abandon(&mut self, py: Python<'_>) {
+        if self.waits {
+            self.set_waits(false);
+            drop(self.source.forget_reader(py));
+        }
+    }
+
+    fn set_waits(&mut self, waits: bool) {
+        if self.waits != waits {
+            self.waits = waits;
+            self.source.is_awaited.store(waits, Relaxed);
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.set_waits(false);
+    }
+}
+
+fn second_reader() -> PyErr {
+    UsageError::new_err(
+        "the response is being read already: one task reads, and hands on what others want",
+    )
 }
 
 impl Source for AsyncSource {
