@@ -109,22 +109,21 @@ def test_an_unread_body_is_held_up_to_the_window(backend: str, upstream: Upstrea
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_one_task_reads_at_a_time(backend: str) -> None:
+    async def read(response: Any, size: int | None, outcomes: list[bytes | towline.UsageError]) -> None:
+        try:
+            outcomes.append(await response.aread(size))
+        except towline.UsageError as error:
+            outcomes.append(error)
+            stalled.go_on.set()
+
     async def main(url: str) -> None:
         async with AsyncClient() as client:
             for sizes in ([100, 10], [100, None], [None, None]):
                 outcomes: list[bytes | towline.UsageError] = []
                 async with client.stream("GET", url) as response:
-
-                    async def read(size: int | None) -> None:
-                        try:
-                            outcomes.append(await response.aread(size))
-                        except towline.UsageError as error:
-                            outcomes.append(error)
-                            stalled.go_on.set()
-
                     async with anyio.create_task_group() as tasks:
                         for size in sizes:
-                            tasks.start_soon(read, size)
+                            tasks.start_soon(read, response, size, outcomes)
                 refused, read_whole = outcomes
                 assert isinstance(refused, towline.UsageError)
                 assert read_whole == b"hello"
