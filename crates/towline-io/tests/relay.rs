@@ -130,11 +130,13 @@ fn an_exchange_takes_a_round_trip_and_the_first_one_two() {
     let mut stream = network.connect();
     exchange(&mut stream);
     assert!(start.elapsed() >= 56 * MS, "{:?}", start.elapsed());
+    // Never too early; late only as far as the machine is busy, and one round trip too many would be so each time.
     let mut times: Vec<_> = (0..20).map(|_| exchange(&mut stream)).collect();
-    times.sort();
-    // Never too early; late only as far as the machine is busy.
-    assert!(times[0] >= 26 * MS, "{times:?}");
-    assert!(times[10] < 50 * MS, "{times:?}");
+    while times.iter().all(|&took| took >= 50 * MS) {
+        assert!(start.elapsed() < PATIENCE, "{times:?}");
+        times.push(exchange(&mut stream));
+    }
+    assert!(times.iter().all(|&took| took >= 26 * MS), "{times:?}");
 }
 
 #[test]
@@ -182,19 +184,26 @@ fn the_rate_is_shared_by_all_connections() {
         rate: Some(5e6),
         ..Conditions::default()
     };
-    let network = Network::to(source, &conditions);
-    let start = Instant::now();
-    let readers: Vec<_> = (0..4)
-        .map(|_| {
-            let mut stream = network.connect();
-            thread::spawn(move || stream.read_to_end(&mut Vec::new()).unwrap())
-        })
-        .collect();
-    let bytes: usize = readers.into_iter().map(|one| one.join().unwrap()).sum();
-    assert_eq!(bytes, 4_000_000);
-    // 0.8 s, never less; and little more, even on a busy machine.
-    let took = start.elapsed().as_secs_f64();
-    assert!((0.79..1.2).contains(&took), "{took}");
+    let begun = Instant::now();
+    loop {
+        let network = Network::to(source, &conditions);
+        let start = Instant::now();
+        let readers: Vec<_> = (0..4)
+            .map(|_| {
+                let mut stream = network.connect();
+                thread::spawn(move || stream.read_to_end(&mut Vec::new()).unwrap())
+            })
+            .collect();
+        let bytes: usize = readers.into_iter().map(|one| one.join().unwrap()).sum();
+        assert_eq!(bytes, 4_000_000);
+        // 0.8 s, never less; and little more as soon as the machine is not busy elsewhere.
+        let took = start.elapsed().as_secs_f64();
+        assert!(took >= 0.79, "{took}");
+        if took < 1.2 {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{took}");
+    }
 }
 
 #[test]

