@@ -68,10 +68,10 @@ def test_an_interrupt_does_not_confuse_later_answers(tmp_path: Path) -> None:
         agent.open("a", CONFIG)
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
-            agent.slice("a", Work(5.0))
+            agent.slice("a", Work(60.0))
         began = time.monotonic()
         assert "pid" in agent.slice("a", Work(0.01))
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 30
 
 
 def test_the_real_generator_refuses_nonsense_and_lives_on() -> None:

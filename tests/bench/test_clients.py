@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -101,6 +102,10 @@ OVER_H2 = {
 }
 
 
+# A connection of theirs, shared by threads, sends frames in the wrong order now and then (pydantic/httpx2#1153).
+NOT_FOR_THREADS = {"httpx-sync", "httpx2-sync", "httpcore-sync", "httpcorexyz-sync"}
+
+
 @pytest.fixture(scope="module")
 def http2_alone():
     with Upstream("--protocol", "h2") as found:
@@ -115,6 +120,8 @@ def test_every_client_that_has_http2_speaks_it(name, http2_alone):
     worker = Worker(PYTHON)
     try:
         for title, load in OVER_H2.items():
+            if name in NOT_FOR_THREADS:
+                load = replace(load, at_once=1, batch=1)
             opened = {
                 "adapter": client.adapter,
                 "packages": client.packages,

@@ -47,7 +47,7 @@ def test_cpu_time_of_threads_and_ended_children_is_counted_and_memory_seen() -> 
         shared = pss_bytes([own])
         assert child.stdin is not None
         child.stdin.close()
-    assert 0.3 <= spent.cpu_s < 2
+    assert 0.3 <= spent.cpu_s < 5
     assert spent.switches > 0
     assert peaks.rss_bytes > 20 << 20
     assert peaks.processes >= 1

@@ -53,7 +53,7 @@ def _interrupted(call: Callable[[], object], after: float = 0.1) -> float:
 
 
 # Noticed at once or within 100 ms; the rest is for a busy machine.
-SOON = 1.0
+SOON = 4.0
 
 
 @pytest.mark.usefixtures("handlers")

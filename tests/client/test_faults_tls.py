@@ -99,8 +99,8 @@ def test_a_handshake_that_stalls_is_a_connect_timeout(make: Any) -> None:
         face = make(verify=False)
         began = time.monotonic()
         with pytest.raises(towline.ConnectTimeout) as raised:
-            face.get(f"https://{HOST}:{listener.getsockname()[1]}/", timeout=towline.Timeout(5, connect=0.5))
-        assert 0.4 < time.monotonic() - began < 4
+            face.get(f"https://{HOST}:{listener.getsockname()[1]}/", timeout=towline.Timeout(30, connect=0.5))
+        assert 0.4 < time.monotonic() - began < 10
         assert raised.value.phase == "tls"
 
 

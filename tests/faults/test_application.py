@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import time
 from collections.abc import Iterator
 
@@ -51,14 +52,10 @@ def test_a_blocked_worker_does_not_stop_the_other(app: str) -> None:
     with running(app, "--workers", "2", cwd=HERE) as program, connect(program.port) as blocked:
         blocked.send("/block/3")
         time.sleep(0.2)
-        begun = time.monotonic()
-        slowest = 0.0
-        while time.monotonic() < begun + 2:
-            sent = time.monotonic()
-            assert request(program.port, "/ok", 2).body == b"ok"
-            slowest = max(slowest, time.monotonic() - sent)
-        print(f"slowest beside a blocked worker: {slowest * 1000:.1f} ms")
-        assert slowest < 1
+        for _ in range(50):
+            assert request(program.port, "/ok").body == b"ok"
+        # All of them while the other was blocked.
+        assert not select.select([blocked.sock], [], [], 0)[0]
         assert blocked.response().body == b"ok"
 
 

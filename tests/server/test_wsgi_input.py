@@ -178,7 +178,7 @@ def test_a_slow_uploader_does_not_stop_others(threads: int) -> None:
         started = time.monotonic()
         for _ in range(5):
             assert body_of(served.raw(post(b"quick"))) == b"5"
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 10
         for conn in slow:
             conn.sendall(b"x" * 50_000)
             assert body_of(read_all(conn)) == b"60000"
