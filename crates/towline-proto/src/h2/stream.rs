@@ -291,18 +291,57 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Makes a free place a stream again.
+    /// Makes a free place a stream again. What [`end`](Self::end) has cleared is left as it is.
     pub fn begin(&mut self, id: u32, recv_window: RecvWindow, send_window: SendWindow) {
-        let inbox = std::mem::take(&mut self.inbox);
-        let outbox = std::mem::take(&mut self.outbox);
-        *self = Self {
-            id,
-            recv_window,
-            send_window,
-            inbox,
-            outbox,
-            ..Self::default()
-        };
+        // Each by its name, since a whole new stream would have to be made and taken apart again for the few that
+        // own memory.
+        let Self {
+            id: own_id,
+            receiving,
+            sending,
+            tunnel,
+            method,
+            notices,
+            is_noticed,
+            is_over,
+            awaits_continue,
+            interim_responses,
+            announced,
+            received_bytes,
+            carried,
+            recv_window: own_recv_window,
+            send_window: own_send_window,
+            inbox: _,
+            outbox: _,
+            recv_clock,
+            send_clock,
+            priority,
+            is_listed,
+            next_listed,
+            trailers: _,
+            last_fields: _,
+            failure: _,
+        } = self;
+        *own_id = id;
+        *own_recv_window = recv_window;
+        *own_send_window = send_window;
+        *receiving = Receiving::default();
+        *sending = Sending::default();
+        *tunnel = Tunnel::default();
+        *method = Method::default();
+        *notices = Notices::default();
+        *is_noticed = false;
+        *is_over = false;
+        *awaits_continue = false;
+        *interim_responses = 0;
+        *announced = None;
+        *received_bytes = 0;
+        *carried = Carried::default();
+        *recv_clock = Progress::default();
+        *send_clock = Progress::default();
+        *priority = Priority::default();
+        *is_listed = false;
+        *next_listed = None;
     }
 
     /// Makes it a free place.
