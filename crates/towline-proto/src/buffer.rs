@@ -311,6 +311,11 @@ impl SendBuffer {
         self.copied.len()
     }
 
+    /// The copied bytes from `at` on, none of which has left.
+    pub fn from(&self, at: usize) -> &[u8] {
+        &self.copied[at..]
+    }
+
     /// A byte that has not left yet, to be changed.
     pub fn byte_mut(&mut self, at: usize) -> Option<&mut u8> {
         self.copied.get_mut(at)

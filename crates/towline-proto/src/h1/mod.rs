@@ -46,6 +46,7 @@ use chunked::Decoder;
 use incoming::Trailers;
 use parse::HeadParser;
 pub use parse::HeadScratch;
+pub(crate) use prepared::Parts;
 pub use prepared::PreparedRequest;
 
 /// What an idle client connection keeps to write its next head and a small body into.

@@ -1,5 +1,7 @@
 //! A request that is written once and sent many times.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::head::KeptFields;
@@ -14,12 +16,13 @@ pub struct PreparedRequest {
     pub(super) head: Vec<u8>,
     pub(super) body: Option<Bytes>,
     pub(super) begun: Ahead,
-    /// What other protocols write anew, since their compression has a memory.
-    parts: Parts,
+    /// For HTTP/2, whose compression has a memory: what it wrote is written again only where it means the same.
+    parts: Arc<Parts>,
 }
 
-#[derive(Debug, Clone)]
-struct Parts {
+/// A prepared request as it was given. Its place in memory is its identity: copies of a request share it.
+#[derive(Debug)]
+pub(crate) struct Parts {
     method: Vec<u8>,
     target: Vec<u8>,
     fields: KeptFields,
@@ -34,19 +37,24 @@ impl PreparedRequest {
             head: bytes,
             body,
             begun,
-            parts: Parts {
+            parts: Arc::new(Parts {
                 method: head.method.into(),
                 target: head.target.into(),
                 fields: KeptFields::of(head.fields.iter().copied()),
-            },
+            }),
         })
     }
 
-    /// The request as it was given.
-    pub(crate) fn with_head<T>(
-        &self,
-        send: impl FnOnce(&RequestHead<'_>, Option<Bytes>) -> T,
-    ) -> T {
+    pub(crate) fn parts(&self) -> &Arc<Parts> {
+        &self.parts
+    }
+
+    pub(crate) fn body(&self) -> Option<Bytes> {
+        self.body.clone()
+    }
+
+    /// Calls `send` with the head as it was given.
+    pub(crate) fn with_head<T>(&self, send: impl FnOnce(&RequestHead<'_>) -> T) -> T {
         const NONE: Field<'_> = Field {
             name: b"",
             value: b"",
@@ -67,6 +75,6 @@ impl PreparedRequest {
             target: &self.parts.target,
             fields,
         };
-        send(&head, self.body.clone())
+        send(&head)
     }
 }

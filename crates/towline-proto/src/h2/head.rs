@@ -3,6 +3,15 @@
 //!
 //! The block is decoded behind the four bytes `host`, which name `:authority` when it is shown as the first
 //! field. Everything is decided from facts that are gathered while the fields are decoded.
+//!
+//! ```text
+//!           ┌────── a new block ─────┐                    ┌─ the same block
+//!           ▼                        │                    ▼       │
+//!   Kept::Nothing ──request, response are good──► Kept::Request, Kept::Response
+//! ```
+//!
+//! Heads of one connection resemble each other: a block that is the one before, byte for byte, and meets the same
+//! table, is the head that stands here already.
 
 use crate::body::{Length, Method};
 use crate::h1::target::{check_target, is_host};
@@ -17,6 +26,8 @@ use super::stream::Priority;
 const HOST: &[u8] = b"host";
 /// A head longer than this leaves no memory behind.
 const KEPT_BYTES: usize = 8 * 1024;
+/// A block longer than this is not compared with the one before. What stands in tables takes a byte a field.
+const MOST_REPEATED_BYTES: usize = 128;
 
 /// The head that was decoded last: text, where its parts stand, and what it means.
 #[derive(Debug, Default)]
@@ -27,6 +38,19 @@ pub(super) struct Heads {
     shows_authority: bool,
     line: StartLine,
     facts: Facts,
+    kept: Kept,
+    /// The block that it was, in `bytes` behind its text. No bytes: it is not compared.
+    block_at: u32,
+    block_len: u32,
+}
+
+/// What stands here for a block that comes again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Kept {
+    #[default]
+    Nothing,
+    Request,
+    Response,
 }
 
 /// What of a head matters below the program.
@@ -82,8 +106,32 @@ pub(super) enum Refusal {
 }
 
 impl Heads {
-    /// Decodes a whole block.
+    /// Decodes a whole block, by the same decoder each time.
     pub fn decode(
+        &mut self,
+        decoder: &mut Decoder,
+        block: &[u8],
+        limits: &Limits,
+    ) -> Result<Delivered, HpackError> {
+        if self.kept != Kept::Nothing && block == self.block() && decoder.is_steady() {
+            return Ok(Delivered::All);
+        }
+        self.kept = Kept::Nothing;
+        self.block_len = 0;
+        let delivered = self.decode_anew(decoder, block, limits)?;
+        if decoder.is_steady() && block.len() <= MOST_REPEATED_BYTES {
+            self.block_at = self.bytes.len() as u32;
+            self.block_len = block.len() as u32;
+            self.bytes.extend_from_slice(block);
+        }
+        Ok(delivered)
+    }
+
+    fn block(&self) -> &[u8] {
+        &self.bytes[self.block_at as usize..][..self.block_len as usize]
+    }
+
+    fn decode_anew(
         &mut self,
         decoder: &mut Decoder,
         block: &[u8],
@@ -133,8 +181,11 @@ impl Heads {
         offers_extended_connect: bool,
         end: bool,
     ) -> Result<Request, Refusal> {
-        self.request_line(offers_extended_connect)
-            .map_err(|rule| Refusal::Break(malformed(rule)))?;
+        let is_known = self.kept == Kept::Request;
+        if !is_known {
+            self.request_line(offers_extended_connect)
+                .map_err(|rule| Refusal::Break(malformed(rule)))?;
+        }
         let facts = self.facts;
         let method = facts
             .method
@@ -152,13 +203,29 @@ impl Heads {
         {
             return Err(Refusal::Answer(413));
         }
-        self.join_cookies();
+        if !is_known {
+            self.join_cookies();
+            self.keep(Kept::Request);
+        }
         Ok(Request {
             method,
             length,
             awaits_continue: facts.expect == Expect::Continue && !end,
             priority: facts.priority,
         })
+    }
+
+    /// The head is good and stands here as it will be shown.
+    fn keep(&mut self, kept: Kept) {
+        // Also an empty block can come, as trailers.
+        if self.block_len > 0 {
+            self.kept = kept;
+        }
+    }
+
+    /// Whoever decodes next has another table.
+    pub fn forget(&mut self) {
+        self.kept = Kept::Nothing;
     }
 
     fn request_line(&mut self, offers_extended_connect: bool) -> Result<(), &'static str> {
@@ -292,6 +359,16 @@ impl Heads {
 
     /// RFC 9113 8.3.2.
     pub fn response(&mut self) -> Result<Response, Fault> {
+        if self.kept != Kept::Response {
+            self.status_line()?;
+        }
+        Ok(Response {
+            status: self.line.status,
+            length: announced(self.facts.length)?,
+        })
+    }
+
+    fn status_line(&mut self) -> Result<(), Fault> {
         let facts = self.facts;
         if let Some(flaw) = facts.flaw {
             return Err(malformed(flaw));
@@ -319,10 +396,8 @@ impl Heads {
             version: Version::Http2,
             ..StartLine::default()
         };
-        Ok(Response {
-            status,
-            length: announced(facts.length)?,
-        })
+        self.keep(Kept::Response);
+        Ok(())
     }
 
     /// RFC 9113 8.1: fields only.

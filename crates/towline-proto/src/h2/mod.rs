@@ -11,7 +11,7 @@
 //! to their stream then.
 //!
 //! This file holds the state and what comes from the network; `incoming` reads frames and `messages` what
-//! they make up, `outgoing` writes messages, `schedule` decides who sends, `clocks` watches the time,
+//! they make up, `outgoing` writes messages and `prepared` those that are sent again and again, `schedule` decides who sends, `clocks` watches the time,
 //! `ending` ends streams and the connection.
 
 mod clocks;
@@ -24,6 +24,7 @@ pub(crate) mod hpack;
 mod incoming;
 mod messages;
 mod outgoing;
+mod prepared;
 mod rules;
 mod schedule;
 mod settings;
@@ -45,6 +46,7 @@ use flood::Bucket;
 use frame::{HEADER_BYTES, PREFACE};
 use head::Heads;
 use hpack::{Decoder, Encoder};
+use prepared::Written;
 use schedule::Turns;
 use settings::Peer;
 pub use streams::At;
@@ -194,6 +196,8 @@ pub struct Connection {
     heads: Heads,
     decoder: Decoder,
     encoder: Encoder,
+    /// Prepared requests that were sent: boxed, since servers have none.
+    written: Option<Box<Written>>,
     /// A field name on its way into lower case.
     lower: Vec<u8>,
     streams: Streams,
@@ -254,6 +258,7 @@ impl Connection {
             heads: Heads::default(),
             decoder: Decoder::new(),
             encoder: Encoder::new(),
+            written: None,
             lower: Vec::new(),
             streams: Streams::default(),
             noticed: VecDeque::new(),
@@ -301,6 +306,8 @@ impl Connection {
 
     pub fn set_secure(&mut self, secure: bool) {
         self.secure = secure;
+        // They name the scheme.
+        self.written = None;
     }
 
     pub fn side(&self) -> Side {
@@ -410,6 +417,7 @@ impl Connection {
         self.streams.tidy();
         self.heads.tidy();
         if self.side == Side::Server {
+            self.heads.forget();
             blocks.give_h2(Spare {
                 streams: std::mem::take(&mut self.streams),
                 heads: std::mem::take(&mut self.heads),

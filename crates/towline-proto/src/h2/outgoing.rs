@@ -10,8 +10,7 @@ use crate::h1::target::{check_target, is_host};
 use crate::head::KeptFields;
 use crate::tables::{is_token_bytes, is_value_bytes};
 use crate::{
-    BodySize, Carried, ErrorCode, Field, PreparedRequest, RequestHead, ResponseHead, Side,
-    StreamId, UserError,
+    BodySize, Carried, ErrorCode, Field, RequestHead, ResponseHead, Side, StreamId, UserError,
 };
 
 use super::Connection;
@@ -29,6 +28,24 @@ struct Noted<'a> {
     length: Option<u64>,
     host: Option<&'a [u8]>,
     protocol: Option<&'a [u8]>,
+}
+
+/// What a stream has to know of its request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub method: Method,
+    /// Its head is all of it.
+    pub end: bool,
+    pub next: Sending,
+}
+
+/// A request whose head is written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Begun {
+    pub at: At,
+    pub asked: Asked,
+    /// Where its first frame stands in the send buffer.
+    pub head_at: usize,
 }
 
 /// The parts of a request that are no fields.
@@ -190,6 +207,15 @@ impl Connection {
         head: &RequestHead<'_>,
         size: BodySize,
     ) -> Result<StreamId, UserError> {
+        let begun = self.begin_asking(head, size)?;
+        Ok(self.id_of(begun.at))
+    }
+
+    pub(super) fn begin_asking(
+        &mut self,
+        head: &RequestHead<'_>,
+        size: BodySize,
+    ) -> Result<Begun, UserError> {
         if self.side != Side::Client {
             return Err(UserError::WrongSide);
         }
@@ -224,21 +250,28 @@ impl Connection {
             (_, BodySize::Empty, _) => (true, Sending::Complete),
             (_, _, declared) => (declared == Some(0), Sending::Body(declared)),
         };
+        let asked = Asked { method, end, next };
+        let (id, at) = self.begin_exchange(asked);
+        let head_at = self.write_request(id, head, target, length, end);
+        Ok(Begun { at, asked, head_at })
+    }
+
+    /// The stream of the next request.
+    pub(super) fn begin_exchange(&mut self, asked: Asked) -> (u32, At) {
         let id = self.next_id;
         self.next_id += 2;
         self.response_started = false;
         let at = self.begin_stream(id);
         let stream = self.streams.at_mut(at);
-        stream.method = method;
-        stream.sending = next;
-        if method == Method::Connect {
+        stream.method = asked.method;
+        stream.sending = asked.next;
+        if asked.method == Method::Connect {
             stream.tunnel = Tunnel::Asked;
         }
-        if end {
+        if asked.end {
             stream.outbox.end = End::Sent;
         }
-        self.write_request(id, head, target, length, end);
-        Ok(StreamId(u64::from(id)))
+        (id, at)
     }
 
     fn write_request(
@@ -248,7 +281,7 @@ impl Connection {
         target: Target<'_>,
         length: Option<u64>,
         end: bool,
-    ) {
+    ) -> usize {
         self.write_head(id, end, |encoder, lower, out| {
             let pseudo = [
                 (&b":method"[..], Some(head.method)),
@@ -270,7 +303,7 @@ impl Connection {
             if let Some(length) = length {
                 encode::content_length(encoder, length, out);
             }
-        });
+        })
     }
 
     /// RFC 9113 8.3.1: the target in its parts.
@@ -317,36 +350,19 @@ impl Connection {
         Ok(target)
     }
 
-    pub fn request_ahead(
-        &mut self,
-        head: &RequestHead<'_>,
-        body: Option<Bytes>,
-    ) -> Result<StreamId, UserError> {
-        let size = body
-            .as_ref()
-            .map_or(BodySize::Empty, |body| BodySize::Known(body.len() as u64));
-        let id = self.request(head, size)?;
-        if let Some(body) = body {
-            let at = self.find(id)?;
-            self.write_shared(at, body)?;
-            self.finish(at, &[])?;
-        }
-        Ok(id)
-    }
-
-    pub fn request_prepared(&mut self, request: &PreparedRequest) -> Result<StreamId, UserError> {
-        request.with_head(|head, body| self.request_ahead(head, body))
+    pub(super) fn id_of(&self, at: At) -> StreamId {
+        StreamId(u64::from(self.streams.at(at).id))
     }
 
     // Header blocks.
 
-    /// HEADERS, and CONTINUATION where the peer's frames are too small.
+    /// HEADERS, and CONTINUATION where the peer's frames are too small. Where it begins in the send buffer.
     fn write_head(
         &mut self,
         id: u32,
         end: bool,
         fill: impl FnOnce(&mut Encoder, &mut Vec<u8>, &mut Vec<u8>),
-    ) {
+    ) -> usize {
         let start = self.send.end();
         let most = self.peer.max_frame as usize;
         let Self {
@@ -369,6 +385,7 @@ impl Connection {
         } else if let Some(at) = self.streams.find(id) {
             self.streams.at_mut(at).carried.sent += written as u64;
         }
+        start
     }
 
     pub(super) fn write_trailers(&mut self, id: u32, fields: &KeptFields) {

@@ -79,6 +79,8 @@ pub(crate) struct Decoder {
     max_table_bytes: u32,
     /// It went below the table's size: the next block has to begin by saying so (RFC 7541 4.2).
     update_due: bool,
+    /// The last block has changed the table.
+    has_moved: bool,
 }
 
 impl Decoder {
@@ -88,7 +90,14 @@ impl Decoder {
             table: Table::new(),
             max_table_bytes: DEFAULT_TABLE_BYTES,
             update_due: false,
+            has_moved: false,
         }
+    }
+
+    /// The last block would mean the same again: it has left the table as it found it.
+    #[inline]
+    pub fn is_steady(&self) -> bool {
+        !self.has_moved && !self.update_due
     }
 
     /// The peer has acknowledged our `SETTINGS_HEADER_TABLE_SIZE`.
@@ -118,6 +127,7 @@ impl Decoder {
             fields: bounds.max_fields,
         };
         let mut delivered = Delivered::All;
+        self.has_moved = false;
         self.size_updates(&mut input)?;
         while let Some(first) = input.first() {
             let line = if first >= 0x80 {
@@ -151,6 +161,7 @@ impl Decoder {
             }
             self.table.set_max_bytes(size);
             self.update_due = false;
+            self.has_moved = true;
         }
         if self.update_due && !input.rest.is_empty() {
             return Err(HpackError::NoSizeUpdate);
@@ -219,6 +230,7 @@ impl Decoder {
             };
             let (name, value) = bytes[start..].split_at(name_len);
             self.table.add(name, value, facts);
+            self.has_moved = true;
         }
         if !room.take(bytes.len() - start) {
             bytes.truncate(start);

@@ -48,6 +48,8 @@ pub(crate) struct Encoder {
     /// The place of the next field.
     place: usize,
     resizing: Option<Resizing>,
+    /// How often something has changed that blocks depend on, as far as one can count.
+    changes: u32,
 }
 
 /// Table sizes that the next block begins with (RFC 7541 4.2).
@@ -66,7 +68,20 @@ impl Encoder {
             last: [Found::Nowhere; PLACES],
             place: 0,
             resizing: None,
+            changes: 0,
         }
+    }
+
+    /// How often something has changed that blocks depend on: the table, or the memory of what came once. While
+    /// this stays the same, the same fields become the same block, and that block means the same. `None`: it was
+    /// too often to be counted.
+    #[inline]
+    pub fn changes(&self) -> Option<u32> {
+        Some(self.changes).filter(|&changes| changes < u32::MAX)
+    }
+
+    fn changed(&mut self) {
+        self.changes = self.changes.saturating_add(1);
     }
 
     /// The peer's `SETTINGS_HEADER_TABLE_SIZE`. We use no more than 4096 bytes of it.
@@ -78,6 +93,7 @@ impl Encoder {
         };
         let smallest = before.min(last);
         self.resizing = Some(Resizing { smallest, last });
+        self.changed();
     }
 
     /// Begins a block; its fields follow by [`Self::encode`].
@@ -86,6 +102,8 @@ impl Encoder {
         let Some(Resizing { smallest, last }) = self.resizing.take() else {
             return;
         };
+        // Nobody repeats a block that begins with this.
+        self.changed();
         for size in [smallest, last] {
             if size != self.table.max_bytes() {
                 self.table.set_max_bytes(size);
@@ -173,6 +191,10 @@ impl Encoder {
         };
         let fits =
             name.len() + value.len() + OVERHEAD as usize <= self.table.max_bytes() as usize / 4 * 3;
+        if fits {
+            // It is added or remembered, and will be something else the next time.
+            self.changed();
+        }
         // Never a reason to remember what would not be added.
         if fits && (habit != Habit::Fickle || self.finder.seen_before(line_hash)) {
             literal(Form::Added, name_index, name, value, out);
