@@ -118,9 +118,13 @@ cargo-test: | $(VENV)/.stamp-tools ## Rust tests only
 	$(call say,Rust tests)
 	cargo test --quiet --locked --workspace --exclude towline-py
 
+# A test waits more than it works, for servers that start and timeouts that pass: a few at once leave two cores time
+# enough. Those of one file stay together and in order, since they share its servers.
+PYTEST_WORKERS ?= 3
+
 pytest: $(VENV)/.stamp-test $(VENV)/.stamp-native $(VENV)/.stamp-browser ## Python tests only (PYTEST_ARGS=...)
 	$(call say,Python tests)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 $(VENV)/.stamp-conformance: pyproject.toml $(VENV)/.stamp-tools
 	$(call say,installing what other projects' conformance suites need)
