@@ -4,6 +4,7 @@ mod scripted;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -141,8 +142,9 @@ fn what_a_pool_too_small_leaves_over_is_said() {
         config.pace = open(200.0, Arrivals::Constant);
         let report = load(&config).report;
         let open = report.open_loop.as_ref().unwrap();
-        // Ten are still sent in the grace of 100 ms.
-        assert!((70..=105).contains(&open.unsent), "{report}");
+        // Ten are still sent in the grace of 100 ms; a server that sleeps too long leaves more.
+        assert!((70..180).contains(&open.unsent), "{report}");
+        assert_eq!(server.asked.load(Ordering::Relaxed) + open.unsent, 200);
         assert!(open.achieved_share < 0.6, "{report}");
         assert_eq!(report.answered + open.unsent, 200, "{report}");
         assert!(open.connection_wait.max_us > 300_000.0, "{report}");
