@@ -130,11 +130,14 @@ impl Session {
     /// Plain bytes into `space`. A close without `close_notify` is `UnexpectedEof`: what came so far
     /// may have been cut by anybody (RFC 8446 6.1).
     pub(crate) fn recv(&mut self, socket: &mut dyn Read, space: &mut [u8]) -> io::Result<Recv> {
+        // Of what an earlier call took in, a rest says nothing about the socket: more may have come since,
+        // and the poll has told of it.
+        let mut has_looked = false;
         loop {
             match self.tls.read(space) {
                 Ok(0) => return Ok(Recv::Eof),
                 Ok(mut bytes) => {
-                    let mut drained = bytes < space.len() && !self.full_read;
+                    let mut drained = has_looked && bytes < space.len() && !self.full_read;
                     if drained {
                         // A close_notify that came with the data is no event of the socket: who holds
                         // the connection open until ours has come would never be heard.
@@ -152,7 +155,7 @@ impl Session {
                 Err(error) => return Err(error),
             }
             match self.take_in(socket) {
-                Ok(_) => {}
+                Ok(_) => has_looked = true,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(Recv::WouldBlock);
                 }
@@ -319,5 +322,98 @@ impl Write for Out<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rcgen::{CertificateParams, KeyPair};
+    use rustls::pki_types::{PrivateKeyDer, ServerName};
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+    use socket2::{Domain, Type};
+
+    use super::*;
+
+    /// A server's session, its socket, and the client at the other end, hands shaken.
+    struct Ends {
+        session: Session,
+        socket: Socket,
+        client: ClientConnection,
+        peer: Socket,
+    }
+
+    impl Ends {
+        fn new() -> Self {
+            let key = KeyPair::generate().unwrap();
+            let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+            let cert = params.self_signed(&key).unwrap().der().clone();
+            let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let mut roots = RootCertStore::empty();
+            roots.add(cert.clone()).unwrap();
+            let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_no_client_auth()
+                .with_single_cert(vec![cert], key)
+                .unwrap();
+            let client = ClientConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_root_certificates(roots)
+                .with_no_client_auth();
+            let name = ServerName::try_from("localhost").unwrap();
+            let tls = ServerConnection::new(Arc::new(server)).unwrap();
+            let (socket, peer) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
+            for end in [&socket, &peer] {
+                end.set_nonblocking(true).unwrap();
+            }
+            let mut ends = Self {
+                session: Session::over(Records::Rustls(tls.into()), None),
+                socket,
+                client: ClientConnection::new(Arc::new(client), name).unwrap(),
+                peer,
+            };
+            while ends.session.is_handshaking() || ends.client.is_handshaking() {
+                ends.flush();
+                ends.session.shake_hands(&ends.socket).unwrap();
+                while ends.client.read_tls(&mut &ends.peer).is_ok() {
+                    ends.client.process_new_packets().unwrap();
+                }
+            }
+            ends
+        }
+
+        fn flush(&mut self) {
+            while self.client.wants_write() {
+                self.client.write_tls(&mut &self.peer).unwrap();
+            }
+        }
+
+        /// The client sends so many bytes, as a record of their own.
+        fn send(&mut self, bytes: usize) {
+            self.client.writer().write_all(&vec![7; bytes]).unwrap();
+            self.flush();
+        }
+
+        fn recv(&mut self, most: usize) -> Recv {
+            let mut space = vec![0; most];
+            self.session.recv(&mut &self.socket, &mut space).unwrap()
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_record_says_nothing_about_the_socket() {
+        let mut ends = Ends::new();
+        let data = |bytes, drained| Recv::Data { bytes, drained };
+        ends.send(1500);
+        assert_eq!(ends.recv(1000), data(1000, false));
+        // The poll tells of it now, and never again.
+        ends.send(20);
+        assert_eq!(ends.recv(1000), data(500, false));
+        assert_eq!(ends.recv(1000), data(20, true));
+        assert_eq!(ends.recv(1000), Recv::WouldBlock);
     }
 }
