@@ -71,6 +71,11 @@ class Recorder:
         with self._lock:
             self._by_port[port].append(request)
 
+    def forget(self, port: int) -> None:
+        """A new connection has it: on the loopback a port comes back soon."""
+        with self._lock:
+            self._by_port.pop(port, None)
+
     def of(self, port: int) -> list[Request]:
         with self._lock:
             return list(self._by_port[port])
@@ -110,15 +115,22 @@ class Recorder:
 class Answer:
     """What came back over one connection."""
 
-    port: int
+    requests: list[Request]
     data: bytes
     closed: bool
 
 
-def talk(host: str, port: int, case: Case, pieces: list[bytes]) -> Answer:
+def talk(
+    address: tuple[str, int],
+    recorder: Recorder,
+    case: Case,
+    pieces: list[bytes],
+    quiet_seconds: float = QUIET_SECONDS,
+) -> Answer:
     """Sends a case over a connection of its own and reads until the server closes or stays quiet."""
-    with socket.create_connection((host, port), timeout=CLOSE_SECONDS) as conn:
+    with socket.create_connection(address, timeout=CLOSE_SECONDS) as conn:
         own_port = conn.getsockname()[1]
+        recorder.forget(own_port)
         conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             for piece in pieces:
@@ -130,19 +142,21 @@ def talk(host: str, port: int, case: Case, pieces: list[bytes]) -> Answer:
         except (BrokenPipeError, ConnectionResetError, TimeoutError):
             pass  # refused before everything was sent
         must_close = case.expect == "R" or case.must_close
-        conn.settimeout(CLOSE_SECONDS if must_close else QUIET_SECONDS)
-        return read_answer(conn, own_port)
+        conn.settimeout(CLOSE_SECONDS if must_close else quiet_seconds)
+        data, closed = read_answer(conn)
+        return Answer(recorder.of(own_port), data, closed)
 
 
-def read_answer(conn: socket.socket, own_port: int) -> Answer:
+def read_answer(conn: socket.socket) -> tuple[bytes, bool]:
+    """What came, and whether the server has closed."""
     data = b""
     while True:
         try:
             piece = conn.recv(65536)
         except TimeoutError:
-            return Answer(own_port, data, closed=False)
+            return data, False
         except ConnectionResetError:
-            return Answer(own_port, data, closed=True)
+            return data, True
         if not piece:
-            return Answer(own_port, data, closed=True)
+            return data, True
         data += piece
