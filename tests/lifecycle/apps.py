@@ -3,6 +3,7 @@
 | path             | answer                                                       |
 |------------------|--------------------------------------------------------------|
 | /pid             | the worker's process id                                      |
+| /frozen          | how many objects the collector of the worker leaves alone    |
 | /sleep/SECONDS   | `slept`, after that time                                     |
 | /stream/N/SECONDS| N chunks of 5 bytes, that long apart                         |
 | /endless         | events for ever                                              |
@@ -14,6 +15,7 @@ A WebSocket at any path sends every message back.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import time
 from collections.abc import Iterable
@@ -44,8 +46,14 @@ async def asgi(scope: Any, receive: Any, send: Any) -> None:
     while command == "endless":
         await send({"type": "http.response.body", "body": b"data: tick\n\n", "more_body": True})
         await asyncio.sleep(0.05)
-    body = {"pid": b"%d" % os.getpid(), "sleep": b"slept"}.get(command, b"")
+    body = _plain(command)
     await send({"type": "http.response.body", "body": body})
+
+
+def _plain(command: str) -> bytes:
+    if command == "frozen":
+        return b"%d" % gc.get_freeze_count()
+    return {"pid": b"%d" % os.getpid(), "sleep": b"slept"}.get(command, b"")
 
 
 async def _lifespan(receive: Any, send: Any) -> None:
@@ -70,7 +78,7 @@ def wsgi(environ: Any, start_response: Any) -> Iterable[bytes]:
             time.sleep(0.01)
     if command == "sleep":
         time.sleep(float(arguments[0]))
-    body = {"pid": b"%d" % os.getpid(), "sleep": b"slept"}.get(command, b"")
+    body = _plain(command)
     if command == "stream":
         start_response("200 OK", [("content-type", "text/plain")])
         return _stream(int(arguments[0]), float(arguments[1]))

@@ -55,6 +55,12 @@ def test_sigkill_of_a_worker_is_repaired_in_time(app: str) -> None:
     assert min(took) < REPAIR_SECONDS
 
 
+@pytest.mark.parametrize("app", APPS)
+def test_the_collector_leaves_alone_what_was_there_before_the_first_request(app: str) -> None:
+    with running(app) as program, connect(program.port) as connection:
+        assert int(connection.get("/frozen").body) > 1000
+
+
 def test_a_killed_worker_costs_only_what_it_held() -> None:
     with running("apps:asgi", "--workers", "2") as program:
         with Load(program.port, threads=4) as load:

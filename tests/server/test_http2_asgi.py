@@ -271,3 +271,40 @@ def test_two_calls_share_no_context() -> None:
         client.flush()
         answers = client.finish(*streams)
     assert [answer.body for answer in answers] == [b"unset /%d" % number for number in range(20)]
+
+
+def test_many_who_lose_their_client_at_once_do_not_hold_up_the_loop() -> None:
+    """They are told a few at a time: what they do about it runs between two looks at everybody else."""
+    rounds: dict[int, int] = {}
+    waiting, told, round_ = 0, 0, 0
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal waiting, told
+        if scope["path"] == "/counts":
+            await start(send)
+            await send({"type": "http.response.body", "body": str(told).encode()})
+            return
+        waiting += 1
+        if waiting == 1:
+            asyncio.get_running_loop().call_soon(tick)
+        assert (await receive())["type"] == "http.disconnect"
+        told += 1
+        rounds[round_] = rounds.get(round_, 0) + 1
+
+    def tick() -> None:
+        # Once in each round of the loop, while there is anybody left.
+        nonlocal round_
+        round_ += 1
+        if told < 90:
+            asyncio.get_running_loop().call_soon(tick)
+
+    with serving("asgi", app) as server, Client((server.host, server.port)) as other:
+        with Client((server.host, server.port)) as client:
+            for _ in range(90):
+                client.begin("POST", "/waits", end=False, send=False)
+            client.flush()
+            assert until(lambda: waiting == 90)
+            client.vanish()
+        assert until(lambda: other.ask("GET", "/counts").body == b"90")
+    assert sum(rounds.values()) == 90
+    assert max(rounds.values()) <= 16, rounds

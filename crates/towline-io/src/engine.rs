@@ -41,6 +41,9 @@ pub struct EngineConfig {
     pub max_ready_per_turn: usize,
     /// No further connection is handed out after this time in a turn.
     pub turn_time: Duration,
+    /// A connection that has more to do after this time goes to the end of the line, and is not visited
+    /// again in a turn that has lasted as long: others may have come, and nobody has looked.
+    pub visit_time: Duration,
     /// Bytes written per connection before others get their turn.
     pub settle_bytes: usize,
     /// Size of one receive block.
@@ -56,6 +59,8 @@ impl Default for EngineConfig {
         Self {
             max_ready_per_turn: 16,
             turn_time: Duration::from_micros(500),
+            // What others wait for somebody who is busy; ten times what a turn costs.
+            visit_time: Duration::from_micros(100),
             settle_bytes: 1024 * 1024,
             block_bytes: 64 * 1024,
             spare_blocks: 16,
@@ -113,6 +118,10 @@ pub(crate) struct Turn {
     /// What the face said the time was, after the last connection was handed out.
     pub(crate) told: Option<Instant>,
     pub(crate) served: usize,
+    /// When the connection in hand was handed out.
+    pub(crate) visited: Instant,
+    /// How many of those in line have not been visited in this turn.
+    pub(crate) unvisited: usize,
 }
 
 impl<S: Default> Engine<S> {
@@ -148,6 +157,8 @@ impl<S: Default> Engine<S> {
                 now,
                 told: None,
                 served: 0,
+                visited: now,
+                unvisited: 0,
             },
             draining: false,
             accepted: 0,
@@ -261,6 +272,8 @@ impl<S: Default> Engine<S> {
             now,
             told: None,
             served: 0,
+            visited: now,
+            unvisited: 0,
             foreign: self.turn.foreign,
         };
         now
@@ -277,6 +290,7 @@ impl<S: Default> Engine<S> {
         self.expire(now);
         self.dials.advance(self.poll.registry(), now);
         self.accept(now);
+        self.turn.unvisited = self.ready.len();
     }
 
     fn take_events(&mut self) {
@@ -348,7 +362,7 @@ impl<S: Default> Engine<S> {
     }
 
     /// Makes our own descriptor readable: there is work that no socket will announce.
-    pub(crate) fn rearm(&mut self) {
+    pub fn rearm(&mut self) {
         if !std::mem::replace(&mut self.turn.rearmed, true) {
             // A counter that is full keeps the descriptor readable just as well.
             let _ = self.waker.wake();
@@ -363,12 +377,19 @@ impl<S: Default> Engine<S> {
                 return None;
             }
             self.turn.now = self.turn.told.take().unwrap_or_else(Instant::now);
-            if self.turn.now.duration_since(self.turn.started) >= self.config.turn_time {
+            let most = if self.turn.unvisited > 0 {
+                self.config.turn_time
+            } else {
+                self.config.turn_time.min(self.config.visit_time)
+            };
+            if self.turn.now.duration_since(self.turn.started) >= most {
                 return None;
             }
         }
         let now = self.turn.now;
+        self.turn.visited = now;
         while let Some(id) = self.ready.pop_front() {
+            self.turn.unvisited = self.turn.unvisited.saturating_sub(1);
             match self.table.place(id) {
                 Some(Place::Here(peer)) => {
                     peer.queued = false;
@@ -384,6 +405,11 @@ impl<S: Default> Engine<S> {
             return Some(id);
         }
         None
+    }
+
+    /// Whether the connection in hand has had its time: if it has more to do, `revisit` it. Reads the clock.
+    pub fn is_visit_over(&self) -> bool {
+        self.turn.visited.elapsed() >= self.config.visit_time
     }
 
     /// Whether `next_ready` has more to give, in this turn or the next.

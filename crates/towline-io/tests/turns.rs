@@ -387,3 +387,43 @@ fn names_of_closed_connections_find_nothing() {
     turns_until(&mut engine, |_| has_answer(&second));
     assert_eq!(answer(&mut second).status, 200);
 }
+
+#[test]
+fn one_that_always_has_more_to_do_is_visited_once_a_turn() {
+    let config = EngineConfig {
+        turn_time: Duration::from_secs(5),
+        visit_time: Duration::ZERO,
+        ..EngineConfig::default()
+    };
+    let (mut engine, addr) = engine(config, Limits::server());
+    let mut busy = connections(addr, 1).remove(0);
+    turns_until(&mut engine, |engine| engine.len() == 1);
+    let id = engine.connection_ids()[0];
+    busy.write_all(&get("/")).unwrap();
+    let mut others = connections(addr, 3);
+    for other in &mut others {
+        other.write_all(&get("/")).unwrap();
+    }
+    let mut visits = Vec::new();
+    while !others.iter().all(has_answer) {
+        assert!(readable(engine.as_raw_fd(), PATIENCE), "{visits:?}");
+        engine.turn_start(Some(Duration::ZERO)).unwrap();
+        let mut served = Vec::new();
+        while let Some(next) = engine.next_ready() {
+            serve(engine.peer(next).unwrap(), &mut State::default());
+            assert!(engine.is_visit_over());
+            if next == id {
+                engine.revisit(id);
+            }
+            engine.settle(next);
+            served.push(next);
+        }
+        engine.turn_end();
+        assert!(
+            served.iter().filter(|&&one| one == id).count() <= 1,
+            "{served:?}"
+        );
+        visits.push(served.len());
+    }
+    assert!(visits.len() < 50, "{visits:?}");
+}

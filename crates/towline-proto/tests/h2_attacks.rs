@@ -397,6 +397,18 @@ fn a_server_that_pushes() {
 /// One frame of SETTINGS may say 2,730 times that the window of every stream changes: the last one holds, and windows
 /// move once.
 #[test]
+fn settings_that_move_many_windows_count_as_many_frames() {
+    let mut end = server(App::Silent);
+    (3..195)
+        .step_by(2)
+        .for_each(|stream| end.feed(&h2::get(stream)));
+    let change: Step = |id| h2::settings(&[(h2::INITIAL_WINDOW_SIZE, id)]);
+    let frames = frames_until_cut_off(&mut end, "windows", change);
+    // A client that measures its link and changes its mind twenty times is far from it.
+    assert!((100..160).contains(&frames), "{frames} frames");
+}
+
+#[test]
 fn settings_said_over_and_over_in_one_frame() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
     end.feed(&h2::client_begins_with(&[(h2::INITIAL_WINDOW_SIZE, 0)]));

@@ -56,6 +56,9 @@ use window::{RecvWindow, SendWindow};
 /// What an idle client connection keeps to write its next head and a small body into.
 const CLIENT_SEND_BYTES: usize = 8 * 1024;
 
+/// What a server takes in at once, unless it stands in a body: some hundred requests.
+const MOST_AT_ONCE: usize = 16 * 1024;
+
 /// What the first bytes of a connection say about its protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preface {
@@ -325,7 +328,12 @@ impl Connection {
             self.prepare(blocks);
         }
         let room = self.room_to_read();
-        self.recv.space(blocks, room)
+        let space = self.recv.space(blocks, room);
+        // Bytes of a body cost little each; of other frames each byte can make work, for which others wait.
+        let is_bulk = self.side == Side::Client || matches!(self.reading, Reading::Data(_));
+        let most = if is_bulk { space.len() } else { MOST_AT_ONCE };
+        let most = most.min(space.len());
+        &mut space[..most]
     }
 
     pub fn received(&mut self, now: Instant, n: usize) {

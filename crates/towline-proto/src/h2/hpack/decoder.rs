@@ -139,12 +139,24 @@ impl Decoder {
             } else {
                 return Err(HpackError::LateSizeUpdate);
             };
-            match line {
-                Some(line) => each(line, bytes),
-                None => delivered = Delivered::Bounded,
+            if let Some(line) = line {
+                each(line, bytes);
+            } else {
+                delivered = Delivered::Bounded;
+                self.skip_indexed(&mut input);
             }
         }
         Ok(delivered)
+    }
+
+    /// Lines that change no table and that nobody will see. A bomb is made of them: at a nanosecond each
+    /// it is none for the time of the others either.
+    fn skip_indexed(&self, input: &mut Input<'_>) {
+        let last = STATIC_ENTRIES + self.table.len();
+        let last = last.min(0x7e) as u8 | 0x80;
+        let is_known = |&&byte: &&u8| byte > 0x80 && byte <= last;
+        let run = input.rest.iter().take_while(is_known).count();
+        input.rest = &input.rest[run..];
     }
 
     /// RFC 7541 4.2 and 6.3: the smallest size since the last block and then the final one, at most.

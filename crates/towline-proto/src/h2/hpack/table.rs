@@ -77,7 +77,6 @@ impl Table {
         self.bytes
     }
 
-    #[cfg(test)]
     pub fn len(&self) -> u32 {
         self.entries.len() as u32
     }

@@ -326,3 +326,28 @@ fn a_lower_setting_has_to_be_answered() {
     decoder.set_max_table_bytes(8192);
     assert_eq!(decode(&mut decoder, &hex("3fe13f")), Ok(vec![]));
 }
+
+#[test]
+fn lines_that_nobody_will_see_are_checked_all_the_same() {
+    let none = Bounds {
+        max_bytes: 0,
+        max_fields: 0,
+    };
+    let mut decoder = Decoder::new();
+    // One entry of the dynamic table: 62.
+    decode(&mut decoder, &hex("4001 6101 62")).unwrap();
+    let bounded = |decoder: &mut Decoder, text: &str| {
+        decode_within(decoder, &hex(text), none).map(|(got, delivered)| (got.len(), delivered))
+    };
+    let over = Ok((0, Delivered::Bounded));
+    assert_eq!(bounded(&mut decoder, "82 82be be81"), over);
+    // What follows a run still changes the table, and is known in the next one.
+    assert_eq!(bounded(&mut decoder, "82be 4001 6301 64 bfbe"), over);
+    assert_eq!(
+        decode(&mut decoder, &hex("bebf")).unwrap(),
+        owned(&[("c", "d"), ("a", "b")])
+    );
+    for wrong in ["82be 80", "82be c0", "82ff 01", "82be ff"] {
+        assert!(bounded(&mut decoder, wrong).is_err(), "{wrong}");
+    }
+}

@@ -1,6 +1,6 @@
 //! The Python class `AsgiServer`: one engine, registered once in the running event loop.
 use std::cell::RefMut;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
@@ -79,6 +79,10 @@ pub struct Pool {
     pub in_turn: bool,
     /// The connections of this turn, until they are settled.
     pub visited: Vec<ConnId>,
+    /// Whom this turn has woken, or has asked to wait for the next.
+    pub woken: usize,
+    /// Futures to complete: those who wait on them have news.
+    pub sleepers: VecDeque<Py<PyAny>>,
     pub haste: Haste,
     /// The connection that is being visited has company in this turn.
     pub in_company: bool,
@@ -301,6 +305,9 @@ impl AsgiServer {
         for exchange in pool.running.values() {
             visit.call(exchange)?;
         }
+        for future in &pool.sleepers {
+            visit.call(future)?;
+        }
         Ok(())
     }
 
@@ -463,7 +470,7 @@ impl AsgiServer {
                 waiters.append(&mut other.get().lose(py));
             }
         }
-        wake(py, waiters)
+        self.wake_soon(py, waiters)
     }
 
     /// An exchange for a new request.

@@ -19,6 +19,12 @@ use crate::server::setup::NOT_AT_ALL;
 /// Pipelined requests of one connection before the others have their turn.
 const REQUESTS_PER_VISIT: usize = 16;
 
+/// Applications that a turn lets go on: they all run before the next one, which is when others are served.
+const WOKEN_PER_TURN: usize = 16;
+
+/// Events without a request after which the clock is read, as it is after each request.
+const EVENTS_PER_LOOK: usize = 16;
+
 pub fn turn(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
     let py = server.py();
     let this = server.get();
@@ -46,8 +52,9 @@ fn turn_inside(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
     if let Some(notice) = notice {
         this.say(py, 30, &notice.to_string(), None);
     }
+    let mut result = this.wake_sleepers(py);
     let mut visited = std::mem::take(&mut this.pool.open(py).visited);
-    let mut result = visit_all(server, &mut visited);
+    result = result.and(visit_all(server, &mut visited));
     for id in visited.drain(..) {
         let settled = settle(server, id);
         result = result.and(settled);
@@ -122,9 +129,14 @@ pub enum News {
 fn visit(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
     let py = server.py();
     let this = server.get();
-    let mut requests = 0;
+    let (mut requests, mut unlooked) = (0, 0);
     loop {
-        if requests == REQUESTS_PER_VISIT {
+        let mut is_over = requests == REQUESTS_PER_VISIT;
+        if unlooked >= EVENTS_PER_LOOK {
+            unlooked = 0;
+            is_over |= this.engine(py)?.is_visit_over();
+        }
+        if is_over {
             this.engine(py)?.revisit(id);
             break Ok(());
         }
@@ -142,17 +154,21 @@ fn visit(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
                 break Ok(());
             }
         };
+        unlooked += match &next {
+            Some(Next::Request(_)) => EVENTS_PER_LOOK,
+            _ => 1,
+        };
         match next {
             None => break Ok(()),
             Some(Next::Seen) => {}
             Some(Next::News(exchange, news)) => {
                 run::end_loan(this, py)?;
-                tell(py, &exchange, news)?;
+                tell(this, py, &exchange, news)?;
             }
             Some(Next::Lost(exchanges)) => {
                 run::end_loan(this, py)?;
                 for exchange in exchanges {
-                    tell(py, &exchange, News::Gone)?;
+                    tell(this, py, &exchange, News::Gone)?;
                 }
             }
             Some(Next::Due(exchanges)) => {
@@ -342,9 +358,9 @@ impl AsgiServer {
     }
 }
 
-fn tell(py: Python<'_>, exchange: &Py<Exchange>, news: News) -> PyResult<()> {
+fn tell(server: &AsgiServer, py: Python<'_>, exchange: &Py<Exchange>, news: News) -> PyResult<()> {
     if let Some(waiters) = websocket::tell(py, exchange, news)? {
-        return wake(py, waiters);
+        return server.wake_soon(py, waiters);
     }
     let exchange = exchange.get();
     let waiters = match news {
@@ -359,7 +375,41 @@ fn tell(py: Python<'_>, exchange: &Py<Exchange>, news: News) -> PyResult<()> {
             state.take_receivers()
         }
     };
-    wake(py, waiters)
+    server.wake_soon(py, waiters)
+}
+
+impl AsgiServer {
+    /// Wakes those who wait, in this turn or, behind others, in one of the next.
+    pub fn wake_soon(&self, py: Python<'_>, waiters: Vec<Py<PyAny>>) -> PyResult<()> {
+        if waiters.is_empty() {
+            return Ok(());
+        }
+        let is_now = {
+            let mut pool = self.pool.open(py);
+            pool.woken += waiters.len();
+            pool.in_turn && pool.sleepers.is_empty() && pool.woken <= WOKEN_PER_TURN
+        };
+        if is_now {
+            return wake(py, waiters);
+        }
+        self.pool.open(py).sleepers.extend(waiters);
+        self.engine(py).map(|mut engine| engine.rearm())
+    }
+
+    /// Those whom earlier turns have left, as many as one may wake.
+    fn wake_sleepers(&self, py: Python<'_>) -> PyResult<()> {
+        let (waiters, is_all) = {
+            let mut pool = self.pool.open(py);
+            let most = WOKEN_PER_TURN.min(pool.sleepers.len());
+            pool.woken = most;
+            let waiters: Vec<_> = pool.sleepers.drain(..most).collect();
+            (waiters, pool.sleepers.is_empty())
+        };
+        if !is_all {
+            self.engine(py)?.rearm();
+        }
+        wake(py, waiters)
+    }
 }
 
 fn ends(py: Python<'_>, server: &AsgiServer, peer: &Peer<ConnState>) -> PyResult<Ends> {

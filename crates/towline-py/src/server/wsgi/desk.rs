@@ -92,7 +92,8 @@ pub struct Inline {
     requests: usize,
 }
 
-/// Pipelined requests of one connection before the others have their turn; their answers leave together.
+/// Pipelined requests of one connection before the others have their turn, if they take no longer than a visit
+/// may; their answers leave together.
 const REQUESTS_PER_VISIT: usize = 16;
 
 impl Desk {
@@ -249,7 +250,9 @@ impl Inline {
     pub fn next_request(&mut self) -> Option<Request> {
         loop {
             if let Some(id) = self.current {
-                if self.requests == REQUESTS_PER_VISIT {
+                let is_over = self.requests == REQUESTS_PER_VISIT
+                    || (self.requests > 0 && self.engine.is_visit_over());
+                if is_over {
                     self.engine.revisit(id);
                 } else if let Some(peer) = self.engine.peer(id)
                     && let Some(request) = next_request(peer, &mut self.spare)
