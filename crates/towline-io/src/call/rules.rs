@@ -14,6 +14,10 @@ use super::route::Route;
 /// server that closes its idle connections closes several at once.
 const MAX_RESENDS: u8 = 3;
 
+/// What the server has not begun with is sent again so often: one that ends a connection after so many requests
+/// refuses those under way each time.
+const MAX_REFUSALS: u8 = 8;
+
 /// A body that is held back goes without being asked for after this long: servers may say nothing
 /// (RFC 9110 10.1.1), and curl waits as long.
 pub const CONTINUE_WITHIN: Duration = Duration::from_secs(1);
@@ -62,15 +66,12 @@ pub fn may_resend(prepared: &Prepared, options: &CallOptions, standing: Standing
         Stale::Idempotent => prepared.idempotent,
         Stale::Any => true,
     };
-    let is_due = if standing.unprocessed {
-        options.stale != Stale::Never
+    let (is_due, most) = if standing.unprocessed {
+        (options.stale != Stale::Never, MAX_REFUSALS)
     } else {
-        wanted && standing.reused
+        (wanted && standing.reused, MAX_RESENDS)
     };
-    is_due
-        && prepared.body.is_replayable()
-        && !standing.response_started
-        && standing.resends < MAX_RESENDS
+    is_due && prepared.body.is_replayable() && !standing.response_started && standing.resends < most
 }
 
 /// Whether the server wants the request over HTTP/1.1 (RFC 9113 7), and can have it so.
@@ -223,7 +224,7 @@ mod tests {
         let streamed = request(true, Body::Unknown);
         assert!(!may_resend(&streamed, &stale(Stale::Any), refused));
         let again = Standing {
-            resends: MAX_RESENDS,
+            resends: MAX_REFUSALS,
             ..refused
         };
         assert!(!may_resend(&post, &stale(Stale::Any), again));

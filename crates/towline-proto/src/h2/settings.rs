@@ -23,7 +23,7 @@ pub(super) const DEFAULT_FRAME: u32 = 16_384;
 const MAX_FRAME: u32 = 0x00ff_ffff;
 const MAX_WINDOW: u32 = 0x7fff_ffff;
 /// Streams whose windows one frame moves; a setting that moves more counts as several, since it costs as much.
-const MOVED_FOR_A_FRAME: usize = 16;
+const MOVED_FOR_A_FRAME: usize = 8;
 
 /// What the peer has told.
 #[derive(Debug, Clone, Copy)]
@@ -163,8 +163,10 @@ impl Connection {
         if by == 0 {
             return Ok(());
         }
-        for _ in 0..self.streams.len() / MOVED_FOR_A_FRAME {
-            self.charge_control()?;
+        if self.side == Side::Server {
+            for _ in 0..self.streams.len() / MOVED_FOR_A_FRAME {
+                self.charge_control()?;
+            }
         }
         for at in self.streams.iter() {
             let stream = self.streams.at_mut(at);

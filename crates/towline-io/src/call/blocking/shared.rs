@@ -203,7 +203,7 @@ impl Shared {
     ) -> Result<T, Vain> {
         let mut now = Instant::now();
         let (mut since, mut asked) = (now, now);
-        let mut was_signalled = false;
+        let (mut was_signalled, mut was_sending) = (false, false);
         let mut after = Aftermath::default();
         let mut wire = self.lock();
         loop {
@@ -217,7 +217,16 @@ impl Shared {
             if let Some(at) = wire.peer.last_sent(terms.stream) {
                 since = since.max(at);
             }
-            let (doing, timeout) = if wire.peer.has_unsent(terms.stream) {
+            let has_unsent = wire.peer.has_unsent(terms.stream);
+            if std::mem::replace(&mut was_sending, has_unsent) && !has_unsent {
+                // The server's turn begins when the last of it has left, with whatever it waited for.
+                since = wire
+                    .peer
+                    .traffic
+                    .last_sent
+                    .map_or(since, |at| since.max(at));
+            }
+            let (doing, timeout) = if has_unsent {
                 (CallPhase::Send, terms.timeouts.write)
             } else {
                 (terms.phase, terms.timeouts.read)

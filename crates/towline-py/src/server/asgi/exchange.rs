@@ -339,13 +339,16 @@ pub fn references<T>(object: &Py<T>) -> isize {
     unsafe { pyo3::ffi::Py_REFCNT(object.as_ptr()) as isize }
 }
 
-/// Completes futures on which somebody waits. No cell may be open: the loop's Python code runs.
+/// Completes futures on which somebody waits: all of them, whatever becomes of one. No cell may be open: the
+/// loop's Python code runs.
 pub fn wake(py: Python<'_>, waiters: Vec<Py<PyAny>>) -> PyResult<()> {
-    for future in waiters {
+    let complete = |future: Py<PyAny>| {
         let future = future.into_bound(py);
         if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
             future.call_method1(intern!(py, "set_result"), (py.None(),))?;
         }
-    }
-    Ok(())
+        Ok(())
+    };
+    let outcomes = waiters.into_iter().map(complete);
+    outcomes.fold(Ok(()), PyResult::and)
 }

@@ -79,10 +79,10 @@ pub struct Pool {
     pub in_turn: bool,
     /// The connections of this turn, until they are settled.
     pub visited: Vec<ConnId>,
-    /// Whom this turn has woken, or has asked to wait for the next.
+    /// What those cost whom this turn has woken, or has asked to wait for the next.
     pub woken: usize,
-    /// Futures to complete: those who wait on them have news.
-    pub sleepers: VecDeque<Py<PyAny>>,
+    /// Futures to complete, for there is news, and what each of them costs.
+    pub sleepers: VecDeque<(Py<PyAny>, usize)>,
     pub haste: Haste,
     /// The connection that is being visited has company in this turn.
     pub in_company: bool,
@@ -270,9 +270,10 @@ impl AsgiServer {
         if let Some(writer) = writer {
             py.detach(|| writer.close(setup::LOG_CLOSE_TIMEOUT));
         }
-        let (spare, kits) = {
+        let (spare, kits, sleepers) = {
             let mut pool = self.pool.open(py);
-            (pool.spare.take(), std::mem::take(&mut pool.kits))
+            let kits = std::mem::take(&mut pool.kits);
+            (pool.spare.take(), kits, std::mem::take(&mut pool.sleepers))
         };
         drop(kits);
         let closed = self
@@ -280,9 +281,14 @@ impl AsgiServer {
             .bind(py)
             .call_method0(intern!(py, "is_closed"))?
             .is_truthy()?;
+        if closed {
+            return Ok(());
+        }
+        // There are no more turns to wake them in.
+        let woken = wake(py, sleepers.into_iter().map(|(future, _)| future).collect());
         match spare {
-            Some(spare) if !closed => spare.host.get().retire(py),
-            _ => Ok(()),
+            Some(spare) => spare.host.get().retire(py).and(woken),
+            None => woken,
         }
     }
 
@@ -305,7 +311,7 @@ impl AsgiServer {
         for exchange in pool.running.values() {
             visit.call(exchange)?;
         }
-        for future in &pool.sleepers {
+        for (future, _) in &pool.sleepers {
             visit.call(future)?;
         }
         Ok(())
@@ -470,7 +476,7 @@ impl AsgiServer {
                 waiters.append(&mut other.get().lose(py));
             }
         }
-        self.wake_soon(py, waiters)
+        self.wake_lost(py, waiters)
     }
 
     /// An exchange for a new request.

@@ -22,6 +22,9 @@ const REQUESTS_PER_VISIT: usize = 16;
 /// Applications that a turn lets go on: they all run before the next one, which is when others are served.
 const WOKEN_PER_TURN: usize = 16;
 
+/// One that has lost its client counts as so many: it unwinds, ends, and gives back all that it held.
+const LOST_FOR_WOKEN: usize = 4;
+
 /// Events without a request after which the clock is read, as it is after each request.
 const EVENTS_PER_LOOK: usize = 16;
 
@@ -134,7 +137,9 @@ fn visit(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
         let mut is_over = requests == REQUESTS_PER_VISIT;
         if unlooked >= EVENTS_PER_LOOK {
             unlooked = 0;
-            is_over |= this.engine(py)?.is_visit_over();
+            let mut engine = this.engine(py)?;
+            is_over |= engine.is_visit_over()
+                && engine.peer(id).is_some_and(|peer| peer.conn.has_events());
         }
         if is_over {
             this.engine(py)?.revisit(id);
@@ -359,8 +364,12 @@ impl AsgiServer {
 }
 
 fn tell(server: &AsgiServer, py: Python<'_>, exchange: &Py<Exchange>, news: News) -> PyResult<()> {
+    let cost = match news {
+        News::Gone => LOST_FOR_WOKEN,
+        _ => 1,
+    };
     if let Some(waiters) = websocket::tell(py, exchange, news)? {
-        return server.wake_soon(py, waiters);
+        return server.wake_soon(py, waiters, cost);
     }
     let exchange = exchange.get();
     let waiters = match news {
@@ -375,24 +384,30 @@ fn tell(server: &AsgiServer, py: Python<'_>, exchange: &Py<Exchange>, news: News
             state.take_receivers()
         }
     };
-    server.wake_soon(py, waiters)
+    server.wake_soon(py, waiters, cost)
 }
 
 impl AsgiServer {
+    /// Wakes all who wait on an exchange that has lost its client.
+    pub fn wake_lost(&self, py: Python<'_>, waiters: Vec<Py<PyAny>>) -> PyResult<()> {
+        self.wake_soon(py, waiters, LOST_FOR_WOKEN)
+    }
+
     /// Wakes those who wait, in this turn or, behind others, in one of the next.
-    pub fn wake_soon(&self, py: Python<'_>, waiters: Vec<Py<PyAny>>) -> PyResult<()> {
+    fn wake_soon(&self, py: Python<'_>, waiters: Vec<Py<PyAny>>, cost: usize) -> PyResult<()> {
         if waiters.is_empty() {
             return Ok(());
         }
         let is_now = {
             let mut pool = self.pool.open(py);
-            pool.woken += waiters.len();
+            pool.woken += waiters.len() * cost;
             pool.in_turn && pool.sleepers.is_empty() && pool.woken <= WOKEN_PER_TURN
         };
         if is_now {
             return wake(py, waiters);
         }
-        self.pool.open(py).sleepers.extend(waiters);
+        let sleepers = waiters.into_iter().map(|future| (future, cost));
+        self.pool.open(py).sleepers.extend(sleepers);
         self.engine(py).map(|mut engine| engine.rearm())
     }
 
@@ -400,15 +415,21 @@ impl AsgiServer {
     fn wake_sleepers(&self, py: Python<'_>) -> PyResult<()> {
         let (waiters, is_all) = {
             let mut pool = self.pool.open(py);
-            let most = WOKEN_PER_TURN.min(pool.sleepers.len());
-            pool.woken = most;
-            let waiters: Vec<_> = pool.sleepers.drain(..most).collect();
+            pool.woken = 0;
+            let mut waiters = Vec::new();
+            while pool.woken < WOKEN_PER_TURN
+                && let Some((future, cost)) = pool.sleepers.pop_front()
+            {
+                pool.woken += cost;
+                waiters.push(future);
+            }
             (waiters, pool.sleepers.is_empty())
         };
+        let woken = wake(py, waiters);
         if !is_all {
             self.engine(py)?.rearm();
         }
-        wake(py, waiters)
+        woken
     }
 }
 

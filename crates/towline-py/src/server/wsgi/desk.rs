@@ -251,7 +251,7 @@ impl Inline {
         loop {
             if let Some(id) = self.current {
                 let is_over = self.requests == REQUESTS_PER_VISIT
-                    || (self.requests > 0 && self.engine.is_visit_over());
+                    || (self.requests > 0 && self.engine.is_visit_over() && self.has_more(id));
                 if is_over {
                     self.engine.revisit(id);
                 } else if let Some(peer) = self.engine.peer(id)
@@ -264,6 +264,12 @@ impl Inline {
             }
             self.current = Some(self.next_ready()?);
         }
+    }
+
+    /// Whether a visit would find something without more input.
+    fn has_more(&mut self, id: ConnId) -> bool {
+        let peer = self.engine.peer(id);
+        peer.is_some_and(|peer| peer.conn.has_events() || !peer.state.ready.is_empty())
     }
 
     fn settle_current(&mut self) {
