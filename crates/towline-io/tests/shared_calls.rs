@@ -384,7 +384,7 @@ fn refused_calls_are_given_up_after_a_few_attempts_and_at_once_where_nothing_is_
     });
     let route = route(server.addr);
     let mut hand = hand();
-    for (stale, most) in [(Stale::Idempotent, 4), (Stale::Never, 1)] {
+    for (stale, most) in [(Stale::Idempotent, 9), (Stale::Never, 1)] {
         let options = CallOptions {
             stale,
             ..CallOptions::default()
