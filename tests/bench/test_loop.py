@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 from towline.bench import record as records
-from towline.bench.record import CellRecord
+from towline.bench.record import CellRecord, Slice
 from towline.bench.runner.design import Cores, Design, Lengths, WarmUp, lengths
-from towline.bench.runner.loop import CellPlan, CellRun
+from towline.bench.runner.loop import LAST_LOOK_S, CellPlan, CellRun
+from towline.bench.runner.protocol import Work
 from towline.bench.runner.session import Session
 from towline.bench.statistics.stopping import Rule
 
-from tests.bench.simulator import Machine, Simulated, failing
+from tests.bench.simulator import Machine, Simulated, SimulatedLife, failing
 
 DESIGN = Design(
     Rule("fixed", 3, 3),
@@ -74,6 +75,27 @@ def test_a_subject_in_trouble_is_a_line_and_the_others_go_on(where: str, after: 
         assert next(one for one in cell.subjects if one.name == "b").log == "its last words"
     for name in "ac":
         assert sum(one.subject == name for one in cell.slices) == 3 * 10
+    assert machine.alive == set()
+
+
+@pytest.mark.parametrize(("alive", "failure"), [(True, None), (False, "no request was answered any more")])
+def test_a_slice_without_an_answer_is_looked_at_again(
+    alive: bool, failure: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = SimulatedLife.slice
+
+    def slice_of(life: SimulatedLife, work: Work) -> Slice:
+        one = whole(life, work)
+        looked_again = work.duration_s == LAST_LOOK_S
+        silent = life.subject.name == "b" and work.discard_s > 0.0
+        return replace(one, answered=0) if silent or (looked_again and not alive) else one
+
+    monkeypatch.setattr(SimulatedLife, "slice", slice_of)
+    machine = Machine(1)
+    cell = measured(DESIGN, *(Simulated(name, machine) for name in "ab"))
+    first, second = (one.failure for one in cell.subjects)
+    assert first is None
+    assert second is None if failure is None else failure in (second or "")
     assert machine.alive == set()
 
 

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.timeout(120)
 TINY = ("--runs", "2", "--duration", "0.2", "--warm-up", "0.3", "--no-history")
 SERVER = """
 import socketserver, sys, os, time
+seen = []
 class Handler(socketserver.StreamRequestHandler):
     def handle(self):
         while True:
@@ -147,12 +148,9 @@ def test_hostile_subjects_beside_a_good_one(tmp_path: Path) -> None:
     """Each ends as one line; the good one has its figures; nothing is left running."""
     text = definition("good", script(tmp_path, "good"))
     text += definition("wrong", script(tmp_path, "wrong", body='b"alive!\\r"'))
-    text += definition(
-        "dies", script(tmp_path, "dies", "os._exit(3) if time.monotonic() % 1 > 0.9 else None")
-    )
-    text += definition(
-        "stuck", script(tmp_path, "stuck", "time.sleep(600) if self.client_address[1] % 2 else None")
-    )
+    # Twenty requests: more than a start and the check of its answers take, fewer than any load sends.
+    for name, end in (("dies", "os._exit(3)"), ("hangs", "time.sleep(600)")):
+        text += definition(name, script(tmp_path, name, f"seen.append(0) or len(seen) < 20 or {end}"))
     for name, (source, _) in BAD.items():
         (tmp_path / f"{name}.py").write_text(source)
         text += definition(name, tmp_path / f"{name}.py").replace(
@@ -160,7 +158,7 @@ def test_hostile_subjects_beside_a_good_one(tmp_path: Path) -> None:
         )
     (tmp_path / "servers.toml").write_text(text)
     run = program(
-        "servers", "--servers", "servers.toml", "-S", "good,wrong,dies,never-starts,deaf", "-s", "hello", "-c", "2",
+        "servers", "--servers", "servers.toml", "-S", "good,wrong,dies,hangs,never-starts,deaf", "-s", "hello", "-c", "2",
         "--no-latency", "--no-control", "--interface", "asgi", "-o", "out", *TINY, cwd=tmp_path,
     )  # fmt: skip
     out, err = run.communicate(timeout=100)
@@ -172,6 +170,7 @@ def test_hostile_subjects_beside_a_good_one(tmp_path: Path) -> None:
     assert sum(one.subject == "good" for one in cell.slices) >= 2
     assert "wrong answer" in failures["wrong"]
     assert "exit status 3" in failures["dies"] or "ended" in failures["dies"]
+    assert "no request was answered any more" in failures["hangs"]
     for name, (_, said) in BAD.items():
         assert said in failures[name], failures[name]
     assert all("\n" not in failure for failure in failures.values())

@@ -26,6 +26,8 @@ from .stillness import aside, without_collections
 ANSWERS_A_WINDOW = 20
 """A window of warming up grows until it holds so many; their rate says nothing otherwise."""
 LONGEST_WINDOW_S = 1.0
+LAST_LOOK_S = 5.0
+"""After a slice without an answer: long enough that a subject without one in it has stopped, however busy the machine."""
 AFTER_RESUME_S = 0.02
 """For timers that ran out while the subject was stopped."""
 
@@ -252,8 +254,18 @@ class CellRun:
                     one = replace(one, subject=name, restart=restart, round=number, position=position)
                     self._slices.append(one)
                     self.watch.slice(one)
-                    if one.failed and not one.answered:
-                        raise Failed(f"no request was answered any more: {one.first_failure}")
+                    if not one.answered:
+                        self._look_again(lives[name].running, one.first_failure)
+
+    def _look_again(self, running: Running, first_failure: str | None) -> None:
+        """Raises `Failed` for a subject that answers no more. One that was only slow in its slice keeps it."""
+        if first_failure is None:
+            look = Work(LAST_LOOK_S, 0.0, None, self.plan.rate_per_s, self.plan.poisson)
+            one = self._measure(running, look)
+            if one.answered:
+                return
+            first_failure = one.first_failure or f"{LAST_LOOK_S:g} s of load went by without a word"
+        raise Failed(f"no request was answered any more: {first_failure}")
 
     def _measure(self, running: Running, work: Work) -> Slice:
         if not self.design.exclusive:
