@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import struct
 import threading
 import time
 from typing import Any
@@ -402,3 +404,23 @@ def test_an_error_says_what_its_own_stream_carried(h2_face: Open) -> None:  # no
         # The head, and two frames of DATA with nine bytes of their own each (RFC 9113 4.1); so for the answer.
         assert 20_000 + 2 * 9 + 20 < error.bytes_sent < 20_500
         assert 1000 + 9 + 9 < error.bytes_received < 1100
+
+
+def test_an_answer_is_kept_when_the_connection_breaks_right_behind_it(h2_face: Open) -> None:  # noqa: F811
+    """A server that refuses an upload answers and closes; what it never read becomes a reset."""
+
+    def script(peer: Peer, number: int) -> None:
+        request = peer.asked()
+        peer.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.conn.send_headers(request.stream, [(":status", "413")])
+        peer.conn.send_data(request.stream, b"too much", end_stream=True)
+        peer.flush()
+        peer.socket.close()
+
+    with serving(script) as server:
+        # Many times: it depends on what the client finds when it looks.
+        for number in range(30):
+            face = h2_face(base_url=server.url)
+            answer = face.call("POST", f"/{number}", content=b"x" * 10)
+            assert (answer.status_code, answer.text) == (413, "too much")

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use socket2::Socket;
-use towline_proto::{Blocks, Connection, Protocol, Speaks, StreamId, UserError};
+use towline_proto::{Blocks, Connection, Protocol, Side, Speaks, StreamId, UserError};
 
 use crate::addr::PeerAddr;
 use crate::call::Established;
@@ -72,6 +72,8 @@ pub(crate) struct Input {
     pub(crate) closed: bool,
     /// Nothing comes any more.
     pub(crate) over: bool,
+    /// How the transport broke behind bytes that nobody has looked at yet.
+    pub(crate) broken: Option<&'static str>,
 }
 
 /// ```text
@@ -305,13 +307,17 @@ impl<S> Peer<S> {
     /// Reads once from the socket into the wire core, or as often as the end of input needs. Whether
     /// that brought anything, the end included.
     pub(crate) fn receive(&mut self, blocks: &mut Blocks, now: Instant) -> bool {
+        if self.input.broken.is_some() {
+            return self.tell_broken(now);
+        }
         let mut news = false;
         while self.input.readable && !self.input.over {
             let space = self.conn.recv_space(blocks);
             if space.is_empty() {
                 // Backpressure: the socket stays readable and is read when there is room. A reset
-                // shows all the same.
+                // shows all the same, but where room comes by itself and what the kernel holds may be an answer.
                 if self.input.closed
+                    && !self.keeps_order()
                     && let Ok(Some(error)) = self.io.socket.take_error()
                 {
                     self.broke(now, rule_of(&error));
@@ -338,12 +344,36 @@ impl<S> Peer<S> {
                     self.conn.received_eof(now);
                 }
                 Err(error) => {
-                    news = true;
-                    self.broke(now, rule_of(&error));
+                    self.input.broken = Some(rule_of(&error));
+                    return self.tell_broken(now) || news;
                 }
             }
         }
         news
+    }
+
+    /// Tells how the transport broke, once what came before is told. A server that refuses an upload answers
+    /// and closes, and what it never read becomes a reset right behind its answer; HTTP/2 would lose that with
+    /// its connection. (A server has nobody to answer any more, and HTTP/1 keeps an answer by itself.)
+    pub(crate) fn tell_broken(&mut self, now: Instant) -> bool {
+        let Some(rule) = self.input.broken else {
+            return false;
+        };
+        if self.keeps_order() && self.conn.has_events() {
+            return false;
+        }
+        self.broke(now, rule);
+        true
+    }
+
+    /// The exchange of messages is over, and nothing is read any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.conn.error().is_some() && !self.conn.interest().read
+    }
+
+    /// HTTP/2 client.
+    fn keeps_order(&self) -> bool {
+        self.conn.side() == Side::Client && self.conn.protocol() == Some(Protocol::Http2)
     }
 
     /// The handshake has decided what is spoken, where that was open.
@@ -378,6 +408,7 @@ impl<S> Peer<S> {
     /// The transport is of no more use.
     pub(crate) fn broke(&mut self, now: Instant, rule: &'static str) {
         self.input.over = true;
+        self.input.broken = None;
         self.files.clear();
         self.conn.received_abort(now, rule);
     }

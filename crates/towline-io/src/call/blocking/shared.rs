@@ -429,7 +429,8 @@ impl Wire {
             self.peer
                 .broke(now, "connection closed while we were sending");
         }
-        self.take_events(after)
+        let had_events = self.take_events(after);
+        self.peer.tell_broken(now) && self.take_events(after) || had_events
     }
 
     fn take_events(&mut self, after: &mut Aftermath) -> bool {

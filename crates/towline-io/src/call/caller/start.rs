@@ -142,7 +142,7 @@ impl Caller {
         }
         peer.input.readable = true;
         peer.receive(blocks, now);
-        let is_alive = peer.conn.is_reusable();
+        let is_alive = peer.conn.is_reusable() && peer.input.broken.is_none();
         if peer.is_shared() {
             // What has come is looked at in the next turn.
             self.engine.revisit(conn);
