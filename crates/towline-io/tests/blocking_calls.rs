@@ -246,7 +246,7 @@ fn a_streamed_body_is_chunked_and_an_early_answer_ends_it() {
         } else {
             let refusal = b"HTTP/1.1 413 Too Much\r\ncontent-length: 0\r\n\r\n";
             stream.write_all(refusal).unwrap();
-            thread::sleep(500 * MS);
+            thread::sleep(PATIENCE);
         }
     });
     let client = client();
@@ -489,12 +489,7 @@ fn forty_threads_share_five_connections() {
 
 #[test]
 fn a_refused_connection_is_said_to_all_who_wait() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let route = Arc::new(Route::plain(
-        "127.0.0.1",
-        listener.local_addr().unwrap().port(),
-    ));
-    drop(listener);
+    let route = Arc::new(Route::plain("127.0.0.1", support::nobody().port()));
     let client = client();
     thread::scope(|scope| {
         for _ in 0..10 {

@@ -5,8 +5,8 @@ mod support;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,6 +17,8 @@ use towline_io::call::{
 };
 
 const SHORT: Duration = Duration::from_millis(100);
+/// For what must not run out while a busy machine is at it.
+const LONGER: Duration = Duration::from_millis(1500);
 
 /// Only what is under test can time out.
 fn patient() -> Timeouts {
@@ -241,10 +243,12 @@ fn every_phase_has_its_own_timeout() {
         std::thread::sleep(PATIENCE);
     });
     let route = route(server.addr);
-    let read = with(Timeouts {
-        read: Some(SHORT),
-        ..patient()
-    });
+    let read = |timeout| {
+        with(Timeouts {
+            read: Some(timeout),
+            ..patient()
+        })
+    };
     let write = with(Timeouts {
         write: Some(SHORT),
         ..patient()
@@ -252,13 +256,14 @@ fn every_phase_has_its_own_timeout() {
     let big = || Body::Bytes(Bytes::from(vec![0; 64 << 20]));
     let cases = [
         (
-            read,
+            read(SHORT),
             Body::Empty,
             CallErrorKind::ReadTimeout,
             CallPhase::Head,
         ),
+        // The head must come before.
         (
-            read,
+            read(LONGER),
             Body::Empty,
             CallErrorKind::ReadTimeout,
             CallPhase::Body,
@@ -281,10 +286,16 @@ fn every_phase_has_its_own_timeout() {
 
 #[test]
 fn waiting_and_the_whole_call_have_timeouts() {
-    let server = Server::plain();
+    let (allow, allowed) = mpsc::channel::<()>();
+    let allowed = Mutex::new(allowed);
+    let server = Scripted::new(move |_, mut stream| {
+        head(&mut stream);
+        let _ = allowed.lock().unwrap().recv();
+        say(&mut stream, &ok("slow"));
+    });
     let route = route(server.addr);
     let mut hand = Hand::new(|config| config.pool.max_connections_per_host = 1);
-    let slow = hand.begin(get(&route, "/delay?ms=300"));
+    let slow = hand.begin(get(&route, "/"));
     let pool = with(Timeouts {
         pool: Some(SHORT),
         ..patient()
@@ -302,6 +313,7 @@ fn waiting_and_the_whole_call_have_timeouts() {
         assert_eq!((error.kind, error.phase), (kind, CallPhase::Pool));
         assert!(error.retryable);
     }
+    allow.send(()).unwrap();
     assert_eq!(hand.finish(slow).answer().0, 200);
     // A steady drip keeps the read timeout away, and the total one comes all the same.
     let drip = Scripted::new(|_, mut stream| {
@@ -312,8 +324,8 @@ fn waiting_and_the_whole_call_have_timeouts() {
         }
     });
     let options = with(Timeouts {
-        read: Some(SHORT),
-        total: Some(5 * SHORT),
+        read: Some(LONGER),
+        total: Some(2 * LONGER),
         ..patient()
     });
     let drip = support::calls::route(drip.addr);
@@ -329,13 +341,13 @@ fn a_paused_reader_is_not_a_silent_server() {
     let route = route(server.addr);
     let mut hand = Hand::new(|_| {});
     let options = with(Timeouts {
-        read: Some(SHORT),
+        read: Some(LONGER),
         ..patient()
     });
     let call = hand.caller.begin(get(&route, "/large"), options).unwrap();
     assert!(matches!(hand.event(call), CallEvent::Head { .. }));
     let start = Instant::now();
-    while start.elapsed() < 4 * SHORT {
+    while start.elapsed() < LONGER + 4 * SHORT {
         hand.turn(Duration::from_millis(10));
     }
     assert_eq!(hand.body(call, 200).answer().1.len(), 64 * 1024);
@@ -343,26 +355,31 @@ fn a_paused_reader_is_not_a_silent_server() {
 
 #[test]
 fn the_read_timeout_counts_from_the_reading() {
-    let server = Scripted::new(|_, mut stream| {
+    let (tell, told) = mpsc::channel::<()>();
+    let told = Mutex::new(told);
+    let server = Scripted::new(move |_, mut stream| {
         head(&mut stream);
         say(
             &mut stream,
             "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf",
         );
-        std::thread::sleep(6 * SHORT);
+        let _ = told.lock().unwrap().recv();
+        // The client reads by now.
+        std::thread::sleep(SHORT);
         say(&mut stream, "half");
         std::thread::sleep(PATIENCE);
     });
     let route = route(server.addr);
     let mut hand = Hand::new(|_| {});
     let options = with(Timeouts {
-        read: Some(4 * SHORT),
+        read: Some(LONGER),
         ..patient()
     });
     let call = hand.caller.begin(get(&route, "/"), options).unwrap();
     assert!(matches!(hand.event(call), CallEvent::Head { .. }));
     // Nobody turns and nobody reads for longer than the timeout.
-    std::thread::sleep(5 * SHORT);
+    std::thread::sleep(LONGER + SHORT);
+    tell.send(()).unwrap();
     assert_eq!(hand.body(call, 200).answer().1, b"halfhalf");
 }
 

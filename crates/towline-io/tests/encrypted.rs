@@ -198,7 +198,7 @@ fn a_handshake_that_stalls_ends_at_the_header_deadline() {
     let start = Instant::now();
     assert_eq!(silent.read(&mut [0; 8]).unwrap_or(0), 0);
     assert!(start.elapsed() >= Duration::from_millis(140));
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < Duration::from_secs(10));
 }
 
 #[test]

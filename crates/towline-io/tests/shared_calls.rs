@@ -412,7 +412,7 @@ fn a_connection_on_which_nothing_comes_takes_no_further_call() {
     let mut hand = hand();
     let options = CallOptions {
         timeouts: Timeouts {
-            read: Some(Duration::from_millis(100)),
+            read: Some(Duration::from_secs(1)),
             ..Timeouts::default()
         },
         ..CallOptions::default()
@@ -458,8 +458,9 @@ fn a_dead_peer_is_found_by_asking() {
     });
     let route = route(server.addr);
     let mut limits = Limits::client();
-    limits.http2.ping_interval = Some(Duration::from_millis(30));
-    limits.http2.ping_timeout = Duration::from_millis(30);
+    // Long enough for the server to say its SETTINGS.
+    limits.http2.ping_interval = Some(Duration::from_millis(500));
+    limits.http2.ping_timeout = Duration::from_millis(500);
     let mut hand = hand_with(limits);
     let call = hand.begin(get(&route, "/"));
     let error = hand.finish(call).failed();

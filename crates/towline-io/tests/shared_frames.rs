@@ -41,7 +41,7 @@ fn a_lowered_limit_is_kept_and_a_raised_one_is_used() {
         let first = frames.request().unwrap();
         frames.say(&limit_of(2));
         frames.say(&answer(first, b"x"));
-        frames.0.set_read_timeout(Some(20 * MS)).unwrap();
+        frames.0.set_read_timeout(Some(100 * MS)).unwrap();
         let (mut open, mut served) = (Vec::new(), 0);
         while served < 40 {
             if let Some(stream) = frames.request() {
@@ -267,7 +267,7 @@ fn a_connection_on_which_nothing_comes_takes_no_further_call() {
     let client = sharing_client();
     // The SETTINGS of the server may come a little after the first request: one call more finds out.
     let outcomes: Vec<_> = (0..3)
-        .map(|_| begin(&client, get(&route, "/"), read_timeout(100 * MS)).is_ok())
+        .map(|_| begin(&client, get(&route, "/"), read_timeout(1000 * MS)).is_ok())
         .collect();
     assert!(matches!(outcomes[..], [false, _, true]), "{outcomes:?}");
 }
@@ -318,8 +318,9 @@ fn a_dead_peer_is_found_by_asking() {
     });
     let route = route(server.addr);
     let mut limits = Limits::client();
-    limits.http2.ping_interval = Some(30 * MS);
-    limits.http2.ping_timeout = 30 * MS;
+    // Long enough for the server to say its SETTINGS.
+    limits.http2.ping_interval = Some(500 * MS);
+    limits.http2.ping_timeout = 500 * MS;
     let client = sharing_client_within(limits);
     thread::scope(|scope| {
         let dead = || failed(begin(&client, get(&route, "/"), CallOptions::default()));

@@ -225,20 +225,21 @@ fn whoever_leaves_the_post_is_followed_by_another() {
     thread::scope(|scope| {
         let late = scope.spawn(|| {
             let slow = get(&route, "/delay?ms=10000");
-            failed(begin(&client, slow, read_timeout(100 * MS)))
+            failed(begin(&client, slow, read_timeout(1000 * MS)))
         });
         let interrupted = scope.spawn(|| {
             let since = Instant::now();
-            let mut over = || since.elapsed() > 200 * MS;
+            let mut over = || since.elapsed() > 1200 * MS;
             let mut patience = Patience::new(&mut over, Some(20 * MS));
             let slow = get(&route, "/delay?ms=10000");
             let mut call = client.begin(slow, CallOptions::default(), &mut patience)?;
             call.await_head(&mut patience).map(drop)
         });
-        let answered = scope.spawn(|| whole(&client, get(&route, "/delay?ms=300")));
+        let answered = scope.spawn(|| whole(&client, get(&route, "/delay?ms=1400")));
         // A connection on which nothing comes would not be trusted any more.
         scope.spawn(|| {
-            for _ in 0..40 {
+            let since = Instant::now();
+            while since.elapsed() < 1600 * MS {
                 assert_eq!(whole(&client, get(&route, "/delay?ms=10")).0, 200);
             }
         });
@@ -246,7 +247,7 @@ fn whoever_leaves_the_post_is_followed_by_another() {
             .map(|n| {
                 let (client, route) = (&client, &route);
                 scope.spawn(move || {
-                    whole(client, get(route, &format!("/delay?ms={}", 400 + 10 * n)))
+                    whole(client, get(route, &format!("/delay?ms={}", 1600 + 10 * n)))
                 })
             })
             .collect();

@@ -5,7 +5,7 @@ mod support;
 use std::io::Write;
 use std::net::TcpStream;
 use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use support::routes::{Jobs, State, serve};
@@ -157,7 +157,7 @@ fn deadlines_come_through_the_descriptor() {
     let start = Instant::now();
     turns_until(&mut engine, Engine::is_empty);
     assert!(start.elapsed() >= Duration::from_millis(100));
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < PATIENCE / 2);
     rest(&mut stream);
 }
 
@@ -343,6 +343,7 @@ fn a_connection_works_on_another_thread_and_comes_back() {
         engine.turn_end();
     }
     let (id, mut peer) = out.unwrap();
+    let (told, waited) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let mut blocks = Blocks::new(64 * 1024, 1);
         let mut state = State::default();
@@ -350,12 +351,13 @@ fn a_connection_works_on_another_thread_and_comes_back() {
         // Nothing more comes for now.
         let soon = Some(Instant::now() + Duration::from_millis(50));
         assert_eq!(peer.fill(&mut blocks, soon).unwrap(), Wait::TimedOut);
+        told.send(()).unwrap();
         assert_eq!(peer.fill(&mut blocks, None).unwrap(), Wait::Done);
         serve(&mut peer, &mut state);
         assert_eq!(peer.flush_blocking(None).unwrap(), Wait::Done);
         peer
     });
-    std::thread::sleep(Duration::from_millis(150));
+    waited.recv_timeout(PATIENCE).unwrap();
     stream.write_all(second).unwrap();
     assert_eq!(answer(&mut stream).body, b"10");
     let peer = thread.join().unwrap();

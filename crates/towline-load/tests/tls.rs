@@ -2,7 +2,7 @@
 
 mod scripted;
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -64,8 +64,56 @@ fn server() -> TlsServer {
     }
 }
 
+/// Gives one record at a time, however many have come.
+struct Records {
+    socket: TcpStream,
+    /// Of the record that is being read, as far as it has come.
+    header: Vec<u8>,
+    /// Bytes of its payload that are still to be read.
+    left: usize,
+}
+
+impl Read for Records {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        let wanted = if self.header.len() < 5 {
+            5 - self.header.len()
+        } else {
+            self.left
+        };
+        let most = wanted.min(space.len());
+        let n = self.socket.read(&mut space[..most])?;
+        if self.header.len() < 5 {
+            self.header.extend_from_slice(&space[..n]);
+            if let [_, _, _, high, low] = self.header[..] {
+                self.left = usize::from(u16::from_be_bytes([high, low]));
+            }
+        } else {
+            self.left -= n;
+            if self.left == 0 {
+                self.header.clear();
+            }
+        }
+        Ok(n)
+    }
+}
+
+impl Write for Records {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
 fn serve(socket: TcpStream, config: Arc<ServerConfig>, seen: &Seen) {
-    let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), socket);
+    let records = Records {
+        socket,
+        header: Vec::new(),
+        left: 0,
+    };
+    let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), records);
     let mut request = Vec::new();
     let mut space = [0; 4096];
     while let Ok(n @ 1..) = stream.read(&mut space) {

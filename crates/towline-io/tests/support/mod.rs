@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use routes::{Jobs, State};
+use socket2::{Domain, Socket, Type};
 use towline_io::{Engine, EngineConfig, Listener, Remote, Service};
 use towline_proto::Limits;
 
@@ -92,6 +93,22 @@ pub fn patient(stream: TcpStream) -> TcpStream {
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     stream.set_nodelay(true).unwrap();
     stream
+}
+
+/// An address that refuses. The port stays taken as long as the process lives, so that no other test is given it.
+pub fn nobody() -> SocketAddr {
+    let (socket, addr) = unheard();
+    std::mem::forget(socket);
+    addr
+}
+
+/// A socket that is bound and does not listen yet.
+pub fn unheard() -> (Socket, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    socket.bind(&any.into()).unwrap();
+    let addr = socket.local_addr().unwrap().as_socket().unwrap();
+    (socket, addr)
 }
 
 pub fn get(target: &str) -> Vec<u8> {

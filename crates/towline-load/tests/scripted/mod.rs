@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, Socket, Type};
 use towline_load::{Config, Outcome, Stop, Target, Until, run};
 
 pub const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
@@ -34,6 +35,8 @@ pub struct Server {
     pub addr: SocketAddr,
     pub asked: Arc<AtomicU64>,
     pub accepted: Arc<AtomicU64>,
+    /// Connections that were closed behind their last answer.
+    pub ended: Arc<AtomicU64>,
 }
 
 impl Server {
@@ -44,15 +47,18 @@ impl Server {
             addr: listener.local_addr().unwrap(),
             asked: Arc::default(),
             accepted: Arc::default(),
+            ended: Arc::default(),
         };
         let (asked, accepted) = (Arc::clone(&server.asked), Arc::clone(&server.accepted));
+        let ended = Arc::clone(&server.ended);
         let script = Arc::new(script);
         // It ends with the process.
         thread::spawn(move || {
             for socket in listener.incoming().flatten() {
                 accepted.fetch_add(1, Ordering::Relaxed);
-                let (asked, script) = (Arc::clone(&asked), Arc::clone(&script));
-                thread::spawn(move || serve(&socket, &asked, &*script));
+                let (asked, ended) = (Arc::clone(&asked), Arc::clone(&ended));
+                let script = Arc::clone(&script);
+                thread::spawn(move || serve(&socket, &asked, &ended, &*script));
             }
         });
         server
@@ -79,6 +85,7 @@ impl Server {
 fn serve(
     mut socket: &TcpStream,
     asked: &AtomicU64,
+    ended: &AtomicU64,
     script: &(dyn Fn(Asked<'_>) -> Reply + Send + Sync),
 ) {
     let _ = socket.set_nodelay(true);
@@ -91,6 +98,7 @@ fn serve(
             Reply::Last(bytes) => {
                 let _ = socket.write_all(bytes);
                 let _ = socket.shutdown(Shutdown::Write);
+                ended.fetch_add(1, Ordering::Relaxed);
                 let _ = io::copy(&mut socket, &mut io::sink());
                 return;
             }
@@ -132,6 +140,25 @@ fn whole_length(bytes: &[u8]) -> Option<usize> {
     let length = head.split("content-length: ").nth(1);
     let length = length.and_then(|rest| rest.split("\r\n").next());
     Some(end + length.map_or(0, |digits| digits.parse::<usize>().unwrap()))
+}
+
+/// What must come is awaited for as long as it takes.
+pub fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A port that refuses. It stays taken as long as the process lives, so that no other test is given it.
+pub fn unheard_port() -> u16 {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(&any.into()).unwrap();
+    let addr = socket.local_addr().unwrap().as_socket().unwrap();
+    std::mem::forget(socket);
+    addr.port()
 }
 
 pub fn load(config: &Config) -> Outcome {

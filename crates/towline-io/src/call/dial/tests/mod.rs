@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use socket2::{Domain, Socket, Type};
 
 use super::*;
 use crate::tls::Recv;
@@ -144,9 +145,14 @@ fn plain(addr: SocketAddr) -> Route {
     Route::plain(&addr.ip().to_string(), addr.port())
 }
 
-/// An address where nobody listens.
+/// An address that refuses. The port stays taken as long as the process lives, so that no other test is given it.
 fn closed_port(at: &str) -> SocketAddr {
-    listener(at).1
+    let at: SocketAddr = at.parse().unwrap();
+    let socket = Socket::new(Domain::for_address(at), Type::STREAM, None).unwrap();
+    socket.bind(&at.into()).unwrap();
+    let addr = socket.local_addr().unwrap().as_socket().unwrap();
+    std::mem::forget(socket);
+    addr
 }
 
 fn with_overrides(key: &str, addrs: &[SocketAddr]) -> DialConfig {
