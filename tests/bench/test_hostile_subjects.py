@@ -16,6 +16,7 @@ from towline.bench.subjects import Process, Server, SubjectFailed, sweep
 from towline.bench.subjects.probe import ask, free_port
 
 from tests.bench.hostile import define, hostile, processes_with
+from tests.lifecycle.harness import eventually
 
 
 def failure_of(server: Server, timeout_s: float | None = None) -> SubjectFailed:
@@ -34,7 +35,7 @@ def failure_of(server: Server, timeout_s: float | None = None) -> SubjectFailed:
 def nothing_stays(tmp_path: Path):
     began = time.monotonic()
     yield
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert processes_with(str(tmp_path)) == []
 
 
@@ -84,7 +85,7 @@ def test_it_raises_at_the_start(tmp_path: Path) -> None:
 def test_it_dies_in_the_middle(tmp_path: Path) -> None:
     with Process(hostile(tmp_path, "threading.Timer(0.3, os.abort).start(); serve()")) as process:
         process.wait_ready()
-        due = time.monotonic() + 10
+        due = time.monotonic() + 30
         while process.alive() and time.monotonic() < due:
             time.sleep(0.02)
         with pytest.raises(SubjectFailed, match="ended while it was measured, killed by SIGABRT"):
@@ -96,8 +97,8 @@ def test_it_dies_in_the_middle(tmp_path: Path) -> None:
 
 
 def test_it_accepts_and_never_answers(tmp_path: Path) -> None:
-    failed = failure_of(hostile(tmp_path, "answer = lambda connection: time.sleep(600)\nserve()"), 0.5)
-    assert "not ready after 0.5 s: it accepts, but GET / is not answered" in str(failed)
+    failed = failure_of(hostile(tmp_path, "answer = lambda connection: time.sleep(600)\nserve()"), 4.0)
+    assert "not ready after 4 s: it accepts, but GET / is not answered" in str(failed)
 
 
 def test_it_answers_a_byte_a_second(tmp_path: Path) -> None:
@@ -111,9 +112,9 @@ def test_it_answers_a_byte_a_second(tmp_path: Path) -> None:
     serve()
     """
     began = time.monotonic()
-    failed = failure_of(hostile(tmp_path, source), 1.0)
+    failed = failure_of(hostile(tmp_path, source), 4.0)
     assert "GET / is not answered" in str(failed)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize("nonsense", [b"+PONG\r\n", b"\x00\xff" * 500, b"HTTP/1.1 two hundred\r\n\r\n"])
@@ -191,7 +192,7 @@ def test_it_forks_without_end(tmp_path: Path) -> None:
         process.wait_ready()
         ended = process.stop()
     assert ended.stuck == 0
-    assert ended.seconds < 15
+    assert ended.seconds < 30
 
 
 def test_it_prints_without_end(tmp_path: Path) -> None:
@@ -205,8 +206,8 @@ def test_it_prints_without_end(tmp_path: Path) -> None:
     """
     with Process(hostile(tmp_path, source)) as process:
         process.wait_ready()
-        time.sleep(0.5)
-        assert 0 < len(process.log_tail(1000)) <= 64 * 1024
+        eventually(lambda: process.log_tail(1000), "the first lines")
+        assert len(process.log_tail(1000)) <= 64 * 1024
         assert process.usage().processes == 1
         ended = process.stop()
     assert ended.seconds < 10
@@ -255,17 +256,19 @@ def test_a_paused_one_stands_still_and_can_be_stopped(tmp_path: Path) -> None:
     threading.Thread(target=spin, daemon=True).start()
     serve()
     """
-    with Process(hostile(tmp_path, source, grace_s=2.0)) as process:
+    with Process(hostile(tmp_path, source, grace_s=10.0)) as process:
         process.wait_ready()
         assert process.usage().processes == 2
         process.pause()
-        time.sleep(0.1)
-        still = process.usage()
-        time.sleep(0.3)
+        # Each thread is told when it has its turn, which a busy machine gives late.
+        for _ in range(20):
+            still = process.usage()
+            time.sleep(0.3)
+            if process.usage().since(still).cpu_s == 0:
+                break
         assert process.usage().since(still).cpu_s == 0
         process.resume()
-        time.sleep(0.3)
-        assert process.usage().since(still).cpu_s > 0.05
+        eventually(lambda: process.usage().since(still).cpu_s > 0.05, "work after the pause")
         process.pause()
         ended = process.stop()
     assert not ended.killed
@@ -299,7 +302,7 @@ def bench_with(tmp_path: Path) -> tuple[subprocess.Popen[str], int, int]:
 
 
 def gone(tmp_path: Path) -> bool:
-    due = time.monotonic() + 10
+    due = time.monotonic() + 30
     while processes_with(str(tmp_path / "hostile.py")) and time.monotonic() < due:
         time.sleep(0.02)
     return processes_with(str(tmp_path / "hostile.py")) == []
@@ -311,7 +314,7 @@ def test_nothing_stays_when_the_bench_is_killed(tmp_path: Path, number: signal.S
     with bench:
         assert len(processes_with(str(tmp_path / "hostile.py"))) == 2
         bench.send_signal(number)
-        bench.wait(10)
+        bench.wait(30)
         assert gone(tmp_path)
 
 
@@ -319,12 +322,12 @@ def test_what_outlives_bench_and_keeper_is_swept(tmp_path: Path) -> None:
     bench, keeper, subject = bench_with(tmp_path)
     with bench:
         bench.kill()
-        bench.wait(10)
+        bench.wait(30)
         try:
             os.kill(keeper, signal.SIGKILL)
         except ProcessLookupError:
             pass  # it was faster: then there is nothing to sweep, which is as good
-        due = time.monotonic() + 10
+        due = time.monotonic() + 30
         while Path(f"/proc/{subject}").exists() and time.monotonic() < due:
             time.sleep(0.02)  # the subject itself ends with its keeper
         assert not Path(f"/proc/{subject}").exists()

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import trustme
 from towline import testing
+from towline.bench.subjects.probe import free_port
 from towline.cli.call import CommandLine, parse
 from towline.cli.call_options import GROUPS, manual
 from towline.cli.call_output import Progress, duration_text, size_text
@@ -299,13 +300,6 @@ def test_fail_is_22(url: str) -> None:
     ended = towline("get", "--fail", f"{url}/missing")
     assert (ended.returncode, ended.stdout) == (22, b"")
     assert b"404 Not Found" in ended.stderr
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class scripted:

@@ -168,13 +168,6 @@ SERVERS: dict[str, Callable[[Place], contextlib.AbstractContextManager[Running]]
 }
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
 def _need(name: str) -> None:
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed")

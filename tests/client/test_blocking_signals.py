@@ -36,7 +36,7 @@ def handlers() -> Iterator[None]:
     signal.signal(signal.SIGALRM, alarm)
 
 
-def _interrupted(call: Callable[[], object], after: float = 0.1) -> float:
+def _interrupted(call: Callable[[], object], after: float = 0.3) -> float:
     """How long after the signal the call ended."""
     sent: list[float] = []
 
@@ -53,7 +53,7 @@ def _interrupted(call: Callable[[], object], after: float = 0.1) -> float:
 
 
 # Noticed at once or within 100 ms; the rest is for a busy machine.
-SOON = 4.0
+SOON = 8.0
 
 
 @pytest.mark.usefixtures("handlers")
@@ -94,12 +94,16 @@ def test_sending_is_interrupted() -> None:
 
 @pytest.mark.usefixtures("handlers")
 def test_a_handler_that_does_not_raise_leaves_the_call_alone() -> None:
+    seen: list[float] = []
+
     def slow(connection: socket.socket, number: int) -> None:
         read_head(connection)
-        time.sleep(0.4)
+        for _ in range(400):
+            if len(seen) >= 3:
+                break
+            time.sleep(0.05)
         connection.sendall(OK)
 
-    seen: list[float] = []
     signal.signal(signal.SIGALRM, lambda *_: seen.append(time.monotonic()))
     with serving(slow) as server, towline.Client() as client:
         signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
@@ -116,7 +120,7 @@ def test_a_thread_that_waits_does_not_take_the_main_thread_s_signal() -> None:
 
         def wait() -> None:
             with pytest.raises(towline.ReadTimeout):
-                client.get(server.url, timeout=2)
+                client.get(server.url, timeout=9)
 
         worker = threading.Thread(target=wait, daemon=True)
         worker.start()

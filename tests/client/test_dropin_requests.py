@@ -202,7 +202,7 @@ def nonsense(peer: Peer) -> None:
 )
 def test_failures_of_send(session: Any, handler: Any, expected: str) -> None:
     with scripted(handler) as server, pytest.raises(requests.RequestException) as caught:
-        session.get(server.url, timeout=0.3)
+        session.get(server.url, timeout=0.3 if expected == "ReadTimeout" else 10)
     assert type(caught.value).__name__ == expected
     assert caught.value.request.url == server.url + "/"
 
@@ -240,7 +240,8 @@ def test_failures_while_the_body_is_read(session: Any) -> None:
             session.get(server.url)
     with scripted(drip) as server:
         with pytest.raises(requests.ConnectionError, match="Read timed out"):
-            session.get(server.url, timeout=0.3)
+            # The head must come before.
+            session.get(server.url, timeout=2)
 
 
 def test_retries_by_status_and_by_connection() -> None:
@@ -311,6 +312,7 @@ def test_through_a_proxy_with_the_headers_a_subclass_gives() -> None:
 
 def test_pool_block_bounds_the_connections_to_a_host() -> None:
     open_now, most, lock = 0, 0, threading.Lock()
+    both = threading.Barrier(2)
 
     def handler(peer: Peer) -> None:
         nonlocal open_now, most
@@ -318,7 +320,8 @@ def test_pool_block_bounds_the_connections_to_a_host() -> None:
             with lock:
                 open_now += 1
                 most = max(most, open_now)
-            threading.Event().wait(0.02)
+            # Each request has company: there are two connections, and a request waits for each.
+            both.wait(20)
             with lock:
                 open_now -= 1
             peer.send(OK)

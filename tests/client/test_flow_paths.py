@@ -176,7 +176,7 @@ def test_a_timeout_means_the_same_in_every_form(upstream, face):
         for hooks in ([], [lambda request: None]):
             client.event_hooks["request"] = hooks
             for timeout, error in [
-                (0.1, towline.ReadTimeout),
+                (0.5, towline.ReadTimeout),
                 ((5, 0.1), towline.ReadTimeout),
                 ((5, None, None, None, 0.1), towline.TotalTimeout),
                 (towline.Timeout(None, read=0.1), towline.ReadTimeout),
@@ -275,7 +275,7 @@ def test_settings_reach_the_native_half(upstream, face):
         ("/coded", {"max_response_size": 1000}, None),
         ("/broken", {}, towline.DecodingError),
         ("/cut", {}, towline.RemoteProtocolError),
-        ("/silent", {"timeout": 0.2}, towline.ReadTimeout),
+        ("/silent", {"timeout": 0.5}, towline.ReadTimeout),
         ("/silent", {"timeout": towline.Timeout(total=0.2)}, towline.TotalTimeout),
     ],
 )

@@ -18,6 +18,7 @@ import towline
 import towline.httpx
 import towline.httpx2
 import trustme
+from towline.bench.subjects.probe import free_port
 
 from .two_faces import FACES
 
@@ -29,9 +30,7 @@ PATIENCE = 20.0
 @contextmanager
 def nghttpd(root: Path, *options: str, tls: tuple[str, str] | None = None) -> Iterator[int]:
     """A server of the files below `root`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     arguments = [*options, *(() if tls else ("--no-tls",)), f"--htdocs={root}", "--address=127.0.0.1"]
     process = subprocess.Popen([str(NGHTTPD), *arguments, str(port), *(tls or ())], stdout=subprocess.DEVNULL)
     try:

@@ -235,15 +235,13 @@ def test_the_timeouts_of_the_client_are_those_of_the_handshake(face: Any) -> Non
         go.wait(PATIENCE)
         ws.send("late")
 
-    timeout = towline.Timeout(read=0.2, total=0.3)
+    timeout = towline.Timeout(read=1.5, total=2.0)
     with peer(handler) as url, face.open(url, timeout=timeout) as ws:
         with pytest.raises(towline.ReadTimeout):
-            ws.recv(timeout=0.5)
+            ws.recv(timeout=2.5)
         go.set()
         assert ws.recv() == "late"
-    with serving(
-        lambda connection, number: connection.recv(1 << 20) and threading.Event().wait(0.5)
-    ) as server:  # type: ignore[arg-type]
+    with serving(lambda connection, number: connection.recv(1 << 20) and threading.Event().wait(5)) as server:  # type: ignore[arg-type]
         with pytest.raises(towline.TimeoutError), face.open(server.url, timeout=timeout):
             pass
 

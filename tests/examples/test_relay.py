@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import threading
 import time
 from collections import Counter
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from towline.bench.subjects.probe import free_port
 
 from tests.lifecycle.harness import Program, eventually, running
 
@@ -227,13 +227,6 @@ def test_an_old_webhook_is_given_up_with_its_error(tmp_path: Path) -> None:
     ((state, error, status),) = rows(database, "SELECT state, error, status FROM webhooks")
     assert (state, status) == ("given up", None)
     assert "ConnectError" in error
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_an_upstream_that_is_down_and_comes_back(database: str) -> None:

@@ -37,7 +37,7 @@ def settled_descriptors(pid: int) -> int:
     """How many it holds once connections that have ended are really gone."""
     count = len(descriptors(pid))
     since = time.monotonic()
-    while time.monotonic() < since + 0.3:
+    while time.monotonic() < since + 1.0:
         if (now := len(descriptors(pid))) != count:
             count, since = now, time.monotonic()
         time.sleep(0.02)

@@ -50,9 +50,9 @@ def misbehave(program: Program, path: str) -> None:
 @pytest.mark.parametrize("app", ["apps:asgi", "apps:wsgi"])
 def test_a_blocked_worker_does_not_stop_the_other(app: str) -> None:
     with running(app, "--workers", "2", cwd=HERE) as program, connect(program.port) as blocked:
-        blocked.send("/block/3")
+        blocked.send("/block/6")
         time.sleep(0.2)
-        for _ in range(50):
+        for _ in range(30):
             assert request(program.port, "/ok").body == b"ok"
         # All of them while the other was blocked.
         assert not select.select([blocked.sock], [], [], 0)[0]

@@ -86,7 +86,8 @@ def test_silent_and_idle_connections_do_not_slow_a_new_one(serving: list[str]) -
 )
 def test_a_crowd_of_slow_clients_does_not_stop_others(serving: list[str]) -> None:
     """A byte of their heads now and then, until each has had its 408: a byte buys no time."""
-    timeout = 3
+    # Longer than it takes to open them, and two seconds more.
+    timeout = 10
     options = ["--timeout-request-header", str(timeout)]
     with room_for(CROWD), running(*serving, *options, cwd=HERE) as program, contextlib.ExitStack() as held:
         request(program.port, "/ok")

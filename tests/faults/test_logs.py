@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from towline.bench.subjects.probe import free_port
 
 from tests.lifecycle.harness import eventually, request, running
-from tests.lifecycle.test_metrics import free_port
 
 from .observe import HERE, every_face
 

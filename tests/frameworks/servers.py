@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from towline.bench.subjects.probe import free_port
+
 APPS = Path(__file__).parent / "apps"
 
 # What a server may say in its own words: who it is, when, and how it frames the body.
@@ -45,12 +47,6 @@ class Answer:
 
     def __str__(self) -> str:
         return f"{self.status} {self.headers} {self.body[:200]!r} ({len(self.body)} bytes)"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
 
 
 @contextlib.contextmanager

@@ -79,18 +79,19 @@ def test_serve_inside_a_running_loop(how: str) -> None:
         while not server.started.is_set():
             await asyncio.sleep(0.005)
         port = int(server.addresses[0].rpartition(":")[2])
-        slow = asyncio.create_task(asyncio.to_thread(request, port, "/sleep/0.3"))
-        await asyncio.sleep(0.1)
-        begun = time.monotonic()
-        if how == "cancel":
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
+        with connect(port) as conn:
+            assert (await asyncio.to_thread(conn.get, "/pid")).status == 200
+            conn.send("/sleep/0.3")
+            begun = time.monotonic()
+            if how == "cancel":
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            else:
+                server.stop()
                 await task
-        else:
-            server.stop()
-            await task
-        assert (await slow).body == b"slept"
-        assert time.monotonic() - begun < 10
+            assert conn.response().body == b"slept"
+            assert time.monotonic() - begun < 10
 
     asyncio.run(main())
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -115,9 +115,13 @@ def test_reload_of_changed_code(tmp_path: Path, watcher: str, monkeypatch: pytes
     write("one")
     with running("changing:app", "--reload", cwd=tmp_path) as program:
         assert request(program.port, "/").body == b"one"
-        time.sleep(0.3)  # the watcher has begun to look
-        write("two!")
-        eventually(lambda: request(program.port, "/").body == b"two!", "the new code")
+        for _ in range(10):
+            # Again, as long as the watcher has not begun to look.
+            write("two!")
+            with contextlib.suppress(AssertionError):
+                eventually(lambda: request(program.port, "/").body == b"two!", "the new code", 3)
+                break
+        assert request(program.port, "/").body == b"two!"
         source.write_text("nonsense nonsense\n")
         eventually(lambda: "SyntaxError" in program.log, "the message")
         assert request(program.port, "/").body == b"two!"
@@ -134,15 +138,24 @@ def test_reload_waits_for_a_first_good_version(tmp_path: Path) -> None:
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     assert process.stderr
     lines: list[str] = []
+    started = threading.Event()
+
+    def write() -> None:
+        # Again, as long as the watcher has not begun to look.
+        while not started.is_set():
+            source.write_text("async def app(scope, receive, send):\n    raise NotImplementedError\n")
+            started.wait(3)
+
+    writing = threading.Thread(target=write, daemon=True)
     try:
         while "SyntaxError" not in "".join(lines):
             lines.append(process.stderr.readline())
-        time.sleep(0.6)
-        source.write_text("async def app(scope, receive, send):\n    raise NotImplementedError\n")
+        writing.start()
         while "Towline" not in lines[-1]:
             lines.append(process.stderr.readline())
             assert lines[-1], "".join(lines)
     finally:
+        started.set()
         process.terminate()
         assert process.wait(10) == 0
         process.stderr.close()

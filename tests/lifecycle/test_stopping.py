@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import threading
@@ -35,17 +36,22 @@ def threads_for(app: str) -> list[str]:
 
 @pytest.mark.parametrize("app", APPS)
 def test_sigterm_finishes_what_is_in_flight(app: str) -> None:
-    with running(app, "--workers", "2", *threads_for(app)) as program:
-        slow = [in_background(request, program.port, "/sleep/0.8") for _ in range(3)]
-        streams = [in_background(request, program.port, "/stream/8/0.1") for _ in range(3)]
-        time.sleep(0.4)
+    with running(app, "--workers", "2", "--metrics", *threads_for(app)) as program:
+        slow = [in_background(request, program.port, "/sleep/3") for _ in range(3)]
+        streams = [in_background(request, program.port, "/stream/8/0.4") for _ in range(3)]
+
+        def in_flight() -> int:
+            page = request(program.port, "/metrics").body.decode()
+            return int(re.findall(r"^towline_requests_in_flight (\d+)", page, re.MULTILINE)[0])
+
+        eventually(lambda: in_flight() == 6, "six requests")
         port = program.port
         program.signal(signal.SIGTERM)
         eventually(lambda: "stopping" in program.log, "the log")
         newcomers = refused_or_served(port)
         assert program.wait() == 0
         for thread, results in slow + streams:
-            thread.join(5)
+            thread.join(20)
             (response,) = results
             assert getattr(response, "status", response) == 200
             assert response.body in (b"slept", b"chunk" * 8)
@@ -89,10 +95,8 @@ def test_keep_alive_connections_are_told_or_closed() -> None:
         with connect(program.port) as idle, connect(program.port) as busy:
             assert idle.get("/pid").status == 200
             assert busy.get("/pid").closes is False
-            busy.send("/sleep/0.5")
-            time.sleep(0.2)
+            busy.send("/sleep/2")
             program.signal(signal.SIGTERM)
-            idle.sock.settimeout(2.0)
             assert idle.sock.recv(1) == b""
             last = busy.response()
             assert (last.body, last.closes) == (b"slept", True)
@@ -153,14 +157,14 @@ def test_the_supervisors_death_leaves_no_orphan_and_the_port_free(app: str) -> N
     program = Program(app, "--workers", "2", *threads_for(app))
     port, workers = program.port, program.children()
     assert len(workers) == 2
-    thread, results = in_background(request, port, "/sleep/0.5")
-    time.sleep(0.2)
-    program.signal(signal.SIGKILL)
-    program.process.wait()
-    took = eventually(lambda: not any(map(alive, workers)), "the workers' end")
-    print(f"workers gone {took:.2f} s after the supervisor")
-    thread.join(5)
-    assert getattr(results[0], "body", results) == b"slept"
+    with connect(port) as conn:
+        assert conn.get("/pid").status == 200
+        conn.send("/sleep/0.5")
+        program.signal(signal.SIGKILL)
+        program.process.wait()
+        took = eventually(lambda: not any(map(alive, workers)), "the workers' end")
+        print(f"workers gone {took:.2f} s after the supervisor")
+        assert conn.response().body == b"slept"
     with socket.create_server(("127.0.0.1", port)):
         pass
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,15 @@ def wsgi(environ, start_response):
 """
 
 
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def holds(pid: int, path: Path) -> bool:
+    """Whether a process has the file open."""
+    return any(os.path.realpath(entry) == str(path) for entry in Path(f"/proc/{pid}/fd").iterdir())
+
+
 @pytest.mark.parametrize("interface", ["asgi", "wsgi"])
 def test_sigusr1_moves_every_worker_to_a_new_file(interface: str, tmp_path: Path) -> None:
     (tmp_path / "logged.py").write_text(PROGRAM)
@@ -126,7 +136,17 @@ def test_sigusr1_moves_every_worker_to_a_new_file(interface: str, tmp_path: Path
             return log.exists()
 
         until(moved)
-        time.sleep(1.2)  # each worker looks at its signals at least once a second
+
+        def released() -> bool:
+            """Each has written since: those that come at once are shared among the workers."""
+            with contextlib.ExitStack() as held:
+                conns = [held.enter_context(socket.create_connection(address, 10)) for _ in range(16)]
+                for conn in conns:
+                    conn.sendall(b"GET /after HTTP/1.1\r\nHost: test\r\n\r\n")
+                    assert conn.recv(65536)
+            return not any(holds(pid, old) for pid in children_of(process.pid))
+
+        until(released)
         before = old.read_text().count("\n")
         for _ in range(20):
             get("/late")

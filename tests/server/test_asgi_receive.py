@@ -12,6 +12,7 @@ import pytest
 from towline.errors import ClientDisconnected
 
 from tests.server.asgi_harness import LOOPS, Receive, Scope, Send, answer, read_all, read_body, serving
+from tests.server.features_harness import until
 
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
 
@@ -127,22 +128,23 @@ def test_a_slow_reader_holds_the_sender_back(loop: str) -> None:
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_a_disconnect_wakes_receive_at_once(loop: str, how: str) -> None:
-    woken = threading.Event()
+    called, woken = threading.Event(), threading.Event()
     messages: list[Any] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
+        called.set()
         messages.append(await receive())
         woken.set()
 
     with serving(app, loop) as served:
         conn = served.connect()
         conn.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        time.sleep(0.1)
+        assert called.wait(10)
         if how == "reset":
             conn.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         conn.close()
-        assert woken.wait(1)
+        assert woken.wait(10)
     assert messages == [{"type": "http.disconnect"}]
     assert served.log == [] or how == "close"
 
@@ -168,7 +170,7 @@ def test_sending_after_a_disconnect_raises(loop: str) -> None:
         conn.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         conn.recv(1000)
         conn.close()
-        assert over.wait(2)
+        assert over.wait(10)
         served.call(lambda: None)
         assert served.log == []
     assert isinstance(raised[0], ClientDisconnected)
@@ -205,7 +207,7 @@ def test_a_truncated_body_is_a_disconnect(loop: str) -> None:
         with served.connect() as conn:
             conn.sendall(post(b"x" * 100)[:-50])
             time.sleep(0.1)
-        assert over.wait(2)
+        assert over.wait(10)
     assert messages[-1] == {"type": "http.disconnect"}
     assert all(message.get("more_body", True) for message in messages)
 
@@ -228,16 +230,19 @@ def test_waiting_for_a_disconnect_beside_the_response(loop: str) -> None:
 
 
 def test_a_wait_that_is_cancelled_loses_nothing(loop: str) -> None:
+    given_up = threading.Event()
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         for _ in range(20):
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(receive(), 0.001)
+        given_up.set()
         await answer(send, await read_body(receive))
 
     wire = post(b"body")
     with serving(app, loop) as served, served.connect() as conn:
         conn.sendall(wire[:-4])
-        time.sleep(0.2)
+        assert given_up.wait(10)
         conn.sendall(b"body")
         assert read_all(conn).endswith(b"\r\n\r\nbody")
 
@@ -255,8 +260,12 @@ def test_an_unread_body_does_not_become_a_request(loop: str) -> None:
 
 
 def test_draining(loop: str) -> None:
+    called, go = threading.Event(), asyncio.Event()
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await asyncio.sleep(0.2)
+        if scope["path"] == "/busy":
+            called.set()
+            await go.wait()
         await answer(send)
 
     with serving(app, loop) as served:
@@ -264,16 +273,16 @@ def test_draining(loop: str) -> None:
         idle.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         assert b"200 OK" in idle.recv(1000)
         with served.connect() as busy:
-            busy.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-            time.sleep(0.1)
+            busy.sendall(b"GET /busy HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert called.wait(10)
             served.call(served.server.stop_listening)
             served.call(served.server.drain)
             assert idle.recv(1000) == b""
+            served.call(go.set)
             reply = read_all(busy)
         assert b"200 OK" in reply
         assert b"connection: close" in reply.lower()
-        time.sleep(0.05)
-        assert served.server.connections == 0
+        until(lambda: served.server.connections == 0)
 
 
 def test_cancel_all_ends_an_endless_stream(loop: str) -> None:
@@ -291,11 +300,10 @@ def test_cancel_all_ends_an_endless_stream(loop: str) -> None:
 
     with serving(app, loop) as served, served.connect() as conn:
         conn.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        time.sleep(0.1)
+        assert b"data: x" in conn.recv(1000)
         assert served.server.in_flight == 1
         served.call(served.server.cancel_all)
         read_all(conn)
-        time.sleep(0.05)
-        assert served.server.in_flight == 0
+        until(lambda: served.server.in_flight == 0)
         assert served.log == []
     assert ends == ["cancelled"]

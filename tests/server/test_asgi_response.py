@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +73,23 @@ def test_bodies_of_every_kind_and_size(make: Any, size: int) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_streams_are_chunked_and_go_out_at_once(loop: str) -> None:
+    go = asyncio.Event()
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send(start())
         await send(body(b"one", True))
-        await asyncio.sleep(0.2)
+        await go.wait()
         await send(body(b"two", True))
         await send(body())
 
     with serving(app, loop) as served, served.connect() as conn:
         conn.sendall(GET)
-        time.sleep(0.1)
-        assert conn.recv(65536).endswith(b"3\r\none\r\n")
+        first = b""
+        while not first.endswith(b"3\r\none\r\n"):
+            piece = conn.recv(65536)
+            assert piece, first
+            first += piece
+        served.call(go.set)
         assert read_all(conn) == b"3\r\ntwo\r\n0\r\n\r\n"
 
 
@@ -296,14 +302,18 @@ def test_pipelined_requests_are_answered_in_order(loop: str) -> None:
 
 
 def test_concurrency_limit() -> None:
+    called, go = threading.Event(), asyncio.Event()
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await asyncio.sleep(0.3)
+        called.set()
+        await go.wait()
         await answer(send)
 
     with serving(app, limit_concurrency=1) as served, served.connect() as conn:
         conn.sendall(GET)
-        time.sleep(0.1)
+        assert called.wait(10)
         status, headers, _ = served.get()
+        served.call(go.set)
         assert (status, headers["retry-after"]) == (503, "1")
         assert b"200 OK" in read_all(conn)
         assert served.server.requests == 2  # refused ones count

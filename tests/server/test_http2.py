@@ -329,8 +329,8 @@ def test_requests_over_the_concurrency_limit(kind: str) -> None:
     if kind == "wsgi":
         pytest.skip("one call at a time: nothing is ever in flight beside it")
     with talking(kind, APPS[kind], limit_concurrency=1) as client:
-        slow = client.begin("GET", "/sleep/0.5")
-        time.sleep(0.1)
+        # They come in this order, and the first is far from over.
+        slow = client.begin("GET", "/sleep/3")
         answer = client.ask(path="/x")
         assert (answer.status, answer.fields["retry-after"]) == (503, "1")
         assert client.finish(slow)[0].status == 200

@@ -119,14 +119,14 @@ def test_drain_finishes_what_is_in_flight(threads: int) -> None:
         start_response("200 OK", TEXT)
         yield b"begun"
         entered.set()
-        leave.wait(5)
+        leave.wait(20)
         yield b"ended"
 
     with serving(app, threads=threads) as served:
         idle = served.connect()
         busy = served.connect()
         busy.sendall(GET)
-        assert entered.wait(5)
+        assert entered.wait(20)
         served.server.stop_listening()
         served.server.drain()
         leave.set()
@@ -143,13 +143,13 @@ def test_a_response_that_begins_while_draining_says_close(threads: int) -> None:
 
     def app(environ: Any, start_response: Any) -> Any:
         entered.set()
-        leave.wait(5)
+        leave.wait(20)
         start_response("200 OK", TEXT)
         return [b"ok"]
 
     with serving(app, threads=threads) as served, served.connect() as conn:
         conn.sendall(GET)
-        assert entered.wait(5)
+        assert entered.wait(20)
         served.server.drain()
         time.sleep(0.05)
         leave.set()
@@ -173,7 +173,7 @@ def test_limit_concurrency(mode: str) -> None:
 
     def app(environ: Any, start_response: Any) -> Any:
         entered.release()
-        leave.wait(5)
+        leave.wait(20)
         start_response("200 OK", TEXT)
         return [b"ok"]
 
@@ -183,7 +183,7 @@ def test_limit_concurrency(mode: str) -> None:
         busy = [served.connect() for _ in range(2)]
         for conn in busy:
             conn.sendall(LAST)
-            assert entered.acquire(timeout=5)
+            assert entered.acquire(timeout=20)
         refused = served.raw(LAST)
         assert refused.startswith(b"HTTP/1.1 503 ")
         assert b"retry-after: " in refused.lower()
@@ -235,4 +235,4 @@ def test_signals_on_the_main_thread(threads: int, number: int, last: str) -> Non
             exchange(conn)
             process.send_signal(number)
             assert process.stdout.readline().strip() == last
-        assert process.wait(5) == 0
+        assert process.wait(20) == 0
