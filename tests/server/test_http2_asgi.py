@@ -54,6 +54,27 @@ def test_the_scope() -> None:
     assert scope["scheme"] == "http"
 
 
+def test_a_field_that_is_named_again_is_one_object() -> None:
+    """One byte of a header block can name a kilobyte, a hundred times: it must not become a hundred of them."""
+    seen: list[dict[str, Any]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope)
+        await start(send)
+        await send({"type": "http.response.body"})
+
+    large = ("x-large", "v" * 1000)
+    with talking("asgi", app) as client:
+        client.ask(headers=[large, ("x-a", "1"), large, ("x-b", "2"), ("x-a", "1"), large])
+        client.ask(headers=[("x-b", "2"), large, large])
+    first, second = (scope["headers"] for scope in seen)
+    expected = [(b"x-large", b"v" * 1000), (b"x-a", b"1"), (b"x-b", b"2")]
+    assert first[1:] == [expected[place] for place in (0, 1, 0, 2, 1, 0)]
+    assert second[1:] == [expected[place] for place in (2, 0, 0)]
+    assert first[1] is first[3] is first[6]
+    assert second[2] is second[3]
+
+
 def test_a_reset_stream_is_a_disconnect_at_once() -> None:
     notes = Notes()
 

@@ -2,7 +2,8 @@
 //!
 //! A block is decoded behind whatever stands in the caller's buffer already: the bytes of a field are moved
 //! once, from the block or from a table to the place where the program will see them, and each field is told
-//! as the place where it stands. What makes a message malformed is told with its field and does not stop the
+//! as the place where it stands. A line of the dynamic table that a block names again stands there once: it takes
+//! no room for the asking. What makes a message malformed is told with its field and does not stop the
 //! block; an error means that the two tables may differ, which ends the connection.
 
 use crate::head::FieldSpan;
@@ -111,15 +112,14 @@ impl Decoder {
         self.table.bytes()
     }
 
-    /// Decodes a complete block: appends its text to `bytes` and tells each field in turn. `each` may append
-    /// to the buffer and cut it back, but not below where it ends when it is called the first time.
+    /// Decodes a complete block: appends its text to `bytes` and tells each field in turn.
     #[inline]
     pub fn decode(
         &mut self,
         block: &[u8],
         bounds: Bounds,
         bytes: &mut Vec<u8>,
-        mut each: impl FnMut(Line, &mut Vec<u8>),
+        mut each: impl FnMut(Line, &[u8]),
     ) -> Result<Delivered, HpackError> {
         let mut input = Input { rest: block };
         let mut room = Room {
@@ -190,27 +190,47 @@ impl Decoder {
         bytes: &mut Vec<u8>,
     ) -> Result<Option<Line>, HpackError> {
         let index = input.integer(7)?;
-        let (text, name_len, name, flaw) = if index > STATIC_ENTRIES {
-            let entry = self.dynamic(index)?;
-            (
-                entry.line,
-                entry.name_len,
-                entry.facts.name,
-                entry.facts.flaw,
-            )
-        } else if index > 0 {
-            let entry = StaticEntry::at(index);
-            let flaw = (entry.name == Name::Connection).then_some(Flaw::Connection);
-            (entry.line(), entry.name_len(), entry.name, flaw)
-        } else {
+        if index > STATIC_ENTRIES {
+            return self.indexed_dynamic(index, room, bytes);
+        }
+        if index == 0 {
             return Err(HpackError::Index);
-        };
+        }
+        let entry = StaticEntry::at(index);
+        let text = entry.line();
         if !room.take(text.len()) {
             return Ok(None);
         }
+        let flaw = (entry.name == Name::Connection).then_some(Flaw::Connection);
         let start = bytes.len();
         bytes.extend_from_slice(text);
-        Ok(Some(Line::new(start, name_len, bytes.len(), name, flaw)))
+        let line = Line::new(start, entry.name_len(), bytes.len(), entry.name, flaw);
+        Ok(Some(line))
+    }
+
+    #[inline]
+    fn indexed_dynamic(
+        &mut self,
+        index: u32,
+        room: &mut Room,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<Line>, HpackError> {
+        let entry = self.dynamic(index)?;
+        let (len, name_len, facts) = (entry.line.len(), entry.name_len, entry.facts);
+        if !room.take(len) {
+            return Ok(None);
+        }
+        let at = entry.shown_at as usize;
+        let start = if bytes.get(at..at + len) == Some(entry.line) {
+            at
+        } else {
+            let start = bytes.len();
+            bytes.extend_from_slice(entry.line);
+            self.table.show(index - STATIC_ENTRIES - 1, start as u32);
+            start
+        };
+        let line = Line::new(start, name_len, start + len, facts.name, facts.flaw);
+        Ok(Some(line))
     }
 
     #[inline]
@@ -247,6 +267,9 @@ impl Decoder {
         if !room.take(bytes.len() - start) {
             bytes.truncate(start);
             return Ok(None);
+        }
+        if prefix_bits == 6 {
+            self.table.show(0, start as u32);
         }
         Ok(Some(Line::new(
             start,

@@ -32,6 +32,8 @@ struct Entry {
     len: u32,
     name_len: u32,
     facts: Facts,
+    /// See [`Table::show`].
+    shown_at: u32,
 }
 
 /// An entry as it is looked at.
@@ -41,6 +43,8 @@ pub(super) struct EntryRef<'a> {
     pub line: &'a [u8],
     pub name_len: u32,
     pub facts: Facts,
+    /// Where it was shown last: perhaps in this block, and perhaps in one whose text has gone.
+    pub shown_at: u32,
 }
 
 #[derive(Debug)]
@@ -108,7 +112,17 @@ impl Table {
             line: &self.text[start..start + entry.len as usize],
             name_len: entry.name_len,
             facts: entry.facts,
+            shown_at: entry.shown_at,
         })
+    }
+
+    /// The entry that came `age` entries before the newest stands at `at` in the text of a block.
+    #[inline]
+    pub fn show(&mut self, age: u32, at: u32) {
+        let place = self.entries.len().checked_sub(age as usize + 1);
+        if let Some(entry) = place.and_then(|place| self.entries.get_mut(place)) {
+            entry.shown_at = at;
+        }
     }
 
     /// Adds an entry (RFC 7541 4.4); false when it is larger than the table, which is then empty.
@@ -125,6 +139,7 @@ impl Table {
             len: len as u32,
             name_len: name.len() as u32,
             facts,
+            shown_at: 0,
         });
         self.text.extend_from_slice(name);
         self.text.extend_from_slice(value);

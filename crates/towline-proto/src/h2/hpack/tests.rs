@@ -351,3 +351,30 @@ fn lines_that_nobody_will_see_are_checked_all_the_same() {
         assert!(bounded(&mut decoder, wrong).is_err(), "{wrong}");
     }
 }
+
+/// One byte that names a kilobyte asks for no further kilobyte.
+#[test]
+fn a_line_that_a_block_names_again_stands_in_its_text_once() {
+    let mut decoder = Decoder::new();
+    let mut text = |block: &str| {
+        let (mut bytes, mut got) = (Vec::new(), Vec::new());
+        let each = |line: super::decoder::Line, _: &[u8]| got.push(line.span);
+        let delivered = decoder.decode(&hex(block), WIDE, &mut bytes, each);
+        assert_eq!(delivered, Ok(Delivered::All));
+        let fields =
+            crate::Fields::new(&bytes, &got).map(|field| [field.name, field.value].concat());
+        let lines: Vec<_> = fields
+            .map(|line| String::from_utf8(line).expect("ASCII"))
+            .collect();
+        (String::from_utf8(bytes).expect("ASCII"), lines.join(" "))
+    };
+    let told = |bytes: &str, lines: &str| (bytes.to_owned(), lines.to_owned());
+    // A literal that enters the table stands where it was read.
+    assert_eq!(text("4001 6101 62 bebe"), told("ab", "ab ab ab"));
+    // The next block has a text of its own.
+    assert_eq!(text("bebe"), told("ab", "ab ab"));
+    let between = text("be 4001 6301 64 bebf be 0001 6501 66 bf");
+    assert_eq!(between, told("abcdef", "ab cd cd ab cd ef ab"));
+    // Another entry has the index of one that has left.
+    assert_eq!(text("20 3fe11f 4001 6301 6a bebe"), told("cj", "cj cj cj"));
+}

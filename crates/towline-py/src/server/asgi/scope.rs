@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use towline_io::serve::forwarded::{Origin, Scheme};
 use towline_io::{PeerAddr, TlsInfo};
-use towline_proto::{Fields, HeadRef, Version};
+use towline_proto::{Field, Fields, HeadRef, Version};
 
 use super::names::{FieldNames, method};
 use crate::gil::GilCell;
@@ -154,13 +154,31 @@ impl Scopes {
         // else can see it (a null slot, after an error, is skipped when the list goes).
         unsafe {
             let list = Bound::from_owned_ptr_or_err(py, ffi::PyList_New(count as ffi::Py_ssize_t))?;
-            for (index, field) in fields.enumerate() {
-                let pair = self.names.pair(py, field.name, field.value)?;
-                ffi::PyList_SET_ITEM(list.as_ptr(), index as ffi::Py_ssize_t, pair.into_ptr());
+            let mut end = std::ptr::null();
+            for (index, field) in fields.clone().enumerate() {
+                let before = fields.clone().take(index);
+                let first = (field.name.as_ptr() < end).then(|| place_of(field, before));
+                let pair = match first.flatten() {
+                    Some(first) => ffi::Py_NewRef(ffi::PyList_GET_ITEM(
+                        list.as_ptr(),
+                        first as ffi::Py_ssize_t,
+                    )),
+                    None => self.names.pair(py, field.name, field.value)?.into_ptr(),
+                };
+                end = end.max(field.name.as_ptr_range().end);
+                ffi::PyList_SET_ITEM(list.as_ptr(), index as ffi::Py_ssize_t, pair);
             }
             Ok(list)
         }
     }
+}
+
+/// Where the same piece of the head's text stands among the fields before. What a block of HTTP/2 names again by its
+/// index stands there once, and becomes an object once: a kilobyte for each byte that arrives would be memory for
+/// the asking.
+fn place_of<'a>(field: Field<'_>, mut before: impl Iterator<Item = Field<'a>>) -> Option<usize> {
+    before
+        .position(|one| std::ptr::eq(one.name, field.name) && std::ptr::eq(one.value, field.value))
 }
 
 impl Ends {
