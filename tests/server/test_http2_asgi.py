@@ -329,3 +329,67 @@ def test_many_who_lose_their_client_at_once_do_not_hold_up_the_loop() -> None:
         assert until(lambda: other.ask("GET", "/counts").body == b"90")
     assert sum(rounds.values()) == 90
     assert max(rounds.values()) <= 4, rounds
+
+
+def test_many_who_suspend_at_once_do_not_hold_up_the_loop() -> None:
+    """A few of one connection begin in a round of the loop, and what each has sent until then leaves all the same."""
+    rounds: dict[int, int] = {}
+    begun, round_ = 0, 0
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal begun
+        begun += 1
+        rounds[round_] = rounds.get(round_, 0) + 1
+        if begun == 1:
+            asyncio.get_running_loop().call_soon(tick)
+        await start(send)
+        await send({"type": "http.response.body", "body": b"part", "more_body": True})
+        assert (await receive())["type"] == "http.request"
+        assert (await receive())["type"] == "http.disconnect"
+
+    def tick() -> None:
+        nonlocal round_
+        round_ += 1
+        if begun < 60:
+            asyncio.get_running_loop().call_soon(tick)
+
+    with talking("asgi", app) as client:
+        streams = [client.begin("GET", "/", send=False) for _ in range(60)]
+        client.flush()
+        for stream in streams:
+            client.until_body(stream, 4)
+    assert sum(rounds.values()) == 60
+    assert max(rounds.values()) <= 4, rounds
+
+
+def test_who_has_news_does_not_wait_for_those_who_lose_their_client() -> None:
+    """Sixty lose it together; what another client sends meanwhile is told before most of them."""
+    waiting, told = 0, 0
+    sent = threading.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal waiting, told
+        waiting += 1
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            told += 1
+            # The loop stands still until the other client has sent.
+            assert sent.wait(20)
+            return
+        await start(send)
+        await send({"type": "http.response.body", "body": str(told).encode()})
+
+    with serving("asgi", app) as server, Client((server.host, server.port)) as other:
+        upload = other.begin("POST", "/", end=False)
+        with Client((server.host, server.port)) as client:
+            for _ in range(60):
+                client.begin("POST", "/", end=False, send=False)
+            client.flush()
+            assert until(lambda: waiting == 61)
+            client.vanish()
+        assert until(lambda: told > 0)
+        other.write(upload, b"news", end=True)
+        sent.set()
+        (answer,) = other.finish(upload)
+        assert until(lambda: told == 60)
+    assert 0 < int(answer.body) <= 20

@@ -412,6 +412,11 @@ impl<S: Default> Engine<S> {
         self.turn.visited.elapsed() >= self.config.visit_time
     }
 
+    /// Whether somebody is in line who has not been visited in this turn.
+    pub fn has_unvisited(&self) -> bool {
+        self.turn.unvisited > 0
+    }
+
     /// Whether `next_ready` has more to give, in this turn or the next.
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()

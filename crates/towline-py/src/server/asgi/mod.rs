@@ -6,6 +6,7 @@
 //!                                          └──► host: the task adopts it ──┘
 //! method: receive() and send() of an exchange, over message (what was given), draft (the held head),
 //!         response (what becomes of it), waiting (awaitables), websocket (the same for websocket scopes)
+//! sleepers: whom a later turn wakes
 //! ```
 mod draft;
 mod exchange;
@@ -18,6 +19,7 @@ mod response;
 mod run;
 mod scope;
 mod server;
+mod sleepers;
 mod stepping;
 mod tasks;
 mod turn;

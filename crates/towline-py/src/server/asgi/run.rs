@@ -23,8 +23,15 @@ const ERROR: i32 = 40;
 /// Kits kept for later requests.
 const KEPT_KITS: usize = 64;
 
+/// How far the first step of an application has come.
+pub enum Served {
+    Ended,
+    /// A task goes on with it behind the turn.
+    Suspended,
+}
+
 /// Starts the application on a request. An error is one that must end the loop.
-pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResult<()> {
+pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResult<Served> {
     let py = server.py();
     let this = server.get();
     let kit = AsgiServer::kit(server, request.id, request.stream)?;
@@ -40,7 +47,7 @@ pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResu
     }
     let context = copy_context(py, &this.base_context)?;
     if this.task_factory {
-        return in_own_task(server, &request, kit, context);
+        return in_own_task(server, &request, kit, context).map(|()| Served::Suspended);
     }
     let (spare, loan) = lend(this, py)?;
     let outer = this.enter_exchange(py, &kit);
@@ -54,36 +61,29 @@ pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResu
         Step::Yield(awaited) => {
             this.asyncio.leave(py, &spare.task, loan.outer)?;
             let Some(coroutine) = coroutine else {
-                return Ok(());
+                return Ok(Served::Ended);
             };
             let awaited = (!awaited.is_none(py)).then_some(awaited);
-            this.flush(py, &kit);
-            adopt(
-                server,
-                spare,
-                Assignment {
-                    coroutine: coroutine.unbind(),
-                    context,
-                    awaited,
-                    kit,
-                    server: server.clone().unbind(),
-                },
-            )
+            this.flush_suspended(py, &kit);
+            let assignment = Assignment {
+                coroutine: coroutine.unbind(),
+                context,
+                awaited,
+                kit,
+                server: server.clone().unbind(),
+            };
+            adopt(server, spare, assignment).map(|()| Served::Suspended)
         }
         step => {
             drop(coroutine);
             drop(context);
             spare.host.get().show(py, None);
             give_back(this, py, spare, loan)?;
-            this.finish(
-                py,
-                kit,
-                if let Step::Raise(error) = step {
-                    Err(error)
-                } else {
-                    Ok(())
-                },
-            )
+            let outcome = match step {
+                Step::Raise(error) => Err(error),
+                _ => Ok(()),
+            };
+            this.finish(py, kit, outcome).map(|()| Served::Ended)
         }
     }
 }

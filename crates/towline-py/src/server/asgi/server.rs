@@ -1,6 +1,6 @@
 //! The Python class `AsgiServer`: one engine, registered once in the running event loop.
 use std::cell::RefMut;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,6 +16,7 @@ use towline_io::{ConnId, Engine, EngineConfig, Peer, Streams};
 use super::exchange::{Exchange, Kit, Response, wake};
 use super::haste::Haste;
 use super::scope::{Ends, Scopes};
+use super::sleepers::Sleepers;
 use super::stepping;
 use super::tasks::{Asyncio, Loan, Spare};
 use super::waiting::Sent;
@@ -81,8 +82,10 @@ pub struct Pool {
     pub visited: Vec<ConnId>,
     /// What those cost whom this turn has woken, or has asked to wait for the next.
     pub woken: usize,
-    /// Futures to complete, for there is news, and what each of them costs.
-    pub sleepers: VecDeque<(Py<PyAny>, usize)>,
+    /// What those cost whose application has suspended in this turn.
+    pub suspended: usize,
+    /// Whom later turns wake.
+    pub sleepers: Sleepers,
     pub haste: Haste,
     /// The connection that is being visited has company in this turn.
     pub in_company: bool,
@@ -273,7 +276,7 @@ impl AsgiServer {
         let (spare, kits, sleepers) = {
             let mut pool = self.pool.open(py);
             let kits = std::mem::take(&mut pool.kits);
-            (pool.spare.take(), kits, std::mem::take(&mut pool.sleepers))
+            (pool.spare.take(), kits, pool.sleepers.take_all())
         };
         drop(kits);
         let closed = self
@@ -285,7 +288,7 @@ impl AsgiServer {
             return Ok(());
         }
         // There are no more turns to wake them in.
-        let woken = wake(py, sleepers.into_iter().map(|(future, _)| future).collect());
+        let woken = wake(py, sleepers);
         match spare {
             Some(spare) => spare.host.get().retire(py).and(woken),
             None => woken,
@@ -311,7 +314,7 @@ impl AsgiServer {
         for exchange in pool.running.values() {
             visit.call(exchange)?;
         }
-        for (future, _) in &pool.sleepers {
+        for future in pool.sleepers.iter() {
             visit.call(future)?;
         }
         Ok(())
@@ -395,6 +398,29 @@ impl AsgiServer {
         if exchange.state.open(py).dirty {
             self.settle(py, exchange);
         }
+    }
+
+    /// After the first step, in a turn: what it has left to send waits, as a complete answer does, for that of the
+    /// requests behind it and of other connections. A wake-up of the client costs as much as half a request.
+    pub fn flush_suspended(&self, py: Python<'_>, kit: &Kit) {
+        let (in_company, in_haste) = {
+            let pool = self.pool.open(py);
+            (pool.in_company, pool.haste.is_on() || !pool.in_turn)
+        };
+        let waits = !in_haste && (in_company || self.has_more_to_come(py, kit.exchange.get()));
+        if !waits {
+            self.flush(py, kit);
+        }
+    }
+
+    /// Whether the visit of its connection goes on.
+    fn has_more_to_come(&self, py: Python<'_>, exchange: &Exchange) -> bool {
+        let id = exchange.state.open(py).id;
+        let engine = self.engine(py).ok();
+        engine.is_some_and(|mut engine| {
+            let peer = engine.peer(id);
+            peer.is_some_and(|peer| peer.conn.has_events())
+        })
     }
 
     /// After reading: within a step the end of the step is soon enough.

@@ -10,20 +10,18 @@ use towline_io::{ConnId, Peer, PeerAddr};
 use towline_proto::{Event, HeadRef, StreamId};
 
 use super::exchange::{Client, Exchange, wake};
-use super::run;
+use super::run::{self, Served};
 use super::scope::{Ends, Tls};
-use super::server::{AsgiServer, ConnState, Extras, files_sent, tell_files_sent};
+use super::server::{AsgiServer, ConnState, Extras, Pool, files_sent, tell_files_sent};
+use super::sleepers::{Cause, WOKEN_PER_TURN};
 use super::websocket::{self, Asked, Session};
 use crate::server::setup::NOT_AT_ALL;
 
 /// Pipelined requests of one connection before the others have their turn.
 const REQUESTS_PER_VISIT: usize = 16;
 
-/// Applications that a turn lets go on: they all run before the next one, which is when others are served.
-const WOKEN_PER_TURN: usize = 16;
-
-/// One that has lost its client counts as so many: it unwinds, ends, and gives back all that it held.
-const LOST_FOR_WOKEN: usize = 4;
+/// One that has suspended counts as so many: its task is made, and runs behind the turn for the first time.
+const SUSPENDED_FOR_WOKEN: usize = 4;
 
 /// Events without a request after which the clock is read, as it is after each request.
 const EVENTS_PER_LOOK: usize = 16;
@@ -77,7 +75,9 @@ fn visit_all(server: &Bound<'_, AsgiServer>, visited: &mut Vec<ConnId>) -> PyRes
     loop {
         let (next, now, more) = {
             let mut engine = this.engine(py)?;
-            let next = engine.next_ready();
+            // Whoever is in line now has been visited: there may be others, and nobody has looked.
+            let is_over = !engine.has_unvisited() && this.pool.open(py).has_left_enough();
+            let next = if is_over { None } else { engine.next_ready() };
             if next.is_none() {
                 engine.refresh_clock();
             }
@@ -137,8 +137,9 @@ fn visit(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
         let mut is_over = requests == REQUESTS_PER_VISIT;
         if unlooked >= EVENTS_PER_LOOK {
             unlooked = 0;
+            let has_left_enough = this.pool.open(py).has_left_enough();
             let mut engine = this.engine(py)?;
-            is_over |= engine.is_visit_over()
+            is_over |= (has_left_enough || engine.is_visit_over())
                 && engine.peer(id).is_some_and(|peer| peer.conn.has_events());
         }
         if is_over {
@@ -182,8 +183,10 @@ fn visit(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
             }
             Some(Next::Request(request)) => {
                 requests += 1;
-                if let Err(error) = run::serve(server, request) {
-                    break Err(error);
+                match run::serve(server, request) {
+                    Ok(Served::Ended) => {}
+                    Ok(Served::Suspended) => this.pool.open(py).suspended += SUSPENDED_FOR_WOKEN,
+                    Err(error) => break Err(error),
                 }
             }
         }
@@ -364,12 +367,12 @@ impl AsgiServer {
 }
 
 fn tell(server: &AsgiServer, py: Python<'_>, exchange: &Py<Exchange>, news: News) -> PyResult<()> {
-    let cost = match news {
-        News::Gone => LOST_FOR_WOKEN,
-        _ => 1,
+    let cause = match news {
+        News::Gone => Cause::Loss,
+        _ => Cause::News,
     };
     if let Some(waiters) = websocket::tell(py, exchange, news)? {
-        return server.wake_soon(py, waiters, cost);
+        return server.wake_soon(py, waiters, cause);
     }
     let exchange = exchange.get();
     let waiters = match news {
@@ -384,30 +387,37 @@ fn tell(server: &AsgiServer, py: Python<'_>, exchange: &Py<Exchange>, news: News
             state.take_receivers()
         }
     };
-    server.wake_soon(py, waiters, cost)
+    server.wake_soon(py, waiters, cause)
+}
+
+impl Pool {
+    /// What this turn has left for the loop to run behind it is as much as others may have to wait for: a connection
+    /// with more to do than one request goes to the end of the line.
+    fn has_left_enough(&self) -> bool {
+        self.woken + self.suspended >= WOKEN_PER_TURN
+    }
 }
 
 impl AsgiServer {
     /// Wakes all who wait on an exchange that has lost its client.
     pub fn wake_lost(&self, py: Python<'_>, waiters: Vec<Py<PyAny>>) -> PyResult<()> {
-        self.wake_soon(py, waiters, LOST_FOR_WOKEN)
+        self.wake_soon(py, waiters, Cause::Loss)
     }
 
     /// Wakes those who wait, in this turn or, behind others, in one of the next.
-    fn wake_soon(&self, py: Python<'_>, waiters: Vec<Py<PyAny>>, cost: usize) -> PyResult<()> {
+    fn wake_soon(&self, py: Python<'_>, waiters: Vec<Py<PyAny>>, cause: Cause) -> PyResult<()> {
         if waiters.is_empty() {
             return Ok(());
         }
         let is_now = {
             let mut pool = self.pool.open(py);
-            pool.woken += waiters.len() * cost;
-            pool.in_turn && pool.sleepers.is_empty() && pool.woken <= WOKEN_PER_TURN
+            pool.woken += waiters.len() * cause.cost();
+            pool.in_turn && pool.sleepers.has_none_before(cause) && pool.woken <= WOKEN_PER_TURN
         };
         if is_now {
             return wake(py, waiters);
         }
-        let sleepers = waiters.into_iter().map(|future| (future, cost));
-        self.pool.open(py).sleepers.extend(sleepers);
+        self.pool.open(py).sleepers.add(waiters, cause);
         self.engine(py).map(|mut engine| engine.rearm())
     }
 
@@ -415,14 +425,8 @@ impl AsgiServer {
     fn wake_sleepers(&self, py: Python<'_>) -> PyResult<()> {
         let (waiters, is_all) = {
             let mut pool = self.pool.open(py);
-            pool.woken = 0;
-            let mut waiters = Vec::new();
-            while pool.woken < WOKEN_PER_TURN
-                && let Some((future, cost)) = pool.sleepers.pop_front()
-            {
-                pool.woken += cost;
-                waiters.push(future);
-            }
+            let (waiters, cost) = pool.sleepers.take();
+            (pool.woken, pool.suspended) = (cost, 0);
             (waiters, pool.sleepers.is_empty())
         };
         let woken = wake(py, waiters);
