@@ -180,7 +180,8 @@ def test_a_broken_rule_is_named_and_answered(face: Any) -> None:
             ws.recv()
         assert caught.value.code == 1007
         assert "UTF-8" in caught.value.rule
-    assert answers.get(timeout=PATIENCE) == (CLOSE, struct.pack("!H", 1007))
+    close = struct.pack("!H", 1007) + caught.value.rule.encode()
+    assert answers.get(timeout=PATIENCE) == (CLOSE, close)
 
 
 def test_messages_over_the_limit(face: Any) -> None:

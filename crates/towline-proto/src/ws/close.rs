@@ -6,7 +6,7 @@ use super::{SendError, Violation};
 /// The longest payload of a control frame (RFC 6455 5.5).
 pub(super) const MAX_CONTROL_BYTES: usize = 125;
 /// ... of which a close frame spends two on its code.
-const MAX_REASON_BYTES: usize = MAX_CONTROL_BYTES - 2;
+pub(super) const MAX_REASON_BYTES: usize = MAX_CONTROL_BYTES - 2;
 
 /// What a close frame without a code means (RFC 6455 7.1.5).
 pub(super) const NO_STATUS: u16 = 1005;
@@ -41,11 +41,11 @@ impl Closing {
         }
     }
 
-    /// What a failure tells the peer; nothing, if there is no way to tell it.
+    /// What a failure tells the peer, its rule included; nothing, if there is no way to tell it.
     pub fn failure(violation: Violation) -> Option<Self> {
         may_be_sent(violation.code).then(|| Self {
             code: Some(violation.code),
-            reason: Box::default(),
+            reason: violation.rule.into(),
         })
     }
 

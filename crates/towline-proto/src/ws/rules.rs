@@ -2,6 +2,8 @@
 
 use std::{error, fmt};
 
+use super::close::MAX_REASON_BYTES;
+
 /// Why a WebSocket failed: the peer broke a rule or fell silent. The close frame with the code is due already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Violation {
@@ -19,16 +21,22 @@ impl fmt::Display for Violation {
 
 impl error::Error for Violation {}
 
+/// The rule is the reason that the close frame gives.
+const fn violation(code: u16, rule: &'static str) -> Violation {
+    assert!(rule.len() <= MAX_REASON_BYTES);
+    Violation { code, rule }
+}
+
 const fn protocol(rule: &'static str) -> Violation {
-    Violation { code: 1002, rule }
+    violation(1002, rule)
 }
 
 const fn data(rule: &'static str) -> Violation {
-    Violation { code: 1007, rule }
+    violation(1007, rule)
 }
 
 const fn too_big(rule: &'static str) -> Violation {
-    Violation { code: 1009, rule }
+    violation(1009, rule)
 }
 
 pub(super) const RESERVED_BITS: Violation =
@@ -59,18 +67,13 @@ pub(super) const TEXT: Violation = data("a text message that is not UTF-8 (RFC 6
 pub(super) const COMPRESSION: Violation = data("malformed compressed data (RFC 7692 7.2.2)");
 pub(super) const MESSAGE_SIZE: Violation = too_big("a message over the limit");
 pub(super) const FRAGMENTS: Violation = too_big("fragments that cost more than the limit");
-pub(super) const NO_PONG: Violation = Violation {
-    code: 1011,
-    rule: "no pong in time (RFC 6455 5.5.2)",
-};
-pub(super) const NO_CLOSE: Violation = Violation {
-    code: 1006,
-    rule: "no close frame in time after ours (RFC 6455 7.1.2)",
-};
-pub(super) const TRUNCATED: Violation = Violation {
-    code: 1006,
-    rule: "the connection ended without a close frame (RFC 6455 7.1.5)",
-};
+pub(super) const NO_PONG: Violation = violation(1011, "no pong in time (RFC 6455 5.5.2)");
+pub(super) const NO_CLOSE: Violation =
+    violation(1006, "no close frame in time after ours (RFC 6455 7.1.2)");
+pub(super) const TRUNCATED: Violation = violation(
+    1006,
+    "the connection ended without a close frame (RFC 6455 7.1.5)",
+);
 
 /// A mistake of the program. Nothing has been sent and the WebSocket is as it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -30,7 +30,8 @@ fn a_peer_that_does_not_answer_is_given_up() {
         ws.next_event().as_ref().map(line).as_deref(),
         Some("failed 1011")
     );
-    assert_eq!(sent(&mut ws, shared), [(FIN | CLOSE, vec![0x03, 0xf3])]);
+    let close = b"\x03\xf3no pong in time (RFC 6455 5.5.2)".to_vec();
+    assert_eq!(sent(&mut ws, shared), [(FIN | CLOSE, close)]);
     assert_eq!((ws.status(), ws.deadline()), (Status::Finished, None));
 }
 

@@ -38,7 +38,12 @@ fn every_state_with_every_input() {
         ),
         (
             "wrong",
-            ["failed 1002 / 88 \u{3}\u{ea}", "failed 1002", "", ""],
+            [
+                "failed 1002 / 88 \u{3}\u{ea}reserved bits without an extension that gives them a meaning (RFC 6455 5.2)",
+                "failed 1002",
+                "",
+                "",
+            ],
         ),
         ("eof", ["failed 1006", "failed 1006", "", ""]),
         ("time", [" / 89 \0\0\0\u{1}", "failed 1006", "", ""]),
