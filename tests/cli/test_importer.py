@@ -27,6 +27,12 @@ class Asgi:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
 
 
+class AsgiAwaited:
+    def __init__(self, scope: Any, receive: Any, send: Any) -> None: ...
+
+    def __await__(self) -> Any: ...
+
+
 class Asgi2:
     def __init__(self, scope: Any) -> None: ...
 
@@ -51,6 +57,7 @@ class WsgiIterable:
         (functools.partial(asgi), "asgi3"),
         (functools.partial(functools.partial(asgi)), "asgi3"),
         (asgi2, "asgi2"),
+        (AsgiAwaited, "asgi3"),
         (Asgi2, "asgi2"),
         (wsgi, "wsgi"),
         (Wsgi(), "wsgi"),

@@ -14,7 +14,9 @@ HELD = "the head is held until the body, so the application's mistake is answere
 KEPT = "an exception costs its own answer; the connection stays usable, as its framing is intact"
 LOGGER = "Towline writes its access log natively, not through logging"
 INSIDE = "looks at an attribute of uvicorn's protocol objects"
-WEBSOCKET = "WebSocket is not there yet: such a request reaches the application as plain HTTP"
+OFFERED = "WebSocket is always offered: an upgrade is not turned down for want of a library"
+REASON = "a disconnect always has its reason (ASGI 2.3), empty where none was given"
+CLOSED = "closed in order, 1000 or 1011, where uvicorn drops the connection"
 OWN_WORDS = "the refusal names the rule that was broken instead"
 
 UVICORN: dict[str, str] = {
@@ -35,9 +37,8 @@ UVICORN: dict[str, str] = {
     r".*::test_shutdown_during_idle.*": "a connection that has sent nothing yet has a second for its request",
     r".*::test_max_concurrency.*": "uvicorn counts connections, Towline requests in flight: one is admitted",
     r".*::test_100_continue_sent.*": "the body is there already: no interim answer is due (RFC 9110 10.1.1)",
-    r".*::test_supported_upgrade_request.*": WEBSOCKET,
-    r".*::test_unsupported_ws_upgrade_request_warn_on_auto.*": WEBSOCKET,
-    r".*::test_header_upgrade_is_.*": WEBSOCKET,
+    r".*::test_unsupported_ws_upgrade_request.*": OFFERED,
+    r".*::test_header_upgrade_is_.*": "an upgrade that is not spoken is ignored without a word (RFC 9110 7.8)",
     r".*::test_scopes.*": "Towline implements ASGI 2.5; uvicorn says 2.3",
     r".*::test_invalid_http_request.*": OWN_WORDS,
     r".*::test_huge_headers_h11protocol_failure.*": "431, the status made for it, instead of 400",
@@ -47,6 +48,16 @@ UVICORN: dict[str, str] = {
     r".*::test_default_default_headers": "says server: towline",
     r".*::test_add_additional_header": "says server: towline",
     r".*::test_run_ssl_context_factory_custom": "TLS is rustls: there is no ssl.SSLContext to make",
+    r".*test_websocket\.py::test_(duplicate_handshake|asgi_return_value|close_transport_on_asgi_return)\[.*": CLOSED,
+    r".*::test_send_close_on_server_shutdown\[.*": REASON,
+    r".*::test_server_reject_connection(_with_response|_with_multibody_response)?\[.*": REASON,
+    r".*::test_server_reject_connection_with_(body_nolength|invalid_msg|missing_body)\[.*": HELD,
+    r".*::test_server_multiple_websocket_http_response_start_events\[.*": HELD,
+    r".*::test_server_reject_connection_with_invalid_status\[.*": KEPT,
+    r".*::test_connection_lost_before_handshake.*": "one that the application has not accepted has the graceful time",
+    r".*::test_(frame_after_close_handshake_is_ignored|server_keepalive_(ping_pong|disabled))\[.*": INSIDE,
+    r".*::test_server_keepalive_ping_timeout\[.*": OWN_WORDS,
+    r".*test_websocket\.py::test_(default|multiple)_server_headers?\[.*": "says server: towline",
 }
 
 STARLETTE: dict[str, str] = {

@@ -19,6 +19,7 @@ BUILD = HERE.parents[1] / "build" / "suites"
 SUITES = {
     "uvicorn": [
         "tests/protocols/test_http.py",
+        "tests/protocols/test_websocket.py",
         "tests/test_default_headers.py",
         "tests/test_ssl.py",
         "tests/test_main.py::test_run",

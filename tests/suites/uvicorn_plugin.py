@@ -131,6 +131,16 @@ def _as_asgi3(app: Any) -> Any:
     return config.loaded_app if config.interface == "asgi2" else app
 
 
+class _Stoppable:
+    """A server as the tests stop it."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    async def shutdown(self) -> None:
+        self._server.stop()
+
+
 @contextlib.asynccontextmanager
 async def run_server(config: Any, sockets: Any = None) -> AsyncIterator[Any]:
     """`tests.utils.run_server` with a Towline server of the same settings."""
@@ -148,6 +158,13 @@ async def run_server(config: Any, sockets: Any = None) -> AsyncIterator[Any]:
         "headers": tuple((name.encode(), value.encode()) for name, value in config.headers),
         "access_log": None,
         "timeout_graceful_shutdown": 1.0,
+        "lifespan": config.lifespan,
+        "root_path": config.root_path,
+        "limit_concurrency": config.limit_concurrency,
+        "ws_max_size": config.ws_max_size,
+        "ws_ping_interval": config.ws_ping_interval or None,
+        "ws_ping_timeout": config.ws_ping_timeout,
+        "ws_per_message_deflate": config.ws_per_message_deflate,
     }
     server = towline.Server(towline.ServerConfig(app=config.app, **options))
     task = asyncio.ensure_future(server.serve())
@@ -156,7 +173,7 @@ async def run_server(config: Any, sockets: Any = None) -> AsyncIterator[Any]:
             task.result()
         await asyncio.sleep(0.005)
     try:
-        yield server
+        yield _Stoppable(server)
     finally:
         server.stop()
         await task

@@ -4,6 +4,7 @@
 |------------------------------------------------------------------|-----------|
 | a coroutine function, or an object whose `__call__` is one       | ASGI 3    |
 | a callable of three parameters (scope, receive, send)            | ASGI 3    |
+| a class whose instances are awaited, as Starlette's endpoints    | ASGI 3    |
 | a callable of two parameters (environ, start_response)           | WSGI      |
 | a class or callable of one parameter (scope) that gives another  | ASGI 2    |
 """
@@ -36,6 +37,8 @@ def resolve(app: Any, wanted: str) -> tuple[Any, Interface]:
 def detect(app: Any) -> Literal["asgi3", "asgi2", "wsgi"]:
     """The table above."""
     if inspect.isclass(app):
+        if hasattr(app, "__await__"):
+            return "asgi3"
         # Instances take the call: one constructor parameter is ASGI 2's scope.
         return "asgi2" if _parameters(app) == 1 else "wsgi"
     method = getattr(type(app), "__call__", None)  # noqa: B004 - its kind matters, not its presence
