@@ -168,7 +168,7 @@ def test_pools_by_themselves(scenario, face):
             running = subject.start(Place(None, 0, 1))
             try:
                 running.verify()
-                found = running.slice(Work(0.02, 0.002))
+                found = running.slice(Work(0.2, 0.02))
             finally:
                 running.stop()
             assert found.answered > 0
@@ -368,7 +368,7 @@ def test_an_interpreter_that_is_none(tmp_path, text, complaint):
         worker.stop()
     child = str(failed.value)
     if child.isdigit():  # ended with its parent, within a moment
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 20
         while running(child) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not running(child)

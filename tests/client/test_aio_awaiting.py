@@ -164,7 +164,6 @@ def test_an_exit_out_of_a_task_leaves_the_loop_and_loses_nobody(upstream: Upstre
 
 
 @pytest.mark.parametrize("backend", LOOPS)
-@pytest.mark.timeout(120)
 def test_thousands_of_cancels_at_every_await(backend: str, upstream: Upstream) -> None:
     """Cancelled at any moment, in any state; then 20 of 20 are answered."""
     chance = random.Random(1)
@@ -207,7 +206,6 @@ def test_thousands_of_cancels_at_every_await(backend: str, upstream: Upstream) -
     run(backend, main)
 
 
-@pytest.mark.timeout(120)
 def test_cancels_in_trio(upstream: Upstream) -> None:
     import trio
 
@@ -242,7 +240,6 @@ def test_cancels_in_trio(upstream: Upstream) -> None:
 
 
 @pytest.mark.parametrize("backend", LOOPS)
-@pytest.mark.timeout(120)
 def test_four_thousand_at_once(backend: str, upstream: Upstream) -> None:
     async def main() -> None:
         async with AsyncClient() as client:

@@ -269,7 +269,7 @@ def test_an_upload_waits_for_room(backend: str) -> None:
 
     async def main() -> None:
         samples: list[int] = []
-        timeout = towline.Timeout(5, write=1.0, total=10)
+        timeout = towline.Timeout(20, write=2.0, total=60)
         async with AsyncClient(timeout=timeout, retries=towline.Retry(stale=False)) as client:
 
             async def watch() -> None:

@@ -12,7 +12,7 @@ STREAMED = "You| said:| Good| morning,| how| are| you?|"
 
 def run(name):
     program = [sys.executable, str(EXAMPLES / name)]
-    return subprocess.run(program, capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run(program, capture_output=True, text=True, timeout=200, check=True).stdout
 
 
 def test_openai():

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import towline
+from towline.bench.subjects.probe import free_port
 
 from .http2_harness import Open, h2_face  # noqa: F401
 from .interop_app import LARGE, SMALL
-from .interop_servers import PATIENCE, SERVERS, Place, Running, free_port, nginx
+from .interop_servers import PATIENCE, SERVERS, Place, Running, nginx
 
 UPLOAD = bytes(reversed(range(256))) * 4096
 

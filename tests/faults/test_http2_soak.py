@@ -91,7 +91,7 @@ def test_a_soak(serving: list[str]) -> None:
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(60)
+                thread.join(200)
             for soak in soaks:
                 assert soak.error is None, soak.error
                 assert soak.answered + soak.reset == ROUNDS * STREAMS
