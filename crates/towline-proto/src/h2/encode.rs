@@ -6,25 +6,28 @@ use crate::body::trim_ows;
 use super::frame::{self, HEADER_BYTES, Kind, flag};
 use super::hpack::{Encoder, Name};
 
+/// A longer name costs an allocation on its way into lower case.
+const SHORT_NAME_BYTES: usize = 64;
+
 /// Compresses a field that was checked: its name in lower case, its value without surrounding whitespace. A
 /// field that belongs to a connection of HTTP/1.1 is left out (RFC 9113 8.2.2).
-pub(super) fn field(
-    encoder: &mut Encoder,
-    lower: &mut Vec<u8>,
-    field: &Field<'_>,
-    out: &mut Vec<u8>,
-) {
+pub(super) fn field(encoder: &mut Encoder, field: &Field<'_>, out: &mut Vec<u8>) {
     let value = trim_ows(field.value);
     if encoder.encode_again(field.name, value, out) {
         return;
     }
-    let name = if field.name.iter().any(u8::is_ascii_uppercase) {
-        lower.clear();
-        lower.extend_from_slice(field.name);
-        lower.make_ascii_lowercase();
-        &lower[..]
-    } else {
+    let (mut short, long);
+    let name: &[u8] = if !field.name.iter().any(u8::is_ascii_uppercase) {
         field.name
+    } else if field.name.len() <= SHORT_NAME_BYTES {
+        short = [0; SHORT_NAME_BYTES];
+        let short = &mut short[..field.name.len()];
+        short.copy_from_slice(field.name);
+        short.make_ascii_lowercase();
+        short
+    } else {
+        long = field.name.to_ascii_lowercase();
+        &long
     };
     let is_allowed = match Name::of(name) {
         Name::Connection => false,
@@ -115,7 +118,6 @@ mod tests {
     #[test]
     fn fields_of_a_connection_are_left_out() {
         let mut out = Vec::new();
-        let mut lower = Vec::new();
         let mut encoder = Encoder::new();
         for (name, value) in [
             (&b"Connection"[..], &b"close"[..]),
@@ -125,7 +127,7 @@ mod tests {
             (b"Proxy-Connection", b"x"),
             (b"TE", b"gzip"),
         ] {
-            field(&mut encoder, &mut lower, &Field { name, value }, &mut out);
+            field(&mut encoder, &Field { name, value }, &mut out);
         }
         assert!(out.is_empty());
     }

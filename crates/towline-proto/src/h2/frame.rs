@@ -119,6 +119,14 @@ pub(super) fn header(out: &mut Vec<u8>, kind: Kind, flags: u8, stream: u32, len:
     out.extend_from_slice(&header.bytes());
 }
 
+/// A head whose block is one frame.
+#[inline]
+pub(super) fn headers(out: &mut Vec<u8>, stream: u32, end: bool, block: &[u8]) {
+    let flags = flag::END_HEADERS | if end { flag::END_STREAM } else { 0 };
+    header(out, Kind::Headers, flags, stream, block.len());
+    out.extend_from_slice(block);
+}
+
 /// A 31-bit number with its reserved bit taken away. `at` is within `payload`, which the caller has seen to.
 #[inline]
 pub(super) fn number(payload: &[u8], at: usize) -> u32 {

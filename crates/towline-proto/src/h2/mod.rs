@@ -11,8 +11,8 @@
 //! to their stream then.
 //!
 //! This file holds the state and what comes from the network; `incoming` reads frames and `messages` what
-//! they make up, `outgoing` writes messages and `prepared` those that are sent again and again, `schedule` decides who sends, `clocks` watches the time,
-//! `ending` ends streams and the connection.
+//! they make up; `responses` and `outgoing` write messages and `prepared` requests that are sent again and again;
+//! `schedule` decides who sends, `clocks` watches the time, `ending` ends streams and the connection.
 
 mod clocks;
 mod encode;
@@ -25,6 +25,7 @@ mod incoming;
 mod messages;
 mod outgoing;
 mod prepared;
+mod responses;
 mod rules;
 mod schedule;
 mod settings;
@@ -47,6 +48,7 @@ use frame::{HEADER_BYTES, PREFACE};
 use head::Heads;
 use hpack::{Decoder, Encoder};
 use prepared::Written;
+use responses::Repeated;
 use schedule::Turns;
 use settings::Peer;
 pub use streams::At;
@@ -201,8 +203,8 @@ pub struct Connection {
     encoder: Encoder,
     /// Prepared requests that were sent: boxed, since servers have none.
     written: Option<Box<Written>>,
-    /// A field name on its way into lower case.
-    lower: Vec<u8>,
+    /// The head that responses have over and over.
+    repeated: Repeated,
     streams: Streams,
     /// Streams with notices, in the order in which these came.
     noticed: VecDeque<At>,
@@ -262,7 +264,7 @@ impl Connection {
             decoder: Decoder::new(),
             encoder: Encoder::new(),
             written: None,
-            lower: Vec::new(),
+            repeated: Repeated::default(),
             streams: Streams::default(),
             noticed: VecDeque::new(),
             over: Vec::new(),

@@ -1,4 +1,5 @@
-//! Messages, sent: checked first, then compressed, since the table of the peer moves with every field.
+//! Requests and bodies, sent: heads are checked first, then compressed, since the table of the peer moves with every
+//! field.
 
 use std::time::Instant;
 
@@ -9,25 +10,25 @@ use crate::h1::encode::is_forbidden_trailer;
 use crate::h1::target::{check_target, is_host};
 use crate::head::KeptFields;
 use crate::tables::{is_token_bytes, is_value_bytes};
-use crate::{
-    BodySize, Carried, ErrorCode, Field, RequestHead, ResponseHead, Side, StreamId, UserError,
-};
+use crate::{BodySize, Carried, Field, RequestHead, Side, StreamId, UserError};
 
 use super::Connection;
 use super::encode;
 use super::frame::{self, Kind, flag};
 use super::hpack::Encoder;
-use super::rules::Fault;
 use super::schedule::Data;
-use super::stream::{End, Notices, Sending, Tunnel};
+use super::stream::{End, Sending, Tunnel};
 use super::streams::At;
+
+/// A longer block is made anew each time that it is sent. No peer's frames are too small for it.
+pub(super) const MOST_BLOCK_BYTES: usize = 256;
 
 /// What the program's fields say of the body and of the host.
 #[derive(Debug, Clone, Copy, Default)]
-struct Noted<'a> {
-    length: Option<u64>,
+pub(super) struct Noted<'a> {
+    pub length: Option<u64>,
     host: Option<&'a [u8]>,
-    protocol: Option<&'a [u8]>,
+    pub protocol: Option<&'a [u8]>,
 }
 
 /// What a stream has to know of its request.
@@ -59,147 +60,6 @@ struct Target<'a> {
 }
 
 impl Connection {
-    // Responses.
-
-    pub fn respond(
-        &mut self,
-        id: StreamId,
-        head: &ResponseHead<'_>,
-        size: BodySize,
-    ) -> Result<(), UserError> {
-        if self.side != Side::Server {
-            return Err(UserError::WrongSide);
-        }
-        let at = self.find(id)?;
-        let stream = self.streams.at(at);
-        match stream.sending {
-            Sending::Head => {}
-            Sending::Failed => return Err(UserError::StreamFailed),
-            _ => return Err(UserError::WrongOrder),
-        }
-        if !(100..=599).contains(&head.status) {
-            return Err(UserError::InvalidStatus);
-        }
-        if head.status == 101 {
-            return Err(UserError::UpgradeNotPossible);
-        }
-        let noted = check_fields(head.fields)?;
-        if head.status < 200 {
-            if size != BodySize::Empty {
-                return Err(UserError::InvalidStatus);
-            }
-            let stream = self.streams.at_mut(at);
-            stream.awaits_continue &= head.status != 100;
-            let id = stream.id;
-            self.write_response(id, head, None, false);
-            return Ok(());
-        }
-        self.respond_finally(at, head, size, noted)
-    }
-
-    fn respond_finally(
-        &mut self,
-        at: At,
-        head: &ResponseHead<'_>,
-        size: BodySize,
-        noted: Noted<'_>,
-    ) -> Result<(), UserError> {
-        let stream = self.streams.at_mut(at);
-        let is_good = (200..300).contains(&head.status);
-        if stream.tunnel == Tunnel::Asked && is_good {
-            if noted.length.is_some() {
-                return Err(UserError::InvalidContentLength);
-            }
-            stream.tunnel = Tunnel::Open;
-            stream.sending = Sending::Body(None);
-            let id = stream.id;
-            self.write_response(id, head, None, false);
-            self.notice(at, Notices::SWITCHED);
-            return Ok(());
-        }
-        let plan = response_plan(stream.method, head.status, size, noted.length)?;
-        stream.tunnel = Tunnel::No;
-        stream.awaits_continue = false;
-        stream.sending = plan.next;
-        if plan.end {
-            stream.outbox.end = End::Sent;
-        }
-        let id = stream.id;
-        let length = plan.length.filter(|_| noted.length.is_none());
-        let hides_length = head.status == 204;
-        self.write_response(id, head, length.filter(|_| !hides_length), plan.end);
-        self.check_over(at);
-        Ok(())
-    }
-
-    /// A checked head. `length`: a Content-Length that the program did not give.
-    fn write_response(&mut self, id: u32, head: &ResponseHead<'_>, length: Option<u64>, end: bool) {
-        let hides_length = head.status == 204;
-        self.write_head(id, end, |encoder, lower, out| {
-            encode::status(encoder, head.status, out);
-            for field in head.fields {
-                if hides_length && field.name.eq_ignore_ascii_case(b"content-length") {
-                    continue;
-                }
-                encode::field(encoder, lower, field, out);
-            }
-            if let Some(length) = length {
-                encode::content_length(encoder, length, out);
-            }
-        });
-    }
-
-    /// Answers a request that the program never sees.
-    pub(super) fn answer(&mut self, id: u32, status: u16, end: bool) -> Result<(), Fault> {
-        let head = ResponseHead {
-            status,
-            reason: b"",
-            fields: &[],
-        };
-        self.write_response(id, &head, Some(0), true);
-        if !end {
-            self.write_control(|out| frame::reset(out, id, ErrorCode::NO_ERROR));
-            self.forget(id);
-        }
-        self.charge_reset()
-    }
-
-    /// More of a body has come than is allowed: 413 where an answer is still due.
-    pub(super) fn refuse_body(&mut self, at: At) -> Result<(), Fault> {
-        let fault = super::rules::BODY;
-        let stream = self.streams.at(at);
-        if self.side == Side::Client || stream.sending != Sending::Head {
-            return self.break_stream(at, fault);
-        }
-        let id = stream.id;
-        let head = ResponseHead {
-            status: 413,
-            reason: b"",
-            fields: &[],
-        };
-        self.write_response(id, &head, Some(0), true);
-        let fault = Fault {
-            code: ErrorCode::NO_ERROR,
-            ..fault
-        };
-        self.break_stream(at, fault)
-    }
-
-    pub(super) fn send_continue(&mut self, at: At) {
-        let stream = self.streams.at_mut(at);
-        if !std::mem::take(&mut stream.awaits_continue) || stream.sending != Sending::Head {
-            return;
-        }
-        let id = stream.id;
-        let head = ResponseHead {
-            status: 100,
-            reason: b"",
-            fields: &[],
-        };
-        self.write_response(id, &head, None, false);
-        self.watch_awaited_body(at);
-    }
-
     // Requests.
 
     pub fn request(
@@ -282,7 +142,7 @@ impl Connection {
         length: Option<u64>,
         end: bool,
     ) -> usize {
-        self.write_head(id, end, |encoder, lower, out| {
+        self.write_head(id, end, |encoder, out| {
             let pseudo = [
                 (&b":method"[..], Some(head.method)),
                 (b":scheme", target.scheme),
@@ -297,7 +157,7 @@ impl Connection {
             }
             for field in head.fields {
                 if !field.name.eq_ignore_ascii_case(b"host") && field.name != b":protocol" {
-                    encode::field(encoder, lower, field, out);
+                    encode::field(encoder, field, out);
                 }
             }
             if let Some(length) = length {
@@ -357,25 +217,20 @@ impl Connection {
     // Header blocks.
 
     /// HEADERS, and CONTINUATION where the peer's frames are too small. Where it begins in the send buffer.
-    fn write_head(
+    pub(super) fn write_head(
         &mut self,
         id: u32,
         end: bool,
-        fill: impl FnOnce(&mut Encoder, &mut Vec<u8>, &mut Vec<u8>),
+        fill: impl FnOnce(&mut Encoder, &mut Vec<u8>),
     ) -> usize {
         let start = self.send.end();
         let most = self.peer.max_frame as usize;
-        let Self {
-            encoder,
-            lower,
-            send,
-            ..
-        } = self;
+        let Self { encoder, send, .. } = self;
         let written = send.fill(|out| {
             let flags = flag::END_HEADERS | if end { flag::END_STREAM } else { 0 };
             frame::header(out, Kind::Headers, flags, id, 0);
             encoder.start(out);
-            fill(encoder, lower, out);
+            fill(encoder, out);
             encode::end_block(out, start, most, id);
         });
         self.tail = (!end).then_some((id, start));
@@ -389,9 +244,9 @@ impl Connection {
     }
 
     pub(super) fn write_trailers(&mut self, id: u32, fields: &KeptFields) {
-        self.write_head(id, true, |encoder, lower, out| {
+        self.write_head(id, true, |encoder, out| {
             for field in fields.fields() {
-                encode::field(encoder, lower, &field, out);
+                encode::field(encoder, &field, out);
             }
         });
     }
@@ -490,62 +345,8 @@ impl Connection {
     }
 }
 
-/// How a response is sent.
-struct Plan {
-    length: Option<u64>,
-    end: bool,
-    next: Sending,
-}
-
-fn response_plan(
-    method: Method,
-    status: u16,
-    size: BodySize,
-    given: Option<u64>,
-) -> Result<Plan, UserError> {
-    let length = match (size, given) {
-        (BodySize::Known(n), Some(given)) if n != given => {
-            return Err(UserError::InvalidContentLength);
-        }
-        (BodySize::Known(n), _) => Some(n),
-        (_, given) => given,
-    };
-    let is_bodiless = method == Method::Head || matches!(status, 204 | 304);
-    if is_bodiless {
-        let next = match size {
-            BodySize::Empty => Sending::Complete,
-            _ => Sending::Swallow,
-        };
-        // RFC 9110 8.6: in a 304 only the length of the response it stands for.
-        let length = length.filter(|_| status != 304);
-        return Ok(Plan {
-            length,
-            end: true,
-            next,
-        });
-    }
-    Ok(match (size, length) {
-        (BodySize::Empty, Some(1..)) => return Err(UserError::InvalidContentLength),
-        (BodySize::Empty, _) => Plan {
-            length: Some(0),
-            end: true,
-            next: Sending::Complete,
-        },
-        (_, Some(n)) => Plan {
-            length,
-            end: n == 0,
-            next: Sending::Body(Some(n)),
-        },
-        (_, None) => Plan {
-            length: None,
-            end: false,
-            next: Sending::Body(None),
-        },
-    })
-}
-
 /// Whether all fields may be sent, and what they say.
-fn check_fields<'a>(fields: &[Field<'a>]) -> Result<Noted<'a>, UserError> {
+pub(super) fn check_fields<'a>(fields: &[Field<'a>]) -> Result<Noted<'a>, UserError> {
     let mut noted = Noted::default();
     for field in fields {
         if field.name == b":protocol" && noted.protocol.is_none() {

@@ -12,19 +12,27 @@ use crate::h1::Parts;
 use crate::{BodySize, PreparedRequest, RequestHead, StreamId, UserError};
 
 use super::Connection;
-use super::frame::{self, HEADER_BYTES, Kind, flag};
-use super::outgoing::Asked;
+use super::frame::{self, HEADER_BYTES};
+use super::outgoing::{Asked, MOST_BLOCK_BYTES};
 use super::streams::At;
 
-/// A longer block is made anew each time. No peer's frames are too small for it.
-const MOST_BLOCK_BYTES: usize = 256;
-
-/// So many requests of a mix are remembered; then the one that came first is forgotten.
+/// So many requests of a mix are remembered.
 const REMEMBERED: usize = 32;
 
+/// One of so many newcomers takes the place of another: a prime, so that it is not the same one in each round.
+const ONE_IN: u32 = 31;
+
 /// Prepared requests that were sent, and what they became.
+///
+/// Where there are more than are remembered, most of those that are stay: requests that come in turn would otherwise
+/// push each other out just before they come again. A mix that has changed is known before long all the same, and at
+/// once where nobody holds the requests of the old one.
 #[derive(Debug, Default)]
-pub(super) struct Written(Vec<Whole>);
+pub(super) struct Written {
+    known: Vec<Whole>,
+    /// That found no place free.
+    newcomers: u32,
+}
 
 #[derive(Debug)]
 struct Whole {
@@ -36,19 +44,39 @@ struct Whole {
 }
 
 impl Written {
+    fn place(&self, parts: &Arc<Parts>) -> Option<usize> {
+        let is_it = |whole: &Whole| Arc::ptr_eq(&whole.parts, parts);
+        self.known.iter().position(is_it)
+    }
+
     fn find(&self, request: &PreparedRequest, changes: Option<u32>) -> Option<&Whole> {
-        let is_it = |whole: &&Whole| Arc::ptr_eq(&whole.parts, request.parts());
-        let found = self.0.iter().find(is_it)?;
+        let found = &self.known[self.place(request.parts())?];
         (Some(found.changes) == changes).then_some(found)
     }
 
-    fn add(&mut self, whole: Whole) {
-        self.0
-            .retain(|other| !Arc::ptr_eq(&other.parts, &whole.parts));
-        if self.0.len() == REMEMBERED {
-            self.0.remove(0);
+    /// Where a request that has become something else, or is new, is to be kept.
+    fn place_for(&mut self, parts: &Arc<Parts>) -> Option<usize> {
+        let known = &self.known;
+        if let Some(place) = self.place(parts) {
+            return Some(place);
         }
-        self.0.push(whole);
+        if known.len() < REMEMBERED {
+            return Some(known.len());
+        }
+        let is_forsaken = |whole: &Whole| Arc::strong_count(&whole.parts) == 1;
+        if let Some(place) = known.iter().position(is_forsaken) {
+            return Some(place);
+        }
+        self.newcomers = self.newcomers.wrapping_add(1);
+        let takes_place = self.newcomers.is_multiple_of(ONE_IN);
+        takes_place.then_some((self.newcomers / ONE_IN) as usize % REMEMBERED)
+    }
+
+    fn keep(&mut self, place: usize, whole: Whole) {
+        match self.known.get_mut(place) {
+            Some(other) => *other = whole,
+            None => self.known.push(whole),
+        }
     }
 }
 
@@ -97,13 +125,16 @@ impl Connection {
         let is_kept = self.encoder.changes() == changes
             && block.len() <= MOST_BLOCK_BYTES
             && begun.asked.method != Method::Connect;
-        if let Some(changes) = changes.filter(|_| is_kept) {
-            written.add(Whole {
+        if let Some(changes) = changes.filter(|_| is_kept)
+            && let Some(place) = written.place_for(request.parts())
+        {
+            let whole = Whole {
                 parts: Arc::clone(request.parts()),
                 asked: begun.asked,
                 changes,
                 block: block.into(),
-            });
+            };
+            written.keep(place, whole);
         }
         Ok(begun.at)
     }
@@ -112,11 +143,9 @@ impl Connection {
         let asked = whole.asked;
         let (id, at) = self.begin_exchange(asked);
         let start = self.send.end();
-        let n = self.send.fill(|out| {
-            let flags = flag::END_HEADERS | if asked.end { flag::END_STREAM } else { 0 };
-            frame::header(out, Kind::Headers, flags, id, whole.block.len());
-            out.extend_from_slice(&whole.block);
-        });
+        let n = self
+            .send
+            .fill(|out| frame::headers(out, id, asked.end, &whole.block));
         self.tail = (!asked.end).then_some((id, start));
         self.streams.at_mut(at).carried.sent += n as u64;
         at
@@ -125,4 +154,78 @@ impl Connection {
 
 fn size_of(body: Option<&Bytes>) -> BodySize {
     body.map_or(BodySize::Empty, |body| BodySize::Known(body.len() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Field;
+
+    fn requests(count: usize) -> Vec<PreparedRequest> {
+        let one = |n: usize| {
+            let target = format!("/{n}");
+            let host = Field {
+                name: b"host",
+                value: b"a",
+            };
+            let head = RequestHead {
+                method: b"GET",
+                target: target.as_bytes(),
+                fields: &[host],
+            };
+            PreparedRequest::new(&head, None).expect("good")
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// How many of them are found; what is not is kept if there is a place.
+    fn found(written: &mut Written, requests: &[PreparedRequest]) -> usize {
+        let mut found = 0;
+        for request in requests {
+            if written.find(request, Some(0)).is_some() {
+                found += 1;
+            } else if let Some(place) = written.place_for(request.parts()) {
+                let whole = Whole {
+                    parts: Arc::clone(request.parts()),
+                    asked: Asked {
+                        method: Method::Other,
+                        end: true,
+                        next: crate::h2::stream::Sending::Complete,
+                    },
+                    changes: 0,
+                    block: Vec::new(),
+                };
+                written.keep(place, whole);
+            }
+        }
+        assert!(written.known.len() <= REMEMBERED);
+        found
+    }
+
+    #[test]
+    fn more_in_turn_than_are_remembered_are_remembered_in_part() {
+        let mut written = Written::default();
+        let many = requests(REMEMBERED * 2);
+        found(&mut written, &many);
+        for _ in 0..20 {
+            assert!(found(&mut written, &many) > REMEMBERED / 2);
+        }
+    }
+
+    #[test]
+    fn a_mix_that_has_changed_is_remembered_before_long() {
+        let mut written = Written::default();
+        let before = requests(REMEMBERED);
+        found(&mut written, &before);
+        let after = requests(REMEMBERED);
+        for _ in 0..REMEMBERED {
+            found(&mut written, &after);
+        }
+        assert!(found(&mut written, &after) > REMEMBERED / 2);
+        // ... and at once where the others are gone.
+        drop((before, after));
+        let last = requests(REMEMBERED);
+        found(&mut written, &last);
+        assert_eq!(found(&mut written, &last), REMEMBERED);
+    }
 }
