@@ -10,7 +10,7 @@ use super::shapes::Rest;
 use super::slot::State;
 use super::{GRACE_PART, Phase, SHORTEST_GRACE, Worker};
 use crate::check::Fault;
-use crate::stats::{Answer, Failure};
+use crate::stats::Failure;
 
 impl Worker {
     /// A request of a connection has its answer: the one at `place`.
@@ -27,7 +27,6 @@ impl Worker {
         let (expect, known) = (&self.config.targets[target].expect, &mut self.known[target]);
         let fault = flight.check.end(expect, known);
         let (status, body_bytes) = (flight.check.status(), flight.check.length());
-        let head_at = flight.head_at.unwrap_or(now);
         let refused =
             fault == Some(Fault::Status) && self.config.refusal_statuses.contains(&status);
         line.refused |= refused;
@@ -64,12 +63,7 @@ impl Worker {
             match fault {
                 _ if refused => self.tally.refused += 1,
                 Some(fault) => self.faulty(fault, &flight, status, body_bytes),
-                None => self.tally.answered(&Answer {
-                    response: now.saturating_duration_since(flight.intended),
-                    service: now.saturating_duration_since(flight.sent),
-                    first_byte: head_at.saturating_duration_since(flight.sent),
-                    body_bytes,
-                }),
+                None => self.tally.answered(&flight.answer(now, body_bytes)),
             }
         }
         if is_spent {

@@ -12,7 +12,7 @@ use towline_proto::{CloseReason, ConnectionError, Event, Read, StreamError, Stre
 use super::shapes::{Rest, go_on};
 use super::socket::Socket;
 use crate::check::{Check, Known};
-use crate::stats::Failure;
+use crate::stats::{Answer, Failure};
 use crate::target::Target;
 use crate::websocket::{Denied, Parting};
 
@@ -25,6 +25,29 @@ pub(super) struct Flight {
     pub(super) sent: Instant,
     pub(super) head_at: Option<Instant>,
     pub(super) check: Check,
+}
+
+impl Flight {
+    /// It is over `now`, and well.
+    pub(super) fn answer(&self, now: Instant, body_bytes: u64) -> Answer {
+        let since = |begin: Instant, end: Instant| end.saturating_duration_since(begin);
+        let service = since(self.sent, now);
+        // In a closed loop, and where an answer comes in one piece, the three are one: what of them differs is
+        // told by less than it costs to take it.
+        Answer {
+            response: if self.intended == self.sent {
+                service
+            } else {
+                since(self.intended, now)
+            },
+            service,
+            first_byte: match self.head_at {
+                Some(head_at) if head_at != now => since(self.sent, head_at),
+                _ => service,
+            },
+            body_bytes,
+        }
+    }
 }
 
 /// The state of one connection.

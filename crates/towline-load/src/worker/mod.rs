@@ -18,6 +18,7 @@ mod sending;
 mod shapes;
 mod slot;
 mod socket;
+mod together;
 mod waking;
 
 use std::collections::{BinaryHeap, VecDeque};
@@ -45,6 +46,7 @@ use shapes::Due;
 pub(crate) use shapes::write_whole;
 use slot::{Credit, Slot, State};
 use socket::Sockets;
+use together::Together;
 use waking::Waking;
 
 /// How often timeouts, reconnections and the stop flag are looked at, at most and at least.
@@ -137,6 +139,7 @@ pub(crate) struct Worker {
     live: u64,
     tally: Tally,
     watched: Option<Watched>,
+    together: Together,
 }
 
 /// What somebody outside sees.
@@ -204,6 +207,7 @@ impl Worker {
             live: 0,
             tally: Tally::new(),
             watched: None,
+            together: Together::default(),
         })
     }
 
@@ -381,10 +385,16 @@ impl Worker {
         self.start_due();
         self.send_pieces(woken);
         let mut served = false;
-        while let Some(id) = self.engine.next_ready() {
-            served = true;
-            self.serve(id);
-            self.start_due();
+        // Who is settled may have more to say.
+        loop {
+            while let Some(id) = self.engine.next_ready() {
+                served = true;
+                self.serve(id);
+                self.start_due();
+            }
+            if !self.settle_served() {
+                break;
+            }
         }
         // A dial may be over at once, and no poll tells.
         self.take_dialled(self.engine.clock());
@@ -439,7 +449,7 @@ impl Worker {
             }
         }
         self.pay_owed(id, now);
-        self.engine.settle(id);
+        self.settle_together(id);
     }
 
     fn count_received(&mut self, id: ConnId) {
