@@ -20,14 +20,14 @@ impl<S: Default> Engine<S> {
         let Some(peer) = self.table.peer(id) else {
             return;
         };
-        peer.tell_broken(now);
+        let is_news = peer.tell_broken(now);
         if peer.output == Output::Broken && peer.has_ended() {
             // It has ended, what it would still say goes nowhere, and nothing comes that could tell so.
             peer.broke(now, "connection closed while we were sending");
         }
         if peer.conn.interest().closed {
             // The face first learns of it, if it does not know yet, and reads what came before the end.
-            if peer.kept {
+            if peer.kept || is_news && peer.conn.has_events() {
                 if peer.conn.has_events() {
                     self.enqueue(id);
                 }
