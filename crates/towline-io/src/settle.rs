@@ -20,10 +20,11 @@ impl<S: Default> Engine<S> {
         let Some(peer) = self.table.peer(id) else {
             return;
         };
-        let is_news = peer.tell_broken(now);
+        let mut is_news = peer.tell_broken(now);
         if peer.output == Output::Broken && peer.has_ended() {
             // It has ended, what it would still say goes nowhere, and nothing comes that could tell so.
             peer.broke(now, "connection closed while we were sending");
+            is_news = true;
         }
         if peer.conn.interest().closed {
             // The face first learns of it, if it does not know yet, and reads what came before the end.
