@@ -4,6 +4,7 @@
 mod responder;
 mod scripted;
 
+use std::io::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -285,4 +286,28 @@ fn a_server_of_http1_alone_is_an_error_and_no_success() {
     config.timeout = Duration::from_secs(2);
     let report = load(&config).report;
     assert_eq!((report.answered, report.errors.total()), (0, 8), "{report}");
+}
+
+#[test]
+fn a_connection_that_is_reset_behind_its_answer_is_made_again() {
+    // SETTINGS, and the head of an answer on stream 1; what the client sends stays unread.
+    const WORDS: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x01\x01\x04\0\0\0\x01\x88";
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            // The preface and a request are more.
+            while !matches!(stream.peek(&mut [0; 200]), Ok(0 | 60..) | Err(_)) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let _ = stream.write_all(WORDS);
+        }
+    });
+    let report = load(&config(&url, 1, 200)).report;
+    assert_eq!(
+        (report.answered, report.errors.total()),
+        (0, 200),
+        "{report}"
+    );
+    assert_eq!(report.errors.timeout, 0, "{report}");
 }
