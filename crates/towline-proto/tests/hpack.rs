@@ -221,3 +221,32 @@ fn a_bomb_stays_bounded() {
     assert!(whole);
     assert_eq!(fields.next().expect("one").value, value);
 }
+
+/// Whatever stands behind the lines that nobody sees, and however many they are.
+#[test]
+fn what_follows_a_bomb_counts() {
+    const BLOCK: usize = 200;
+    for run in 0..BLOCK {
+        let decode = |rest: &[u8]| {
+            let mut scratch = HpackScratch::new(64 * 1024, 1);
+            let bomb = [&b"\x40\x01n\x01v"[..], &vec![0xbe; run], rest].concat();
+            let decoded = scratch.decode(&bomb).map(|(fields, _)| fields.len());
+            (decoded, scratch)
+        };
+        // An index past the table, of one byte and of two; none; a size update that is late; a line cut short.
+        for (rest, error) in [
+            (&b"\xbf"[..], HpackError::Index),
+            (b"\xff\x00", HpackError::Index),
+            (b"\x80", HpackError::Index),
+            (b"\x20", HpackError::LateSizeUpdate),
+            (b"\xff", HpackError::Truncated),
+        ] {
+            assert_eq!(decode(rest).0, Err(error), "{run} lines, {rest:x?}");
+        }
+        // An entry of the static table, and one that enters the dynamic one.
+        let (decoded, mut scratch) = decode(b"\x82\x40\x01m\x01w");
+        assert_eq!(decoded, Ok(1), "{run} lines");
+        let (mut fields, _) = scratch.decode(b"\xbe").expect("well formed");
+        assert_eq!(fields.next().expect("one").name, b"m", "{run} lines");
+    }
+}
