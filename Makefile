@@ -45,7 +45,7 @@ $(VENV)/.stamp-browser: scripts/browser.sh | $(BIN)/python
 	@touch $@
 
 $(VENV)/.stamp-peers: pyproject.toml $(VENV)/.stamp-tools
-	$(call say,installing the peers that we compare with)
+	$(call say,installing the servers that we compare with)
 	$(BIN)/python -m pip install --quiet --group peers
 	@touch $@
 
@@ -76,7 +76,7 @@ $(VENV)/.stamp-release: $(NATIVE_SOURCES) | $(VENV)/.stamp-tools
 # --- commands -----------------------------------------------------------------------------------
 
 # A quick build is not honest about figures: release it is, a few minutes the first time.
-run: $(VENV)/.stamp-release ## release build, then `towline bench quick`: verdicts and the address of the report
+run: $(VENV)/.stamp-release $(VENV)/.stamp-peers $(VENV)/.stamp-client-peers ## release build and peers, then `towline bench quick`: verdicts and a report
 	$(BIN)/towline bench quick $(BENCH_ARGS)
 
 hello: $(VENV)/.stamp-native ## build, serve examples/hello, send it real requests, show what came back
