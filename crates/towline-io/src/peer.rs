@@ -371,7 +371,7 @@ impl<S> Peer<S> {
         self.conn.error().is_some() && !self.conn.interest().read
     }
 
-    /// HTTP/2 client.
+    /// An HTTP/2 client: what has come is told before how the transport broke.
     fn keeps_order(&self) -> bool {
         self.conn.side() == Side::Client && self.conn.protocol() == Some(Protocol::Http2)
     }
