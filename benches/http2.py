@@ -28,7 +28,7 @@ from towline.bench.subjects import Process
 from towline.config import ServerConfig
 
 from benches import report
-from benches.running import OURS, chosen, running
+from benches.bench_servers import OURS, chosen, running
 from tests.wire.http2_attacks import (
     ATTACKS,
     DATA,

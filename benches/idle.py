@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benches import memory, report
-from benches.running import OURS, chosen, running
+from benches.bench_servers import OURS, chosen, running
 from tests.wire.http2_attacks import (
     DATA,
     END_HEADERS,

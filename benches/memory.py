@@ -20,7 +20,7 @@ from towline.bench.subjects import Process, Server
 from towline.bench.subjects.resources import high_water_bytes, reset_high_water
 
 from benches import report
-from benches.running import ASGI_SERVERS, SubjectFailed, chosen, running
+from benches.bench_servers import ASGI_SERVERS, SubjectFailed, chosen, running
 
 APP, HELLO = "asgi_suite:app", b"Hello, world!\n"
 IDLE, SILENT, MEGABYTES = 10_000, 1_100, 200

@@ -20,7 +20,7 @@ from towline.bench.runner.protocol import Work
 from towline.bench.subjects import Process, Server
 
 from benches import report
-from benches.running import ASGI_SERVERS, SubjectFailed, chosen, running
+from benches.bench_servers import ASGI_SERVERS, SubjectFailed, chosen, running
 
 APPS = {"hello": "ticker:hello", "fastapi": "ticker:fastapi"}
 GOALS_MS = {"hello": 1.0, "fastapi": 2.0}

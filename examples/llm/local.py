@@ -3,7 +3,7 @@
 import contextlib
 import sys
 
-from imitation import app
+from mock_endpoint import app
 from towline.testing import serve
 
 

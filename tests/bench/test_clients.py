@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 from towline.bench import hdr
 from towline.bench.clients import process
-from towline.bench.clients.cells import cells_of, client_scenarios
+from towline.bench.clients.jobs import cells_of, client_scenarios
 from towline.bench.clients.measure import ClientCell, Setting, versions_in
 from towline.bench.clients.process import ClientProcess, Worker
 from towline.bench.clients.subjects import CLIENTS, Interpreters, Missing
 from towline.bench.clients.worker import histogram
 from towline.bench.clients.worker.job import Job
 from towline.bench.clients.worker.window import Window
+from towline.bench.responder import Upstream
 from towline.bench.runner.protocol import Failed, Place, Work
-from towline.bench.upstream import Upstream
 
 PYTHON = Path(sys.executable)
 REQ = {"path": "/req", "answer_text": "x", "answer_repeat": 2000}

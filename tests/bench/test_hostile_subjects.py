@@ -279,7 +279,7 @@ BENCH = """
 import sys
 from pathlib import Path
 from towline.bench.subjects import Process, load_servers
-from towline.bench.subjects.keeper import descendants
+from towline.bench.subjects.reaper import descendants
 process = Process(load_servers(Path(sys.argv[1]))["hostile"])
 process.wait_ready()
 print(process._keeper.pid, process.pid, flush=True)

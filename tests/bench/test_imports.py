@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from towline.bench.runner.agent import Agent
 from towline.bench.runner.plan import Options
-from towline.bench.runner.server_cells import chosen_scenarios
+from towline.bench.runner.server_experiments import chosen_scenarios
 from towline.bench.runner.servers import Ask, ServerSubject
 from towline.bench.scenarios import ScenarioError, catalogue, session_config
 from towline.bench.scenarios.imports import from_curl, from_vegeta

@@ -4,9 +4,9 @@ import socket
 import time
 
 import pytest
-from towline.bench._helper import HelperFailed
+from towline.bench._helper_process import HelperFailed
 from towline.bench.net import BadConditions, Conditions, Relay, measure, parse
-from towline.bench.upstream import Upstream
+from towline.bench.responder import Upstream
 
 
 def test_the_text():

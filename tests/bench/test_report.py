@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from towline.bench import record as records
 from towline.bench.analysis import Verdict, analyse
 from towline.bench.record import CellRecord, Latency, Record, Slice, Start, SubjectRecord
-from towline.bench.report import main_report, render_all, show, words
+from towline.bench.report import formatting, main_report, render_all, show
 from towline.bench.report.csv import slices_csv, subjects_csv
 from towline.bench.report.markdown import escape, markdown
 from towline.bench.report.terminal import text
@@ -172,13 +172,13 @@ def test_each_verdict_is_said_everywhere(cell, verdict, said):
     for made in (text(analysis), markdown(analysis).replace("\\", "")):
         assert said in made
     assert verdict.value in subjects_csv(analysis)
-    assert verdict.value in words.sentence(found) or verdict is Verdict.REFUSED
+    assert verdict.value in formatting.sentence(found) or verdict is Verdict.REFUSED
 
 
 def test_less_cpu_is_not_faster():
     found = analyse(whole()).cells[0].comparison("towline", "uvicorn", "cpu_us")
     assert found is not None
-    assert "towline uses less CPU than uvicorn" in words.sentence(found)
+    assert "towline uses less CPU than uvicorn" in formatting.sentence(found)
 
 
 def test_with_rich(capsys):
@@ -251,7 +251,7 @@ def test_a_hostile_name_in_markdown():
     ],
 )
 def test_ratios(value, said):
-    assert words.ratio(value) == said
+    assert formatting.ratio(value) == said
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_ratios(value, said):
     ],
 )  # fmt: skip
 def test_figures_have_their_units(metric, value, said):
-    assert words.figure(metric, value) == said
+    assert formatting.figure(metric, value) == said
 
 
 def test_the_command(tmp_path, capsys):

@@ -139,7 +139,7 @@ def check(text: str) -> bool:
 def ours() -> Iterator[list[str]]:
     """Of ours the native responder and a server of each interface, plain and with TLS."""
     import trustme
-    from towline.bench.upstream import Upstream
+    from towline.bench.responder import Upstream
     from towline.testing import serve
 
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from towline.bench.upstream import Upstream
+from towline.bench.responder import Upstream
 
 from tests.wire.http2_attacks import ATTACKS, attack
 

@@ -31,7 +31,7 @@ mod certificate;
 mod check;
 pub mod cli;
 mod config;
-mod ending;
+mod shutdown;
 mod live;
 mod output;
 mod relay;
@@ -45,7 +45,7 @@ mod spec;
 mod stats;
 mod target;
 mod usage;
-mod watch;
+mod monitor;
 mod websocket;
 mod worker;
 
@@ -64,4 +64,4 @@ pub use search::{Goal, Judgement, Peak, PeakSearch, connections_sweep, find_peak
 pub use session::{Outcome, Session, Slice, Stop};
 pub use spec::Spec;
 pub use target::{Coding, Expect, Messages, Sending, Target};
-pub use watch::{CLASSES, Seen, Watch};
+pub use monitor::{CLASSES, Seen, Watch};

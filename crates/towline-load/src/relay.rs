@@ -7,7 +7,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use lexopt::prelude::*;
 use towline_io::relay::{Conditions, Relay};
 
-use crate::ending::{Ending, time};
+use crate::shutdown::{Ending, time};
 
 const HELP: &str = "\
 use: relay --to HOST:PORT [OPTIONS]

@@ -2,7 +2,7 @@
 
 use crate::config::{Config, LoadError};
 use crate::session::{Outcome, Session, Slice, Stop};
-use crate::watch::Watch;
+use crate::monitor::Watch;
 
 /// Puts `config`'s load on its targets until it is over or `stop` is asked.
 pub fn run(config: &Config, stop: &Stop) -> Result<Outcome, LoadError> {

@@ -20,7 +20,7 @@ use crate::config::{Config, LoadError, Pace, Until};
 use crate::report::{self, Report};
 use crate::schedule::Share;
 use crate::stats::{Interval, Tally};
-use crate::watch::Watch;
+use crate::monitor::Watch;
 use crate::worker::{Part, Worker};
 
 /// Between the last connection and the first request.

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import _native
-from ._helper import Helper
+from ._helper_process import Helper
 
 TIMES_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 RATES_BYTES_PER_S = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ._plain import from_plain, to_plain
+from ._json_data import from_plain, to_plain
 
 FORMAT = 1
 """Version of the file's layout; a file of another major layout is refused."""

@@ -77,7 +77,7 @@ def _responder(percent: int = 0) -> Command:
         [
             "{python}",
             "-m",
-            "towline.bench.upstream",
+            "towline.bench.responder",
             "--port",
             "{port}",
             "--spin-steps",
@@ -92,7 +92,7 @@ def _delayed() -> Command:
         [
             "{python}",
             "-m",
-            "towline.bench.upstream",
+            "towline.bench.responder",
             "--port",
             "{port}",
             "--delay",

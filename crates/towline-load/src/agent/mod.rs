@@ -10,8 +10,8 @@
 //! open loop `rate_per_s` and `poisson`. It is answered with the [`Report`] and histograms of `response` and
 //! `first_byte`.
 
-mod ask;
-mod talk;
+mod probe;
+mod ws_probe;
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read, Write};
@@ -28,7 +28,7 @@ use crate::report::Report;
 use crate::schedule::{Arrivals, Rate};
 use crate::session::{Outcome, Session, Slice, Stop};
 use crate::spec::Spec;
-use ask::{Answered, ask};
+use probe::{Answered, ask};
 
 /// A line is no longer: bodies of some size are named as files.
 const MOST_LINE_BYTES: u64 = 64 * 1024 * 1024;

@@ -11,7 +11,7 @@ use towline_proto::Protocol;
 
 use super::body::{Bodies, read};
 use super::messages::MessageOptions;
-use super::table::{About, Opt, by_letter, by_name};
+use super::options::{About, Opt, by_letter, by_name};
 use super::{help, scenario, values};
 use crate::config::{Config, Mix, Pace, Trust, Until};
 use crate::schedule::{Arrivals, Rate};

@@ -7,7 +7,7 @@ pub mod help;
 mod interrupt;
 mod messages;
 mod scenario;
-mod table;
+mod options;
 mod values;
 
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ use crate::report::Report;
 use crate::run::run_watched;
 use crate::search::{Judgement, PeakSearch, connections_sweep, find_peak};
 use crate::session::{Outcome, Stop};
-use crate::watch::Watch;
+use crate::monitor::Watch;
 use crate::{csv, hdr_log};
 use interrupt::Interrupt;
 

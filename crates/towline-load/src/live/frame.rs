@@ -19,7 +19,7 @@ use ratatui::widgets::{Block, Borders, LineGauge, Paragraph, Sparkline, Widget};
 use super::state::State;
 use crate::config::Until;
 use crate::report::{bytes, digits, time};
-use crate::watch::CLASSES;
+use crate::monitor::CLASSES;
 
 /// Where everything has its place.
 const LEAST: (u16, u16) = (60, 12);

@@ -17,7 +17,7 @@ use ratatui::backend::{Backend, ClearType, CrosstermBackend};
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
 use crate::config::Config;
-use crate::watch::Watch;
+use crate::monitor::Watch;
 use state::State;
 
 /// A run that is over by then needs no view.

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 
 use crate::config::{Config, Pace, Until};
 use crate::stats::Interval;
-use crate::watch::{Seen, Watch};
+use crate::monitor::{Seen, Watch};
 
 /// The rate of now is that of the last second.
 const RECENT: Duration = Duration::from_secs(1);
@@ -179,7 +179,7 @@ pub(super) mod tests {
     use super::*;
     use crate::stats::{Answer, Failure, Tally};
     use crate::target::Target;
-    use crate::watch::Board;
+    use crate::monitor::Board;
 
     /// Five seconds of two workers, at 1000 answers a second with one failure in each.
     pub(in crate::live) fn sample(until: Until) -> State {

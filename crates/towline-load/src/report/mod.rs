@@ -1,9 +1,9 @@
 //! What a run found, as data: everything that a table, a chart or a verdict needs.
 
-mod make;
+mod build;
 mod text;
 
-pub(crate) use make::of_parts;
+pub(crate) use build::of_parts;
 pub(crate) use text::{bytes, digits, time};
 
 use serde::{Deserialize, Serialize};

@@ -188,7 +188,7 @@ pub(crate) fn digits(value: f64, unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::make::tests::sample;
+    use crate::report::build::tests::sample;
 
     #[test]
     fn units_keep_three_digits() {

@@ -33,7 +33,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ending::Ending;
+use crate::shutdown::Ending;
 use options::{Asked, Options};
 use routes::{Jobs, State};
 use towline_io::{DEFAULT_BACKLOG, Engine, EngineConfig, Listener, Service, TlsConfig};

@@ -7,9 +7,9 @@ use lexopt::prelude::*;
 use towline_io::TlsSettings;
 use towline_proto::Speaks;
 
-use crate::ending::time;
+use crate::shutdown::time;
 
-use super::routes::conduct::Conduct;
+use super::routes::behaviour::Conduct;
 use super::routes::route::App;
 use super::routes::spin::{calibrated, steps};
 use super::routes::stall::StallPlan;

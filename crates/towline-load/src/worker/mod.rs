@@ -9,17 +9,17 @@
 //! A credit is leave to send one request on a connection. In a closed loop it is spent where it comes
 //! up; in an open loop credits wait in line for the schedule, the one that has waited longest first.
 
-mod answer;
-mod burst;
-mod line;
-mod mix;
-mod opening;
-mod sending;
-mod shapes;
+mod responses;
+mod barrier;
+mod conn_state;
+mod origins;
+mod connect;
+mod send;
+mod send_modes;
 mod slot;
-mod socket;
-mod together;
-mod waking;
+mod websocket;
+mod batch_flush;
+mod wakeup;
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
@@ -35,19 +35,19 @@ use crate::schedule::{Schedule, Share};
 use crate::session::{Slice, Stop};
 use crate::stats::{Failure, Tally};
 use crate::usage::Usage;
-use crate::watch::{Board, Watch};
-use line::{Line, Step, advance};
-pub(crate) use line::{failure_of, failure_on_stream};
-use mix::Origin;
-pub(crate) use mix::Routes;
-pub(crate) use opening::{NOT_CHOSEN, alpn, service};
-use sending::Heads;
-use shapes::Due;
-pub(crate) use shapes::write_whole;
+use crate::monitor::{Board, Watch};
+use conn_state::{Line, Step, advance};
+pub(crate) use conn_state::{failure_of, failure_on_stream};
+use origins::Origin;
+pub(crate) use origins::Routes;
+pub(crate) use connect::{NOT_CHOSEN, alpn, service};
+use send::Heads;
+use send_modes::Due;
+pub(crate) use send_modes::write_whole;
 use slot::{Credit, Slot, State};
-use socket::Sockets;
-use together::Together;
-use waking::Waking;
+use websocket::Sockets;
+use batch_flush::Together;
+use wakeup::Waking;
 
 /// How often timeouts, reconnections and the stop flag are looked at, at most and at least.
 const SHORTEST_TICK: Duration = Duration::from_millis(2);
@@ -171,7 +171,7 @@ impl Worker {
             ..EngineConfig::default()
         })?;
         let now = Instant::now();
-        let origins = mix::origins(config, share);
+        let origins = origins::origins(config, share);
         let connections = part_of(config.connections as u64, share);
         let slot = |n: u64| Slot::new(n as usize % origins.len(), None);
         Ok(Self {

@@ -19,9 +19,9 @@ from typing import Any
 
 from .. import record
 from ..net import Relay
+from ..responder import Upstream, UpstreamFailed
 from ..runner.network import Network, with_relay
 from ..runner.protocol import Failed, Memory, Place, Work
-from ..upstream import Upstream, UpstreamFailed
 from .process import ClientProcess, Worker
 from .subjects import CLIENTS, Client, Interpreters, Missing, of_face
 from .worker.job import MICRO, SLOW, Job

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..responder import pinned_to
 from ..runner.protocol import Failed
-from ..upstream import pinned_to
 from .subjects import Client
 from .worker.job import Job
 

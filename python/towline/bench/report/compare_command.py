@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..analysis import MARGIN
-from . import words
+from . import formatting
 from .compare import CAUTION, Change, Difference, compare
 from .main import STATUS_USAGE, load_analysis, share
 from .markdown import MARKS, escape
@@ -83,11 +83,11 @@ def markdown(found: Difference) -> str:
 def row(one: Change) -> tuple[str, ...]:
     """The columns of HEAD."""
     return (
-        one.subject, words.metric_name(one.metric), words.figure(one.metric, one.before),
-        words.figure(one.metric, one.after), words.ratio(one.ratio), words.interval(one.low, one.high), word(one),
+        one.subject, formatting.metric_name(one.metric), formatting.figure(one.metric, one.before),
+        formatting.figure(one.metric, one.after), formatting.ratio(one.ratio), formatting.interval(one.low, one.high), word(one),
     )  # fmt: skip
 
 
 def word(one: Change) -> str:
     """The verdict on the second."""
-    return words.verdict_word(one.verdict, one.metric)
+    return formatting.verdict_word(one.verdict, one.metric)

@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape as xml_escape
 from xml.sax.saxutils import quoteattr
 
 from ..record import Record
-from . import words
+from . import formatting
 from .compare import Change
 from .gate import Checked, Gate, Outcome, across, check, within
 from .history import mark
@@ -128,8 +128,8 @@ def markdown(gate: Gate, status: int) -> str:
     for one in gate.checked:
         change = one.change
         values = (
-            change.cell, change.subject, words.metric_name(change.metric), words.ratio(change.ratio),
-            change.reason or words.interval(change.low, change.high),
+            change.cell, change.subject, formatting.metric_name(change.metric), formatting.ratio(change.ratio),
+            change.reason or formatting.interval(change.low, change.high),
         )  # fmt: skip
         lines.append(
             f"| {MARKS[one.outcome]} {one.outcome.value} | {' | '.join(escape(each) for each in values)} |"
@@ -151,7 +151,7 @@ def junit(gate: Gate) -> str:
 
 
 def _case(one: Checked) -> str:
-    name = printable(f"{one.change.subject} {words.metric_name(one.change.metric)}")
+    name = printable(f"{one.change.subject} {formatting.metric_name(one.change.metric)}")
     cell = printable(one.change.cell)
     inside = ""
     if one.outcome in (Outcome.REGRESSION, Outcome.SUSPECTED):
@@ -187,9 +187,9 @@ def _write(given: argparse.Namespace, gate: Gate, status: int) -> None:
 
 
 def _where(change: Change) -> str:
-    return f"{change.cell}: {change.subject}: {words.metric_name(change.metric)}"
+    return f"{change.cell}: {change.subject}: {formatting.metric_name(change.metric)}"
 
 
 def _figure(change: Change) -> str:
-    values = f"{words.figure(change.metric, change.before)} to {words.figure(change.metric, change.after)}"
-    return f"{words.ratio(change.ratio)} {words.interval(change.low, change.high)} ({values})"
+    values = f"{formatting.figure(change.metric, change.before)} to {formatting.figure(change.metric, change.after)}"
+    return f"{formatting.ratio(change.ratio)} {formatting.interval(change.low, change.high)} ({values})"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import words
+from . import formatting
 from .history import History, HistoryError, default_path
 from .main import STATUS_USAGE, load_analysis
 
@@ -69,7 +69,7 @@ def _list(history: History, given: argparse.Namespace) -> int:
     for run in runs:
         ended = "  (interrupted)" if run.interrupted else ""
         sys.stdout.write(
-            f"{run.id:>5}  {words.moment(run.began_unix_s):<20}  {words.duration(run.duration_s):>12}  "
+            f"{run.id:>5}  {formatting.moment(run.began_unix_s):<20}  {formatting.duration(run.duration_s):>12}  "
             f"{run.cells:>5}  {run.subjects:>8}  {run.machine_id}{ended}\n"
         )
     return 0
@@ -84,10 +84,10 @@ def _show(history: History, given: argparse.Namespace) -> int:
             sys.stdout.write(f"{cell}\n")
         bounds = ""
         if point.low is not None and point.high is not None:
-            bounds = f"  [{words.figure(point.metric, point.low)}, {words.figure(point.metric, point.high)}]"
-        figure = words.figure(point.metric, point.value)
+            bounds = f"  [{formatting.figure(point.metric, point.low)}, {formatting.figure(point.metric, point.high)}]"
+        figure = formatting.figure(point.metric, point.value)
         sys.stdout.write(
-            f"  {point.subject:<24}  {words.metric_name(point.metric):<16}  {figure:>12}{bounds}\n"
+            f"  {point.subject:<24}  {formatting.metric_name(point.metric):<16}  {figure:>12}{bounds}\n"
         )
     return 0
 

@@ -15,10 +15,10 @@ from importlib.resources import files
 
 from ..analysis import Analysis
 from ..record import Record
-from . import words
-from .cells import Charts, cell_section
+from . import formatting
+from .experiment_section import Charts, cell_section
 from .markup import Markup, data, el
-from .tallies import tiles
+from .verdict_counts import tiles
 from .verdicts import headline, summary
 from .view import CellView, views
 
@@ -91,7 +91,7 @@ def _head(record: Record) -> Markup:
         el("meta", name="color-scheme", content="light dark"),
         el("meta", name="generator", content=record.tool),
         el("link", rel="icon", href="data:,"),
-        el("title", f"Towline bench, {words.moment(record.began_unix_s)}"),
+        el("title", f"Towline bench, {formatting.moment(record.began_unix_s)}"),
         el("style", Markup(_asset("uPlot.min.css")), Markup(_asset("page.css"))),
     )
 
@@ -99,8 +99,8 @@ def _head(record: Record) -> Markup:
 def _header(analysis: Analysis, shown: Sequence[CellView]) -> Markup:
     record = analysis.record
     facts = [
-        words.moment(record.began_unix_s),
-        f"{words.duration(record.ended_unix_s - record.began_unix_s)} of measuring",
+        formatting.moment(record.began_unix_s),
+        f"{formatting.duration(record.ended_unix_s - record.began_unix_s)} of measuring",
         *_machine(record.machine),
         record.tool,
     ]
@@ -146,7 +146,7 @@ def _value(key: str, value: object) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_value(key, one) for one in value)
     if key.endswith("_bytes") and isinstance(value, (int, float)):
-        return words.size(value)
+        return formatting.size(value)
     return (
         {True: "yes", False: "no", None: "-"}.get(value, str(value))
         if value in (True, False, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..analysis import Analysis, Comparison, Verdict
-from . import words
+from . import formatting
 from .terminal import remarks
 from .view import CellView, SubjectView, tally, views
 
@@ -59,10 +59,10 @@ def _about(analysis: Analysis) -> list[str]:
     record = analysis.record
     machine = [str(record.machine[key]) for key in ("cpu", "kernel") if record.machine.get(key)]
     lines = [
-        f"<sub>{words.moment(record.began_unix_s)}, "
-        f"{words.duration(record.ended_unix_s - record.began_unix_s)}, "
+        f"<sub>{formatting.moment(record.began_unix_s)}, "
+        f"{formatting.duration(record.ended_unix_s - record.began_unix_s)}, "
         f"seed {record.seed}, {escape(record.tool)}{''.join(f', {escape(one)}' for one in machine)}. Intervals are "
-        f"{words.confidence(analysis.alpha)}, over restarts.</sub>"
+        f"{formatting.confidence(analysis.alpha)}, over restarts.</sub>"
     ]
     if record.interrupted:
         lines += ["", "**Interrupted:** only what was measured until then is here."]
@@ -85,7 +85,7 @@ def _matrix(shown: list[CellView]) -> list[str]:
     for one in shown:
         for metric in one.headline:
             name = escape(one.cell.name) + (
-                f", {escape(words.metric_name(metric))}" if metric != "per_s" else ""
+                f", {escape(formatting.metric_name(metric))}" if metric != "per_s" else ""
             )
             found = {each.baseline: each for each in one.comparisons(metric)}
             lines.append(f"| {name} | {' | '.join(_mark(found.get(peer)) for peer in peers)} |")
@@ -95,7 +95,7 @@ def _matrix(shown: list[CellView]) -> list[str]:
 def _mark(one: Comparison | None) -> str:
     if one is None:
         return ""
-    return MARKS[one.verdict] + ("" if one.verdict is Verdict.REFUSED else f" {words.ratio(one.ratio)}")
+    return MARKS[one.verdict] + ("" if one.verdict is Verdict.REFUSED else f" {formatting.ratio(one.ratio)}")
 
 
 def escape(text: str) -> str:
@@ -121,7 +121,7 @@ def _cell(cell: CellView) -> list[str]:
     title = re.sub(r"[^\w .,/:()-]", lambda found: f"&#{ord(found[0])};", " ".join(one.name.split()))
     title += " (A/A control)" if one.control else ""
     lines = [f"<details><summary><b>{title}</b>{f': {counts}' if counts else ''}</summary>", ""]
-    lines += [escape(words.load(one.load)), ""]
+    lines += [escape(formatting.load(one.load)), ""]
     found = [each for metric in cell.headline for each in cell.comparisons(metric)]
     if found:
         lines += [
@@ -144,12 +144,12 @@ def _cell(cell: CellView) -> list[str]:
 def _verdict(one: Comparison) -> str:
     name = escape(one.baseline)
     if one.metric != "per_s":
-        name += f", {escape(words.metric_name(one.metric))}"
-    word = f"{MARKS[one.verdict]} {words.verdict_word(one.verdict, one.metric)}"
+        name += f", {escape(formatting.metric_name(one.metric))}"
+    word = f"{MARKS[one.verdict]} {formatting.verdict_word(one.verdict, one.metric)}"
     if one.verdict is Verdict.REFUSED:
         return f"| {name} | {word} | | {escape(one.reason or '')} |"
-    bounds = words.interval(one.low, one.high).replace("[", "\\[").replace("]", "\\]")
-    return f"| {name} | {word} | {words.ratio(one.ratio)} | {bounds} |"
+    bounds = formatting.interval(one.low, one.high).replace("[", "\\[").replace("]", "\\]")
+    return f"| {name} | {word} | {formatting.ratio(one.ratio)} | {bounds} |"
 
 
 def _figures(one: SubjectView) -> str:
@@ -157,9 +157,9 @@ def _figures(one: SubjectView) -> str:
         return f"| {escape(one.name)} | failed: {escape(one.record.failure)} | | | | | |"
     rate, cpu = one.figures.get("per_s"), one.figures.get("cpu_us")
     values = [
-        words.rate(rate), words.spread(rate), words.microseconds(one.percentile_us(0.5)),
-        words.microseconds(one.percentile_us(0.99)), words.microseconds(cpu.value if cpu else None),
-        words.size(one.rss_peak_bytes),
+        formatting.rate(rate), formatting.spread(rate), formatting.microseconds(one.percentile_us(0.5)),
+        formatting.microseconds(one.percentile_us(0.99)), formatting.microseconds(cpu.value if cpu else None),
+        formatting.size(one.rss_peak_bytes),
     ]  # fmt: skip
     return f"| {escape(one.name)} | {' | '.join(values)} |"
 

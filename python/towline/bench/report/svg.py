@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..analysis import Comparison, Verdict
-from . import words
+from . import formatting
 from .markup import Markup, el
 
 HEIGHT = 22
@@ -73,10 +73,10 @@ def _forest_row(one: Comparison, axis: Axis, colour: int, margin: float) -> Mark
     shapes.append(
         el("circle", cx=f"{axis.at(one.ratio):.2f}%", cy=HEIGHT / 2, r=4.5, class_=f"dot {verdict}")
     )
-    word = words.verdict_word(one.verdict, one.metric)
-    label = [el("b", words.ratio(one.ratio).replace("x", "×")), " ", chip(one.verdict, word)]
-    said = words.sentence(one)
-    bounds = words.interval(one.low, one.high) if one.verdict is not Verdict.REFUSED else ""
+    word = formatting.verdict_word(one.verdict, one.metric)
+    label = [el("b", formatting.ratio(one.ratio).replace("x", "×")), " ", chip(one.verdict, word)]
+    said = formatting.sentence(one)
+    bounds = formatting.interval(one.low, one.high) if one.verdict is not Verdict.REFUSED else ""
     return _row(one.baseline, _track(shapes, said), label, bounds, f"c{colour}", False)
 
 

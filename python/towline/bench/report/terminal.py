@@ -7,7 +7,7 @@ import sys
 from typing import TextIO
 
 from ..analysis import Analysis, Verdict
-from . import words
+from . import formatting
 from .view import CellView, SubjectView, tally, views
 
 COLOURS = {
@@ -45,12 +45,12 @@ def heading(cell: CellView) -> str:
     """`hello (A, capacity): 50 connections`."""
     one = cell.cell
     kind = "A/A control" if one.control else f"{one.section}, {one.question}"
-    return f"{one.name} ({kind}): {words.load(one.load)}".rstrip(": ")
+    return f"{one.name} ({kind}): {formatting.load(one.load)}".rstrip(": ")
 
 
 def columns(cell: CellView) -> list[str]:
     against = f"{cell.baseline} is" if cell.baseline else "verdict"
-    what = words.metric_name(cell.headline[0]) if cell.headline else ""
+    what = formatting.metric_name(cell.headline[0]) if cell.headline else ""
     return [
         "subject", "requests/s", "", "p50", "p99", "CPU/request", "memory", against, f"{what} ratio".strip(),
         "interval",
@@ -62,16 +62,21 @@ def row(cell: CellView, one: SubjectView) -> list[str]:
         return [one.name, "-", "", "-", "-", "-", "-", "", "", f"failed: {one.record.failure}"]
     rate, cpu = one.figures.get("per_s"), one.figures.get("cpu_us")
     cells = [
-        one.name, words.rate(rate), words.spread(rate), words.microseconds(one.percentile_us(0.5)),
-        words.microseconds(one.percentile_us(0.99)), words.microseconds(cpu.value if cpu else None),
-        words.size(one.rss_peak_bytes),
+        one.name, formatting.rate(rate), formatting.spread(rate), formatting.microseconds(one.percentile_us(0.5)),
+        formatting.microseconds(one.percentile_us(0.99)), formatting.microseconds(cpu.value if cpu else None),
+        formatting.size(one.rss_peak_bytes),
     ]  # fmt: skip
     found = cell.against(one.name)
     if found is None:
         return [*cells, "", "", ""]
     if found.verdict is Verdict.REFUSED:
         return [*cells, found.verdict.value, "", ""]
-    return [*cells, found.verdict.value, words.ratio(found.ratio), words.interval(found.low, found.high)]
+    return [
+        *cells,
+        found.verdict.value,
+        formatting.ratio(found.ratio),
+        formatting.interval(found.low, found.high),
+    ]
 
 
 def remarks(cell: CellView) -> list[str]:
@@ -86,7 +91,7 @@ def remarks(cell: CellView) -> list[str]:
     if open_ and not cell.cell.control:
         # Whichever takes the most decides them all.
         hardest = max(open_, key=lambda one: one.restarts_needed or math.inf)
-        lines.append(f"{len(open_)} undecided: {words.more_restarts(hardest)}")
+        lines.append(f"{len(open_)} undecided: {formatting.more_restarts(hardest)}")
     return list(dict.fromkeys([*lines, *cell.analysis.lints, *cell.notes]))
 
 
@@ -103,8 +108,8 @@ def closing(analysis: Analysis) -> list[str]:
     if record.interrupted:
         lines.append("interrupted: only what was measured until then is here")
     lines.append(
-        f"{words.moment(record.began_unix_s)}, {words.duration(record.ended_unix_s - record.began_unix_s)}, "
-        f"seed {record.seed}; intervals of ratios are {words.confidence(analysis.alpha)} for all of a cell together"
+        f"{formatting.moment(record.began_unix_s)}, {formatting.duration(record.ended_unix_s - record.began_unix_s)}, "
+        f"seed {record.seed}; intervals of ratios are {formatting.confidence(analysis.alpha)} for all of a cell together"
     )
     return lines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..analysis import Analysis, Comparison, Verdict
-from . import words
+from . import formatting
 from .markup import Markup, el, join
 from .svg import VERDICT_CLASSES, chip
 from .view import CellView, tally
@@ -64,7 +64,7 @@ def _matrix(shown: Sequence[tuple[int, CellView]]) -> Markup:
     rows = []
     for index, one in shown:
         for metric in one.headline:
-            name = [one.cell.name, el("small", words.metric_name(metric))]
+            name = [one.cell.name, el("small", formatting.metric_name(metric))]
             link = el("th", el("a", name, href=f"#cell-{index}"), scope="row")
             rows.append(el("tr", link, [el("td", _pill(one, peer, metric)) for peer in peers]))
     table = el("table", el("thead", head), el("tbody", rows), class_="matrix")
@@ -77,10 +77,10 @@ def _pill(shown: CellView, peer: str, metric: str) -> Markup:
         record = next((one.record for one in shown.subjects if one.name == peer), None)
         failed = record.failure if record is not None else None
         return el("span", "failed" if failed else "·", class_="none", title=failed)
-    ratio = "–" if found.verdict is Verdict.REFUSED else words.ratio(found.ratio).replace("x", "×")
-    word = el("small", words.verdict_word(found.verdict, metric))
+    ratio = "–" if found.verdict is Verdict.REFUSED else formatting.ratio(found.ratio).replace("x", "×")
+    word = el("small", formatting.verdict_word(found.verdict, metric))
     class_ = f"pill {VERDICT_CLASSES[found.verdict]}"
-    return el("span", el("b", ratio), word, class_=class_, title=words.sentence(found))
+    return el("span", el("b", ratio), word, class_=class_, title=formatting.sentence(found))
 
 
 def _controls(shown: Sequence[CellView]) -> list[Markup]:
@@ -94,7 +94,7 @@ def _controls(shown: Sequence[CellView]) -> list[Markup]:
 
 
 def _control(found: Comparison) -> Markup:
-    figure = f"{words.ratio(found.ratio).replace('x', '×')} {words.interval(found.low, found.high)}"
+    figure = f"{formatting.ratio(found.ratio).replace('x', '×')} {formatting.interval(found.low, found.high)}"
     if found.verdict in (Verdict.FASTER, Verdict.SLOWER):
         end = (
             "They are one program: a difference of this size is this machine's noise or chance; believe no "
@@ -110,7 +110,7 @@ def _control(found: Comparison) -> Markup:
 
 def _legend(analysis: Analysis) -> Markup:
     rows: list[tuple[object, str]] = [(chip(verdict, verdict.value), meaning) for verdict, meaning in LEGEND]
-    level = words.confidence(analysis.alpha)
+    level = formatting.confidence(analysis.alpha)
     rows.append(
         (
             "intervals",

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from .._helper import for_crowds
+from .._helper_process import for_crowds
 from ..record import Latency, Slice
 from .protocol import Failed, Work
 

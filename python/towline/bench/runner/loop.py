@@ -21,7 +21,7 @@ from .design import Design, Lengths, lengths, orders, shuffled
 from .interrupts import held
 from .progress import Silent, Watch
 from .protocol import Failed, Running, Subject, Work
-from .stillness import aside, without_collections
+from .quiesce import aside, without_collections
 
 ANSWERS_A_WINDOW = 20
 """A window of warming up grows until it holds so many; their rate says nothing otherwise."""

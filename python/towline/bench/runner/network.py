@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...errors import ConfigError
-from .._helper import HelperFailed
+from .._helper_process import HelperFailed
 from ..net import BadConditions, Conditions, Measured, Relay, measure, parse
 from ..record import Slice
 from .protocol import Failed

@@ -9,22 +9,22 @@ from pathlib import Path
 
 from ...errors import ConfigError
 from ..clients.subjects import CLIENTS
-from ..real.cells import CELLS
-from ..real.main import run_real
-from ..real.run import CHATS
+from ..llm.llm_experiments import CELLS
+from ..llm.main import run_real
+from ..llm.run import CHATS
 from ..record import Record
-from ..relay.run import listing as relay_listing
-from ..relay.run import run_relay
 from ..subjects import installed
-from . import client_cells, server_cells
+from ..webhooks.run import listing as relay_listing
+from ..webhooks.run import run_relay
+from . import client_experiments, server_experiments
 from .agent import Agent
-from .client_cells import ClientCells
+from .client_experiments import ClientCells
 from .interrupts import Interrupted
-from .parts import PARTS, options_by_part
 from .plan import Options, select
 from .progress import Watch
-from .server_cells import ServerCells
+from .server_experiments import ServerCells
 from .session import Session
+from .suites import PARTS, options_by_part
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,10 @@ def listing(command: str, options: Options) -> str:
 
 def _servers_listing(options: Options, *, quick: bool) -> list[str]:
     lines = ["server scenarios:"]
-    for scenario in server_cells.chosen_scenarios(options, quick=quick):
+    for scenario in server_experiments.chosen_scenarios(options, quick=quick):
         lines.append(f"  {scenario.name:<26} {scenario.title}")
     lines += ["", "servers:"]
-    for server in server_cells.chosen_servers(options).values():
+    for server in server_experiments.chosen_servers(options).values():
         missing = installed(server, options.peers_bin)
         lines.append(
             f"  {server.name:<26} {server.title or server.name}"
@@ -131,9 +131,9 @@ def _servers_listing(options: Options, *, quick: bool) -> list[str]:
 
 def _clients_listing(options: Options, *, quick: bool) -> list[str]:
     lines = ["client scenarios:"]
-    for scenario in client_cells.chosen_scenarios(options, quick=quick):
+    for scenario in client_experiments.chosen_scenarios(options, quick=quick):
         lines.append(f"  {scenario.name:<26} {scenario.title}")
-    names = client_cells.chosen_clients(options)
+    names = client_experiments.chosen_clients(options)
     return [*lines, "", "clients:", *(f"  {name}" for name in names or CLIENTS), ""]
 
 

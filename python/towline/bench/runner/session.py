@@ -10,7 +10,7 @@ from ..._version import __version__
 from ..record import CellRecord, Record, save
 from ..subjects.machine import describe as describe_machine
 from ..subjects.machine import runtime_versions
-from ..subjects.sweep import sweep
+from ..subjects.orphans import sweep
 from .design import Design
 from .loop import CellPlan, CellRun
 from .network import Network

@@ -19,7 +19,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-LETTERS = "abcde"
+CATALOGUE = ("servers", "applications", "clients", "json_clients", "webhooks")
 TOKEN = set("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 KINDS: tuple[model.Kind, ...] = ("server", "client", "relay", "real")
@@ -33,8 +33,8 @@ Raw = Mapping[str, Any]
 def sections() -> tuple[Section, ...]:
     """The whole catalogue, in the order of its documents."""
     folder = resources.files(__package__)
-    present = [(letter, folder / f"{letter}.toml") for letter in LETTERS]
-    return tuple(parse(file.read_text(), f"{letter}.toml") for letter, file in present if file.is_file())
+    files = [(f"{name}.toml", folder / f"{name}.toml") for name in CATALOGUE]
+    return tuple(parse(file.read_text(), name) for name, file in files)
 
 
 @cache

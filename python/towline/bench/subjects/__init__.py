@@ -10,10 +10,10 @@ from .certificate import Certificate, make_certificate
 from .installed import installed, versions
 from .machine import cpu_ticks, describe, pressure_cpu_us, steal_share
 from .model import Server, ServersFileError, load_servers, servers
+from .orphans import sweep
 from .process import Process, Stopped, SubjectFailed
 from .render import NotSupported, Settings, render, shown
 from .resources import Peaks, Usage
-from .sweep import sweep
 
 __all__ = [
     "Certificate",

@@ -22,13 +22,13 @@ from types import TracebackType
 from typing import Any
 
 from ...errors import Error
-from . import keeper
+from . import reaper
 from .model import Server
 from .probe import HOST, Nonsense, ask, free_port, is_free
 from .render import Rendered, Settings, render
 from .resources import Meter, Peaks, Usage
 
-KEEPER = Path(keeper.__file__)
+KEEPER = Path(reaper.__file__)
 ATTEMPT_TIMEOUT_S = 2.0
 NONSENSE_ANSWERS = 3
 """So many answers that are no HTTP in a row, and waiting on is of no use."""
@@ -163,7 +163,7 @@ class Process:
 
     def alive(self) -> bool:
         """Whether the process that was started still runs. Cheap: one file of /proc."""
-        fields = keeper.stat(self.pid) if self._stopped is None else None
+        fields = reaper.stat(self.pid) if self._stopped is None else None
         return fields is not None and fields[0] not in "ZX"
 
     def check(self, when: str = "while it was measured") -> None:
@@ -305,13 +305,13 @@ class _KeeperLink:
 
     def stop(self, grace_s: float) -> dict[str, Any]:
         answer = self.ask(
-            {"op": "stop", "grace_s": grace_s}, grace_s + keeper.KILL_PATIENCE_S + self.ANSWER_TIMEOUT_S
+            {"op": "stop", "grace_s": grace_s}, grace_s + reaper.KILL_PATIENCE_S + self.ANSWER_TIMEOUT_S
         )
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             stream.close()  # at the end of its input it kills what there may be and leaves
         try:
-            self._process.wait(keeper.KILL_PATIENCE_S + self.ANSWER_TIMEOUT_S)
+            self._process.wait(reaper.KILL_PATIENCE_S + self.ANSWER_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -12,7 +12,7 @@ import os
 import time
 from dataclasses import dataclass, field, replace
 
-from .keeper import descendants, stat
+from .reaper import descendants, stat
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

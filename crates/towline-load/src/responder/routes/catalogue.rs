@@ -11,7 +11,7 @@ use towline_io::Peer;
 use towline_proto::{BodySize, Field, HeadRef, StreamId, UserError};
 
 use super::Jobs;
-use super::work::{Fixed, LETTERS, OCTETS, PLAIN, SERVER, field, whole, with_fields};
+use super::responses::{Fixed, LETTERS, OCTETS, PLAIN, SERVER, field, whole, with_fields};
 
 const JSON_FIELDS: &[Field<'static>] = &[SERVER, field(b"content-type", b"application/json")];
 const PACKED_JSON: &[Field<'static>] = &[

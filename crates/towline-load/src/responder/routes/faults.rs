@@ -4,7 +4,7 @@ use bytes::Bytes;
 use towline_io::Peer;
 use towline_proto::{BodySize, Protocol, StreamId, UserError};
 
-use super::{Jobs, work};
+use super::{Jobs, responses};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -68,7 +68,7 @@ pub fn answer(peer: &mut Peer<Jobs>, stream: StreamId, fault: Fault) -> Result<(
             Ok(())
         }
         Fault::Truncated => {
-            peer.conn.respond(stream, &work::ok(), BodySize::Known(7))?;
+            peer.conn.respond(stream, &responses::ok(), BodySize::Known(7))?;
             let mut body = peer.conn.stream(stream)?;
             body.write(b"ali")?;
             body.reset();
@@ -88,7 +88,7 @@ pub fn answer(peer: &mut Peer<Jobs>, stream: StreamId, fault: Fault) -> Result<(
 }
 
 fn body(peer: &mut Peer<Jobs>, stream: StreamId, bytes: &'static [u8]) -> Result<(), UserError> {
-    work::whole(peer, stream, &work::ok(), Bytes::from_static(bytes))
+    responses::whole(peer, stream, &responses::ok(), Bytes::from_static(bytes))
 }
 
 /// A whole answer in one frame: the status 200, no other field, no body (RFC 9113 6.2).

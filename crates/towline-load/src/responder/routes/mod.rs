@@ -7,17 +7,17 @@
 //! ```
 
 mod catalogue;
-pub mod conduct;
+pub mod behaviour;
 mod delayed;
 mod faults;
 mod plan;
 mod query;
 pub mod route;
-mod socket;
+mod websocket;
 pub mod spin;
 mod sse;
 pub mod stall;
-mod work;
+mod responses;
 
 use std::io;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ use towline_io::{Engine, Peer, Streams};
 use towline_proto::ws::Shared;
 use towline_proto::{BodySize, Event, Field, Protocol, ResponseHead, StreamId, UserError};
 
-use conduct::Conduct;
+use behaviour::Conduct;
 use delayed::{Delayed, Due};
 use plan::Plan;
 use route::Route;
@@ -43,7 +43,7 @@ pub enum Job {
     Collect(Vec<u8>, Collected),
     Fill(u64),
     Events(sse::Events),
-    Socket(Box<socket::Echo>),
+    Socket(Box<websocket::Echo>),
 }
 
 /// What is said of a body that was read and thrown away.
@@ -161,9 +161,9 @@ pub fn serve(peer: &mut Peer<Jobs>, state: &mut State) {
 fn go_on(peer: &mut Peer<Jobs>, state: &mut State, stream: StreamId) {
     if let Some(Job::Socket(_)) = peer.state.get(stream) {
         let means = (&mut state.sockets, &mut state.conduct.injected);
-        socket::work(peer, stream, means);
+        websocket::work(peer, stream, means);
     } else {
-        work::work(peer, stream);
+        responses::work(peer, stream);
     }
 }
 
@@ -238,26 +238,26 @@ pub fn answer_delayed(engine: &mut Engine<Jobs>, state: &mut State) {
 fn answer(peer: &mut Peer<Jobs>, state: &mut State, asked: Asked) -> Result<(), UserError> {
     let Asked { stream, length, .. } = asked;
     match asked.route {
-        Route::Fixed(fixed) => work::fixed(peer, stream, fixed),
-        Route::Text(text) => work::text(peer, stream, text),
+        Route::Fixed(fixed) => responses::fixed(peer, stream, fixed),
+        Route::Text(text) => responses::text(peer, stream, text),
         Route::Gzip => catalogue::gzip(peer, stream),
-        Route::Document(document) => work::json(peer, stream, document),
-        Route::Pieces(count, bytes) => work::pieces(peer, stream, count, bytes),
+        Route::Document(document) => responses::json(peer, stream, document),
+        Route::Pieces(count, bytes) => responses::pieces(peer, stream, count, bytes),
         Route::Ticks => catalogue::ticks(peer, stream),
-        Route::Bytes(bytes, size) => work::fill(peer, stream, bytes, size),
+        Route::Bytes(bytes, size) => responses::fill(peer, stream, bytes, size),
         // An answer would take the place of the 100.
         Route::Echo if asked.expects => collect(peer, stream, length, Collected::Octets),
-        Route::Echo => work::echo(peer, stream, length),
+        Route::Echo => responses::echo(peer, stream, length),
         Route::Collect(then) => collect(peer, stream, length, then),
         Route::Drain(says) => begin(peer, stream, Job::Drain(0, says)),
-        Route::Req(_) => work::req(peer, stream),
-        Route::Chunked => work::chunked_hello(peer, stream),
+        Route::Req(_) => responses::req(peer, stream),
+        Route::Chunked => responses::chunked_hello(peer, stream),
         Route::Events(plan) => sse::start(peer, &mut state.delayed, stream, plan),
         Route::File(path) => file(peer, stream, path),
         Route::Fault(fault) => faults::answer(peer, stream, fault),
         Route::Socket(asked) => {
             let means = (&mut state.sockets, &mut state.conduct.injected);
-            socket::open(peer, stream, *asked, means)
+            websocket::open(peer, stream, *asked, means)
         }
         Route::Refused(refusal) => {
             let own = refusal.fields();
@@ -265,13 +265,13 @@ fn answer(peer: &mut Peer<Jobs>, state: &mut State, asked: Asked) -> Result<(), 
             let head = ResponseHead {
                 status: refusal.status,
                 reason: b"",
-                fields: &own.chain(work::PLAIN.iter().copied()).collect::<Vec<_>>(),
+                fields: &own.chain(responses::PLAIN.iter().copied()).collect::<Vec<_>>(),
             };
-            work::whole(peer, stream, &head, refusal.rule.into())
+            responses::whole(peer, stream, &head, refusal.rule.into())
         }
         Route::Injected => {
             let account = state.conduct.injected.json();
-            work::json(peer, stream, account.into())
+            responses::json(peer, stream, account.into())
         }
         Route::Later(route, _) => {
             let route = *route;
@@ -295,7 +295,7 @@ fn collect(
 #[expect(clippy::unnecessary_wraps, reason = "one of the ways to answer")]
 fn begin(peer: &mut Peer<Jobs>, stream: StreamId, job: Job) -> Result<(), UserError> {
     peer.state.insert(stream, job);
-    work::work(peer, stream);
+    responses::work(peer, stream);
     Ok(())
 }
 
@@ -305,9 +305,9 @@ fn file(peer: &mut Peer<Jobs>, stream: StreamId, path: PathBuf) -> Result<(), Us
         Ok((file, len))
     });
     let Ok((file, len)) = opened else {
-        return work::fixed(peer, stream, &catalogue::NOT_FOUND);
+        return responses::fixed(peer, stream, &catalogue::NOT_FOUND);
     };
     peer.conn
-        .respond(stream, &work::ok(), BodySize::Known(len))?;
+        .respond(stream, &responses::ok(), BodySize::Known(len))?;
     peer.send_file(stream, file, 0, len)
 }

@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use super::catalogue;
-use super::conduct::Injected;
+use super::behaviour::Injected;
 use super::faults::Fault;
 use super::route::{Query, Route};
 

@@ -10,8 +10,8 @@ use towline_proto::{BodySize, HeadRef};
 use super::faults::Fault;
 use super::plan::Plan;
 use super::query::{decoded_pairs, pairs};
-use super::work::Fixed;
-use super::{Collected, Drained, catalogue, socket, sse};
+use super::responses::Fixed;
+use super::{Collected, Drained, catalogue, websocket, sse};
 
 /// What a body is called endless at: a tebibyte.
 const ENDLESS_BYTES: u64 = 1 << 40;
@@ -38,7 +38,7 @@ pub enum Route {
     File(PathBuf),
     Fault(Fault),
     /// A WebSocket, and a handshake that is none.
-    Socket(Box<socket::Asked>),
+    Socket(Box<websocket::Asked>),
     Refused(Box<Refusal>),
     /// What was injected so far.
     Injected,
@@ -125,7 +125,7 @@ fn plain(path: &[u8], head: &HeadRef<'_>) -> Route {
         b"/chunked" => Route::Chunked,
         b"/req" => Route::Req(REQ_DELAY),
         b"/endless" => Route::Bytes(ENDLESS_BYTES, BodySize::Known(ENDLESS_BYTES)),
-        b"/ws" => socket::route(head),
+        b"/ws" => websocket::route(head),
         b"/injected" => Route::Injected,
         _ if catalogue::is_item(path) => Route::Fixed(&catalogue::HELLO),
         _ => Route::Fixed(&catalogue::NOT_FOUND),

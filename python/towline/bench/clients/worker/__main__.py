@@ -27,7 +27,7 @@ def main() -> None:
     if util.find_spec("towline") is None:  # an environment of peers: ours is the one beside the bench
         adopt("towline", HERE.parents[2])
     adopt(NAME, HERE)
-    import_module(f"{NAME}.talk").main(sys.argv[1:])
+    import_module(f"{NAME}.rpc").main(sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,428 @@
+//! Each target once, on a connection of its own, and the whole answer back: for a checker that looks at
+//! more than a load can.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use towline_io::call::{Dial, DialConfig, DialError, DialErrorKind, Established};
+use towline_io::{ConnId, Engine, EngineConfig, Peer, Service};
+use towline_proto::{
+    BodySize, Event, Field, Fields, HeadRef, Protocol, Read, RequestHead, StreamId, UserError,
+    Version,
+};
+
+use super::ws_probe::Talk;
+use crate::config::Config;
+use crate::stats::Failure;
+use crate::target::{Sending, Target};
+use crate::worker::{
+    NOT_CHOSEN, Routes, alpn, failure_of, failure_on_stream, service, write_whole,
+};
+
+/// A body is handed over up to this size; of a longer one, length and hash.
+const MOST_BODY_BYTES: usize = 1024 * 1024;
+
+/// A server that closes after its answer does so within this time.
+const CLOSES_WITHIN: Duration = Duration::from_millis(20);
+
+/// RFC 9110 10.1.1: no client waits for 100 for ever.
+const CONTINUE_WITHIN: Duration = Duration::from_secs(1);
+
+/// One answer, or why there is none.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Answered {
+    target: usize,
+    status: u16,
+    fields: Vec<(String, String)>,
+    body_bytes: u64,
+    sha256: String,
+    body_base64: Option<String>,
+    /// Statuses of interim answers.
+    interim: Vec<u16>,
+    trailers: Vec<(String, String)>,
+    version: Option<&'static str>,
+    alpn: Option<String>,
+    tls: Option<String>,
+    /// Whether the peer closes after it.
+    closed: bool,
+    /// Of a message that came through a WebSocket: `text` or `binary`; body and hash are of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'static str>,
+    /// The class and the rule, when the answer is not whole.
+    failure: Option<String>,
+}
+
+pub(super) fn ask(config: &Config) -> io::Result<Vec<Answered>> {
+    let mut asker = Asker::new(config)?;
+    let targets = config.targets.iter().enumerate();
+    targets
+        .map(|(index, target)| {
+            let mut exchange = Exchange::new(index, target)?;
+            asker.exchange(&mut exchange)?;
+            Ok(exchange.answered())
+        })
+        .collect()
+}
+
+struct Asker<'a> {
+    config: &'a Config,
+    engine: Engine<()>,
+    service: Arc<Service>,
+    dial_config: Arc<DialConfig>,
+    routes: Routes,
+}
+
+impl<'a> Asker<'a> {
+    fn new(config: &'a Config) -> io::Result<Self> {
+        Ok(Self {
+            config,
+            engine: Engine::new(EngineConfig::default())?,
+            service: Arc::new(service(config)),
+            dial_config: Arc::new(DialConfig {
+                connect_timeout: Some(config.connect_timeout),
+                alpn: vec![alpn(config.protocol).to_vec()],
+                ..DialConfig::default()
+            }),
+            routes: Routes::new(config),
+        })
+    }
+
+    fn exchange(&mut self, exchange: &mut Exchange<'_>) -> io::Result<()> {
+        let established = match self.dial(exchange.target)? {
+            Ok(established) => established,
+            Err(error) => {
+                let class = match error.kind {
+                    DialErrorKind::Timeout => "timeout",
+                    _ => "connect",
+                };
+                exchange.fail(class, &error.message);
+                return Ok(());
+            }
+        };
+        exchange.answer.alpn = established.alpn.as_deref().map(text);
+        if self.config.protocol == Protocol::Http2
+            && exchange.target.secure
+            && established.alpn.as_deref() != Some(alpn(Protocol::Http2))
+        {
+            exchange.fail("connect", NOT_CHOSEN);
+            return Ok(());
+        }
+        let id = self.engine.adopt(*established, &self.service)?;
+        if let Some(peer) = self.engine.peer(id) {
+            exchange.answer.tls = peer.tls().map(|info| tls_version(info.version));
+            exchange.begin(peer);
+        }
+        self.engine.settle(id);
+        let deadline = Instant::now() + self.config.timeout;
+        while !exchange.done && Instant::now() < deadline {
+            self.turn(id, exchange)?;
+        }
+        if !exchange.done {
+            exchange.fail("timeout", "no whole answer in time");
+        }
+        let until = Instant::now() + CLOSES_WITHIN;
+        while !exchange.answer.closed && Instant::now() < until {
+            self.turn(id, exchange)?;
+        }
+        self.engine.abort(id);
+        Ok(())
+    }
+
+    fn dial(&mut self, target: &Target) -> io::Result<Result<Box<Established>, DialError>> {
+        let route = self.routes.to(target.origin());
+        let dial = Dial::start(route, &self.dial_config, Instant::now());
+        self.engine.dial(dial, 0);
+        loop {
+            if let Some(dialled) = self.engine.next_dialled() {
+                return Ok(dialled.result);
+            }
+            // The dial's own deadline ends it.
+            self.engine.turn_start(Some(Duration::from_millis(100)))?;
+            self.engine.turn_end();
+        }
+    }
+
+    fn turn(&mut self, of: ConnId, exchange: &mut Exchange<'_>) -> io::Result<()> {
+        self.engine.turn_start(Some(Duration::from_millis(5)))?;
+        while let Some(id) = self.engine.next_ready() {
+            if id == of
+                && let Some(peer) = self.engine.peer(id)
+            {
+                exchange.advance(peer);
+            }
+            self.engine.settle(id);
+        }
+        if let Some(peer) = self.engine.peer(of) {
+            if exchange.must_not_wait_longer() {
+                exchange.send_body(peer);
+                self.engine.settle(of);
+            }
+        } else {
+            exchange.answer.closed = true;
+        }
+        self.engine.turn_end();
+        Ok(())
+    }
+}
+
+/// One request under way.
+struct Exchange<'a> {
+    target: &'a Target,
+    answer: Answered,
+    stream: Option<StreamId>,
+    /// The body that waits for 100, and until when.
+    waiting: Option<(Bytes, Instant)>,
+    body: Vec<u8>,
+    hash: Sha256,
+    done: bool,
+    /// Where the target is a WebSocket.
+    talk: Option<Talk<'a>>,
+}
+
+impl<'a> Exchange<'a> {
+    fn new(index: usize, target: &'a Target) -> io::Result<Self> {
+        Ok(Self {
+            target,
+            answer: Answered {
+                target: index,
+                ..Answered::default()
+            },
+            stream: None,
+            waiting: None,
+            body: Vec::new(),
+            hash: Sha256::new(),
+            done: false,
+            talk: Talk::of(target)?,
+        })
+    }
+
+    fn fail(&mut self, class: &str, rule: &str) {
+        self.done = true;
+        self.answer.closed = true;
+        self.answer.failure = Some(format!("{class}: {rule}"));
+    }
+
+    /// Sends the request, or as much of it as may go before 100. Pieces and their pauses are a matter of
+    /// the load: here they go at once.
+    fn begin(&mut self, peer: &mut Peer<()>) {
+        if let Err(error) = self.try_begin(peer) {
+            self.fail("request", &error.to_string());
+        }
+    }
+
+    fn try_begin(&mut self, peer: &mut Peer<()>) -> Result<(), UserError> {
+        if let Some(talk) = &mut self.talk {
+            return talk.begin(peer);
+        }
+        let given = self.target.whole_fields();
+        let fields: Vec<_> = given
+            .iter()
+            .map(|(name, value)| Field { name, value })
+            .collect();
+        let awaits = self.target.sending == Sending::AwaitContinue;
+        let head = RequestHead {
+            method: self.target.method.as_bytes(),
+            target: self.target.path.as_bytes(),
+            fields: &fields,
+        };
+        let body = self.target.body.clone();
+        let size = match &body {
+            None => BodySize::Empty,
+            Some(_) if self.target.chunk_bytes.is_some() => BodySize::Unknown,
+            Some(body) => BodySize::Known(body.len() as u64),
+        };
+        if size == BodySize::Empty || !awaits && size != BodySize::Unknown {
+            self.stream = Some(peer.conn.request_ahead(&head, body)?);
+            return Ok(());
+        }
+        let stream = peer.conn.request(&head, size)?;
+        self.stream = Some(stream);
+        let body = body.unwrap_or_default();
+        if awaits {
+            self.waiting = Some((body, Instant::now() + CONTINUE_WITHIN));
+            return Ok(());
+        }
+        write_whole(&mut peer.conn, stream, &body, self.target.chunk_bytes)
+    }
+
+    fn must_not_wait_longer(&self) -> bool {
+        self.waiting
+            .as_ref()
+            .is_some_and(|(_, until)| Instant::now() >= *until)
+    }
+
+    fn send_body(&mut self, peer: &mut Peer<()>) {
+        if let (Some((body, _)), Some(stream)) = (self.waiting.take(), self.stream)
+            && let Err(error) = write_whole(&mut peer.conn, stream, &body, self.target.chunk_bytes)
+        {
+            self.fail("request", &error.to_string());
+        }
+    }
+
+    /// Takes everything that has come.
+    fn advance(&mut self, peer: &mut Peer<()>) {
+        loop {
+            let stream = match peer.conn.next_event() {
+                None => return,
+                Some(Event::Informational { head, .. }) => {
+                    self.answer.interim.push(head.status());
+                    if head.status() == 100 {
+                        self.send_body(peer);
+                    }
+                    continue;
+                }
+                Some(Event::Head { stream, head, end }) => {
+                    self.head(&head);
+                    if let Some(talk) = &mut self.talk
+                        && head.status() == 101
+                    {
+                        if let Err(denied) = talk.agree(&head) {
+                            return self.fail(denied.failure.name(), &denied.rule);
+                        }
+                        continue;
+                    }
+                    // The final answer came instead of 100: the body stays here (RFC 9110 10.1.1).
+                    self.waiting = None;
+                    if end {
+                        self.whole(peer);
+                    }
+                    stream
+                }
+                Some(Event::Readable(stream)) => stream,
+                Some(Event::Switched { stream }) => {
+                    let Some(talk) = &mut self.talk else {
+                        let rule = "an upgrade that was not asked for (RFC 9110 7.8)";
+                        return self.fail("protocol", rule);
+                    };
+                    talk.send(peer, stream);
+                    stream
+                }
+                Some(Event::Closed(error)) => {
+                    self.answer.closed = true;
+                    if !self.done {
+                        self.fail(failure_of(&error).name(), error.rule);
+                    }
+                    return;
+                }
+                Some(Event::Failed(_, error)) if !self.done => {
+                    // Of a stream that ends with its connection, `Closed` tells.
+                    let Some(failure) = failure_on_stream(&error) else {
+                        continue;
+                    };
+                    return self.fail(failure.name(), &error.to_string());
+                }
+                Some(_) => continue,
+            };
+            if !self.take_message(peer) {
+                self.take_body(peer, stream);
+            }
+        }
+    }
+
+    /// Takes what came through a WebSocket; false where there is none.
+    fn take_message(&mut self, peer: &mut Peer<()>) -> bool {
+        if !self.talk.as_ref().is_some_and(Talk::is_open) {
+            return false;
+        }
+        while let Some(heard) = self.talk.as_mut().and_then(|talk| talk.listen(peer)) {
+            match heard {
+                Err(_) if self.done => {
+                    self.answer.closed = true;
+                    return true;
+                }
+                Err(parting) => {
+                    self.fail(parting.failure.name(), &parting.rule);
+                    return true;
+                }
+                Ok(_) if self.done => {
+                    self.fail(
+                        Failure::Protocol.name(),
+                        "a message that nobody has asked for",
+                    );
+                    return true;
+                }
+                Ok(heard) => {
+                    self.done = true;
+                    self.answer.message = Some(heard.kind);
+                    self.answer.body_bytes = heard.data.len() as u64;
+                    self.hash.update(&heard.data);
+                    self.body = heard.data;
+                }
+            }
+        }
+        true
+    }
+
+    fn head(&mut self, head: &HeadRef<'_>) {
+        self.answer.status = head.status();
+        self.answer.fields = pairs(head.fields());
+        self.answer.version = Some(match head.version() {
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2",
+        });
+    }
+
+    fn take_body(&mut self, peer: &mut Peer<()>, stream: StreamId) {
+        while !self.done {
+            let Ok(mut stream) = peer.conn.stream(stream) else {
+                return;
+            };
+            match stream.read(usize::MAX) {
+                Read::Data(data) => {
+                    self.hash.update(data);
+                    self.answer.body_bytes += data.len() as u64;
+                    let room = (MOST_BODY_BYTES + 1).saturating_sub(self.body.len());
+                    self.body.extend_from_slice(&data[..data.len().min(room)]);
+                }
+                Read::End => {
+                    self.answer.trailers = pairs(stream.trailers());
+                    self.whole(peer);
+                }
+                Read::Pending | Read::Failed => return,
+            }
+        }
+    }
+
+    fn whole(&mut self, peer: &Peer<()>) {
+        self.done = true;
+        self.answer.closed |= !peer.conn.is_reusable();
+    }
+
+    fn answered(mut self) -> Answered {
+        use std::fmt::Write as _;
+        let mut hex = String::new();
+        for byte in self.hash.finalize() {
+            let _ = write!(hex, "{byte:02x}");
+        }
+        self.answer.sha256 = hex;
+        self.answer.body_base64 =
+            (self.body.len() <= MOST_BODY_BYTES).then(|| STANDARD.encode(&self.body));
+        self.answer
+    }
+}
+
+fn pairs(fields: Fields<'_>) -> Vec<(String, String)> {
+    fields
+        .map(|field| (text(field.name), text(field.value)))
+        .collect()
+}
+
+/// Bytes beyond ASCII as Latin-1, of which none is lost.
+fn text(bytes: &[u8]) -> String {
+    bytes.iter().copied().map(char::from).collect()
+}
+
+fn tls_version(code: u16) -> String {
+    match code {
+        0x0303 => "TLSv1.2".into(),
+        0x0304 => "TLSv1.3".into(),
+        other => format!("{other:#06x}"),
+    }
+}

@@ -1,0 +1,188 @@
+//! The WebSocket that sends back what it gets, over HTTP/1.1 and HTTP/2 (RFC 8441).
+
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
+
+use bytes::Bytes;
+use towline_io::Peer;
+use towline_proto::ws::handshake::{Accepted, Request, is_upgrade};
+use towline_proto::ws::{Ahead, Event, Kind, Limits, Shared, Status, WebSocket, deflate};
+use towline_proto::{
+    BodySize, Field, HeadRef, ResponseHead, Side, StreamId, StreamMut, UserError, Version,
+};
+
+use super::behaviour::Injected;
+use super::faults::Fault;
+use super::route::Route;
+use super::responses::SERVER;
+use super::{Job, Jobs, catalogue};
+
+/// What goes wrong with a share of the messages.
+pub type Faults = Option<(Fault, f64)>;
+
+/// A handshake that may be granted.
+pub struct Asked {
+    accepted: Accepted,
+    pub faults: Faults,
+}
+
+/// A WebSocket that is open.
+pub struct Echo {
+    socket: WebSocket,
+    faults: Faults,
+}
+
+/// What a request for the WebSocket is answered with. One that is no handshake finds nothing here.
+pub fn route(head: &HeadRef<'_>) -> Route {
+    let request = match (head.version(), head.protocol()) {
+        (Version::Http11, _) if is_upgrade(head) => Request::read(*head),
+        (Version::Http2, Some(b"websocket")) => Request::read_extended(*head),
+        _ => return Route::Fixed(&catalogue::NOT_FOUND),
+    };
+    match request {
+        Ok(request) => Route::Socket(Box::new(Asked {
+            accepted: request.accept(None, Some(&deflate::Config::server())),
+            faults: None,
+        })),
+        Err(refusal) => Route::Refused(Box::new(refusal)),
+    }
+}
+
+pub fn open(
+    peer: &mut Peer<Jobs>,
+    stream: StreamId,
+    asked: Asked,
+    means: (&mut Shared, &mut Injected),
+) -> Result<(), UserError> {
+    let Asked { accepted, faults } = asked;
+    let own = accepted.fields.iter();
+    let own = own.map(|(name, value)| Field { name, value });
+    let head = ResponseHead {
+        status: accepted.status,
+        reason: b"",
+        fields: &own.chain([SERVER]).collect::<Vec<_>>(),
+    };
+    peer.conn.respond(stream, &head, BodySize::Empty)?;
+    let deflate = accepted.deflate.zip(Some(deflate::Config::server()));
+    let socket = WebSocket::new(Side::Server, limits(), deflate, Instant::now());
+    let echo = Box::new(Echo { socket, faults });
+    peer.state.insert(stream, Job::Socket(echo));
+    work(peer, stream, means);
+    Ok(())
+}
+
+/// A client is never asked whether it is there: what it measures would be our pings.
+fn limits() -> Arc<Limits> {
+    static LIMITS: LazyLock<Arc<Limits>> = LazyLock::new(|| {
+        Arc::new(Limits {
+            ping_interval: None,
+            ping_timeout: None,
+            ..Limits::default()
+        })
+    });
+    Arc::clone(&LIMITS)
+}
+
+/// Answers what has come, as far as both sides allow.
+pub fn work(peer: &mut Peer<Jobs>, id: StreamId, (shared, injected): (&mut Shared, &mut Injected)) {
+    let (Ok(mut stream), Some(Job::Socket(echo))) = (peer.conn.stream(id), peer.state.get_mut(id))
+    else {
+        return;
+    };
+    let now = Instant::now();
+    while stream.room() > 0 {
+        let ahead = echo.socket.read_ahead(&mut stream, now, shared, usize::MAX);
+        if ahead != Ahead::Event {
+            break;
+        }
+        let Some(Event::Message { kind, .. }) = echo.socket.next_event() else {
+            continue;
+        };
+        let message = Bytes::from(echo.socket.take_message().unwrap_or_default());
+        injected.requests += 1;
+        let fault = (echo.faults).filter(|(_, share)| injected.faults.takes(*share));
+        let sent = match fault {
+            None => send(&mut echo.socket, &mut stream, kind, message, shared),
+            Some((fault, _)) => echo.err(&mut stream, fault, (kind, message), shared),
+        };
+        if !sent {
+            break;
+        }
+    }
+    // A refusal is about a stream that has failed, which reading has told.
+    let _ = echo.socket.flush(&mut stream, shared);
+    if echo.socket.status() == Status::Finished {
+        let _ = stream.finish();
+        stream.reset();
+        peer.state.remove(id);
+    }
+}
+
+/// False: nothing more can be sent.
+fn send(
+    socket: &mut WebSocket,
+    stream: &mut StreamMut<'_>,
+    kind: Kind,
+    message: Bytes,
+    shared: &mut Shared,
+) -> bool {
+    let Ok(frame) = socket.frame(kind, message, true, shared) else {
+        return false;
+    };
+    stream.write(frame.head.as_bytes()).is_ok() && stream.write_shared(frame.payload).is_ok()
+}
+
+impl Echo {
+    /// A wrong answer to one message.
+    fn err(
+        &mut self,
+        stream: &mut StreamMut<'_>,
+        fault: Fault,
+        (kind, message): (Kind, Bytes),
+        shared: &mut Shared,
+    ) -> bool {
+        let socket = &mut self.socket;
+        let mut bytes = message.to_vec();
+        match fault {
+            Fault::OneByte => {
+                if let Some(last) = bytes.last_mut() {
+                    *last ^= 1;
+                }
+            }
+            Fault::Short => drop(bytes.pop()),
+            Fault::Long => bytes.push(b'x'),
+            Fault::Kind => {
+                let other = match kind {
+                    Kind::Text => Kind::Binary,
+                    Kind::Binary => Kind::Text,
+                };
+                return send(socket, stream, other, message, shared);
+            }
+            Fault::Twice => {
+                return send(socket, stream, kind, message.clone(), shared)
+                    && send(socket, stream, kind, message, shared);
+            }
+            Fault::Truncated => {
+                let Ok(frame) = socket.frame(kind, message, true, shared) else {
+                    return false;
+                };
+                let half = frame.payload.slice(..frame.payload.len() / 2);
+                let _ = stream.write(frame.head.as_bytes());
+                let _ = stream.write_shared(half);
+                let _ = stream.finish();
+                return false;
+            }
+            Fault::EarlyClose => {
+                let _ = socket.close(Instant::now(), 1011, "as planned");
+                return false;
+            }
+            Fault::Garbage => {
+                // A reserved opcode (RFC 6455 5.2).
+                let _ = stream.write(b"\x83\x00");
+                return true;
+            }
+            Fault::Early | Fault::Hang => return true,
+        }
+        send(socket, stream, kind, bytes.into(), shared)
+    }
+}

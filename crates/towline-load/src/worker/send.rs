@@ -1,0 +1,307 @@
+//! Starting requests: credits, the schedule, and what goes on the wire.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use towline_io::ConnId;
+use towline_proto::{Field, PreparedRequest, Protocol, RequestHead, UserError};
+
+use super::Worker;
+use super::conn_state::Flight;
+use super::send_modes::{self, Rest};
+use super::slot::{Credit, Start, State};
+use crate::check::Check;
+use crate::config::Config;
+use crate::schedule::Delay;
+use crate::target::{Sending, Target, WholeFields};
+
+/// What is sent for each target.
+pub(super) struct Heads {
+    heads: Vec<Head>,
+}
+
+pub(super) struct Head {
+    method: Box<[u8]>,
+    path: Box<[u8]>,
+    fields: WholeFields,
+    pub(super) body: Option<Bytes>,
+    pub(super) chunk_bytes: Option<u64>,
+    pub(super) sending: Sending,
+    /// Written once: usually, and as a connection's last.
+    usual: Result<PreparedRequest, UserError>,
+    last: Result<PreparedRequest, UserError>,
+}
+
+impl Heads {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            heads: config.targets.iter().map(Head::new).collect(),
+        }
+    }
+}
+
+impl Head {
+    fn new(target: &Target) -> Self {
+        let mut head = Self {
+            method: target.method.as_bytes().into(),
+            path: target.path.as_bytes().into(),
+            fields: target.whole_fields(),
+            body: target.body.clone(),
+            chunk_bytes: target.chunk_bytes,
+            sending: target.sending,
+            usual: Err(UserError::InvalidTarget),
+            last: Err(UserError::InvalidTarget),
+        };
+        let prepared = |last| {
+            head.with(last, |request| {
+                PreparedRequest::new(request, head.body.clone())
+            })
+        };
+        (head.usual, head.last) = (prepared(false), prepared(true));
+        head
+    }
+
+    /// All of it, for a connection on which it is the last or not.
+    pub(super) fn prepared(&self, last: bool) -> Result<&PreparedRequest, UserError> {
+        let prepared = if last { &self.last } else { &self.usual };
+        prepared.as_ref().map_err(|error| *error)
+    }
+
+    /// Calls `send` with the head, which says `close` when it is the connection's last.
+    pub(super) fn with<T>(&self, last: bool, send: impl FnOnce(&RequestHead<'_>) -> T) -> T {
+        const FEW: usize = 16;
+        let says_close =
+            (self.fields.iter()).any(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
+        let close = (last && !says_close).then_some(Field {
+            name: b"Connection",
+            value: b"close",
+        });
+        let fields = self
+            .fields
+            .iter()
+            .map(|(name, value)| Field { name, value })
+            .chain(close);
+        let mut few = [Field {
+            name: b"",
+            value: b"",
+        }; FEW];
+        let many: Vec<_>;
+        let fields = if self.fields.len() < FEW {
+            let count = fields
+                .zip(&mut few)
+                .map(|(field, place)| *place = field)
+                .count();
+            &few[..count]
+        } else {
+            many = fields.collect();
+            &many
+        };
+        send(&RequestHead {
+            method: &self.method,
+            target: &self.path,
+            fields,
+        })
+    }
+}
+
+impl Worker {
+    /// Leave for as many requests as a new connection takes at once.
+    pub(super) fn credit_all(&mut self, slot: u32, now: Instant) {
+        if let State::Open(id) = self.slots[slot as usize].state
+            && let Some(peer) = self.engine.peer(id)
+        {
+            peer.state.owed = 0;
+        }
+        for _ in 0..self.config.at_once() {
+            self.credit(slot, now);
+        }
+    }
+
+    /// Gives out the credits that found no stream free, as far as there are some now.
+    pub(super) fn pay_owed(&mut self, id: ConnId, now: Instant) {
+        while let Some(peer) = self.engine.peer(id)
+            && peer.state.owed > 0
+            && peer.received_bytes() > 0
+            && peer.conn.stream_room() > 0
+            && let Some(slot) = peer.state.slot
+        {
+            peer.state.owed -= 1;
+            self.credit(slot, now);
+        }
+    }
+
+    /// Leave for one request on `slot`: spent at once in a closed loop. The caller settles the connection.
+    pub(super) fn credit(&mut self, slot: u32, now: Instant) {
+        if !self.phase.sends() {
+            return;
+        }
+        let state = &self.slots[slot as usize];
+        let credit = Credit {
+            slot,
+            serial: state.serial,
+            since: now,
+        };
+        if self.schedule.is_some() || self.config.together {
+            let may_be_used = self
+                .config
+                .requests_per_connection
+                .is_none_or(|most| state.used < most || !matches!(state.state, State::Open(_)));
+            if may_be_used {
+                self.credits.push_back(credit);
+            }
+        } else if self.budget != Some(0) {
+            self.spend(credit, now, now);
+        }
+    }
+
+    /// When the schedule next wants a turn, if there is anything to start it on.
+    pub(super) fn next_start(&self) -> Option<Instant> {
+        let schedule = self.schedule.as_ref()?;
+        let at = self.window.begin + schedule.peek();
+        let can_start = self.phase.sends()
+            && self.budget != Some(0)
+            && at < self.window.to
+            && !self.credits.is_empty();
+        can_start.then_some(at)
+    }
+
+    /// Starts what is due, as far as there are connections.
+    pub(super) fn start_due(&mut self) {
+        let Some(schedule) = &self.schedule else {
+            return;
+        };
+        let mut intended = self.window.begin + schedule.peek();
+        if !self.phase.sends() || self.credits.is_empty() || intended > self.engine.clock() {
+            return;
+        }
+        let mut now = Instant::now();
+        while intended <= now && intended < self.window.to && self.budget != Some(0) {
+            let Some(credit) = self.credits.pop_front() else {
+                return;
+            };
+            self.engine.set_clock(now);
+            if self.spend(credit, intended, now) {
+                if self.counts(intended, now) {
+                    let delay = Delay::of(intended, credit.since, now);
+                    self.tally.wait.record(delay.wait);
+                    self.tally.lag.record(delay.lag);
+                    let is_late = now >= self.window.to && !delay.wait.is_zero();
+                    self.tally.late += u64::from(is_late);
+                }
+                let Some(schedule) = &mut self.schedule else {
+                    return;
+                };
+                schedule.advance();
+                intended = self.window.begin + schedule.peek();
+                if let State::Open(id) = self.slots[credit.slot as usize].state {
+                    self.engine.settle(id);
+                }
+                now = Instant::now();
+            }
+        }
+    }
+
+    /// Starts one request. False when the connection is not what it was, or takes no more.
+    pub(super) fn spend(&mut self, credit: Credit, intended: Instant, now: Instant) -> bool {
+        let slot = &self.slots[credit.slot as usize];
+        if slot.serial != credit.serial {
+            return false;
+        }
+        let target = self.origins[slot.origin].next;
+        let start = Start {
+            target,
+            intended,
+            follows: None,
+        };
+        let started = match slot.state {
+            State::Open(id) => self.send(credit.slot, id, start, now),
+            State::Absent { .. } if self.config.is_fresh() => {
+                self.dial(credit.slot, Some(start), now);
+                true
+            }
+            _ => false,
+        };
+        if started {
+            let origin = self.slots[credit.slot as usize].origin;
+            self.origins[origin].advance();
+            self.in_flight += 1;
+            if let Some(budget) = &mut self.budget {
+                *budget -= 1;
+            }
+            if self.counts(intended, now) {
+                self.tally.sent += 1;
+            }
+        }
+        started
+    }
+
+    /// Puts a request into its connection; `sent` is when its latency begins.
+    pub(super) fn send(&mut self, slot: u32, id: ConnId, start: Start, sent: Instant) -> bool {
+        let Some(peer) = self.engine.peer(id) else {
+            return false;
+        };
+        let used = &mut self.slots[slot as usize].used;
+        let most = self.config.requests_per_connection;
+        if most.is_some_and(|most| *used >= most) {
+            return false;
+        }
+        let is_h2 = self.config.protocol == Protocol::Http2;
+        // How many streams the server allows, its first bytes say: until then there is one.
+        let is_known = peer.received_bytes() > 0 || peer.state.flights.is_empty();
+        if is_h2 && !(is_known && peer.conn.stream_room() > 0) {
+            peer.state.owed += 1;
+            return false;
+        }
+        let head = &self.heads.heads[start.target as usize];
+        // Only HTTP/1.1 has a word for it.
+        let is_last = !is_h2 && most == Some(*used + 1);
+        let begun = if peer.state.socket.is_some() {
+            let target = &self.config.targets[start.target as usize];
+            self.sockets.send(peer, target)
+        } else {
+            send_modes::begin(peer, head, is_last, start.follows.is_some()).ok()
+        };
+        // Refused only by a connection that is ending, of which its events tell.
+        let Some(stream) = begun else {
+            return false;
+        };
+        *used += 1;
+        peer.state.flights.push_back(Flight {
+            stream,
+            target: start.target,
+            intended: start.intended,
+            sent,
+            head_at: None,
+            check: Check::default(),
+        });
+        let rest = peer.state.rest;
+        if rest != Rest::Nothing {
+            // The turn may have begun long ago.
+            self.plan_rest(slot, rest, Instant::now());
+        }
+        true
+    }
+
+    /// Whether something was due in the measured time that has found no connection yet.
+    pub(super) fn has_backlog(&self) -> bool {
+        // The budget, where there is one, and not the schedule says how many there are.
+        self.budget.is_none()
+            && (self.schedule.as_ref())
+                .is_some_and(|schedule| self.window.begin + schedule.peek() < self.window.to)
+    }
+
+    /// What was due in the measured time and has found no connection.
+    pub(super) fn count_unsent(&mut self) {
+        let Some(schedule) = &mut self.schedule else {
+            return;
+        };
+        while self.budget.is_none() {
+            let intended = self.window.begin + schedule.peek();
+            if intended >= self.window.to {
+                return;
+            }
+            self.tally.unsent += u64::from(intended >= self.window.from);
+            schedule.advance();
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Ways of sending that take more than one moment: in pieces, after 100 Continue, cut off in the middle.
+//!
+//! ```text
+//! begin ─► Rest::Pieces ──pause over──► the next piece ... the last ─► Rest::Nothing
+//!      ├─► Rest::Body ──100──► the body goes ─► Rest::Nothing      (a final answer: the connection ends)
+//!      └─► Rest::Cut ──all out──► hung up ─► the follow-up on a new connection, whole
+//! ```
+
+use std::cmp::Reverse;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use towline_io::Peer;
+use towline_proto::{BodySize, Connection, StreamId, UserError};
+
+use super::Worker;
+use super::conn_state::Line;
+use super::send::Head;
+use super::slot::{Start, State};
+use crate::target::{Sending, Target};
+
+/// What is still to be done for the request in hand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Rest {
+    #[default]
+    Nothing,
+    Pieces(Pieces),
+    /// The body, when the server says 100.
+    Body,
+    /// To hang up when everything is out.
+    Cut,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pieces {
+    gap: Duration,
+    of: u64,
+    sent: u64,
+    bytes: u64,
+}
+
+/// A connection on which something is due, and when.
+pub(super) type Due = Reverse<(Instant, u32, u32)>;
+
+impl Pieces {
+    /// Bytes of the next piece; the sizes differ by one at most.
+    fn next(&mut self) -> u64 {
+        let upto = |pieces: u64| self.bytes * pieces / self.of;
+        let bytes = upto(self.sent + 1) - upto(self.sent);
+        self.sent += 1;
+        bytes
+    }
+
+    fn is_last(self) -> bool {
+        self.sent + 1 >= self.of
+    }
+}
+
+/// Puts a request into its connection, as far as it may leave now. `whole`: whatever its target says.
+pub(super) fn begin(
+    peer: &mut Peer<Line>,
+    head: &Head,
+    is_last: bool,
+    whole: bool,
+) -> Result<StreamId, UserError> {
+    let sending = if whole { Sending::Whole } else { head.sending };
+    let Some(body) = head.body.as_ref().filter(|_| {
+        head.chunk_bytes.is_some()
+            || matches!(sending, Sending::AwaitContinue | Sending::DropAfterBytes(_))
+    }) else {
+        let stream = peer.conn.request_prepared(head.prepared(is_last)?)?;
+        if let Sending::Pieces { pieces, gap } = sending {
+            in_pieces(peer, pieces, gap);
+        }
+        return Ok(stream);
+    };
+    let size = match head.chunk_bytes {
+        Some(_) => BodySize::Unknown,
+        None => BodySize::Known(body.len() as u64),
+    };
+    let stream = head.with(is_last, |request| peer.conn.request(request, size))?;
+    match sending {
+        Sending::AwaitContinue => peer.state.rest = Rest::Body,
+        Sending::DropAfterBytes(bytes) => {
+            let part = body.slice(..body.len().min(bytes as usize));
+            write(&mut peer.conn, stream, &part, head.chunk_bytes)?;
+            peer.state.rest = Rest::Cut;
+        }
+        Sending::Whole | Sending::Pieces { .. } => {
+            write_whole(&mut peer.conn, stream, body, head.chunk_bytes)?;
+            if let Sending::Pieces { pieces, gap } = sending {
+                in_pieces(peer, pieces, gap);
+            }
+        }
+    }
+    Ok(stream)
+}
+
+/// Lets the first piece go of what waits.
+fn in_pieces(peer: &mut Peer<Line>, pieces: u32, gap: Duration) {
+    let bytes = peer.conn.pending_bytes() as u64;
+    let of = u64::from(pieces).min(bytes);
+    if of < 2 {
+        return;
+    }
+    let mut pieces = Pieces {
+        gap,
+        of,
+        sent: 0,
+        bytes,
+    };
+    peer.limit_sending(Some(pieces.next()));
+    peer.state.rest = Rest::Pieces(pieces);
+}
+
+/// The server has said 100.
+pub(super) fn go_on(peer: &mut Peer<Line>, stream: StreamId, targets: &[Target]) {
+    if peer.state.rest != Rest::Body {
+        return;
+    }
+    peer.state.rest = Rest::Nothing;
+    let flight = peer.state.flights.front();
+    let Some(target) = flight.map(|flight| &targets[flight.target as usize]) else {
+        return;
+    };
+    if let Some(body) = &target.body {
+        // Refused only by a connection that is ending, of which its events tell.
+        let _ = write_whole(&mut peer.conn, stream, body, target.chunk_bytes);
+    }
+}
+
+/// The body, framed as its target says, and its end.
+pub(crate) fn write_whole(
+    conn: &mut Connection,
+    stream: StreamId,
+    body: &Bytes,
+    chunk_bytes: Option<u64>,
+) -> Result<(), UserError> {
+    write(conn, stream, body, chunk_bytes)?;
+    conn.stream(stream)?.finish()
+}
+
+fn write(
+    conn: &mut Connection,
+    stream: StreamId,
+    body: &Bytes,
+    chunk_bytes: Option<u64>,
+) -> Result<(), UserError> {
+    let mut stream = conn.stream(stream)?;
+    let step = chunk_bytes
+        .map_or(body.len(), |bytes| bytes as usize)
+        .max(1);
+    let mut at = 0;
+    while at < body.len() {
+        let end = body.len().min(at.saturating_add(step));
+        stream.write_shared(body.slice(at..end))?;
+        at = end;
+    }
+    Ok(())
+}
+
+impl Worker {
+    /// Notes what is due later for a request that has just been begun.
+    pub(super) fn plan_rest(&mut self, slot: u32, rest: Rest, now: Instant) {
+        let serial = self.slots[slot as usize].serial;
+        match rest {
+            Rest::Pieces(pieces) => self.due.push(Reverse((now + pieces.gap, slot, serial))),
+            Rest::Cut => self.cut.push((slot, serial)),
+            Rest::Nothing | Rest::Body => {}
+        }
+    }
+
+    /// When the next piece is due.
+    pub(super) fn next_piece(&self) -> Option<Instant> {
+        self.due.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    pub(super) fn send_pieces(&mut self, now: Instant) {
+        while let Some(Reverse((at, slot, serial))) = self.due.peek().copied() {
+            if at > now {
+                return;
+            }
+            self.due.pop();
+            let state = &self.slots[slot as usize];
+            let (State::Open(id), true) = (state.state, state.serial == serial) else {
+                continue;
+            };
+            let Some(peer) = self.engine.peer(id) else {
+                continue;
+            };
+            let Rest::Pieces(mut pieces) = peer.state.rest else {
+                continue;
+            };
+            if pieces.is_last() {
+                peer.limit_sending(None);
+                peer.state.rest = Rest::Nothing;
+            } else {
+                peer.limit_sending(Some(pieces.next()));
+                peer.state.rest = Rest::Pieces(pieces);
+                self.due.push(Reverse((now + pieces.gap, slot, serial)));
+            }
+            self.engine.settle(id);
+        }
+    }
+
+    /// Hangs up where everything is out that was to go, and dials for the follow-up.
+    pub(super) fn hang_up_cut(&mut self, now: Instant) {
+        for (slot, serial) in std::mem::take(&mut self.cut) {
+            let state = &self.slots[slot as usize];
+            let (State::Open(id), true) = (state.state, state.serial == serial) else {
+                continue;
+            };
+            let Some(peer) = self.engine.peer(id) else {
+                continue;
+            };
+            if peer.conn.pending_bytes() > 0 {
+                self.cut.push((slot, serial));
+                continue;
+            }
+            let Some(flight) = peer.state.flights.pop_front() else {
+                continue;
+            };
+            peer.state.slot = None;
+            self.live -= 1;
+            self.engine.hang_up(id);
+            self.slots[slot as usize].closed(None);
+            let start = Start {
+                target: flight.target,
+                intended: flight.intended,
+                follows: Some(flight.sent),
+            };
+            self.dial(slot, Some(start), now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_of_about_the_same_size_and_add_up() {
+        let mut pieces = Pieces {
+            gap: Duration::ZERO,
+            of: 5,
+            sent: 0,
+            bytes: 27,
+        };
+        let mut sizes = Vec::new();
+        while !pieces.is_last() {
+            sizes.push(pieces.next());
+        }
+        sizes.push(pieces.next());
+        assert_eq!(sizes, [5, 5, 6, 5, 6]);
+    }
+}

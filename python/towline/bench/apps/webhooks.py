@@ -1,0 +1,259 @@
+"""The relay of section E: takes webhooks, keeps them, answers, forwards them in the background with a client library.
+
+`POST /api/webhooks/<id>` is answered 202 when the webhook is in the database; its forwarding and what came of it,
+with the duration, are kept beside it. RELAY_CLIENT names the library, RELAY_UPSTREAM where to forward, RELAY_DATABASE
+the file, RELAY_WIDTH how many at a time. The standard library besides, so that any server can run it.
+
+One thread owns the database and writes all that came while it wrote before in one transaction. It does not wait
+for the disk (`synchronous = NORMAL`): the bench measures servers and clients. examples/webhooks does, and retries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+Scope = dict[str, Any]
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Fields = list[tuple[str, str]]
+Answer = tuple[int, Fields, bytes]
+Post = Callable[[str, bytes], Awaitable[Answer]]
+
+PREFIX = "/api/webhooks/"
+TIMEOUT_S = 30.0
+FORWARDED_FIELDS = {"Content-Type": "application/json"}
+
+SCHEMA = """
+CREATE TABLE webhooks (
+    id INTEGER PRIMARY KEY, hook TEXT NOT NULL, request_headers TEXT NOT NULL, request_body BLOB NOT NULL,
+    duration REAL, status INTEGER, response_headers TEXT, response_body BLOB, error TEXT
+)
+"""
+ACCEPT = "INSERT INTO webhooks (id, hook, request_headers, request_body) VALUES (?, ?, ?, ?)"
+CONCLUDE = """
+UPDATE webhooks SET duration = ?, status = ?, response_headers = ?, response_body = ?, error = ? WHERE id = ?
+"""
+
+
+@dataclass(frozen=True)
+class Write:
+    """One statement for the thread; `done` is told when it is committed."""
+
+    statement: str
+    values: tuple[Any, ...]
+    done: asyncio.Future[None] | None = None
+
+
+class Store:
+    """The database, for one event loop."""
+
+    def __init__(self, path: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._writes: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, args=(path,), name="store")
+        self._thread.start()
+
+    async def accept(self, number: int, hook: str, headers: Fields, body: bytes) -> None:
+        """Returns when it is committed."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._writes.put(Write(ACCEPT, (number, hook, json.dumps(headers), body), done))
+        await done
+
+    def conclude(self, number: int, duration_s: float, answer: Answer | None, error: str | None) -> None:
+        status, headers, body = answer or (None, None, None)
+        values = (
+            duration_s,
+            status,
+            json.dumps(headers) if headers is not None else None,
+            body,
+            error,
+            number,
+        )
+        self._writes.put(Write(CONCLUDE, values))
+
+    async def close(self) -> None:
+        self._writes.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+
+    def _run(self, path: str) -> None:
+        database = sqlite3.connect(path, isolation_level=None)
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = NORMAL")
+        database.execute(SCHEMA)
+        going = True
+        while going:
+            batch, going = self._batch()
+            failure: Exception | None = None
+            try:
+                database.execute("BEGIN")
+                for write in batch:
+                    database.execute(write.statement, write.values)
+                database.execute("COMMIT")
+            except sqlite3.Error as error:
+                failure = error
+                if database.in_transaction:
+                    database.execute("ROLLBACK")
+            waiting = [write.done for write in batch if write.done is not None]
+            if waiting:
+                self._loop.call_soon_threadsafe(tell, waiting, failure)
+        database.close()
+
+    def _batch(self) -> tuple[list[Write], bool]:
+        """All that wait, at least one; whether there will be more."""
+        batch: list[Write] = []
+        write = self._writes.get()
+        while write is not None:
+            batch.append(write)
+            try:
+                write = self._writes.get_nowait()
+            except queue.Empty:
+                return batch, True
+        return batch, False
+
+
+def tell(waiting: list[asyncio.Future[None]], failure: Exception | None) -> None:
+    for done in waiting:
+        if done.done():
+            continue  # whoever waited has gone
+        if failure is None:
+            done.set_result(None)
+        else:
+            done.set_exception(failure)
+
+
+# --- the client libraries ---------------------------------------------------------------------------------
+
+
+def poster(library: str, width: int) -> tuple[Post, Callable[[], Awaitable[Any]]]:
+    """How to post with it, over at most `width` connections, and how to close it."""
+    module = importlib.import_module("aiohttp" if library == "aiohttp" else library)
+    if library == "aiohttp":
+        return aiohttp_poster(module, width)
+    if library == "towline":
+        limits = module.Limits(
+            max_connections=width, max_connections_per_host=width, max_keepalive_connections=width
+        )
+        client = module.AsyncClient(limits=limits, timeout=module.Timeout(TIMEOUT_S))
+    else:  # httpx, httpx2 and what looks like them
+        limits = module.Limits(max_connections=width, max_keepalive_connections=width)
+        client = module.AsyncClient(limits=limits, timeout=TIMEOUT_S)
+
+    async def post(url: str, body: bytes) -> Answer:
+        answer = await client.post(url, content=body, headers=FORWARDED_FIELDS)
+        return answer.status_code, list(answer.headers.items()), answer.content
+
+    return post, client.aclose
+
+
+def aiohttp_poster(module: Any, width: int) -> tuple[Post, Callable[[], Awaitable[Any]]]:
+    session = module.ClientSession(
+        connector=module.TCPConnector(limit=width), timeout=module.ClientTimeout(total=TIMEOUT_S)
+    )
+
+    async def post(url: str, body: bytes) -> Answer:
+        async with session.post(url, data=body, headers=FORWARDED_FIELDS) as answer:
+            return answer.status, list(answer.headers.items()), await answer.read()
+
+    return post, session.close
+
+
+# --- the application ----------------------------------------------------------------------------------------
+
+
+class Relay:
+    """Works between lifespan's startup and shutdown."""
+
+    def __init__(self) -> None:
+        self._numbers = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            self._start()
+        except Exception as error:
+            await send({"type": "lifespan.startup.failed", "message": f"{type(error).__name__}: {error}"})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._close()
+        await self._store.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def _start(self) -> None:
+        width = int(os.environ.get("RELAY_WIDTH", "100"))
+        self._upstream = os.environ["RELAY_UPSTREAM"]
+        self._post, self._close = poster(os.environ.get("RELAY_CLIENT", "towline"), width)
+        self._accepted: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
+        self._store = Store(os.environ["RELAY_DATABASE"])
+        self._tasks = [asyncio.create_task(self._forward()) for _ in range(width)]
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        if not path.startswith(PREFIX) or scope["method"] != "POST":
+            await respond(send, *((200, b"{}") if path == "/" else (404, b"no such resource")))
+            return
+        body = await whole(receive)
+        if body is None:
+            return  # the client has gone before it had sent all
+        self._numbers += 1
+        number = self._numbers
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        try:
+            await self._store.accept(number, path[len(PREFIX) :], headers, body)
+        except sqlite3.Error:
+            await respond(send, 503, b"the webhook could not be stored")
+            return
+        self._accepted.put_nowait((number, body))
+        await respond(send, 202, b'{"id": %d}' % number)
+
+    async def _forward(self) -> None:
+        while True:
+            number, body = await self._accepted.get()
+            began = time.perf_counter()
+            answer, error = None, None
+            try:
+                answer = await self._post(self._upstream, body)
+            except Exception as failure:  # each library has its own
+                error = f"{type(failure).__name__}: {failure}"[:300]
+            self._store.conclude(number, time.perf_counter() - began, answer, error)
+
+
+async def whole(receive: Receive) -> bytes | None:
+    pieces, more = [], True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        pieces.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(pieces)
+
+
+async def respond(send: Send, status: int, body: bytes) -> None:
+    fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": fields})
+    await send({"type": "http.response.body", "body": body})
+
+
+app = Relay()

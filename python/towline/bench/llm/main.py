@@ -1,0 +1,106 @@
+"""`towline bench real`: chats with a real endpoint, or with the local imitation of one."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+
+from ...errors import ConfigError
+from ..clients.subjects import Interpreters
+from ..record import CellRecord, Slice
+from ..runner.plan import Options, select
+from ..runner.session import Session
+from .endpoint import BadEndpoint, Endpoint
+from .llm_experiments import CELLS, cells_for
+from .metrics import Objectives
+from .run import CHATS, Imitator, Plan, RealRun
+
+COLUMNS = (
+    ("ttft_p50_ms", "first token p50 ms"),
+    ("ttft_p95_ms", "p95"),
+    ("itl_chunk_p50_ms", "between chunks p50 ms"),
+    ("itl_chunk_p99_ms", "p99"),
+    ("tpot_p50_ms", "a token ms"),
+    ("call_tokens_per_s", "tokens/s"),
+    ("added_p50_ms", "added by the client ms"),
+    ("goodput_share", "good"),
+    ("rss_growth_bytes", "held bytes"),
+)
+
+
+def run_real(session: Session, options: Options, *, imitate: bool = False) -> None:
+    """The chosen scenarios on the chosen clients, the imitation beside them where there is no key.
+
+    `imitate`: whatever key there may be, nobody is asked who may want money for it.
+
+    Raises `ConfigError` for an environment or a name that makes no sense, `Failed` when the imitation does not start.
+    """
+    try:
+        endpoint = Endpoint.from_environment(base_url=options.base_url)
+    except BadEndpoint as error:
+        raise ConfigError(str(error)) from None
+    if imitate:
+        endpoint = replace(endpoint, key=None)
+    elif options.base_url and not endpoint.real:
+        endpoint = replace(endpoint, key="none")  # an endpoint of one's own that asks for no key
+    design = session.design
+    cells = cells_for(
+        endpoint.real, select(options.scenario, CELLS, "scenario") if options.scenario else None
+    )
+    plan = Plan(
+        endpoint, tuple(select(options.subject, CHATS, "client")), options.runs or 1, design.seed, options.scale,
+        "uvloop" if options.loop == "uvloop" else "asyncio", Objectives(),
+        Interpreters.usual(dict(options.client_python)), design.cores,
+    )  # fmt: skip
+    with ExitStack() as stack:
+        if not endpoint.real:
+            imitator = stack.enter_context(
+                Imitator(plan.seed, plan.scale, options.refuse_share, design.cores.driver)
+            )
+            plan = replace(plan, endpoint=replace(endpoint, base_url=imitator.base_url))
+        for cell in cells:
+            measure(session, RealRun(cell, plan, session.watch.say))
+
+
+def measure(session: Session, run: RealRun) -> None:
+    """One cell; what was measured until an interrupt is kept."""
+    try:
+        run.run()
+    finally:
+        for name, reason in run.skipped.items():
+            session.skip(name, reason)
+        record = run.record()
+        session.add(record)
+        for line in table(record).splitlines():
+            session.watch.say(line)
+
+
+def table(cell: CellRecord) -> str:
+    """Plain text: one line a subject and restart."""
+    head = [
+        "subject",
+        "n",
+        "errors",
+        "429",
+        "p50 ms",
+        "p95",
+        "mean",
+        "min",
+        "max",
+        *(title for _, title in COLUMNS),
+    ]
+    rows = [head, *(_row(one) for one in cell.slices)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    lines = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
+    failed = [f"{one.name}: no figure, {one.failure}" for one in cell.subjects if one.failure is not None]
+    return "\n".join([f"\n{cell.name}: {cell.title}", *lines, *failed, *cell.notes])
+
+
+def _row(one: Slice) -> list[str]:
+    times = one.response
+    milliseconds = (times.p50_us, times.p95_us, times.mean_us, times.min_us, times.max_us)
+    return [
+        one.subject, str(one.answered), str(one.failed), str(one.refused),
+        *(f"{value / 1e3:,.1f}" for value in milliseconds),
+        *(f"{one.extra[name]:,.4g}" if name in one.extra else "" for name, _ in COLUMNS),
+    ]  # fmt: skip

@@ -1,0 +1,256 @@
+"""Asks: every subject in a process of its own, batch by batch in random order, whatever becomes of one."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..clients.process import OPEN_PATIENCE_S, Worker, end
+from ..clients.subjects import Client, Interpreters, Missing
+from ..record import CellRecord, Slice, Start, SubjectRecord
+from ..responder import pinned_to
+from ..runner.design import Cores
+from ..runner.protocol import Failed
+from .endpoint import Endpoint
+from .llm_experiments import RealCell
+from .metrics import Call, Objectives, Taken, slice_of
+
+CALL_PATIENCE_S = 150.0
+START_PATIENCE_S = 30.0
+
+
+def _chat(name: str, adapter: str, *packages: str) -> Client:
+    return Client(name, name, "async", adapter, packages)
+
+
+CHATS = {
+    client.name: client
+    for client in (
+        _chat("towline", "Towline", "towline"),
+        _chat("httpx", "Httpx", "httpx"),
+        _chat("httpx2", "Httpx2", "httpx2"),
+        _chat("aiohttp", "Aiohttp", "aiohttp"),
+        _chat("openai+towline", "OpenAIOnTowline", "openai", "towline", "httpx2"),
+        _chat("openai+httpx2", "OpenAI", "openai", "httpx2"),
+        _chat("openai+httpx", "OpenAIOnHttpx", "openai", "httpx"),
+    )
+}
+"""Adapters of worker/chat; the SDK over each of what it can stand on."""
+
+
+class Imitator:
+    """The local endpoint in a process of its own."""
+
+    def __init__(
+        self, seed: int, scale: float, refuse_share: float = 0.0, cores: Sequence[int] | None = None
+    ) -> None:
+        options = ["--seed", str(seed), "--scale", str(scale), "--refuse-share", str(refuse_share)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "towline.bench.llm.mock_endpoint", *options],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=pinned_to(cores),
+            start_new_session=True,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        self.base_url = self._process.stdout.readline().strip()
+        if not self.base_url:
+            self.stop()
+            raise Failed("the imitation of an endpoint did not start; its output says why")
+
+    def stop(self) -> None:
+        end(self._process)
+
+    def __enter__(self) -> Imitator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How it is asked."""
+
+    endpoint: Endpoint
+    subjects: tuple[str, ...] = tuple(CHATS)
+    restarts: int = 1
+    seed: int = 1
+    scale: float = 1.0
+    """Of all gaps; the imitation's own pauses are scaled where it is started."""
+    loop: str = "asyncio"
+    goal: Objectives = field(default_factory=Objectives)
+    interpreters: Interpreters = field(default_factory=Interpreters.usual)
+    cores: Cores = field(default_factory=lambda: Cores(None, None))
+
+
+class ChatProcess:
+    """One client of chats, running."""
+
+    def __init__(self, client: Client, plan: Plan) -> None:
+        """Raises Missing, Failed."""
+        began = time.monotonic()
+        self.client, endpoint = client, plan.endpoint
+        self.worker = Worker(plan.interpreters.of(client), plan.cores.subject)
+        try:
+            opened = self.worker.tell(
+                OPEN_PATIENCE_S, op="chat_open", adapter=client.adapter, packages=client.packages,
+                base=endpoint.base_url, key=endpoint.key or "none", loop=plan.loop,
+            )  # fmt: skip
+            if "missing" in opened:
+                raise Missing(f"{client.name}: {opened['missing']}")
+        except (Failed, Missing):
+            self.worker.stop()
+            raise
+        self.versions: dict[str, str] = opened["versions"]
+        self.ready_after_s = time.monotonic() - began
+
+    def ask(self, asked: list[dict[str, Any]], pause_s: float) -> dict[str, Any]:
+        """The calls, each at its time. Raises Failed."""
+        last_s = max(one["at_s"] for one in asked)
+        patience_s = CALL_PATIENCE_S + last_s
+        found: dict[str, Any] = self.worker.tell(patience_s, op="chat", asked=asked, pause_s=pause_s)["found"]
+        return found
+
+
+class RealRun:
+    """One cell on all subjects."""
+
+    def __init__(self, cell: RealCell, plan: Plan, say: Callable[[str], None] = lambda _: None) -> None:
+        self.cell, self.plan, self.say = cell, plan, say
+        self.skipped: dict[str, str] = {}
+        self._records: dict[str, SubjectRecord] = {}
+        self._slices: list[Slice] = []
+
+    def run(self) -> CellRecord:
+        for restart in range(self.plan.restarts):
+            self._restart(restart)
+        return self.record()
+
+    def record(self) -> CellRecord:
+        """True of what was measured until now."""
+        cell, plan = self.cell, self.plan
+        load: dict[str, Any] = {
+            **cell.load(),
+            "model": self._model(),
+            "scale": plan.scale,
+            "real": plan.endpoint.real,
+        }
+        notes = [
+            f"{plan.endpoint.base_url if plan.endpoint.real else 'a local imitation'} answered",
+            f"goodput: first token within {plan.goal.first_token_ms:g} ms and {plan.goal.per_token_ms:g} ms a token",
+            "subjects take their turns within a gap, in random order; a gap is longer where they need more of it",
+        ]
+        if cell.calls < 100:
+            notes.append(f"a p95 of {cell.calls} calls is one of the slowest of them, no more")
+        return CellRecord(
+            name=cell.name, scenario=cell.scenario, title=cell.title, section=cell.section, question="latency",
+            load=load, subjects=list(self._records.values()), slices=list(self._slices), notes=notes,
+        )  # fmt: skip
+
+    def _model(self) -> str:
+        return self.plan.endpoint.model if self.plan.endpoint.real else self.cell.profile
+
+    def _restart(self, restart: int) -> None:
+        chance = random.Random(f"{self.plan.seed}/{self.cell.name}/{restart}")
+        running: dict[str, ChatProcess] = {}
+        began = {name: time.time() for name in self.plan.subjects}
+        try:
+            for name in chance.sample(self.plan.subjects, len(self.plan.subjects)):
+                self._start(name, restart, running)
+            taken = self._batches(restart, chance, running)
+        finally:
+            for process in running.values():
+                process.worker.stop()
+        for position, (name, found) in enumerate(taken.items()):
+            if found and self._records[name].failure is None:
+                whole = Taken(
+                    [Call.of(one) for part in found for one in part["calls"]],
+                    sum(part["took_s"] for part in found), sum(part["cpu_s"] for part in found),
+                    max(part["rss_growth_bytes"] for part in found), began[name],
+                )  # fmt: skip
+                self._slices.append(slice_of(name, whole, self.plan.goal, restart, position))
+
+    def _start(self, name: str, restart: int, running: dict[str, ChatProcess]) -> None:
+        client, known = CHATS[name], self._records.get(name)
+        if name in self.skipped or (known is not None and known.failure is not None):
+            return
+        try:
+            process = ChatProcess(client, self.plan)
+        except Missing as missing:
+            self.skipped[name] = str(missing)
+            self.say(f"{name} is left out: {missing}")
+            return
+        except Failed as failed:
+            self._fail(name, failed)
+            return
+        running[name] = process
+        starts = [
+            *(known.starts if known is not None else []),
+            Start(restart, round(process.ready_after_s, 4)),
+        ]
+        self._records[name] = SubjectRecord(
+            name, "client", process.worker.command, process.versions, {"loop": self.plan.loop}, starts
+        )
+        if not self.plan.endpoint.real:  # a real one is not asked more than the scenario says
+            self._verify(name, running)
+
+    def _verify(self, name: str, running: dict[str, ChatProcess]) -> None:
+        body = self.plan.endpoint.body("verify") | {"model": "long"}
+        with contextlib.suppress(KeyError):
+            try:
+                call = Call.of(running[name].ask([{"body": body, "at_s": 0.0}], 0.0)["calls"][0])
+                if not call.good and call.status != 429:
+                    raise Failed(call.error or "the text is not what the endpoint sent")
+            except Failed as failed:
+                self._fail(name, failed, running)
+
+    def _batches(
+        self, restart: int, chance: random.Random, running: dict[str, ChatProcess]
+    ) -> dict[str, list[dict[str, Any]]]:
+        cell, plan = self.cell, self.plan
+        taken: dict[str, list[dict[str, Any]]] = {name: [] for name in running}
+        offsets = cell.offsets(plan.seed + restart, plan.scale)
+        for batch in range(cell.batches):
+            due = time.monotonic() + cell.gap_s * plan.scale
+            for name in chance.sample(sorted(running), len(running)):
+                try:
+                    taken[name].append(
+                        running[name].ask(self._asked(restart, batch, offsets), cell.pause_s * plan.scale)
+                    )
+                except Failed as failed:
+                    self._fail(name, failed, running)
+            if batch + 1 < cell.batches:
+                time.sleep(max(0.0, due - time.monotonic()))
+        return taken
+
+    def _asked(self, restart: int, batch: int, offsets: list[float]) -> list[dict[str, Any]]:
+        """The same questions for every subject, so that the imitation answers all alike."""
+        cell, endpoint = self.cell, self.plan.endpoint
+        most = cell.max_tokens and max(50, int(cell.max_tokens * min(1.0, self.plan.scale)))
+        asked = []
+        for number, at_s in enumerate(offsets):
+            question = f"Say hello. ({cell.name}, {restart}/{batch}/{number})"
+            asked.append({"body": endpoint.body(question, most) | {"model": self._model()}, "at_s": at_s})
+        return asked
+
+    def _fail(self, name: str, failed: Failed, running: dict[str, ChatProcess] | None = None) -> None:
+        process = running.pop(name, None) if running is not None else None
+        if process is not None:
+            process.worker.stop()
+        known = self._records.get(name) or SubjectRecord(name, "client")
+        self._records[name] = SubjectRecord(
+            name,
+            "client",
+            known.command,
+            known.versions,
+            known.options,
+            known.starts,
+            str(failed),
+            failed.log,
+        )
+        self.say(f"{name} has no figure: {failed}")

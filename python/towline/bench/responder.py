@@ -1,0 +1,60 @@
+"""The native responder as a process: the upstream of client benches, and a subject of known behaviour.
+
+`python -m towline.bench.responder [--port N] [--cert FILE --key FILE] ...` prints its addresses, one a line,
+and serves until SIGTERM, SIGINT, or the end of its standard input where that is a pipe; `--help` has the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import sys
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .. import _native
+from ._helper_process import Helper, HelperFailed, pinned_to
+
+__all__ = ["Injected", "Upstream", "UpstreamFailed", "pinned_to"]
+
+UpstreamFailed = HelperFailed
+
+
+@dataclass(frozen=True)
+class Injected:
+    """What the responder has done to its clients on purpose, by its own account."""
+
+    requests: int
+    slow: int
+    errors: int
+    faults: int
+    stalls: tuple[tuple[int, int], ...]
+    """Begin and end, in nanoseconds of `time.monotonic_ns`."""
+
+
+class Upstream(Helper):
+    """A responder; `options` are those of the command line."""
+
+    def __init__(self, *options: str, cores: Sequence[int] | None = None) -> None:
+        super().__init__("towline.bench.responder", *options, cores=cores)
+        scheme = "https" if "--cert" in options else "http"
+        self.base_url = f"{scheme}://{self.address}"
+
+    def __enter__(self) -> Upstream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def injected(self) -> Injected:
+        # Our own process on loopback: there is nobody to verify.
+        trust = ssl._create_unverified_context() if self.base_url.startswith("https") else None
+        with urllib.request.urlopen(f"{self.base_url}/injected", timeout=10, context=trust) as answer:
+            plain = json.load(answer)
+        stalls = tuple((begin, end) for begin, end in plain.pop("stalls"))
+        return Injected(**plain, stalls=stalls)
+
+
+if __name__ == "__main__":
+    sys.exit(_native.responder_main(sys.argv[1:]))

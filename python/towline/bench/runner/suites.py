@@ -1,0 +1,73 @@
+"""`quick` and `all` have parts; the names that are given choose among all of them, each in the parts that know it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ..llm.llm_experiments import CELLS
+from ..llm.run import CHATS
+from ..webhooks.run import chosen_pairs, chosen_rows
+from . import client_experiments, server_experiments
+from .plan import NothingToDo, Options, select
+
+Chooser = Callable[[Options], object]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What tells whether it knows a name: each raises `NothingToDo` where it does not."""
+
+    scenarios: Chooser
+    subjects: Chooser
+
+
+PARTS = {
+    "servers": Part(server_experiments.chosen_scenarios, server_experiments.chosen_servers),
+    "clients": Part(client_experiments.chosen_scenarios, client_experiments.chosen_clients),
+    "relay": Part(chosen_rows, lambda options: chosen_pairs(options.subject)),
+    "real": Part(
+        lambda options: select(options.scenario, CELLS, "scenario"),
+        lambda options: select(options.subject, CHATS, "client"),
+    ),
+}
+
+
+def options_by_part(options: Options, names: Sequence[str] = tuple(PARTS)) -> dict[str, Options]:
+    """The options of each part that has something to do. Raises `NothingToDo` for a name that none of them knows."""
+    found = dict.fromkeys(names, options)
+    for what in ("scenario", "subject"):
+        patterns: tuple[str, ...] = getattr(options, what)
+        if not patterns:
+            continue
+        known = {name: tuple(one for one in patterns if _knows(name, what, options, one)) for name in names}
+        for pattern in patterns:
+            if not any(pattern in mine for mine in known.values()):
+                raise NothingToDo(f"no {what} {pattern!r} in any of {', '.join(names)}")
+        found = {name: _only(one, what, known[name]) for name, one in found.items() if known[name]}
+    found = {name: one for name, one in found.items() if _has_scenarios(name, one)}
+    if not found:
+        raise NothingToDo("no part of the run has both the scenarios and the subjects that are asked for")
+    return found
+
+
+def _knows(part: str, what: str, options: Options, pattern: str) -> bool:
+    chooser = PARTS[part].scenarios if what == "scenario" else PARTS[part].subjects
+    try:
+        chooser(replace(_only(options, what, (pattern,)), connections=()))
+    except NothingToDo:
+        return False
+    return True
+
+
+def _only(options: Options, what: str, patterns: tuple[str, ...]) -> Options:
+    return replace(options, scenario=patterns) if what == "scenario" else replace(options, subject=patterns)
+
+
+def _has_scenarios(part: str, options: Options) -> bool:
+    """The relay has no row for every crowd of `--connections`."""
+    try:
+        PARTS[part].scenarios(options)
+    except NothingToDo:
+        return False
+    return True

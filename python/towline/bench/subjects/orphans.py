@@ -1,0 +1,52 @@
+"""The last net: subjects whose bench and keeper were both killed, found by the mark in their environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from .reaper import KILL_PATIENCE_S, MARKER, marker, name, stat
+
+
+def leftovers() -> list[int]:
+    """Processes of this user that carry a mark of a keeper which is no more."""
+    mark = f"{MARKER}=".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                marks = [
+                    one[len(mark) :].decode() for one in file.read().split(b"\0") if one.startswith(mark)
+                ]
+        except (OSError, UnicodeDecodeError):
+            continue  # somebody else's, or gone
+        fields = stat(int(entry))
+        if marks and fields is not None and fields[0] not in "ZX" and not _kept(marks[0]):
+            found.append(int(entry))
+    return found
+
+
+def sweep() -> list[str]:
+    """Kills what earlier runs left behind; their names. To be called before the first start of a run."""
+    names: list[str] = []
+    deadline = time.monotonic() + KILL_PATIENCE_S
+    while (found := leftovers()) and time.monotonic() < deadline:
+        for pid in found:
+            names.append(name(pid))
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        time.sleep(0.02)
+    return sorted(set(names))
+
+
+def _kept(mark: str) -> bool:
+    """Whether its keeper lives. A mark of another process namespace is none of our business: so it counts as kept."""
+    parts = mark.split(":")
+    if len(parts) != 3 or not parts[1].isdigit() or parts[0] != marker().split(":")[0]:
+        return True
+    return stat(int(parts[1])) is not None and marker(int(parts[1])) == mark

@@ -1,0 +1,65 @@
+"""`towline bench relay`: the rows and pairs that were asked for, measured one row after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..runner.agent import Agent
+from ..runner.plan import Options, select
+from ..runner.session import Session
+from ..scenarios import catalogue
+from ..subjects import installed, servers
+from .pairs import OURS, PAIRS, pairs
+from .webhook_experiments import QUICK_LOADS, SCENARIO, relay_cells
+
+DEFAULT_PAIRS = tuple(dict.fromkeys("+".join(pair) if pair != (OURS, OURS) else OURS for pair in PAIRS))
+
+
+def run_relay(session: Session, options: Options, *, quick: bool = False) -> None:
+    """`quick`: the first rows. Raises `ConfigError` for rows or pairs that there are not."""
+    chosen_servers, cores = servers(options.servers), session.design.cores
+    with Agent(cores.driver) as agent:
+        plans = relay_cells(
+            chosen_servers, agent, names=chosen_pairs(options.subject), loads=chosen_rows(options, quick=quick),
+            peers_bin=options.peers_bin, driver_cores=cores.driver, seed=session.design.seed,
+        )  # fmt: skip
+        for plan in plans:
+            session.measure(plan)
+
+
+def chosen_rows(options: Options, *, quick: bool = False) -> list[str]:
+    """By name (`800x40`), by `tag:quick`, or by how many at a time (`--connections`)."""
+    loads = {load.name: load for load in catalogue()[SCENARIO].loads}
+    patterns = [pattern for pattern in options.scenario if pattern != SCENARIO]
+    if quick and not patterns:
+        patterns = ["tag:quick"]
+    names = select(
+        patterns, loads, "row of the relay", lambda name: ("tag:quick",) if name in QUICK_LOADS else ()
+    )
+    crowds = {f"{number}": number for number in options.connections}
+    for crowd in crowds:
+        select([crowd], [f"{load.at_once}" for load in loads.values()], "row of the relay with a crowd of")
+    return [name for name in names if not crowds or loads[name].at_once in crowds.values()]
+
+
+def chosen_pairs(patterns: Sequence[str]) -> list[str]:
+    """Names as SERVER+CLIENT stand for themselves; * and ? match those measured by default."""
+    named = [pattern for pattern in patterns if "+" in pattern and not set(pattern) & set("*?")]
+    others = [pattern for pattern in patterns if pattern not in named]
+    found = select(others, DEFAULT_PAIRS, "pair") if others or not patterns else []
+    return list(dict.fromkeys([*found, *named]))
+
+
+def listing(options: Options) -> str:
+    """What would be measured, and what is not installed."""
+    loads = {load.name: load for load in catalogue()[SCENARIO].loads}
+    lines = ["rows of the relay:"]
+    lines += [
+        f"  {name:<26} {loads[name].count:,} requests, {loads[name].at_once:,} at a time"
+        for name in chosen_rows(options)
+    ]
+    lines += ["", "pairs:"]
+    for pair in pairs(servers(options.servers), chosen_pairs(options.subject)):
+        missing = installed(pair.server, options.peers_bin)
+        lines.append(f"  {pair.name:<26}" + (f" (left out: {missing})" if missing else ""))
+    return "\n".join([*lines, ""])

@@ -1,0 +1,226 @@
+"""One pair as the runner's subject: the relay under load, then the account of what it accepted, kept and forwarded."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..record import Slice, SubjectRecord
+from ..responder import Upstream, UpstreamFailed
+from ..runner.agent import Agent, AgentFailed, slice_of
+from ..runner.protocol import Failed, Memory, Place, Work
+from ..subjects import NotSupported, Process, Settings, SubjectFailed, installed, shown, versions
+from .pairs import Pair
+
+RELAY = Settings(interface="asgi", app="webhooks:app")
+WIDTH = 100
+"""Forwarded at a time, for all alike."""
+PATIENCE_S = 60.0
+"""Until all that was accepted must have been forwarded."""
+POLL_S = 0.01
+
+Config = Callable[[str], dict[str, Any]]
+"""The session of the generator for a base URL."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """What the database says of the webhooks after a certain one."""
+
+    stored: int = 0
+    concluded: int = 0
+    """Forwarded, or given up."""
+    forwarded: int = 0
+    """And answered by the upstream with the very bytes that came in."""
+    first_error: str | None = None
+
+
+def account(database: Path, after: int) -> Account:
+    """Read beside the relay, which goes on writing."""
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)) as connection:
+        row = connection.execute(
+            "SELECT count(*), count(duration), coalesce(sum(status = 200 AND response_body = request_body), 0),"
+            " min(coalesce(error, CASE WHEN status <> 200 THEN 'status ' || status END)) FROM webhooks WHERE id > ?",
+            (after,),
+        ).fetchone()
+    return Account(*row)
+
+
+class RelaySubject:
+    """A pair that can be started again and again."""
+
+    def __init__(
+        self, pair: Pair, agent: Agent, config: Config, *, peers_bin: Path | None = None,
+        driver_cores: tuple[int, ...] | None = None, settings: Settings = RELAY,
+    ) -> None:  # fmt: skip
+        self._pair, self._agent, self._config = pair, agent, config
+        self._driver_cores = driver_cores
+        self._settings = replace(settings, peers_bin=peers_bin)
+
+    @property
+    def name(self) -> str:
+        return self._pair.name
+
+    def describe(self) -> SubjectRecord:
+        server = self._pair.server
+        return SubjectRecord(
+            self.name, "pair", shown(server, self._settings), versions(server, self._settings.peers_bin),
+            {**server.options, "forwards with": f"{self._pair.client}, {WIDTH} at a time"},
+            failure=installed(server, self._settings.peers_bin),
+        )  # fmt: skip
+
+    def start(self, place: Place) -> RunningRelay:
+        try:
+            upstream = Upstream("--port", "0", cores=self._driver_cores)
+        except UpstreamFailed as error:
+            raise Failed(f"the upstream of {self.name}: {error}") from None
+        environment = {
+            "RELAY_CLIENT": self._pair.client, "RELAY_UPSTREAM": f"{upstream.base_url}/echo",
+            "RELAY_DATABASE": "{folder}/relay.sqlite", "RELAY_WIDTH": str(WIDTH),
+        }  # fmt: skip
+        settings = replace(
+            self._settings, cores=place.cores, padding_bytes=place.padding_bytes,
+            env={**environment, **self._settings.env},
+        )  # fmt: skip
+        try:
+            process = Process(self._pair.server, settings)
+        except (SubjectFailed, NotSupported) as error:
+            upstream.stop()
+            raise Failed(str(error), getattr(error, "log", None)) from None
+        except BaseException:
+            upstream.stop()
+            raise
+        running = RunningRelay(process, upstream, self._agent, self._config(process.base_url))
+        try:
+            process.wait_ready()
+        except SubjectFailed as error:
+            running.stop()
+            raise Failed(str(error), error.log) from None
+        except BaseException:
+            running.stop()
+            raise
+        return running
+
+
+class RunningRelay:
+    """A relay with its upstream and its database."""
+
+    def __init__(self, process: Process, upstream: Upstream, agent: Agent, config: dict[str, Any]) -> None:
+        self._process, self._upstream, self._agent, self._settings = process, upstream, agent, config
+        self._database = process.folder / "relay.sqlite"
+        self._session = f"{process.name}:{process.port}"
+        self._known = 0
+        """Webhooks in the database whose account has been taken."""
+
+    def verify(self) -> None:
+        """One webhook: accepted, in the database, forwarded."""
+        self._open()
+        (answer,) = self._asked()
+        if answer["failure"] or answer["status"] != 202:
+            raise Failed(
+                f"a webhook is answered {answer['failure'] or answer['status']}", self._process.log_tail()
+            )
+        found = self._drained()
+        if found.forwarded != 1:
+            why = found.first_error or f"{found.stored} in the database, {found.forwarded} forwarded"
+            raise Failed(f"a webhook was accepted, but: {why}", self._process.log_tail())
+        self._known += found.stored
+
+    def slice(self, work: Work) -> Slice:
+        """The load; then, outside of the measured time, until all is forwarded, and the account."""
+        self._open()
+        before = self._process.usage()
+        try:
+            one = slice_of(self._agent.slice(self._session, work), self._process.name)
+        except AgentFailed as error:
+            self._alive()
+            raise Failed(str(error), error.log) from None
+        during = self._process.usage().since(before)
+        self._alive()
+        found = self._drained()
+        drained_s = time.time() - one.began_unix_s
+        spent = self._process.usage().since(before)  # forwarding is part of what a webhook costs
+        self._known += found.stored
+        lost, unsent = max(one.answered - found.stored, 0), found.stored - found.forwarded
+        errors = dict(one.errors)
+        if lost:
+            errors["lost"] = lost
+        if unsent:
+            errors["forward"] = unsent
+        return replace(
+            one, subject_cpu_s=spent.cpu_s, context_switches=spent.switches,
+            subject_busiest_share=during.cpu_s / during.at_s if during.at_s else 0.0,
+            errors=errors, failed=one.failed + lost + unsent,
+            first_failure=one.first_failure or _first(lost, unsent, found),
+            extra={
+                **one.extra, "stored": float(found.stored), "forwarded": float(found.forwarded), "lost": float(lost),
+                "forwarded_after_s": drained_s, "forwarded_per_s": found.forwarded / drained_s,
+            },
+        )  # fmt: skip
+
+    def pause(self) -> None:
+        self._process.pause()
+
+    def resume(self) -> None:
+        self._process.resume()
+
+    def memory(self) -> Memory:
+        now = self._process.usage().rss_bytes
+        return Memory(now, max(now, self._process.peaks().rss_bytes))
+
+    def stop(self) -> str | None:
+        self._agent.close(self._session)
+        notes = self._process.stop().notes(self._process.name)
+        self._upstream.stop()
+        return "; ".join(notes) or None
+
+    # --- helpers ----------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        try:
+            if not self._agent.has(self._session):
+                self._agent.open(self._session, self._settings)
+        except AgentFailed as error:
+            raise Failed(str(error), error.log) from None
+
+    def _asked(self) -> list[dict[str, Any]]:
+        try:
+            return self._agent.ask(self._session)
+        except AgentFailed as error:
+            self._alive()
+            raise Failed(str(error), error.log) from None
+
+    def _alive(self) -> None:
+        try:
+            self._process.check()
+        except SubjectFailed as error:
+            raise Failed(str(error), error.log) from None
+
+    def _drained(self) -> Account:
+        """When nothing is under way any more, or patience has ended."""
+        due = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                found = account(self._database, self._known)
+            except sqlite3.Error as error:
+                self._alive()
+                raise Failed(f"its database cannot be read: {error}", self._process.log_tail()) from None
+            if found.stored == found.concluded or time.monotonic() > due:
+                return found
+            self._alive()
+            time.sleep(POLL_S)
+
+
+def _first(lost: int, unsent: int, found: Account) -> str | None:
+    if lost:
+        return f"{lost} accepted webhooks are not in the database"
+    return (
+        f"{unsent} webhooks were not forwarded: {found.first_error or 'no answer in time'}"
+        if unsent
+        else None
+    )

@@ -1,0 +1,26 @@
+"""The bench stays out of what it measures: its thread on the driver's core, no collections, and all as before after it."""
+
+import gc
+import os
+
+from towline.bench.runner.quiesce import aside, without_collections
+
+
+def test_the_thread_is_elsewhere_and_comes_back() -> None:
+    before = os.sched_getaffinity(0)
+    driver = max(before)
+    with aside((driver,)):
+        assert os.sched_getaffinity(0) == {driver}
+    assert os.sched_getaffinity(0) == before
+    with aside(None):
+        assert os.sched_getaffinity(0) == before
+
+
+def test_no_collection_happens_inside_and_who_had_none_keeps_none() -> None:
+    assert gc.isenabled()
+    with without_collections():
+        assert not gc.isenabled()
+        with without_collections():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()

@@ -1,0 +1,58 @@
+"""The native responder as a process, and that it never outlives whoever started it."""
+
+import resource
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from towline.bench._helper_process import HelperFailed
+from towline.bench.responder import Upstream
+
+COMMAND = [sys.executable, "-m", "towline.bench.responder"]
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return answer.read()
+
+
+def test_it_answers_and_counts_its_cpu_time():
+    with Upstream("--port", "0") as upstream:
+        assert upstream.alive()
+        before = upstream.cpu_s()
+        assert len(get(f"{upstream.base_url}/bytes?n=20000000")) == 20_000_000
+        assert upstream.cpu_s() > before
+    assert not upstream.alive()
+
+
+def test_it_may_hold_a_crowd():
+    """Whatever the soft limit of descriptors is here."""
+    with Upstream("--port", "0") as upstream:
+        soft, hard = resource.prlimit(upstream.pid, resource.RLIMIT_NOFILE)
+        assert (
+            soft == resource.RLIM_INFINITY or soft >= min(hard, 65_536) > 0 or hard == resource.RLIM_INFINITY
+        )
+
+
+def test_a_wrong_option_is_said():
+    with pytest.raises(HelperFailed, match="--nonsense"):
+        Upstream("--nonsense")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_it(number):
+    process = subprocess.Popen(COMMAND, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout.readline().startswith("127.0.0.1:")
+        process.send_signal(number)
+        assert process.wait(20) == 0
+
+
+def test_the_end_of_its_input_ends_it():
+    process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout.readline().startswith("127.0.0.1:")
+        process.stdin.close()
+        assert process.wait(20) == 0

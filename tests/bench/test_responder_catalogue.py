@@ -1,0 +1,117 @@
+"""The native responder answers every scenario of sections A and B, in each of its protocols, and the messages."""
+
+import base64
+import gzip
+import http.client
+import socket
+
+import pytest
+from towline.bench.responder import Injected, Upstream
+from towline.bench.runner.agent import Agent
+from towline.bench.scenarios import catalogue, session_config
+
+WAYS = [
+    pytest.param(scenario, protocol, id=f"{scenario.name}-{protocol}")
+    for scenario in catalogue().values()
+    for protocol in scenario.protocols
+    if scenario.section in "AB"
+    and scenario.message is None
+    and not scenario.tls
+    and not any(request.chunk_bytes for request in scenario.requests)
+]
+
+
+@pytest.fixture(scope="module")
+def agent():
+    with Agent() as agent:
+        yield agent
+
+
+@pytest.fixture(scope="module")
+def upstreams():
+    with Upstream("--app", "app") as first, Upstream("--app", "asgi:hello_world") as second:
+        yield {"app": first, "hello_world": second}
+
+
+@pytest.mark.parametrize(("scenario", "protocol"), WAYS)
+def test_answers_to_the_byte(agent, upstreams, scenario, protocol):
+    config = session_config(scenario, upstreams[scenario.app].base_url, protocol=protocol)
+    agent.open(scenario.name, config)
+    answers = agent.ask(scenario.name)
+    assert len(answers) == len(scenario.requests)
+    for request, found in zip(scenario.requests, answers, strict=True):
+        expected = request.answer
+        assert (found["failure"], found["status"]) == (None, expected.status)
+        assert found["version"] == {"h1": "HTTP/1.1", "h2": "HTTP/2"}[protocol]
+        fields = {name.lower(): value for name, value in found["fields"]}
+        assert {name: fields.get(name.lower()) for name, _ in expected.fields} == dict(expected.fields)
+        assert tuple(found["interim"]) == expected.interim
+        if expected.closes is not None:
+            assert found["closed"] == expected.closes
+        body = base64.b64decode(found["body_base64"] or "")
+        if expected.coding == "gzip":
+            assert fields["content-encoding"] == "gzip"
+            body = gzip.decompress(body)
+        assert body == expected.body.whole()
+    agent.close(scenario.name)
+
+
+def test_a_chunked_body_comes_back(upstreams):
+    (request,) = catalogue()["chunked_request_body"].requests
+    host, _, port = upstreams["app"].address.rpartition(":")
+    with socket.create_connection((host, int(port)), 10) as client:
+        client.sendall(request.wire())
+        answer = http.client.HTTPResponse(client, method=request.method)
+        answer.begin()
+        assert (answer.status, answer.read()) == (200, request.answer.body.whole())
+
+
+def test_a_known_pattern_is_injected_and_accounted_for(upstreams):
+    with Upstream() as upstream:
+        host, _, port = upstream.address.rpartition(":")
+        client = http.client.HTTPConnection(host, int(port), timeout=10)
+
+        def get(target):
+            client.request("GET", target)
+            answer = client.getresponse()
+            return answer.status, answer.read()
+
+        assert [get("/?error_share=0.25")[0] for _ in range(8)] == [200, 200, 200, 500] * 2
+        assert get("/?fault=one-byte") == (200, b"alivf\r\n")
+        assert get("/?fault=short") == (200, b"alive\r")
+        assert get("/?fault=long") == (200, b"alive\r\n\n")
+        assert [get("/?fault=one-byte&fault_share=0.5")[1][4:5] for _ in range(4)] == [b"e", b"f"] * 2
+        assert upstream.injected() == Injected(requests=15, slow=0, errors=2, faults=5, stalls=())
+        client.request("GET", "/?fault=truncated")
+        with pytest.raises(http.client.IncompleteRead):
+            client.getresponse().read()
+        client.close()
+        client.request("GET", "/?fault=early-close")
+        with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
+            client.getresponse()
+        client.close()
+        client.request("GET", "/?fault=garbage")
+        with pytest.raises((http.client.BadStatusLine, ConnectionResetError)):
+            client.getresponse()
+
+
+def test_a_message_comes_back(agent, upstreams):
+    scenario, base_url = catalogue()["websocket_msg_throughput"], upstreams["app"].base_url
+    agent.open(scenario.name, session_config(scenario, base_url))
+    (found,) = agent.ask(scenario.name)
+    agent.close(scenario.name)
+    assert (found["failure"], found["status"], found["message"]) == (None, 101, "text")
+    assert base64.b64decode(found["body_base64"]) == scenario.message.whole()
+
+
+def test_connections_beyond_the_limit_are_refused():
+    with Upstream("--max-connections", "1", "--requests-per-connection", "2") as upstream:
+        host, _, port = upstream.address.rpartition(":")
+        first, second = (http.client.HTTPConnection(host, int(port), timeout=10) for _ in range(2))
+        for client, status, will_close in [(first, 200, False), (second, 503, True), (first, 200, True)]:
+            client.request("GET", "/")
+            answer = client.getresponse()
+            answer.read()
+            assert (answer.status, answer.will_close) == (status, will_close)
+        first.close()
+        second.close()

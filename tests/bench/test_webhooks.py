@@ -1,0 +1,141 @@
+"""The relay of section E: what it accepts is kept and forwarded, and a relay that loses or cannot forward is caught."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from towline.bench.runner.agent import Agent
+from towline.bench.runner.plan import NothingToDo, Options
+from towline.bench.runner.protocol import Failed, Place, Work
+from towline.bench.scenarios import catalogue, session_config
+from towline.bench.subjects import installed, servers
+from towline.bench.webhooks import PAIRS, RelaySubject, pairs, relay_cells
+from towline.bench.webhooks.run import chosen_pairs, chosen_rows
+from towline.bench.webhooks.subject import RELAY
+
+PLACE = Place(cores=None, padding_bytes=100, seed=1)
+CONFIG = partial(session_config, catalogue()["relay"], connections=10)
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[Agent]:
+    with Agent() as one:
+        yield one
+
+
+@pytest.mark.parametrize("name", [f"{server}+{client}" for server, client in PAIRS])
+def test_every_installed_pair_keeps_and_forwards_what_it_accepts(name: str, agent: Agent) -> None:
+    (pair,) = pairs(servers(), [name])
+    subject = RelaySubject(pair, agent, CONFIG)
+    described = subject.describe()
+    if described.failure:
+        pytest.skip(described.failure)
+    assert described.kind == "pair"
+    assert "relay:app" in described.command
+    running = subject.start(PLACE)
+    try:
+        running.verify()
+        for _ in range(2):
+            one = running.slice(Work(0.0, requests=60))
+            assert (one.answered, one.failed, one.first_failure) == (60, 0, None)
+            assert one.extra["stored"] == one.extra["forwarded"] == 60
+            assert one.extra["lost"] == 0
+            assert one.extra["forwarded_per_s"] > 0
+            assert one.subject_cpu_s > 0
+    finally:
+        said = running.stop()
+    assert said is None
+
+
+def test_what_cannot_be_forwarded_is_a_failure(agent: Agent) -> None:
+    (pair,) = pairs(servers(), ["towline"])
+    nobody = replace(RELAY, env={"RELAY_UPSTREAM": "http://127.0.0.1:1/"})
+    running = RelaySubject(pair, agent, CONFIG, settings=nobody).start(PLACE)
+    try:
+        with pytest.raises(Failed, match=r"a webhook was accepted, but: .*ConnectError"):
+            running.verify()
+        one = running.slice(Work(0.0, requests=20))
+        assert one.answered == 20
+        assert one.errors["forward"] == one.failed >= 20
+        assert "not forwarded: " in (one.first_failure or "")
+    finally:
+        running.stop()
+
+
+LOSING = """
+import relay
+class Losing(relay.Store):
+    async def accept(self, number, hook, headers, body):
+        if number % 10:
+            await super().accept(number, hook, headers, body)
+relay.Store = Losing
+app = relay.app
+"""
+
+
+def test_what_is_lost_is_counted(agent: Agent, tmp_path: Path) -> None:
+    """A relay that answers 202 for every tenth webhook without keeping it."""
+    (tmp_path / "losing.py").write_text(textwrap.dedent(LOSING))
+    (pair,) = pairs(servers(), ["towline"])
+    apps = RELAY.app_folder
+    losing = replace(RELAY, app="losing:app", app_folder=tmp_path, env={"PYTHONPATH": str(apps)})
+    running = RelaySubject(pair, agent, CONFIG, settings=losing).start(PLACE)
+    try:
+        running.verify()
+        one = running.slice(Work(0.0, requests=50))
+    finally:
+        running.stop()
+    assert one.errors["lost"] == one.failed == 5
+    assert one.first_failure == "5 accepted webhooks are not in the database"
+    assert one.extra["stored"] == 45
+
+
+def test_a_library_that_is_not_there_is_one_line(agent: Agent) -> None:
+    (pair,) = pairs(servers(), ["towline"])
+    wrong = replace(RELAY, env={"RELAY_CLIENT": "no_such_library"})
+    with pytest.raises(Failed, match="No module named 'no_such_library'") as caught:
+        RelaySubject(pair, agent, CONFIG, settings=wrong).start(PLACE)
+    assert "\n" not in str(caught.value)
+
+
+def test_pairs_by_name(agent: Agent) -> None:
+    assert pairs(servers())[0].name == "towline"
+    (mixed,) = pairs(servers(), ["towline+httpx"])
+    assert mixed.name == "towline+httpx"
+    assert "httpx" in mixed.server.packages
+    for wrong in ("uvicorn-httptools", "nginx+httpx", "towline+curl", "nobody+httpx"):
+        with pytest.raises(ValueError, match=r"is no pair: write SERVER\+CLIENT"):
+            pairs(servers(), [wrong])
+    missing = replace(mixed.server, packages=("no-such-distribution",))
+    assert "no-such-distribution is not installed beside python" in (installed(missing) or "")
+
+
+def test_the_rows_of_the_catalogue_are_cells(agent: Agent) -> None:
+    cells = relay_cells(servers(), agent, names=["towline"])
+    assert [cell.requests for cell in cells] == [800] * 3 + [2000, 3000] + [4000] * 5
+    assert cells[-1].load == {"requests": 4000, "connections": 4000}
+    assert len({cell.name for cell in cells}) == 10
+    assert [cell.name for cell in relay_cells(servers(), agent, quick=True)] == [
+        "relay 800x40",
+        "relay 800x80",
+    ]
+    with pytest.raises(ValueError, match="no row of the relay"):
+        relay_cells(servers(), agent, loads=["1x1"])
+
+
+def test_rows_and_pairs_as_the_command_line_chooses_them() -> None:
+    assert chosen_rows(Options()) == [load.name for load in catalogue()["relay"].loads]
+    assert chosen_rows(Options(scenario=("relay", "tag:quick"))) == chosen_rows(Options(), quick=True)
+    assert chosen_rows(Options(scenario=("800x*",), connections=(80,))) == ["800x80"]
+    with pytest.raises(NothingToDo, match="'41'"):
+        chosen_rows(Options(connections=(41,)))
+    assert chosen_pairs([])[0] == "towline"
+    assert chosen_pairs(["granian+aiohttp", "towline+httpx"]) == ["granian+aiohttp", "towline+httpx"]
+    assert chosen_pairs(["uvicorn*httpx"]) == ["uvicorn-httptools+httpx"]
+    with pytest.raises(NothingToDo, match="no pair 'towlin'; did you mean towline"):
+        chosen_pairs(["towlin"])
