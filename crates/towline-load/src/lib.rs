@@ -31,8 +31,8 @@ mod certificate;
 mod check;
 pub mod cli;
 mod config;
-mod shutdown;
 mod live;
+mod monitor;
 mod output;
 mod relay;
 mod report;
@@ -41,16 +41,17 @@ mod run;
 mod schedule;
 mod search;
 mod session;
+mod shutdown;
 mod spec;
 mod stats;
 mod target;
 mod usage;
-mod monitor;
 mod websocket;
 mod worker;
 
 pub use certificate::TestCertificate;
 pub use config::{Config, LoadError, Mix, Pace, Trust, Until};
+pub use monitor::{CLASSES, Seen, Watch};
 pub use output::{csv, curve, hdr_log};
 pub use relay::relay_main;
 pub use report::{
@@ -64,4 +65,3 @@ pub use search::{Goal, Judgement, Peak, PeakSearch, connections_sweep, find_peak
 pub use session::{Outcome, Session, Slice, Stop};
 pub use spec::Spec;
 pub use target::{Coding, Expect, Messages, Sending, Target};
-pub use monitor::{CLASSES, Seen, Watch};

@@ -1,8 +1,8 @@
 //! A run: a session with one slice.
 
 use crate::config::{Config, LoadError};
-use crate::session::{Outcome, Session, Slice, Stop};
 use crate::monitor::Watch;
+use crate::session::{Outcome, Session, Slice, Stop};
 
 /// Puts `config`'s load on its targets until it is over or `stop` is asked.
 pub fn run(config: &Config, stop: &Stop) -> Result<Outcome, LoadError> {

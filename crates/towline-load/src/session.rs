@@ -17,10 +17,10 @@ use std::time::{Duration, Instant, SystemTime};
 use hdrhistogram::Histogram;
 
 use crate::config::{Config, LoadError, Pace, Until};
+use crate::monitor::Watch;
 use crate::report::{self, Report};
 use crate::schedule::Share;
 use crate::stats::{Interval, Tally};
-use crate::monitor::Watch;
 use crate::worker::{Part, Worker};
 
 /// Between the last connection and the first request.

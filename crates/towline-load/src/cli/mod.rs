@@ -6,8 +6,8 @@ mod body;
 pub mod help;
 mod interrupt;
 mod messages;
-mod scenario;
 mod options;
+mod scenario;
 mod values;
 
 use std::ffi::OsString;
@@ -19,11 +19,11 @@ pub use args::{Command, Job, Output, parse};
 use crate::agent;
 use crate::config::LoadError;
 use crate::live::Live;
+use crate::monitor::Watch;
 use crate::report::Report;
 use crate::run::run_watched;
 use crate::search::{Judgement, PeakSearch, connections_sweep, find_peak};
 use crate::session::{Outcome, Stop};
-use crate::monitor::Watch;
 use crate::{csv, hdr_log};
 use interrupt::Interrupt;
 

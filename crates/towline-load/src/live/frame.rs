@@ -18,8 +18,8 @@ use ratatui::widgets::{Block, Borders, LineGauge, Paragraph, Sparkline, Widget};
 
 use super::state::State;
 use crate::config::Until;
-use crate::report::{bytes, digits, time};
 use crate::monitor::CLASSES;
+use crate::report::{bytes, digits, time};
 
 /// Where everything has its place.
 const LEAST: (u16, u16) = (60, 12);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use crate::config::{Config, Pace, Until};
-use crate::stats::Interval;
 use crate::monitor::{Seen, Watch};
+use crate::stats::Interval;
 
 /// The rate of now is that of the last second.
 const RECENT: Duration = Duration::from_secs(1);
@@ -177,9 +177,9 @@ fn per_s(count: u64, time: Duration) -> f64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::monitor::Board;
     use crate::stats::{Answer, Failure, Tally};
     use crate::target::Target;
-    use crate::monitor::Board;
 
     /// Five seconds of two workers, at 1000 answers a second with one failure in each.
     pub(in crate::live) fn sample(until: Until) -> State {

@@ -9,17 +9,17 @@
 //! A credit is leave to send one request on a connection. In a closed loop it is spent where it comes
 //! up; in an open loop credits wait in line for the schedule, the one that has waited longest first.
 
-mod responses;
 mod barrier;
+mod batch_flush;
 mod conn_state;
-mod origins;
 mod connect;
+mod origins;
+mod responses;
 mod send;
 mod send_modes;
 mod slot;
-mod websocket;
-mod batch_flush;
 mod wakeup;
+mod websocket;
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
@@ -31,23 +31,23 @@ use towline_io::{ConnId, Engine, EngineConfig, Service};
 
 use crate::check::Known;
 use crate::config::{Config, Pace, Until};
+use crate::monitor::{Board, Watch};
 use crate::schedule::{Schedule, Share};
 use crate::session::{Slice, Stop};
 use crate::stats::{Failure, Tally};
 use crate::usage::Usage;
-use crate::monitor::{Board, Watch};
+use batch_flush::Together;
 use conn_state::{Line, Step, advance};
 pub(crate) use conn_state::{failure_of, failure_on_stream};
+pub(crate) use connect::{NOT_CHOSEN, alpn, service};
 use origins::Origin;
 pub(crate) use origins::Routes;
-pub(crate) use connect::{NOT_CHOSEN, alpn, service};
 use send::Heads;
 use send_modes::Due;
 pub(crate) use send_modes::write_whole;
 use slot::{Credit, Slot, State};
-use websocket::Sockets;
-use batch_flush::Together;
 use wakeup::Waking;
+use websocket::Sockets;
 
 /// How often timeouts, reconnections and the stop flag are looked at, at most and at least.
 const SHORTEST_TICK: Duration = Duration::from_millis(2);

@@ -68,7 +68,8 @@ pub fn answer(peer: &mut Peer<Jobs>, stream: StreamId, fault: Fault) -> Result<(
             Ok(())
         }
         Fault::Truncated => {
-            peer.conn.respond(stream, &responses::ok(), BodySize::Known(7))?;
+            peer.conn
+                .respond(stream, &responses::ok(), BodySize::Known(7))?;
             let mut body = peer.conn.stream(stream)?;
             body.write(b"ali")?;
             body.reset();

@@ -6,18 +6,18 @@
 //!                                                            └─ later ─► delayed ─► answer
 //! ```
 
-mod catalogue;
 pub mod behaviour;
+mod catalogue;
 mod delayed;
 mod faults;
 mod plan;
 mod query;
+mod responses;
 pub mod route;
-mod websocket;
 pub mod spin;
 mod sse;
 pub mod stall;
-mod responses;
+mod websocket;
 
 use std::io;
 use std::path::PathBuf;
@@ -265,7 +265,9 @@ fn answer(peer: &mut Peer<Jobs>, state: &mut State, asked: Asked) -> Result<(), 
             let head = ResponseHead {
                 status: refusal.status,
                 reason: b"",
-                fields: &own.chain(responses::PLAIN.iter().copied()).collect::<Vec<_>>(),
+                fields: &own
+                    .chain(responses::PLAIN.iter().copied())
+                    .collect::<Vec<_>>(),
             };
             responses::whole(peer, stream, &head, refusal.rule.into())
         }

@@ -12,8 +12,8 @@
 
 use std::time::Duration;
 
-use super::catalogue;
 use super::behaviour::Injected;
+use super::catalogue;
 use super::faults::Fault;
 use super::route::{Query, Route};
 

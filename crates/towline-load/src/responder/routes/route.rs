@@ -11,7 +11,7 @@ use super::faults::Fault;
 use super::plan::Plan;
 use super::query::{decoded_pairs, pairs};
 use super::responses::Fixed;
-use super::{Collected, Drained, catalogue, websocket, sse};
+use super::{Collected, Drained, catalogue, sse, websocket};
 
 /// What a body is called endless at: a tebibyte.
 const ENDLESS_BYTES: u64 = 1 << 40;

@@ -13,8 +13,8 @@ use towline_proto::{
 
 use super::behaviour::Injected;
 use super::faults::Fault;
-use super::route::Route;
 use super::responses::SERVER;
+use super::route::Route;
 use super::{Job, Jobs, catalogue};
 
 /// What goes wrong with a share of the messages.
