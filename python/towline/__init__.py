@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from .client.api import delete, get, head, options, patch, post, put, request, stream
     from .client.async_client import AsyncClient
     from .client.auth import Auth, BasicAuth, BearerAuth, FunctionAuth, NetRCAuth
+    from .client.body_sources import AsyncByteStream, SyncByteStream
     from .client.client import Client
-    from .client.codes import codes
     from .client.cookies import Cookies
     from .client.digest import DigestAuth
-    from .client.foreign import configure
     from .client.headers import Headers
     from .client.options import TLS, Limits, Progress, Proxy, Retry, Timeout
     from .client.query import QueryParams
     from .client.request import Request
     from .client.response import Response
-    from .client.streams import AsyncByteStream, SyncByteStream
+    from .client.status_codes import codes
+    from .client.transport_choice import configure
     from .client.transports import (
         ASGITransport,
         AsyncBaseTransport,
@@ -179,16 +179,16 @@ _MODULES = {
     ".client.async_client": "AsyncClient",
     ".client.auth": "Auth BasicAuth BearerAuth FunctionAuth NetRCAuth",
     ".client.client": "Client",
-    ".client.codes": "codes",
+    ".client.status_codes": "codes",
     ".client.cookies": "Cookies",
     ".client.digest": "DigestAuth",
-    ".client.foreign": "configure",
+    ".client.transport_choice": "configure",
     ".client.headers": "Headers",
     ".client.options": "Limits Progress Proxy Retry TLS Timeout",
     ".client.query": "QueryParams",
     ".client.request": "Request",
     ".client.response": "Response",
-    ".client.streams": "AsyncByteStream SyncByteStream",
+    ".client.body_sources": "AsyncByteStream SyncByteStream",
     ".client.transports": "ASGITransport AsyncBaseTransport BaseTransport MockTransport WSGITransport",
     ".client.url": "URL",
     ".client.websocket": "AsyncWebSocket WebSocket",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import httpx
 
-from .transports import _httpx as shared
+from ._dropins import _httpx as shared
 
 __all__ = ["AsyncClient", "AsyncTransport", "Client", "Transport"]
 

@@ -33,10 +33,10 @@ from urllib3 import exceptions as wrapped
 from urllib3.util import SKIP_HEADER, Retry, parse_url
 
 from . import _native, errors
+from ._dropins._pools import keepalive_of
+from ._dropins._urllib3 import Raw
 from .client.options import Limits, PoolOptions, Proxy, tls_of
 from .client.options import Retry as NativeRetry
-from .transports._pools import keepalive_of
-from .transports._urllib3 import Raw
 
 __all__ = ["Adapter"]
 

@@ -29,7 +29,7 @@ def answer(request: towline.Request) -> Response:
 
 
 def test_the_examples_run(monkeypatch):
-    monkeypatch.setattr("towline.client.foreign.configured", lambda *_: (MockTransport(answer),) * 2)
+    monkeypatch.setattr("towline.client.transport_choice.configured", lambda *_: (MockTransport(answer),) * 2)
     names = {}
     assert len(EXAMPLES) == 8
     for example in EXAMPLES:

@@ -481,7 +481,9 @@ def test_a_request_built_apart(face):
 
 def test_the_functions(monkeypatch):
     recorder = Recorder()
-    monkeypatch.setattr("towline.client.foreign.configured", lambda *_: (MockTransport(recorder),) * 2)
+    monkeypatch.setattr(
+        "towline.client.transport_choice.configured", lambda *_: (MockTransport(recorder),) * 2
+    )
     towline.get("http://h/")
     towline.post("http://h/", json=1, verify=False)
     with towline.stream("GET", "http://h/") as response:

@@ -577,7 +577,7 @@ def test_what_cannot_be_honoured_is_refused(ours: ModuleType) -> None:
 
 
 def test_an_unknown_release_is_refused_at_import() -> None:
-    from towline.transports import _httpx
+    from towline._dropins import _httpx
 
     other = SimpleNamespace(Client=object, AsyncClient=object, __name__="httpx9")
     with pytest.raises(ImportError, match="httpx9"):

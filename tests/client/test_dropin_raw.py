@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("urllib3")
 
-from towline.transports import _urllib3
+from towline._dropins import _urllib3
 
 PLAIN = [(b"Content-Type", b"text/plain"), (b"Content-Length", b"13")]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from towline import ConfigError, MockTransport, Request, Response, Retry, Timeout, TotalTimeout
-from towline.client import faces as client_faces
+from towline.client import backends
 from towline.client.retrying import Budget, delay_s, retry_after_s
 
 from .faces import FACES, Caller, Recorder
@@ -23,12 +23,12 @@ def face(request):
 def slept(monkeypatch):
     """Seconds that the flow wanted to wait; no time passes."""
     waits: list[float] = []
-    monkeypatch.setattr(client_faces.time, "sleep", waits.append)
+    monkeypatch.setattr(backends.time, "sleep", waits.append)
 
     async def sleep(seconds):
         waits.append(seconds)
 
-    monkeypatch.setattr(client_faces, "sleep", sleep)
+    monkeypatch.setattr(backends, "sleep", sleep)
     return waits
 
 

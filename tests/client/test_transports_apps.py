@@ -18,7 +18,7 @@ from towline import (
     UsageError,
     WSGITransport,
 )
-from towline.client import loops
+from towline.client import aio
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -121,10 +121,10 @@ def test_asgi_backpressure(run):
 
     async def main():
         async with asgi(app) as client, client.stream("GET", "/") as response:
-            await loops.sleep(0.02)
+            await aio.sleep(0.02)
             assert len(sent) <= 1
             assert await response.aread(1000) == b"x" * 1000
-            await loops.sleep(0.02)
+            await aio.sleep(0.02)
             assert len(sent) <= 2
             assert len(b"".join([piece async for piece in response.aiter_bytes()])) == 99_000
 
@@ -144,7 +144,7 @@ def test_asgi_disconnects_on_close(run, listens):
             if listens:
                 ended.append((await receive())["type"])
             else:
-                await loops.sleep(60)
+                await aio.sleep(60)
         finally:
             ended.append("over")
 
@@ -155,7 +155,7 @@ def test_asgi_disconnects_on_close(run, listens):
             for _ in range(200):
                 if "over" in ended:
                     break
-                await loops.sleep(0.01)
+                await aio.sleep(0.01)
 
     run(main)
     assert ended == (["http.disconnect", "over"] if listens else ["over"])
@@ -218,7 +218,7 @@ def test_asgi_waits_for_background_work_and_answers_head(run):
     async def app(scope, receive, send):
         await send(start())
         await send(body(b"content"))
-        await loops.sleep(0.01)
+        await aio.sleep(0.01)
         assert (await receive())["type"] == "http.request"
         assert (await receive())["type"] == "http.disconnect"
         done.append(True)

@@ -8,7 +8,7 @@ import httpx
 import pytest
 import towline
 from towline import AsyncClient, BaseTransport, Client, ConfigError, MockTransport, Proxy, Response
-from towline.client import environment, foreign
+from towline.client import environment, transport_choice
 from towline.client.mounts import Mounts, URLPattern
 from towline.client.url import URL
 
@@ -166,8 +166,8 @@ def test_trust_of_the_environment(monkeypatch):
 
 
 def test_names():
-    assert foreign.by_name("native", True) is None
-    assert isinstance(foreign.by_name(f"{__name__}:Named", False), Named)
+    assert transport_choice.by_name("native", True) is None
+    assert isinstance(transport_choice.by_name(f"{__name__}:Named", False), Named)
     assert Client(transport=f"{__name__}:Named").get("http://h/").text == "named"
     with Client(transport=named("own")) as client:
         assert client.get("http://h/", transport=f"{__name__}:Named").text == "named"

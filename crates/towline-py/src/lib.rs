@@ -27,7 +27,13 @@ mod _native {
     #[pymodule_export]
     use super::bodies::parsers::{LineParser, SseParser};
     #[pymodule_export]
+    use super::client::aio::awaitable::Call;
+    #[pymodule_export]
     use super::client::aio::client::AsyncClientCore;
+    #[pymodule_export]
+    use super::client::aio::pool::AsyncPool;
+    #[pymodule_export]
+    use super::client::aio::reply::AsyncReply;
     #[pymodule_export]
     use super::client::aio::websocket::AsyncSocket;
     #[pymodule_export]
@@ -41,11 +47,7 @@ mod _native {
     #[pymodule_export]
     use super::client::blocking::websocket::SyncSocket;
     #[pymodule_export]
-    use super::client::call::Call;
-    #[pymodule_export]
-    use super::client::pool::AsyncPool;
-    #[pymodule_export]
-    use super::client::reply::{AsyncReply, Reply};
+    use super::client::reply::Reply;
     #[pymodule_export]
     use super::client::response::ResponseCore;
     #[pymodule_export]

@@ -8,8 +8,8 @@ from typing import Any
 
 from .._native import AsyncClientCore, AsyncPool
 from . import flow
+from .backends import AsyncFace
 from .base import BaseClient
-from .faces import AsyncFace
 from .options import UNSET, Proxy
 from .request import Request
 from .response import Response

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from .._version import __version__
 from ..errors import ClientClosed, ConfigError, UsageError
-from . import environment, flow, foreign
+from . import environment, flow, transport_choice
 from .auth import Auth, AuthTypes, BasicAuth, build_auth
 from .cookies import Cookies, CookieTypes
 from .headers import Headers, HeaderTypes
@@ -357,20 +357,20 @@ class BaseClient:
 
     def _usable(self, transport: Any) -> Any:
         if not isinstance(transport, str):
-            return foreign.wrapped(transport, self._is_async)
+            return transport_choice.wrapped(transport, self._is_async)
         if transport not in self._named:
-            self._named[transport] = foreign.by_name(transport, self._is_async)
+            self._named[transport] = transport_choice.by_name(transport, self._is_async)
         named = self._named[transport]
         return self._native_transport(self._pool_for(None)) if named is None else named
 
     def _chosen(self, transport: Any) -> tuple[Any, Any]:
         """The client's transport and the one for streams: None is native."""
         if isinstance(transport, str):
-            transport = foreign.by_name(transport, self._is_async)
+            transport = transport_choice.by_name(transport, self._is_async)
         elif transport is not None:
-            transport = foreign.wrapped(transport, self._is_async)
+            transport = transport_choice.wrapped(transport, self._is_async)
         else:
-            return foreign.configured(self._is_async, self._trust_env)
+            return transport_choice.configured(self._is_async, self._trust_env)
         return transport, transport
 
     def _proxies_for(self, proxy: Any, transport: Any) -> environment.Proxies:

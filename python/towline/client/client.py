@@ -10,8 +10,8 @@ from typing import Any
 from .._native import ClientCore, SyncPool, open_stream
 from ..errors import Error
 from . import flow
+from .backends import BlockingFace, run
 from .base import BaseClient
-from .faces import BlockingFace, run
 from .options import UNSET, Proxy
 from .request import Request
 from .response import Response

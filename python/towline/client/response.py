@@ -13,13 +13,13 @@ from typing import Any
 from .._native import ResponseCore
 from .._redact import without_userinfo
 from ..errors import StatusError, UsageError
+from .body_reader import Reading
+from .body_sources import SyncByteStream, source_of
 from .cookies import Cookies
 from .decode import charset_of, decoded_text, known_encoding
 from .encode import BytesBody, encode_response
 from .headers import Headers, HeaderTypes
-from .reading import Reading
 from .request import Request
-from .streams import SyncByteStream, source_of
 from .url import URL
 
 _REDIRECTS = (301, 302, 303, 307, 308)

@@ -3,5 +3,5 @@
 pub mod decoder;
 pub mod event;
 pub mod json;
-pub mod pages;
+pub mod malloc_hint;
 pub mod parsers;

@@ -11,11 +11,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyType};
 use towline_io::call::{CallOptions, Prepared, Route, Timeouts};
 
-use super::options::{self, PoolTerms};
-use super::plain::{MOST_TARGET_BYTES, PlainArguments, PlainUrl, Template, is_plain_target};
-use super::prepare::{self, Origin};
+use super::fast_path::{MOST_TARGET_BYTES, PlainArguments, PlainUrl, Template, is_plain_target};
+use super::pool_config::{self, PoolTerms};
+use super::request::{self, Origin};
 use super::response;
-use super::terms::Terms;
+use super::response_config::Terms;
 use crate::gil::GilCell;
 
 /// Origins remembered; beyond these all are forgotten and learnt again.
@@ -122,7 +122,7 @@ impl<P: Lanes> Core<P> {
         let Some(target) = with_query(target.text(state), arguments.query.as_deref()) else {
             return Ok(None);
         };
-        let mut text = prepare::start(method, &lane.route, &target);
+        let mut text = request::start(method, &lane.route, &target);
         if template
             .fill(&mut text, method, &lane.host, &arguments)?
             .is_none()
@@ -135,7 +135,7 @@ impl<P: Lanes> Core<P> {
         Ok(Some(Found {
             request: Prepared {
                 route: Arc::clone(&lane.route),
-                idempotent: prepare::is_idempotent(method),
+                idempotent: request::is_idempotent(method),
                 head: text,
                 body: arguments.body,
             },
@@ -278,7 +278,10 @@ impl<P: Lanes> Core<P> {
     pub fn set_up(&self, client: &Bound<'_, PyAny>, setup: Setup<'_, '_, P>) -> PyResult<()> {
         let py = client.py();
         let headers = setup.headers.map(Template::read).transpose()?;
-        let timeouts = setup.timeout.map(options::timeouts_of_tuple).transpose()?;
+        let timeouts = setup
+            .timeout
+            .map(pool_config::timeouts_of_tuple)
+            .transpose()?;
         let terms = Terms {
             response: response::response_class(setup.response)?.unbind(),
             default_encoding: setup.default_encoding.to_owned(),

@@ -13,7 +13,7 @@ use towline_proto::{Version, standard_reason};
 
 use super::head::Head;
 use super::reply::Reply;
-use super::terms::Terms;
+use super::response_config::Terms;
 use crate::bodies::json;
 use crate::gil::GilCell;
 

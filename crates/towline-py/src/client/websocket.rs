@@ -13,7 +13,7 @@ use towline_proto::ws::{self, Kind, SendError, deflate};
 
 use super::errors;
 use super::head::Head;
-use super::options::seconds;
+use super::pool_config::seconds;
 use crate::errors::{ReadTimeout, UsageError, WebSocketClosed};
 
 /// From a `WebSocketOptions`.

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from ... import errors
+from ..body_sources import AsyncByteStream, SyncByteStream
 from ..encode import AsyncIterableBody, BytesBody
 from ..request import Request
 from ..response import Response
-from ..streams import AsyncByteStream, SyncByteStream
 from .base import AsyncBaseTransport, BaseTransport
 
 _READ_BYTES = 65536

@@ -17,11 +17,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 from ...errors import ClientDisconnected, RemoteProtocolError, ServerDisconnected
+from ..aio import Signal, Task, sleep
+from ..body_sources import AsyncByteStream
 from ..encode import AsyncIterableBody
-from ..loops import Signal, Task, sleep
 from ..request import Request
 from ..response import Response
-from ..streams import AsyncByteStream
 from .base import AsyncBaseTransport
 
 _GRACE_S = (

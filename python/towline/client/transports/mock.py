@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import UsageError
+from ..body_sources import awaited
 from ..request import Request
 from ..response import Response
-from ..streams import awaited
 from .base import AsyncBaseTransport, BaseTransport
 
 

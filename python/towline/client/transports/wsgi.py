@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ...errors import UsageError
+from ..body_sources import SyncByteStream
 from ..request import Request
 from ..response import Response
-from ..streams import SyncByteStream
 from .base import BaseTransport
 
 

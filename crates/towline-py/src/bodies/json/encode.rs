@@ -7,7 +7,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
-use crate::bodies::pages;
+use crate::bodies::malloc_hint;
 
 /// Containers within each other. Beyond it, a circle perhaps, the standard library decides.
 const MOST_NESTED: usize = 200;
@@ -134,7 +134,7 @@ fn push_string(text: &mut Vec<u8>, string: &Bound<'_, PyString>) -> Option<()> {
 }
 
 fn push_utf8(text: &mut Vec<u8>, mut string: &[u8]) {
-    pages::expect(string.len());
+    malloc_hint::expect(string.len());
     text.reserve(string.len() + ROOM);
     text.push(b'"');
     loop {

@@ -6,17 +6,17 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use towline_io::call::Route;
 
-use super::super::call::Call;
 use super::super::core::{Core, Lanes, Setup, upper_case};
 use super::super::errors;
+use super::super::finish::Plan;
 use super::super::methods::client_methods;
-use super::super::options::PoolTerms;
-use super::super::plan::Plan;
-use super::super::pool::AsyncPool;
-use super::super::prepare::Origin;
-use super::desk::Want;
-use super::hub::Hub;
-use super::operation::Operation;
+use super::super::pool_config::PoolTerms;
+use super::super::request::Origin;
+use super::awaitable::Call;
+use super::calls::Want;
+use super::loop_driver::Hub;
+use super::pending_op::Operation;
+use super::pool::AsyncPool;
 
 #[pyclass(frozen, subclass, dict, weakref, module = "towline._native")]
 pub struct AsyncClientCore {

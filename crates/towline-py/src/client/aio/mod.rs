@@ -5,12 +5,15 @@
 //!   await ─► Call ─ there already? ─► result, the loop is not touched
 //!              └─ Waiter ◄─ turn: events first, then the waiting tasks are stepped one by one
 //! ```
+pub mod awaitable;
+pub mod body;
+pub mod calls;
 pub mod client;
-pub mod desk;
-pub mod home;
-pub mod hub;
-pub mod operation;
-pub mod source;
+pub mod event_loop;
+pub mod loop_driver;
+pub mod pending_op;
+pub mod pool;
+pub mod reply;
 pub mod upload;
 pub mod waiter;
 pub mod websocket;

@@ -1,13 +1,13 @@
-//! A request whose body is written while it is under way: what `_loops.upload` drives.
+//! A request whose body is written while it is under way: what `_native_aio.upload` drives.
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use towline_io::call::{CallError, CallErrorKind, CallId};
 
-use super::super::call::Call;
 use super::super::errors;
-use super::super::prepare::shared_bytes;
-use super::hub::Hub;
-use super::operation::Operation;
+use super::super::request::shared_bytes;
+use super::awaitable::Call;
+use super::loop_driver::Hub;
+use super::pending_op::Operation;
 use crate::gil::GilCell;
 
 /// Failures are not raised here: whether the server has answered in spite of them is known by `reply()`.

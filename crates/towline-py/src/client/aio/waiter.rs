@@ -8,7 +8,7 @@ use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use super::hub::Hub;
+use super::loop_driver::Hub;
 use crate::errors::CancelledError;
 use crate::gil::GilCell;
 

@@ -6,14 +6,14 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use towline_io::call::{CallId, Received};
 
-use super::super::call::Call;
 use super::super::errors;
 use super::super::websocket::{
     Handshake, Saying, closed_error, message, mistake, outgoing, payload, refusal, second_receiver,
     too_late, until,
 };
-use super::hub::Hub;
-use super::operation::Operation;
+use super::awaitable::Call;
+use super::loop_driver::Hub;
+use super::pending_op::Operation;
 use super::waiter::Waiter;
 use crate::gil::GilCell;
 

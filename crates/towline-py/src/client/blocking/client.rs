@@ -7,13 +7,13 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use towline_io::call::Route;
 
 use super::super::core::{Core, Found, Lanes, Setup, upper_case};
+use super::super::finish::{Finished, Plan, Whole};
 use super::super::methods::client_methods;
-use super::super::options::PoolTerms;
-use super::super::plan::{Finished, Plan, Whole};
-use super::super::prepare::Origin;
+use super::super::pool_config::PoolTerms;
 use super::super::reply::Source;
+use super::super::request::Origin;
+use super::body::SyncSource;
 use super::pool::SyncPool;
-use super::source::SyncSource;
 
 #[pyclass(frozen, subclass, dict, weakref, module = "towline._native")]
 pub struct ClientCore {

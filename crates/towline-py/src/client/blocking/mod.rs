@@ -1,8 +1,8 @@
 //! The synchronous face: calls on the calling thread, which waits without the GIL.
+pub mod body;
 pub mod client;
 pub mod pool;
 pub mod reply;
-pub mod source;
 pub mod stream;
 pub mod upload;
 pub mod wait;

@@ -12,12 +12,12 @@ use towline_io::call::{
 
 use super::super::errors;
 use super::super::head::{Head, view_to_list};
-use super::super::options::PoolTerms;
-use super::super::pool::status_dict;
-use super::super::prepare::{self, Origin, Parts, Routes};
+use super::super::pool_config::PoolTerms;
+use super::super::pool_status::status_dict;
+use super::super::request::{self, Origin, Parts, Routes};
 use super::super::websocket::{Handshake, terms};
+use super::body::SyncSource;
 use super::reply::SyncReply;
-use super::source::SyncSource;
 use super::upload::upload;
 use super::wait::patiently;
 use crate::gil::GilCell;
@@ -122,9 +122,9 @@ impl SyncPool {
         on_informational: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<SyncReply>> {
         let options = self.terms.call_options(timeout, stale)?;
-        let (body, streamed) = match prepare::source(body, headers)? {
-            prepare::Source::Whole(body) => (body, None),
-            prepare::Source::Streamed(body, pieces) => (body, Some(pieces)),
+        let (body, streamed) = match request::source(body, headers)? {
+            request::Source::Whole(body) => (body, None),
+            request::Source::Streamed(body, pieces) => (body, Some(pieces)),
         };
         if let Some(pieces) = &streamed
             && pieces.hasattr(intern!(py, "__aiter__"))?

@@ -6,10 +6,10 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::super::collect::Bounds;
+use super::super::collector::Bounds;
 use super::super::head::Head;
 use super::super::reply::Reply;
-use super::source::SharedSource;
+use super::body::SharedSource;
 
 #[pyclass(frozen, extends = Reply, module = "towline._native")]
 pub struct SyncReply {
@@ -18,7 +18,7 @@ pub struct SyncReply {
 
 impl SyncReply {
     pub fn make(py: Python<'_>, head: Arc<Head>, source: SharedSource) -> PyResult<Py<Self>> {
-        let base = Reply::new(head, Arc::<super::source::SyncSource>::clone(&source));
+        let base = Reply::new(head, Arc::<super::body::SyncSource>::clone(&source));
         Py::new(
             py,
             PyClassInitializer::from(base).add_subclass(Self { source }),

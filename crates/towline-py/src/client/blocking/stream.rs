@@ -5,11 +5,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use super::super::core::upper_case;
-use super::super::plan::leaves_undecided;
+use super::super::finish::leaves_undecided;
 use super::super::response::{ResponseCore, Sent, State};
+use super::body::SyncSource;
 use super::client::ClientCore;
 use super::reply::SyncReply;
-use super::source::SyncSource;
 
 /// The response, its body unread, and whether its status or its fields leave something to decide. None where
 /// the call is not plain.

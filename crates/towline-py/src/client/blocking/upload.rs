@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator};
 use towline_io::call::{BlockingCall, Written};
 
-use super::super::prepare::shared_bytes;
+use super::super::request::shared_bytes;
 use super::wait::patiently;
 
 /// One read of a file that is not on a disk.

@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 use super::head::Head;
 use super::reply::Facts;
 use super::response::{self, ResponseCore, Sent};
-use super::terms::Terms;
+use super::response_config::Terms;
 
 /// A whole response.
 pub struct Whole {

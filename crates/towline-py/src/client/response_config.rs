@@ -2,7 +2,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use super::collect::Bounds;
+use super::collector::Bounds;
 
 /// Shared by a client core and the responses it makes.
 #[derive(Debug)]

@@ -7,13 +7,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use towline_io::call::CallId;
 
-use super::super::collect::{Bounds, Collector, Refusal};
+use super::super::collector::{Bounds, Collector, Refusal};
+use super::super::finish::{Finished, Plan, Whole};
 use super::super::head::Head;
-use super::super::plan::{Finished, Plan, Whole};
-use super::super::reply::AsyncReply;
-use super::desk::Pulled;
-use super::hub::Hub;
-use super::source::{AsyncSource, Reading};
+use super::body::{AsyncSource, Reading};
+use super::calls::Pulled;
+use super::loop_driver::Hub;
+use super::reply::AsyncReply;
 use super::waiter::Waiter;
 use super::websocket::Task;
 
@@ -182,7 +182,7 @@ impl Operation {
     fn respond_now(
         &mut self,
         py: Python<'_>,
-        whole: Result<Whole, super::desk::Failure>,
+        whole: Result<Whole, super::calls::Failure>,
     ) -> PyResult<Outcome> {
         let Purpose::Respond(_, plan) = std::mem::replace(&mut self.purpose, Purpose::Over) else {
             return Err(PyRuntimeError::new_err("awaited already"));

@@ -284,7 +284,9 @@ pub fn client_tls(tls: &Bound<'_, PyAny>) -> PyResult<Arc<ClientTls>> {
     if modules.contains("ssl")? {
         let class = SSL_CONTEXT.import(py, "ssl", "SSLContext")?;
         if tls.is_instance(class)? {
-            return Ok(Arc::new(ClientTls::foreign(super::tls::context(tls))));
+            return Ok(Arc::new(ClientTls::foreign(super::ssl_context::context(
+                tls,
+            ))));
         }
     }
     Ok(Arc::new(ClientTls::new(tls_settings(tls)?)))

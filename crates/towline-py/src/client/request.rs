@@ -12,7 +12,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyString};
 use towline_io::call::{Body, Prepared, RequestText, Route};
 
-use super::options::PoolTerms;
+use super::pool_config::PoolTerms;
 use crate::errors::InvalidURL;
 
 /// Routes kept by name. Beyond these they are made anew; equal ones share their connections all the same.

@@ -9,11 +9,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ..errors import Error, UsageError
+from .aio import sleep
 from .auth import Auth
-from .loops import sleep
+from .body_sources import awaited
 from .request import Request
 from .response import Response
-from .streams import awaited
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ use towline_io::call::{
 };
 use towline_proto::KeptHead;
 
-use super::super::collect::{Bounds, Collector, Refusal};
+use super::super::collector::{Bounds, Collector, Refusal};
 use super::super::errors;
+use super::super::finish::Whole;
 use super::super::head::Head;
-use super::super::plan::Whole;
 use super::super::reply::Facts;
 use super::waiter::Waiter;
 

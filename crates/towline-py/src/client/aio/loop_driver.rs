@@ -11,8 +11,8 @@ use towline_io::call::{
 };
 
 use super::super::head::view_to_list;
-use super::desk::{Desk, Want};
-use super::home::Home;
+use super::calls::{Desk, Want};
+use super::event_loop::Home;
 use super::waiter::Waiter;
 use crate::gil::GilCell;
 

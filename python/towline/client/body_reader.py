@@ -17,11 +17,11 @@ from typing import Any
 from .._native import ServerSentEvent
 from ..errors import ResponseError, StreamConsumed, TransportError, UsageError
 from . import decode
+from .body_sources import StreamSource, awaited
 from .encode import BytesBody
 from .headers import Headers
 from .options import Progress
 from .request import Request
-from .streams import StreamSource, awaited
 
 READ_BYTES = 65536
 

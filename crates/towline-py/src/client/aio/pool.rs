@@ -5,17 +5,18 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use towline_io::call::{Body, PoolStatus, Route};
 
-use super::aio::desk::Want;
-use super::aio::home::Home;
-use super::aio::hub::Hub;
-use super::aio::operation::Operation;
-use super::aio::upload::Upload;
-use super::aio::websocket::Task;
-use super::call::Call;
-use super::errors;
-use super::options::PoolTerms;
-use super::prepare::{self, Origin, Parts, Routes, Source};
-use super::websocket;
+use super::super::errors;
+use super::super::pool_config::PoolTerms;
+use super::super::pool_status::status_dict;
+use super::super::request::{self, Origin, Parts, Routes, Source};
+use super::super::websocket;
+use super::awaitable::Call;
+use super::calls::Want;
+use super::event_loop::Home;
+use super::loop_driver::Hub;
+use super::pending_op::Operation;
+use super::upload::Upload;
+use super::websocket::Task;
 use crate::gil::GilCell;
 
 #[pyclass(frozen, subclass, module = "towline._native")]
@@ -84,16 +85,6 @@ impl AsyncPool {
     }
 }
 
-/// What `pool_status()` of either pool returns.
-pub fn status_dict(py: Python<'_>, status: PoolStatus) -> PyResult<Bound<'_, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("active", status.active)?;
-    dict.set_item("idle", status.idle)?;
-    dict.set_item("connecting", status.dialling)?;
-    dict.set_item("waiting", status.waiting)?;
-    Ok(dict)
-}
-
 /// Another thread's loop closes its hub itself, unless it has gone meanwhile.
 fn close_from_afar(py: Python<'_>, hub: &Py<Hub>) {
     let close = hub.bind(py).getattr("close");
@@ -132,7 +123,7 @@ impl AsyncPool {
         let hub = self.hub(py)?;
         let route = self.route(py, &Origin::new(scheme, host, port)?, sni)?;
         let options = self.terms.call_options(timeout, stale)?;
-        let (body, pieces) = match prepare::source(body, headers)? {
+        let (body, pieces) = match request::source(body, headers)? {
             Source::Whole(body) => (body, None),
             Source::Streamed(size, pieces) => (size, Some(pieces.unbind())),
         };

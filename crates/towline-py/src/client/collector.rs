@@ -6,7 +6,7 @@ use towline_io::coding::decode::{DecodeError, Decoder};
 
 use super::errors;
 use super::head::Head;
-use crate::bodies::pages;
+use crate::bodies::malloc_hint;
 
 /// What a body may measure.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,7 +41,7 @@ impl From<DecodeError> for Refusal {
     }
 }
 
-/// Announced lengths up to here are allocated at once: the system gives pages as they are filled.
+/// Announced lengths up to here are allocated at once: the system gives malloc_hint as they are filled.
 const MOST_AT_ONCE: u64 = 256 * 1024 * 1024;
 
 /// Collects the pieces of one body.
@@ -128,7 +128,7 @@ impl Collector {
 
 /// A bytes object whose content is still to be written.
 fn allocate(py: Python<'_>, length: usize) -> Result<Py<PyBytes>, Refusal> {
-    pages::expect(length);
+    malloc_hint::expect(length);
     // SAFETY: gives an object of that length, or NULL with an exception set, which is taken.
     let bytes = unsafe {
         let bytes = ffi::PyBytes_FromStringAndSize(std::ptr::null(), length.cast_signed());

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use towline_io::call::{BlockingCall, ConnectionFacts, Taken, Trailer};
 
-use super::super::collect::{Bounds, Collector};
+use super::super::collector::{Bounds, Collector};
 use super::super::head::Head;
 use super::super::reply::{Facts, Source};
 use super::wait::{patiently, to_error};

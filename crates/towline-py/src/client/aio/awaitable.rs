@@ -7,9 +7,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use super::aio::operation::{Operation, Outcome};
-use super::aio::upload::Upload;
-use super::aio::waiter::Waiter;
+use super::pending_op::{Operation, Outcome};
+use super::upload::Upload;
+use super::waiter::Waiter;
 use crate::coroutine::exception;
 use crate::gil::GilCell;
 
@@ -152,8 +152,9 @@ fn helper<'py>(
     name: &Bound<'py, pyo3::types::PyString>,
 ) -> PyResult<Bound<'py, PyAny>> {
     static LOOPS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let module =
-        LOOPS.get_or_try_init(py, || PyResult::Ok(py.import("towline._loops")?.unbind()))?;
+    let module = LOOPS.get_or_try_init(py, || {
+        PyResult::Ok(py.import("towline._native_aio")?.unbind())
+    })?;
     module.bind(py).getattr(name)
 }
 
@@ -315,7 +316,7 @@ impl Drop for Call {
     }
 }
 
-/// An operation as `_loops.in_trio` drives it.
+/// An operation as `_native_aio.in_trio` drives it.
 #[pyclass(frozen, module = "towline._native")]
 pub struct InTrio(GilCell<Operation>);
 

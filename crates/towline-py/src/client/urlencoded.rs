@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyString};
 
 /// `None`: nothing in it, or something else than text and integers of 64 bits.
-pub fn urlencoded(pairs: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
+pub fn encode(pairs: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
     let pairs = pairs.cast_exact::<PyDict>().ok()?;
     let mut text = Vec::new();
     for (name, value) in pairs.iter() {

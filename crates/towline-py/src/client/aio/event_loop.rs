@@ -141,7 +141,9 @@ impl Home {
                 loop_.call_method1(py, intern!(py, "add_reader"), (fd, turn))?;
             }
             Self::Trio(_) => {
-                let watch = py.import("towline._loops")?.getattr(intern!(py, "watch"))?;
+                let watch = py
+                    .import("towline._native_aio")?
+                    .getattr(intern!(py, "watch"))?;
                 let Some(trio) = trio(py)? else {
                     return Ok(());
                 };

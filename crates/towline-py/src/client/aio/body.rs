@@ -7,8 +7,8 @@ use pyo3::types::{PyBytes, PyList};
 use towline_io::call::{CallId, ConnectionFacts};
 
 use super::super::reply::{Facts, Source};
-use super::desk::Pulled;
-use super::hub::Hub;
+use super::calls::Pulled;
+use super::loop_driver::Hub;
 use super::waiter::Waiter;
 use crate::errors::{StreamConsumed, UsageError};
 use crate::gil::GilCell;

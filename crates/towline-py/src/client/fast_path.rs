@@ -11,10 +11,10 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple, PyType};
 use towline_io::call::{Body, RequestText, Timeouts};
 
-use super::form;
-use super::options;
-use super::prepare;
-use super::terms::Terms;
+use super::pool_config;
+use super::request;
+use super::response_config::Terms;
+use super::urlencoded;
 use crate::bodies::json;
 
 /// A URL whose text is its wire form already.
@@ -155,11 +155,11 @@ impl<'py> PlainArguments<'py> {
                     true
                 }
                 "data" => {
-                    form = form::urlencoded(&value);
+                    form = urlencoded::encode(&value);
                     form.is_some() || value.is_none()
                 }
                 "params" => {
-                    plain.query = form::urlencoded(&value);
+                    plain.query = urlencoded::encode(&value);
                     plain.query.is_some() || value.is_none()
                 }
                 "timeout" => plain.take_timeout(&value)?,
@@ -196,7 +196,7 @@ impl<'py> PlainArguments<'py> {
 
     fn take_content(&mut self, value: &Bound<'py, PyAny>) -> PyResult<bool> {
         if let Ok(bytes) = value.cast_exact::<PyBytes>() {
-            self.set_body(prepare::shared_bytes(bytes), None);
+            self.set_body(request::shared_bytes(bytes), None);
             return Ok(true);
         }
         if let Ok(text) = value.cast_exact::<PyString>() {
@@ -261,7 +261,7 @@ fn plain_timeouts(value: &Bound<'_, PyAny>) -> PyResult<Option<Timeouts>> {
     }
     let class = TIMEOUT.import(value.py(), "towline.client.options", "Timeout")?;
     if value.get_type().is(class) {
-        return options::timeouts(value).map(Some);
+        return pool_config::timeouts(value).map(Some);
     }
     Ok(None)
 }
@@ -289,7 +289,7 @@ fn dump(value: &Bound<'_, PyAny>, terms: &Terms) -> PyResult<Bytes> {
     };
     let text = dumps.bind(value.py()).call1((value,))?;
     match text.cast_into::<PyBytes>() {
-        Ok(bytes) => Ok(prepare::shared_bytes(&bytes)),
+        Ok(bytes) => Ok(request::shared_bytes(&bytes)),
         Err(error) => {
             let text = error.into_inner();
             let text = text.cast::<PyString>()?;
