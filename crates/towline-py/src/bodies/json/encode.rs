@@ -123,14 +123,31 @@ fn push_float(text: &mut Vec<u8>, number: f64) -> Option<()> {
 }
 
 fn push_string(text: &mut Vec<u8>, string: &Bound<'_, PyString>) -> Option<()> {
-    // SAFETY: a live string; both kinds of its representation answer.
-    if unsafe { ffi::PyUnicode_IS_ASCII(string.as_ptr()) } != 0 {
-        push_utf8(text, string.to_str().ok()?.as_bytes());
+    if let Some(ascii) = compact_ascii(string) {
+        push_utf8(text, ascii);
     } else {
         // Not `to_str`, which would keep the encoded form with the string for as long as it lives.
         push_utf8(text, string.encode_utf8().ok()?.as_bytes());
     }
     Some(())
+}
+
+/// The characters of a compact ASCII string, in place.
+///
+/// Such a string has them directly behind its `PyASCIIObject`, every other string elsewhere (PEP 393). The flag that
+/// says so is a bit field, which pyo3-ffi does not read from CPython 3.14 on.
+fn compact_ascii<'a>(string: &'a Bound<'_, PyString>) -> Option<&'a [u8]> {
+    let object = string.as_ptr();
+    // SAFETY: a live string; one past its `PyASCIIObject` is inside its allocation or at its end, and where the
+    // characters are there, they are as many as its length, one byte each, and do not change.
+    unsafe {
+        let behind = object.cast::<ffi::PyASCIIObject>().add(1).cast::<u8>();
+        if ffi::PyUnicode_DATA(object).cast::<u8>() != behind {
+            return None;
+        }
+        let length = ffi::PyUnicode_GET_LENGTH(object).cast_unsigned();
+        Some(std::slice::from_raw_parts(behind, length))
+    }
 }
 
 fn push_utf8(text: &mut Vec<u8>, mut string: &[u8]) {
