@@ -61,9 +61,9 @@ mod _native {
     #[pymodule_export]
     use super::server::asgi::AsgiServer;
     #[pymodule_export]
-    use super::server::board::{Board, Slot};
-    #[pymodule_export]
     use super::server::listeners::open_listeners;
+    #[pymodule_export]
+    use super::server::shared_stats::{Board, Slot};
     #[pymodule_export]
     use super::server::wsgi::WsgiServer;
 }

@@ -30,7 +30,7 @@ from . import listeners, reloader
 from .health import MIB, SLOTS, Backoff, Board, Health, health, resident_bytes
 from .signals import Signals
 from .worker import FAILED, READY, STARTUP_FAILED, preload
-from .workers import Shipyard, State, Worker, fork
+from .spawner import Shipyard, State, Worker, fork
 
 logger = logging.getLogger("towline.server")
 

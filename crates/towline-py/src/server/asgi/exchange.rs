@@ -7,10 +7,10 @@ use towline_io::ConnId;
 use towline_io::serve::site::Visit;
 use towline_proto::{Read, StreamId};
 
-use super::draft::Draft;
-use super::method;
+use super::awaitables::Purpose;
+use super::cfunctions;
+use super::pending_head::Draft;
 use super::server::AsgiServer;
-use super::waiting::Purpose;
 use super::websocket::{self, Session};
 use crate::gil::GilCell;
 
@@ -131,8 +131,8 @@ impl Kit {
                 state: GilCell::new(state),
             },
         )?;
-        let receive = method::receive(&exchange)?;
-        let send = method::send(&exchange)?;
+        let receive = cfunctions::receive(&exchange)?;
+        let send = cfunctions::send(&exchange)?;
         Ok(Self {
             exchange: exchange.unbind(),
             receive,

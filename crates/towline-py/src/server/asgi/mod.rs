@@ -8,22 +8,20 @@
 //!         response (what becomes of it), waiting (awaitables), websocket (the same for websocket scopes)
 //! sleepers: whom a later turn wakes
 //! ```
-mod draft;
+mod awaitables;
+mod cfunctions;
+mod eager_flush;
 mod exchange;
-mod haste;
-mod host;
-mod message;
-mod method;
-mod names;
+mod interned;
+mod messages;
+mod pending_head;
 mod response;
 mod run;
 mod scope;
 mod server;
-mod sleepers;
-mod stepping;
-mod tasks;
+mod task;
 mod turn;
-mod waiting;
+mod wake_queue;
 mod websocket;
 
 pub use server::AsgiServer;

@@ -9,11 +9,11 @@ use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyMemoryView, PyString};
 use towline_io::serve::site::Payload;
 use towline_proto::{BodySize, Field, ResponseHead, UserError};
 
-use super::draft::Draft;
+use super::awaitables::{Purpose, Waiting};
 use super::exchange::{Client, Exchange, Exchanged, Response, wake};
-use super::message::Message;
+use super::messages::Message;
+use super::pending_head::Draft;
 use super::server::{Extras, Machine};
-use super::waiting::{Purpose, Waiting};
 use super::websocket;
 use crate::errors::{ResponseStateError, client_disconnected};
 

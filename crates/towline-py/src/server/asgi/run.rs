@@ -9,11 +9,11 @@ use towline_io::serve::site::Payload;
 use towline_proto::BodySize;
 
 use super::exchange::{Client, Exchange, Exchanged, Kit, Response, wake};
-use super::host::{Assignment, Host};
 use super::response::respond;
 use super::server::{AsgiServer, ConnState, Extras, Machine};
-use super::stepping::{self, Step, copy_context, in_context};
-use super::tasks::{Loan, Spare};
+use super::task::coroutine::{Assignment, Host};
+use super::task::idle::{Loan, Spare};
+use super::task::step::{self as stepping, Step, copy_context, in_context};
 use super::turn::Request;
 use super::websocket::{self, Left, Outcome};
 use crate::errors::{CancelledError, ClientDisconnected};

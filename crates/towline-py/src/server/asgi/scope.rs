@@ -7,7 +7,7 @@ use towline_io::serve::forwarded::{Origin, Scheme};
 use towline_io::{PeerAddr, TlsInfo};
 use towline_proto::{Field, Fields, HeadRef, Version};
 
-use super::names::{FieldNames, method};
+use super::interned::{FieldNames, method};
 use crate::gil::GilCell;
 use crate::server::pem::pem;
 use crate::server::target::{Target, percent_decoded};

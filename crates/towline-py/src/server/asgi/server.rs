@@ -13,20 +13,20 @@ use pyo3::types::PyDict;
 use towline_io::serve::site::{Site, Visit};
 use towline_io::{ConnId, Engine, EngineConfig, Peer, Streams};
 
+use super::awaitables::Sent;
+use super::eager_flush::Haste;
 use super::exchange::{Exchange, Kit, Response, wake};
-use super::haste::Haste;
 use super::scope::{Ends, Scopes};
-use super::sleepers::Sleepers;
-use super::stepping;
-use super::tasks::{Asyncio, Loan, Spare};
-use super::waiting::Sent;
+use super::task::idle::{Asyncio, Loan, Spare};
+use super::task::step as stepping;
+use super::wake_queue::Sleepers;
 use super::websocket::{self, Sockets};
 use crate::errors;
 use crate::gil::GilCell;
-use crate::server::board::Slot;
-use crate::server::fields::DefaultFields;
+use crate::server::default_headers::DefaultFields;
 use crate::server::options::{Bind, Options};
-use crate::server::{setup, site};
+use crate::server::shared_stats::Slot;
+use crate::server::{feature_config, setup};
 
 /// What the engine keeps for us beside each connection.
 #[derive(Default)]
@@ -133,7 +133,7 @@ impl AsgiServer {
         log: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let slot = slot.map(|slot| slot.get().handle().alone());
-        let rules = site::rules(&config, slot.clone())?;
+        let rules = feature_config::rules(&config, slot.clone())?;
         let mut engine = Engine::new(EngineConfig::default())
             .map_err(|error| errors::setup(&error, "cannot start the engine"))?;
         setup::listen(

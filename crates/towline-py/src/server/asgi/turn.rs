@@ -13,7 +13,7 @@ use super::exchange::{Client, Exchange, wake};
 use super::run::{self, Served};
 use super::scope::{Ends, Tls};
 use super::server::{AsgiServer, ConnState, Extras, Pool, files_sent, tell_files_sent};
-use super::sleepers::{Cause, WOKEN_PER_TURN};
+use super::wake_queue::{Cause, WOKEN_PER_TURN};
 use super::websocket::{self, Asked, Session};
 use crate::server::setup::NOT_AT_ALL;
 

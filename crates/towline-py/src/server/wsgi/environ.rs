@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use towline_proto::{Field, Version};
 
-use super::origin::Origin;
+use super::client_info::Origin;
 use super::text::native;
 use crate::server::target::{Target, percent_decoded};
 

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use towline_io::Engine;
 
-use super::desk::{Desk, LONGEST_WAIT, SharedDesk, lock};
-use super::exchange::{Application, Caller, Times};
-use super::origin::Origin;
-use super::own::Own;
+use super::app_runner::{Application, Caller, Times};
+use super::builtin::Own;
+use super::client_info::Origin;
 use super::request::{ConnState, Request};
+use super::request_io::{Desk, LONGEST_WAIT, SharedDesk, lock};
 use super::server::Control;
 
 pub fn run(

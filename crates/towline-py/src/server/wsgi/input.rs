@@ -6,7 +6,7 @@ use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyList, PyMemoryView, PySlice};
 use towline_proto::Read;
 
-use super::desk::{SharedDesk, wait_until};
+use super::request_io::{SharedDesk, wait_until};
 use crate::errors::client_disconnected;
 
 /// Taken from the connection at once: what `Limits` lets it hold.

@@ -8,21 +8,21 @@
 //! own       what the server answers itself: files, metrics
 //! inline, threads   the two loops; server: the Python class
 //! ```
-mod berth;
+mod app_runner;
+mod builtin;
+mod client_info;
 mod context;
-mod desk;
-mod draft;
 mod environ;
-mod exchange;
 mod file_wrapper;
 mod inline;
 mod input;
 mod log;
-mod origin;
-mod own;
+mod pending_head;
 mod request;
+mod request_io;
 mod responder;
 mod server;
+mod shared_conn;
 mod text;
 mod threads;
 

@@ -21,12 +21,12 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use towline_io::serve::site::{Payload, Site, Visit};
 use towline_proto::{BodySize, Field, ResponseHead, UserError};
 
-use super::desk::{Desk, SharedDesk, lock, write_out};
-use super::draft::Draft;
-use super::exchange::Times;
+use super::app_runner::Times;
+use super::pending_head::Draft;
 use super::request::Request;
+use super::request_io::{Desk, SharedDesk, lock, write_out};
 use crate::errors::client_disconnected;
-use crate::server::fields::DefaultFields;
+use crate::server::default_headers::DefaultFields;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {

@@ -13,15 +13,15 @@ use pyo3::prelude::*;
 use towline_io::serve::metrics::{SlotHandle, monotonic_ns};
 use towline_io::{Engine, EngineConfig, Remote};
 
-use super::exchange::Application;
+use super::app_runner::Application;
 use super::log::Log;
 use super::request::ConnState;
 use super::{inline, threads};
 use crate::errors;
-use crate::server::board::Slot;
+use crate::server::feature_config;
 use crate::server::options::{Bind, Options};
 use crate::server::setup::{Interface, LOG_CLOSE_TIMEOUT, listen};
-use crate::server::site;
+use crate::server::shared_stats::Slot;
 
 /// What is asked of a running server, and what it tells about itself. Atomics, because a signal handler may
 /// interrupt any place of any thread.
@@ -123,7 +123,7 @@ impl WsgiServer {
     ) -> PyResult<Self> {
         let mut options: Options = config.extract()?;
         let slot = slot.map(|slot| slot.handle());
-        let rules = site::rules(&options, slot.clone())?;
+        let rules = feature_config::rules(&options, slot.clone())?;
         let engine_config = EngineConfig {
             max_ready_per_turn: MAX_READY_PER_TURN,
             turn_time: TURN_TIME,

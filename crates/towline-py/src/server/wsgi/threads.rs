@@ -19,13 +19,13 @@ use pyo3::types::{PyCFunction, PyDict};
 use towline_io::{ConnId, Engine, Notice};
 use towline_proto::Protocol;
 
-use super::berth::{Berth, Held, Visits};
-use super::desk::{Desk, LONGEST_WAIT, SharedDesk, lock};
-use super::exchange::{Application, Caller, Times};
-use super::origin::Origin;
-use super::own::Own;
+use super::app_runner::{Application, Caller, Times};
+use super::builtin::Own;
+use super::client_info::Origin;
 use super::request::{ConnState, OwnedHead, Request, Step, next_request, next_step};
+use super::request_io::{Desk, LONGEST_WAIT, SharedDesk, lock};
 use super::server::Control;
+use super::shared_conn::{Berth, Held, Visits};
 
 /// Requests that wait for a worker, for each worker: enough to keep it busy, few enough to be fair.
 const QUEUED_PER_THREAD: usize = 16;
@@ -230,7 +230,8 @@ fn work(py: Python<'_>, application: &Arc<Application>, exchange: &Exchange) -> 
         let peer = {
             let mut desk = lock(py, &desk);
             desk.flush();
-            desk.worker_seat().and_then(super::desk::Worker::leave)
+            desk.worker_seat()
+                .and_then(super::request_io::Worker::leave)
         };
         exchange.control.end();
         if let Some(peer) = peer {

@@ -10,8 +10,8 @@ use towline_proto::ws::handshake::{Accepted, Request, is_upgrade};
 use towline_proto::ws::{WebSocket, handshake};
 use towline_proto::{BodySize, HeadRef, Side, Version};
 
-use super::super::draft::Draft;
 use super::super::exchange::{Client, Exchange, Response};
+use super::super::pending_head::Draft;
 use super::super::response::{Refusal, respond};
 use super::drive::{advance, restart};
 use super::{AHEAD_BYTES, Session, Sockets, Stage};

@@ -11,11 +11,11 @@ use towline_io::serve::site::Payload;
 use towline_proto::BodySize;
 use towline_proto::ws::{Kind, SendError};
 
+use super::super::awaitables::Purpose;
 use super::super::exchange::{Client, Exchange, Exchanged, Response, wake};
-use super::super::message::Message;
+use super::super::messages::Message;
 use super::super::response::{self, Refusal, SHARED_BYTES, respond, wait};
 use super::super::server::{Extras, Machine};
-use super::super::waiting::Purpose;
 use super::drive::advance;
 use super::handshake::accept;
 use super::receive::forget_unread;

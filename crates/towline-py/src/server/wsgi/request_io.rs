@@ -17,9 +17,9 @@ use pyo3::sync::MutexExt as _;
 use towline_io::{ConnId, Engine, Peer};
 use towline_proto::{Blocks, Connection, Protocol, StreamId, StreamMut};
 
-use super::berth::{Berth, Held};
 use super::request::{ConnState, OwnedHead, Request, WINDOW_BYTES, next_request, take_news};
 use super::server::Control;
+use super::shared_conn::{Berth, Held};
 use crate::errors::client_disconnected;
 
 /// A waiting thread looks at signals and at the server's commands this often even when nothing happens.

@@ -7,17 +7,17 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use towline_io::serve::site::{Payload, Rules, Site};
 
+use super::client_info::Origin;
 use super::context::InFreshContext;
-use super::desk::{SharedDesk, lock};
 use super::environ::{Constants, Environs, Line};
 use super::file_wrapper::FileWrapper;
 use super::input::{ErrorStream, InputStream};
 use super::log::Log;
-use super::origin::Origin;
 use super::request::Request;
+use super::request_io::{SharedDesk, lock};
 use super::responder::{Phase, Plain, Responder};
 use crate::errors::ClientDisconnected;
-use crate::server::fields::DefaultFields;
+use crate::server::default_headers::DefaultFields;
 use crate::server::options::Options;
 
 /// What every application thread needs to know.

@@ -5,10 +5,10 @@ use std::time::Instant;
 use towline_io::Peer;
 use towline_io::serve::site::{OwnAnswer, Site, Visit};
 
-use super::exchange::Application;
-use super::origin::Origin;
+use super::app_runner::Application;
+use super::client_info::Origin;
 use super::request::{ConnState, Request};
-use crate::server::fields::DefaultFields;
+use crate::server::default_headers::DefaultFields;
 
 /// What the thread with the engine keeps for them.
 pub struct Own {

@@ -16,9 +16,9 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::exchange::Kit;
-use super::server::AsgiServer;
-use super::stepping::{self, Step, in_context};
+use super::super::exchange::Kit;
+use super::super::server::AsgiServer;
+use super::step::{self as stepping, Step, in_context};
 use crate::errors::CancelledError;
 use crate::gil::GilCell;
 

@@ -3,7 +3,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::host::Host;
+use super::coroutine::Host;
 
 /// Functions of `asyncio.tasks`, the accelerated ones where there are any.
 pub struct Asyncio {
@@ -118,7 +118,7 @@ impl Asyncio {
 
     /// What can be seen of a task from outside, to be compared later.
     pub fn marks(&self, spare: &Spare, py: Python<'_>) -> PyResult<Marks> {
-        let references = super::exchange::references(&spare.task);
+        let references = super::super::exchange::references(&spare.task);
         let weakrefs = self.weakrefs.bind(py).call1((&spare.task,))?.extract()?;
         Ok(Marks {
             references,

@@ -11,8 +11,8 @@ use pyo3::ffi;
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
+use super::awaitables::{Purpose, Waiting};
 use super::exchange::Exchange;
-use super::waiting::{Purpose, Waiting};
 
 /// The interpreter keeps a pointer to the definition as long as the function lives.
 struct Definition(UnsafeCell<ffi::PyMethodDef>);
