@@ -29,8 +29,8 @@ from ..errors import Error
 from . import listeners, reloader
 from .health import MIB, SLOTS, Backoff, Board, Health, health, resident_bytes
 from .signals import Signals
-from .worker import FAILED, READY, STARTUP_FAILED, preload
 from .spawner import Shipyard, State, Worker, fork
+from .worker import FAILED, READY, STARTUP_FAILED, preload
 
 logger = logging.getLogger("towline.server")
 
