@@ -87,7 +87,7 @@ def load_json(document: bytes | str, /) -> Any:
 def open_stream(
     client: ClientCore, method: object, url: object, arguments: dict[str, Any], /
 ) -> tuple[Any, bool] | None:
-    """The response to a plain call, its body unread, and whether `_continue` would be asked. None: not plain."""
+    """The response to a plain call, its body unread, and whether `_finish_in_python` would be asked. None: not plain."""
 
 def load_main(arguments: Sequence[str]) -> int:
     """All of the load generator's program, from arguments to the exit status; it has Ctrl-C to itself."""
@@ -392,7 +392,7 @@ class SyncPool:
 class AsyncClientCore:
     """The native half of AsyncClient."""
     def __new__(cls, *args: Any, **kwargs: Any) -> AsyncClientCore: ...
-    def _setup(
+    def _configure(
         self,
         pool: AsyncPool,
         response: type[ResponseCore],
@@ -410,17 +410,17 @@ class AsyncClientCore:
     ) -> None:
         """Before anything else. `headers`: the client's own, without Host, as they shall leave."""
     _pool: AsyncPool
-    _plain: bool
+    _fast_path: bool
     """Nothing of the client asks for Python: no auth, hooks, mounts, foreign transport, default params. Initially False."""
     _cookies: Any
-    """None or a jar; a true one sends every request through `_request`. Set-Cookie goes to `_continue` either way."""
+    """None or a jar; a true one sends every request through `_slow_request`. Set-Cookie goes to `_finish_in_python` either way."""
     def _set_headers(self, headers: _RawHeaders) -> None:
         """The client's own headers have changed."""
     # To be defined by the subclass:
-    # async def _request(self, method: str, url: Any, **kwargs: Any) -> ResponseCore
-    # async def _continue(self, response: ResponseCore) -> ResponseCore   (redirect, Set-Cookie, status to retry)
-    # def _route(self, scheme: str, host: str, port: int) -> AsyncPool | None: which pool carries exchanges with this
-    #     origin (asked once per origin); None: `_request` takes all of them
+    # async def _slow_request(self, method: str, url: Any, **kwargs: Any) -> ResponseCore
+    # async def _finish_in_python(self, response: ResponseCore) -> ResponseCore   (redirect, Set-Cookie, status to retry)
+    # def _origin_pool(self, scheme: str, host: str, port: int) -> AsyncPool | None: which pool carries exchanges with this
+    #     origin (asked once per origin); None: `_slow_request` takes all of them
     def request(self, method: str, url: Any, **kwargs: Any) -> Call[Any]: ...
     def get(self, url: Any, **kwargs: Any) -> Call[Any]: ...
     def head(self, url: Any, **kwargs: Any) -> Call[Any]: ...
@@ -434,7 +434,7 @@ class AsyncClientCore:
 class ClientCore:
     """The native half of Client."""
     def __new__(cls, *args: Any, **kwargs: Any) -> ClientCore: ...
-    def _setup(
+    def _configure(
         self,
         pool: SyncPool,
         response: type[ResponseCore],
@@ -452,17 +452,17 @@ class ClientCore:
     ) -> None:
         """Before anything else. `headers`: the client's own, without Host, as they shall leave."""
     _pool: SyncPool
-    _plain: bool
+    _fast_path: bool
     """Nothing of the client asks for Python: no auth, hooks, mounts, foreign transport, default params. Initially False."""
     _cookies: Any
-    """None or a jar; a true one sends every request through `_request`. Set-Cookie goes to `_continue` either way."""
+    """None or a jar; a true one sends every request through `_slow_request`. Set-Cookie goes to `_finish_in_python` either way."""
     def _set_headers(self, headers: _RawHeaders) -> None:
         """The client's own headers have changed."""
     # To be defined by the subclass:
-    # def _request(self, method: str, url: Any, **kwargs: Any) -> ResponseCore
-    # def _continue(self, response: ResponseCore) -> ResponseCore   (redirect, Set-Cookie, status to retry)
-    # def _route(self, scheme: str, host: str, port: int) -> SyncPool | None: which pool carries exchanges with this
-    #     origin (asked once per origin); None: `_request` takes all of them
+    # def _slow_request(self, method: str, url: Any, **kwargs: Any) -> ResponseCore
+    # def _finish_in_python(self, response: ResponseCore) -> ResponseCore   (redirect, Set-Cookie, status to retry)
+    # def _origin_pool(self, scheme: str, host: str, port: int) -> SyncPool | None: which pool carries exchanges with this
+    #     origin (asked once per origin); None: `_slow_request` takes all of them
     def request(self, method: str, url: Any, **kwargs: Any) -> Any: ...
     def get(self, url: Any, **kwargs: Any) -> Any: ...
     def head(self, url: Any, **kwargs: Any) -> Any: ...

@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 _PIECE = 65536  # read from a file object that the native side cannot read by itself
 
 
-async def watch(hub: Any, fd: int) -> None:
-    """A system task of trio: the hub's turns, until the run ends."""
+async def watch(driver: Any, fd: int) -> None:
+    """A system task of trio: the driver's turns, until the run ends."""
     from trio.lowlevel import wait_readable
 
     try:
-        while not hub.ended:
+        while not driver.ended:
             await wait_readable(fd)
-            hub.turn()
+            driver.turn()
     finally:
-        hub.end()
+        driver.end()
 
 
-async def in_trio(operation: Any) -> Any:
+async def run_in_trio(operation: Any) -> Any:
     """Does a native operation in a task of trio, with the two checkpoints that every call of trio has."""
     from trio import lowlevel
 

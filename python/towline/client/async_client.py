@@ -22,7 +22,7 @@ class AsyncClient(BaseClient, AsyncClientCore):
     """A client for event loops: `async with AsyncClient() as client: await client.get(url)`.
 
     The native half answers plain calls by itself, with nothing of Python between the await and the engine; what
-    needs Python it hands to `_request` and `_continue`.
+    needs Python it hands to `_slow_request` and `_finish_in_python`.
     """
 
     _is_async = True
@@ -93,7 +93,7 @@ class AsyncClient(BaseClient, AsyncClientCore):
         """Closes connections and transports. Calls after it raise ClientClosed."""
         if not self._closed:
             self._closed = True
-            self._plain = False
+            self._fast_path = False
             for transport in self._own_transports():
                 await transport.aclose()
             for pool in self._pools.values():
@@ -112,14 +112,14 @@ class AsyncClient(BaseClient, AsyncClientCore):
     def _face(self) -> AsyncFace:
         return AsyncFace(self._transport_for)
 
-    async def _request(
+    async def _slow_request(
         self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
     ) -> Response:
         """What the native half awaits for a call that is not plain."""
         request = self.build_request(method, url, **arguments)
         return await self.send(request, auth=auth, follow_redirects=follow_redirects)
 
-    async def _continue(self, response: Response) -> Response:
+    async def _finish_in_python(self, response: Response) -> Response:
         """What it awaits after a plain exchange that leaves something to decide."""
         terms, request = self._continued(response)
         response = self._finished(await flow.call(self._face, terms, request, response), request)

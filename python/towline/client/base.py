@@ -37,8 +37,8 @@ class BaseClient:
     """The constructor and the properties of both clients; docs/call.md explains each argument."""
 
     _is_async: bool
-    _setup: Any  # the native half's
-    _plain: bool
+    _configure: Any  # the native half's
+    _fast_path: bool
     _cookies: Any
 
     def __init__(
@@ -103,9 +103,9 @@ class BaseClient:
         self._pools: dict[Proxy | None, Any] = {}
         self._named: dict[str, Any] = {}
         self._closed = False
-        self._ready = False
+        self._initialized = False
         # what the program holds too and may change without a word: the native half has to look, each time
-        self._shared: set[str] = set() if cookies is None else {"jar"}
+        self._exposed: set[str] = set() if cookies is None else {"jar"}
         self._retry = self._options.retries
         self._budget = None if self._retry.budget is None else Budget(self._retry.budget)
         self._timeout = self._options.timeout
@@ -120,7 +120,7 @@ class BaseClient:
         self.base_url = URL(base_url)
         self.headers = headers
         self._jar = Cookies(cookies)
-        self._ready = True
+        self._initialized = True
         self._refresh()
 
     # --- settings that may change between calls ---
@@ -161,14 +161,14 @@ class BaseClient:
     @property
     def cookies(self) -> Cookies:
         """The jar: what was given, and what responses have set since."""
-        self._shared.add("jar")
+        self._exposed.add("jar")
         self._cookies = self._jar
         return self._jar
 
     @cookies.setter
     def cookies(self, cookies: CookieTypes) -> None:
         self._jar = Cookies(cookies)
-        self._shared.add("jar")
+        self._exposed.add("jar")
         self._cookies = self._jar
 
     @property
@@ -201,7 +201,7 @@ class BaseClient:
     @property
     def event_hooks(self) -> dict[str, list[Callable[[Any], Any]]]:
         """`{"request": [...], "response": [...]}`: functions of the request as it is sent, of the response unread."""
-        self._shared.add("hooks")
+        self._exposed.add("hooks")
         self._refresh()
         return self._event_hooks
 
@@ -337,8 +337,8 @@ class BaseClient:
         )
         return self._native_transport(self._pool_for(proxy))
 
-    def _route(self, scheme: str, host: str, port: int) -> Any:
-        """Asked by the native half once per origin: the pool for plain exchanges, None: `_request` takes them."""
+    def _origin_pool(self, scheme: str, host: str, port: int) -> Any:
+        """Asked by the native half once per origin: the pool for plain exchanges, None: `_slow_request` takes them."""
         if self._mounts or self._transport is not None:
             return None
         return self._pool_for(self._proxies.of(scheme, host, port))
@@ -388,11 +388,11 @@ class BaseClient:
 
     def _refresh(self) -> None:
         """Tells the native half what has changed."""
-        if not self._ready:
+        if not self._initialized:
             return
         timeout = self._timeout
         callable_encoding = callable(self._default_encoding)
-        self._setup(
+        self._configure(
             self._pool_for(None),
             Response,
             base_url=str(self._base_url) if self._base_url._host else "",
@@ -406,14 +406,14 @@ class BaseClient:
             json_loads=self._json_loads,
             json_dumps=self._json_dumps,
         )
-        self._cookies = self._jar if self._jar or "jar" in self._shared else None
-        self._plain = not (
+        self._cookies = self._jar if self._jar or "jar" in self._exposed else None
+        self._fast_path = not (
             self._auth
             or self._params
             or self._mounts
             or self._transport is not None
             or any(self._event_hooks.values())
-            or "hooks" in self._shared
+            or "hooks" in self._exposed
             or callable_encoding
             or (self._budget is not None and self._retry.status)
         )
@@ -443,7 +443,7 @@ class BaseClient:
         url = self._merged_url(url)
         if url.scheme not in ("http", "https") or not url._host:
             raise UsageError(f"prewarm: expected an http or https URL, not {repr(url)[4:-1]}")
-        pool = self._route(url.scheme, url._host, url.port or DEFAULT_PORTS[url.scheme])
+        pool = self._origin_pool(url.scheme, url._host, url.port or DEFAULT_PORTS[url.scheme])
         if pool is None:
             raise UsageError(
                 "prewarm: this URL is carried by a transport of your own, which has no pool of ours"

@@ -23,7 +23,7 @@ from .websocket import WebSocket, WebSocketOptions, asked
 class Client(BaseClient, ClientCore):
     """A client for threads: `with Client() as client: client.get(url)`.
 
-    The native half answers plain calls by itself; what needs Python it hands to `_request` and `_continue`.
+    The native half answers plain calls by itself; what needs Python it hands to `_slow_request` and `_finish_in_python`.
     """
 
     _is_async = False
@@ -90,7 +90,7 @@ class Client(BaseClient, ClientCore):
         """Closes connections and transports. Calls after it raise ClientClosed."""
         if not self._closed:
             self._closed = True
-            self._plain = False
+            self._fast_path = False
             for transport in self._own_transports():
                 transport.close()
             for pool in self._pools.values():
@@ -109,7 +109,7 @@ class Client(BaseClient, ClientCore):
     def _face(self) -> BlockingFace:
         return BlockingFace(self._transport_for)
 
-    def _request(
+    def _slow_request(
         self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
     ) -> Response:
         """What the native half calls for a call that is not plain."""
@@ -139,7 +139,7 @@ class Client(BaseClient, ClientCore):
             request = None
         return self._finished(response, request)
 
-    def _continue(self, response: Response) -> Response:
+    def _finish_in_python(self, response: Response) -> Response:
         """What it calls after a plain exchange that leaves something to decide."""
         terms, request = self._continued(response)
         response = self._finished(run(flow.call(self._face, terms, request, response)), request)

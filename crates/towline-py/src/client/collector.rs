@@ -10,7 +10,7 @@ use crate::bodies::malloc_hint;
 
 /// What a body may measure.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Bounds {
+pub struct BodyLimits {
     pub max_response_size: Option<u64>,
     pub max_decompressed_size: Option<u64>,
     /// Leave the content coding alone.
@@ -19,13 +19,13 @@ pub struct Bounds {
 
 /// Why a body is given up, apart from its transport.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum BodyError {
     TooLarge(u64),
     Decode(DecodeError),
     OutOfMemory,
 }
 
-impl Refusal {
+impl BodyError {
     pub fn to_error(&self) -> PyErr {
         match self {
             Self::TooLarge(max_bytes) => errors::too_large(*max_bytes),
@@ -35,24 +35,24 @@ impl Refusal {
     }
 }
 
-impl From<DecodeError> for Refusal {
+impl From<DecodeError> for BodyError {
     fn from(error: DecodeError) -> Self {
         Self::Decode(error)
     }
 }
 
 /// Announced lengths up to here are allocated at once: the system gives malloc_hint as they are filled.
-const MOST_AT_ONCE: u64 = 256 * 1024 * 1024;
+const MAX_PREALLOCATED_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Collects the pieces of one body.
 pub struct Collector {
-    gathered: Gathered,
+    buffer: Buffer,
     decoder: Option<Box<Decoder>>,
     max_bytes: Option<u64>,
     received: u64,
 }
 
-enum Gathered {
+enum Buffer {
     /// Nothing yet; so many bytes are announced.
     Announced(usize),
     /// Filled up to an index; nobody else knows the object before it is full.
@@ -61,7 +61,7 @@ enum Gathered {
 }
 
 impl Collector {
-    pub fn new(head: &Head, bounds: Bounds) -> Result<Self, Refusal> {
+    pub fn new(head: &Head, bounds: BodyLimits) -> Result<Self, BodyError> {
         let length = head.marks.content_length;
         let coded = head.marks.has_coding && !bounds.raw;
         let codings = coded.then(|| head.joined(b"content-encoding")).flatten();
@@ -69,11 +69,11 @@ impl Collector {
             Some(codings) => Decoder::new(&codings, bounds.max_decompressed_size)?,
             None => None,
         };
-        let exact = length.filter(|&length| decoder.is_none() && length <= MOST_AT_ONCE);
+        let exact = length.filter(|&length| decoder.is_none() && length <= MAX_PREALLOCATED_BYTES);
         Ok(Self {
-            gathered: match exact {
-                Some(length) => Gathered::Announced(length as usize),
-                None => Gathered::Growing(Vec::new()),
+            buffer: match exact {
+                Some(length) => Buffer::Announced(length as usize),
+                None => Buffer::Growing(Vec::new()),
             },
             decoder: decoder.map(Box::new),
             max_bytes: bounds.max_response_size,
@@ -81,60 +81,60 @@ impl Collector {
         })
     }
 
-    pub fn push(&mut self, py: Python<'_>, data: &[u8]) -> Result<(), Refusal> {
+    pub fn push(&mut self, py: Python<'_>, data: &[u8]) -> Result<(), BodyError> {
         self.received += data.len() as u64;
         if let Some(max_bytes) = self
             .max_bytes
             .filter(|&max_bytes| self.received > max_bytes)
         {
-            return Err(Refusal::TooLarge(max_bytes));
+            return Err(BodyError::TooLarge(max_bytes));
         }
-        if let Gathered::Announced(length) = self.gathered {
-            self.gathered = if data.len() == length {
-                Gathered::Exact(PyBytes::new(py, data).unbind(), length)
+        if let Buffer::Announced(length) = self.buffer {
+            self.buffer = if data.len() == length {
+                Buffer::Exact(PyBytes::new(py, data).unbind(), length)
             } else {
-                Gathered::Exact(allocate(py, length)?, 0)
+                Buffer::Exact(allocate(py, length)?, 0)
             };
             if data.len() == length {
                 return Ok(());
             }
         }
-        match &mut self.gathered {
-            Gathered::Announced(_) => {}
-            Gathered::Exact(bytes, filled) => fill(py, bytes, filled, data),
-            Gathered::Growing(gathered) => match &mut self.decoder {
-                Some(decoder) => decoder.decode_to_end(data, gathered)?,
-                None => gathered.extend_from_slice(data),
+        match &mut self.buffer {
+            Buffer::Announced(_) => {}
+            Buffer::Exact(bytes, filled) => fill(py, bytes, filled, data),
+            Buffer::Growing(buffer) => match &mut self.decoder {
+                Some(decoder) => decoder.decode_to_end(data, buffer)?,
+                None => buffer.extend_from_slice(data),
             },
         }
         Ok(())
     }
 
-    pub fn finish(self, py: Python<'_>) -> Result<Py<PyBytes>, Refusal> {
+    pub fn finish(self, py: Python<'_>) -> Result<Py<PyBytes>, BodyError> {
         if let Some(decoder) = &self.decoder {
             decoder.finish()?;
         }
-        Ok(match self.gathered {
-            Gathered::Exact(bytes, filled) if filled == bytes.as_bytes(py).len() => bytes,
+        Ok(match self.buffer {
+            Buffer::Exact(bytes, filled) if filled == bytes.as_bytes(py).len() => bytes,
             // Fewer bytes than announced: HEAD, 304.
-            Gathered::Exact(bytes, filled) => {
+            Buffer::Exact(bytes, filled) => {
                 PyBytes::new(py, &bytes.as_bytes(py)[..filled]).unbind()
             }
-            Gathered::Announced(_) => PyBytes::new(py, b"").unbind(),
-            Gathered::Growing(gathered) => PyBytes::new(py, &gathered).unbind(),
+            Buffer::Announced(_) => PyBytes::new(py, b"").unbind(),
+            Buffer::Growing(buffer) => PyBytes::new(py, &buffer).unbind(),
         })
     }
 }
 
 /// A bytes object whose content is still to be written.
-fn allocate(py: Python<'_>, length: usize) -> Result<Py<PyBytes>, Refusal> {
+fn allocate(py: Python<'_>, length: usize) -> Result<Py<PyBytes>, BodyError> {
     malloc_hint::expect(length);
     // SAFETY: gives an object of that length, or NULL with an exception set, which is taken.
     let bytes = unsafe {
         let bytes = ffi::PyBytes_FromStringAndSize(std::ptr::null(), length.cast_signed());
         Bound::from_owned_ptr_or_err(py, bytes)
     };
-    let bytes = bytes.map_err(|_| Refusal::OutOfMemory)?;
+    let bytes = bytes.map_err(|_| BodyError::OutOfMemory)?;
     // SAFETY: made as bytes above.
     Ok(unsafe { bytes.cast_into_unchecked::<PyBytes>() }.unbind())
 }

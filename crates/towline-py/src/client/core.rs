@@ -1,5 +1,5 @@
 //! What the native halves of `Client` and `AsyncClient` have in common: which calls are plain, and what these
-//! are on the wire. Plain calls are made in one go, the others through `_request`.
+//! are on the wire. Plain calls are made in one go, the others through `_slow_request`.
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,29 +11,31 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyType};
 use towline_io::call::{CallOptions, Prepared, Route, Timeouts};
 
-use super::fast_path::{MOST_TARGET_BYTES, PlainArguments, PlainUrl, Template, is_plain_target};
-use super::pool_config::{self, PoolTerms};
+use super::fast_path::{
+    FastArguments, FastUrl, HeaderTemplate, MAX_TARGET_BYTES, is_canonical_target,
+};
+use super::pool_config::{self, PoolConfig};
 use super::request::{self, Origin};
 use super::response;
-use super::response_config::Terms;
+use super::response_config::ResponseConfig;
 use crate::gil::GilCell;
 
 /// Origins remembered; beyond these all are forgotten and learnt again.
-const KEPT_ORIGINS: usize = 1024;
+const MAX_CACHED_ORIGINS: usize = 1024;
 
 /// The pools of one face.
-pub trait Lanes: PyClass {
-    fn terms<'a>(pool: &'a Bound<'_, Self>) -> &'a PoolTerms;
+pub trait PoolKind: PyClass {
+    fn terms<'a>(pool: &'a Bound<'_, Self>) -> &'a PoolConfig;
 
     fn route(pool: &Bound<'_, Self>, origin: &Origin<'_>) -> PyResult<Arc<Route>>;
 }
 
-/// The state of a client. It is empty before `_setup`.
-pub struct Core<P: Lanes> {
+/// The state of a client. It is empty before `_configure`.
+pub struct Core<P: PoolKind> {
     state: GilCell<Option<State<P>>>,
 }
 
-impl<P: Lanes> Default for Core<P> {
+impl<P: PoolKind> Default for Core<P> {
     fn default() -> Self {
         Self {
             state: GilCell::default(),
@@ -41,20 +43,20 @@ impl<P: Lanes> Default for Core<P> {
     }
 }
 
-struct State<P: Lanes> {
+struct State<P: PoolKind> {
     pool: Py<P>,
-    terms: Arc<Terms>,
-    template: Arc<Template>,
+    terms: Arc<ResponseConfig>,
+    template: Arc<HeaderTemplate>,
     timeouts: Timeouts,
     plain: bool,
     cookies: Option<Py<PyAny>>,
     base: Option<Base>,
     /// By `scheme://authority`. `None`: Python decides.
-    origins: HashMap<Box<str>, Option<Lane<P>>>,
+    origins: HashMap<Box<str>, Option<CachedOrigin<P>>>,
 }
 
 /// How an origin is reached.
-struct Lane<P: Lanes> {
+struct CachedOrigin<P: PoolKind> {
     pool: Py<P>,
     route: Arc<Route>,
     /// The value of Host.
@@ -69,15 +71,15 @@ struct Base {
 }
 
 /// A plain call, understood.
-pub struct Found<'py, P: Lanes> {
+pub struct Found<'py, P: PoolKind> {
     pub pool: Bound<'py, P>,
     pub request: Prepared,
     pub options: CallOptions,
-    pub terms: Arc<Terms>,
+    pub terms: Arc<ResponseConfig>,
     pub follow_redirects: bool,
 }
 
-impl<P: Lanes> Core<P> {
+impl<P: PoolKind> Core<P> {
     /// `None`: not plain.
     pub fn find<'py>(
         &self,
@@ -93,7 +95,7 @@ impl<P: Lanes> Core<P> {
         let (terms, template, cookies) = {
             let state = self.state.open(py);
             let state = state.as_ref().ok_or_else(not_set_up)?;
-            if !state.plain || state.template.is_special {
+            if !state.plain || state.template.needs_python {
                 return Ok(None);
             }
             let cookies = state.cookies.as_ref().map(|cookies| cookies.clone_ref(py));
@@ -110,7 +112,7 @@ impl<P: Lanes> Core<P> {
         let Some(target) = self.locate(client, url)? else {
             return Ok(None);
         };
-        let Some(arguments) = PlainArguments::read(arguments, &terms)? else {
+        let Some(arguments) = FastArguments::read(arguments, &terms)? else {
             return Ok(None);
         };
         let method = method.to_str()?.as_bytes();
@@ -149,7 +151,7 @@ impl<P: Lanes> Core<P> {
     /// Where a URL leads; its origin is then known.
     fn locate<'a>(&self, client: &Bound<'_, PyAny>, url: &'a str) -> PyResult<Option<Target<'a>>> {
         let py = client.py();
-        let Some(plain) = PlainUrl::parse(url) else {
+        let Some(plain) = FastUrl::parse(url) else {
             let state = self.state.open(py);
             let based = state.as_ref().is_some_and(|state| state.base.is_some());
             return Ok((based && is_relative(url)).then_some(Target::Relative(url)));
@@ -168,7 +170,7 @@ impl<P: Lanes> Core<P> {
     }
 
     /// Asks Python how an origin is reached. False: not by us.
-    fn learn(&self, client: &Bound<'_, PyAny>, url: &PlainUrl<'_>) -> PyResult<bool> {
+    fn learn(&self, client: &Bound<'_, PyAny>, url: &FastUrl<'_>) -> PyResult<bool> {
         let py = client.py();
         let (scheme, default) = if url.secure {
             ("https", 443)
@@ -178,7 +180,7 @@ impl<P: Lanes> Core<P> {
         let port = url.port.unwrap_or(default);
         let host = url.host.to_ascii_lowercase();
         let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let pool = client.call_method1(intern!(py, "_route"), (scheme, bare, port))?;
+        let pool = client.call_method1(intern!(py, "_origin_pool"), (scheme, bare, port))?;
         let lane = if pool.is_none() {
             None
         } else {
@@ -193,7 +195,7 @@ impl<P: Lanes> Core<P> {
                 Some(port) => format!("{host}:{port}"),
                 None => host,
             };
-            Some(Lane {
+            Some(CachedOrigin {
                 pool: pool.unbind(),
                 route,
                 host: host.into_bytes().into(),
@@ -202,7 +204,7 @@ impl<P: Lanes> Core<P> {
         let known = lane.is_some();
         let mut state = self.state.open(py);
         let state = state.as_mut().ok_or_else(not_set_up)?;
-        let forgotten = if state.origins.len() >= KEPT_ORIGINS {
+        let forgotten = if state.origins.len() >= MAX_CACHED_ORIGINS {
             std::mem::take(&mut state.origins)
         } else {
             HashMap::new()
@@ -214,19 +216,19 @@ impl<P: Lanes> Core<P> {
 }
 
 enum Target<'a> {
-    Absolute(PlainUrl<'a>),
+    Absolute(FastUrl<'a>),
     Relative(&'a str),
 }
 
 impl<'a> Target<'a> {
-    fn origin<'s, P: Lanes>(&'s self, state: &'s State<P>) -> &'s str {
+    fn origin<'s, P: PoolKind>(&'s self, state: &'s State<P>) -> &'s str {
         match self {
             Self::Absolute(url) => url.origin,
             Self::Relative(_) => state.base.as_ref().map_or("", |base| &base.origin),
         }
     }
 
-    fn text<P: Lanes>(&self, state: &State<P>) -> Cow<'a, [u8]> {
+    fn text<P: PoolKind>(&self, state: &State<P>) -> Cow<'a, [u8]> {
         match self {
             Self::Absolute(url) if url.target.is_empty() => b"/"[..].into(),
             Self::Absolute(url) => url.target.as_bytes().into(),
@@ -245,21 +247,21 @@ fn with_query<'a>(target: Cow<'a, [u8]>, query: Option<&[u8]>) -> Option<Cow<'a,
     let Some(query) = query else {
         return Some(target);
     };
-    let fits = target.len() + query.len() < MOST_TARGET_BYTES && !target.contains(&b'?');
+    let fits = target.len() + query.len() < MAX_TARGET_BYTES && !target.contains(&b'?');
     fits.then(|| [&target, &b"?"[..], query].concat().into())
 }
 
 /// A path that a base URL is put in front of, without any doubt.
 fn is_relative(url: &str) -> bool {
-    url.starts_with('/') && !url.starts_with("//") && is_plain_target(url)
+    url.starts_with('/') && !url.starts_with("//") && is_canonical_target(url)
 }
 
 fn not_set_up() -> PyErr {
     PyRuntimeError::new_err("__init__ of the client has not been called")
 }
 
-/// What `_setup` is given.
-pub struct Setup<'a, 'py, P: Lanes> {
+/// What `_configure` is given.
+pub struct Setup<'a, 'py, P: PoolKind> {
     pub pool: Py<P>,
     pub response: &'a Bound<'py, PyType>,
     pub base_url: &'a str,
@@ -274,15 +276,15 @@ pub struct Setup<'a, 'py, P: Lanes> {
     pub json_dumps: Option<Py<PyAny>>,
 }
 
-impl<P: Lanes> Core<P> {
+impl<P: PoolKind> Core<P> {
     pub fn set_up(&self, client: &Bound<'_, PyAny>, setup: Setup<'_, '_, P>) -> PyResult<()> {
         let py = client.py();
-        let headers = setup.headers.map(Template::read).transpose()?;
+        let headers = setup.headers.map(HeaderTemplate::read).transpose()?;
         let timeouts = setup
             .timeout
             .map(pool_config::timeouts_of_tuple)
             .transpose()?;
-        let terms = Terms {
+        let terms = ResponseConfig {
             response: response::response_class(setup.response)?.unbind(),
             default_encoding: setup.default_encoding.to_owned(),
             json_loads: setup.json_loads,
@@ -308,7 +310,7 @@ impl<P: Lanes> Core<P> {
     }
 
     pub fn set_headers(&self, headers: &Bound<'_, PyAny>) -> PyResult<()> {
-        let template = Arc::new(Template::read(headers)?);
+        let template = Arc::new(HeaderTemplate::read(headers)?);
         let mut state = self.state.open(headers.py());
         state.as_mut().ok_or_else(not_set_up)?.template = template;
         Ok(())
@@ -319,12 +321,12 @@ impl<P: Lanes> Core<P> {
         Ok(state.as_ref().ok_or_else(not_set_up)?.pool.clone_ref(py))
     }
 
-    pub fn is_plain(&self, py: Python<'_>) -> bool {
+    pub fn is_fast_path(&self, py: Python<'_>) -> bool {
         let state = self.state.open(py);
         state.as_ref().is_some_and(|state| state.plain)
     }
 
-    pub fn set_plain(&self, py: Python<'_>, plain: bool) -> PyResult<()> {
+    pub fn set_fast_path(&self, py: Python<'_>, plain: bool) -> PyResult<()> {
         self.state.open(py).as_mut().ok_or_else(not_set_up)?.plain = plain;
         Ok(())
     }
@@ -347,7 +349,7 @@ impl<P: Lanes> Core<P> {
 
     /// Takes a base URL where joining is certain; Python joins the others.
     fn set_base(&self, client: &Bound<'_, PyAny>, base_url: &str) -> PyResult<()> {
-        let Some(plain) = PlainUrl::parse(base_url) else {
+        let Some(plain) = FastUrl::parse(base_url) else {
             return Ok(());
         };
         if plain.target.contains('?') || !self.learn(client, &plain)? {

@@ -1,7 +1,7 @@
 //! The plain call: what needs no Python between the user's `await` and the wire.
 //!
 //! Everything here is a refusal in waiting: what is not certainly the same on both paths takes the slow
-//! one, through `_request` and the URL, headers and flow of Python. A property test compares the two.
+//! one, through `_slow_request` and the URL, headers and flow of Python. A property test compares the two.
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use towline_io::call::{Body, RequestText, Timeouts};
 
 use super::pool_config;
 use super::request;
-use super::response_config::Terms;
+use super::response_config::ResponseConfig;
 use super::urlencoded;
 use crate::bodies::json;
 
 /// A URL whose text is its wire form already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlainUrl<'a> {
+pub struct FastUrl<'a> {
     /// `http://host` or `https://host:port`: names the origin.
     pub origin: &'a str,
     pub secure: bool,
@@ -31,7 +31,7 @@ pub struct PlainUrl<'a> {
     pub target: &'a str,
 }
 
-impl<'a> PlainUrl<'a> {
+impl<'a> FastUrl<'a> {
     pub fn parse(url: &'a str) -> Option<Self> {
         let (secure, start) = if url.starts_with("http://") {
             (false, 7)
@@ -51,10 +51,11 @@ impl<'a> PlainUrl<'a> {
             None => (authority, None),
             Some(colon) => {
                 let (host, port) = authority.split_at(after + colon);
-                (host, Some(plain_port(&port[1..])?))
+                (host, Some(parse_port(&port[1..])?))
             }
         };
-        let is_plain = is_plain_host(host) && (target.is_empty() || is_plain_target(target));
+        let is_plain =
+            is_canonical_host(host) && (target.is_empty() || is_canonical_target(target));
         is_plain.then_some(Self {
             origin: &url[..start + end],
             secure,
@@ -65,13 +66,13 @@ impl<'a> PlainUrl<'a> {
     }
 }
 
-fn plain_port(port: &str) -> Option<u16> {
+fn parse_port(port: &str) -> Option<u16> {
     let digits = !port.starts_with('0') && port.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| port.parse().ok()).flatten()
 }
 
 /// A name, or an address as everybody writes it.
-fn is_plain_host(host: &str) -> bool {
+fn is_canonical_host(host: &str) -> bool {
     if let Some(address) = host.strip_prefix('[') {
         let address = address.strip_suffix(']');
         let parsed = address.and_then(|address| address.parse::<Ipv6Addr>().ok());
@@ -92,13 +93,13 @@ fn is_plain_host(host: &str) -> bool {
 }
 
 /// Of a plain call.
-pub const MOST_TARGET_BYTES: usize = 8192;
+pub const MAX_TARGET_BYTES: usize = 8192;
 
 /// Path and query that neither encoding nor the removal of dot segments would change.
-pub fn is_plain_target(target: &str) -> bool {
-    const PLAIN: [bool; 256] = plain_bytes();
+pub fn is_canonical_target(target: &str) -> bool {
+    const PLAIN: [bool; 256] = canonical_bytes();
     let bytes = target.as_bytes();
-    if bytes.len() > MOST_TARGET_BYTES || !bytes.iter().all(|&byte| PLAIN[byte as usize]) {
+    if bytes.len() > MAX_TARGET_BYTES || !bytes.iter().all(|&byte| PLAIN[byte as usize]) {
         return false;
     }
     let path = target.split('?').next().unwrap_or(target);
@@ -106,7 +107,7 @@ pub fn is_plain_target(target: &str) -> bool {
     !path.contains("/.") && !target.ends_with('?')
 }
 
-const fn plain_bytes() -> [bool; 256] {
+const fn canonical_bytes() -> [bool; 256] {
     let mut plain = [false; 256];
     let mut byte = 0;
     while byte < 128 {
@@ -124,7 +125,7 @@ const fn plain_bytes() -> [bool; 256] {
 
 /// The arguments of a plain call beside method and URL.
 #[derive(Default)]
-pub struct PlainArguments<'py> {
+pub struct FastArguments<'py> {
     pub headers: Option<Bound<'py, PyDict>>,
     pub body: Body,
     /// `(length, type)` of a body that is there.
@@ -135,9 +136,12 @@ pub struct PlainArguments<'py> {
     pub query: Option<Vec<u8>>,
 }
 
-impl<'py> PlainArguments<'py> {
+impl<'py> FastArguments<'py> {
     /// `None`: not plain.
-    pub fn read(arguments: Option<&Bound<'py, PyDict>>, terms: &Terms) -> PyResult<Option<Self>> {
+    pub fn read(
+        arguments: Option<&Bound<'py, PyDict>>,
+        terms: &ResponseConfig,
+    ) -> PyResult<Option<Self>> {
         let mut plain = Self::default();
         let Some(arguments) = arguments else {
             return Ok(Some(plain));
@@ -207,7 +211,7 @@ impl<'py> PlainArguments<'py> {
     }
 
     fn take_timeout(&mut self, value: &Bound<'py, PyAny>) -> PyResult<bool> {
-        self.timeouts = plain_timeouts(value)?;
+        self.timeouts = parse_timeouts(value)?;
         Ok(self.timeouts.is_some())
     }
 
@@ -227,7 +231,7 @@ impl<'py> PlainArguments<'py> {
 }
 
 /// What `Timeout.of` makes of it. `None`: not plain, or a mistake.
-fn plain_timeouts(value: &Bound<'_, PyAny>) -> PyResult<Option<Timeouts>> {
+fn parse_timeouts(value: &Bound<'_, PyAny>) -> PyResult<Option<Timeouts>> {
     static TIMEOUT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     if let Ok(phases) = value.cast_exact::<PyTuple>() {
         // (connect, read[, write[, pool[, total]]])
@@ -236,7 +240,7 @@ fn plain_timeouts(value: &Bound<'_, PyAny>) -> PyResult<Option<Timeouts>> {
             return Ok(None);
         }
         for (given, phase) in given.iter_mut().zip(phases.iter()) {
-            let Some(seconds) = plain_seconds(&phase)? else {
+            let Some(seconds) = parse_seconds(&phase)? else {
                 return Ok(None);
             };
             *given = seconds;
@@ -250,7 +254,7 @@ fn plain_timeouts(value: &Bound<'_, PyAny>) -> PyResult<Option<Timeouts>> {
             total,
         }));
     }
-    if let Some(each) = plain_seconds(value)? {
+    if let Some(each) = parse_seconds(value)? {
         return Ok(Some(Timeouts {
             connect: each,
             read: each,
@@ -271,7 +275,7 @@ fn plain_timeouts(value: &Bound<'_, PyAny>) -> PyResult<Option<Timeouts>> {
     clippy::option_option,
     reason = "no limit and no number are two answers"
 )]
-fn plain_seconds(value: &Bound<'_, PyAny>) -> PyResult<Option<Option<Duration>>> {
+fn parse_seconds(value: &Bound<'_, PyAny>) -> PyResult<Option<Option<Duration>>> {
     if value.is_none() {
         return Ok(Some(None));
     }
@@ -283,7 +287,7 @@ fn plain_seconds(value: &Bound<'_, PyAny>) -> PyResult<Option<Option<Duration>>>
 }
 
 /// JSON in its compact form, or as the client's own encoder makes it.
-fn dump(value: &Bound<'_, PyAny>, terms: &Terms) -> PyResult<Bytes> {
+fn dump(value: &Bound<'_, PyAny>, terms: &ResponseConfig) -> PyResult<Bytes> {
     let Some(dumps) = &terms.json_dumps else {
         return Ok(json::dump(value)?.into());
     };
@@ -300,16 +304,16 @@ fn dump(value: &Bound<'_, PyAny>, terms: &Terms) -> PyResult<Bytes> {
 
 /// The client's own fields, as they stand in every request.
 #[derive(Debug, Default)]
-pub struct Template {
-    fields: Vec<OwnField>,
+pub struct HeaderTemplate {
+    fields: Vec<HeaderField>,
     /// Something in it must be decided by Python.
-    pub is_special: bool,
+    pub needs_python: bool,
 }
 
-type OwnField = (Box<[u8]>, Box<[u8]>);
+type HeaderField = (Box<[u8]>, Box<[u8]>);
 
 /// Fields about routing and framing: their rules are written once, in Python.
-fn is_special(name: &[u8]) -> bool {
+fn needs_python(name: &[u8]) -> bool {
     const SPECIAL: &[&[u8]] = &[
         b"host",
         b"content-length",
@@ -325,7 +329,7 @@ fn is_special(name: &[u8]) -> bool {
         .any(|special| special.eq_ignore_ascii_case(name))
 }
 
-impl Template {
+impl HeaderTemplate {
     pub fn read(headers: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut template = Self::default();
         for pair in headers.try_iter()? {
@@ -333,7 +337,7 @@ impl Template {
             let (name, value) = (name.as_bytes(), value.as_bytes());
             let keep_alive = name.eq_ignore_ascii_case(b"connection")
                 && value.eq_ignore_ascii_case(b"keep-alive");
-            template.is_special |= is_special(name) && !keep_alive;
+            template.needs_python |= needs_python(name) && !keep_alive;
             template.fields.push((name.into(), value.into()));
         }
         Ok(template)
@@ -345,10 +349,10 @@ impl Template {
         text: &mut RequestText,
         method: &[u8],
         host: &[u8],
-        arguments: &PlainArguments<'_>,
+        arguments: &FastArguments<'_>,
     ) -> PyResult<Option<()>> {
         text.push(b"Host", host);
-        let Some(own) = own_fields(arguments.headers.as_ref())? else {
+        let Some(own) = call_headers(arguments.headers.as_ref())? else {
             return Ok(None);
         };
         for (name, value) in &self.fields {
@@ -378,7 +382,7 @@ impl Template {
 }
 
 /// The fields of a call; `None` where one of them is special or not plain text.
-fn own_fields(headers: Option<&Bound<'_, PyDict>>) -> PyResult<Option<Vec<(String, String)>>> {
+fn call_headers(headers: Option<&Bound<'_, PyDict>>) -> PyResult<Option<Vec<(String, String)>>> {
     let Some(headers) = headers else {
         return Ok(Some(Vec::new()));
     };
@@ -392,7 +396,7 @@ fn own_fields(headers: Option<&Bound<'_, PyDict>>) -> PyResult<Option<Vec<(Strin
         };
         let (name, value) = (name.to_str()?, value.to_str()?);
         // The Content-Type of a JSON body may be named by the caller: it stays where the caller put it.
-        if is_special(name.as_bytes()) || !name.is_ascii() || !value.is_ascii() {
+        if needs_python(name.as_bytes()) || !name.is_ascii() || !value.is_ascii() {
             return Ok(None);
         }
         own.push((name.to_owned(), value.to_owned()));

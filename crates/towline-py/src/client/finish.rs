@@ -6,20 +6,20 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
 use super::head::Head;
-use super::reply::Facts;
+use super::reply::CallInfo;
 use super::response::{self, ResponseCore, Sent};
-use super::response_config::Terms;
+use super::response_config::ResponseConfig;
 
 /// A whole response.
-pub struct Whole {
+pub struct BufferedResponse {
     pub head: Arc<Head>,
     pub content: Py<PyBytes>,
-    pub facts: Facts,
+    pub facts: CallInfo,
 }
 
 /// What becomes of a whole response.
-pub struct Plan {
-    pub terms: Arc<Terms>,
+pub struct ResponseFinish {
+    pub terms: Arc<ResponseConfig>,
     pub client: Py<PyAny>,
     pub method: Py<PyString>,
     pub url: Py<PyAny>,
@@ -27,23 +27,23 @@ pub struct Plan {
     pub follow_redirects: bool,
 }
 
-/// A response, or what `_continue` makes of one that leaves something to decide.
-pub enum Finished {
+/// A response, or what `_finish_in_python` makes of one that leaves something to decide.
+pub enum FinishOutcome {
     Response(Py<PyAny>),
-    Continued(Py<PyAny>),
+    Coroutine(Py<PyAny>),
 }
 
 /// Whether the flow has to see a response to a plain call.
-pub fn leaves_undecided(head: &Head, terms: &Terms, follow_redirects: bool) -> bool {
+pub fn needs_flow(head: &Head, terms: &ResponseConfig, follow_redirects: bool) -> bool {
     let (marks, status) = (head.marks, head.status);
     let redirects = follow_redirects && marks.has_location && matches!(status, 300..=399);
     redirects || marks.has_cookies || terms.retry_statuses.contains(&status)
 }
 
-impl Plan {
-    pub fn finish(self, py: Python<'_>, whole: Whole) -> PyResult<Finished> {
-        let undecided = leaves_undecided(&whole.head, &self.terms, self.follow_redirects);
-        let client = undecided.then(|| self.client.clone_ref(py));
+impl ResponseFinish {
+    pub fn finish(self, py: Python<'_>, whole: BufferedResponse) -> PyResult<FinishOutcome> {
+        let needs_flow = needs_flow(&whole.head, &self.terms, self.follow_redirects);
+        let client = needs_flow.then(|| self.client.clone_ref(py));
         let state = response::State {
             head: Some(whole.head),
             content: Some(whole.content),
@@ -60,10 +60,10 @@ impl Plan {
         };
         let response = ResponseCore::make(py, &self.terms, state)?;
         match client {
-            None => Ok(Finished::Response(response)),
+            None => Ok(FinishOutcome::Response(response)),
             Some(client) => client
-                .call_method1(py, intern!(py, "_continue"), (response,))
-                .map(Finished::Continued),
+                .call_method1(py, intern!(py, "_finish_in_python"), (response,))
+                .map(FinishOutcome::Coroutine),
         }
     }
 }

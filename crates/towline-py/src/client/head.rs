@@ -9,7 +9,7 @@ pub struct Head {
     pub status: u16,
     pub version: Version,
     text: Text,
-    pub marks: Marks,
+    pub marks: HeadFlags,
 }
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ enum Text {
 
 /// What decides how a response goes on.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Marks {
+pub struct HeadFlags {
     pub content_length: Option<u64>,
     pub has_coding: bool,
     pub has_location: bool,
@@ -33,7 +33,7 @@ pub struct Marks {
 impl Head {
     pub fn received(kept: KeptHead) -> Self {
         let view = kept.view();
-        let mut marks = Marks::default();
+        let mut marks = HeadFlags::default();
         for field in view.fields() {
             marks.note(field.name, field.value);
         }
@@ -51,7 +51,7 @@ impl Head {
         reason: Vec<u8>,
         fields: Vec<(Vec<u8>, Vec<u8>)>,
     ) -> Self {
-        let mut marks = Marks::default();
+        let mut marks = HeadFlags::default();
         for (name, value) in &fields {
             marks.note(name, value);
         }
@@ -137,7 +137,7 @@ fn pairs<'py, 'a>(
     Ok(list)
 }
 
-impl Marks {
+impl HeadFlags {
     fn note(&mut self, name: &[u8], value: &[u8]) {
         match name.len() {
             8 if name.eq_ignore_ascii_case(b"location") => self.has_location = true,

@@ -21,7 +21,7 @@ macro_rules! client_methods {
                 retry_statuses=Vec::new(), max_response_size=None, max_decompressed_size=None,
                 default_encoding="utf-8", json_loads=None, json_dumps=None
             ))]
-            fn _setup(
+            fn _configure(
                 slf: &Bound<'_, Self>,
                 pool: Py<$pool>,
                 response: &Bound<'_, PyType>,
@@ -64,13 +64,13 @@ macro_rules! client_methods {
             }
 
             #[getter]
-            fn _plain(&self, py: Python<'_>) -> bool {
-                self.core.is_plain(py)
+            fn _fast_path(&self, py: Python<'_>) -> bool {
+                self.core.is_fast_path(py)
             }
 
-            #[setter(_plain)]
-            fn set_plain(&self, py: Python<'_>, plain: bool) -> PyResult<()> {
-                self.core.set_plain(py, plain)
+            #[setter(_fast_path)]
+            fn set_fast_path(&self, py: Python<'_>, plain: bool) -> PyResult<()> {
+                self.core.set_fast_path(py, plain)
             }
 
             #[getter]

@@ -22,7 +22,7 @@ use crate::errors::ConfigError;
 
 /// Everything of a pool that does not change.
 #[derive(Debug)]
-pub struct PoolTerms {
+pub struct PoolConfig {
     /// For the caller of each event loop; the synchronous pool takes its parts.
     pub config: CallerConfig,
     pub defaults: CallOptions,
@@ -36,7 +36,7 @@ pub struct PoolTerms {
     pub max_decompressed_size: Option<u64>,
 }
 
-impl PoolTerms {
+impl PoolConfig {
     /// Those of one exchange: what it does not say is the pool's.
     pub fn call_options(
         &self,
@@ -213,7 +213,7 @@ fn pool_limits(limits: &Bound<'_, PyAny>) -> PyResult<PoolLimits> {
 }
 
 /// The largest window there is (RFC 9113 6.9.1).
-const MOST_WINDOW: u32 = 0x7fff_ffff;
+const MAX_WINDOW: u32 = 0x7fff_ffff;
 
 /// Half of what calls wait by default for anything to come.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -230,12 +230,12 @@ fn wire_limits(options: &Bound<'_, PyAny>) -> PyResult<Limits> {
     // Beyond this all calls of the connection fail; a head that is merely too long fails its own.
     http2.max_header_block_bytes = http2.max_header_block_bytes.max(head.saturating_mul(2));
     http2.stream_window_bytes = u32::try_from(limits.window_bytes)
-        .unwrap_or(MOST_WINDOW)
-        .min(MOST_WINDOW);
+        .unwrap_or(MAX_WINDOW)
+        .min(MAX_WINDOW);
     let most: usize = options
         .getattr(intern!(py, "max_stream_window"))?
         .extract()?;
-    http2.max_stream_window_bytes = u32::try_from(most).unwrap_or(MOST_WINDOW).min(MOST_WINDOW);
+    http2.max_stream_window_bytes = u32::try_from(most).unwrap_or(MAX_WINDOW).min(MAX_WINDOW);
     // A connection that many calls share is worth asking whether it is still there.
     http2.ping_interval = Some(PING_INTERVAL);
     Ok(limits)

@@ -11,14 +11,14 @@ use super::head::Head;
 
 /// What is known of an exchange beside its messages.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Facts {
+pub struct CallInfo {
     pub timings: Timings,
     pub reused: bool,
 }
 
 /// Where the body of a reply comes from.
 pub trait Source: Send + Sync {
-    fn facts(&self, py: Python<'_>) -> Facts;
+    fn facts(&self, py: Python<'_>) -> CallInfo;
     fn buffered(&self, py: Python<'_>) -> usize;
     fn trailers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>>;
     /// Of the connection.
@@ -37,7 +37,7 @@ impl Reply {
         Self { head, source }
     }
 
-    pub fn facts(&self, py: Python<'_>) -> Facts {
+    pub fn facts(&self, py: Python<'_>) -> CallInfo {
         self.source.facts(py)
     }
 }

@@ -12,22 +12,22 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyString};
 use towline_io::call::{Body, Prepared, RequestText, Route};
 
-use super::pool_config::PoolTerms;
+use super::pool_config::PoolConfig;
 use crate::errors::InvalidURL;
 
-/// Routes kept by name. Beyond these they are made anew; equal ones share their connections all the same.
-const KEPT_ROUTES: usize = 1024;
+/// RouteCache kept by name. Beyond these they are made anew; equal ones share their connections all the same.
+const MAX_CACHED_ROUTES: usize = 1024;
 
-/// Routes by what Python calls them.
+/// RouteCache by what Python calls them.
 #[derive(Debug, Default)]
-pub struct Routes(HashMap<RouteName, Arc<Route>>);
+pub struct RouteCache(HashMap<RouteKey, Arc<Route>>);
 
-type RouteName = (bool, u16, Box<[u8]>, Option<Box<str>>);
+type RouteKey = (bool, u16, Box<[u8]>, Option<Box<str>>);
 
-impl Routes {
+impl RouteCache {
     pub fn find(
         &mut self,
-        terms: &PoolTerms,
+        terms: &PoolConfig,
         origin: &Origin<'_>,
         sni: Option<&str>,
     ) -> PyResult<Arc<Route>> {
@@ -42,7 +42,7 @@ impl Routes {
         }
         let route =
             Arc::new(terms.route(origin.secure, &route_host(origin.host)?, origin.port, sni));
-        if self.0.len() >= KEPT_ROUTES {
+        if self.0.len() >= MAX_CACHED_ROUTES {
             self.0.clear();
         }
         self.0.insert(name, Arc::clone(&route));
@@ -92,7 +92,7 @@ fn route_host(host: &[u8]) -> PyResult<String> {
 }
 
 /// What a request is made of.
-pub struct Parts<'a, 'py> {
+pub struct RequestParts<'a, 'py> {
     pub method: &'a [u8],
     pub route: Arc<Route>,
     pub target: &'a [u8],
@@ -101,7 +101,7 @@ pub struct Parts<'a, 'py> {
     pub body: Body,
 }
 
-impl Parts<'_, '_> {
+impl RequestParts<'_, '_> {
     /// The fields leave in the order given, framing fields excepted where they are missing.
     pub fn prepare(self) -> PyResult<Prepared> {
         let mut text = start(self.method, &self.route, self.target);
@@ -155,32 +155,32 @@ pub fn is_idempotent(method: &[u8]) -> bool {
 }
 
 /// A body, and what goes on giving it where it is streamed.
-pub enum Source<'py> {
+pub enum BodySource<'py> {
     Whole(Body),
     /// Iterators, asynchronous ones, and files that are not on a disk.
     Streamed(Body, Bound<'py, PyAny>),
 }
 
 /// What `body` means; `headers` may announce its length.
-pub fn source<'py>(
+pub fn body_source<'py>(
     body: Option<&Bound<'py, PyAny>>,
     headers: &Bound<'py, PyAny>,
-) -> PyResult<Source<'py>> {
+) -> PyResult<BodySource<'py>> {
     let Some(body) = body.filter(|body| !body.is_none()) else {
-        return Ok(Source::Whole(Body::Empty));
+        return Ok(BodySource::Whole(Body::Empty));
     };
     if let Some(bytes) = whole(body)? {
-        return Ok(Source::Whole(bytes));
+        return Ok(BodySource::Whole(bytes));
     }
     if body.is_instance_of::<PyString>() {
         return Err(PyTypeError::new_err("body: bytes, not str"));
     }
     let length = announced_length(headers)?;
     if let Some(file) = disk_file(body, length)? {
-        return Ok(Source::Whole(file));
+        return Ok(BodySource::Whole(file));
     }
     let size = length.map_or(Body::Unknown, Body::Known);
-    Ok(Source::Streamed(size, body.clone()))
+    Ok(BodySource::Streamed(size, body.clone()))
 }
 
 /// Bytes in one piece. Immutable ones are sent from where they are.

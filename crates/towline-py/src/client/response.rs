@@ -13,7 +13,7 @@ use towline_proto::{Version, standard_reason};
 
 use super::head::Head;
 use super::reply::Reply;
-use super::response_config::Terms;
+use super::response_config::ResponseConfig;
 use crate::bodies::json;
 use crate::gil::GilCell;
 
@@ -27,7 +27,7 @@ pub struct ResponseCore {
 pub struct State {
     pub head: Option<Arc<Head>>,
     pub content: Option<Py<PyBytes>>,
-    pub terms: Option<Arc<Terms>>,
+    pub terms: Option<Arc<ResponseConfig>>,
     pub timings: Timings,
     pub reused: bool,
     pub reply: Option<Py<PyAny>>,
@@ -49,7 +49,7 @@ pub struct Sent {
 
 impl ResponseCore {
     /// One of the class that the terms name, without its `__init__`.
-    pub fn make(py: Python<'_>, terms: &Terms, state: State) -> PyResult<Py<PyAny>> {
+    pub fn make(py: Python<'_>, terms: &ResponseConfig, state: State) -> PyResult<Py<PyAny>> {
         let class = terms.response.bind(py).as_type_ptr();
         let nothing = PyTuple::empty(py);
         // SAFETY: `tp_new` of a type that is ready, called as `type.__call__` does.

@@ -2,11 +2,11 @@
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use super::collector::Bounds;
+use super::collector::BodyLimits;
 
 /// Shared by a client core and the responses it makes.
 #[derive(Debug)]
-pub struct Terms {
+pub struct ResponseConfig {
     /// The subclass of `ResponseCore` that is made.
     pub response: Py<PyType>,
     pub default_encoding: String,
@@ -20,10 +20,10 @@ pub struct Terms {
     pub max_decompressed_size: Option<u64>,
 }
 
-impl Terms {
+impl ResponseConfig {
     /// Of a body that is read whole and decoded.
-    pub fn bounds(&self) -> Bounds {
-        Bounds {
+    pub fn bounds(&self) -> BodyLimits {
+        BodyLimits {
             max_response_size: self.max_response_size,
             max_decompressed_size: self.max_decompressed_size,
             raw: false,

@@ -126,12 +126,12 @@ pub fn until(timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Instant>> {
 
 /// What is sent: a message or a ping.
 #[derive(Debug, Clone)]
-pub enum Saying {
+pub enum OutgoingMessage {
     Message(Kind, Bytes),
     Ping(Bytes),
 }
 
-impl Saying {
+impl OutgoingMessage {
     pub fn as_outgoing(&self) -> Outgoing<'_> {
         match self {
             Self::Message(kind, data) => Outgoing::Message(*kind, data.clone()),

@@ -10,14 +10,14 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use crate::bodies::malloc_hint;
 
 /// Containers within each other. Beyond it, a circle perhaps, the standard library decides.
-const MOST_NESTED: usize = 200;
+const MAX_DEPTH: usize = 200;
 /// Room behind a string for what closes the document, so that a large one is allocated once.
 const ROOM: usize = 64;
 
 /// `None`: not for us to decide.
 pub fn document(value: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
     let mut text = Vec::with_capacity(4 * ROOM);
-    push_value(&mut text, value, MOST_NESTED)?;
+    push_value(&mut text, value, MAX_DEPTH)?;
     Some(text)
 }
 

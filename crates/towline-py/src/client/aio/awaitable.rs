@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use super::pending_op::{Operation, Outcome};
+use super::pending_op::{Outcome, PendingOp};
 use super::upload::Upload;
 use super::waiter::Waiter;
 use crate::coroutine::exception;
@@ -19,14 +19,14 @@ pub struct Call {
 }
 
 /// ```text
-/// Native ─ undecided ─► Coroutine ─► Over
+/// Native ─ needs_flow ─► Coroutine ─► Over
 ///   └───────────────────────────────► Over
 /// ```
 enum State {
     /// Waits with one waiter at a time.
-    Native(Operation, Option<Py<Waiter>>),
+    Native(PendingOp, Option<Py<Waiter>>),
     /// Trio's way to wait, or a streamed upload: the coroutine is made when somebody awaits it.
-    Unmade(Box<Make>),
+    Deferred(Box<MakeCoroutine>),
     /// Python has the word.
     Coroutine(Py<PyAny>),
     /// Decided before anything was waited for.
@@ -35,7 +35,7 @@ enum State {
     Over,
 }
 
-type Make = dyn Fn(Python<'_>) -> PyResult<Py<PyAny>> + Send + Sync;
+type MakeCoroutine = dyn Fn(Python<'_>) -> PyResult<Py<PyAny>> + Send + Sync;
 
 /// One step.
 enum Step {
@@ -51,20 +51,20 @@ impl Call {
                 state: GilCell::new(state),
             },
         )?;
-        quicken(&call);
+        install_slots(&call);
         Ok(call.unbind())
     }
 
-    /// One that does `operation` in its hub.
-    pub fn of(py: Python<'_>, operation: Operation) -> PyResult<Py<Self>> {
-        if !operation.hub.get().home.is_trio() {
+    /// One that does `operation` in its loop_driver.
+    pub fn of(py: Python<'_>, operation: PendingOp) -> PyResult<Py<Self>> {
+        if !operation.loop_driver.get().event_loop.is_trio() {
             return Self::make(py, State::Native(operation, None));
         }
-        let running = Py::new(py, InTrio(GilCell::new(operation)))?;
+        let running = Py::new(py, TrioOp(GilCell::new(operation)))?;
         Self::make(
             py,
-            State::Unmade(Box::new(move |py| {
-                let helper = helper(py, intern!(py, "in_trio"))?;
+            State::Deferred(Box::new(move |py| {
+                let helper = helper(py, intern!(py, "run_in_trio"))?;
                 Ok(helper.call1((&running,))?.unbind())
             })),
         )
@@ -90,7 +90,7 @@ impl Call {
         let upload = Py::new(py, upload)?;
         Self::make(
             py,
-            State::Unmade(Box::new(move |py| {
+            State::Deferred(Box::new(move |py| {
                 let helper = helper(py, intern!(py, "upload"))?;
                 Ok(helper.call1((&upload, &body))?.unbind())
             })),
@@ -109,7 +109,7 @@ impl Call {
         let state = std::mem::replace(&mut *this.state.open(py), State::Over);
         let (next, step) = match state {
             State::Native(operation, _) => native_step(py, operation)?,
-            State::Unmade(make) => coroutine_step(py, make(py)?, None)?,
+            State::Deferred(make) => coroutine_step(py, make(py)?, None)?,
             State::Coroutine(coroutine) => coroutine_step(py, coroutine, value)?,
             State::Failed(error) => return Err(error),
             State::Ready(value) => (State::Over, Step::Return(value)),
@@ -130,7 +130,7 @@ impl Call {
     }
 
     /// Gives up what has not been awaited to its end.
-    fn give_up(&self, py: Python<'_>) {
+    fn cancel(&self, py: Python<'_>) {
         let state = self
             .state
             .try_open(py)
@@ -158,12 +158,12 @@ fn helper<'py>(
     module.bind(py).getattr(name)
 }
 
-fn native_step(py: Python<'_>, mut operation: Operation) -> PyResult<(State, Step)> {
+fn native_step(py: Python<'_>, mut operation: PendingOp) -> PyResult<(State, Step)> {
     match operation.poll(py)? {
         Some(Outcome::Done(value)) => Ok((State::Over, Step::Return(value))),
         Some(Outcome::Continue(coroutine)) => coroutine_step(py, coroutine, None),
         None => {
-            let waiter = Py::new(py, Waiter::new(operation.hub.clone_ref(py)))?;
+            let waiter = Py::new(py, Waiter::new(operation.loop_driver.clone_ref(py)))?;
             operation.wait(py, waiter.clone_ref(py))?;
             let given = waiter.clone_ref(py).into_any();
             Ok((State::Native(operation, Some(waiter)), Step::Yield(given)))
@@ -190,7 +190,7 @@ fn coroutine_step(
 }
 
 /// Gives the type slots of its own: those made for a `#[pyclass]` return through an exception.
-fn quicken(call: &Bound<'_, Call>) {
+fn install_slots(call: &Bound<'_, Call>) {
     static DONE: PyOnceLock<()> = PyOnceLock::new();
     DONE.get_or_init(call.py(), || {
         let class = call.get_type().as_type_ptr();
@@ -235,7 +235,7 @@ unsafe extern "C" fn am_send(
         Python::attach(|py| PyRuntimeError::new_err("panic in a call").restore(py));
         (ffi::PySendResult::PYGEN_ERROR, std::ptr::null_mut())
     });
-    // SAFETY: the caller gives a place for the result.
+    // SAFETY: the driver gives a place for the result.
     unsafe { *result = object };
     status
 }
@@ -288,7 +288,7 @@ impl Call {
     }
 
     fn close(&self, py: Python<'_>) {
-        self.give_up(py);
+        self.cancel(py);
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -297,7 +297,7 @@ impl Call {
         };
         match &*state {
             State::Native(operation, waiter) => {
-                visit.call(&operation.hub)?;
+                visit.call(&operation.loop_driver)?;
                 visit.call(waiter)
             }
             State::Coroutine(coroutine) => visit.call(coroutine),
@@ -306,22 +306,22 @@ impl Call {
     }
 
     fn __clear__(&self, py: Python<'_>) {
-        self.give_up(py);
+        self.cancel(py);
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        Python::attach(|py| self.give_up(py));
+        Python::attach(|py| self.cancel(py));
     }
 }
 
-/// An operation as `_native_aio.in_trio` drives it.
+/// An operation as `_native_aio.run_in_trio` drives it.
 #[pyclass(frozen, module = "towline._native")]
-pub struct InTrio(GilCell<Operation>);
+pub struct TrioOp(GilCell<PendingOp>);
 
 #[pymethods]
-impl InTrio {
+impl TrioOp {
     /// `(done, value)`; a value that is a coroutine to be awaited comes with `done` None.
     fn poll(&self, py: Python<'_>) -> PyResult<(Option<bool>, Py<PyAny>)> {
         Ok(match self.0.open(py).poll(py)? {
@@ -334,8 +334,8 @@ impl InTrio {
     /// Calls `wake` when polling is worth while again.
     fn wait(&self, py: Python<'_>, wake: Py<PyAny>) -> PyResult<()> {
         let operation = self.0.open(py);
-        let waiter = Bound::new(py, Waiter::new(operation.hub.clone_ref(py)))?;
-        Waiter::call_back(&waiter, wake);
+        let waiter = Bound::new(py, Waiter::new(operation.loop_driver.clone_ref(py)))?;
+        Waiter::set_callback(&waiter, wake);
         operation.wait(py, waiter.unbind())
     }
 
@@ -344,7 +344,7 @@ impl InTrio {
     }
 }
 
-impl Drop for InTrio {
+impl Drop for TrioOp {
     fn drop(&mut self) {
         Python::attach(|py| self.0.open(py).abandon(py));
     }

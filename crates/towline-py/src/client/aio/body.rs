@@ -1,4 +1,4 @@
-//! The body of a reply, in its hub.
+//! The body of a reply, in its loop_driver.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -6,15 +6,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use towline_io::call::{CallId, ConnectionFacts};
 
-use super::super::reply::{Facts, Source};
-use super::calls::Pulled;
-use super::loop_driver::Hub;
+use super::super::reply::{CallInfo, Source};
+use super::calls::ReadOutcome;
+use super::loop_driver::LoopDriver;
 use super::waiter::Waiter;
 use crate::errors::{StreamConsumed, UsageError};
 use crate::gil::GilCell;
 
-pub struct AsyncSource {
-    pub hub: Py<Hub>,
+pub struct AsyncBody {
+    pub loop_driver: Py<LoopDriver>,
     pub id: CallId,
     connection: Option<Arc<ConnectionFacts>>,
     state: GilCell<State>,
@@ -25,19 +25,19 @@ pub struct AsyncSource {
 enum State {
     Open,
     /// Read to its end.
-    Ended(Facts, Trailers),
+    Ended(CallInfo, Trailers),
     /// Given up before.
-    Closed(Facts),
+    Closed(CallInfo),
 }
 
 type Trailers = Vec<(Vec<u8>, Vec<u8>)>;
 
-impl AsyncSource {
-    pub fn new(py: Python<'_>, hub: Py<Hub>, id: CallId) -> Self {
-        let desk = hub.get().desk(py);
-        let connection = desk.ok().and_then(|desk| desk.caller.facts(id).cloned());
+impl AsyncBody {
+    pub fn new(py: Python<'_>, loop_driver: Py<LoopDriver>, id: CallId) -> Self {
+        let calls = loop_driver.get().calls(py);
+        let connection = calls.ok().and_then(|calls| calls.driver.facts(id).cloned());
         Self {
-            hub,
+            loop_driver,
             id,
             connection,
             state: GilCell::new(State::Open),
@@ -46,25 +46,31 @@ impl AsyncSource {
     }
 
     /// The next bytes, at most `max`.
-    fn pull(&self, py: Python<'_>, max: usize) -> PyResult<Pulled> {
+    fn pull(&self, py: Python<'_>, max: usize) -> PyResult<ReadOutcome> {
         match *self.state.open(py) {
             State::Open => {}
-            State::Ended(..) => return Ok(Pulled::End),
+            State::Ended(..) => return Ok(ReadOutcome::End),
             State::Closed(_) => {
                 return Err(StreamConsumed::new_err("the response has been closed"));
             }
         }
-        let pulled = self.hub.get().desk(py)?.pull(py, self.id, max);
-        match pulled {
-            Ok(Pulled::End) => {
-                let trailers = self.hub.get().desk(py)?.caller.trailers(self.id).to_vec();
-                let facts = self.put_away(py);
+        let outcome = self.loop_driver.get().calls(py)?.pull(py, self.id, max);
+        match outcome {
+            Ok(ReadOutcome::End) => {
+                let trailers = self
+                    .loop_driver
+                    .get()
+                    .calls(py)?
+                    .driver
+                    .trailers(self.id)
+                    .to_vec();
+                let facts = self.remove(py);
                 *self.state.open(py) = State::Ended(facts, trailers);
-                Ok(Pulled::End)
+                Ok(ReadOutcome::End)
             }
-            Ok(pulled) => Ok(pulled),
+            Ok(outcome) => Ok(outcome),
             Err(failure) => {
-                let facts = self.put_away(py);
+                let facts = self.remove(py);
                 *self.state.open(py) = State::Closed(facts);
                 Err(failure.to_error(py))
             }
@@ -76,7 +82,7 @@ impl AsyncSource {
             return;
         }
         let waiting = self.forget_reader(py);
-        let facts = self.put_away(py);
+        let facts = self.remove(py);
         *self.state.open(py) = State::Closed(facts);
         // Another task, which finds out.
         if let Some(waiter) = waiting
@@ -92,50 +98,50 @@ impl AsyncSource {
 
     /// Nobody is to be woken for it.
     fn forget_reader(&self, py: Python<'_>) -> Option<Py<Waiter>> {
-        let mut desk = self.hub.get().desk(py).ok()?;
-        desk.set_reader(self.id, None)
+        let mut calls = self.loop_driver.get().calls(py).ok()?;
+        calls.set_read_waiter(self.id, None)
     }
 
-    fn put_away(&self, py: Python<'_>) -> Facts {
+    fn remove(&self, py: Python<'_>) -> CallInfo {
         let facts = self.live_facts(py);
-        self.hub.get().cancel(py, self.id);
+        self.loop_driver.get().cancel(py, self.id);
         facts
     }
 
-    fn live_facts(&self, py: Python<'_>) -> Facts {
-        let desk = self.hub.get().desk(py);
-        desk.map(|desk| desk.facts(self.id)).unwrap_or_default()
+    fn live_facts(&self, py: Python<'_>) -> CallInfo {
+        let calls = self.loop_driver.get().calls(py);
+        calls.map(|calls| calls.facts(self.id)).unwrap_or_default()
     }
 }
 
 /// What one task reads. While it waits for bytes no other may ask for them: who gets which would be chance,
 /// and one waiter is all that the desk wakes.
-pub struct Reading {
-    source: Arc<AsyncSource>,
+pub struct ExclusiveReader {
+    source: Arc<AsyncBody>,
     /// It is this one that `is_awaited` speaks of.
     waits: bool,
 }
 
-impl Reading {
-    pub fn new(source: Arc<AsyncSource>) -> Self {
+impl ExclusiveReader {
+    pub fn new(source: Arc<AsyncBody>) -> Self {
         Self {
             source,
             waits: false,
         }
     }
 
-    pub fn source(&self) -> &AsyncSource {
+    pub fn source(&self) -> &AsyncBody {
         &self.source
     }
 
     /// The next bytes, at most `max`.
-    pub fn pull(&mut self, py: Python<'_>, max: usize) -> PyResult<Pulled> {
+    pub fn pull(&mut self, py: Python<'_>, max: usize) -> PyResult<ReadOutcome> {
         if !self.waits && self.source.is_awaited.load(Relaxed) {
             return Err(second_reader());
         }
-        let pulled = self.source.pull(py, max);
-        self.set_waits(matches!(pulled, Ok(Pulled::Pending)));
-        pulled
+        let outcome = self.source.pull(py, max);
+        self.set_waits(matches!(outcome, Ok(ReadOutcome::Pending)));
+        outcome
     }
 
     /// Given up: the bytes stay where they are.
@@ -154,7 +160,7 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for ExclusiveReader {
     fn drop(&mut self) {
         self.set_waits(false);
     }
@@ -162,12 +168,12 @@ impl Drop for Reading {
 
 fn second_reader() -> PyErr {
     UsageError::new_err(
-        "the response is being read already: one task reads, and hands on what others want",
+        "the response is being read already: one task reads, and hands on what send_waiters mode",
     )
 }
 
-impl Source for AsyncSource {
-    fn facts(&self, py: Python<'_>) -> Facts {
+impl Source for AsyncBody {
+    fn facts(&self, py: Python<'_>) -> CallInfo {
         if let State::Ended(facts, _) | State::Closed(facts) = *self.state.open(py) {
             return facts;
         }
@@ -178,8 +184,8 @@ impl Source for AsyncSource {
         if self.is_closed(py) {
             return 0;
         }
-        let desk = self.hub.get().desk(py);
-        desk.map_or(0, |mut desk| desk.caller.buffered(self.id))
+        let calls = self.loop_driver.get().calls(py);
+        calls.map_or(0, |mut calls| calls.driver.buffered(self.id))
     }
 
     fn connection(&self) -> Option<&ConnectionFacts> {
@@ -197,7 +203,7 @@ impl Source for AsyncSource {
     }
 }
 
-impl Drop for AsyncSource {
+impl Drop for AsyncBody {
     fn drop(&mut self) {
         Python::attach(|py| self.close(py));
     }

@@ -1,4 +1,4 @@
-//! What a hub knows of its calls: the caller and, beside each call of it, who waits for what.
+//! What a loop_driver knows of its calls: the driver and, beside each call of it, who waits for what.
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -8,16 +8,16 @@ use towline_io::call::{
 };
 use towline_proto::KeptHead;
 
-use super::super::collector::{Bounds, Collector, Refusal};
+use super::super::collector::{BodyError, BodyLimits, Collector};
 use super::super::errors;
-use super::super::finish::Whole;
+use super::super::finish::BufferedResponse;
 use super::super::head::Head;
-use super::super::reply::Facts;
+use super::super::reply::CallInfo;
 use super::waiter::Waiter;
 
 /// Everything in it happens under the GIL and without running Python code.
-pub struct Desk {
-    pub caller: Caller,
+pub struct CallTable {
+    pub driver: Caller,
     /// By the lower half of a call's number.
     slots: Vec<Option<Slot>>,
     /// Whom to wake once the desk is closed.
@@ -27,7 +27,7 @@ pub struct Desk {
 }
 
 /// A call that is over, with whatever Python objects it held.
-pub struct PutAway(#[expect(dead_code, reason = "held to be dropped")] Slot);
+pub struct RemovedCall(#[expect(dead_code, reason = "held to be dropped")] Slot);
 
 struct Slot {
     id: CallId,
@@ -36,64 +36,64 @@ struct Slot {
     reader: Option<Py<Waiter>>,
     writer: Option<Py<Waiter>>,
     /// Of a WebSocket: all who wait for room, or for its end.
-    others: Vec<Py<Waiter>>,
+    send_waiters: Vec<Py<Waiter>>,
     on_interim: Option<Py<PyAny>>,
 }
 
 /// ```text
 /// Sent ─Head─► Collecting ─end─► Collected      (the whole response is wanted)
-///   ├────Head─► Streaming                       (the head is wanted; the body is pulled)
+///   ├────Head─► Streaming                       (the head is wanted; the body is outcome)
 ///   │             ▲ granted
 ///   └────Head─► Refusing ─end─► Refused         (a WebSocket is wanted)
 ///   any ─► Failed
 /// ```
 enum Stage {
-    Sent(Want),
-    Collecting(Collector),
-    Collected(Py<PyBytes>),
+    AwaitingHead(ResponseMode),
+    Buffering(Collector),
+    Buffered(Py<PyBytes>),
     Streaming,
-    Refusing(Vec<u8>),
-    Refused(Vec<u8>),
-    Failed(Failure),
+    ReadingRejection(Vec<u8>),
+    Rejected(Vec<u8>),
+    Failed(CallFailure),
 }
 
 /// What a call is made for.
 #[derive(Debug, Clone, Copy)]
-pub enum Want {
-    Whole(Bounds),
-    Head,
+pub enum ResponseMode {
+    Buffered(BodyLimits),
+    Streamed,
     WebSocket,
 }
 
 /// What became of a request for a WebSocket: the head, and the content of an answer that refuses it.
-pub type Handshaken = (Arc<Head>, Option<Vec<u8>>);
+pub type WsHandshake = (Arc<Head>, Option<Vec<u8>>);
 
 #[derive(Debug)]
-pub enum Failure {
+pub enum CallFailure {
     Call(Box<CallError>),
-    Refused(Refusal),
+    Body(BodyError),
 }
 
-impl Failure {
+impl CallFailure {
     pub fn to_error(&self, py: Python<'_>) -> PyErr {
         match self {
             Self::Call(error) => errors::call_error(py, error),
-            Self::Refused(refusal) => refusal.to_error(),
+            Self::Body(refusal) => refusal.to_error(),
         }
     }
 }
 
 /// What reading gave.
-pub enum Pulled {
+pub enum ReadOutcome {
     Data(Py<PyBytes>),
     End,
     Pending,
 }
 
-impl Desk {
-    pub fn new(caller: Caller) -> Self {
+impl CallTable {
+    pub fn new(driver: Caller) -> Self {
         Self {
-            caller,
+            driver,
             slots: Vec::new(),
             woken: Vec::new(),
             interim: Vec::new(),
@@ -104,11 +104,11 @@ impl Desk {
         &mut self,
         request: Prepared,
         options: CallOptions,
-        want: Want,
+        mode: ResponseMode,
         on_interim: Option<Py<PyAny>>,
     ) -> Result<CallId, Box<CallError>> {
-        let id = self.caller.begin(request, options)?;
-        self.enter(id, want, on_interim);
+        let id = self.driver.begin(request, options)?;
+        self.enter(id, mode, on_interim);
         Ok(id)
     }
 
@@ -118,23 +118,23 @@ impl Desk {
         options: CallOptions,
         terms: WebSocketTerms,
     ) -> Result<CallId, Box<CallError>> {
-        let id = self.caller.begin_websocket(request, options, terms)?;
-        self.enter(id, Want::WebSocket, None);
+        let id = self.driver.begin_websocket(request, options, terms)?;
+        self.enter(id, ResponseMode::WebSocket, None);
         Ok(id)
     }
 
-    fn enter(&mut self, id: CallId, want: Want, on_interim: Option<Py<PyAny>>) {
+    fn enter(&mut self, id: CallId, mode: ResponseMode, on_interim: Option<Py<PyAny>>) {
         let index = index(id);
         if index >= self.slots.len() {
             self.slots.resize_with(index + 1, || None);
         }
         self.slots[index] = Some(Slot {
             id,
-            stage: Stage::Sent(want),
+            stage: Stage::AwaitingHead(mode),
             head: None,
             reader: None,
             writer: None,
-            others: Vec::new(),
+            send_waiters: Vec::new(),
             on_interim,
         });
     }
@@ -151,8 +151,9 @@ impl Desk {
             CallEvent::Readable => self.readable(py, id),
             CallEvent::Writable => {
                 let Some(slot) = self.slot(id) else { return };
-                let (writer, others) = (slot.writer.take(), std::mem::take(&mut slot.others));
-                self.woken.extend(writer.into_iter().chain(others));
+                let (writer, send_waiters) =
+                    (slot.writer.take(), std::mem::take(&mut slot.send_waiters));
+                self.woken.extend(writer.into_iter().chain(send_waiters));
             }
             CallEvent::Informational(head) => {
                 let callback = self.slot(id).and_then(|slot| slot.on_interim.as_ref());
@@ -162,38 +163,40 @@ impl Desk {
                 }
             }
             CallEvent::Switched => self.wake(id),
-            CallEvent::Failed(error) => self.fail(id, Failure::Call(error)),
+            CallEvent::Failed(error) => self.fail(id, CallFailure::Call(error)),
         }
     }
 
     fn take_head(&mut self, py: Python<'_>, id: CallId) {
-        let Some(kept) = self.caller.take_head(id) else {
+        let Some(kept) = self.driver.take_head(id) else {
             return;
         };
         let head = Arc::new(Head::received(kept));
         let Some(slot) = self.slot(id) else { return };
         slot.head = Some(Arc::clone(&head));
         match slot.stage {
-            Stage::Sent(Want::Whole(bounds)) => match Collector::new(&head, bounds) {
-                Ok(collector) => {
-                    slot.stage = Stage::Collecting(collector);
-                    self.collect(py, id);
+            Stage::AwaitingHead(ResponseMode::Buffered(bounds)) => {
+                match Collector::new(&head, bounds) {
+                    Ok(collector) => {
+                        slot.stage = Stage::Buffering(collector);
+                        self.collect(py, id);
+                    }
+                    Err(refusal) => self.fail(id, CallFailure::Body(refusal)),
                 }
-                Err(refusal) => self.fail(id, Failure::Refused(refusal)),
-            },
-            Stage::Sent(Want::Head) => {
+            }
+            Stage::AwaitingHead(ResponseMode::Streamed) => {
                 slot.stage = Stage::Streaming;
                 self.wake(id);
             }
-            Stage::Sent(Want::WebSocket) => {
-                let granted = self.caller.is_websocket(id);
+            Stage::AwaitingHead(ResponseMode::WebSocket) => {
+                let granted = self.driver.is_websocket(id);
                 let Some(slot) = self.slot(id) else { return };
                 if granted {
                     slot.stage = Stage::Streaming;
                     self.wake(id);
                 } else {
-                    slot.stage = Stage::Refusing(Vec::new());
-                    self.hear_refusal(id);
+                    slot.stage = Stage::ReadingRejection(Vec::new());
+                    self.read_rejection(id);
                 }
             }
             _ => {}
@@ -201,22 +204,22 @@ impl Desk {
     }
 
     /// Reads what there is of an answer that refuses a WebSocket.
-    fn hear_refusal(&mut self, id: CallId) {
+    fn read_rejection(&mut self, id: CallId) {
         let Some(Some(slot)) = self.slots.get_mut(index(id)) else {
             return;
         };
-        if let Stage::Refusing(content) = &mut slot.stage
-            && self.caller.refusal(id, content).is_some()
+        if let Stage::ReadingRejection(content) = &mut slot.stage
+            && self.driver.refusal(id, content).is_some()
         {
-            slot.stage = Stage::Refused(std::mem::take(content));
+            slot.stage = Stage::Rejected(std::mem::take(content));
             self.wake(id);
         }
     }
 
     fn readable(&mut self, py: Python<'_>, id: CallId) {
         match self.slot(id).map(|slot| &slot.stage) {
-            Some(Stage::Collecting(_)) => self.collect(py, id),
-            Some(Stage::Refusing(_)) => self.hear_refusal(id),
+            Some(Stage::Buffering(_)) => self.collect(py, id),
+            Some(Stage::ReadingRejection(_)) => self.read_rejection(id),
             Some(_) => self.wake(id),
             None => {}
         }
@@ -227,32 +230,32 @@ impl Desk {
         let Some(Some(slot)) = self.slots.get_mut(index(id)) else {
             return;
         };
-        let Stage::Collecting(collector) = &mut slot.stage else {
+        let Stage::Buffering(collector) = &mut slot.stage else {
             return;
         };
         slot.stage = loop {
-            match self.caller.read(id, usize::MAX) {
+            match self.driver.read(id, usize::MAX) {
                 CallRead::Data(data) => {
                     if let Err(refusal) = collector.push(py, data) {
-                        break Stage::Failed(Failure::Refused(refusal));
+                        break Stage::Failed(CallFailure::Body(refusal));
                     }
                 }
                 CallRead::Pending => return,
                 CallRead::End => match std::mem::replace(&mut slot.stage, Stage::Streaming) {
-                    Stage::Collecting(collector) => match collector.finish(py) {
-                        Ok(content) => break Stage::Collected(content),
-                        Err(refusal) => break Stage::Failed(Failure::Refused(refusal)),
+                    Stage::Buffering(collector) => match collector.finish(py) {
+                        Ok(content) => break Stage::Buffered(content),
+                        Err(refusal) => break Stage::Failed(CallFailure::Body(refusal)),
                     },
                     _ => return,
                 },
-                CallRead::Failed(error) => break Stage::Failed(Failure::Call(error)),
+                CallRead::Failed(error) => break Stage::Failed(CallFailure::Call(error)),
             }
         };
         self.wake(id);
     }
 
     /// A failure is the last thing that a call hears, whoever waits for whatever.
-    fn fail(&mut self, id: CallId, failure: Failure) {
+    fn fail(&mut self, id: CallId, failure: CallFailure) {
         let Some(slot) = self.slot(id) else { return };
         // A reply that is streamed learns of it when it reads on: what came before comes first.
         if !matches!(slot.stage, Stage::Streaming) {
@@ -264,21 +267,21 @@ impl Desk {
     fn wake(&mut self, id: CallId) {
         let Some(slot) = self.slot(id) else { return };
         let waiters = [slot.reader.take(), slot.writer.take()];
-        let others = std::mem::take(&mut slot.others);
+        let send_waiters = std::mem::take(&mut slot.send_waiters);
         self.woken
-            .extend(waiters.into_iter().flatten().chain(others));
+            .extend(waiters.into_iter().flatten().chain(send_waiters));
     }
 
     /// The response, once it is whole; the call is then put away.
-    pub fn take_whole(&mut self, id: CallId) -> Option<Result<Whole, Failure>> {
+    pub fn take_buffered(&mut self, id: CallId) -> Option<Result<BufferedResponse, CallFailure>> {
         let slot = self.slot(id)?;
-        if matches!(slot.stage, Stage::Sent(_) | Stage::Collecting(_)) {
+        if matches!(slot.stage, Stage::AwaitingHead(_) | Stage::Buffering(_)) {
             return None;
         }
         let facts = self.facts(id);
-        let slot = self.put_away(id)?;
+        let slot = self.remove(id)?;
         match (slot.stage, slot.head) {
-            (Stage::Collected(content), Some(head)) => Some(Ok(Whole {
+            (Stage::Buffered(content), Some(head)) => Some(Ok(BufferedResponse {
                 head,
                 content,
                 facts,
@@ -289,11 +292,11 @@ impl Desk {
     }
 
     /// The head, once it is there; the call goes on as a reply.
-    pub fn take_reply(&mut self, id: CallId) -> Option<Result<Arc<Head>, Failure>> {
+    pub fn take_streamed_head(&mut self, id: CallId) -> Option<Result<Arc<Head>, CallFailure>> {
         let slot = self.slot(id)?;
         match &slot.stage {
             Stage::Streaming => slot.head.clone().map(Ok),
-            Stage::Failed(_) => match self.put_away(id)?.stage {
+            Stage::Failed(_) => match self.remove(id)?.stage {
                 Stage::Failed(failure) => Some(Err(failure)),
                 _ => None,
             },
@@ -302,14 +305,14 @@ impl Desk {
     }
 
     /// The WebSocket, which goes on, or the answer that refuses it.
-    pub fn take_handshaken(&mut self, id: CallId) -> Option<Result<Handshaken, Failure>> {
+    pub fn take_handshake(&mut self, id: CallId) -> Option<Result<WsHandshake, CallFailure>> {
         let slot = self.slot(id)?;
         match &slot.stage {
             Stage::Streaming => slot.head.clone().map(|head| Ok((head, None))),
-            Stage::Refused(_) | Stage::Failed(_) => {
-                let slot = self.put_away(id)?;
+            Stage::Rejected(_) | Stage::Failed(_) => {
+                let slot = self.remove(id)?;
                 match (slot.stage, slot.head) {
-                    (Stage::Refused(content), Some(head)) => Some(Ok((head, Some(content)))),
+                    (Stage::Rejected(content), Some(head)) => Some(Ok((head, Some(content)))),
                     (Stage::Failed(failure), _) => Some(Err(failure)),
                     _ => None,
                 }
@@ -319,61 +322,74 @@ impl Desk {
     }
 
     /// An answer, or a failure, is there although the body may still be on its way out.
-    pub fn is_answered(&mut self, id: CallId) -> bool {
+    pub fn has_response(&mut self, id: CallId) -> bool {
         self.slot(id)
-            .is_none_or(|slot| !matches!(slot.stage, Stage::Sent(_)))
+            .is_none_or(|slot| !matches!(slot.stage, Stage::AwaitingHead(_)))
     }
 
-    pub fn pull(&mut self, py: Python<'_>, id: CallId, max: usize) -> Result<Pulled, Failure> {
-        match self.caller.read(id, max) {
+    pub fn pull(
+        &mut self,
+        py: Python<'_>,
+        id: CallId,
+        max: usize,
+    ) -> Result<ReadOutcome, CallFailure> {
+        match self.driver.read(id, max) {
             CallRead::Data(data) => {
                 let data = PyBytes::new(py, data).unbind();
-                self.caller.send_credit();
-                Ok(Pulled::Data(data))
+                self.driver.send_credit();
+                Ok(ReadOutcome::Data(data))
             }
-            CallRead::Pending => Ok(Pulled::Pending),
-            CallRead::End => Ok(Pulled::End),
-            CallRead::Failed(error) => Err(Failure::Call(error)),
+            CallRead::Pending => Ok(ReadOutcome::Pending),
+            CallRead::End => Ok(ReadOutcome::End),
+            CallRead::Failed(error) => Err(CallFailure::Call(error)),
         }
     }
 
-    pub fn facts(&self, id: CallId) -> Facts {
-        Facts {
-            timings: self.caller.timings(id),
-            reused: self.caller.is_reused(id),
+    pub fn facts(&self, id: CallId) -> CallInfo {
+        CallInfo {
+            timings: self.driver.timings(id),
+            reused: self.driver.is_reused(id),
         }
     }
 
-    pub fn set_reader(&mut self, id: CallId, waiter: Option<Py<Waiter>>) -> Option<Py<Waiter>> {
+    pub fn set_read_waiter(
+        &mut self,
+        id: CallId,
+        waiter: Option<Py<Waiter>>,
+    ) -> Option<Py<Waiter>> {
         let slot = self.slot(id)?;
         std::mem::replace(&mut slot.reader, waiter)
     }
 
-    pub fn set_writer(&mut self, id: CallId, waiter: Option<Py<Waiter>>) -> Option<Py<Waiter>> {
+    pub fn set_write_waiter(
+        &mut self,
+        id: CallId,
+        waiter: Option<Py<Waiter>>,
+    ) -> Option<Py<Waiter>> {
         let slot = self.slot(id)?;
         std::mem::replace(&mut slot.writer, waiter)
     }
 
     /// Waits for room of a WebSocket, or for its end.
-    pub fn add_other(&mut self, id: CallId, waiter: Py<Waiter>) {
+    pub fn add_send_waiter(&mut self, id: CallId, waiter: Py<Waiter>) {
         match self.slot(id) {
-            Some(slot) => slot.others.push(waiter),
+            Some(slot) => slot.send_waiters.push(waiter),
             None => self.woken.push(waiter),
         }
     }
 
     /// Somebody has still to fetch what came.
-    pub fn has_answers(&self) -> bool {
+    pub fn has_responses(&self) -> bool {
         self.slots.iter().any(Option::is_some)
     }
 
     /// Ends a call, whatever its state. What is returned is to be dropped when the desk is closed.
-    pub fn cancel(&mut self, id: CallId) -> Option<PutAway> {
-        self.put_away(id).map(PutAway)
+    pub fn cancel(&mut self, id: CallId) -> Option<RemovedCall> {
+        self.remove(id).map(RemovedCall)
     }
 
-    fn put_away(&mut self, id: CallId) -> Option<Slot> {
-        self.caller.cancel(id);
+    fn remove(&mut self, id: CallId) -> Option<Slot> {
+        self.driver.cancel(id);
         self.slot(id)?;
         self.slots[index(id)].take()
     }
@@ -382,7 +398,7 @@ impl Desk {
         for slot in self.slots.iter().flatten() {
             visit.call(&slot.reader)?;
             visit.call(&slot.writer)?;
-            for waiter in &slot.others {
+            for waiter in &slot.send_waiters {
                 visit.call(waiter)?;
             }
             visit.call(&slot.on_interim)?;

@@ -6,16 +6,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use towline_io::call::Route;
 
-use super::super::core::{Core, Lanes, Setup, upper_case};
+use super::super::core::{Core, PoolKind, Setup, upper_case};
 use super::super::errors;
-use super::super::finish::Plan;
+use super::super::finish::ResponseFinish;
 use super::super::methods::client_methods;
-use super::super::pool_config::PoolTerms;
+use super::super::pool_config::PoolConfig;
 use super::super::request::Origin;
 use super::awaitable::Call;
-use super::calls::Want;
-use super::loop_driver::Hub;
-use super::pending_op::Operation;
+use super::calls::ResponseMode;
+use super::loop_driver::LoopDriver;
+use super::pending_op::PendingOp;
 use super::pool::AsyncPool;
 
 #[pyclass(frozen, subclass, dict, weakref, module = "towline._native")]
@@ -23,8 +23,8 @@ pub struct AsyncClientCore {
     core: Core<AsyncPool>,
 }
 
-impl Lanes for AsyncPool {
-    fn terms<'a>(pool: &'a Bound<'_, Self>) -> &'a PoolTerms {
+impl PoolKind for AsyncPool {
+    fn terms<'a>(pool: &'a Bound<'_, Self>) -> &'a PoolConfig {
         &pool.get().terms
     }
 
@@ -46,18 +46,24 @@ impl AsyncClientCore {
         let py = slf.py();
         let Some(found) = slf.get().core.find(slf.as_any(), method, url, arguments)? else {
             let coroutine = slf
-                .getattr(intern!(py, "_request"))?
+                .getattr(intern!(py, "_slow_request"))?
                 .call((method, url), arguments)?;
             return Call::coroutine(py, coroutine.unbind());
         };
-        let hub = found.pool.get().hub(py)?;
-        let want = Want::Whole(found.terms.bounds());
-        let begun = Hub::begin(hub.bind(py), found.request, found.options, want, None)?;
+        let loop_driver = found.pool.get().loop_driver(py)?;
+        let mode = ResponseMode::Buffered(found.terms.bounds());
+        let begun = LoopDriver::begin(
+            loop_driver.bind(py),
+            found.request,
+            found.options,
+            mode,
+            None,
+        )?;
         let id = match begun {
             Ok(id) => id,
             Err(error) => return Call::failed(py, errors::call_error(py, &error)),
         };
-        let plan = Plan {
+        let plan = ResponseFinish {
             terms: found.terms,
             client: slf.clone().into_any().unbind(),
             method: method.clone().unbind(),
@@ -65,6 +71,6 @@ impl AsyncClientCore {
             arguments: arguments.map(|arguments| arguments.clone().unbind()),
             follow_redirects: found.follow_redirects,
         };
-        Call::of(py, Operation::respond(hub, id, plan))
+        Call::of(py, PendingOp::respond(loop_driver, id, plan))
     }
 }

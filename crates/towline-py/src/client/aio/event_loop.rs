@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 /// A loop of asyncio's kind (asyncio itself, uvloop), or a run of trio, known by its token.
 #[derive(Debug)]
-pub enum Home {
+pub enum EventLoop {
     Asyncio(Py<PyAny>),
     Trio(Py<PyAny>),
 }
@@ -28,8 +28,8 @@ fn trio(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyAny>>> {
     Ok(Some(TRIO.get_or_init(py, || lowlevel).bind(py)))
 }
 
-impl Home {
-    /// Where the caller of this function runs.
+impl EventLoop {
+    /// Where the driver of this function runs.
     pub fn running(py: Python<'_>) -> PyResult<Self> {
         static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         // First, since a guest run of trio has asyncio's loop running around it.
@@ -65,20 +65,20 @@ impl Home {
     }
 
     /// It will not run again.
-    pub fn is_over(&self, py: Python<'_>) -> bool {
+    pub fn is_closed(&self, py: Python<'_>) -> bool {
         match self {
             Self::Asyncio(loop_) => loop_
                 .call_method0(py, intern!(py, "is_closed"))
                 .and_then(|closed| closed.is_truthy(py))
                 .unwrap_or(true),
-            // The system task of a hub ends it with its run.
+            // The system task of a loop_driver ends it with its run.
             Self::Trio(_) => false,
         }
     }
 
     /// Tasks can be stepped here and now: none is running, and none can run the loop inside itself,
     /// before the turn that steps it has ended (the mark is that of `nest_asyncio`).
-    pub fn takes_steps(&self, py: Python<'_>) -> PyResult<bool> {
+    pub fn allows_stepping(&self, py: Python<'_>) -> PyResult<bool> {
         static CURRENT_TASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let Self::Asyncio(loop_) = self else {
             return Ok(false);
@@ -132,12 +132,12 @@ impl Home {
         Ok(())
     }
 
-    /// Calls `hub.turn()` whenever its descriptor is readable.
-    pub fn watch(&self, hub: &Bound<'_, PyAny>, fd: i32) -> PyResult<()> {
-        let py = hub.py();
+    /// Calls `loop_driver.turn()` whenever its descriptor is readable.
+    pub fn watch(&self, loop_driver: &Bound<'_, PyAny>, fd: i32) -> PyResult<()> {
+        let py = loop_driver.py();
         match self {
             Self::Asyncio(loop_) => {
-                let turn = hub.getattr(intern!(py, "turn"))?;
+                let turn = loop_driver.getattr(intern!(py, "turn"))?;
                 loop_.call_method1(py, intern!(py, "add_reader"), (fd, turn))?;
             }
             Self::Trio(_) => {
@@ -147,7 +147,7 @@ impl Home {
                 let Some(trio) = trio(py)? else {
                     return Ok(());
                 };
-                trio.call_method1(intern!(py, "spawn_system_task"), (watch, hub, fd))?;
+                trio.call_method1(intern!(py, "spawn_system_task"), (watch, loop_driver, fd))?;
             }
         }
         Ok(())
@@ -156,7 +156,7 @@ impl Home {
     /// Undoes `watch`, on the loop's own thread.
     pub fn unwatch(&self, py: Python<'_>, fd: i32) -> PyResult<()> {
         if let Self::Asyncio(loop_) = self
-            && !self.is_over(py)
+            && !self.is_closed(py)
         {
             loop_.call_method1(py, intern!(py, "remove_reader"), (fd,))?;
         }

@@ -1,4 +1,4 @@
-//! A pool's part in one event loop: its caller, and the turn that the loop calls.
+//! A pool's part in one event loop: its driver, and the turn that the loop calls.
 use std::cell::RefMut;
 use std::time::{Duration, Instant};
 
@@ -11,20 +11,20 @@ use towline_io::call::{
 };
 
 use super::super::head::view_to_list;
-use super::calls::{Desk, Want};
-use super::event_loop::Home;
+use super::calls::{CallTable, ResponseMode};
+use super::event_loop::EventLoop;
 use super::waiter::Waiter;
 use crate::gil::GilCell;
 
 #[pyclass(frozen, module = "towline._native")]
-pub struct Hub {
-    pub home: Home,
+pub struct LoopDriver {
+    pub event_loop: EventLoop,
     generation: u64,
     fd: i32,
-    /// `None` once the hub has ended and no answer is left to be fetched.
-    desk: GilCell<Option<Desk>>,
+    /// `None` once the loop_driver has ended and no answer is left to be fetched.
+    calls: GilCell<Option<CallTable>>,
     /// Calls given up while the desk was open: a finaliser in another's way.
-    late: GilCell<Vec<CallId>>,
+    deferred_cancels: GilCell<Vec<CallId>>,
     state: GilCell<State>,
 }
 
@@ -34,18 +34,18 @@ struct State {
     depth: u32,
     /// `flush` is on the loop's list.
     flush_due: bool,
-    /// No more calls; the hub ends with the last.
+    /// No more calls; the loop_driver ends with the last.
     closing: bool,
     /// The loop does not call any more.
     ended: bool,
     /// Who waits for that, or for the end of a dial.
-    watchers: Vec<Py<Waiter>>,
+    status_waiters: Vec<Py<Waiter>>,
 }
 
 /// Rounds of a turn while answers keep coming in.
 const ROUNDS: usize = 4;
 
-/// A turn steps tasks itself for this long, the others come through the loop's list: what else runs
+/// A turn steps tasks itself for this long, the send_waiters come through the loop's list: what else runs
 /// in the loop is not to wait longer than a millisecond.
 const STEP_TIME: Duration = Duration::from_micros(500);
 
@@ -55,32 +55,35 @@ const ROUNDS_TIME: Duration = Duration::from_micros(200);
 /// So few answers in a round tell that the next are not here yet.
 const FEW: usize = 1;
 
-impl Hub {
-    pub fn new(py: Python<'_>, home: Home, config: CallerConfig) -> PyResult<Py<Self>> {
-        let caller = Caller::new(config)?;
-        let fd = caller.as_raw_fd();
-        let hub = Bound::new(
+impl LoopDriver {
+    pub fn new(py: Python<'_>, event_loop: EventLoop, config: CallerConfig) -> PyResult<Py<Self>> {
+        let driver = Caller::new(config)?;
+        let fd = driver.as_raw_fd();
+        let loop_driver = Bound::new(
             py,
             Self {
-                home,
+                event_loop,
                 generation: fork::generation(),
                 fd,
-                desk: GilCell::new(Some(Desk::new(caller))),
-                late: GilCell::default(),
+                calls: GilCell::new(Some(CallTable::new(driver))),
+                deferred_cancels: GilCell::default(),
                 state: GilCell::default(),
             },
         )?;
-        hub.get().home.watch(hub.as_any(), fd)?;
-        Ok(hub.unbind())
+        loop_driver
+            .get()
+            .event_loop
+            .watch(loop_driver.as_any(), fd)?;
+        Ok(loop_driver.unbind())
     }
 
     /// It can take calls of that loop.
-    pub fn serves(&self, py: Python<'_>, home: &Home) -> bool {
-        self.home.is(home) && !self.is_foreign() && !self.is_ended(py)
+    pub fn serves(&self, py: Python<'_>, event_loop: &EventLoop) -> bool {
+        self.event_loop.is(event_loop) && !self.is_inherited() && !self.is_ended(py)
     }
 
     /// Inherited through a fork: its sockets are the parent's.
-    fn is_foreign(&self) -> bool {
+    fn is_inherited(&self) -> bool {
         self.generation != fork::generation()
     }
 
@@ -90,33 +93,33 @@ impl Hub {
 
     /// To be forgotten: its loop is closed, or it is another process's.
     pub fn is_stale(&self, py: Python<'_>) -> bool {
-        self.is_foreign() || self.home.is_over(py) || self.is_ended(py)
+        self.is_inherited() || self.event_loop.is_closed(py) || self.is_ended(py)
     }
 
-    /// The desk, which must be closed again before any Python code runs.
-    pub fn desk<'a>(&'a self, py: Python<'_>) -> PyResult<RefMut<'a, Desk>> {
-        let desk = self.desk.try_open(py).ok_or_else(|| {
+    /// The calls, which must be closed again before any Python code runs.
+    pub fn calls<'a>(&'a self, py: Python<'_>) -> PyResult<RefMut<'a, CallTable>> {
+        let calls = self.calls.try_open(py).ok_or_else(|| {
             PyRuntimeError::new_err("the client is called from inside its own engine")
         })?;
-        RefMut::filter_map(desk, Option::as_mut).map_err(|_| super::super::errors::client_closed())
+        RefMut::filter_map(calls, Option::as_mut).map_err(|_| super::super::errors::client_closed())
     }
 
     pub fn begin(
         slf: &Bound<'_, Self>,
         request: Prepared,
         options: CallOptions,
-        want: Want,
+        mode: ResponseMode,
         on_interim: Option<Py<PyAny>>,
     ) -> PyResult<Result<CallId, Box<CallError>>> {
         let py = slf.py();
-        let mut desk = slf.get().desk(py)?;
-        let begun = desk.begin(request, options, want, on_interim);
-        if desk.caller.calls() == 1 {
+        let mut calls = slf.get().calls(py)?;
+        let begun = calls.begin(request, options, mode, on_interim);
+        if calls.driver.calls() == 1 {
             // Nothing else is under way, and most often nothing else comes: it need not wait.
-            desk.caller.flush();
+            calls.driver.flush();
             return Ok(begun);
         }
-        drop(desk);
+        drop(calls);
         Self::flush_soon(slf)?;
         Ok(begun)
     }
@@ -124,8 +127,8 @@ impl Hub {
     /// What is written outside a turn leaves together with what other tasks write in this round.
     pub fn flush_soon(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        if this.home.is_trio() {
-            this.desk(py)?.caller.flush();
+        if this.event_loop.is_trio() {
+            this.calls(py)?.driver.flush();
             return Ok(());
         }
         {
@@ -136,43 +139,43 @@ impl Hub {
             state.flush_due = true;
         }
         let flush = slf.getattr(intern!(py, "flush"))?.unbind();
-        this.home.call_soon(py, flush, None, None)
+        this.event_loop.call_soon(py, flush, None, None)
     }
 
     /// Gives up a call. Safe from any thread and from finalisers.
     pub fn cancel(&self, py: Python<'_>, id: CallId) {
-        if self.is_foreign() {
+        if self.is_inherited() {
             return;
         }
-        let dropped = if let Some(mut desk) = self.desk.try_open(py) {
-            desk.as_mut().and_then(|desk| desk.cancel(id))
+        let dropped = if let Some(mut calls) = self.calls.try_open(py) {
+            calls.as_mut().and_then(|calls| calls.cancel(id))
         } else {
-            self.late.open(py).push(id);
+            self.deferred_cancels.open(py).push(id);
             None
         };
         drop(dropped);
     }
 
     pub fn status(&self, py: Python<'_>) -> PoolStatus {
-        let desk = self.desk.try_open(py);
-        let desk = desk.as_deref().and_then(Option::as_ref);
-        desk.map(|desk| desk.caller.status()).unwrap_or_default()
+        let calls = self.calls.try_open(py);
+        let calls = calls.as_deref().and_then(Option::as_ref);
+        calls.map(|calls| calls.driver.status()).unwrap_or_default()
     }
 
-    /// Wakes `waiter` when the hub has ended, or dials have.
-    pub fn add_watcher(&self, py: Python<'_>, waiter: Py<Waiter>) {
-        self.state.open(py).watchers.push(waiter);
+    /// Wakes `waiter` when the loop_driver has ended, or dials have.
+    pub fn add_status_waiter(&self, py: Python<'_>, waiter: Py<Waiter>) {
+        self.state.open(py).status_waiters.push(waiter);
     }
 
     /// Takes no more calls, and ends when none is left. On the loop's own thread.
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.state.open(py).closing = true;
-        if let Some(mut desk) = self.desk.try_open(py)
-            && let Some(desk) = desk.as_mut()
+        if let Some(mut calls) = self.calls.try_open(py)
+            && let Some(calls) = calls.as_mut()
         {
-            desk.caller.close();
+            calls.driver.close();
         }
-        self.end_if_empty(py)
+        self.close_if_empty(py)
     }
 
     /// The same without a word to the loop, which is closed, or the parent's.
@@ -180,12 +183,11 @@ impl Hub {
         self.finish(py, false)
     }
 
-    fn end_if_empty(&self, py: Python<'_>) -> PyResult<()> {
+    fn close_if_empty(&self, py: Python<'_>) -> PyResult<()> {
         let is_over = self.state.open(py).closing
-            && self
-                .desk
-                .try_open(py)
-                .is_some_and(|mut desk| desk.as_mut().is_none_or(|desk| desk.caller.is_empty()));
+            && self.calls.try_open(py).is_some_and(|mut calls| {
+                calls.as_mut().is_none_or(|calls| calls.driver.is_empty())
+            });
         if is_over {
             self.finish(py, true)?;
         }
@@ -198,43 +200,43 @@ impl Hub {
         if std::mem::replace(&mut self.state.open(py).ended, true) {
             return Ok(());
         }
-        let desk = self.desk.try_open(py).and_then(|mut desk| match &*desk {
-            Some(desk) if keep && desk.has_answers() => None,
-            _ => desk.take(),
+        let calls = self.calls.try_open(py).and_then(|mut calls| match &*calls {
+            Some(calls) if keep && calls.has_responses() => None,
+            _ => calls.take(),
         });
-        let left = if self.is_foreign() {
+        let left = if self.is_inherited() {
             Ok(())
         } else {
-            self.home.unwatch(py, self.fd)
+            self.event_loop.unwatch(py, self.fd)
         };
-        drop(desk);
+        drop(calls);
         left
     }
 
     /// Polls and sees every event; what is to be done in Python is listed.
-    fn see(&self, py: Python<'_>) -> PyResult<Seen> {
-        let late = std::mem::take(&mut *self.late.open(py));
+    fn poll_events(&self, py: Python<'_>) -> PyResult<TurnEvents> {
+        let deferred_cancels = std::mem::take(&mut *self.deferred_cancels.open(py));
         let mut dropped = Vec::new();
-        let mut desk = self.desk(py)?;
-        for id in late {
-            dropped.extend(desk.cancel(id));
+        let mut calls = self.calls(py)?;
+        for id in deferred_cancels {
+            dropped.extend(calls.cancel(id));
         }
-        desk.caller.turn(Some(Duration::ZERO))?;
-        while let Some((id, event)) = desk.caller.next_event() {
-            desk.handle(py, id, event);
+        calls.driver.turn(Some(Duration::ZERO))?;
+        while let Some((id, event)) = calls.driver.next_event() {
+            calls.handle(py, id, event);
         }
-        let seen = Seen {
-            woken: std::mem::take(&mut desk.woken),
-            interim: std::mem::take(&mut desk.interim),
+        let events = TurnEvents {
+            woken: std::mem::take(&mut calls.woken),
+            interim: std::mem::take(&mut calls.interim),
         };
-        drop(desk);
+        drop(calls);
         drop(dropped);
-        Ok(seen)
+        Ok(events)
     }
 
     /// Wakes who waits, and says how many that were.
-    fn wake(&self, py: Python<'_>, seen: Seen, until: Instant) -> PyResult<usize> {
-        let Seen { woken, interim } = seen;
+    fn wake(&self, py: Python<'_>, events: TurnEvents, until: Instant) -> PyResult<usize> {
+        let TurnEvents { woken, interim } = events;
         for (callback, head) in interim {
             let fields = view_to_list(py, &head.view())?;
             callback.call1(py, (head.view().status(), fields))?;
@@ -243,12 +245,12 @@ impl Hub {
             return Ok(0);
         }
         let count = woken.len();
-        let mut at_once = self.home.takes_steps(py)?;
+        let mut step_now = self.event_loop.allows_stepping(py)?;
         let mut result = Ok(());
         for waiter in woken {
-            at_once = at_once && Instant::now() < until;
-            // SystemExit or KeyboardInterrupt out of a task: the others wait for the next round.
-            let woken = Waiter::wake(waiter.bind(py), at_once && result.is_ok());
+            step_now = step_now && Instant::now() < until;
+            // SystemExit or KeyboardInterrupt out of a task: the send_waiters wait for the next round.
+            let woken = Waiter::wake(waiter.bind(py), step_now && result.is_ok());
             result = result.and(woken);
         }
         result.map(|()| count)
@@ -257,10 +259,10 @@ impl Hub {
     fn rounds(&self, py: Python<'_>) -> PyResult<()> {
         let started = Instant::now();
         for _ in 0..ROUNDS {
-            let seen = self.see(py)?;
-            let woken = self.wake(py, seen, started + STEP_TIME);
-            if let Ok(mut desk) = self.desk(py) {
-                desk.caller.flush();
+            let events = self.poll_events(py)?;
+            let woken = self.wake(py, events, started + STEP_TIME);
+            if let Ok(mut calls) = self.calls(py) {
+                calls.driver.flush();
             }
             if woken? <= FEW || self.is_ended(py) || started.elapsed() >= ROUNDS_TIME {
                 break;
@@ -271,24 +273,24 @@ impl Hub {
 }
 
 /// What a turn leaves to be done in Python.
-struct Seen {
+struct TurnEvents {
     woken: Vec<Py<Waiter>>,
     interim: Vec<(Py<PyAny>, towline_proto::KeptHead)>,
 }
 
 #[pymethods]
-impl Hub {
+impl LoopDriver {
     /// For the loop: the descriptor is readable.
     fn turn(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_ended(py) || self.is_foreign() {
+        if self.is_ended(py) || self.is_inherited() {
             return Ok(());
         }
         self.state.open(py).depth += 1;
         let result = self.rounds(py);
         self.state.open(py).depth -= 1;
-        self.end_if_empty(py)?;
-        let watchers = std::mem::take(&mut self.state.open(py).watchers);
-        for waiter in watchers {
+        self.close_if_empty(py)?;
+        let status_waiters = std::mem::take(&mut self.state.open(py).status_waiters);
+        for waiter in status_waiters {
             Waiter::wake(waiter.bind(py), false)?;
         }
         result
@@ -296,8 +298,8 @@ impl Hub {
 
     fn flush(&self, py: Python<'_>) {
         self.state.open(py).flush_due = false;
-        if let Ok(mut desk) = self.desk(py) {
-            desk.caller.flush();
+        if let Ok(mut calls) = self.calls(py) {
+            calls.driver.flush();
         }
     }
 
@@ -318,11 +320,11 @@ impl Hub {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(self.home.object())?;
-        if let Some(desk) = self.desk.peek()
-            && let Some(desk) = desk.as_ref()
+        visit.call(self.event_loop.object())?;
+        if let Some(calls) = self.calls.peek()
+            && let Some(calls) = calls.as_ref()
         {
-            desk.traverse(&visit)?;
+            calls.traverse(&visit)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! The asynchronous face: a hub per running event loop, and what its calls wait on.
+//! The asynchronous face: a loop_driver per running event loop, and what its calls wait on.
 //!
 //! ```text
-//!   get() ─► Hub (of the running loop) ─► Caller: the request leaves with the others of this turn
+//!   get() ─► LoopDriver (of the running loop) ─► Caller: the request leaves with the send_waiters of this turn
 //!   await ─► Call ─ there already? ─► result, the loop is not touched
 //!              └─ Waiter ◄─ turn: events first, then the waiting tasks are stepped one by one
 //! ```

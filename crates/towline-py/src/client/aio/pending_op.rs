@@ -7,37 +7,37 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use towline_io::call::CallId;
 
-use super::super::collector::{Bounds, Collector, Refusal};
-use super::super::finish::{Finished, Plan, Whole};
+use super::super::collector::{BodyError, BodyLimits, Collector};
+use super::super::finish::{BufferedResponse, FinishOutcome, ResponseFinish};
 use super::super::head::Head;
-use super::body::{AsyncSource, Reading};
-use super::calls::Pulled;
-use super::loop_driver::Hub;
+use super::body::{AsyncBody, ExclusiveReader};
+use super::calls::ReadOutcome;
+use super::loop_driver::LoopDriver;
 use super::reply::AsyncReply;
 use super::waiter::Waiter;
-use super::websocket::Task;
+use super::websocket::WsOp;
 
-/// One thing that is being done in a hub.
-pub struct Operation {
-    pub hub: Py<Hub>,
-    purpose: Purpose,
+/// One thing that is being done in a loop_driver.
+pub struct PendingOp {
+    pub loop_driver: Py<LoopDriver>,
+    kind: OpKind,
 }
 
-enum Purpose {
+enum OpKind {
     /// A whole response.
-    Respond(CallId, Box<Plan>),
+    Respond(CallId, Box<ResponseFinish>),
     /// A head, and a body to pull.
     Exchange(CallId),
-    Read(Reading, usize),
-    ReadInto(Reading, PyBuffer<u8>),
-    ReadAll(Reading, Box<Option<Result<Collector, Refusal>>>),
+    Read(ExclusiveReader, usize),
+    ReadInto(ExclusiveReader, PyBuffer<u8>),
+    ReadAll(ExclusiveReader, Box<Option<Result<Collector, BodyError>>>),
     /// Room for more of a streamed body: False when the server has answered instead.
     Room(CallId),
     /// Of a WebSocket.
-    Socket(Box<Task>),
+    Socket(Box<WsOp>),
     /// Dials under way have ended.
     Prewarm,
-    /// The hub has ended.
+    /// The loop_driver has ended.
     Close,
     /// Nothing more to do, or to give up.
     Over,
@@ -50,42 +50,42 @@ pub enum Outcome {
     Continue(Py<PyAny>),
 }
 
-impl Operation {
-    pub fn respond(hub: Py<Hub>, id: CallId, plan: Plan) -> Self {
-        let purpose = Purpose::Respond(id, Box::new(plan));
-        Self { hub, purpose }
+impl PendingOp {
+    pub fn respond(loop_driver: Py<LoopDriver>, id: CallId, plan: ResponseFinish) -> Self {
+        let kind = OpKind::Respond(id, Box::new(plan));
+        Self { loop_driver, kind }
     }
 
-    pub fn exchange(hub: Py<Hub>, id: CallId) -> Self {
-        let purpose = Purpose::Exchange(id);
-        Self { hub, purpose }
+    pub fn exchange(loop_driver: Py<LoopDriver>, id: CallId) -> Self {
+        let kind = OpKind::Exchange(id);
+        Self { loop_driver, kind }
     }
 
-    pub fn room(hub: Py<Hub>, id: CallId) -> Self {
-        let purpose = Purpose::Room(id);
-        Self { hub, purpose }
+    pub fn room(loop_driver: Py<LoopDriver>, id: CallId) -> Self {
+        let kind = OpKind::Room(id);
+        Self { loop_driver, kind }
     }
 
-    pub fn close(hub: Py<Hub>) -> Self {
-        let purpose = Purpose::Close;
-        Self { hub, purpose }
+    pub fn close(loop_driver: Py<LoopDriver>) -> Self {
+        let kind = OpKind::Close;
+        Self { loop_driver, kind }
     }
 
-    pub fn prewarm(hub: Py<Hub>) -> Self {
-        let purpose = Purpose::Prewarm;
-        Self { hub, purpose }
+    pub fn prewarm(loop_driver: Py<LoopDriver>) -> Self {
+        let kind = OpKind::Prewarm;
+        Self { loop_driver, kind }
     }
 
-    pub fn socket(hub: Py<Hub>, task: Task) -> Self {
-        let purpose = Purpose::Socket(Box::new(task));
-        Self { hub, purpose }
+    pub fn socket(loop_driver: Py<LoopDriver>, task: WsOp) -> Self {
+        let kind = OpKind::Socket(Box::new(task));
+        Self { loop_driver, kind }
     }
 
-    pub fn read(source: Arc<AsyncSource>, max: usize) -> Self {
-        Self::of(source, |reading| Purpose::Read(reading, max))
+    pub fn read(source: Arc<AsyncBody>, max: usize) -> Self {
+        Self::of(source, |reading| OpKind::Read(reading, max))
     }
 
-    pub fn read_into(source: Arc<AsyncSource>, buffer: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub fn read_into(source: Arc<AsyncBody>, buffer: &Bound<'_, PyAny>) -> PyResult<Self> {
         let buffer = PyBuffer::get(buffer)?;
         if buffer.readonly() || !buffer.is_c_contiguous() {
             return Err(pyo3::exceptions::PyTypeError::new_err(
@@ -93,98 +93,98 @@ impl Operation {
             ));
         }
         Ok(Self::of(source, |reading| {
-            Purpose::ReadInto(reading, buffer)
+            OpKind::ReadInto(reading, buffer)
         }))
     }
 
-    pub fn read_all(source: Arc<AsyncSource>, head: &Head, bounds: Bounds) -> Self {
+    pub fn read_all(source: Arc<AsyncBody>, head: &Head, bounds: BodyLimits) -> Self {
         let collector = Box::new(Some(Collector::new(head, bounds)));
-        Self::of(source, |reading| Purpose::ReadAll(reading, collector))
+        Self::of(source, |reading| OpKind::ReadAll(reading, collector))
     }
 
-    fn of(source: Arc<AsyncSource>, purpose: impl FnOnce(Reading) -> Purpose) -> Self {
+    fn of(source: Arc<AsyncBody>, kind: impl FnOnce(ExclusiveReader) -> OpKind) -> Self {
         Self {
-            hub: Python::attach(|py| source.hub.clone_ref(py)),
-            purpose: purpose(Reading::new(source)),
+            loop_driver: Python::attach(|py| source.loop_driver.clone_ref(py)),
+            kind: kind(ExclusiveReader::new(source)),
         }
     }
 
     /// `None`: not yet; `wait` then.
     pub fn poll(&mut self, py: Python<'_>) -> PyResult<Option<Outcome>> {
-        let hub = self.hub.get();
-        let value = match &mut self.purpose {
-            Purpose::Respond(id, _) => {
-                let whole = hub.desk(py)?.take_whole(*id);
+        let loop_driver = self.loop_driver.get();
+        let value = match &mut self.kind {
+            OpKind::Respond(id, _) => {
+                let whole = loop_driver.calls(py)?.take_buffered(*id);
                 return match whole {
                     None => Ok(None),
                     Some(whole) => self.respond_now(py, whole).map(Some),
                 };
             }
-            Purpose::Exchange(id) => {
+            OpKind::Exchange(id) => {
                 let id = *id;
-                let head = hub.desk(py)?.take_reply(id);
+                let head = loop_driver.calls(py)?.take_streamed_head(id);
                 let Some(head) = head else { return Ok(None) };
-                self.purpose = Purpose::Over;
+                self.kind = OpKind::Over;
                 let head = head.map_err(|failure| failure.to_error(py))?;
-                let source = AsyncSource::new(py, self.hub.clone_ref(py), id);
+                let source = AsyncBody::new(py, self.loop_driver.clone_ref(py), id);
                 AsyncReply::make(py, head, source)?.into_any()
             }
-            Purpose::Read(reading, max) => match reading.pull(py, *max)? {
-                Pulled::Pending => return Ok(None),
-                Pulled::End => PyBytes::new(py, b"").into_any().unbind(),
-                Pulled::Data(data) => data.into_any(),
+            OpKind::Read(reading, max) => match reading.pull(py, *max)? {
+                ReadOutcome::Pending => return Ok(None),
+                ReadOutcome::End => PyBytes::new(py, b"").into_any().unbind(),
+                ReadOutcome::Data(data) => data.into_any(),
             },
-            Purpose::ReadInto(reading, buffer) => match reading.pull(py, buffer.item_count())? {
-                Pulled::Pending => return Ok(None),
-                Pulled::End => 0_usize.into_pyobject(py)?.into_any().unbind(),
-                Pulled::Data(data) => copy_into(py, buffer, data.as_bytes(py))?,
+            OpKind::ReadInto(reading, buffer) => match reading.pull(py, buffer.item_count())? {
+                ReadOutcome::Pending => return Ok(None),
+                ReadOutcome::End => 0_usize.into_pyobject(py)?.into_any().unbind(),
+                ReadOutcome::Data(data) => copy_into(py, buffer, data.as_bytes(py))?,
             },
-            Purpose::ReadAll(reading, collector) => match read_all(py, reading, collector)? {
+            OpKind::ReadAll(reading, collector) => match read_all(py, reading, collector)? {
                 Some(content) => content,
                 None => return Ok(None),
             },
-            Purpose::Room(id) => {
-                let mut desk = hub.desk(py)?;
-                let answered = desk.is_answered(*id);
-                if !answered && desk.caller.room(*id) == 0 {
+            OpKind::Room(id) => {
+                let mut calls = loop_driver.calls(py)?;
+                let answered = calls.has_response(*id);
+                if !answered && calls.driver.room(*id) == 0 {
                     return Ok(None);
                 }
-                drop(desk);
+                drop(calls);
                 (!answered)
                     .into_pyobject(py)?
                     .to_owned()
                     .into_any()
                     .unbind()
             }
-            Purpose::Socket(task) => match task.poll(py, &self.hub)? {
+            OpKind::Socket(task) => match task.poll(py, &self.loop_driver)? {
                 Some(value) => value,
                 None => return Ok(None),
             },
-            Purpose::Prewarm => {
-                let status = hub.status(py);
+            OpKind::Prewarm => {
+                let status = loop_driver.status(py);
                 if status.dialling > 0 {
                     return Ok(None);
                 }
                 status.idle.into_pyobject(py)?.into_any().unbind()
             }
-            Purpose::Close => {
-                if !hub.is_ended(py) {
+            OpKind::Close => {
+                if !loop_driver.is_ended(py) {
                     return Ok(None);
                 }
                 py.None()
             }
-            Purpose::Over => return Err(PyRuntimeError::new_err("awaited already")),
+            OpKind::Over => return Err(PyRuntimeError::new_err("awaited already")),
         };
-        self.purpose = Purpose::Over;
+        self.kind = OpKind::Over;
         Ok(Some(Outcome::Done(value)))
     }
 
     fn respond_now(
         &mut self,
         py: Python<'_>,
-        whole: Result<Whole, super::calls::Failure>,
+        whole: Result<BufferedResponse, super::calls::CallFailure>,
     ) -> PyResult<Outcome> {
-        let Purpose::Respond(_, plan) = std::mem::replace(&mut self.purpose, Purpose::Over) else {
+        let OpKind::Respond(_, plan) = std::mem::replace(&mut self.kind, OpKind::Over) else {
             return Err(PyRuntimeError::new_err("awaited already"));
         };
         let whole = whole.map_err(|failure| failure.to_error(py))?;
@@ -193,25 +193,25 @@ impl Operation {
 
     /// Has `waiter` woken when polling is worth while again.
     pub fn wait(&self, py: Python<'_>, waiter: Py<Waiter>) -> PyResult<()> {
-        let hub = self.hub.get();
+        let loop_driver = self.loop_driver.get();
         // One that waits no more, if any: each of these is one task's at a time.
-        let before = match &self.purpose {
-            Purpose::Respond(id, _) | Purpose::Exchange(id) => {
-                hub.desk(py)?.set_reader(*id, Some(waiter))
+        let before = match &self.kind {
+            OpKind::Respond(id, _) | OpKind::Exchange(id) => {
+                loop_driver.calls(py)?.set_read_waiter(*id, Some(waiter))
             }
-            Purpose::Read(reading, _)
-            | Purpose::ReadInto(reading, _)
-            | Purpose::ReadAll(reading, _) => {
+            OpKind::Read(reading, _)
+            | OpKind::ReadInto(reading, _)
+            | OpKind::ReadAll(reading, _) => {
                 let id = reading.source().id;
-                hub.desk(py)?.set_reader(id, Some(waiter))
+                loop_driver.calls(py)?.set_read_waiter(id, Some(waiter))
             }
-            Purpose::Room(id) => hub.desk(py)?.set_writer(*id, Some(waiter)),
-            Purpose::Socket(task) => task.wait(py, hub, waiter)?,
-            Purpose::Prewarm | Purpose::Close => {
-                hub.add_watcher(py, waiter);
+            OpKind::Room(id) => loop_driver.calls(py)?.set_write_waiter(*id, Some(waiter)),
+            OpKind::Socket(task) => task.wait(py, loop_driver, waiter)?,
+            OpKind::Prewarm | OpKind::Close => {
+                loop_driver.add_status_waiter(py, waiter);
                 None
             }
-            Purpose::Over => None,
+            OpKind::Over => None,
         };
         drop(before);
         Ok(())
@@ -219,24 +219,24 @@ impl Operation {
 
     /// Given up: a request is cancelled; a read leaves its bytes where they are.
     pub fn abandon(&mut self, py: Python<'_>) {
-        let purpose = std::mem::replace(&mut self.purpose, Purpose::Over);
-        let hub = self.hub.get();
-        match purpose {
-            Purpose::Respond(id, _) | Purpose::Exchange(id) => hub.cancel(py, id),
-            Purpose::Read(mut reading, _)
-            | Purpose::ReadInto(mut reading, _)
-            | Purpose::ReadAll(mut reading, _) => reading.abandon(py),
-            Purpose::Socket(mut task) => task.abandon(py, hub),
-            Purpose::Room(_) | Purpose::Prewarm | Purpose::Close | Purpose::Over => {}
+        let kind = std::mem::replace(&mut self.kind, OpKind::Over);
+        let loop_driver = self.loop_driver.get();
+        match kind {
+            OpKind::Respond(id, _) | OpKind::Exchange(id) => loop_driver.cancel(py, id),
+            OpKind::Read(mut reading, _)
+            | OpKind::ReadInto(mut reading, _)
+            | OpKind::ReadAll(mut reading, _) => reading.abandon(py),
+            OpKind::Socket(mut task) => task.abandon(py, loop_driver),
+            OpKind::Room(_) | OpKind::Prewarm | OpKind::Close | OpKind::Over => {}
         }
     }
 }
 
 /// The response, or the coroutine that decides what becomes of it.
-fn outcome(plan: Plan, py: Python<'_>, whole: Whole) -> PyResult<Outcome> {
+fn outcome(plan: ResponseFinish, py: Python<'_>, whole: BufferedResponse) -> PyResult<Outcome> {
     Ok(match plan.finish(py, whole)? {
-        Finished::Response(response) => Outcome::Done(response),
-        Finished::Continued(coroutine) => Outcome::Continue(coroutine),
+        FinishOutcome::Response(response) => Outcome::Done(response),
+        FinishOutcome::Coroutine(coroutine) => Outcome::Continue(coroutine),
     })
 }
 
@@ -254,8 +254,8 @@ fn copy_into(py: Python<'_>, buffer: &PyBuffer<u8>, data: &[u8]) -> PyResult<Py<
 
 fn read_all(
     py: Python<'_>,
-    reading: &mut Reading,
-    collector: &mut Option<Result<Collector, Refusal>>,
+    reading: &mut ExclusiveReader,
+    collector: &mut Option<Result<Collector, BodyError>>,
 ) -> PyResult<Option<Py<PyAny>>> {
     loop {
         let Some(Ok(collecting)) = collector else {
@@ -267,13 +267,13 @@ fn read_all(
             return Err(refused);
         };
         match reading.pull(py, usize::MAX)? {
-            Pulled::Pending => return Ok(None),
-            Pulled::Data(data) => {
+            ReadOutcome::Pending => return Ok(None),
+            ReadOutcome::Data(data) => {
                 if let Err(refusal) = collecting.push(py, data.as_bytes(py)) {
                     *collector = Some(Err(refusal));
                 }
             }
-            Pulled::End => {
+            ReadOutcome::End => {
                 let Some(Ok(collecting)) = collector.take() else {
                     continue;
                 };

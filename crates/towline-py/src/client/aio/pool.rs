@@ -1,4 +1,4 @@
-//! Connections of one client, a hub for each event loop that uses it.
+//! Connections of one client, a loop_driver for each event loop that uses it.
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -6,55 +6,59 @@ use pyo3::types::PyDict;
 use towline_io::call::{Body, PoolStatus, Route};
 
 use super::super::errors;
-use super::super::pool_config::PoolTerms;
+use super::super::pool_config::PoolConfig;
 use super::super::pool_status::status_dict;
-use super::super::request::{self, Origin, Parts, Routes, Source};
+use super::super::request::{self, BodySource, Origin, RequestParts, RouteCache};
 use super::super::websocket;
 use super::awaitable::Call;
-use super::calls::Want;
-use super::event_loop::Home;
-use super::loop_driver::Hub;
-use super::pending_op::Operation;
+use super::calls::ResponseMode;
+use super::event_loop::EventLoop;
+use super::loop_driver::LoopDriver;
+use super::pending_op::PendingOp;
 use super::upload::Upload;
-use super::websocket::Task;
+use super::websocket::WsOp;
 use crate::gil::GilCell;
 
 #[pyclass(frozen, subclass, module = "towline._native")]
 pub struct AsyncPool {
-    pub terms: Arc<PoolTerms>,
-    routes: GilCell<Routes>,
-    hubs: GilCell<Vec<Py<Hub>>>,
+    pub terms: Arc<PoolConfig>,
+    routes: GilCell<RouteCache>,
+    loop_drivers: GilCell<Vec<Py<LoopDriver>>>,
     closed: GilCell<bool>,
 }
 
 impl AsyncPool {
-    /// The hub of the loop that is running.
-    pub fn hub(&self, py: Python<'_>) -> PyResult<Py<Hub>> {
+    /// The loop_driver of the loop that is running.
+    pub fn loop_driver(&self, py: Python<'_>) -> PyResult<Py<LoopDriver>> {
         if *self.closed.open(py) {
             return Err(errors::client_closed());
         }
-        let home = Home::running(py)?;
+        let event_loop = EventLoop::running(py)?;
         {
-            let hubs = self.hubs.open(py);
-            if let Some(hub) = hubs.iter().find(|hub| hub.get().serves(py, &home)) {
-                return Ok(hub.clone_ref(py));
+            let loop_drivers = self.loop_drivers.open(py);
+            if let Some(loop_driver) = loop_drivers
+                .iter()
+                .find(|loop_driver| loop_driver.get().serves(py, &event_loop))
+            {
+                return Ok(loop_driver.clone_ref(py));
             }
         }
-        self.forget_stale(py);
-        let hub = Hub::new(py, home, self.terms.config.clone())?;
-        self.hubs.open(py).push(hub.clone_ref(py));
-        Ok(hub)
+        self.remove_stale(py);
+        let loop_driver = LoopDriver::new(py, event_loop, self.terms.config.clone())?;
+        self.loop_drivers.open(py).push(loop_driver.clone_ref(py));
+        Ok(loop_driver)
     }
 
-    /// Drops the hubs of loops that are closed, and those of a parent process.
-    fn forget_stale(&self, py: Python<'_>) {
-        let hubs = std::mem::take(&mut *self.hubs.open(py));
-        let (stale, live): (Vec<_>, Vec<_>) =
-            hubs.into_iter().partition(|hub| hub.get().is_stale(py));
-        self.hubs.open(py).extend(live);
-        for hub in stale {
+    /// Drops the loop_drivers of loops that are closed, and those of a parent process.
+    fn remove_stale(&self, py: Python<'_>) {
+        let loop_drivers = std::mem::take(&mut *self.loop_drivers.open(py));
+        let (stale, live): (Vec<_>, Vec<_>) = loop_drivers
+            .into_iter()
+            .partition(|loop_driver| loop_driver.get().is_stale(py));
+        self.loop_drivers.open(py).extend(live);
+        for loop_driver in stale {
             // Nobody watches its descriptor any more.
-            let _ = hub.get().forget(py);
+            let _ = loop_driver.get().forget(py);
         }
     }
 
@@ -67,28 +71,31 @@ impl AsyncPool {
         self.routes.open(py).find(&self.terms, origin, sni)
     }
 
-    /// Closes every hub but that of the running loop, which is returned.
-    fn close(&self, py: Python<'_>) -> Option<Py<Hub>> {
+    /// Closes every loop_driver but that of the running loop, which is returned.
+    fn close(&self, py: Python<'_>) -> Option<Py<LoopDriver>> {
         *self.closed.open(py) = true;
-        self.forget_stale(py);
-        let here = Home::running(py).ok();
-        let hubs = std::mem::take(&mut *self.hubs.open(py));
+        self.remove_stale(py);
+        let here = EventLoop::running(py).ok();
+        let loop_drivers = std::mem::take(&mut *self.loop_drivers.open(py));
         let mut own = None;
-        for hub in hubs {
-            if here.as_ref().is_some_and(|here| hub.get().home.is(here)) {
-                own = Some(hub);
+        for loop_driver in loop_drivers {
+            if here
+                .as_ref()
+                .is_some_and(|here| loop_driver.get().event_loop.is(here))
+            {
+                own = Some(loop_driver);
             } else {
-                close_from_afar(py, &hub);
+                close_from_thread(py, &loop_driver);
             }
         }
         own
     }
 }
 
-/// Another thread's loop closes its hub itself, unless it has gone meanwhile.
-fn close_from_afar(py: Python<'_>, hub: &Py<Hub>) {
-    let close = hub.bind(py).getattr("close");
-    let _ = close.and_then(|close| hub.get().home.call_from_thread(py, &close));
+/// Another thread's loop closes its loop_driver itself, unless it has gone meanwhile.
+fn close_from_thread(py: Python<'_>, loop_driver: &Py<LoopDriver>) {
+    let close = loop_driver.bind(py).getattr("close");
+    let _ = close.and_then(|close| loop_driver.get().event_loop.call_from_thread(py, &close));
 }
 
 #[pymethods]
@@ -96,9 +103,9 @@ impl AsyncPool {
     #[new]
     fn new(options: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self {
-            terms: Arc::new(PoolTerms::read(options)?),
+            terms: Arc::new(PoolConfig::read(options)?),
             routes: GilCell::default(),
-            hubs: GilCell::default(),
+            loop_drivers: GilCell::default(),
             closed: GilCell::new(false),
         })
     }
@@ -120,14 +127,14 @@ impl AsyncPool {
         stale: Option<&Bound<'_, PyAny>>,
         on_informational: Option<Py<PyAny>>,
     ) -> PyResult<Py<Call>> {
-        let hub = self.hub(py)?;
+        let loop_driver = self.loop_driver(py)?;
         let route = self.route(py, &Origin::new(scheme, host, port)?, sni)?;
         let options = self.terms.call_options(timeout, stale)?;
-        let (body, pieces) = match request::source(body, headers)? {
-            Source::Whole(body) => (body, None),
-            Source::Streamed(size, pieces) => (size, Some(pieces.unbind())),
+        let (body, pieces) = match request::body_source(body, headers)? {
+            BodySource::Whole(body) => (body, None),
+            BodySource::Streamed(size, pieces) => (size, Some(pieces.unbind())),
         };
-        let parts = Parts {
+        let parts = RequestParts {
             method,
             route,
             target,
@@ -135,11 +142,17 @@ impl AsyncPool {
             body,
         };
         let request = parts.prepare()?;
-        let begun = Hub::begin(hub.bind(py), request, options, Want::Head, on_informational)?;
+        let begun = LoopDriver::begin(
+            loop_driver.bind(py),
+            request,
+            options,
+            ResponseMode::Streamed,
+            on_informational,
+        )?;
         match (begun, pieces) {
             (Err(error), _) => Call::failed(py, errors::call_error(py, &error)),
-            (Ok(id), None) => Call::of(py, Operation::exchange(hub, id)),
-            (Ok(id), Some(pieces)) => Call::upload(py, Upload::new(hub, id), pieces),
+            (Ok(id), None) => Call::of(py, PendingOp::exchange(loop_driver, id)),
+            (Ok(id), Some(pieces)) => Call::upload(py, Upload::new(loop_driver, id), pieces),
         }
     }
 
@@ -159,8 +172,8 @@ impl AsyncPool {
         sni: Option<&str>,
         stale: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Call>> {
-        let hub = self.hub(py)?;
-        let parts = Parts {
+        let loop_driver = self.loop_driver(py)?;
+        let parts = RequestParts {
             method,
             route: self.route(py, &Origin::new(scheme, host, port)?, sni)?,
             target,
@@ -169,12 +182,15 @@ impl AsyncPool {
         };
         let options = self.terms.call_options(timeout, stale)?;
         let (request, terms) = (parts.prepare()?, websocket::terms(websocket)?);
-        let begun = hub.get().desk(py)?.begin_websocket(request, options, terms);
+        let begun = loop_driver
+            .get()
+            .calls(py)?
+            .begin_websocket(request, options, terms);
         match begun {
             Err(error) => Call::failed(py, errors::call_error(py, &error)),
             Ok(id) => {
-                Hub::flush_soon(hub.bind(py))?;
-                Call::of(py, Operation::socket(hub, Task::Open(id)))
+                LoopDriver::flush_soon(loop_driver.bind(py))?;
+                Call::of(py, PendingOp::socket(loop_driver, WsOp::Open(id)))
             }
         }
     }
@@ -187,26 +203,26 @@ impl AsyncPool {
         port: Option<u16>,
         n: usize,
     ) -> PyResult<Py<Call>> {
-        let hub = self.hub(py)?;
+        let loop_driver = self.loop_driver(py)?;
         let route = self.route(py, &Origin::new(scheme, host, port)?, None)?;
-        hub.get().desk(py)?.caller.prewarm(&route, n);
-        Call::of(py, Operation::prewarm(hub))
+        loop_driver.get().calls(py)?.driver.prewarm(&route, n);
+        Call::of(py, PendingOp::prewarm(loop_driver))
     }
 
     fn pool_status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.forget_stale(py);
+        self.remove_stale(py);
         let mut sum = PoolStatus::default();
-        for hub in self.hubs.open(py).iter() {
-            sum += hub.get().status(py);
+        for loop_driver in self.loop_drivers.open(py).iter() {
+            sum += loop_driver.get().status(py);
         }
         status_dict(py, sum)
     }
 
     fn aclose(&self, py: Python<'_>) -> PyResult<Py<Call>> {
         match self.close(py) {
-            Some(hub) => {
-                hub.get().close(py)?;
-                Call::of(py, Operation::close(hub))
+            Some(loop_driver) => {
+                loop_driver.get().close(py)?;
+                Call::of(py, PendingOp::close(loop_driver))
             }
             None => Call::ready(py, py.None()),
         }
@@ -221,9 +237,9 @@ impl AsyncPool {
 impl Drop for AsyncPool {
     fn drop(&mut self) {
         Python::attach(|py| {
-            if let Some(hub) = self.close(py) {
-                // What is under way goes on; the hub ends with it.
-                let _ = hub.get().close(py);
+            if let Some(loop_driver) = self.close(py) {
+                // What is under way goes on; the loop_driver ends with it.
+                let _ = loop_driver.get().close(py);
             }
         });
     }

@@ -3,23 +3,23 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-use super::super::collector::Bounds;
+use super::super::collector::BodyLimits;
 use super::super::head::Head;
 use super::super::reply::Reply;
 use super::awaitable::Call;
-use super::body::AsyncSource;
-use super::pending_op::Operation;
+use super::body::AsyncBody;
+use super::pending_op::PendingOp;
 
 /// A reply of an event loop.
 #[pyclass(frozen, extends = Reply, module = "towline._native")]
 pub struct AsyncReply {
-    source: Arc<AsyncSource>,
+    source: Arc<AsyncBody>,
 }
 
 impl AsyncReply {
-    pub fn make(py: Python<'_>, head: Arc<Head>, source: AsyncSource) -> PyResult<Py<Self>> {
+    pub fn make(py: Python<'_>, head: Arc<Head>, source: AsyncBody) -> PyResult<Py<Self>> {
         let source = Arc::new(source);
-        let base = Reply::new(head, Arc::<AsyncSource>::clone(&source));
+        let base = Reply::new(head, Arc::<AsyncBody>::clone(&source));
         let class = PyClassInitializer::from(base).add_subclass(Self { source });
         Py::new(py, class)
     }
@@ -30,13 +30,13 @@ impl AsyncReply {
     #[pyo3(signature = (n=-1, /))]
     fn read(&self, py: Python<'_>, n: isize) -> PyResult<Py<Call>> {
         let max = usize::try_from(n).unwrap_or(usize::MAX);
-        let operation = Operation::read(Arc::clone(&self.source), max);
+        let operation = PendingOp::read(Arc::clone(&self.source), max);
         Call::of(py, operation)
     }
 
     #[pyo3(signature = (buffer, /))]
     fn readinto(&self, buffer: &Bound<'_, PyAny>) -> PyResult<Py<Call>> {
-        let operation = Operation::read_into(Arc::clone(&self.source), buffer)?;
+        let operation = PendingOp::read_into(Arc::clone(&self.source), buffer)?;
         Call::of(buffer.py(), operation)
     }
 
@@ -47,13 +47,13 @@ impl AsyncReply {
         max_size: Option<u64>,
         max_decoded: Option<u64>,
     ) -> PyResult<Py<Call>> {
-        let bounds = Bounds {
+        let bounds = BodyLimits {
             max_response_size: max_size,
             max_decompressed_size: max_decoded,
             raw: !decode,
         };
         let head = Arc::clone(&slf.as_super().get().head);
-        let operation = Operation::read_all(Arc::clone(&slf.get().source), &head, bounds);
+        let operation = PendingOp::read_all(Arc::clone(&slf.get().source), &head, bounds);
         Call::of(slf.py(), operation)
     }
 

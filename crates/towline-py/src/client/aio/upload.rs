@@ -6,23 +6,23 @@ use towline_io::call::{CallError, CallErrorKind, CallId};
 use super::super::errors;
 use super::super::request::shared_bytes;
 use super::awaitable::Call;
-use super::loop_driver::Hub;
-use super::pending_op::Operation;
+use super::loop_driver::LoopDriver;
+use super::pending_op::PendingOp;
 use crate::gil::GilCell;
 
 /// Failures are not raised here: whether the server has answered in spite of them is known by `reply()`.
 #[pyclass(frozen, module = "towline._native")]
 pub struct Upload {
-    hub: Py<Hub>,
+    loop_driver: Py<LoopDriver>,
     id: CallId,
     /// Nothing more can be sent.
     broken: GilCell<bool>,
 }
 
 impl Upload {
-    pub fn new(hub: Py<Hub>, id: CallId) -> Self {
+    pub fn new(loop_driver: Py<LoopDriver>, id: CallId) -> Self {
         Self {
-            hub,
+            loop_driver,
             id,
             broken: GilCell::new(false),
         }
@@ -52,16 +52,16 @@ impl Upload {
         if bytes.is_empty() {
             return Ok(true);
         }
-        let hub = self.hub.bind(py);
+        let loop_driver = self.loop_driver.bind(py);
         let written = {
-            let mut desk = hub.get().desk(py)?;
-            if desk.is_answered(self.id) || desk.caller.room(self.id) == 0 {
+            let mut calls = loop_driver.get().calls(py)?;
+            if calls.has_response(self.id) || calls.driver.room(self.id) == 0 {
                 return Ok(false);
             }
-            desk.caller.write(self.id, bytes)
+            calls.driver.write(self.id, bytes)
         };
         match written {
-            Ok(_) => Hub::flush_soon(hub).map(|()| true),
+            Ok(_) => LoopDriver::flush_soon(loop_driver).map(|()| true),
             Err(error) => self.fail(py, &error).map(|()| false),
         }
     }
@@ -71,22 +71,25 @@ impl Upload {
         if *self.broken.open(py) {
             return Call::ready(py, false.into_pyobject(py)?.to_owned().into_any().unbind());
         }
-        Call::of(py, Operation::room(self.hub.clone_ref(py), self.id))
+        Call::of(py, PendingOp::room(self.loop_driver.clone_ref(py), self.id))
     }
 
     /// The body is complete.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        let hub = self.hub.bind(py);
-        let finished = hub.get().desk(py)?.caller.finish(self.id, &[]);
-        Hub::flush_soon(hub)?;
+        let loop_driver = self.loop_driver.bind(py);
+        let finished = loop_driver.get().calls(py)?.driver.finish(self.id, &[]);
+        LoopDriver::flush_soon(loop_driver)?;
         finished.or_else(|error| self.fail(py, &error))
     }
 
     fn reply(&self, py: Python<'_>) -> PyResult<Py<Call>> {
-        Call::of(py, Operation::exchange(self.hub.clone_ref(py), self.id))
+        Call::of(
+            py,
+            PendingOp::exchange(self.loop_driver.clone_ref(py), self.id),
+        )
     }
 
     fn cancel(&self, py: Python<'_>) {
-        self.hub.get().cancel(py, self.id);
+        self.loop_driver.get().cancel(py, self.id);
     }
 }

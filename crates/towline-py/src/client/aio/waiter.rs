@@ -2,19 +2,19 @@
 //!
 //! A task that awaits a future has itself called back when that is done. A future of the loop would do it
 //! through `call_soon`, in the next round; a waiter keeps the callback, and the turn steps the task
-//! itself, in the task's own context, when every event has been seen.
+//! itself, in the task's own context, when every event has been events.
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use super::loop_driver::Hub;
+use super::loop_driver::LoopDriver;
 use crate::errors::CancelledError;
 use crate::gil::GilCell;
 
 #[pyclass(frozen, module = "towline._native")]
 pub struct Waiter {
-    hub: Py<Hub>,
+    loop_driver: Py<LoopDriver>,
     state: GilCell<State>,
 }
 
@@ -40,9 +40,9 @@ struct Callback {
 }
 
 impl Waiter {
-    pub fn new(hub: Py<Hub>) -> Self {
+    pub fn new(loop_driver: Py<LoopDriver>) -> Self {
         Self {
-            hub,
+            loop_driver,
             state: GilCell::new(State {
                 blocking: true,
                 ..State::default()
@@ -50,8 +50,8 @@ impl Waiter {
         }
     }
 
-    /// What there was to wait for is there. `at_once`: steps the task now; Python code runs.
-    pub fn wake(slf: &Bound<'_, Self>, at_once: bool) -> PyResult<()> {
+    /// What there was to wait for is there. `step_now`: steps the task now; Python code runs.
+    pub fn wake(slf: &Bound<'_, Self>, step_now: bool) -> PyResult<()> {
         let py = slf.py();
         let callback = {
             let mut state = slf.get().state.open(py);
@@ -63,14 +63,14 @@ impl Waiter {
             }
         };
         match callback {
-            Some(callback) if at_once => callback.run(slf),
+            Some(callback) if step_now => callback.run(slf),
             Some(callback) => callback.schedule(slf),
             None => Ok(()),
         }
     }
 
     /// Calls `function` when it is woken, in whatever context.
-    pub fn call_back(slf: &Bound<'_, Self>, function: Py<PyAny>) {
+    pub fn set_callback(slf: &Bound<'_, Self>, function: Py<PyAny>) {
         let callback = Callback {
             function,
             context: None,
@@ -110,13 +110,13 @@ impl Callback {
 
     fn schedule(self, waiter: &Bound<'_, Waiter>) -> PyResult<()> {
         let py = waiter.py();
-        let home = &waiter.get().hub.get().home;
-        if home.is_trio() {
+        let event_loop = &waiter.get().loop_driver.get().event_loop;
+        if event_loop.is_trio() {
             self.function.call1(py, (waiter,))?;
             return Ok(());
         }
         let argument = waiter.clone().into_any().unbind();
-        home.call_soon(py, self.function, Some(argument), self.context.as_ref())
+        event_loop.call_soon(py, self.function, Some(argument), self.context.as_ref())
     }
 }
 
@@ -133,7 +133,7 @@ impl Waiter {
     }
 
     fn get_loop(&self, py: Python<'_>) -> Py<PyAny> {
-        self.hub.get().home.object().clone_ref(py)
+        self.loop_driver.get().event_loop.object().clone_ref(py)
     }
 
     #[pyo3(signature = (function, /, *, context=None))]
@@ -215,7 +215,7 @@ impl Waiter {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.hub)?;
+        visit.call(&self.loop_driver)?;
         let Some(state) = self.state.peek() else {
             return Ok(());
         };

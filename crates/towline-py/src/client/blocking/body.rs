@@ -6,10 +6,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use towline_io::call::{BlockingCall, ConnectionFacts, Taken, Trailer};
 
-use super::super::collector::{Bounds, Collector};
+use super::super::collector::{BodyLimits, Collector};
 use super::super::head::Head;
-use super::super::reply::{Facts, Source};
-use super::wait::{patiently, to_error};
+use super::super::reply::{CallInfo, Source};
+use super::wait::{detached, to_error};
 use crate::errors::StreamConsumed;
 use crate::gil::GilCell;
 
@@ -20,24 +20,24 @@ use crate::gil::GilCell;
 /// ```
 pub enum State {
     Open(Box<BlockingCall>),
-    Taken,
-    Ended(Facts, Box<[Trailer]>),
-    Closed(Facts),
+    Reading,
+    Ended(CallInfo, Box<[Trailer]>),
+    Closed(CallInfo),
 }
 
-pub struct SyncSource {
+pub struct SyncBody {
     connection: Arc<ConnectionFacts>,
     state: GilCell<State>,
 }
 
-pub fn facts_of(call: &BlockingCall) -> Facts {
-    Facts {
+pub fn info_of(call: &BlockingCall) -> CallInfo {
+    CallInfo {
         timings: call.timings(),
         reused: call.is_reused(),
     }
 }
 
-impl SyncSource {
+impl SyncBody {
     pub fn new(call: Box<BlockingCall>) -> Self {
         Self {
             connection: Arc::clone(call.facts()),
@@ -60,22 +60,22 @@ impl SyncSource {
             let taken = call.take(max, |data| sink.take().map(|sink| sink(data)));
             match taken {
                 Ok(Taken::Data(value)) => {
-                    self.put_back(py, call);
+                    self.return_call(py, call);
                     return Ok(value);
                 }
                 Ok(Taken::End) => {
                     let trailers = call.trailers().into();
-                    self.set(py, State::Ended(facts_of(&call), trailers));
+                    self.set(py, State::Ended(info_of(&call), trailers));
                     return Ok(None);
                 }
                 Ok(Taken::Pending) => {
-                    if let Err(error) = patiently(py, |patience| call.fill(patience)) {
-                        self.set(py, State::Closed(facts_of(&call)));
+                    if let Err(error) = detached(py, |patience| call.fill(patience)) {
+                        self.set(py, State::Closed(info_of(&call)));
                         return Err(error);
                     }
                 }
                 Err(ended) => {
-                    self.set(py, State::Closed(facts_of(&call)));
+                    self.set(py, State::Closed(info_of(&call)));
                     return Err(to_error(py, &ended));
                 }
             }
@@ -83,7 +83,12 @@ impl SyncSource {
     }
 
     /// The rest of the body.
-    pub fn read_all(&self, py: Python<'_>, head: &Head, bounds: Bounds) -> PyResult<Py<PyBytes>> {
+    pub fn read_all(
+        &self,
+        py: Python<'_>,
+        head: &Head,
+        bounds: BodyLimits,
+    ) -> PyResult<Py<PyBytes>> {
         let collect = || {
             let mut collector =
                 Collector::new(head, bounds).map_err(|refusal| refusal.to_error())?;
@@ -98,9 +103,9 @@ impl SyncSource {
     /// The call, for this thread alone. `None`: the body has been read.
     fn borrow(&self, py: Python<'_>) -> PyResult<Option<Box<BlockingCall>>> {
         let mut state = self.state.open(py);
-        match std::mem::replace(&mut *state, State::Taken) {
+        match std::mem::replace(&mut *state, State::Reading) {
             State::Open(call) => Ok(Some(call)),
-            State::Taken => Err(PyRuntimeError::new_err(
+            State::Reading => Err(PyRuntimeError::new_err(
                 "another thread is reading this response",
             )),
             ended @ State::Ended(..) => {
@@ -114,7 +119,7 @@ impl SyncSource {
         }
     }
 
-    fn put_back(&self, py: Python<'_>, call: Box<BlockingCall>) {
+    fn return_call(&self, py: Python<'_>, call: Box<BlockingCall>) {
         self.set(py, State::Open(call));
     }
 
@@ -129,7 +134,7 @@ impl SyncSource {
             let State::Open(call) = &*state else {
                 return;
             };
-            let facts = facts_of(call);
+            let facts = info_of(call);
             std::mem::replace(&mut *state, State::Closed(facts))
         };
         drop(before);
@@ -140,11 +145,11 @@ impl SyncSource {
     }
 }
 
-impl Source for SyncSource {
-    fn facts(&self, py: Python<'_>) -> Facts {
+impl Source for SyncBody {
+    fn facts(&self, py: Python<'_>) -> CallInfo {
         match &*self.state.open(py) {
-            State::Open(call) => facts_of(call),
-            State::Taken => Facts::default(),
+            State::Open(call) => info_of(call),
+            State::Reading => CallInfo::default(),
             State::Ended(facts, _) | State::Closed(facts) => *facts,
         }
     }
@@ -171,6 +176,3 @@ impl Source for SyncSource {
         Ok(list)
     }
 }
-
-/// Kept apart from its reply, which a response may hold as well.
-pub type SharedSource = Arc<SyncSource>;

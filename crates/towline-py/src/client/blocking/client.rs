@@ -6,13 +6,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use towline_io::call::Route;
 
-use super::super::core::{Core, Found, Lanes, Setup, upper_case};
-use super::super::finish::{Finished, Plan, Whole};
+use super::super::core::{Core, Found, PoolKind, Setup, upper_case};
+use super::super::finish::{BufferedResponse, FinishOutcome, ResponseFinish};
 use super::super::methods::client_methods;
-use super::super::pool_config::PoolTerms;
+use super::super::pool_config::PoolConfig;
 use super::super::reply::Source;
 use super::super::request::Origin;
-use super::body::SyncSource;
+use super::body::SyncBody;
 use super::pool::SyncPool;
 
 #[pyclass(frozen, subclass, dict, weakref, module = "towline._native")]
@@ -20,8 +20,8 @@ pub struct ClientCore {
     core: Core<SyncPool>,
 }
 
-impl Lanes for SyncPool {
-    fn terms<'a>(pool: &'a Bound<'_, Self>) -> &'a PoolTerms {
+impl PoolKind for SyncPool {
+    fn terms<'a>(pool: &'a Bound<'_, Self>) -> &'a PoolConfig {
         pool.get().terms()
     }
 
@@ -54,10 +54,10 @@ impl ClientCore {
         let py = slf.py();
         let found = slf.get().find(slf, method, url, arguments)?;
         let Some(found) = found else {
-            let request = slf.getattr(intern!(py, "_request"))?;
+            let request = slf.getattr(intern!(py, "_slow_request"))?;
             return Ok(request.call((method, url), arguments)?.unbind());
         };
-        let plan = Plan {
+        let plan = ResponseFinish {
             terms: Arc::clone(&found.terms),
             client: slf.clone().into_any().unbind(),
             method: method.clone().unbind(),
@@ -66,19 +66,19 @@ impl ClientCore {
             follow_redirects: found.follow_redirects,
         };
         match plan.finish(py, exchange(py, found)?)? {
-            Finished::Response(response) | Finished::Continued(response) => Ok(response),
+            FinishOutcome::Response(response) | FinishOutcome::Coroutine(response) => Ok(response),
         }
     }
 }
 
 /// The whole response. One that is small costs one release of the GIL.
-fn exchange(py: Python<'_>, found: Found<'_, SyncPool>) -> PyResult<Whole> {
+fn exchange(py: Python<'_>, found: Found<'_, SyncPool>) -> PyResult<BufferedResponse> {
     let bounds = found.terms.bounds();
     let pool = found.pool.get();
     let (call, head) = pool.call(py, found.request, found.options, None)?;
-    let source = SyncSource::new(call);
+    let source = SyncBody::new(call);
     let content = source.read_all(py, &head, bounds)?;
-    Ok(Whole {
+    Ok(BufferedResponse {
         head: Arc::new(head),
         content,
         facts: Source::facts(&source, py),

@@ -12,26 +12,26 @@ use towline_io::call::{
 
 use super::super::errors;
 use super::super::head::{Head, view_to_list};
-use super::super::pool_config::PoolTerms;
+use super::super::pool_config::PoolConfig;
 use super::super::pool_status::status_dict;
-use super::super::request::{self, Origin, Parts, Routes};
+use super::super::request::{self, Origin, RequestParts, RouteCache};
 use super::super::websocket::{Handshake, terms};
-use super::body::SyncSource;
+use super::body::SyncBody;
 use super::reply::SyncReply;
 use super::upload::upload;
-use super::wait::patiently;
+use super::wait::detached;
 use crate::gil::GilCell;
 
 #[pyclass(frozen, subclass, weakref, module = "towline._native")]
 pub struct SyncPool {
-    terms: PoolTerms,
-    routes: GilCell<Routes>,
+    terms: PoolConfig,
+    routes: GilCell<RouteCache>,
     /// `None`: closed.
     blocking: GilCell<Option<Arc<Blocking>>>,
 }
 
 impl SyncPool {
-    fn made(terms: &PoolTerms) -> Arc<Blocking> {
+    fn made(terms: &PoolConfig) -> Arc<Blocking> {
         Arc::new(Blocking::new(BlockingConfig {
             pool: terms.config.pool,
             dial: Arc::clone(&terms.config.dial),
@@ -52,7 +52,7 @@ impl SyncPool {
         Ok(Arc::clone(found))
     }
 
-    pub fn terms(&self) -> &PoolTerms {
+    pub fn terms(&self) -> &PoolConfig {
         &self.terms
     }
 
@@ -75,15 +75,15 @@ impl SyncPool {
     ) -> PyResult<(Box<BlockingCall>, Head)> {
         let blocking = self.blocking(py)?;
         let Some(body) = streamed else {
-            return patiently(py, |patience| {
+            return detached(py, |patience| {
                 let mut call = blocking.begin(prepared, options, patience)?;
                 let head = await_head(&mut call, patience)?;
                 Ok((Box::new(call), head))
             });
         };
-        let mut call = patiently(py, |patience| blocking.begin(prepared, options, patience))?;
+        let mut call = detached(py, |patience| blocking.begin(prepared, options, patience))?;
         upload(&mut call, body)?;
-        let head = patiently(py, |patience| await_head(&mut call, patience))?;
+        let head = detached(py, |patience| await_head(&mut call, patience))?;
         Ok((Box::new(call), head))
     }
 }
@@ -96,7 +96,7 @@ fn await_head(call: &mut BlockingCall, patience: &mut Patience<'_>) -> Result<He
 impl SyncPool {
     #[new]
     fn new(options: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let terms = PoolTerms::read(options)?;
+        let terms = PoolConfig::read(options)?;
         Ok(Self {
             blocking: GilCell::new(Some(Self::made(&terms))),
             terms,
@@ -122,9 +122,9 @@ impl SyncPool {
         on_informational: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<SyncReply>> {
         let options = self.terms.call_options(timeout, stale)?;
-        let (body, streamed) = match request::source(body, headers)? {
-            request::Source::Whole(body) => (body, None),
-            request::Source::Streamed(body, pieces) => (body, Some(pieces)),
+        let (body, streamed) = match request::body_source(body, headers)? {
+            request::BodySource::Whole(body) => (body, None),
+            request::BodySource::Streamed(body, pieces) => (body, Some(pieces)),
         };
         if let Some(pieces) = &streamed
             && pieces.hasattr(intern!(py, "__aiter__"))?
@@ -133,7 +133,7 @@ impl SyncPool {
                 "body: a synchronous client cannot run an asynchronous iterator",
             ));
         }
-        let parts = Parts {
+        let parts = RequestParts {
             method,
             route: self.route(py, &Origin::new(scheme, host, port)?, sni)?,
             target,
@@ -147,7 +147,7 @@ impl SyncPool {
                 callback.call1((view.status(), view_to_list(py, &view)?))?;
             }
         }
-        SyncReply::make(py, Arc::new(head), Arc::new(SyncSource::new(call)))
+        SyncReply::make(py, Arc::new(head), Arc::new(SyncBody::new(call)))
     }
 
     #[expect(clippy::too_many_arguments, reason = "the signature is Python's")]
@@ -168,7 +168,7 @@ impl SyncPool {
     ) -> PyResult<Handshake> {
         // A client that is closed takes nothing more.
         self.blocking(py)?;
-        let parts = Parts {
+        let parts = RequestParts {
             method,
             route: self.route(py, &Origin::new(scheme, host, port)?, sni)?,
             target,
@@ -198,7 +198,7 @@ impl SyncPool {
         let route = self.route(py, &Origin::new(scheme, host, port)?, None)?;
         let blocking = self.blocking(py)?;
         let timeout = self.terms.defaults.timeouts.connect;
-        patiently(py, |patience| {
+        detached(py, |patience| {
             blocking.prewarm(&route, n, timeout, patience)
         })?;
         Ok(blocking.status().idle)

@@ -6,19 +6,19 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::super::collector::Bounds;
+use super::super::collector::BodyLimits;
 use super::super::head::Head;
 use super::super::reply::Reply;
-use super::body::SharedSource;
+use super::body::SyncBody;
 
 #[pyclass(frozen, extends = Reply, module = "towline._native")]
 pub struct SyncReply {
-    source: SharedSource,
+    source: Arc<SyncBody>,
 }
 
 impl SyncReply {
-    pub fn make(py: Python<'_>, head: Arc<Head>, source: SharedSource) -> PyResult<Py<Self>> {
-        let base = Reply::new(head, Arc::<super::body::SyncSource>::clone(&source));
+    pub fn make(py: Python<'_>, head: Arc<Head>, source: Arc<SyncBody>) -> PyResult<Py<Self>> {
+        let base = Reply::new(head, Arc::<SyncBody>::clone(&source));
         Py::new(
             py,
             PyClassInitializer::from(base).add_subclass(Self { source }),
@@ -69,7 +69,7 @@ impl SyncReply {
         max_size: Option<u64>,
         max_decoded: Option<u64>,
     ) -> PyResult<Py<PyBytes>> {
-        let bounds = Bounds {
+        let bounds = BodyLimits {
             max_response_size: max_size,
             max_decompressed_size: max_decoded,
             raw: !decode,

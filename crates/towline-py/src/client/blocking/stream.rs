@@ -5,9 +5,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use super::super::core::upper_case;
-use super::super::finish::leaves_undecided;
+use super::super::finish::needs_flow;
 use super::super::response::{ResponseCore, Sent, State};
-use super::body::SyncSource;
+use super::body::SyncBody;
 use super::client::ClientCore;
 use super::reply::SyncReply;
 
@@ -42,10 +42,10 @@ pub fn open_stream(
         .pool
         .get()
         .call(py, found.request, found.options, None)?;
-    let undecided = leaves_undecided(&head, &found.terms, found.follow_redirects);
+    let needs_flow = needs_flow(&head, &found.terms, found.follow_redirects);
     let (timings, reused) = (call.timings(), call.is_reused());
     let head = Arc::new(head);
-    let reply = SyncReply::make(py, Arc::clone(&head), Arc::new(SyncSource::new(call)))?;
+    let reply = SyncReply::make(py, Arc::clone(&head), Arc::new(SyncBody::new(call)))?;
     let state = State {
         head: Some(head),
         terms: Some(Arc::clone(&found.terms)),
@@ -62,6 +62,6 @@ pub fn open_stream(
     };
     Ok(Some((
         ResponseCore::make(py, &found.terms, state)?,
-        undecided,
+        needs_flow,
     )))
 }

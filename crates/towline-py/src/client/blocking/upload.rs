@@ -7,7 +7,7 @@ use pyo3::types::{PyBytes, PyIterator};
 use towline_io::call::{BlockingCall, Written};
 
 use super::super::request::shared_bytes;
-use super::wait::patiently;
+use super::wait::detached;
 
 /// One read of a file that is not on a disk.
 const READ_BYTES: usize = 64 * 1024;
@@ -58,10 +58,10 @@ pub fn upload(call: &mut BlockingCall, body: &Bound<'_, PyAny>) -> PyResult<()> 
     let py = body.py();
     let mut pieces = Pieces::of(body)?;
     while let Some(piece) = pieces.next()? {
-        match patiently(py, |patience| call.write(piece, patience))? {
+        match detached(py, |patience| call.write(piece, patience))? {
             Written::Taken => {}
             Written::Answered => return Ok(()),
         }
     }
-    patiently(py, |patience| call.finish(&[], patience))
+    detached(py, |patience| call.finish(&[], patience))
 }

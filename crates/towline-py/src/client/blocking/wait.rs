@@ -12,10 +12,10 @@ use super::super::errors;
 
 /// A signal that arrives during a system call ends it; one that arrives just before it is noticed after
 /// this time. Only the main thread runs handlers, so only it looks.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs `act` without the GIL. A handler that raises (`KeyboardInterrupt`) ends it.
-pub fn patiently<T: Send>(
+pub fn detached<T: Send>(
     py: Python<'_>,
     act: impl FnOnce(&mut Patience<'_>) -> Result<T, Ended> + Send,
 ) -> PyResult<T> {
@@ -29,7 +29,8 @@ pub fn patiently<T: Send>(
             raised = Python::attach(|py| py.check_signals().err());
             raised.is_some()
         };
-        let mut patience = Patience::new(&mut interrupted, is_main.then_some(LOOK_EVERY));
+        let mut patience =
+            Patience::new(&mut interrupted, is_main.then_some(SIGNAL_CHECK_INTERVAL));
         (act(&mut patience), raised)
     });
     match (result, raised) {

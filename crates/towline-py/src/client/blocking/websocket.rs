@@ -7,10 +7,10 @@ use towline_io::call::{
 
 use super::super::head::Head;
 use super::super::websocket::{
-    Handshake, Saying, closed_error, message, mistake, outgoing, payload, refusal, second_receiver,
-    too_late, until,
+    Handshake, OutgoingMessage, closed_error, message, mistake, outgoing, payload, refusal,
+    second_receiver, too_late, until,
 };
-use super::wait::patiently;
+use super::wait::detached;
 
 #[pyclass(frozen, module = "towline._native")]
 pub struct SyncSocket {
@@ -25,7 +25,7 @@ pub fn open(
     options: CallOptions,
     terms: WebSocketTerms,
 ) -> PyResult<Handshake> {
-    let shaken = patiently(py, |patience| {
+    let shaken = detached(py, |patience| {
         BlockingSocket::open(config, request, options, terms, patience)
     })?;
     Ok(match shaken {
@@ -43,9 +43,9 @@ pub fn open(
 }
 
 impl SyncSocket {
-    fn say(&self, py: Python<'_>, saying: &Saying) -> PyResult<()> {
-        let said = patiently(py, |patience| {
-            self.socket.say(&saying.as_outgoing(), patience)
+    fn say(&self, py: Python<'_>, message: &OutgoingMessage) -> PyResult<()> {
+        let said = detached(py, |patience| {
+            self.socket.say(&message.as_outgoing(), patience)
         })?;
         said.or_else(|refused| refusal(py, &refused).map_or(Ok(()), Err))
     }
@@ -56,7 +56,7 @@ impl SyncSocket {
     #[pyo3(signature = (timeout=None, /))]
     fn receive(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
         let until = until(timeout)?;
-        match patiently(py, |patience| self.socket.receive(until, patience))? {
+        match detached(py, |patience| self.socket.receive(until, patience))? {
             Heard::Message(kind, data) => Ok(message(py, kind, &data)),
             Heard::Closed(closed) => Err(closed_error(py, &closed)),
             Heard::Late => Err(too_late()),
@@ -67,17 +67,17 @@ impl SyncSocket {
     #[pyo3(signature = (data, /))]
     fn send(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let (kind, bytes) = outgoing(data)?;
-        self.say(data.py(), &Saying::Message(kind, bytes))
+        self.say(data.py(), &OutgoingMessage::Message(kind, bytes))
     }
 
     #[pyo3(signature = (data, /))]
     fn ping(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.say(data.py(), &Saying::Ping(payload(data)?))
+        self.say(data.py(), &OutgoingMessage::Ping(payload(data)?))
     }
 
     #[pyo3(signature = (code, reason, /))]
     fn close(&self, py: Python<'_>, code: u16, reason: &str) -> PyResult<()> {
-        patiently(py, |patience| self.socket.close(code, reason, patience))?.map_err(mistake)
+        detached(py, |patience| self.socket.close(code, reason, patience))?.map_err(mistake)
     }
 
     fn abort(&self, py: Python<'_>) {
