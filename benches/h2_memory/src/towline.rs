@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use towline_proto::{
     Blocks, BodySize, Connection, Event, Field, Limits, Protocol, Read, RequestHead, ResponseHead,
-    Speaks, StreamId,
+    ProtocolPolicy, StreamId,
 };
 
 use crate::{ANSWERED, ASKED, AUTHORITY, PATH, Seen, Shape, Subject};
@@ -46,8 +46,8 @@ impl Ends {
     pub fn new() -> Self {
         let now = Instant::now();
         Self {
-            client: Connection::client_speaking(Arc::new(Limits::client()), Protocol::Http2, now),
-            server: Connection::server_speaking(Arc::new(Limits::server()), Speaks::Http2, now),
+            client: Connection::client_with_protocol(Arc::new(Limits::client()), Protocol::Http2, now),
+            server: Connection::server_with_policy(Arc::new(Limits::server()), ProtocolPolicy::Http2, now),
             blocks: Blocks::new(64 * 1024, 4),
             now,
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use socket2::Socket;
-use towline_proto::{Blocks, Connection, Protocol, Side, Speaks, StreamId, UserError};
+use towline_proto::{Blocks, Connection, Protocol, ProtocolPolicy, Side, StreamId, UserError};
 
 use crate::addr::PeerAddr;
 use crate::call::Established;
@@ -127,7 +127,8 @@ impl<S: Default> Peer<S> {
         let expects_proxy = service.proxy_protocol.as_ref();
         let expects_proxy =
             expects_proxy.is_some_and(|trusts| trusts(remote.inet().map(|addr| addr.ip())));
-        let conn = Connection::server_speaking(Arc::clone(&service.limits), service.speaks, now);
+        let conn =
+            Connection::server_with_policy(Arc::clone(&service.limits), service.protocols, now);
         let transport = Transport {
             socket,
             tls,
@@ -144,13 +145,13 @@ impl<S: Default> Peer<S> {
         service: &Arc<Service>,
         now: Instant,
     ) -> Self {
-        let protocol = match (&established.alpn, service.speaks) {
+        let protocol = match (&established.alpn, service.protocols) {
             (Some(chosen), _) if chosen == ALPN_H2 => Protocol::Http2,
             // Prior knowledge, which TLS has no place for (RFC 9113 3.3).
-            (None, Speaks::Http2) if established.transport.tls.is_none() => Protocol::Http2,
+            (None, ProtocolPolicy::Http2) if established.transport.tls.is_none() => Protocol::Http2,
             _ => Protocol::Http1,
         };
-        let mut conn = Connection::client_speaking(Arc::clone(&service.limits), protocol, now);
+        let mut conn = Connection::client_with_protocol(Arc::clone(&service.limits), protocol, now);
         conn.set_secure(established.transport.tls.is_some());
         let Established {
             transport, remote, ..
@@ -385,7 +386,7 @@ impl<S> Peer<S> {
                 _ => Protocol::Http1,
             };
             // It fails only after the first byte, and none has been handed in.
-            let _ = self.conn.speak(protocol);
+            let _ = self.conn.set_protocol(protocol);
         }
     }
 

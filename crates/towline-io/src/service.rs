@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use towline_proto::{Limits, Speaks};
+use towline_proto::{Limits, ProtocolPolicy};
 
 use crate::serve::metrics::SlotHandle;
 use crate::tls::TlsConfig;
@@ -18,7 +18,7 @@ pub struct Service {
     pub limits: Arc<Limits>,
     /// What is spoken; HTTP/1 by default. `Either`: under TLS the word of ALPN (its list stands in `tls`), else
     /// the first bytes.
-    pub speaks: Speaks,
+    pub protocols: ProtocolPolicy,
     /// Connections speak TLS when this is given.
     pub tls: Option<TlsConfig>,
     /// Peers for which this holds must begin with a PROXY header (version 1 or 2).
@@ -43,7 +43,7 @@ impl fmt::Debug for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Service")
             .field("limits", &self.limits)
-            .field("speaks", &self.speaks)
+            .field("protocols", &self.protocols)
             .field("tls", &self.tls)
             .field("proxy_protocol", &self.proxy_protocol.is_some())
             .field("metrics_only", &self.metrics_only)

@@ -14,7 +14,7 @@ use towline_io::call::{
     Body, CallErrorKind, CallOptions, CallPhase, DialConfig, PoolStatus, Route, Timeouts,
 };
 use towline_io::{ClientTls, ClientTlsSettings, Service, TlsConfig, TlsSettings, Trust};
-use towline_proto::Speaks;
+use towline_proto::ProtocolPolicy;
 
 /// A server for 127.0.0.1 and a client that trusts nobody else.
 fn server(name: &str) -> (Server, Arc<ClientTls>) {
@@ -38,7 +38,7 @@ fn server_speaking(name: &str, alpn: &[&[u8]]) -> (Server, Arc<ClientTls>) {
     };
     let server = Server::start(Service {
         tls: Some(TlsConfig::load(&settings).unwrap()),
-        speaks: Speaks::Either,
+        protocols: ProtocolPolicy::Either,
         ..Service::default()
     });
     let tls = ClientTls::new(ClientTlsSettings {
@@ -69,8 +69,8 @@ fn one_encrypted_connection_carries_call_after_call() {
     assert_eq!(server.accepted.load(Relaxed), 1);
 }
 
-fn speaking(speaks: Speaks) -> Hand {
-    Hand::new(|config| config.dial = Arc::new(DialConfig::default().speaking(speaks)))
+fn hand_with(protocols: ProtocolPolicy) -> Hand {
+    Hand::new(|config| config.dial = Arc::new(DialConfig::default().with_protocols(protocols)))
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn alpn_decides_and_a_first_burst_shares_the_connection_or_opens_its_own() {
     ] {
         let (server, tls) = server_speaking("alpn", alpn);
         let route = Arc::new(Route::secure("127.0.0.1", server.addr.port(), tls));
-        let mut hand = speaking(Speaks::Either);
+        let mut hand = hand_with(ProtocolPolicy::Either);
         let calls: Vec<_> = (0..30)
             .map(|_| hand.begin(get(&route, "/delay?ms=30")))
             .collect();
@@ -99,7 +99,7 @@ fn a_server_without_http2_is_refused_where_nothing_else_is_allowed() {
     for alpn in [&[][..], &[&b"http/1.1"[..]]] {
         let (server, tls) = server_speaking("only", alpn);
         let route = Arc::new(Route::secure("127.0.0.1", server.addr.port(), tls));
-        let error = speaking(Speaks::Http2).get(&route, "/").failed();
+        let error = hand_with(ProtocolPolicy::Http2).get(&route, "/").failed();
         assert_eq!(error.kind, CallErrorKind::Tls, "{error}");
     }
 }

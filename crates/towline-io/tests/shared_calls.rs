@@ -20,7 +20,7 @@ use towline_io::call::{
     Timeouts,
 };
 use towline_io::{EngineConfig, Service};
-use towline_proto::{Limits, Speaks};
+use towline_proto::{Limits, ProtocolPolicy};
 
 /// Speaks HTTP/2 without asking.
 fn hand() -> Hand {
@@ -29,14 +29,14 @@ fn hand() -> Hand {
 
 fn hand_with(limits: Limits) -> Hand {
     Hand::new(|config| {
-        config.dial = Arc::new(DialConfig::default().speaking(Speaks::Http2));
+        config.dial = Arc::new(DialConfig::default().with_protocols(ProtocolPolicy::Http2));
         config.limits = Arc::new(limits);
     })
 }
 
 fn server() -> Server {
     Server::start(Service {
-        speaks: Speaks::Either,
+        protocols: ProtocolPolicy::Either,
         ..Service::default()
     })
 }
@@ -45,7 +45,7 @@ fn server_with(streams: u32) -> Server {
     let mut limits = Limits::server();
     limits.http2.max_concurrent_streams = streams;
     Server::start(Service {
-        speaks: Speaks::Http2,
+        protocols: ProtocolPolicy::Http2,
         ..Service::plain(limits)
     })
 }
@@ -56,7 +56,7 @@ fn one_connection_carries_a_thousand_calls_at_once() {
         let server = server_with(1000);
         let route = route(server.addr);
         let mut hand = Hand::new(|config| {
-            config.dial = Arc::new(DialConfig::default().speaking(Speaks::Http2));
+            config.dial = Arc::new(DialConfig::default().with_protocols(ProtocolPolicy::Http2));
             config.flush = flush;
         });
         assert_eq!(hand.get(&route, "/").answer().1, b"alive\r\n");
@@ -84,7 +84,7 @@ fn calls_beyond_the_servers_limit_wait_or_take_another_connection() {
         let server = server_with(10);
         let route = route(server.addr);
         let mut hand = Hand::new(|config| {
-            config.dial = Arc::new(DialConfig::default().speaking(Speaks::Http2));
+            config.dial = Arc::new(DialConfig::default().with_protocols(ProtocolPolicy::Http2));
             config.pool.max_connections_per_host = per_host;
         });
         assert_eq!(hand.get(&route, "/").answer().0, 200);
@@ -105,7 +105,7 @@ fn a_first_burst_waits_for_one_connection_and_refused_calls_are_sent_again() {
     let server = server_with(3);
     let route = route(server.addr);
     let mut hand = Hand::new(|config| {
-        config.dial = Arc::new(DialConfig::default().speaking(Speaks::Http2));
+        config.dial = Arc::new(DialConfig::default().with_protocols(ProtocolPolicy::Http2));
         config.pool.max_connections_per_host = 1;
     });
     let calls: Vec<_> = (0..60)
@@ -478,7 +478,7 @@ fn many_servers_of_one_connection_each() {
             max_ready_per_turn: 2,
             ..EngineConfig::default()
         };
-        config.dial = Arc::new(DialConfig::default().speaking(Speaks::Http2));
+        config.dial = Arc::new(DialConfig::default().with_protocols(ProtocolPolicy::Http2));
     });
     let calls: Vec<_> = (0..500)
         .map(|n| {

@@ -19,7 +19,7 @@ use towline_io::call::{
     Blocking, BlockingConfig, Body, CallErrorKind, CallOptions, CallPhase, Ended, Patience,
     PoolLimits, Taken, Written,
 };
-use towline_proto::{Limits, Speaks};
+use towline_proto::{Limits, ProtocolPolicy};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -31,7 +31,7 @@ fn server_with(streams: u32) -> Server {
     let mut limits = Limits::server();
     limits.http2.max_concurrent_streams = streams;
     Server::start(Service {
-        speaks: Speaks::Http2,
+        protocols: ProtocolPolicy::Http2,
         ..Service::plain(limits)
     })
 }

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use crate::h2::Preface;
 use crate::{
     Blocks, BodySize, Carried, ConnectionError, Event, Field, Fields, Interest, Limits,
-    PreparedRequest, Protocol, Read, RequestHead, ResponseHead, Side, Speaks, StreamId, UserError,
-    h1, h2,
+    PreparedRequest, Protocol, ProtocolPolicy, Read, RequestHead, ResponseHead, Side, StreamId,
+    UserError, h1, h2,
 };
 
 /// One end of one transport connection.
@@ -22,7 +22,7 @@ use crate::{
 pub struct Connection {
     wire: Wire,
     /// `Either` until the first bytes, or [`speak`](Self::speak), have decided.
-    speaks: Speaks,
+    protocols: ProtocolPolicy,
 }
 
 /// The protocol spoken on the transport.
@@ -50,42 +50,48 @@ impl Connection {
     /// The server's end of a connection accepted at `now`: the header deadline counts from here. It speaks
     /// HTTP/1 only.
     pub fn server(limits: Arc<Limits>, now: Instant) -> Self {
-        Self::server_speaking(limits, Speaks::Http1, now)
+        Self::server_with_policy(limits, ProtocolPolicy::Http1, now)
     }
 
     /// The server's end of a connection accepted at `now`, speaking what is asked of it.
-    pub fn server_speaking(limits: Arc<Limits>, speaks: Speaks, now: Instant) -> Self {
+    pub fn server_with_policy(
+        limits: Arc<Limits>,
+        protocols: ProtocolPolicy,
+        now: Instant,
+    ) -> Self {
         Self {
-            wire: match speaks {
-                Speaks::Http1 | Speaks::Either => Wire::h1(Side::Server, limits, now),
-                Speaks::Http2 => Wire::h2(Side::Server, limits, now),
+            wire: match protocols {
+                ProtocolPolicy::Http1 | ProtocolPolicy::Either => {
+                    Wire::h1(Side::Server, limits, now)
+                }
+                ProtocolPolicy::Http2 => Wire::h2(Side::Server, limits, now),
             },
-            speaks,
+            protocols,
         }
     }
 
     /// The client's end of a connection established at `now`, speaking HTTP/1.
     pub fn client(limits: Arc<Limits>, now: Instant) -> Self {
-        Self::client_speaking(limits, Protocol::Http1, now)
+        Self::client_with_protocol(limits, Protocol::Http1, now)
     }
 
     /// The client's end of a connection established at `now`. HTTP/2 is spoken without asking: ALPN has
     /// chosen it, or the server is known to speak it.
-    pub fn client_speaking(limits: Arc<Limits>, protocol: Protocol, now: Instant) -> Self {
+    pub fn client_with_protocol(limits: Arc<Limits>, protocol: Protocol, now: Instant) -> Self {
         match protocol {
             Protocol::Http1 => Self {
                 wire: Wire::h1(Side::Client, limits, now),
-                speaks: Speaks::Http1,
+                protocols: ProtocolPolicy::Http1,
             },
             Protocol::Http2 => Self {
                 wire: Wire::h2(Side::Client, limits, now),
-                speaks: Speaks::Http2,
+                protocols: ProtocolPolicy::Http2,
             },
         }
     }
 
     /// Settles what is spoken before the first byte, in either direction: the word of ALPN (RFC 7301).
-    pub fn speak(&mut self, protocol: Protocol) -> Result<(), UserError> {
+    pub fn set_protocol(&mut self, protocol: Protocol) -> Result<(), UserError> {
         let Wire::H1(conn) = &mut self.wire else {
             return match protocol {
                 Protocol::Http2 => Ok(()),
@@ -93,7 +99,7 @@ impl Connection {
             };
         };
         match protocol {
-            Protocol::Http1 => self.speaks = Speaks::Http1,
+            Protocol::Http1 => self.protocols = ProtocolPolicy::Http1,
             Protocol::Http2 if conn.is_untouched() => self.begin_h2(),
             Protocol::Http2 => return Err(UserError::WrongProtocol),
         }
@@ -102,9 +108,9 @@ impl Connection {
 
     /// What is spoken here; `None` while the peer's first bytes have yet to tell.
     pub fn protocol(&self) -> Option<Protocol> {
-        match (&self.wire, self.speaks) {
+        match (&self.wire, self.protocols) {
             (Wire::H2(_), _) => Some(Protocol::Http2),
-            (_, Speaks::Either) => None,
+            (_, ProtocolPolicy::Either) => None,
             _ => Some(Protocol::Http1),
         }
     }
@@ -121,7 +127,7 @@ impl Connection {
     fn begin_h2(&mut self) {
         if let Wire::H1(conn) = &mut self.wire {
             self.wire = Wire::H2(Box::new(h2::Connection::behind(conn.hand_over())));
-            self.speaks = Speaks::Http2;
+            self.protocols = ProtocolPolicy::Http2;
         }
     }
 
@@ -131,21 +137,21 @@ impl Connection {
         let Wire::H1(conn) = &self.wire else { return };
         match Preface::of(conn.unread()) {
             Preface::Unclear => {}
-            Preface::Absent => self.speaks = Speaks::Http1,
+            Preface::Absent => self.protocols = ProtocolPolicy::Http1,
             Preface::Whole => self.begin_h2(),
         }
     }
 
     /// No more comes that could make it the other.
     fn settle_for_h1(&mut self) {
-        if self.speaks == Speaks::Either {
-            self.speaks = Speaks::Http1;
+        if self.protocols == ProtocolPolicy::Either {
+            self.protocols = ProtocolPolicy::Http1;
         }
     }
 
     /// The bytes here may yet become the preface of HTTP/2: HTTP/1 must not look at them.
     fn is_undecided(&self) -> bool {
-        self.speaks == Speaks::Either
+        self.protocols == ProtocolPolicy::Either
             && matches!(&self.wire, Wire::H1(conn) if !conn.unread().is_empty())
     }
 
@@ -162,7 +168,7 @@ impl Connection {
     /// `n` bytes were put into `recv_space`. Drain `next_event` afterwards.
     pub fn received(&mut self, now: Instant, n: usize) {
         on_wire!(&mut self.wire, conn => conn.received(now, n));
-        if self.speaks == Speaks::Either {
+        if self.protocols == ProtocolPolicy::Either {
             self.decide();
         }
     }

@@ -5,13 +5,13 @@ use std::{error, fmt, sync::Arc};
 
 /// Who broke the rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Party {
+pub enum ErrorSource {
     /// The other end of the connection.
     Peer,
     /// The program that drives this connection.
     Program,
     /// Nobody: the connection ended as it should.
-    Nobody,
+    None,
 }
 
 /// Why a connection ended.
@@ -41,7 +41,7 @@ pub struct ConnectionError {
     /// What was wrong, with its source: `content-length differs (RFC 9112 6.3)`.
     pub rule: &'static str,
     /// Who broke it.
-    pub party: Party,
+    pub source: ErrorSource,
     /// The status that answers it on the server side; 0 when nothing is to be answered.
     pub status: u16,
 }
@@ -49,42 +49,42 @@ pub struct ConnectionError {
 impl ConnectionError {
     pub(crate) const fn new(
         reason: CloseReason,
-        party: Party,
+        source: ErrorSource,
         status: u16,
         rule: &'static str,
     ) -> Self {
         Self {
             reason,
             rule,
-            party,
+            source,
             status,
         }
     }
 
     /// A protocol violation by the peer.
     pub(crate) const fn peer(status: u16, rule: &'static str) -> Self {
-        Self::new(CloseReason::Protocol, Party::Peer, status, rule)
+        Self::new(CloseReason::Protocol, ErrorSource::Peer, status, rule)
     }
 
     /// A limit passed by the peer.
     pub(crate) const fn limit(status: u16, rule: &'static str) -> Self {
-        Self::new(CloseReason::Limit, Party::Peer, status, rule)
+        Self::new(CloseReason::Limit, ErrorSource::Peer, status, rule)
     }
 
     /// True when the connection ended in order and nothing needs to be logged.
     pub fn is_clean(&self) -> bool {
-        self.party == Party::Nobody
+        self.source == ErrorSource::None
     }
 }
 
 impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let party = match self.party {
-            Party::Peer => "peer: ",
-            Party::Program => "program: ",
-            Party::Nobody => "",
+        let source = match self.source {
+            ErrorSource::Peer => "peer: ",
+            ErrorSource::Program => "program: ",
+            ErrorSource::None => "",
         };
-        write!(f, "{party}{}", self.rule)
+        write!(f, "{source}{}", self.rule)
     }
 }
 

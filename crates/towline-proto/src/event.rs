@@ -25,7 +25,7 @@ pub enum Protocol {
 
 /// What a server speaks on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Speaks {
+pub enum ProtocolPolicy {
     /// HTTP/1.0 and 1.1 only.
     #[default]
     Http1,

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use towline_proto::bench::HpackScratch;
 use towline_proto::{
-    Blocks, BodySize, Connection, Event, Field, Limits, Protocol, Read, RequestHead, ResponseHead,
-    Speaks, StreamId,
+    Blocks, BodySize, Connection, Event, Field, Limits, Protocol, ProtocolPolicy, Read,
+    RequestHead, ResponseHead, StreamId,
 };
 use towline_testkit::h2;
 
@@ -110,8 +110,8 @@ impl Ends {
         let now = Instant::now();
         let (client, server) = (Arc::new(Limits::client()), Arc::new(Limits::server()));
         Self {
-            client: Connection::client_speaking(client, protocol, now),
-            server: Connection::server_speaking(server, Speaks::Either, now),
+            client: Connection::client_with_protocol(client, protocol, now),
+            server: Connection::server_with_policy(server, ProtocolPolicy::Either, now),
             blocks: Blocks::new(64 * 1024, 4),
             now,
         }
@@ -359,7 +359,8 @@ fn live_bytes_each(wire: &[u8]) -> usize {
     let mut kept: Vec<Connection> = Vec::with_capacity(CONNECTIONS);
     let before = LIVE_BYTES.get();
     for _ in 0..CONNECTIONS {
-        let mut conn = Connection::server_speaking(Arc::clone(&limits), Speaks::Either, now);
+        let mut conn =
+            Connection::server_with_policy(Arc::clone(&limits), ProtocolPolicy::Either, now);
         conn.recv_space(&mut blocks)[..wire.len()].copy_from_slice(wire);
         conn.received(now, wire.len());
         while let Some(event) = conn.next_event() {

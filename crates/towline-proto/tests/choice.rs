@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use towline_proto::{Blocks, Connection, Event, Limits, Protocol, Speaks, UserError};
+use towline_proto::{Blocks, Connection, Event, Limits, Protocol, ProtocolPolicy, UserError};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -14,15 +14,15 @@ fn feed(conn: &mut Connection, bytes: &[u8], now: Instant) {
     conn.received(now, bytes.len());
 }
 
-fn server(speaks: Speaks, now: Instant) -> Connection {
-    Connection::server_speaking(Arc::new(Limits::server()), speaks, now)
+fn server(speaks: ProtocolPolicy, now: Instant) -> Connection {
+    Connection::server_with_policy(Arc::new(Limits::server()), speaks, now)
 }
 
 #[test]
 fn the_first_bytes_decide_at_every_cut() {
     let now = Instant::now();
     for cut in 1..PREFACE.len() {
-        let mut conn = server(Speaks::Either, now);
+        let mut conn = server(ProtocolPolicy::Either, now);
         assert_eq!(conn.protocol(), None);
         feed(&mut conn, &PREFACE[..cut], now);
         assert_eq!(conn.protocol(), None, "{cut}");
@@ -32,7 +32,7 @@ fn the_first_bytes_decide_at_every_cut() {
         assert_eq!(conn.protocol(), Some(Protocol::Http2));
     }
     for cut in 1..REQUEST.len() {
-        let mut conn = server(Speaks::Either, now);
+        let mut conn = server(ProtocolPolicy::Either, now);
         feed(&mut conn, &REQUEST[..cut], now);
         assert_eq!(conn.protocol(), Some(Protocol::Http1), "{cut}");
         feed(&mut conn, &REQUEST[cut..], now);
@@ -43,7 +43,7 @@ fn the_first_bytes_decide_at_every_cut() {
 #[test]
 fn a_preface_that_is_never_complete_is_a_slow_head() {
     let now = Instant::now();
-    let mut conn = server(Speaks::Either, now);
+    let mut conn = server(ProtocolPolicy::Either, now);
     feed(&mut conn, b"PRI", now);
     let deadline = conn.deadline().expect("a head is awaited");
     conn.handle_timeout(deadline);
@@ -53,14 +53,20 @@ fn a_preface_that_is_never_complete_is_a_slow_head() {
 #[test]
 fn speaking_is_settled_before_the_first_byte() {
     let now = Instant::now();
-    let mut conn = server(Speaks::Either, now);
-    assert_eq!(conn.speak(Protocol::Http2), Ok(()));
+    let mut conn = server(ProtocolPolicy::Either, now);
+    assert_eq!(conn.set_protocol(Protocol::Http2), Ok(()));
     assert_eq!(conn.protocol(), Some(Protocol::Http2));
-    assert_eq!(conn.speak(Protocol::Http1), Err(UserError::WrongProtocol));
+    assert_eq!(
+        conn.set_protocol(Protocol::Http1),
+        Err(UserError::WrongProtocol)
+    );
 
-    let mut conn = server(Speaks::Either, now);
-    assert_eq!(conn.speak(Protocol::Http1), Ok(()));
+    let mut conn = server(ProtocolPolicy::Either, now);
+    assert_eq!(conn.set_protocol(Protocol::Http1), Ok(()));
     feed(&mut conn, REQUEST, now);
-    assert_eq!(conn.speak(Protocol::Http2), Err(UserError::WrongProtocol));
+    assert_eq!(
+        conn.set_protocol(Protocol::Http2),
+        Err(UserError::WrongProtocol)
+    );
     assert_eq!(conn.protocol(), Some(Protocol::Http1));
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use towline_proto::{Limits, Party};
+use towline_proto::{ErrorSource, Limits};
 use towline_testkit::{App, End, Random};
 
 fn load<T: DeserializeOwned>(name: &str) -> T {
@@ -230,7 +230,7 @@ impl LlhttpCase {
             return "pause".into();
         }
         match end.conn.error() {
-            Some(error) if error.party == Party::Peer => "reject".into(),
+            Some(error) if error.source == ErrorSource::Peer => "reject".into(),
             _ => format!("accept {}", messages(&log)),
         }
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use towline_proto::{
-    Blocks, BodySize, Connection, ErrorCode, Event, Limits, ResponseHead, Speaks, StreamId,
+    Blocks, BodySize, Connection, ErrorCode, Event, Limits, ProtocolPolicy, ResponseHead, StreamId,
 };
 
 const DATA: u8 = 0;
@@ -42,7 +42,8 @@ impl Server {
     /// Its peer has greeted it, and what it said to that is read.
     fn new() -> Self {
         let now = Instant::now();
-        let conn = Connection::server_speaking(Arc::new(Limits::server()), Speaks::Http2, now);
+        let conn =
+            Connection::server_with_policy(Arc::new(Limits::server()), ProtocolPolicy::Http2, now);
         let blocks = Blocks::new(64 * 1024, 4);
         let mut server = Self { conn, blocks, now };
         server.receive(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");

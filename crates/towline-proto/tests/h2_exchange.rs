@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use towline_proto::{
-    Blocks, BodySize, Connection, Event, Field, Limits, Protocol, Read, RequestHead, ResponseHead,
-    Speaks, StreamId,
+    Blocks, BodySize, Connection, Event, Field, Limits, Protocol, ProtocolPolicy, Read,
+    RequestHead, ResponseHead, StreamId,
 };
 
 struct Ends {
@@ -47,8 +47,8 @@ impl Ends {
     fn with(client: Limits, server: Limits) -> Self {
         let now = Instant::now();
         Self {
-            client: Connection::client_speaking(Arc::new(client), Protocol::Http2, now),
-            server: Connection::server_speaking(Arc::new(server), Speaks::Either, now),
+            client: Connection::client_with_protocol(Arc::new(client), Protocol::Http2, now),
+            server: Connection::server_with_policy(Arc::new(server), ProtocolPolicy::Either, now),
             blocks: Blocks::new(64 * 1024, 4),
             now,
         }
@@ -225,7 +225,8 @@ fn take(conn: &mut Connection, now: Instant) -> Vec<u8> {
 fn an_initial_window_raised_later_lets_a_body_go_on() {
     let now = Instant::now();
     let mut blocks = Blocks::new(64 * 1024, 1);
-    let mut conn = Connection::server_speaking(Arc::new(Limits::server()), Speaks::Http2, now);
+    let mut conn =
+        Connection::server_with_policy(Arc::new(Limits::server()), ProtocolPolicy::Http2, now);
     feed(
         &mut conn,
         &mut blocks,

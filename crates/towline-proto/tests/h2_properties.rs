@@ -13,8 +13,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use towline_proto::{
-    Blocks, BodySize, CloseReason, Connection, Event, Field, Limits, Protocol, Read, RequestHead,
-    ResponseHead, Side, Speaks, StreamError, StreamId,
+    Blocks, BodySize, CloseReason, Connection, Event, Field, Limits, Protocol, ProtocolPolicy,
+    Read, RequestHead, ResponseHead, Side, StreamError, StreamId,
 };
 use towline_testkit::h2;
 
@@ -74,8 +74,8 @@ impl Program {
         Self {
             side,
             conn: match side {
-                Side::Client => Connection::client_speaking(limits, Protocol::Http2, now),
-                Side::Server => Connection::server_speaking(limits, Speaks::Either, now),
+                Side::Client => Connection::client_with_protocol(limits, Protocol::Http2, now),
+                Side::Server => Connection::server_with_policy(limits, ProtocolPolicy::Either, now),
             },
             blocks: Blocks::new(32 * 1024, 2),
             pipe: VecDeque::new(),

@@ -4,7 +4,9 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use towline_proto::{Blocks, BodySize, Connection, Event, Limits, ResponseHead, Speaks, StreamId};
+use towline_proto::{
+    Blocks, BodySize, Connection, Event, Limits, ProtocolPolicy, ResponseHead, StreamId,
+};
 
 const BEGIN: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0";
 const REQUEST: [u8; 6] = [0x82, 0x86, 0x84, 0x41, 1, b'a'];
@@ -30,7 +32,7 @@ impl Server {
         let now = Instant::now();
         let limits = Arc::new(Limits::server());
         let mut server = Self {
-            conn: Connection::server_speaking(limits, Speaks::Http2, now),
+            conn: Connection::server_with_policy(limits, ProtocolPolicy::Http2, now),
             blocks: Blocks::new(64 * 1024, 1),
             now,
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use towline_proto::{Limits, Party};
+use towline_proto::{ErrorSource, Limits};
 use towline_testkit::{App, End, wire};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,8 +48,8 @@ fn a_request_cut_short_is_never_complete() {
                 "{how:?} after {shown}:\n{log}"
             );
             assert_eq!(
-                end.conn.error().map(|error| error.party),
-                Some(Party::Peer),
+                end.conn.error().map(|error| error.source),
+                Some(ErrorSource::Peer),
                 "{how:?} after {shown}:\n{log}"
             );
             assert_eq!(

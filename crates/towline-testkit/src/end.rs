@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towline_proto::{
-    Blocks, BodySize, Connection, Event, Field, Limits, Protocol, Read, RequestHead, ResponseHead,
-    Side, Speaks, StreamId, UserError,
+    Blocks, BodySize, Connection, Event, Field, Limits, Protocol, ProtocolPolicy, Read,
+    RequestHead, ResponseHead, Side, StreamId, UserError,
 };
 
 use crate::{Clock, Log};
@@ -96,7 +96,7 @@ impl End {
 
     fn asking(protocol: Protocol, limits: &Arc<Limits>, requests: &[(&str, &str)]) -> Self {
         let clock = Clock::default();
-        let conn = Connection::client_speaking(Arc::clone(limits), protocol, clock.now());
+        let conn = Connection::client_with_protocol(Arc::clone(limits), protocol, clock.now());
         let mut end = Self::new(conn, clock, Side::Client, App::Read);
         end.requests = requests
             .iter()
@@ -117,14 +117,16 @@ impl End {
     /// A server that speaks HTTP/2 only.
     pub fn h2_server(limits: &Arc<Limits>, app: App) -> Self {
         let clock = Clock::default();
-        let conn = Connection::server_speaking(Arc::clone(limits), Speaks::Http2, clock.now());
+        let conn =
+            Connection::server_with_policy(Arc::clone(limits), ProtocolPolicy::Http2, clock.now());
         Self::new(conn, clock, Side::Server, app)
     }
 
     /// A client of HTTP/2 whose test writes the requests.
     pub fn h2_client(limits: &Arc<Limits>) -> Self {
         let clock = Clock::default();
-        let conn = Connection::client_speaking(Arc::clone(limits), Protocol::Http2, clock.now());
+        let conn =
+            Connection::client_with_protocol(Arc::clone(limits), Protocol::Http2, clock.now());
         Self::new(conn, clock, Side::Client, App::Manual)
     }
 

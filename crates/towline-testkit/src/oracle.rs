@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use towline_proto::{Limits, Party};
+use towline_proto::{ErrorSource, Limits};
 
 use crate::run::feed;
 use crate::{App, End, Random};
@@ -95,7 +95,7 @@ fn closed_after_a_violation(mut end: End) {
     let Some(error) = end.conn.error() else {
         return;
     };
-    if error.party != Party::Peer {
+    if error.source != ErrorSource::Peer {
         return;
     }
     let interest = end.conn.interest();

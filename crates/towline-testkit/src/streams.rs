@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use towline_proto::{
-    Blocks, BodySize, CloseReason, Connection, Event, Field, Limits, Protocol, Read, RequestHead,
-    ResponseHead, Side, Speaks, StreamId,
+    Blocks, BodySize, CloseReason, Connection, Event, Field, Limits, Protocol, ProtocolPolicy,
+    Read, RequestHead, ResponseHead, Side, StreamId,
 };
 
 use crate::Random;
@@ -56,8 +56,8 @@ impl End {
         let limits = Arc::new(Limits::server());
         Self {
             conn: match side {
-                Side::Server => Connection::server_speaking(limits, Speaks::Http2, now),
-                Side::Client => Connection::client_speaking(limits, Protocol::Http2, now),
+                Side::Server => Connection::server_with_policy(limits, ProtocolPolicy::Http2, now),
+                Side::Client => Connection::client_with_protocol(limits, Protocol::Http2, now),
             },
             blocks: Blocks::new(64 * 1024, 2),
             now,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-use towline_proto::{CloseReason, ConnectionError, Party, Speaks, StreamError};
+use towline_proto::{CloseReason, ConnectionError, ErrorSource, ProtocolPolicy, StreamError};
 
 use super::request::{CallError, CallErrorKind, CallOptions, CallPhase, Prepared, Stale};
 use super::route::Route;
@@ -38,11 +38,11 @@ pub struct Standing {
 impl Standing {
     /// What `why` its exchange failed adds. `None`: it would fail so again.
     #[must_use]
-    pub fn failed(self, why: &StreamError, speaks: Speaks) -> Option<Self> {
+    pub fn failed(self, why: &StreamError, protocols: ProtocolPolicy) -> Option<Self> {
         match why {
             StreamError::Connection(_) => Some(self),
             StreamError::Http1Required { unprocessed } => {
-                wants_http1(why, speaks).then_some(Self {
+                wants_http1(why, protocols).then_some(Self {
                     unprocessed: *unprocessed,
                     // What left it unanswered was no failure of the server's, however new the connection was.
                     reused: true,
@@ -75,8 +75,8 @@ pub fn may_resend(prepared: &Prepared, options: &CallOptions, standing: Standing
 }
 
 /// Whether the server wants the request over HTTP/1.1 (RFC 9113 7), and can have it so.
-pub fn wants_http1(why: &StreamError, speaks: Speaks) -> bool {
-    matches!(why, StreamError::Http1Required { .. }) && speaks == Speaks::Either
+pub fn wants_http1(why: &StreamError, protocols: ProtocolPolicy) -> bool {
+    matches!(why, StreamError::Http1Required { .. }) && protocols == ProtocolPolicy::Either
 }
 
 /// Whether another connection is tried after `attempts` that failed. A wrong certificate or a refusal
@@ -86,8 +86,11 @@ pub fn may_redial(options: &CallOptions, error: &CallError, attempts: u8) -> boo
 }
 
 /// `Err`: nothing that may be spoken goes that way.
-pub(super) fn check_speaks(speaks: Speaks, route: &Route) -> Result<(), Box<CallError>> {
-    if speaks != Speaks::Http2 || !route.absolute_form() {
+pub(super) fn check_protocols(
+    protocols: ProtocolPolicy,
+    route: &Route,
+) -> Result<(), Box<CallError>> {
+    if protocols != ProtocolPolicy::Http2 || !route.absolute_form() {
         return Ok(());
     }
     Err(Box::new(CallError::new(
@@ -105,11 +108,11 @@ pub(super) fn draw() -> u32 {
 
 /// What the end of its connection means to a call that was in `phase`.
 pub fn failure(error: &ConnectionError, phase: CallPhase) -> CallError {
-    let kind = match (error.reason, error.party) {
+    let kind = match (error.reason, error.source) {
         (CloseReason::Protocol | CloseReason::Limit, _) => CallErrorKind::RemoteProtocol,
         (CloseReason::Done | CloseReason::Truncated, _) => CallErrorKind::ServerDisconnected,
         (CloseReason::Timeout, _) => CallErrorKind::ReadTimeout,
-        (CloseReason::Reset, Party::Program) => CallErrorKind::LocalProtocol,
+        (CloseReason::Reset, ErrorSource::Program) => CallErrorKind::LocalProtocol,
         (CloseReason::Reset | CloseReason::Aborted, _) if phase == CallPhase::Send => {
             CallErrorKind::Write
         }
@@ -241,23 +244,26 @@ mod tests {
         let options = stale(Stale::Idempotent);
         let (get, post) = (request(true, Body::Empty), request(false, Body::Empty));
         for (why, posted_again) in [(&unprocessed, true), (&begun, false)] {
-            assert!(wants_http1(why, Speaks::Either));
-            let standing = fresh.failed(why, Speaks::Either).unwrap();
+            assert!(wants_http1(why, ProtocolPolicy::Either));
+            let standing = fresh.failed(why, ProtocolPolicy::Either).unwrap();
             assert!(may_resend(&get, &options, standing));
             assert_eq!(may_resend(&post, &options, standing), posted_again);
-            assert!(!wants_http1(why, Speaks::Http2));
-            assert_eq!(fresh.failed(why, Speaks::Http2), None);
+            assert!(!wants_http1(why, ProtocolPolicy::Http2));
+            assert_eq!(fresh.failed(why, ProtocolPolicy::Http2), None);
         }
     }
 
     #[test]
     fn only_what_is_not_the_requests_own_fault_is_sent_again() {
         let refused = StreamError::Refused("");
-        let standing = DYING.failed(&refused, Speaks::Http2).unwrap();
+        let standing = DYING.failed(&refused, ProtocolPolicy::Http2).unwrap();
         assert!(standing.unprocessed);
         let reset = StreamError::ResetByPeer(towline_proto::ErrorCode::INTERNAL_ERROR);
-        assert_eq!(DYING.failed(&reset, Speaks::Either), None);
-        assert_eq!(DYING.failed(&StreamError::Reset, Speaks::Either), None);
+        assert_eq!(DYING.failed(&reset, ProtocolPolicy::Either), None);
+        assert_eq!(
+            DYING.failed(&StreamError::Reset, ProtocolPolicy::Either),
+            None
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use towline_io::call::{
     Blocking, BlockingCall, BlockingConfig, CallError, CallOptions, DialConfig, Ended, Patience,
     PoolLimits, Prepared, Timeouts,
 };
-use towline_proto::{Limits, Speaks};
+use towline_proto::{Limits, ProtocolPolicy};
 
 pub fn client() -> Blocking {
     Blocking::new(BlockingConfig::default())
@@ -76,7 +76,7 @@ pub fn read_timeout(timeout: Duration) -> CallOptions {
 /// Over HTTP/2 without asking.
 pub fn sharing() -> BlockingConfig {
     BlockingConfig {
-        dial: Arc::new(DialConfig::default().speaking(Speaks::Http2)),
+        dial: Arc::new(DialConfig::default().with_protocols(ProtocolPolicy::Http2)),
         ..BlockingConfig::default()
     }
 }

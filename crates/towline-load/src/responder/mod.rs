@@ -66,7 +66,7 @@ fn serve(options: &Options) -> io::Result<()> {
     })?;
     let service = Arc::new(Service {
         limits: Arc::new(limits(options)),
-        speaks: options.speaks(),
+        protocols: options.protocols(),
         tls: options.tls.as_ref().map(TlsConfig::load).transpose()?,
         ..Service::default()
     });

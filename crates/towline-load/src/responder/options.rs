@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lexopt::prelude::*;
 use towline_io::TlsSettings;
-use towline_proto::Speaks;
+use towline_proto::ProtocolPolicy;
 
 use crate::shutdown::time;
 
@@ -67,7 +67,7 @@ pub struct Options {
     spin_steps: Option<u64>,
     spin_percent: Option<f64>,
     requests_per_connection: Option<u64>,
-    speaks: Option<Speaks>,
+    protocols: Option<ProtocolPolicy>,
     pub max_streams: Option<u32>,
     max_connections: Option<usize>,
 }
@@ -93,7 +93,7 @@ impl Options {
                 Long("requests-per-connection") => {
                     options.requests_per_connection = Some(parser.value()?.parse()?);
                 }
-                Long("protocol") => options.speaks = Some(parser.value()?.parse_with(protocol)?),
+                Long("protocol") => options.protocols = Some(parser.value()?.parse_with(protocol)?),
                 Long("max-streams") => options.max_streams = Some(parser.value()?.parse()?),
                 Long("max-connections") => {
                     options.max_connections = Some(parser.value()?.parse()?);
@@ -118,13 +118,13 @@ impl Options {
     }
 
     fn finish(mut self) -> Result<Asked, lexopt::Error> {
-        let speaks = self.speaks();
+        let protocols = self.protocols();
         if let Some(tls) = &mut self.tls {
             tls.alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-            match speaks {
-                Speaks::Http1 => _ = tls.alpn.remove(0),
-                Speaks::Http2 => tls.alpn.truncate(1),
-                Speaks::Either => {}
+            match protocols {
+                ProtocolPolicy::Http1 => _ = tls.alpn.remove(0),
+                ProtocolPolicy::Http2 => tls.alpn.truncate(1),
+                ProtocolPolicy::Either => {}
             }
         }
         if self.binds.is_empty() {
@@ -140,8 +140,8 @@ impl Options {
         Ok(Asked::Serve(Box::new(self)))
     }
 
-    pub fn speaks(&self) -> Speaks {
-        self.speaks.unwrap_or(Speaks::Either)
+    pub fn protocols(&self) -> ProtocolPolicy {
+        self.protocols.unwrap_or(ProtocolPolicy::Either)
     }
 
     /// How the server behaves, from now on; calibrates its busy work and says what it found.
@@ -169,10 +169,10 @@ impl Options {
     }
 }
 
-fn protocol(text: &str) -> Result<Speaks, String> {
+fn protocol(text: &str) -> Result<ProtocolPolicy, String> {
     match text {
-        "h1" => Ok(Speaks::Http1),
-        "h2" => Ok(Speaks::Http2),
+        "h1" => Ok(ProtocolPolicy::Http1),
+        "h2" => Ok(ProtocolPolicy::Http2),
         _ => Err("it is h1 or h2".into()),
     }
 }

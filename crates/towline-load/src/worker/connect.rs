@@ -5,7 +5,7 @@ use std::time::Instant;
 use towline_io::ConnId;
 use towline_io::Service;
 use towline_io::call::{Dial, DialErrorKind};
-use towline_proto::{Http2Limits, Limits, Protocol, Speaks};
+use towline_proto::{Http2Limits, Limits, Protocol, ProtocolPolicy};
 
 use super::slot::{Start, State};
 use super::{Phase, Worker};
@@ -225,9 +225,9 @@ pub(crate) fn service(config: &Config) -> Service {
         ..Limits::client()
     };
     Service {
-        speaks: match config.protocol {
-            Protocol::Http1 => Speaks::Http1,
-            Protocol::Http2 => Speaks::Http2,
+        protocols: match config.protocol {
+            Protocol::Http1 => ProtocolPolicy::Http1,
+            Protocol::Http2 => ProtocolPolicy::Http2,
         },
         ..Service::plain(limits)
     }

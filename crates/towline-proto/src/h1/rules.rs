@@ -1,63 +1,67 @@
 //! The errors of the state machine, each with its rule; those of the parsers stand beside them.
 
 use crate::ConnectionError;
-use crate::error::{CloseReason, Party};
+use crate::error::{CloseReason, ErrorSource};
 
 pub(super) const DONE: ConnectionError =
-    ConnectionError::new(CloseReason::Done, Party::Nobody, 0, "closed in order");
-pub(super) const IDLE: ConnectionError =
-    ConnectionError::new(CloseReason::Timeout, Party::Nobody, 0, "keep-alive timeout");
+    ConnectionError::new(CloseReason::Done, ErrorSource::None, 0, "closed in order");
+pub(super) const IDLE: ConnectionError = ConnectionError::new(
+    CloseReason::Timeout,
+    ErrorSource::None,
+    0,
+    "keep-alive timeout",
+);
 pub(super) const SILENT: ConnectionError = ConnectionError::new(
     CloseReason::Timeout,
-    Party::Peer,
+    ErrorSource::Peer,
     0,
     "no request within the header timeout",
 );
 pub(super) const SLOW_HEAD: ConnectionError = ConnectionError::new(
     CloseReason::Timeout,
-    Party::Peer,
+    ErrorSource::Peer,
     408,
     "head not complete within the header timeout",
 );
 pub(super) const SLOW_BODY: ConnectionError = ConnectionError::new(
     CloseReason::Timeout,
-    Party::Peer,
+    ErrorSource::Peer,
     408,
     "body stalled or below the minimum rate",
 );
 pub(super) const SLOW_READER: ConnectionError = ConnectionError::new(
     CloseReason::Timeout,
-    Party::Peer,
+    ErrorSource::Peer,
     0,
     "reading stalled or below the minimum rate",
 );
 pub(super) const RESET: ConnectionError = ConnectionError::new(
     CloseReason::Reset,
-    Party::Program,
+    ErrorSource::Program,
     0,
     "given up by the program",
 );
 pub(super) const TOO_SHORT: ConnectionError = ConnectionError::new(
     CloseReason::Reset,
-    Party::Program,
+    ErrorSource::Program,
     0,
     "fewer body bytes than announced (RFC 9112 6.2)",
 );
 pub(super) const TRUNCATED_HEAD: ConnectionError = ConnectionError::new(
     CloseReason::Truncated,
-    Party::Peer,
+    ErrorSource::Peer,
     400,
     "end of input inside a head (RFC 9112 8)",
 );
 pub(super) const TRUNCATED_BODY: ConnectionError = ConnectionError::new(
     CloseReason::Truncated,
-    Party::Peer,
+    ErrorSource::Peer,
     400,
     "end of input inside a body (RFC 9112 8)",
 );
 pub(super) const NO_RESPONSE: ConnectionError = ConnectionError::new(
     CloseReason::Truncated,
-    Party::Peer,
+    ErrorSource::Peer,
     0,
     "closed before a response (RFC 9112 9.3.1)",
 );
@@ -81,11 +85,11 @@ pub(super) const TRAILER: ConnectionError =
     ConnectionError::peer(400, "malformed trailer (RFC 9112 7.1.2)");
 pub(super) const UNREAD_BODY: ConnectionError = ConnectionError::new(
     CloseReason::Done,
-    Party::Nobody,
+    ErrorSource::None,
     0,
     "closed with the request body unread",
 );
 
 pub(super) const fn aborted(rule: &'static str) -> ConnectionError {
-    ConnectionError::new(CloseReason::Aborted, Party::Peer, 0, rule)
+    ConnectionError::new(CloseReason::Aborted, ErrorSource::Peer, 0, rule)
 }

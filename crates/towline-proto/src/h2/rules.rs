@@ -1,6 +1,6 @@
 //! The rules of HTTP/2 that a peer can break, each with its code and its source.
 
-use crate::error::{CloseReason, Party};
+use crate::error::{CloseReason, ErrorSource};
 use crate::{ConnectionError, ErrorCode, StreamError};
 
 /// A broken rule: ends a stream or the connection.
@@ -13,7 +13,7 @@ pub(super) struct Fault {
 
 impl Fault {
     pub fn error(self) -> ConnectionError {
-        ConnectionError::new(self.reason, Party::Peer, 0, self.rule)
+        ConnectionError::new(self.reason, ErrorSource::Peer, 0, self.rule)
     }
 
     pub fn stream_error(self) -> StreamError {
@@ -146,30 +146,34 @@ pub(super) const NO_PONG: Fault = timeout(ErrorCode::NO_ERROR, "PING not answere
 
 // Ends that are nobody's fault, or the transport's.
 pub(super) const DONE: ConnectionError =
-    ConnectionError::new(CloseReason::Done, Party::Nobody, 0, "closed in order");
-pub(super) const IDLE: ConnectionError =
-    ConnectionError::new(CloseReason::Timeout, Party::Nobody, 0, "keep-alive timeout");
+    ConnectionError::new(CloseReason::Done, ErrorSource::None, 0, "closed in order");
+pub(super) const IDLE: ConnectionError = ConnectionError::new(
+    CloseReason::Timeout,
+    ErrorSource::None,
+    0,
+    "keep-alive timeout",
+);
 pub(super) const SLOW_READER: ConnectionError = ConnectionError::new(
     CloseReason::Timeout,
-    Party::Peer,
+    ErrorSource::Peer,
     0,
     "reading stalled or below the minimum rate",
 );
 pub(super) const TRUNCATED: ConnectionError = ConnectionError::new(
     CloseReason::Truncated,
-    Party::Peer,
+    ErrorSource::Peer,
     0,
     "end of input inside a message (RFC 9113 9.1)",
 );
 pub(super) const NO_CREDIT: ConnectionError = ConnectionError::new(
     CloseReason::Truncated,
-    Party::Peer,
+    ErrorSource::Peer,
     0,
     "end of input while a body waits for its window (RFC 9113 5.2)",
 );
 
 pub(super) const fn aborted(rule: &'static str) -> ConnectionError {
-    ConnectionError::new(CloseReason::Aborted, Party::Peer, 0, rule)
+    ConnectionError::new(CloseReason::Aborted, ErrorSource::Peer, 0, rule)
 }
 
 /// Why a stream was not processed.

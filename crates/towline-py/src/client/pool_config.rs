@@ -16,7 +16,7 @@ use towline_io::call::{
 use towline_io::{
     ClientTls, ClientTlsSettings, EngineConfig, Identity, MinVersion, Password, Trust,
 };
-use towline_proto::{Limits, Speaks};
+use towline_proto::{Limits, ProtocolPolicy};
 
 use crate::errors::ConfigError;
 
@@ -268,10 +268,10 @@ fn dial(options: &Bound<'_, PyAny>) -> PyResult<DialConfig> {
     }
     let http1: bool = options.getattr(intern!(py, "http1"))?.extract()?;
     let http2: bool = options.getattr(intern!(py, "http2"))?.extract()?;
-    Ok(dial.speaking(match (http1, http2) {
-        (false, true) => Speaks::Http2,
-        (true, true) => Speaks::Either,
-        (_, false) => Speaks::Http1,
+    Ok(dial.with_protocols(match (http1, http2) {
+        (false, true) => ProtocolPolicy::Http2,
+        (true, true) => ProtocolPolicy::Either,
+        (_, false) => ProtocolPolicy::Http1,
     }))
 }
 

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use towline_io::serve::forwarded::{Hop, TrustedPeers};
 use towline_io::serve::metrics::SlotHandle;
 use towline_io::{ClientCerts, Engine, Listener, Service, TlsConfig, TlsSettings};
-use towline_proto::{Http2Limits, Limits, Speaks};
+use towline_proto::{Http2Limits, Limits, ProtocolPolicy};
 
 use super::options::{Bind, ClientCertificate, HttpVersions, Options};
 use crate::errors;
@@ -51,12 +51,12 @@ pub fn limits(options: &Options) -> Limits {
 }
 
 /// What `--http` says. With TLS, ALPN decides between the two.
-fn speaks(options: &Options) -> (Speaks, Vec<Vec<u8>>) {
+fn protocols(options: &Options) -> (ProtocolPolicy, Vec<Vec<u8>>) {
     let (h1, h2) = (b"http/1.1".to_vec(), b"h2".to_vec());
     match options.http {
-        HttpVersions::Auto => (Speaks::Either, vec![h2, h1]),
-        HttpVersions::Http1 => (Speaks::Http1, vec![h1]),
-        HttpVersions::Http2 => (Speaks::Http2, vec![h2]),
+        HttpVersions::Auto => (ProtocolPolicy::Either, vec![h2, h1]),
+        HttpVersions::Http1 => (ProtocolPolicy::Http1, vec![h1]),
+        HttpVersions::Http2 => (ProtocolPolicy::Http2, vec![h2]),
     }
 }
 
@@ -68,11 +68,11 @@ pub fn trusted_peers(options: &Options) -> PyResult<TrustedPeers> {
 
 /// How the connections of all listeners are treated.
 pub fn service(options: &mut Options, interface: Interface) -> PyResult<Service> {
-    let (speaks, alpn) = speaks(options);
+    let (protocols, alpn) = protocols(options);
     let mut limits = limits(options);
     limits.http2.extended_connect = interface == Interface::Asgi;
     let mut service = Service {
-        speaks,
+        protocols,
         ..Service::plain(limits)
     };
     if let Some(cert_file) = &options.ssl_certfile {

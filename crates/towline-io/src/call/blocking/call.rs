@@ -73,7 +73,7 @@ impl BlockingCall {
         options: CallOptions,
         patience: &mut Patience<'_>,
     ) -> Result<Self, Ended> {
-        rules::check_speaks(desk.service.speaks, &prepared.route)?;
+        rules::check_protocols(desk.service.protocols, &prepared.route)?;
         let begun = Instant::now();
         let total = options.timeouts.total;
         let deadline = total.and_then(|total| begun.checked_add(total));

@@ -86,7 +86,7 @@ impl Desk {
     pub(super) fn new(config: BlockingConfig) -> Self {
         let service = Service {
             limits: Arc::clone(&config.limits),
-            speaks: config.dial.speaks,
+            protocols: config.dial.protocols,
             ..Service::default()
         };
         let state = State {

@@ -366,13 +366,13 @@ impl Ride {
             unprocessed: false,
             resends,
         };
-        standing.failed(&failure.why, self.desk.service.speaks)
+        standing.failed(&failure.why, self.desk.service.protocols)
     }
 
     /// It has failed because the server wants it over HTTP/1.1.
     pub(super) fn wants_http1(&self) -> bool {
         let failure = self.failure.as_ref();
-        failure.is_some_and(|failure| rules::wants_http1(&failure.why, self.desk.service.speaks))
+        failure.is_some_and(|failure| rules::wants_http1(&failure.why, self.desk.service.protocols))
     }
 }
 

@@ -117,7 +117,7 @@ impl Caller {
         };
         let error = rules::stream_failure(why, call.phase(false));
         let mut error = self.describe(id, error);
-        let speaks = self.dial.speaks;
+        let protocols = self.dial.protocols;
         let Some(call) = self.call(id) else {
             return;
         };
@@ -129,12 +129,12 @@ impl Caller {
         };
         let again = !self.closed
             && standing
-                .failed(why, speaks)
+                .failed(why, protocols)
                 .is_some_and(|standing| rules::may_resend(&call.prepared, &call.options, standing));
         error.retryable |= why.is_unprocessed() && call.prepared.body.is_replayable();
         self.discard(carrier);
         if again {
-            if rules::wants_http1(why, speaks)
+            if rules::wants_http1(why, protocols)
                 && let Some(call) = self.call_mut(id)
             {
                 call.prepared.route = Arc::new(call.prepared.route.over_http1());

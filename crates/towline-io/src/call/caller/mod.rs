@@ -193,7 +193,7 @@ impl Caller {
             in_turn: false,
             service: Arc::new(Service {
                 limits: config.limits,
-                speaks: config.dial.speaks,
+                protocols: config.dial.protocols,
                 ..Service::default()
             }),
             dial: config.dial,

@@ -57,7 +57,7 @@ impl Caller {
         if self.closed {
             return Err(Box::new(CallError::closed()));
         }
-        rules::check_speaks(self.dial.speaks, &request.route)?;
+        rules::check_protocols(self.dial.protocols, &request.route)?;
         let now = self.now();
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;

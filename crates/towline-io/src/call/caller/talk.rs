@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use towline_proto::Speaks;
+use towline_proto::ProtocolPolicy;
 use towline_proto::ws::{Kind, SendError, Status};
 
 use super::call::{Call, Carrier, Stage, Upload};
@@ -341,7 +341,7 @@ impl Caller {
         lease: &Lease<ConnId>,
         now: Instant,
     ) -> Result<(), CallError> {
-        let only_http2 = self.dial.speaks == Speaks::Http2;
+        let only_http2 = self.dial.protocols == ProtocolPolicy::Http2;
         if let Some(call) = self.call_mut(id) {
             call.stage = Stage::Over;
             if !only_http2 {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use towline_proto::Speaks;
+use towline_proto::ProtocolPolicy;
 
 use super::Resolver;
 use crate::call::route::Route;
@@ -26,8 +26,8 @@ pub struct DialConfig {
     pub resolver: Arc<Resolver>,
     /// Offered to the origin in the TLS handshake, the preferred one first.
     pub alpn: Vec<Vec<u8>>,
-    /// What may be spoken with the origin; HTTP/1 by default. [`speaking`](Self::speaking) sets it.
-    pub speaks: Speaks,
+    /// What may be spoken with the origin; HTTP/1 by default. [`with_protocols`](Self::with_protocols) sets it.
+    pub protocols: ProtocolPolicy,
 }
 
 impl Default for DialConfig {
@@ -39,7 +39,7 @@ impl Default for DialConfig {
             overrides: Overrides::default(),
             resolver: Resolver::shared(),
             alpn: vec![ALPN_H1.to_vec()],
-            speaks: Speaks::default(),
+            protocols: ProtocolPolicy::default(),
         }
     }
 }
@@ -62,11 +62,11 @@ impl DialConfig {
 
     /// A connection of the route may turn out to speak HTTP/2.
     pub(crate) fn may_share(&self, route: &Route) -> bool {
-        match self.speaks {
+        match self.protocols {
             _ if route.http1_only => false,
-            Speaks::Http1 => false,
-            Speaks::Http2 => true,
-            Speaks::Either => route.secure,
+            ProtocolPolicy::Http1 => false,
+            ProtocolPolicy::Http2 => true,
+            ProtocolPolicy::Either => route.secure,
         }
     }
 
@@ -80,13 +80,13 @@ impl DialConfig {
     /// What is spoken, and offered by ALPN (RFC 7301): under TLS the server chooses; without TLS HTTP/2 is
     /// spoken only where nothing else is allowed (RFC 9113 3.3).
     #[must_use]
-    pub fn speaking(mut self, speaks: Speaks) -> Self {
+    pub fn with_protocols(mut self, protocols: ProtocolPolicy) -> Self {
         let (h1, h2) = (ALPN_H1.to_vec(), ALPN_H2.to_vec());
-        self.speaks = speaks;
-        self.alpn = match speaks {
-            Speaks::Http1 => vec![h1],
-            Speaks::Http2 => vec![h2],
-            Speaks::Either => vec![h2, h1],
+        self.protocols = protocols;
+        self.alpn = match protocols {
+            ProtocolPolicy::Http1 => vec![h1],
+            ProtocolPolicy::Http2 => vec![h2],
+            ProtocolPolicy::Either => vec![h2, h1],
         };
         self
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use towline_proto::Speaks;
+use towline_proto::ProtocolPolicy;
 
 use super::connect::{Connected, Connecting, Knocking, SocketTerms, said};
 use super::happy::Race;
@@ -409,7 +409,7 @@ impl Dial {
         let tls = transport.tls.as_ref().filter(|_| self.route.secure);
         let alpn = tls.and_then(|tls| tls.alpn());
         let refuses_h2 = tls.is_some() && alpn.as_deref() != Some(ALPN_H2);
-        if refuses_h2 && self.config.speaks == Speaks::Http2 {
+        if refuses_h2 && self.config.protocols == ProtocolPolicy::Http2 {
             let message = format!(
                 "{} does not speak HTTP/2 (no h2 in its ALPN answer, RFC 9113 3.2), and HTTP/1.1 is switched off",
                 self.route.authority()
