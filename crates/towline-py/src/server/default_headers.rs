@@ -7,14 +7,14 @@ use super::options::Options;
 
 /// `server`, `date` (RFC 9110 6.6.1) and those of `--header`.
 #[derive(Debug)]
-pub struct DefaultFields {
+pub struct DefaultHeaders {
     date_header: bool,
     fixed: Vec<(Vec<u8>, Vec<u8>)>,
     second: u64,
     date: String,
 }
 
-impl DefaultFields {
+impl DefaultHeaders {
     pub fn new(options: &Options) -> Self {
         let mut fixed = options.headers.clone();
         let named = fixed

@@ -23,7 +23,7 @@ use super::wake_queue::Sleepers;
 use super::websocket::{self, Sockets};
 use crate::errors;
 use crate::gil::GilCell;
-use crate::server::default_headers::DefaultFields;
+use crate::server::default_headers::DefaultHeaders;
 use crate::server::options::{Bind, Options};
 use crate::server::shared_stats::Slot;
 use crate::server::{feature_config, setup};
@@ -58,7 +58,7 @@ impl DerefMut for OpenEngine<'_> {
 
 /// What joins every response, whatever the application.
 pub struct Extras {
-    pub fields: DefaultFields,
+    pub fields: DefaultHeaders,
     pub site: Site,
 }
 
@@ -161,7 +161,7 @@ impl AsgiServer {
                 || rules.access_log.is_some()
                 || rules.compression.is_some(),
             extras: GilCell::new(Extras {
-                fields: DefaultFields::new(&config),
+                fields: DefaultHeaders::new(&config),
                 site: Site::new(Arc::new(rules)),
             }),
             sockets: GilCell::new(Sockets::new(&config)),

@@ -1,53 +1,36 @@
-//! One call of the application, from environ to the end of its response.
+//! One call of the application, from the environ to the end of its response.
 use std::sync::Arc;
 use std::time::Instant;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
-use towline_io::serve::site::{Payload, Rules, Site};
+use towline_io::serve::site::{Payload, Site};
 
-use super::client_info::Origin;
-use super::context::InFreshContext;
-use super::environ::{Constants, Environs, Line};
+use super::application::{Application, RequestTimes};
+use super::client_info::ClientInfo;
+use super::context::FreshContext;
+use super::environ::{Environs, TemplateValues};
 use super::file_wrapper::FileWrapper;
 use super::input::{ErrorStream, InputStream};
-use super::log::Log;
 use super::request::Request;
-use super::request_io::{SharedDesk, lock};
-use super::responder::{Phase, Plain, Responder};
+use super::request_io::{SharedRequestIo, lock};
+use super::responder::{Phase, PlainText, Responder};
 use crate::errors::ClientDisconnected;
-use crate::server::default_headers::DefaultFields;
-use crate::server::options::Options;
+use crate::server::default_headers::DefaultHeaders;
 
-/// What every application thread needs to know.
-pub struct Application {
-    pub app: Py<PyAny>,
-    pub options: Options,
-    pub multiprocess: bool,
-    pub rules: Arc<Rules>,
-    pub log: Log,
-}
-
-/// The Python objects with which one thread calls the application, reused from request to request.
-pub struct Caller {
+/// The Python objects that one thread passes to the application, reused from request to request.
+pub struct AppRunner {
     application: Arc<Application>,
-    desk: SharedDesk,
+    request_io: SharedRequestIo,
     environs: Environs,
-    words: Words,
+    interned: Interned,
     callables: Callables,
 }
 
-struct Words {
+struct Interned {
     input: Py<PyAny>,
     close: Py<PyAny>,
-}
-
-/// When a request came, and when the application was called: until then it had to wait.
-#[derive(Clone, Copy)]
-pub struct Times {
-    pub came: Instant,
-    pub called: Instant,
 }
 
 /// `start_response`, the `write` that it returns, and `wsgi.early_hints`: three methods of one object.
@@ -58,65 +41,70 @@ struct Callables {
     early_hints: Py<PyAny>,
 }
 
-impl Caller {
-    pub fn new(py: Python<'_>, application: Arc<Application>, desk: SharedDesk) -> PyResult<Self> {
-        let constants = Constants {
+impl AppRunner {
+    pub fn new(
+        py: Python<'_>,
+        application: Arc<Application>,
+        request_io: SharedRequestIo,
+    ) -> PyResult<Self> {
+        let values = TemplateValues {
             input: Bound::new(py, InputStream::complete(Vec::new()))?.into_any(),
             errors: Bound::new(py, ErrorStream::new(application.log.clone()))?.into_any(),
             file_wrapper: py.get_type::<FileWrapper>().into_any(),
             multithread: application.options.threads > 1,
             multiprocess: application.multiprocess,
         };
-        let environs = Environs::new(py, &application.options.root_path, &constants)?;
-        let words = Words {
+        let environs = Environs::new(py, &application.options.root_path, &values)?;
+        let interned = Interned {
             input: pyo3::intern!(py, "wsgi.input").clone().into_any().unbind(),
             close: pyo3::intern!(py, "close").clone().into_any().unbind(),
         };
-        let callables = Callables::new(py, &desk, &application)?;
+        let callables = Callables::new(py, &request_io, &application)?;
         callables.install(py, &environs)?;
         Ok(Self {
             application,
-            desk,
+            request_io,
             environs,
-            words,
+            interned,
             callables,
         })
     }
 
-    /// Serves one request. Whatever the application does, the exchange is over afterwards; the error is
-    /// one that is to end the server (`SystemExit`, `KeyboardInterrupt`).
+    /// Serves one request. The exchange is over afterwards, whatever the application does. An error is one
+    /// that has to end the server (`SystemExit`, `KeyboardInterrupt`).
     pub fn serve(
         &mut self,
         py: Python<'_>,
         request: &mut Request,
-        origin: &Origin,
-        times: Times,
+        client_info: &ClientInfo,
+        times: RequestTimes,
     ) -> PyResult<()> {
-        let serial = lock(py, &self.desk).begin(request.stream);
-        let held = self.callables.responder.clone_ref(py);
-        let responder = held.get();
-        let client = origin.remote.map(|address| address.ip());
-        let seat = (serial, &self.callables.write);
-        responder.begin(py, seat, request, (client, times));
+        let serial = lock(py, &self.request_io).begin(request.stream);
+        let responder_ref = self.callables.responder.clone_ref(py);
+        let responder = responder_ref.get();
+        let client = client_info.remote.map(|address| address.ip());
+        let exchange = (serial, &self.callables.write);
+        responder.begin(py, exchange, request, (client, times));
         let outcome = self
-            .environ(py, request, origin, serial)
+            .environ(py, request, client_info, serial)
             .and_then(|environ| {
-                let _context = InFreshContext::enter(py)?;
+                let _context = FreshContext::enter(py)?;
                 self.call(py, &environ, responder)
             });
-        let outcome = outcome.or_else(|error| self.failed(py, responder, &error, request));
+        let outcome =
+            outcome.or_else(|error| self.handle_exception(py, responder, &error, request));
         let now = Instant::now();
         responder.end(py, now);
-        // Counted by `renew` otherwise.
-        drop(held);
-        lock(py, &self.desk).end(now);
-        outcome.and_then(|()| self.renew(py))
+        // `replace_retained` counts references.
+        drop(responder_ref);
+        lock(py, &self.request_io).end(now);
+        outcome.and_then(|()| self.replace_retained(py))
     }
 
-    /// What the application kept is not used again: it could answer somebody else's request.
-    fn renew(&mut self, py: Python<'_>) -> PyResult<()> {
-        if self.callables.are_kept() {
-            self.callables = Callables::new(py, &self.desk, &self.application)?;
+    /// Replaces the callables when the application has kept one: it could respond to a later request.
+    fn replace_retained(&mut self, py: Python<'_>) -> PyResult<()> {
+        if self.callables.are_retained() {
+            self.callables = Callables::new(py, &self.request_io, &self.application)?;
             self.callables.install(py, &self.environs)?;
         }
         Ok(())
@@ -126,23 +114,20 @@ impl Caller {
         &mut self,
         py: Python<'py>,
         request: &mut Request,
-        origin: &Origin,
+        client_info: &ClientInfo,
         serial: u64,
     ) -> PyResult<Bound<'py, PyDict>> {
         let head = &request.head;
-        let line = Line {
-            method: head.method(),
-            target: head.target(),
-            version: head.version(),
-        };
-        let environ = self.environs.build(py, &line, origin, head.fields())?;
+        let environ = self
+            .environs
+            .build(py, &head.line(), client_info, head.fields())?;
         let body = std::mem::take(&mut request.body);
         if !request.complete {
-            let input = InputStream::coming(body, self.desk.clone(), serial);
-            environ.set_item(&self.words.input, Bound::new(py, input)?)?;
+            let input = InputStream::incoming(body, self.request_io.clone(), serial);
+            environ.set_item(&self.interned.input, Bound::new(py, input)?)?;
         } else if !body.is_empty() {
             environ.set_item(
-                &self.words.input,
+                &self.interned.input,
                 Bound::new(py, InputStream::complete(body))?,
             )?;
         }
@@ -162,11 +147,11 @@ impl Caller {
             .call1((environ, self.callables.start.bind(py)))?;
         if let Ok(list) = result.cast_exact::<PyList>() {
             if list.len() == 1 {
-                let only = list.get_item(0)?;
+                let piece = list.get_item(0)?;
                 return send_known(
                     py,
                     responder,
-                    std::slice::from_ref(Responder::piece(&only)?),
+                    std::slice::from_ref(Responder::piece(&piece)?),
                 );
             }
             return send_pieces(py, responder, &list.to_tuple());
@@ -176,7 +161,7 @@ impl Caller {
         }
         let sent = send_iterable(py, responder, &result);
         // PEP 3333: close() is called however the response ended.
-        let closed = match result.getattr_opt(self.words.close.bind(py).cast()?)? {
+        let closed = match result.getattr_opt(self.interned.close.bind(py).cast()?)? {
             Some(close) => close.call0().map(drop),
             None => Ok(()),
         };
@@ -201,9 +186,9 @@ impl Caller {
         }
     }
 
-    /// The application failed. Before the head: 500. After it: the connection is aborted, so that the
-    /// client cannot take what it has for the whole. A client that left is nobody's failure.
-    fn failed(
+    /// Handles an exception of the application. Before the head: 500. After it: the connection is aborted, so
+    /// that the client cannot take a part of the response for the whole. `ClientDisconnected` is not logged.
+    fn handle_exception(
         &self,
         py: Python<'_>,
         responder: &Responder,
@@ -232,10 +217,14 @@ impl Caller {
 }
 
 impl Callables {
-    fn new(py: Python<'_>, desk: &SharedDesk, application: &Application) -> PyResult<Self> {
-        let added = DefaultFields::new(&application.options);
-        let site = Site::new(application.rules.clone());
-        let responder = Bound::new(py, Responder::new(desk.clone(), added, site))?;
+    fn new(
+        py: Python<'_>,
+        request_io: &SharedRequestIo,
+        application: &Application,
+    ) -> PyResult<Self> {
+        let added = DefaultHeaders::new(&application.options);
+        let features = Site::new(application.feature_config.clone());
+        let responder = Bound::new(py, Responder::new(request_io.clone(), added, features))?;
         let start = responder.getattr("start")?.unbind();
         let write = responder.getattr("write")?.unbind();
         let early_hints = responder.getattr("early_hints")?.unbind();
@@ -251,9 +240,9 @@ impl Callables {
         environs.set(py, "wsgi.early_hints", self.early_hints.bind(py))
     }
 
-    /// Somebody else holds one of them: `start` and `write` are ours alone, `early_hints` also the
-    /// template's, and the object is held by the three and by us.
-    fn are_kept(&self) -> bool {
+    /// Whether the application has kept one of them. Without it `start` and `write` have one reference each,
+    /// `early_hints` two (one in the environ template), the responder four (the three methods and this).
+    fn are_retained(&self) -> bool {
         references(&self.start) > 1
             || references(&self.write) > 1
             || references(&self.early_hints) > 2
@@ -262,19 +251,23 @@ impl Callables {
 }
 
 fn references<T>(object: &Py<T>) -> ffi::Py_ssize_t {
-    // SAFETY: a live object, as we hold it; every caller is attached, so the count stands still.
+    // SAFETY: `object` holds a reference, so it is alive; every caller is attached, so the count is stable.
     unsafe { ffi::Py_REFCNT(object.as_ptr()) }
 }
 
-const SERVER_ERROR: Plain = Plain {
+const SERVER_ERROR: PlainText = PlainText {
     status: 500,
     text: b"Internal Server Error",
 };
 
-/// A list or tuple: all of the body is known, so its length is, too.
+/// Sends a list or tuple, whose total length is known.
 fn send_pieces(py: Python<'_>, responder: &Responder, pieces: &Bound<'_, PyTuple>) -> PyResult<()> {
-    if let [only] = pieces.as_slice() {
-        return send_known(py, responder, std::slice::from_ref(Responder::piece(only)?));
+    if let [piece] = pieces.as_slice() {
+        return send_known(
+            py,
+            responder,
+            std::slice::from_ref(Responder::piece(piece)?),
+        );
     }
     let pieces: Vec<Bound<'_, PyBytes>> = pieces
         .iter()
@@ -292,7 +285,7 @@ fn send_known(
     responder.send_all(py, pieces, total as u64)
 }
 
-/// Anything else that can be iterated over: each block is sent before the next is asked for.
+/// Sends any other iterable: each block is sent before the next one is requested.
 fn send_iterable(py: Python<'_>, responder: &Responder, result: &Bound<'_, PyAny>) -> PyResult<()> {
     if let Ok(file) = result.cast_exact::<FileWrapper>()
         && file.get().send(py, responder)?

@@ -1,64 +1,70 @@
-//! Requests that the server answers without the application: static files, the metrics page, 503 over
-//! the limit, and 501 to CONNECT.
+//! Responses without the application: static files, the metrics page, 503 over the concurrency limit and 501
+//! to CONNECT.
 use std::time::Instant;
 
 use towline_io::Peer;
 use towline_io::serve::site::{OwnAnswer, Site, Visit};
 
-use super::app_runner::Application;
-use super::client_info::Origin;
+use super::application::Application;
+use super::client_info::ClientInfo;
 use super::request::{ConnState, Request};
-use crate::server::default_headers::DefaultFields;
+use crate::server::default_headers::DefaultHeaders;
 
-/// What the thread with the engine keeps for them.
-pub struct Own {
-    fields: DefaultFields,
-    site: Site,
-    visit: Visit,
+/// Used by the thread that runs the engine.
+pub struct BuiltinResponses {
+    fields: DefaultHeaders,
+    features: Site,
+    record: Visit,
 }
 
-impl Own {
+impl BuiltinResponses {
     pub fn new(application: &Application) -> Self {
         Self {
-            fields: DefaultFields::new(&application.options),
-            site: Site::new(application.rules.clone()),
-            visit: Visit::default(),
+            fields: DefaultHeaders::new(&application.options),
+            features: Site::new(application.feature_config.clone()),
+            record: Visit::default(),
         }
     }
 
-    /// True: the request was none of the application's.
-    pub fn answer(&mut self, peer: &mut Peer<ConnState>, request: &Request) -> bool {
+    /// Responds if the request is not for the application; true if it did.
+    pub fn respond(&mut self, peer: &mut Peer<ConnState>, request: &Request) -> bool {
         let (line, fields) = (request.head.line(), request.head.fields());
         let metrics_only = peer.service().metrics_only;
-        let answer = if line.method == b"CONNECT" {
-            // Raw bytes both ways have no place in PEP 3333.
+        let response = if line.method == b"CONNECT" {
+            // PEP 3333 has no tunnels.
             Some(OwnAnswer::not_implemented())
         } else {
-            self.site.own_answer(&line, fields, metrics_only)
+            self.features.own_answer(&line, fields, metrics_only)
         };
-        let Some(answer) = answer else {
+        let Some(response) = response else {
             return false;
         };
-        self.send(peer, request, answer);
+        self.send(peer, request, response);
         true
     }
 
-    /// Over `--limit-concurrency`.
+    /// Responds with 503: over `--limit-concurrency`.
     pub fn refuse(&mut self, peer: &mut Peer<ConnState>, request: &Request) {
         self.send(peer, request, OwnAnswer::overloaded());
     }
 
-    fn send(&mut self, peer: &mut Peer<ConnState>, request: &Request, answer: OwnAnswer) {
-        let trusted = self.site.rules().trusted.as_ref();
-        let client = Origin::of(peer, &request.head, trusted).remote;
+    fn send(&mut self, peer: &mut Peer<ConnState>, request: &Request, response: OwnAnswer) {
+        let trusted = self.features.rules().trusted.as_ref();
+        let client = ClientInfo::of(peer, &request.head, trusted).remote;
         let client = client.map(|address| address.ip());
         let (line, fields) = (request.head.line(), request.head.fields());
-        let since = (&line, client, Instant::now());
-        self.site.begin(&mut self.visit, since, fields);
+        let begun = (&line, client, Instant::now());
+        self.features.begin(&mut self.record, begun, fields);
         self.fields.refresh();
         let added = self.fields.missing(|_| false);
-        // An error is a client that has left.
-        let _ = answer.send(&mut self.site, &mut self.visit, peer, request.stream, added);
-        self.site.end(&mut self.visit, Instant::now());
+        // Fails only if the client has disconnected.
+        let _ = response.send(
+            &mut self.features,
+            &mut self.record,
+            peer,
+            request.stream,
+            added,
+        );
+        self.features.end(&mut self.record, Instant::now());
     }
 }

@@ -1,4 +1,4 @@
-//! Where a request came from: its connection's two ends, and what trusted proxies say instead.
+//! Addresses, scheme and TLS of a request: those of its connection, or as forwarded by trusted proxies.
 use std::net::SocketAddr;
 
 use pyo3::prelude::*;
@@ -9,40 +9,40 @@ use towline_io::{Peer, PeerAddr, TlsInfo};
 use super::request::{ConnState, OwnedHead};
 use crate::server::pem::pem;
 
-pub struct Origin {
+pub struct ClientInfo {
     pub remote: Option<SocketAddr>,
     pub local: Option<SocketAddr>,
     pub is_https: bool,
     pub tls: Option<Box<TlsInfo>>,
 }
 
-impl Origin {
+impl ClientInfo {
     pub fn of(peer: &Peer<ConnState>, head: &OwnedHead, trusted: Option<&TrustedPeers>) -> Self {
-        let mut origin = Self {
+        let mut client_info = Self {
             remote: peer.remote_addr().inet(),
             local: peer.local_addr().inet(),
             is_https: peer.is_tls(),
             tls: peer.tls().map(Box::new),
         };
         if let Some(trusted) = trusted {
-            origin.believe(trusted, peer.remote_addr(), head);
+            client_info.apply_forwarded(trusted, peer.remote_addr(), head);
         }
-        origin
+        client_info
     }
 
-    fn believe(&mut self, trusted: &TrustedPeers, remote: &PeerAddr, head: &OwnedHead) {
+    fn apply_forwarded(&mut self, trusted: &TrustedPeers, remote: &PeerAddr, head: &OwnedHead) {
         let hop = remote.inet().map_or(Hop::Unix, |addr| Hop::Ip(addr.ip()));
         let fields = head.fields().map(|field| (field.name, field.value));
-        let said = forwarded::resolve(trusted, Kind::XForwarded, hop, fields);
-        if let Some((ip, port)) = said.client {
+        let forwarded = forwarded::resolve(trusted, Kind::XForwarded, hop, fields);
+        if let Some((ip, port)) = forwarded.client {
             self.remote = Some(SocketAddr::new(ip, port));
         }
-        if let Some(scheme) = said.scheme {
+        if let Some(scheme) = forwarded.scheme {
             self.is_https = scheme == Scheme::Https;
         }
     }
 
-    /// `HTTPS` and `SSL_*` as Apache's `mod_ssl` names them, for applications that look at the client's
+    /// Sets `HTTPS` and `SSL_*`, named as by Apache's `mod_ssl`, for applications that check the client's
     /// certificate.
     pub fn put_tls(&self, environ: &Bound<'_, PyDict>) -> PyResult<()> {
         if self.is_https {

@@ -1,13 +1,13 @@
-//! Each request runs in a `contextvars.Context` of its own: what one request sets, the next does not see.
+//! A `contextvars.Context` for each request: a variable set in one request is not visible in the next.
 use pyo3::ffi;
 use pyo3::prelude::*;
 
 /// Entered on creation, left when dropped.
-pub struct InFreshContext<'py> {
+pub struct FreshContext<'py> {
     context: Bound<'py, PyAny>,
 }
 
-impl<'py> InFreshContext<'py> {
+impl<'py> FreshContext<'py> {
     pub fn enter(py: Python<'py>) -> PyResult<Self> {
         // SAFETY: attached, as `py` proves. A copy is a new reference to a Context, or null with an
         // exception set; entering takes a Context that is not entered yet, which a new one is not.
@@ -21,10 +21,10 @@ impl<'py> InFreshContext<'py> {
     }
 }
 
-impl Drop for InFreshContext<'_> {
+impl Drop for FreshContext<'_> {
     fn drop(&mut self) {
-        // SAFETY: attached, as the Bound inside proves, and this very context was entered by this thread.
-        // It is not the current one only if the application left another entered: then that stays.
+        // SAFETY: attached, as the Bound inside proves, and this thread entered this context. Exiting fails if the
+        // application left another context entered, which then stays the current one.
         unsafe {
             if ffi::PyContext_Exit(self.context.as_ptr()) != 0 {
                 ffi::PyErr_Clear();

@@ -1,27 +1,21 @@
-//! The environ dictionary (PEP 3333, "environ variables"): a copy of a template, and the fields.
+//! The environ dictionary (PEP 3333, "environ variables"): a copy of a template, plus the request's headers.
 //!
-//! The template holds every key that every request sets, and of those the values of the last request: what
-//! is the same again (the address of the server, mostly the method, often the target) is not even set.
-//! `dict.copy()` of it is then one copy of the key table, and replacing values never makes the table grow.
+//! The template has every key that all requests set, with the values of the last request: a value that is the
+//! same again (the server's address, mostly the method, often the target) is not set again. `dict.copy()` then
+//! copies the key table once, and replacing values never makes the table grow.
 use std::net::{IpAddr, SocketAddr};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
+use towline_io::serve::site::RequestLine;
 use towline_proto::{Field, Version};
 
-use super::client_info::Origin;
+use super::client_info::ClientInfo;
 use super::text::native;
 use crate::server::target::{Target, percent_decoded};
 
-/// What the environ says about a request besides its fields.
-pub struct Line<'a> {
-    pub method: &'a [u8],
-    pub target: &'a [u8],
-    pub version: Version,
-}
-
-/// Keys and values that are in every environ, made once.
-struct Words {
+/// Keys and values that are in every environ, created once.
+struct Interned {
     method: Py<PyString>,
     script_name: Py<PyString>,
     path_info: Py<PyString>,
@@ -44,22 +38,22 @@ struct Words {
     post: Py<PyString>,
 }
 
-/// Of a server on a Unix socket: PEP 3333 allows neither to be empty.
+/// `SERVER_NAME` and `SERVER_PORT` on a Unix socket: PEP 3333 allows neither to be empty.
 const DEFAULT_NAME: &str = "localhost";
 const DEFAULT_PORT: u16 = 80;
 
-/// Builds environs. One for each application thread: its caches need no lock.
+/// Builds environs. One per application thread, so that its caches need no lock.
 pub struct Environs {
     template: Py<PyDict>,
-    words: Words,
-    names: Names,
+    interned: Interned,
+    keys: KeyCache,
     root_path: Vec<u8>,
-    last: Last,
+    last: LastValues,
 }
 
-/// What the template says now.
+/// The request values that the template holds now.
 #[derive(Default)]
-struct Last {
+struct LastValues {
     method: Vec<u8>,
     version: Option<Version>,
     target: Option<Vec<u8>>,
@@ -69,7 +63,7 @@ struct Last {
 }
 
 /// The values of a template that do not change from request to request.
-pub struct Constants<'py> {
+pub struct TemplateValues<'py> {
     pub input: Bound<'py, PyAny>,
     pub errors: Bound<'py, PyAny>,
     pub file_wrapper: Bound<'py, PyAny>,
@@ -78,42 +72,42 @@ pub struct Constants<'py> {
 }
 
 impl Environs {
-    pub fn new(py: Python<'_>, root_path: &str, constants: &Constants<'_>) -> PyResult<Self> {
-        let word = |text| PyString::intern(py, text).unbind();
-        let words = Words {
-            method: word("REQUEST_METHOD"),
-            script_name: word("SCRIPT_NAME"),
-            path_info: word("PATH_INFO"),
-            query: word("QUERY_STRING"),
-            raw_uri: word("RAW_URI"),
-            request_uri: word("REQUEST_URI"),
-            protocol: word("SERVER_PROTOCOL"),
-            remote_addr: word("REMOTE_ADDR"),
-            remote_port: word("REMOTE_PORT"),
-            server_name: word("SERVER_NAME"),
-            server_port: word("SERVER_PORT"),
-            scheme: word("wsgi.url_scheme"),
-            http: word("http"),
-            https: word("https"),
-            empty: word(""),
-            http10: word("HTTP/1.0"),
-            http11: word("HTTP/1.1"),
-            http2: word("HTTP/2.0"),
-            get: word("GET"),
-            post: word("POST"),
+    pub fn new(py: Python<'_>, root_path: &str, values: &TemplateValues<'_>) -> PyResult<Self> {
+        let intern = |text| PyString::intern(py, text).unbind();
+        let interned = Interned {
+            method: intern("REQUEST_METHOD"),
+            script_name: intern("SCRIPT_NAME"),
+            path_info: intern("PATH_INFO"),
+            query: intern("QUERY_STRING"),
+            raw_uri: intern("RAW_URI"),
+            request_uri: intern("REQUEST_URI"),
+            protocol: intern("SERVER_PROTOCOL"),
+            remote_addr: intern("REMOTE_ADDR"),
+            remote_port: intern("REMOTE_PORT"),
+            server_name: intern("SERVER_NAME"),
+            server_port: intern("SERVER_PORT"),
+            scheme: intern("wsgi.url_scheme"),
+            http: intern("http"),
+            https: intern("https"),
+            empty: intern(""),
+            http10: intern("HTTP/1.0"),
+            http11: intern("HTTP/1.1"),
+            http2: intern("HTTP/2.0"),
+            get: intern("GET"),
+            post: intern("POST"),
         };
         let root_path = root_path.trim_end_matches('/').as_bytes().to_vec();
-        let template = template(py, &words, &root_path, constants)?.unbind();
+        let template = template(py, &interned, &root_path, values)?.unbind();
         Ok(Self {
             template,
-            words,
-            names: Names::default(),
+            interned,
+            keys: KeyCache::default(),
             root_path,
-            last: Last::default(),
+            last: LastValues::default(),
         })
     }
 
-    /// Puts another object into every environ to come.
+    /// Sets a value in all later environs.
     pub fn set(&self, py: Python<'_>, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         self.template.bind(py).set_item(key, value)
     }
@@ -121,19 +115,19 @@ impl Environs {
     pub fn build<'py, 'a>(
         &mut self,
         py: Python<'py>,
-        line: &Line<'_>,
-        origin: &Origin,
+        line: &RequestLine<'_>,
+        client_info: &ClientInfo,
         fields: impl Iterator<Item = Field<'a>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         self.put_line(py, line)?;
-        self.put_ends(py, origin)?;
+        self.put_addresses(py, client_info)?;
         let environ = self.template.bind(py).copy()?;
-        if let Some(remote) = origin.remote.filter(|remote| remote.port() != 0) {
-            // A proxy need not tell the port; 0 is no port.
-            environ.set_item(&self.words.remote_port, decimal(py, remote.port()))?;
+        if let Some(remote) = client_info.remote.filter(|remote| remote.port() != 0) {
+            // A proxy may omit the port, which is then 0.
+            environ.set_item(&self.interned.remote_port, decimal(py, remote.port()))?;
         }
-        if origin.is_https {
-            origin.put_tls(&environ)?;
+        if client_info.is_https {
+            client_info.put_tls(&environ)?;
         }
         for field in fields {
             self.put_field(&environ, &field)?;
@@ -141,25 +135,25 @@ impl Environs {
         Ok(environ)
     }
 
-    fn put_line(&mut self, py: Python<'_>, line: &Line<'_>) -> PyResult<()> {
-        let (template, words) = (self.template.bind(py), &self.words);
+    fn put_line(&mut self, py: Python<'_>, line: &RequestLine<'_>) -> PyResult<()> {
+        let (template, interned) = (self.template.bind(py), &self.interned);
         if self.last.method != line.method {
             self.last.method.clear();
             match line.method {
-                b"GET" => template.set_item(&words.method, &words.get)?,
-                b"POST" => template.set_item(&words.method, &words.post)?,
-                other => template.set_item(&words.method, native(py, other))?,
+                b"GET" => template.set_item(&interned.method, &interned.get)?,
+                b"POST" => template.set_item(&interned.method, &interned.post)?,
+                other => template.set_item(&interned.method, native(py, other))?,
             }
             self.last.method.extend_from_slice(line.method);
         }
         if self.last.version != Some(line.version) {
             self.last.version = None;
             let version = match line.version {
-                Version::Http10 => &words.http10,
-                Version::Http11 => &words.http11,
-                Version::Http2 => &words.http2,
+                Version::Http10 => &interned.http10,
+                Version::Http11 => &interned.http11,
+                Version::Http2 => &interned.http2,
             };
-            template.set_item(&words.protocol, version)?;
+            template.set_item(&interned.protocol, version)?;
             self.last.version = Some(line.version);
         }
         if self.last.target.as_deref() != Some(line.target) {
@@ -173,57 +167,57 @@ impl Environs {
     }
 
     fn put_target(&self, template: &Bound<'_, PyDict>, line_target: &[u8]) -> PyResult<()> {
-        let (py, words) = (template.py(), &self.words);
+        let (py, interned) = (template.py(), &self.interned);
         let target = native(py, line_target);
-        template.set_item(&words.raw_uri, &target)?;
-        template.set_item(&words.request_uri, &target)?;
+        template.set_item(&interned.raw_uri, &target)?;
+        template.set_item(&interned.request_uri, &target)?;
         let Target { path, query } = Target::parse(line_target);
-        template.set_item(&words.query, native(py, query))?;
+        template.set_item(&interned.query, native(py, query))?;
         if path.len() == line_target.len() && self.root_path.is_empty() && !path.contains(&b'%') {
-            return template.set_item(&words.path_info, target);
+            return template.set_item(&interned.path_info, target);
         }
         let decoded = percent_decoded(path);
         let below = match decoded.strip_prefix(self.root_path.as_slice()) {
             Some(rest) if rest.is_empty() || rest[0] == b'/' => rest,
             _ => &*decoded,
         };
-        template.set_item(&words.path_info, native(py, below))
+        template.set_item(&interned.path_info, native(py, below))
     }
 
-    fn put_ends(&mut self, py: Python<'_>, origin: &Origin) -> PyResult<()> {
-        let (template, words) = (self.template.bind(py), &self.words);
-        let remote = origin.remote.map(|remote| remote.ip());
+    fn put_addresses(&mut self, py: Python<'_>, client_info: &ClientInfo) -> PyResult<()> {
+        let (template, interned) = (self.template.bind(py), &self.interned);
+        let remote = client_info.remote.map(|remote| remote.ip());
         if self.last.remote != remote {
             let text = remote.map_or_else(String::new, |ip| ip.to_string());
-            template.set_item(&words.remote_addr, text)?;
+            template.set_item(&interned.remote_addr, text)?;
             self.last.remote = remote;
         }
-        if self.last.local != origin.local {
-            let (name, port) = match origin.local {
+        if self.last.local != client_info.local {
+            let (name, port) = match client_info.local {
                 Some(local) => (local.ip().to_string(), local.port()),
                 None => (DEFAULT_NAME.to_owned(), DEFAULT_PORT),
             };
-            template.set_item(&words.server_name, name)?;
-            template.set_item(&words.server_port, decimal(py, port))?;
-            self.last.local = origin.local;
+            template.set_item(&interned.server_name, name)?;
+            template.set_item(&interned.server_port, decimal(py, port))?;
+            self.last.local = client_info.local;
         }
-        if self.last.is_https != origin.is_https {
-            let scheme = if origin.is_https {
-                &words.https
+        if self.last.is_https != client_info.is_https {
+            let scheme = if client_info.is_https {
+                &interned.https
             } else {
-                &words.http
+                &interned.http
             };
-            template.set_item(&words.scheme, scheme)?;
-            self.last.is_https = origin.is_https;
+            template.set_item(&interned.scheme, scheme)?;
+            self.last.is_https = client_info.is_https;
         }
         Ok(())
     }
 
-    /// Names with an underscore are dropped: `X_Auth` and `X-Auth` would be the same key, and a proxy that
-    /// removes one lets the other through.
+    /// Headers with an underscore in their name are dropped: `X_Auth` and `X-Auth` would be the same key, and a
+    /// proxy that removes one passes the other.
     fn put_field(&mut self, environ: &Bound<'_, PyDict>, field: &Field<'_>) -> PyResult<()> {
         let py = environ.py();
-        let Some(key) = self.names.key(py, field.name) else {
+        let Some(key) = self.keys.key(py, field.name) else {
             return Ok(());
         };
         let key = key.bind(py);
@@ -248,48 +242,45 @@ impl Environs {
 
 fn template<'py>(
     py: Python<'py>,
-    words: &Words,
+    interned: &Interned,
     root_path: &[u8],
-    constants: &Constants<'py>,
+    values: &TemplateValues<'py>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let environ = PyDict::new(py);
-    environ.set_item(&words.method, &words.get)?;
-    environ.set_item(&words.script_name, native(py, root_path))?;
+    environ.set_item(&interned.method, &interned.get)?;
+    environ.set_item(&interned.script_name, native(py, root_path))?;
     for key in [
-        &words.path_info,
-        &words.query,
-        &words.raw_uri,
-        &words.request_uri,
-        &words.remote_addr,
+        &interned.path_info,
+        &interned.query,
+        &interned.raw_uri,
+        &interned.request_uri,
+        &interned.remote_addr,
     ] {
-        environ.set_item(key, &words.empty)?;
+        environ.set_item(key, &interned.empty)?;
     }
-    environ.set_item(&words.remote_port, &words.empty)?;
-    environ.set_item(&words.server_name, DEFAULT_NAME)?;
-    environ.set_item(&words.server_port, decimal(py, DEFAULT_PORT))?;
-    environ.set_item(&words.protocol, &words.http11)?;
+    environ.set_item(&interned.remote_port, &interned.empty)?;
+    environ.set_item(&interned.server_name, DEFAULT_NAME)?;
+    environ.set_item(&interned.server_port, decimal(py, DEFAULT_PORT))?;
+    environ.set_item(&interned.protocol, &interned.http11)?;
     environ.set_item(PyString::intern(py, "GATEWAY_INTERFACE"), "CGI/1.1")?;
     environ.set_item(
         PyString::intern(py, "SERVER_SOFTWARE"),
         concat!("towline/", env!("CARGO_PKG_VERSION")),
     )?;
     environ.set_item(PyString::intern(py, "wsgi.version"), (1, 0))?;
-    environ.set_item(&words.scheme, &words.http)?;
-    environ.set_item(PyString::intern(py, "wsgi.input"), &constants.input)?;
+    environ.set_item(&interned.scheme, &interned.http)?;
+    environ.set_item(PyString::intern(py, "wsgi.input"), &values.input)?;
     environ.set_item(PyString::intern(py, "wsgi.input_terminated"), true)?;
-    environ.set_item(PyString::intern(py, "wsgi.errors"), &constants.errors)?;
+    environ.set_item(PyString::intern(py, "wsgi.errors"), &values.errors)?;
     environ.set_item(
         PyString::intern(py, "wsgi.file_wrapper"),
-        &constants.file_wrapper,
+        &values.file_wrapper,
     )?;
     environ.set_item(PyString::intern(py, "wsgi.early_hints"), py.None())?;
-    environ.set_item(
-        PyString::intern(py, "wsgi.multithread"),
-        constants.multithread,
-    )?;
+    environ.set_item(PyString::intern(py, "wsgi.multithread"), values.multithread)?;
     environ.set_item(
         PyString::intern(py, "wsgi.multiprocess"),
-        constants.multiprocess,
+        values.multiprocess,
     )?;
     environ.set_item(PyString::intern(py, "wsgi.run_once"), false)?;
     Ok(environ)
@@ -309,40 +300,40 @@ fn decimal(py: Python<'_>, port: u16) -> Bound<'_, PyString> {
     }
 }
 
-/// Field names as received -> environ keys. Direct-mapped: bounded, whatever names a peer invents.
-struct Names {
-    slots: Vec<Option<Name>>,
+/// Cache from header names as received to environ keys. Direct-mapped, hence of fixed size.
+struct KeyCache {
+    slots: Vec<Option<CachedKey>>,
 }
 
-struct Name {
+struct CachedKey {
     received: Box<[u8]>,
     key: Option<Py<PyString>>,
 }
 
-const NAME_SLOTS: usize = 256;
+const KEY_SLOTS: usize = 256;
 
-impl Default for Names {
+impl Default for KeyCache {
     fn default() -> Self {
         Self {
-            slots: (0..NAME_SLOTS).map(|_| None).collect(),
+            slots: (0..KEY_SLOTS).map(|_| None).collect(),
         }
     }
 }
 
-impl Names {
-    /// The environ key of a field; None for a name that must not be passed on.
+impl KeyCache {
+    /// The environ key of a header; `None` for a name that must not be passed on.
     fn key(&mut self, py: Python<'_>, name: &[u8]) -> Option<&Py<PyString>> {
         let slot = &mut self.slots[slot_of(name)];
         match slot {
-            Some(known) if *known.received == *name => {}
+            Some(cached) if *cached.received == *name => {}
             _ => {
-                *slot = Some(Name {
+                *slot = Some(CachedKey {
                     received: name.into(),
                     key: key_of(py, name),
                 });
             }
         }
-        slot.as_ref().and_then(|name| name.key.as_ref())
+        slot.as_ref().and_then(|cached| cached.key.as_ref())
     }
 }
 
@@ -351,7 +342,7 @@ fn slot_of(name: &[u8]) -> usize {
     let hash = name.iter().fold(0x811c_9dc5_u32, |hash, &byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     });
-    (hash ^ hash >> 16) as usize % NAME_SLOTS
+    (hash ^ hash >> 16) as usize % KEY_SLOTS
 }
 
 fn key_of(py: Python<'_>, name: &[u8]) -> Option<Py<PyString>> {

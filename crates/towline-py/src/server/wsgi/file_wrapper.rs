@@ -10,50 +10,50 @@ use towline_io::serve::site::Payload;
 
 use super::responder::{Phase, Responder};
 
-/// An iterable over the blocks of a file-like object. Returned as it is by the application, a real file is
-/// sent by the kernel and pins no thread.
+/// An iterable over the blocks of a file-like object. If the application returns it as the response, a regular
+/// file is sent with `sendfile` and occupies no thread.
 #[pyclass(frozen, module = "towline._native")]
 pub struct FileWrapper {
     file: Py<PyAny>,
     block_bytes: usize,
 }
 
-/// Of a file that the kernel can send: an open descriptor of our own, and where it stands.
-struct RealFile {
+/// A file that `sendfile` can send: a duplicated descriptor and its position.
+struct RegularFile {
     file: File,
     offset: u64,
-    left: u64,
+    remaining: u64,
 }
 
 impl FileWrapper {
-    /// Leaves the response to the kernel; false when this is no real file, and its blocks are to be read.
+    /// Sends the response with `sendfile`; false when this is no regular file and its blocks have to be read.
     pub fn send(&self, py: Python<'_>, responder: &Responder) -> PyResult<bool> {
         if responder.phase(py) != Phase::Started {
             return Ok(false);
         }
-        let Some(real) = real_file(self.file.bind(py)) else {
+        let Some(regular) = regular_file(self.file.bind(py)) else {
             return Ok(false);
         };
-        let length = responder.content_length(py).unwrap_or(real.left);
-        if length > real.left {
+        let length = responder.content_length(py).unwrap_or(regular.remaining);
+        if length > regular.remaining {
             return Err(PyRuntimeError::new_err(format!(
                 "content-length says {length}, the file has {} bytes left",
-                real.left
+                regular.remaining
             )));
         }
         responder.send_head(py, Some(length), Payload::File)?;
         if responder.is_bodyless(py) || length == 0 {
             responder.send_end(py)?;
         } else {
-            responder.send_file(py, real.file, real.offset, length)?;
+            responder.send_file(py, regular.file, regular.offset, length)?;
         }
         Ok(true)
     }
 }
 
-/// Only a file of the `io` module, read from the disk as it is: a `GzipFile`, too, has a descriptor, but not
-/// the bytes that it stands for.
-fn real_file(object: &Bound<'_, PyAny>) -> Option<RealFile> {
+/// Accepts unmodified files of the `io` module only: a `GzipFile` has a descriptor, too, but its content is not
+/// the bytes of that file.
+fn regular_file(object: &Bound<'_, PyAny>) -> Option<RegularFile> {
     let io = object.py().import("io").ok()?;
     let is_exactly = |object: &Bound<'_, PyAny>, name: &str| {
         io.getattr(name)
@@ -69,15 +69,14 @@ fn real_file(object: &Bound<'_, PyAny>) -> Option<RealFile> {
     }
     let offset: u64 = object.call_method0("tell").ok()?.extract().ok()?;
     let descriptor: RawFd = object.call_method0("fileno").ok()?.extract().ok()?;
-    // SAFETY: the file object, which we hold, keeps its descriptor open until the copy is made: no Python
-    // code runs in between.
+    // SAFETY: `object` keeps its descriptor open until it is duplicated: no Python code runs in between.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let file = File::from(borrowed.try_clone_to_owned().ok()?);
     let meta = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
-    Some(RealFile {
+    Some(RegularFile {
         file,
         offset,
-        left: meta.len().saturating_sub(offset),
+        remaining: meta.len().saturating_sub(offset),
     })
 }
 

@@ -6,14 +6,14 @@ use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyList, PyMemoryView, PySlice};
 use towline_proto::Read;
 
-use super::request_io::{SharedDesk, wait_until};
+use super::request_io::{SharedRequestIo, wait_until};
 use crate::errors::client_disconnected;
 
-/// Taken from the connection at once: what `Limits` lets it hold.
+/// Taken from the connection at once: as much as `Limits` lets it buffer.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// The body of one request: what has arrived, then, pulled as it is read, what is still to come.
-/// Reading past a truncated body raises `ClientDisconnected`; it is never a normal end.
+/// The body of one request: the part that has arrived, then the rest, received as it is read. Reading past a
+/// truncated body raises `ClientDisconnected`; it never looks like a normal end.
 #[pyclass(frozen, module = "towline._native")]
 pub struct InputStream {
     body: Mutex<Body>,
@@ -22,35 +22,35 @@ pub struct InputStream {
 struct Body {
     buffer: Vec<u8>,
     taken: usize,
-    rest: Rest,
+    remaining: Remaining,
 }
 
-enum Rest {
-    Ended,
-    /// On the connection, while this exchange sits at the desk.
-    Coming {
-        desk: SharedDesk,
+enum Remaining {
+    Nothing,
+    /// On the connection, while `serial` is the current exchange of `request_io`.
+    OnConnection {
+        request_io: SharedRequestIo,
         serial: u64,
     },
-    Broken,
+    Truncated,
 }
 
 impl InputStream {
-    /// A body that has arrived completely; for no body at all, one such object serves every request.
+    /// A body that has arrived completely. One empty object serves all requests without a body.
     pub fn complete(body: Vec<u8>) -> Self {
-        Self::with(body, Rest::Ended)
+        Self::new(body, Remaining::Nothing)
     }
 
-    pub fn coming(body: Vec<u8>, desk: SharedDesk, serial: u64) -> Self {
-        Self::with(body, Rest::Coming { desk, serial })
+    pub fn incoming(body: Vec<u8>, request_io: SharedRequestIo, serial: u64) -> Self {
+        Self::new(body, Remaining::OnConnection { request_io, serial })
     }
 
-    fn with(buffer: Vec<u8>, rest: Rest) -> Self {
+    fn new(buffer: Vec<u8>, remaining: Remaining) -> Self {
         Self {
             body: Mutex::new(Body {
                 buffer,
                 taken: 0,
-                rest,
+                remaining,
             }),
         }
     }
@@ -69,20 +69,20 @@ impl Body {
 
     /// Waits for more of the body; false at its end.
     fn fetch(&mut self, py: Python<'_>) -> PyResult<bool> {
-        let (desk, serial) = match &self.rest {
-            Rest::Ended => return Ok(false),
-            Rest::Broken => return Err(client_disconnected()),
-            Rest::Coming { desk, serial } => (desk.clone(), *serial),
+        let (request_io, serial) = match &self.remaining {
+            Remaining::Nothing => return Ok(false),
+            Remaining::Truncated => return Err(client_disconnected()),
+            Remaining::OnConnection { request_io, serial } => (request_io.clone(), *serial),
         };
         self.buffer.drain(..self.taken);
         self.taken = 0;
         let buffer = &mut self.buffer;
-        let fetched = wait_until(py, &desk, serial, |desk| {
-            let mut stream = desk.stream(serial)?;
+        let fetched = wait_until(py, &request_io, serial, |request_io| {
+            let mut stream = request_io.stream(serial)?;
             match stream.read(CHUNK_BYTES) {
                 Read::Data(bytes) => {
                     buffer.extend_from_slice(bytes);
-                    desk.send_credit();
+                    request_io.send_credit();
                     Some(Ok(true))
                 }
                 Read::End => Some(Ok(false)),
@@ -93,20 +93,20 @@ impl Body {
         match fetched {
             Ok(Ok(true)) => Ok(true),
             Ok(Ok(false)) => {
-                self.rest = Rest::Ended;
+                self.remaining = Remaining::Nothing;
                 Ok(false)
             }
             Ok(Err(error)) | Err(error) => {
                 if error.is_instance_of::<crate::errors::ClientDisconnected>(py) {
-                    self.rest = Rest::Broken;
+                    self.remaining = Remaining::Truncated;
                 }
                 Err(error)
             }
         }
     }
 
-    /// Makes `wanted` bytes unread, or all there are.
-    fn gather(&mut self, py: Python<'_>, wanted: usize) -> PyResult<()> {
+    /// Waits until `wanted` bytes, or the whole body, can be taken.
+    fn fetch_at_least(&mut self, py: Python<'_>, wanted: usize) -> PyResult<()> {
         while self.unread().len() < wanted && self.fetch(py)? {}
         Ok(())
     }
@@ -138,7 +138,7 @@ impl Body {
     }
 }
 
-/// None and negative sizes mean all of it, as in `io`.
+/// `None` and negative sizes mean the whole body, as in `io`.
 fn bound(size: Option<isize>) -> usize {
     size.map_or(usize::MAX, |size| {
         usize::try_from(size).unwrap_or(usize::MAX)
@@ -150,7 +150,7 @@ impl InputStream {
     #[pyo3(signature = (size=None, /))]
     fn read<'py>(&self, py: Python<'py>, size: Option<isize>) -> PyResult<Bound<'py, PyBytes>> {
         let mut body = self.body(py);
-        body.gather(py, bound(size))?;
+        body.fetch_at_least(py, bound(size))?;
         Ok(body.take(py, bound(size)))
     }
 
@@ -162,14 +162,14 @@ impl InputStream {
     #[pyo3(signature = (hint=None, /))]
     fn readlines<'py>(&self, py: Python<'py>, hint: Option<isize>) -> PyResult<Bound<'py, PyList>> {
         // As in `io`: a hint of 0 is no hint.
-        let enough = if hint == Some(0) {
+        let limit = if hint == Some(0) {
             usize::MAX
         } else {
             bound(hint)
         };
         let lines = PyList::empty(py);
         let mut read = 0;
-        while read < enough {
+        while read < limit {
             let line = self.body(py).line(py, usize::MAX)?;
             if line.as_bytes().is_empty() {
                 break;
@@ -180,12 +180,12 @@ impl InputStream {
         Ok(lines)
     }
 
-    /// Fills the buffer, unless the body ends first; how many bytes.
+    /// Fills the buffer, unless the body ends first; returns the number of bytes.
     fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
         let cells = PyMemoryView::from(buffer)?.call_method1("cast", ("B",))?;
         let bytes = {
             let mut body = self.body(py);
-            body.gather(py, cells.len()?)?;
+            body.fetch_at_least(py, cells.len()?)?;
             body.take(py, cells.len()?)
         };
         let size = bytes.as_bytes().len();
@@ -202,7 +202,7 @@ impl InputStream {
         Ok((!line.as_bytes().is_empty()).then_some(line))
     }
 
-    /// PEP 3333: the server closes it, not the application; frameworks call it all the same.
+    /// Does nothing: the server closes the stream (PEP 3333), but some frameworks call this.
     #[allow(clippy::unused_self)] // a method of the stream, as Python sees it
     fn close(&self) {}
 }
@@ -214,8 +214,8 @@ pub struct ErrorStream {
     log: super::log::Log,
 }
 
-/// A line that never ends is logged in pieces of this size.
-const LONGEST_LINE_BYTES: usize = 64 * 1024;
+/// A longer line is logged in pieces.
+const MAX_LINE_BYTES: usize = 64 * 1024;
 
 impl ErrorStream {
     pub fn new(log: super::log::Log) -> Self {
@@ -240,7 +240,7 @@ impl ErrorStream {
                 let rest = line.split_off(end + 1);
                 ready.push(std::mem::replace(&mut *line, rest));
             }
-            if line.len() > LONGEST_LINE_BYTES {
+            if line.len() > MAX_LINE_BYTES {
                 ready.push(std::mem::take(&mut *line));
             }
         }

@@ -1,4 +1,4 @@
-//! The server's log, as the supervisor hands it in: `log(level, text, exception)`.
+//! The server's log: a callable `log(level, text, exception)` from Python, or stderr.
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -20,16 +20,16 @@ impl Log {
     }
 
     pub fn warning(&self, py: Python<'_>, text: &str) {
-        self.say(py, WARNING, text, None);
+        self.log(py, WARNING, text, None);
     }
 
     pub fn error(&self, py: Python<'_>, text: &str, cause: Option<&PyErr>) {
-        self.say(py, ERROR, text, cause);
+        self.log(py, ERROR, text, cause);
     }
 
-    /// A logger that raises must not take the request with it: its exception goes to `sys.unraisablehook`.
-    fn say(&self, py: Python<'_>, level: i32, text: &str, cause: Option<&PyErr>) {
-        // Its value alone would come without the traceback.
+    /// A logger that raises must not fail the request: its exception goes to `sys.unraisablehook`.
+    fn log(&self, py: Python<'_>, level: i32, text: &str, cause: Option<&PyErr>) {
+        // `PyErr::value` alone would lack the traceback.
         let exception = cause.map(|error| error.clone_ref(py).into_value(py));
         let Some(call) = &self.call else {
             eprintln!("{text}");

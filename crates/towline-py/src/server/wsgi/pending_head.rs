@@ -1,4 +1,4 @@
-//! The response head that an application hands to `start_response`, checked and turned into bytes.
+//! The response head that an application passes to `start_response`, checked and converted to bytes.
 use std::ops::Range;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -8,9 +8,9 @@ use towline_proto::Field;
 
 use super::text::append_bytes;
 
-/// One head. Its buffers are kept from request to request.
+/// One head. Its buffers are reused for the next request.
 #[derive(Default)]
-pub struct Draft {
+pub struct PendingHead {
     pub status: u16,
     pub content_length: Option<u64>,
     bytes: Vec<u8>,
@@ -18,7 +18,7 @@ pub struct Draft {
     fields: Vec<(Range<usize>, Range<usize>)>,
 }
 
-impl Draft {
+impl PendingHead {
     pub fn reason(&self) -> &[u8] {
         &self.bytes[self.reason.clone()]
     }
@@ -47,7 +47,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Adds the pairs of another list: early hints, which have no status line of their own.
+    /// Replaces the head by that of an interim response, which has no reason phrase.
     pub fn fill_interim(&mut self, status: u16, headers: &Bound<'_, PyAny>) -> PyResult<()> {
         self.content_length = None;
         self.bytes.clear();
@@ -60,7 +60,7 @@ impl Draft {
         Ok(())
     }
 
-    /// A head of the server's own, for a plain text.
+    /// Replaces the head by that of a plain-text response of the server.
     pub fn fill_plain(&mut self, status: u16) {
         self.content_length = None;
         self.bytes.clear();
@@ -112,25 +112,25 @@ impl Draft {
     fn check_field(&mut self, start: usize, middle: usize) -> PyResult<()> {
         let (name, value) = (&self.bytes[start..middle], &self.bytes[middle..]);
         if name.is_empty() || !name.iter().all(|&b| is_token(b)) {
-            return Err(refused("name", name, "is not a token (RFC 9110 5.6.2)"));
+            return Err(invalid("name", name, "is not a token (RFC 9110 5.6.2)"));
         }
         if value.iter().any(|&b| is_forbidden(b)) {
-            return Err(refused(
+            return Err(invalid(
                 "value",
                 value,
                 "has a control character (RFC 9110 5.5)",
             ));
         }
         if is_hop_by_hop(name) {
-            return Err(refused(
+            return Err(invalid(
                 "name",
                 name,
-                "is hop-by-hop, which is the server's business (PEP 3333)",
+                "is hop-by-hop and reserved for the server (PEP 3333)",
             ));
         }
         if name.eq_ignore_ascii_case(b"content-length") {
-            // The wire writes it, from the size of the body: it is never there twice.
-            let length = digits(value).ok_or_else(|| refused("value", value, "is not a length"))?;
+            // The protocol core writes it, from the size of the body.
+            let length = digits(value).ok_or_else(|| invalid("value", value, "is not a length"))?;
             if self.content_length.is_some_and(|other| other != length) {
                 return Err(PyValueError::new_err(
                     "two different content-length headers",
@@ -150,7 +150,7 @@ fn not_a_pair() -> PyErr {
     PyTypeError::new_err("headers must be a list of (name, value) tuples of str (PEP 3333)")
 }
 
-fn refused(part: &str, text: &[u8], why: &str) -> PyErr {
+fn invalid(part: &str, text: &[u8], why: &str) -> PyErr {
     PyValueError::new_err(format!(
         "header {part} {:?} {why}",
         String::from_utf8_lossy(text)
@@ -168,7 +168,7 @@ fn digits(value: &[u8]) -> Option<u64> {
     })
 }
 
-/// Control characters other than the tab may not stand in a field value or a reason phrase.
+/// Control characters other than the tab are not allowed in a field value or a reason phrase.
 fn is_forbidden(byte: u8) -> bool {
     (byte < 0x20 && byte != b'\t') || byte == 0x7f
 }

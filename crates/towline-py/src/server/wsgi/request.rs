@@ -1,5 +1,5 @@
-//! From a connection's events to a request that can be handed to the application. No Python here: in
-//! threads mode this runs on the I/O thread, which has no business with the GIL.
+//! From a connection's events to a request that can be passed to the application. No Python here: with threads
+//! this runs on the I/O thread, which never takes the GIL.
 //!
 //! ```text
 //!            Head, no body                       body complete, or a window of it
@@ -9,8 +9,8 @@
 //!                                                        (nothing)
 //! ```
 //!
-//! A body is awaited before the application is called, so that a slow uploader costs a buffer and not the
-//! I/O thread; but never more than a window of it.
+//! A body, or its first 64 KiB, is awaited before the application is called, so that a slow upload occupies a
+//! buffer and not a thread.
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -18,10 +18,10 @@ use towline_io::serve::site::RequestLine;
 use towline_io::{Peer, Streams};
 use towline_proto::{Event, Field, HeadRef, Read, StreamId, Version};
 
-/// How much of a body is awaited; longer ones are pulled by `wsgi.input`.
+/// The part of a body that is awaited; the rest is received by `wsgi.input`.
 pub const WINDOW_BYTES: usize = 64 * 1024;
 
-/// A request head, kept beyond the event that announced it.
+/// A copy of a request head, which outlives its event.
 #[derive(Default)]
 pub struct OwnedHead {
     bytes: Vec<u8>,
@@ -82,61 +82,61 @@ impl OwnedHead {
 pub struct Request {
     pub stream: StreamId,
     pub head: OwnedHead,
-    /// What has arrived of the body.
+    /// The part of the body that has arrived.
     pub body: Vec<u8>,
-    /// Nothing of the body is still to come.
+    /// The whole body has arrived.
     pub complete: bool,
 }
 
-/// What the WSGI server keeps with a connection.
+/// State of the WSGI server for each connection.
 #[derive(Default)]
 pub struct ConnState {
     awaiting: Streams<Box<Request>>,
-    /// Requests that wait until somebody can serve them (HTTP/2).
+    /// Requests that wait for a thread to serve them (HTTP/2).
     pub ready: VecDeque<Request>,
-    /// Already in the list of connections to look at again.
+    /// Already in the list of deferred connections.
     pub deferred: bool,
 }
 
-/// What an event comes to.
-pub enum Step {
+/// An event of a connection, with request bodies collected.
+pub enum RequestEvent {
     Request(Request),
-    /// There is more to read, or room to write again.
-    Moved(StreamId),
-    Lost(StreamId),
-    /// All streams are.
+    /// A stream has become readable or writable.
+    Progress(StreamId),
+    Failed(StreamId),
+    /// All streams have failed.
     Closed,
 }
 
-/// Takes the connection's events until a request is ready. `spare` is a head whose buffers are free.
+/// Handles the connection's events until a request is ready. The buffers of `spare` are reused for its head.
 pub fn next_request(peer: &mut Peer<ConnState>, spare: &mut OwnedHead) -> Option<Request> {
     if let Some(request) = peer.state.ready.pop_front() {
         return Some(request);
     }
     loop {
-        if let Step::Request(request) = next_step(peer, spare)? {
+        if let RequestEvent::Request(request) = next_event(peer, spare)? {
             return Some(request);
         }
     }
 }
 
-/// Takes the connection's events while the application is called for `stream`: other requests wait. True:
-/// that call has lost its client.
-pub fn take_news(peer: &mut Peer<ConnState>, stream: Option<StreamId>) -> bool {
-    let mut lost = false;
-    while let Some(step) = next_step(peer, &mut OwnedHead::default()) {
+/// Handles the connection's events while the application serves `stream`: other requests wait. Returns true if
+/// the client of `stream` has disconnected.
+pub fn process_events(peer: &mut Peer<ConnState>, stream: Option<StreamId>) -> bool {
+    let mut disconnected = false;
+    while let Some(step) = next_event(peer, &mut OwnedHead::default()) {
         match step {
-            Step::Request(request) => peer.state.ready.push_back(request),
-            Step::Lost(id) => lost |= Some(id) == stream,
-            Step::Closed => lost = true,
-            Step::Moved(_) => {}
+            RequestEvent::Request(request) => peer.state.ready.push_back(request),
+            RequestEvent::Failed(id) => disconnected |= Some(id) == stream,
+            RequestEvent::Closed => disconnected = true,
+            RequestEvent::Progress(_) => {}
         }
     }
-    lost
+    disconnected
 }
 
 #[inline]
-pub fn next_step(peer: &mut Peer<ConnState>, spare: &mut OwnedHead) -> Option<Step> {
+pub fn next_event(peer: &mut Peer<ConnState>, spare: &mut OwnedHead) -> Option<RequestEvent> {
     loop {
         let (stream, end) = match peer.conn.next_event()? {
             Event::Head { stream, head, end } => {
@@ -144,22 +144,22 @@ pub fn next_step(peer: &mut Peer<ConnState>, spare: &mut OwnedHead) -> Option<St
                 (stream, end)
             }
             Event::Readable(stream) => {
-                return Some(match resume(peer, stream) {
-                    Some(request) => Step::Request(request),
-                    None => Step::Moved(stream),
+                return Some(match resume_body(peer, stream) {
+                    Some(request) => RequestEvent::Request(request),
+                    None => RequestEvent::Progress(stream),
                 });
             }
-            Event::Writable(stream) => return Some(Step::Moved(stream)),
+            Event::Writable(stream) => return Some(RequestEvent::Progress(stream)),
             Event::Failed(stream, _) => {
-                if peer.state.forget(stream) {
+                if peer.state.remove(stream) {
                     peer.let_go(stream);
                 }
-                return Some(Step::Lost(stream));
+                return Some(RequestEvent::Failed(stream));
             }
             Event::Closed(_) => {
                 peer.state.awaiting = Streams::default();
                 peer.state.ready.clear();
-                return Some(Step::Closed);
+                return Some(RequestEvent::Closed);
             }
             _ => continue,
         };
@@ -170,34 +170,34 @@ pub fn next_step(peer: &mut Peer<ConnState>, spare: &mut OwnedHead) -> Option<St
             body: Vec::new(),
             complete: end,
         };
-        if pull(peer, &mut request) {
-            return Some(Step::Request(request));
+        if read_body(peer, &mut request) {
+            return Some(RequestEvent::Request(request));
         }
         peer.state.awaiting.insert(stream, Box::new(request));
     }
 }
 
 impl ConnState {
-    /// A client has taken its request back. Whether the application was not called yet.
-    fn forget(&mut self, stream: StreamId) -> bool {
+    /// Removes the request of a failed stream; true if the application has not been called for it.
+    fn remove(&mut self, stream: StreamId) -> bool {
         let before = self.ready.len();
         self.ready.retain(|request| request.stream != stream);
         self.awaiting.remove(stream).is_some() || self.ready.len() < before
     }
 }
 
-/// Takes more of a body that is awaited; the request comes out once the application can be called.
-fn resume(peer: &mut Peer<ConnState>, stream: StreamId) -> Option<Request> {
+/// Reads more of an awaited body; returns the request once the application can be called.
+fn resume_body(peer: &mut Peer<ConnState>, stream: StreamId) -> Option<Request> {
     let mut request = peer.state.awaiting.remove(stream)?;
-    if pull(peer, &mut request) {
+    if read_body(peer, &mut request) {
         return Some(*request);
     }
     peer.state.awaiting.insert(stream, request);
     None
 }
 
-/// Takes what has arrived of the body; true once the application can be called.
-fn pull(peer: &mut Peer<ConnState>, request: &mut Request) -> bool {
+/// Reads the part of the body that has arrived; true once the application can be called.
+fn read_body(peer: &mut Peer<ConnState>, request: &mut Request) -> bool {
     while !request.complete && request.body.len() < WINDOW_BYTES {
         let Ok(mut stream) = peer.conn.stream(request.stream) else {
             return false;
@@ -205,7 +205,7 @@ fn pull(peer: &mut Peer<ConnState>, request: &mut Request) -> bool {
         match stream.read(WINDOW_BYTES - request.body.len()) {
             Read::Data(bytes) => request.body.extend_from_slice(bytes),
             Read::End => request.complete = true,
-            // A failure is also an event, which ends the waiting.
+            // A failure is also an event, which removes the request.
             Read::Pending | Read::Failed => return false,
         }
     }

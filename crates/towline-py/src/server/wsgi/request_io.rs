@@ -1,11 +1,11 @@
-//! Where one application thread does its I/O: the whole engine (inline mode) or one connection (threads
-//! mode), which is checked out to this thread or, with HTTP/2, shared with others.
+//! The I/O of one application thread: the whole engine (inline mode) or one connection (worker mode), which
+//! is checked out to this thread or, with HTTP/2, shared with other threads.
 //!
-//! `wsgi.input` and `write()` reach their connection through the desk, by the serial number of their
-//! exchange: an object that the application kept too long finds that its exchange is over.
+//! `wsgi.input` and `write()` reach their connection through `RequestIo`, with the serial number of their
+//! exchange: an object that the application has kept too long finds that its exchange is over.
 //!
-//! Nobody holds the lock of a desk while Python code runs, and nobody waits for it with the GIL held
-//! (`lock_py_attached`), so a thread that the application started may read the body, too.
+//! The lock is never held while Python code runs and never waited for with the GIL held
+//! (`lock_py_attached`), so a thread that the application has started may read the body, too.
 use std::collections::VecDeque;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -17,135 +17,137 @@ use pyo3::sync::MutexExt as _;
 use towline_io::{ConnId, Engine, Peer};
 use towline_proto::{Blocks, Connection, Protocol, StreamId, StreamMut};
 
-use super::request::{ConnState, OwnedHead, Request, WINDOW_BYTES, next_request, take_news};
-use super::server::Control;
-use super::shared_conn::{Berth, Held};
+use super::control::ServerControl;
+use super::request::{ConnState, OwnedHead, Request, WINDOW_BYTES, next_request, process_events};
+use super::shared_conn::{BoxedConn, SharedConn};
 use crate::errors::client_disconnected;
 
-/// A waiting thread looks at signals and at the server's commands this often even when nothing happens.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// A waiting thread checks signals and server commands at least this often.
+pub const MAX_WAIT: Duration = Duration::from_secs(1);
 
-pub type SharedDesk = Arc<Mutex<Desk>>;
+pub type SharedRequestIo = Arc<Mutex<RequestIo>>;
 
-pub struct Desk {
+pub struct RequestIo {
+    /// Number of the current exchange.
     serial: u64,
     stream: Option<StreamId>,
-    lost: bool,
-    control: Arc<Control>,
-    seat: Seat,
+    /// The client of the current exchange has disconnected.
+    disconnected: bool,
+    control: Arc<ServerControl>,
+    mode: IoMode,
 }
 
-pub enum Seat {
-    Inline(Box<Inline>),
-    Worker(Box<Worker>),
+pub enum IoMode {
+    Inline(Box<InlineIo>),
+    Worker(Box<WorkerIo>),
 }
 
-/// The connection of which this thread serves a stream.
-pub struct Worker {
-    /// Checked out to this thread, or at hand.
-    peer: Option<Held>,
-    shared: Option<Shared>,
+/// The connection of the stream that this thread serves.
+pub struct WorkerIo {
+    /// Checked out to this thread, or a shared connection that it owns at the moment.
+    peer: Option<BoxedConn>,
+    shared: Option<SharedStream>,
     blocks: Blocks,
 }
 
-/// The connection goes from hand to hand.
-struct Shared {
-    berth: Arc<Berth>,
+/// A stream of a connection that other threads use as well.
+struct SharedStream {
+    conn: Arc<SharedConn>,
     stream: StreamId,
-    /// What was done with it is of the I/O thread's concern.
-    visit_due: bool,
+    /// The I/O thread has to service the connection after this thread releases it.
+    needs_service: bool,
 }
 
-/// A desk at which somebody sits: a shared connection is at hand.
-pub struct AtDesk<'a>(MutexGuard<'a, Desk>);
+/// A locked `RequestIo`. A shared connection is owned until the guard is dropped.
+pub struct RequestIoGuard<'a>(MutexGuard<'a, RequestIo>);
 
-impl Deref for AtDesk<'_> {
-    type Target = Desk;
+impl Deref for RequestIoGuard<'_> {
+    type Target = RequestIo;
 
-    fn deref(&self) -> &Desk {
+    fn deref(&self) -> &RequestIo {
         &self.0
     }
 }
 
-impl DerefMut for AtDesk<'_> {
-    fn deref_mut(&mut self) -> &mut Desk {
+impl DerefMut for RequestIoGuard<'_> {
+    fn deref_mut(&mut self) -> &mut RequestIo {
         &mut self.0
     }
 }
 
-impl Drop for AtDesk<'_> {
+impl Drop for RequestIoGuard<'_> {
     fn drop(&mut self) {
-        if let Seat::Worker(worker) = &mut self.0.seat {
-            worker.put_back();
+        if let IoMode::Worker(worker) = &mut self.0.mode {
+            worker.release();
         }
     }
 }
 
 /// The engine, driven by the thread that also runs the application.
-pub struct Inline {
+pub struct InlineIo {
     pub engine: Engine<ConnState>,
     current: Option<ConnId>,
-    /// Connections that got something to read while an application call was waiting for its own.
+    /// Connections that became readable while an application call waited for its own connection.
     deferred: VecDeque<ConnId>,
     pub spare: OwnedHead,
-    /// Requests of the current connection in this visit.
+    /// Requests of the current connection in this service.
     requests: usize,
 }
 
-/// Pipelined requests of one connection before the others have their turn, if they take no longer than a visit
-/// may; their answers leave together.
-const REQUESTS_PER_VISIT: usize = 16;
+/// Pipelined requests of one connection before the next connection is serviced, within the time limit of a
+/// service; their responses are flushed together.
+const REQUESTS_PER_SERVICE: usize = 16;
 
-impl Desk {
-    pub fn inline(engine: Engine<ConnState>, control: Arc<Control>) -> Self {
-        let inline = Inline {
+impl RequestIo {
+    pub fn new_inline(engine: Engine<ConnState>, control: Arc<ServerControl>) -> Self {
+        let inline = InlineIo {
             engine,
             current: None,
             deferred: VecDeque::new(),
             spare: OwnedHead::default(),
             requests: 0,
         };
-        Self::with(Seat::Inline(Box::new(inline)), control)
+        Self::new(IoMode::Inline(Box::new(inline)), control)
     }
 
-    pub fn worker(control: Arc<Control>) -> Self {
-        let worker = Worker {
+    pub fn new_worker(control: Arc<ServerControl>) -> Self {
+        let worker = WorkerIo {
             peer: None,
             shared: None,
             blocks: Blocks::new(WINDOW_BYTES, 1),
         };
-        Self::with(Seat::Worker(Box::new(worker)), control)
+        Self::new(IoMode::Worker(Box::new(worker)), control)
     }
 
-    fn with(seat: Seat, control: Arc<Control>) -> Self {
+    fn new(mode: IoMode, control: Arc<ServerControl>) -> Self {
         Self {
             serial: 0,
             stream: None,
-            lost: false,
+            disconnected: false,
             control,
-            seat,
+            mode,
         }
     }
 
-    pub fn inline_seat(&mut self) -> Option<&mut Inline> {
-        match &mut self.seat {
-            Seat::Inline(inline) => Some(inline),
-            Seat::Worker(_) => None,
+    pub fn as_inline(&mut self) -> Option<&mut InlineIo> {
+        match &mut self.mode {
+            IoMode::Inline(inline) => Some(inline),
+            IoMode::Worker(_) => None,
         }
     }
 
-    pub fn worker_seat(&mut self) -> Option<&mut Worker> {
-        match &mut self.seat {
-            Seat::Worker(worker) => Some(worker),
-            Seat::Inline(_) => None,
+    pub fn as_worker(&mut self) -> Option<&mut WorkerIo> {
+        match &mut self.mode {
+            IoMode::Worker(worker) => Some(worker),
+            IoMode::Inline(_) => None,
         }
     }
 
-    /// A new exchange sits down: from here on, older serial numbers are over.
+    /// Starts an exchange and returns its serial number; older serial numbers are over.
     pub fn begin(&mut self, stream: StreamId) -> u64 {
         self.serial += 1;
         self.stream = Some(stream);
-        self.lost = false;
+        self.disconnected = false;
         self.serial
     }
 
@@ -154,16 +156,16 @@ impl Desk {
         if let (Some(stream), Some(peer)) = (self.stream.take(), self.peer()) {
             peer.let_go(stream);
         }
-        if let Seat::Inline(inline) = &mut self.seat {
-            // Nobody knows how long the application took.
+        if let IoMode::Inline(inline) = &mut self.mode {
+            // The application may have taken any time.
             inline.engine.set_clock(now);
         }
     }
 
     pub fn peer(&mut self) -> Option<&mut Peer<ConnState>> {
-        match &mut self.seat {
-            Seat::Inline(inline) => inline.peer(),
-            Seat::Worker(worker) => worker.peer.as_deref_mut(),
+        match &mut self.mode {
+            IoMode::Inline(inline) => inline.peer(),
+            IoMode::Worker(worker) => worker.peer.as_deref_mut(),
         }
     }
 
@@ -171,9 +173,10 @@ impl Desk {
         self.peer().map(|peer| &mut peer.conn)
     }
 
-    /// The exchange with this number, while it is the present one and its client is there.
+    /// The stream of exchange `serial`, if it is the current one and its client is connected.
     pub fn current(&self, serial: u64) -> Option<StreamId> {
-        self.stream.filter(|_| serial == self.serial && !self.lost)
+        self.stream
+            .filter(|_| serial == self.serial && !self.disconnected)
     }
 
     pub fn stream(&mut self, serial: u64) -> Option<StreamMut<'_>> {
@@ -181,55 +184,55 @@ impl Desk {
         self.conn()?.stream(stream).ok()
     }
 
-    pub fn is_lost(&self, serial: u64) -> bool {
-        self.lost || serial != self.serial
+    pub fn is_disconnected(&self, serial: u64) -> bool {
+        self.disconnected || serial != self.serial
     }
 
-    /// Writes what can be written now; blocks never.
+    /// Writes what can be written without blocking.
     pub fn flush(&mut self) {
-        match &mut self.seat {
-            Seat::Inline(inline) => {
-                inline.settle_current();
+        match &mut self.mode {
+            IoMode::Inline(inline) => {
+                inline.flush_current();
             }
-            Seat::Worker(worker) => worker.flush(),
+            IoMode::Worker(worker) => worker.flush(),
         }
     }
 
-    /// Sends what reading has made due: the credit of HTTP/2, which its peer waits for.
+    /// Sends the flow-control credit (HTTP/2) that reading has produced.
     pub fn send_credit(&mut self) {
         if self.conn().is_some_and(|conn| conn.pending_bytes() > 0) {
             self.flush();
         }
     }
 
-    /// Whether all that was written is on its way. Of HTTP/2 the windows may hold some back; with threads
-    /// somebody goes on sending it, so then only a full queue is waited for.
+    /// Whether everything written has been sent. HTTP/2 windows may hold some of it back; with threads the I/O
+    /// thread goes on sending it, so then only a full queue makes this false.
     fn is_written_out(&mut self, serial: u64) -> bool {
         let Some(peer) = self.peer() else {
             return false;
         };
-        let all = peer.service().limits.send_window_bytes;
+        let send_window = peer.service().limits.send_window_bytes;
         let is_h2 = peer.conn.protocol() == Some(Protocol::Http2);
-        if is_h2 && matches!(self.seat, Seat::Worker(_)) {
+        if is_h2 && matches!(self.mode, IoMode::Worker(_)) {
             return self.stream(serial).is_some_and(|stream| stream.room() > 0);
         }
         let sent = self.conn().is_some_and(|conn| conn.pending_bytes() == 0);
         sent && (!is_h2
             || self
                 .stream(serial)
-                .is_some_and(|stream| stream.room() >= all))
+                .is_some_and(|stream| stream.room() >= send_window))
     }
 
-    /// Waits until this connection may have got further. Other connections' I/O goes on meanwhile (inline
-    /// mode), but no other application call begins: PEP 3333 applications keep state in their thread
-    /// (database connections, locals), which a second call in the middle of the first would share.
+    /// Waits until this connection may have made progress. In inline mode the I/O of other connections
+    /// continues, but no other application call begins: PEP 3333 applications keep state in their thread
+    /// (database connections, locals), which a nested call would share.
     fn wait(&mut self) -> io::Result<()> {
-        match &mut self.seat {
-            Seat::Inline(inline) => inline.pump(&self.control)?,
-            Seat::Worker(worker) => {
-                if let Some(Shared { berth, stream, .. }) = &worker.shared {
-                    berth.wait(*stream, LONGEST_WAIT);
-                    self.lost |= berth.is_lost(*stream) || self.control.is_stopping();
+        match &mut self.mode {
+            IoMode::Inline(inline) => inline.run_turn(&self.control)?,
+            IoMode::Worker(worker) => {
+                if let Some(SharedStream { conn, stream, .. }) = &worker.shared {
+                    conn.wait(*stream, MAX_WAIT);
+                    self.disconnected |= conn.is_failed(*stream) || self.control.is_stopping();
                     return Ok(());
                 }
                 worker.wait()?;
@@ -237,20 +240,21 @@ impl Desk {
         }
         let stream = self.stream;
         let Some(peer) = self.peer() else {
-            self.lost = true;
+            self.disconnected = true;
             return Ok(());
         };
-        self.lost |= take_news(peer, stream) || self.control.is_stopping();
+        self.disconnected |= process_events(peer, stream) || self.control.is_stopping();
         Ok(())
     }
 }
 
-impl Inline {
-    /// The next request of any connection; None when this turn has no more. Settles what it leaves.
+impl InlineIo {
+    /// The next request of any connection; `None` when this turn has no more. Flushes each connection that it
+    /// is done with.
     pub fn next_request(&mut self) -> Option<Request> {
         loop {
             if let Some(id) = self.current {
-                let is_over = self.requests == REQUESTS_PER_VISIT
+                let is_over = self.requests == REQUESTS_PER_SERVICE
                     || (self.requests > 0 && self.engine.is_visit_over() && self.has_more(id));
                 if is_over {
                     self.engine.revisit(id);
@@ -260,26 +264,26 @@ impl Inline {
                     self.requests += 1;
                     return Some(request);
                 }
-                self.leave(id);
+                self.finish_service(id);
             }
             self.current = Some(self.next_ready()?);
         }
     }
 
-    /// Whether a visit would find something without more input.
+    /// Whether there is work on a connection without more input.
     fn has_more(&mut self, id: ConnId) -> bool {
         let peer = self.engine.peer(id);
         peer.is_some_and(|peer| peer.conn.has_events() || !peer.state.ready.is_empty())
     }
 
-    fn settle_current(&mut self) {
+    fn flush_current(&mut self) {
         if let Some(id) = self.current {
             self.engine.refresh_clock();
             self.engine.settle(id);
         }
     }
 
-    fn leave(&mut self, id: ConnId) {
+    fn finish_service(&mut self, id: ConnId) {
         self.engine.settle(id);
         self.current = None;
         self.requests = 0;
@@ -303,11 +307,11 @@ impl Inline {
         self.engine.next_ready()
     }
 
-    /// One turn of the engine in the middle of an application call.
-    fn pump(&mut self, control: &Control) -> io::Result<()> {
-        self.settle_current();
-        control.obey(&mut self.engine);
-        self.engine.turn_start(Some(LONGEST_WAIT))?;
+    /// Runs one turn of the engine during an application call.
+    fn run_turn(&mut self, control: &ServerControl) -> io::Result<()> {
+        self.flush_current();
+        control.apply_commands(&mut self.engine);
+        self.engine.turn_start(Some(MAX_WAIT))?;
         while let Some(id) = self.engine.next_ready() {
             if self.current == Some(id) {
                 continue;
@@ -324,48 +328,48 @@ impl Inline {
     }
 }
 
-impl Worker {
-    /// Of a connection that is this thread's own until `leave`.
-    pub fn begin_alone(&mut self, peer: Held) {
+impl WorkerIo {
+    /// Starts a request of a connection that is checked out to this thread until `detach`.
+    pub fn begin_exclusive(&mut self, peer: BoxedConn) {
         self.peer = Some(peer);
     }
 
-    /// Of a connection that others use, too.
-    pub fn begin_shared(&mut self, berth: Arc<Berth>, stream: StreamId) {
-        self.shared = Some(Shared {
-            berth,
+    /// Starts a request of a connection that other threads use as well.
+    pub fn begin_shared(&mut self, conn: Arc<SharedConn>, stream: StreamId) {
+        self.shared = Some(SharedStream {
+            conn,
             stream,
-            visit_due: false,
+            needs_service: false,
         });
     }
 
-    /// Takes a shared connection in hand, which may have to be waited for.
-    fn take_in_hand(&mut self, py: Python<'_>) {
+    /// Takes ownership of a shared connection, waiting for it if another thread owns it.
+    fn acquire(&mut self, py: Python<'_>) {
         if self.peer.is_some() {
             return;
         }
-        let Some(Shared { berth, stream, .. }) = &self.shared else {
+        let Some(SharedStream { conn, stream, .. }) = &self.shared else {
             return;
         };
         let stream = *stream;
-        let peer = berth.try_take(stream);
-        self.peer = peer.or_else(|| py.detach(|| berth.take(stream)));
+        let peer = conn.try_take(stream);
+        self.peer = peer.or_else(|| py.detach(|| conn.take(stream)));
     }
 
-    fn put_back(&mut self) {
+    fn release(&mut self) {
         if let Some(shared) = &mut self.shared
             && let Some(peer) = self.peer.take()
         {
-            let visit = std::mem::take(&mut shared.visit_due);
-            shared.berth.put(peer, visit);
+            let needs_service = std::mem::take(&mut shared.needs_service);
+            shared.conn.put(peer, needs_service);
         }
     }
 
-    /// An error is also an event of the connection.
+    /// An error of the socket is reported as an event of the connection.
     fn flush(&mut self) {
         let Some(peer) = &mut self.peer else { return };
         match &mut self.shared {
-            Some(shared) => shared.visit_due |= peer.send_in_hand(Instant::now()),
+            Some(shared) => shared.needs_service |= peer.send_in_hand(Instant::now()),
             None => {
                 let _ = peer.flush_blocking(Some(Instant::now()));
             }
@@ -376,7 +380,7 @@ impl Worker {
         let Some(peer) = &mut self.peer else {
             return Ok(());
         };
-        let until = Some(Instant::now() + LONGEST_WAIT);
+        let until = Some(Instant::now() + MAX_WAIT);
         if peer.conn.pending_bytes() > 0 {
             peer.flush_blocking(until)?;
         } else {
@@ -385,11 +389,11 @@ impl Worker {
         Ok(())
     }
 
-    /// The application has ended. A connection of our own leaves, its receive block stays.
-    pub fn leave(&mut self) -> Option<Held> {
+    /// Ends a request. Returns a connection that was checked out, without its receive block.
+    pub fn detach(&mut self) -> Option<BoxedConn> {
         if let Some(shared) = &self.shared {
-            shared.berth.end(shared.stream);
-            self.put_back();
+            shared.conn.remove_stream(shared.stream);
+            self.release();
             self.shared = None;
             return None;
         }
@@ -399,44 +403,49 @@ impl Worker {
     }
 }
 
-/// Waits, GIL released, until `done` says so or the client is lost.
+/// Waits with the GIL released until `done` returns a value or the client disconnects.
 pub fn wait_until<T>(
     py: Python<'_>,
-    desk: &Mutex<Desk>,
+    request_io: &Mutex<RequestIo>,
     serial: u64,
-    mut done: impl FnMut(&mut Desk) -> Option<T>,
+    mut done: impl FnMut(&mut RequestIo) -> Option<T>,
 ) -> PyResult<T> {
     loop {
-        let mut guard = lock(py, desk);
+        let mut guard = lock(py, request_io);
         if let Some(value) = done(&mut guard) {
             return Ok(value);
         }
-        if guard.is_lost(serial) {
+        if guard.is_disconnected(serial) {
             return Err(client_disconnected());
         }
         drop(guard);
-        py.detach(|| desk.lock().unwrap_or_else(PoisonError::into_inner).wait())?;
+        py.detach(|| {
+            request_io
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .wait()
+        })?;
         py.check_signals()?;
     }
 }
 
-/// Hands everything written so far to the kernel, as long as it takes (PEP 3333, "Buffering and
-/// Streaming": a block is transmitted before the next one is asked for).
-pub fn write_out(py: Python<'_>, desk: &Mutex<Desk>, serial: u64) -> PyResult<()> {
-    wait_until(py, desk, serial, |desk| {
-        if desk.is_lost(serial) {
+/// Passes everything written so far to the kernel, however long it takes (PEP 3333, "Buffering and
+/// Streaming": a block is transmitted before the next one is requested).
+pub fn write_out(py: Python<'_>, request_io: &Mutex<RequestIo>, serial: u64) -> PyResult<()> {
+    wait_until(py, request_io, serial, |request_io| {
+        if request_io.is_disconnected(serial) {
             return None;
         }
-        desk.flush();
-        desk.is_written_out(serial).then_some(())
+        request_io.flush();
+        request_io.is_written_out(serial).then_some(())
     })
 }
 
-pub fn lock<'a>(py: Python<'_>, desk: &'a Mutex<Desk>) -> AtDesk<'a> {
-    let desk = desk.lock_py_attached(py);
-    let mut desk = desk.unwrap_or_else(PoisonError::into_inner);
-    if let Seat::Worker(worker) = &mut desk.seat {
-        worker.take_in_hand(py);
+pub fn lock<'a>(py: Python<'_>, request_io: &'a Mutex<RequestIo>) -> RequestIoGuard<'a> {
+    let request_io = request_io.lock_py_attached(py);
+    let mut request_io = request_io.unwrap_or_else(PoisonError::into_inner);
+    if let IoMode::Worker(worker) = &mut request_io.mode {
+        worker.acquire(py);
     }
-    AtDesk(desk)
+    RequestIoGuard(request_io)
 }

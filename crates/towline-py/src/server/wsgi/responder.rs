@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!           begin             start              first byte of body,
-//!   Over ──────────▶ Waiting ───────▶ Started ─── or its end ───────▶ Sent
+//!   Idle ──────────▶ Waiting ───────▶ Started ─── or its end ───────▶ Sent
 //!    ▲                          │  ▲                                   │
 //!    │                          └──┘ start with exc_info               │
 //!    └──────────────────────────────── end ────────────────────────────┘
 //! ```
 //!
-//! One such object serves request after request, unless an application kept it (or one of its methods).
+//! One object serves request after request, unless an application keeps it (or one of its methods).
 use std::fs::File;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,16 +21,16 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use towline_io::serve::site::{Payload, Site, Visit};
 use towline_proto::{BodySize, Field, ResponseHead, UserError};
 
-use super::app_runner::Times;
-use super::pending_head::Draft;
+use super::application::RequestTimes;
+use super::pending_head::PendingHead;
 use super::request::Request;
-use super::request_io::{Desk, SharedDesk, lock, write_out};
+use super::request_io::{RequestIo, SharedRequestIo, lock, write_out};
 use crate::errors::client_disconnected;
-use crate::server::default_headers::DefaultFields;
+use crate::server::default_headers::DefaultHeaders;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    Over,
+    Idle,
     Waiting,
     Started,
     Sent,
@@ -38,54 +38,58 @@ pub enum Phase {
 
 #[pyclass(frozen, module = "towline._native")]
 pub struct Responder {
-    desk: SharedDesk,
+    request_io: SharedRequestIo,
     state: Mutex<State>,
 }
 
 struct State {
     phase: Phase,
     serial: u64,
-    is_head: bool,
-    /// Our own method. Only during an exchange: for ever, it would be a cycle that nobody frees.
+    is_head_request: bool,
+    /// The method `write`, only during an exchange: the reference cycle would keep this object alive.
     write: Option<Py<PyAny>>,
-    draft: Draft,
-    interim: Draft,
-    added: DefaultFields,
-    site: Site,
-    visit: Visit,
+    head: PendingHead,
+    interim: PendingHead,
+    default_headers: DefaultHeaders,
+    features: Site,
+    record: Visit,
 }
 
-/// From here on a piece is handed over by reference, below it is copied: a copy of a page costs less than
-/// what keeping the object alive does.
-const SHARED_FROM_BYTES: usize = 4096;
+/// Pieces of at least this size are passed by reference, smaller ones are copied: copying a page costs less than
+/// keeping the object alive.
+const MIN_SHARED_BYTES: usize = 4096;
 
-/// A response of the server's own, as plain text.
-pub struct Plain {
+/// A plain-text response of the server.
+pub struct PlainText {
     pub status: u16,
     pub text: &'static [u8],
 }
 
 impl State {
     fn is_bodyless(&self) -> bool {
-        self.is_head || matches!(self.draft.status, 204 | 304)
+        self.is_head_request || matches!(self.head.status, 204 | 304)
     }
 }
 
 impl Responder {
-    pub fn new(desk: SharedDesk, added: DefaultFields, site: Site) -> Self {
+    pub fn new(
+        request_io: SharedRequestIo,
+        default_headers: DefaultHeaders,
+        features: Site,
+    ) -> Self {
         let state = State {
-            phase: Phase::Over,
+            phase: Phase::Idle,
             serial: 0,
-            is_head: false,
+            is_head_request: false,
             write: None,
-            draft: Draft::default(),
-            interim: Draft::default(),
-            added,
-            site,
-            visit: Visit::default(),
+            head: PendingHead::default(),
+            interim: PendingHead::default(),
+            default_headers,
+            features,
+            record: Visit::default(),
         };
         Self {
-            desk,
+            request_io,
             state: Mutex::new(state),
         }
     }
@@ -96,30 +100,38 @@ impl Responder {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request is handed to the application, which gets `write` from `start_response`.
+    /// Starts an exchange. `write` is the callable that `start_response` returns.
     pub fn begin(
         &self,
         py: Python<'_>,
         (serial, write): (u64, &Py<PyAny>),
         request: &Request,
-        (client, times): (Option<IpAddr>, Times),
+        (client, times): (Option<IpAddr>, RequestTimes),
     ) {
         let mut state = self.state(py);
-        let State { site, visit, .. } = &mut *state;
+        let State {
+            features, record, ..
+        } = &mut *state;
         let line = request.head.line();
-        site.begin(visit, (&line, client, times.came), request.head.fields());
-        site.called(visit, times.called);
+        features.begin(
+            record,
+            (&line, client, times.received),
+            request.head.fields(),
+        );
+        features.called(record, times.called);
         state.write = Some(write.clone_ref(py));
         state.phase = Phase::Waiting;
         state.serial = serial;
-        state.is_head = line.method == b"HEAD";
+        state.is_head_request = line.method == b"HEAD";
     }
 
     pub fn end(&self, py: Python<'_>, now: Instant) {
         let mut state = self.state(py);
-        let State { site, visit, .. } = &mut *state;
-        site.end(visit, now);
-        state.phase = Phase::Over;
+        let State {
+            features, record, ..
+        } = &mut *state;
+        features.end(record, now);
+        state.phase = Phase::Idle;
         state.write = None;
     }
 
@@ -127,9 +139,9 @@ impl Responder {
         self.state(py).phase
     }
 
-    /// What the application said its body would be.
+    /// The `content-length` header of the application.
     pub fn content_length(&self, py: Python<'_>) -> Option<u64> {
-        self.state(py).draft.content_length
+        self.state(py).head.content_length
     }
 
     /// A response to HEAD, or one whose status allows no body (RFC 9110 6.4.1).
@@ -137,7 +149,7 @@ impl Responder {
         self.state(py).is_bodyless()
     }
 
-    /// The whole response: head, `pieces` of `total` bytes, end.
+    /// Sends the whole response: head, `pieces` of `total` bytes, end.
     pub fn send_all(
         &self,
         py: Python<'_>,
@@ -145,35 +157,35 @@ impl Responder {
         total: u64,
     ) -> PyResult<()> {
         let mut state = self.state(py);
-        let mut desk = lock(py, &self.desk);
+        let mut request_io = lock(py, &self.request_io);
         if state.phase == Phase::Sent {
-            // write() came first.
+            // write() has sent the head.
             for piece in pieces {
-                write_piece(&mut desk, &mut state, piece)?;
+                write_piece(&mut request_io, &mut state, piece)?;
             }
-            return finish(&mut desk, &mut state);
+            return finish(&mut request_io, &mut state);
         }
-        if let Some(announced) = state.draft.content_length
+        if let Some(announced) = state.head.content_length
             && announced != total
             && !state.is_bodyless()
         {
-            // Nothing has been sent: this can still become a proper 500.
+            // Nothing has been sent, so this can still become a 500.
             return Err(PyRuntimeError::new_err(format!(
                 "content-length says {announced}, the body has {total} bytes"
             )));
         }
         let payload = match pieces {
-            [only] => Payload::Whole(only.as_bytes()),
+            [piece] => Payload::Whole(piece.as_bytes()),
             _ => Payload::Pieces,
         };
-        send_head(&mut state, &mut desk, Some(total), payload)?;
+        send_head(&mut state, &mut request_io, Some(total), payload)?;
         if state.is_bodyless() {
-            return finish(&mut desk, &mut state);
+            return finish(&mut request_io, &mut state);
         }
         for piece in pieces {
-            write_piece(&mut desk, &mut state, piece)?;
+            write_piece(&mut request_io, &mut state, piece)?;
         }
-        finish(&mut desk, &mut state)
+        finish(&mut request_io, &mut state)
     }
 
     /// Sends the head unless it has been sent; `inferred` is the length of the body when it is known.
@@ -187,84 +199,89 @@ impl Responder {
         if state.phase == Phase::Sent {
             return Ok(());
         }
-        let mut desk = lock(py, &self.desk);
-        send_head(&mut state, &mut desk, inferred, payload)
+        let mut request_io = lock(py, &self.request_io);
+        send_head(&mut state, &mut request_io, inferred, payload)
     }
 
-    /// One piece of the body, on its way before this returns.
+    /// Sends one piece of the body; returns when it has been passed to the kernel.
     pub fn send_piece(&self, py: Python<'_>, piece: &Bound<'_, PyBytes>) -> PyResult<()> {
         let serial = {
             let mut state = self.state(py);
-            let mut desk = lock(py, &self.desk);
-            if !state.is_head {
-                write_piece(&mut desk, &mut state, piece)?;
+            let mut request_io = lock(py, &self.request_io);
+            if !state.is_head_request {
+                write_piece(&mut request_io, &mut state, piece)?;
             }
             state.serial
         };
-        write_out(py, &self.desk, serial)
+        write_out(py, &self.request_io, serial)
     }
 
-    /// The end of the body, and the head if there was no body.
+    /// Sends the end of the body, and the head if there was no body.
     pub fn send_end(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.state(py);
-        let mut desk = lock(py, &self.desk);
+        let mut request_io = lock(py, &self.request_io);
         if state.phase != Phase::Sent {
-            send_head(&mut state, &mut desk, Some(0), Payload::Whole(b""))?;
+            send_head(&mut state, &mut request_io, Some(0), Payload::Whole(b""))?;
         }
-        finish(&mut desk, &mut state)?;
-        desk.flush();
+        finish(&mut request_io, &mut state)?;
+        request_io.flush();
         Ok(())
     }
 
-    /// The rest of the response is `length` bytes of a file; the engine sends them and ends the message.
+    /// Sends `length` bytes of a file as the rest of the response, which the engine completes.
     pub fn send_file(&self, py: Python<'_>, file: File, offset: u64, length: u64) -> PyResult<()> {
         let mut state = self.state(py);
-        let mut desk = lock(py, &self.desk);
-        let stream = desk.current(state.serial).ok_or_else(client_disconnected)?;
-        let peer = desk.peer().ok_or_else(client_disconnected)?;
+        let mut request_io = lock(py, &self.request_io);
+        let stream = request_io
+            .current(state.serial)
+            .ok_or_else(client_disconnected)?;
+        let peer = request_io.peer().ok_or_else(client_disconnected)?;
         peer.send_file(stream, file, offset, length)
-            .map_err(refused)?;
-        let State { site, visit, .. } = &mut *state;
-        site.count_body(visit, length);
-        desk.flush();
+            .map_err(send_error)?;
+        let State {
+            features, record, ..
+        } = &mut *state;
+        features.count_body(record, length);
+        request_io.flush();
         Ok(())
     }
 
-    /// A response of the server's own.
-    pub fn send_plain(&self, py: Python<'_>, plain: &Plain) -> PyResult<()> {
+    /// Sends a plain-text response of the server.
+    pub fn send_plain(&self, py: Python<'_>, plain: &PlainText) -> PyResult<()> {
         let mut state = self.state(py);
-        let mut desk = lock(py, &self.desk);
-        state.draft.fill_plain(plain.status);
+        let mut request_io = lock(py, &self.request_io);
+        state.head.fill_plain(plain.status);
         state.phase = Phase::Started;
         let payload = Payload::Whole(plain.text);
         send_head(
             &mut state,
-            &mut desk,
+            &mut request_io,
             Some(plain.text.len() as u64),
             payload,
         )?;
-        if !state.is_head {
+        if !state.is_head_request {
             let State {
-                site,
-                visit,
+                features,
+                record,
                 serial,
                 ..
             } = &mut *state;
-            let mut stream = desk.stream(*serial).ok_or_else(client_disconnected)?;
-            site.write(visit, &mut stream, plain.text)
-                .map_err(refused)?;
+            let mut stream = request_io.stream(*serial).ok_or_else(client_disconnected)?;
+            features
+                .write(record, &mut stream, plain.text)
+                .map_err(send_error)?;
         }
-        finish(&mut desk, &mut state)
+        finish(&mut request_io, &mut state)
     }
 
-    /// Gives the exchange up: what the client has must not look complete.
+    /// Aborts the exchange: the part that the client has received must not look complete.
     pub fn abort(&self, py: Python<'_>) {
         let serial = self.state(py).serial;
-        let mut desk = lock(py, &self.desk);
-        if let Some(mut stream) = desk.stream(serial) {
+        let mut request_io = lock(py, &self.request_io);
+        if let Some(mut stream) = request_io.stream(serial) {
             stream.reset();
         }
-        desk.flush();
+        request_io.flush();
     }
 
     /// The piece as `bytes`; PEP 3333 allows nothing else.
@@ -283,7 +300,7 @@ impl Responder {
 
 fn send_head(
     state: &mut State,
-    desk: &mut Desk,
+    request_io: &mut RequestIo,
     inferred: Option<u64>,
     payload: Payload<'_>,
 ) -> PyResult<()> {
@@ -292,85 +309,98 @@ fn send_head(
             "start_response() was not called before the body (PEP 3333)",
         ));
     }
-    let size = match state.draft.content_length.or(inferred) {
+    let size = match state.head.content_length.or(inferred) {
         Some(length) => BodySize::Known(length),
-        None if matches!(state.draft.status, 204 | 304) => BodySize::Empty,
+        None if matches!(state.head.status, 204 | 304) => BodySize::Empty,
         None => BodySize::Unknown,
     };
     let State {
-        draft,
-        added,
-        site,
-        visit,
+        head,
+        default_headers,
+        features,
+        record,
         serial,
         ..
     } = state;
     let mut fields: Vec<Field<'_>> = Vec::with_capacity(16);
-    fields.extend(draft.fields());
-    added.refresh();
-    fields.extend(added.missing(|name| {
-        draft
-            .fields()
+    fields.extend(head.fields());
+    default_headers.refresh();
+    fields.extend(default_headers.missing(|name| {
+        head.fields()
             .any(|field| field.name.eq_ignore_ascii_case(name))
     }));
     let head = ResponseHead {
-        status: draft.status,
-        reason: draft.reason(),
+        status: head.status,
+        reason: head.reason(),
         fields: &fields,
     };
-    let stream = desk.current(*serial).ok_or_else(client_disconnected)?;
-    let conn = desk.conn().ok_or_else(client_disconnected)?;
-    site.respond(visit, conn, (stream, &head, size), payload)
-        .map_err(refused)?;
+    let stream = request_io
+        .current(*serial)
+        .ok_or_else(client_disconnected)?;
+    let conn = request_io.conn().ok_or_else(client_disconnected)?;
+    features
+        .respond(record, conn, (stream, &head, size), payload)
+        .map_err(send_error)?;
     state.phase = Phase::Sent;
     Ok(())
 }
 
-fn respond(desk: &mut Desk, serial: u64, head: &ResponseHead<'_>, size: BodySize) -> PyResult<()> {
-    let stream = desk.current(serial).ok_or_else(client_disconnected)?;
-    let conn = desk.conn().ok_or_else(client_disconnected)?;
-    conn.respond(stream, head, size).map_err(refused)
+fn respond(
+    request_io: &mut RequestIo,
+    serial: u64,
+    head: &ResponseHead<'_>,
+    size: BodySize,
+) -> PyResult<()> {
+    let stream = request_io.current(serial).ok_or_else(client_disconnected)?;
+    let conn = request_io.conn().ok_or_else(client_disconnected)?;
+    conn.respond(stream, head, size).map_err(send_error)
 }
 
-fn write_piece(desk: &mut Desk, state: &mut State, piece: &Bound<'_, PyBytes>) -> PyResult<()> {
+fn write_piece(
+    request_io: &mut RequestIo,
+    state: &mut State,
+    piece: &Bound<'_, PyBytes>,
+) -> PyResult<()> {
     let bytes = piece.as_bytes();
     if bytes.is_empty() {
         return Ok(());
     }
     let State {
-        site,
-        visit,
+        features,
+        record,
         serial,
         ..
     } = state;
-    let mut stream = desk.stream(*serial).ok_or_else(client_disconnected)?;
-    let written = if bytes.len() < SHARED_FROM_BYTES {
-        site.write(visit, &mut stream, bytes)
+    let mut stream = request_io.stream(*serial).ok_or_else(client_disconnected)?;
+    let written = if bytes.len() < MIN_SHARED_BYTES {
+        features.write(record, &mut stream, bytes)
     } else {
         let kept = pyo3::pybacked::PyBackedBytes::from(piece.clone());
-        site.write_shared(visit, &mut stream, bytes::Bytes::from_owner(kept))
+        features.write_shared(record, &mut stream, bytes::Bytes::from_owner(kept))
     };
-    written.map_err(refused)
+    written.map_err(send_error)
 }
 
-/// A failed stream is a client that left; anything else is a mistake of the application.
-fn refused(error: UserError) -> PyErr {
+/// `ClientDisconnected` for a failed stream; any other error is a mistake of the application.
+fn send_error(error: UserError) -> PyErr {
     match error {
         UserError::StreamFailed | UserError::UnknownStream => client_disconnected(),
         other => PyRuntimeError::new_err(other.to_string()),
     }
 }
 
-fn over() -> PyErr {
+fn exchange_over() -> PyErr {
     PyRuntimeError::new_err("this request is over")
 }
 
-fn finish(desk: &mut Desk, state: &mut State) -> PyResult<()> {
-    let mut stream = desk.stream(state.serial).ok_or_else(client_disconnected)?;
+fn finish(request_io: &mut RequestIo, state: &mut State) -> PyResult<()> {
+    let mut stream = request_io
+        .stream(state.serial)
+        .ok_or_else(client_disconnected)?;
     state
-        .site
-        .finish(&mut state.visit, &mut stream, &[])
-        .map_err(refused)
+        .features
+        .finish(&mut state.record, &mut stream, &[])
+        .map_err(send_error)
 }
 
 #[pymethods]
@@ -390,22 +420,22 @@ impl Responder {
             (Phase::Sent, Some(exc_info)) => {
                 return Err(PyErr::from_value(exc_info.get_item(1)?));
             }
-            (Phase::Over, _) => return Err(over()),
+            (Phase::Idle, _) => return Err(exchange_over()),
             (Phase::Started | Phase::Sent, None) => {
                 return Err(PyRuntimeError::new_err(
                     "start_response() was called twice without exc_info",
                 ));
             }
         }
-        // A head that is refused leaves none behind.
+        // If the new head is invalid, there is no head.
         state.phase = Phase::Waiting;
-        state.draft.fill(status, headers)?;
+        state.head.fill(status, headers)?;
         state.phase = Phase::Started;
-        let write = state.write.as_ref().ok_or_else(over)?;
+        let write = state.write.as_ref().ok_or_else(exchange_over)?;
         Ok(write.clone_ref(py))
     }
 
-    /// PEP 3333, "The `write()` Callable": sent before it returns.
+    /// PEP 3333, "The `write()` Callable": the data has been passed to the kernel when it returns.
     fn write(&self, py: Python<'_>, data: &Bound<'_, PyBytes>) -> PyResult<()> {
         if data.as_bytes().is_empty() {
             return Ok(());
@@ -417,7 +447,7 @@ impl Responder {
     /// Sends `103 Early Hints` (RFC 8297) with `headers`, a list of pairs, at once.
     fn early_hints(&self, py: Python<'_>, headers: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut state = self.state(py);
-        if matches!(state.phase, Phase::Over | Phase::Sent) {
+        if matches!(state.phase, Phase::Idle | Phase::Sent) {
             return Err(PyRuntimeError::new_err(
                 "early hints come before the response head",
             ));
@@ -426,15 +456,15 @@ impl Responder {
             interim, serial, ..
         } = &mut *state;
         interim.fill_interim(103, headers)?;
-        let mut desk = lock(py, &self.desk);
+        let mut request_io = lock(py, &self.request_io);
         let fields: Vec<Field<'_>> = interim.fields().collect();
         let head = ResponseHead {
             status: 103,
             reason: b"",
             fields: &fields,
         };
-        respond(&mut desk, *serial, &head, BodySize::Empty)?;
-        desk.flush();
+        respond(&mut request_io, *serial, &head, BodySize::Empty)?;
+        request_io.flush();
         Ok(())
     }
 }

@@ -1,40 +1,40 @@
 //! A connection whose streams are served by several threads at once: HTTP/2 with `--threads`.
 //!
 //! ```text
-//! I/O thread ── take, events to jobs and news, put ──┐
-//! worker 1 ──── take, read, write, send, put ────────┼──► Berth: one connection, in one hand at a time
-//! worker 2 ──── ... wait for news of its stream ─────┘
+//! I/O thread ── take, dispatch events, put ──────────┐
+//! worker 1 ──── take, read, write, send, put ────────┼──► SharedConn: one owner at a time
+//! worker 2 ──── ... wait for events of its stream ───┘
 //! ```
 //!
-//! A worker has it in hand for the length of one operation and never while Python code runs. It waits for
-//! its turn, without the GIL. The I/O thread waits for nobody: it leaves word, and whoever puts the
-//! connection back calls it.
+//! A worker owns the connection for one operation and never while Python code runs. It waits for ownership
+//! with the GIL released. The I/O thread never waits: when a worker owns the connection, the I/O thread
+//! sets `needs_service`, and the worker adds the connection to the service queue when it puts it back.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use towline_io::{ConnId, Peer, Streams};
 use towline_proto::StreamId;
 
+use super::control::ServerControl;
 use super::request::ConnState;
-use super::server::Control;
 
-pub type Held = Box<Peer<ConnState>>;
+pub type BoxedConn = Box<Peer<ConnState>>;
 
-pub struct Berth {
+pub struct SharedConn {
     id: ConnId,
-    place: Mutex<Place>,
+    state: Mutex<State>,
     changed: Condvar,
-    visits: Arc<Visits>,
+    service_queue: Arc<ServiceQueue>,
 }
 
-/// The connections that wait for a visit of the I/O thread.
-pub struct Visits {
+/// Connections that the I/O thread has to service.
+pub struct ServiceQueue {
     due: Mutex<Vec<ConnId>>,
-    control: Arc<Control>,
+    control: Arc<ServerControl>,
 }
 
-impl Visits {
-    pub fn new(control: Arc<Control>) -> Self {
+impl ServiceQueue {
+    pub fn new(control: Arc<ServerControl>) -> Self {
         Self {
             due: Mutex::default(),
             control,
@@ -45,7 +45,7 @@ impl Visits {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn call(&self, id: ConnId) {
+    fn add(&self, id: ConnId) {
         let was_empty = {
             let mut due = self.due();
             due.push(id);
@@ -66,142 +66,147 @@ impl Visits {
 }
 
 #[derive(Default)]
-struct Place {
-    peer: Option<Held>,
-    /// The I/O thread came while it was in a worker's hand.
-    visit_due: bool,
-    /// The connection is no more.
-    is_over: bool,
-    calls: Streams<Call>,
+struct State {
+    peer: Option<BoxedConn>,
+    /// The I/O thread wanted the connection while a worker owned it.
+    needs_service: bool,
+    is_closed: bool,
+    streams: Streams<StreamState>,
 }
 
-/// A stream whose request is the application's.
+/// A stream whose request is queued for the application or being served.
 #[derive(Default)]
-struct Call {
-    has_news: bool,
-    is_lost: bool,
+struct StreamState {
+    has_events: bool,
+    is_failed: bool,
 }
 
-impl Berth {
-    /// For a connection that the I/O thread has in hand.
-    pub fn new(id: ConnId, visits: Arc<Visits>) -> Arc<Self> {
+impl SharedConn {
+    /// Created without its connection, which the I/O thread puts in with `put_after_service`.
+    pub fn new(id: ConnId, service_queue: Arc<ServiceQueue>) -> Arc<Self> {
         Arc::new(Self {
             id,
-            place: Mutex::default(),
+            state: Mutex::default(),
             changed: Condvar::new(),
-            visits,
+            service_queue,
         })
     }
 
-    fn place(&self) -> MutexGuard<'_, Place> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     // The I/O thread.
 
-    /// The connection, unless a worker has it, who then calls for a visit.
-    pub fn take_for_visit(&self) -> Option<Held> {
-        let mut place = self.place();
-        let peer = place.peer.take();
-        place.visit_due = peer.is_none();
+    /// The connection, unless a worker owns it; that worker then queues it for service.
+    pub fn take_for_service(&self) -> Option<BoxedConn> {
+        let mut state = self.state();
+        let peer = state.peer.take();
+        state.needs_service = peer.is_none();
         peer
     }
 
-    /// After a visit. `None`: the connection has ended.
-    pub fn put_after_visit(&self, peer: Option<Held>) {
-        let mut place = self.place();
-        place.is_over = peer.is_none();
-        place.peer = peer;
-        drop(place);
+    /// Puts the connection back after service. `None`: it is closed.
+    pub fn put_after_service(&self, peer: Option<BoxedConn>) {
+        let mut state = self.state();
+        state.is_closed = peer.is_none();
+        state.peer = peer;
+        drop(state);
         self.changed.notify_all();
     }
 
-    pub fn begin(&self, stream: StreamId) {
-        self.place().calls.insert(stream, Call::default());
+    pub fn add_stream(&self, stream: StreamId) {
+        self.state().streams.insert(stream, StreamState::default());
     }
 
-    /// Something happened on a stream, or it failed; `None`: on all of them.
-    pub fn tell(&self, stream: Option<StreamId>, is_lost: bool) {
-        let mut place = self.place();
-        let note = |call: &mut Call| {
-            call.has_news = true;
-            call.is_lost |= is_lost;
+    /// Wakes the worker of a stream that has an event or has failed; `None`: of every stream.
+    pub fn notify(&self, stream: Option<StreamId>, is_failed: bool) {
+        let mut state = self.state();
+        let mark = |stream: &mut StreamState| {
+            stream.has_events = true;
+            stream.is_failed |= is_failed;
         };
         match stream {
             Some(stream) => {
-                if let Some(call) = place.calls.get_mut(stream) {
-                    note(call);
+                if let Some(stream) = state.streams.get_mut(stream) {
+                    mark(stream);
                 }
             }
-            None => place.calls.values_mut().for_each(note),
+            None => state.streams.values_mut().for_each(mark),
         }
     }
 
-    pub fn is_unused(&self) -> bool {
-        self.place().calls.is_empty()
+    pub fn has_no_streams(&self) -> bool {
+        self.state().streams.is_empty()
     }
 
     // A worker.
 
-    /// The connection, if nobody has it.
-    pub fn try_take(&self, stream: StreamId) -> Option<Held> {
-        self.place().take(stream)
+    /// The connection, if no other thread owns it.
+    pub fn try_take(&self, stream: StreamId) -> Option<BoxedConn> {
+        self.state().take(stream)
     }
 
-    /// The connection, once nobody else has it; `None` when it is no more.
-    pub fn take(&self, stream: StreamId) -> Option<Held> {
-        let mut place = self.place();
-        while place.peer.is_none() && !place.is_over {
-            place = self.wait_changed(place);
+    /// Waits until no other thread owns the connection; `None` when it is closed.
+    pub fn take(&self, stream: StreamId) -> Option<BoxedConn> {
+        let mut state = self.state();
+        while state.peer.is_none() && !state.is_closed {
+            state = self.wait_changed(state);
         }
-        place.take(stream)
+        state.take(stream)
     }
 
-    /// Back in its place; `visit`: the I/O thread has to see it.
-    pub fn put(&self, peer: Held, visit: bool) {
-        let mut place = self.place();
-        place.peer = Some(peer);
-        let is_due = std::mem::take(&mut place.visit_due) || visit;
-        drop(place);
+    /// Gives up ownership. `needs_service`: the I/O thread has to service the connection.
+    pub fn put(&self, peer: BoxedConn, needs_service: bool) {
+        let mut state = self.state();
+        state.peer = Some(peer);
+        let is_due = std::mem::take(&mut state.needs_service) || needs_service;
+        drop(state);
         self.changed.notify_all();
         if is_due {
-            self.visits.call(self.id);
+            self.service_queue.add(self.id);
         }
     }
 
-    /// Waits for news of a stream since the connection was taken for it last.
+    /// Waits for an event of a stream since the connection was last taken for it.
     pub fn wait(&self, stream: StreamId, at_most: Duration) {
-        let place = self.place();
-        let has_no_news = |place: &mut Place| {
-            let call = place.calls.get_mut(stream);
-            !place.is_over && call.is_some_and(|call| !call.has_news)
+        let state = self.state();
+        let has_no_events = |state: &mut State| {
+            let stream = state.streams.get_mut(stream);
+            !state.is_closed && stream.is_some_and(|stream| !stream.has_events)
         };
-        // Its only outcome is the time, and the caller looks anyway.
-        let _ = self.changed.wait_timeout_while(place, at_most, has_no_news);
+        // The result says only whether the wait timed out; the caller checks the state anyway.
+        let _ = self
+            .changed
+            .wait_timeout_while(state, at_most, has_no_events);
     }
 
-    pub fn is_lost(&self, stream: StreamId) -> bool {
-        let place = self.place();
-        place.is_over || place.calls.get(stream).is_none_or(|call| call.is_lost)
+    pub fn is_failed(&self, stream: StreamId) -> bool {
+        let state = self.state();
+        state.is_closed
+            || state
+                .streams
+                .get(stream)
+                .is_none_or(|stream| stream.is_failed)
     }
 
     /// The application has ended.
-    pub fn end(&self, stream: StreamId) {
-        self.place().calls.remove(stream);
+    pub fn remove_stream(&self, stream: StreamId) {
+        self.state().streams.remove(stream);
     }
 
-    fn wait_changed<'a>(&self, place: MutexGuard<'a, Place>) -> MutexGuard<'a, Place> {
-        let woken = self.changed.wait(place);
+    fn wait_changed<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let woken = self.changed.wait(state);
         woken.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Place {
-    /// What was told before is seen by whoever has the connection in hand.
-    fn take(&mut self, stream: StreamId) -> Option<Held> {
+impl State {
+    /// Takes ownership for `stream`, whose earlier events the new owner finds on the connection itself.
+    fn take(&mut self, stream: StreamId) -> Option<BoxedConn> {
         let peer = self.peer.take()?;
-        if let Some(call) = self.calls.get_mut(stream) {
-            call.has_news = false;
+        if let Some(stream) = self.streams.get_mut(stream) {
+            stream.has_events = false;
         }
         Some(peer)
     }

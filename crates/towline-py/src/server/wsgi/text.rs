@@ -1,4 +1,4 @@
-//! Native strings as PEP 3333 means them: `str` whose code points are the bytes on the wire (latin-1).
+//! Native strings (PEP 3333): `str` whose code points are the bytes on the wire (latin-1).
 use std::ffi::c_char;
 
 use pyo3::exceptions::PyValueError;
@@ -6,7 +6,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// The bytes as a native string; every byte has a code point, so nothing can be refused.
+/// The bytes as a native string. Every byte is a code point of latin-1, so this cannot fail.
 pub fn native<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
     let pointer = bytes.as_ptr().cast::<c_char>();
     // SAFETY: the pointer and the length come from one slice, which is only read; the result is a new
@@ -18,7 +18,7 @@ pub fn native<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
     }
 }
 
-/// Appends the bytes a native string stands for. `what` names it in the error.
+/// Appends the bytes of a native string. `what` names it in the error.
 pub fn append_bytes(out: &mut Vec<u8>, text: &Bound<'_, PyString>, what: &str) -> PyResult<()> {
     let utf8 = text.to_str()?;
     if utf8.is_ascii() {

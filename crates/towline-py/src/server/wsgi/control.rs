@@ -1,0 +1,110 @@
+//! Commands to a running `WsgiServer` from other threads and signal handlers, and its figures.
+//!
+//! ```text
+//! Listening ── stop_listening ──► (no new connections) ── drain ──► (requests in flight finish)
+//!     └────────────────────────────── stop: run() returns ◄──────────┴── nothing is left
+//! ```
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use towline_io::serve::metrics::{SlotHandle, monotonic_ns};
+use towline_io::{Engine, Remote};
+
+use super::request::ConnState;
+
+/// Requested commands and current figures of a server. Atomics, because a signal handler may interrupt any
+/// thread anywhere.
+pub struct ServerControl {
+    remote: Remote,
+    stop: AtomicBool,
+    drain: AtomicBool,
+    stop_listening: AtomicBool,
+    slot: Option<SlotHandle>,
+    in_flight: AtomicUsize,
+    connections: AtomicUsize,
+    requests: AtomicU64,
+}
+
+impl ServerControl {
+    pub fn new(remote: Remote, slot: Option<SlotHandle>) -> Self {
+        Self {
+            remote,
+            slot,
+            stop: AtomicBool::new(false),
+            drain: AtomicBool::new(false),
+            stop_listening: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
+            requests: AtomicU64::new(0),
+        }
+    }
+
+    // Commands, from any thread.
+
+    pub fn stop(&self) {
+        self.command(&self.stop);
+    }
+
+    pub fn stop_listening(&self) {
+        self.command(&self.stop_listening);
+    }
+
+    pub fn drain(&self) {
+        self.command(&self.drain);
+    }
+
+    fn command(&self, command: &AtomicBool) {
+        command.store(true, Relaxed);
+        self.wake();
+    }
+
+    /// Wakes the thread that runs the engine. Fails only when the engine is gone.
+    pub fn wake(&self) {
+        let _ = self.remote.wake();
+    }
+
+    // The thread that runs the engine.
+
+    /// Passes pending commands to the engine; true once the loop has to end.
+    pub fn apply_commands(&self, engine: &mut Engine<ConnState>) -> bool {
+        if self.stop_listening.swap(false, Relaxed) {
+            engine.stop_listening();
+        }
+        if self.drain.load(Relaxed) && !engine.is_draining() {
+            engine.drain();
+        }
+        self.connections.store(engine.len(), Relaxed);
+        if let Some(slot) = &self.slot {
+            slot.turned(monotonic_ns());
+        }
+        self.stop.load(Relaxed) || (engine.is_draining() && engine.is_empty())
+    }
+
+    /// Application calls that wait for their client must stop waiting.
+    pub fn is_stopping(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    /// Counts a request that is handed to the application.
+    pub fn begin_request(&self) {
+        self.in_flight.fetch_add(1, Relaxed);
+    }
+
+    pub fn end_request(&self) {
+        self.in_flight.fetch_sub(1, Relaxed);
+        self.requests.fetch_add(1, Relaxed);
+    }
+
+    // Figures.
+
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Relaxed)
+    }
+
+    pub fn connections(&self) -> usize {
+        self.connections.load(Relaxed)
+    }
+
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+}
