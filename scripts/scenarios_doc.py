@@ -48,7 +48,7 @@ is measured, Host stays; any 2xx or 3xx passes, with any body.
 |---|---|
 | `name`, `title`, `source`, `tags`, `notes` | what it is called and where it comes from |
 | `protocols` | `h1`, `h2`: each is a cell of its own |
-| `connections`, `pipeline`, `streams`, `requests_per_connection`, `together` | how the load stands on the server: kept connections, requests ahead (HTTP/1.1) or streams at once (HTTP/2), when a connection is made anew, all at the same moment |
+| `connections`, `pipeline`, `streams`, `requests_per_connection`, `barrier` | how the load stands on the server: kept connections, requests ahead (HTTP/1.1) or streams at once (HTTP/2), when a connection is made anew, all at the same moment |
 | `message` | the load is messages: each connection is a WebSocket, and this text (a body as below) goes there and must come back; the request, answered with 101, is its handshake, whose own fields are made |
 | `mix` | `in_turn` or `at_random` (by each request's `weight`) |
 | `interfaces`, `app` | of the fixture application: `asgi`, `wsgi`; its callable |
@@ -63,7 +63,7 @@ is measured, Host stays; any 2xx or 3xx passes, with any body.
 | `first`, `last` | with `{n}` (or `{n:04}`, padded) in `target`: one request for each number |
 | `body` | `text`, `base64`, `repeat` with `count`, `file`, or a `series` from `first` to `last` with `separator`, `before`, `after`; its Content-Length stands in `fields` |
 | `chunk_bytes` | the body goes chunked, so many bytes a chunk |
-| `sending` | `pieces` with `gap_ms`; `await_continue`; `drop_after_bytes` (the connection is closed there, and the whole request must then succeed) |
+| `send_mode` | `pieces` with `gap_ms`; `await_continue`; `drop_after_bytes` (the connection is closed there, and the whole request must then succeed) |
 | `answer` | `status`, a body as above or `any_body = true` (without either it must be empty), `fields`, `coding`, `interim`, `closes` |
 | `weight` | relative frequency at random |
 | `like` | the first request of an earlier scenario of the file, but for the keys given here |
@@ -88,13 +88,13 @@ def request(one: Request) -> str:
             f"{one.body.length:,} bytes of body"
             + (f" in chunks of {one.chunk_bytes}" if one.chunk_bytes else "")
         )
-    sending = one.sending
-    if sending.pieces > 1:
-        lines.append(f"in {sending.pieces} pieces, {sending.gap_ms:g} ms apart")
-    if sending.await_continue:
+    send_mode = one.send_mode
+    if send_mode.pieces > 1:
+        lines.append(f"in {send_mode.pieces} pieces, {send_mode.gap_ms:g} ms apart")
+    if send_mode.await_continue:
         lines.append("the body after 100")
-    if sending.drop_after_bytes is not None:
-        lines.append(f"closed after {sending.drop_after_bytes} bytes of the body, then whole")
+    if send_mode.drop_after_bytes is not None:
+        lines.append(f"closed after {send_mode.drop_after_bytes} bytes of the body, then whole")
     return "<br>".join(map(cell, lines))
 
 
@@ -150,7 +150,7 @@ def load(scenario: Scenario) -> str:
     if scenario.requests_per_connection:
         each = scenario.requests_per_connection
         lines.append("fresh for each request" if each == 1 else f"{each:,} requests each")
-    if scenario.together:
+    if scenario.barrier:
         lines.append("all together")
     if scenario.mix == "at_random":
         lines.append("at random")

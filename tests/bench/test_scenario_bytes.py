@@ -201,14 +201,14 @@ def test_what_distinguishes_the_loads() -> None:
     ]
     fresh = {name for name, one in of("A").items() if one.requests_per_connection == 1}
     assert fresh == {"connection_storm", "accept_storm_burst", "router_404_storm", "tls_handshake_throughput"}
-    assert [name for name, one in scenarios.items() if one.together] == ["accept_storm_burst"]
+    assert [name for name, one in scenarios.items() if one.barrier] == ["accept_storm_burst"]
     assert [name for name, one in scenarios.items() if one.tls] == ["tls_handshake_throughput"]
     mixed = scenarios["mixed_workload"]
     assert (mixed.mix, [r.target for r in mixed.requests]) == ("at_random", ["/", "/json", "/large"])
-    assert scenarios["slow_client"].requests[0].sending.plain() == {"pieces": 5, "gap_ms": 1.0}
-    assert scenarios["expect_100_continue"].requests[0].sending.plain() == "await_continue"
+    assert scenarios["slow_client"].requests[0].send_mode.plain() == {"pieces": 5, "gap_ms": 1.0}
+    assert scenarios["expect_100_continue"].requests[0].send_mode.plain() == "await_continue"
     assert scenarios["expect_100_continue"].requests[0].answer.interim == (100,)
-    assert scenarios["partial_body_drop"].requests[0].sending.plain() == {"drop_after_bytes": 128}
+    assert scenarios["partial_body_drop"].requests[0].send_mode.plain() == {"drop_after_bytes": 128}
     assert scenarios["httparena_limited_conn"].requests_per_connection == 10
     assert scenarios["large_keepalive_session"].limits.requests_per_connection == 1000
     full = scenarios["backpressure_sustained"]

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from towline.bench.scenarios import Body, ScenarioError, Sending, load, session_config
+from towline.bench.scenarios import Body, ScenarioError, SendMode, load, session_config
 
 HEAD = '[[scenario]]\nname = "mine"\n'
 REQUEST = '[[scenario.request]]\ntarget = "/"\n'
@@ -48,11 +48,11 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
         weight = 3
         fields = ["Host: photos", "Content-Length: 16", "X-Empty:"]
         body = { file = "photo.bin" }
-        sending = { pieces = 2, gap_ms = 5 }
+        send_mode = { pieces = 2, gap_ms = 5 }
         answer = { status = 201, any_body = true, fields = ["Location: /photos/9"] }
         [[scenario.request]]
         like = "upload"
-        sending = { drop_after_bytes = 0 }
+        send_mode = { drop_after_bytes = 0 }
         [[scenario]]
         name = "binary"
         request = { target = "/raw", answer = { base64 = "AP8=", coding = "gzip" } }
@@ -70,8 +70,8 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
     assert first.body == Body(path=(tmp_path / "photo.bin").resolve())
     assert (first.wire_bytes, len(first.wire())) == (89, 89)
     assert first.wire().endswith(b"\x00\xff" * 8)
-    assert first.sending == Sending(pieces=2, gap_ms=5.0)
-    assert upload.requests[3].sending == Sending(drop_after_bytes=0)
+    assert first.send_mode == SendMode(pieces=2, gap_ms=5.0)
+    assert upload.requests[3].send_mode == SendMode(drop_after_bytes=0)
     target = session_config(upload, "http://127.0.0.1:1", connections=2, seed=7)["targets"][0]
     assert target["url"] == "http://127.0.0.1:1/photos/009"
     assert target["body"] == {"file": str(first.body.path)}
@@ -134,9 +134,9 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
         (HEAD + REQUEST + "answer = { status = 600 }\n", "scenario `mine`, request 1, answer: `status` is 600; it must be below 600"),
         (HEAD + REQUEST + 'answer = { any_body = true, text = "a" }\n', "scenario `mine`, request 1, answer: `any_body` and a body exclude each other"),
         (HEAD + REQUEST + 'answer = { coding = "zip" }\n', "scenario `mine`, request 1, answer: `coding` is 'zip'; it must be one of gzip, deflate"),
-        (HEAD + REQUEST + "sending = { await_continue = true }\n", "scenario `mine`, request 1, sending: there is no body to hold back"),
-        (HEAD + REQUEST + "sending = { pieces = 2, drop_after_bytes = 1 }\n", "scenario `mine`, request 1, sending: choose one of `pieces`, `await_continue` and `drop_after_bytes`"),
-        (HEAD + "pipeline = 2\n" + REQUEST + "sending = { pieces = 2 }\n", "scenario `mine`: `pipeline` does not go with a request that is sent in a way of its own"),
+        (HEAD + REQUEST + "send_mode = { await_continue = true }\n", "scenario `mine`, request 1, send_mode: there is no body to hold back"),
+        (HEAD + REQUEST + "send_mode = { pieces = 2, drop_after_bytes = 1 }\n", "scenario `mine`, request 1, send_mode: choose one of `pieces`, `await_continue` and `drop_after_bytes`"),
+        (HEAD + "pipeline = 2\n" + REQUEST + "send_mode = { pieces = 2 }\n", "scenario `mine`: `pipeline` does not go with a request that is sent in a way of its own"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line(tmp_path: Path, text: str, says: str) -> None:

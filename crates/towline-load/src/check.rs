@@ -9,14 +9,14 @@ use towline_proto::Field;
 use crate::target::{Coding, Expect};
 
 /// No coded answer is larger, in either form, where its true size is not said.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 /// What a WebSocket's handshake was answered with (RFC 6455 4.1); its messages have no status of their own.
 const SWITCHED: u16 = 101;
 
 /// What was wrong with an answer that was complete and well framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum Mismatch {
     Status,
     /// A text that should be binary, or the other way about.
     Kind,
@@ -29,7 +29,7 @@ pub(crate) enum Fault {
 
 /// The last coded body of a target that was right: what equals it needs no decoding.
 #[derive(Debug, Default)]
-pub(crate) struct Known(Vec<u8>);
+pub(crate) struct VerifiedBody(Vec<u8>);
 
 /// The answer in hand.
 #[derive(Debug, Default)]
@@ -37,20 +37,20 @@ pub(crate) struct Check {
     status: u16,
     length: u64,
     differs: bool,
-    other_kind: bool,
+    wrong_kind: bool,
     missing: Option<usize>,
     hash: Option<Box<Sha256>>,
-    coded: Option<Coded>,
+    coded_body: Option<CodedBody>,
 }
 
 /// A coded body on its way.
 #[derive(Debug)]
-enum Coded {
+enum CodedBody {
     /// Content-Encoding names another coding.
-    Other,
+    OtherCoding,
     /// The same as the known one so far.
-    Same,
-    Kept(Vec<u8>),
+    Unchanged,
+    Buffered(Vec<u8>),
     TooLong,
 }
 
@@ -64,10 +64,10 @@ impl Check {
         self.status = status;
         self.length = 0;
         self.differs = false;
-        self.other_kind = false;
+        self.wrong_kind = false;
         self.missing = None;
         self.hash = None;
-        self.coded = None;
+        self.coded_body = None;
         if !expect.fields.is_empty() {
             self.missing = expect.fields.iter().position(|(name, value)| {
                 !(fields.clone()).any(|field| is(&field, name) && *field.value == **value)
@@ -75,10 +75,14 @@ impl Check {
         }
         if let Some(coding) = expect.coding {
             let coding = coding.name().as_bytes();
-            let is_so = fields.any(|field| {
+            let matches = fields.any(|field| {
                 is(&field, "content-encoding") && field.value.eq_ignore_ascii_case(coding)
             });
-            self.coded = Some(if is_so { Coded::Same } else { Coded::Other });
+            self.coded_body = Some(if matches {
+                CodedBody::Unchanged
+            } else {
+                CodedBody::OtherCoding
+            });
         } else if expect.sha256.is_some() {
             self.hash = Some(Box::default());
         }
@@ -90,18 +94,18 @@ impl Check {
         data: &[u8],
         kind_is_right: bool,
         expect: &Expect,
-        known: &Known,
+        verified: &VerifiedBody,
     ) {
         self.begin(SWITCHED, std::iter::empty(), expect);
-        self.other_kind = !kind_is_right;
-        self.data(data, expect, known);
+        self.wrong_kind = !kind_is_right;
+        self.data(data, expect, verified);
     }
 
-    pub(crate) fn data(&mut self, data: &[u8], expect: &Expect, known: &Known) {
+    pub(crate) fn data(&mut self, data: &[u8], expect: &Expect, verified: &VerifiedBody) {
         let at = usize::try_from(self.length).unwrap_or(usize::MAX);
         self.length += data.len() as u64;
-        if let Some(coded) = &mut self.coded {
-            return coded.data(at, data, expect, known);
+        if let Some(coded_body) = &mut self.coded_body {
+            return coded_body.data(at, data, expect, verified);
         }
         if let Some(body) = &expect.body {
             let wanted = body.get(at..).and_then(|rest| rest.get(..data.len()));
@@ -113,33 +117,33 @@ impl Check {
     }
 
     /// The status wins: an error page has other fields and another body, and that is not the news.
-    pub(crate) fn end(&mut self, expect: &Expect, known: &mut Known) -> Option<Fault> {
+    pub(crate) fn end(&mut self, expect: &Expect, verified: &mut VerifiedBody) -> Option<Mismatch> {
         let status_is_right = match expect.status {
             Some(status) => self.status == status,
             None => (200..400).contains(&self.status),
         };
         if !status_is_right {
-            return Some(Fault::Status);
+            return Some(Mismatch::Status);
         }
-        if self.other_kind {
-            return Some(Fault::Kind);
+        if self.wrong_kind {
+            return Some(Mismatch::Kind);
         }
         if let Some(missing) = self.missing {
-            return Some(Fault::Field(missing));
+            return Some(Mismatch::Field(missing));
         }
         if expect.length.is_some_and(|length| length != self.length) {
-            return Some(Fault::Content);
+            return Some(Mismatch::Content);
         }
-        if let (Some(coded), Some(coding)) = (self.coded.take(), expect.coding) {
-            let is_right = coded.ends_well(self.length, coding, expect, known);
-            return (!is_right).then_some(Fault::Coding);
+        if let (Some(coded_body), Some(coding)) = (self.coded_body.take(), expect.coding) {
+            let is_right = coded_body.verify(self.length, coding, expect, verified);
+            return (!is_right).then_some(Mismatch::Coding);
         }
         let body_length = expect.body.as_ref().map(|body| body.len() as u64);
         let hash = self.hash.take().map(|hash| hash.finalize().into());
         let differs = self.differs
             || body_length.is_some_and(|length| length != self.length)
             || hash != expect.sha256;
-        differs.then_some(Fault::Content)
+        differs.then_some(Mismatch::Content)
     }
 
     pub(crate) fn status(&self) -> u16 {
@@ -151,39 +155,45 @@ impl Check {
     }
 }
 
-impl Coded {
-    fn data(&mut self, at: usize, data: &[u8], expect: &Expect, known: &Known) {
-        if matches!(self, Self::Same) {
-            let same = known.0.get(at..).and_then(|rest| rest.get(..data.len())) == Some(data);
+impl CodedBody {
+    fn data(&mut self, at: usize, data: &[u8], expect: &Expect, verified: &VerifiedBody) {
+        if matches!(self, Self::Unchanged) {
+            let same = verified.0.get(at..).and_then(|rest| rest.get(..data.len())) == Some(data);
             if same {
                 return;
             }
-            *self = Self::Kept(known.0[..at].to_vec());
+            *self = Self::Buffered(verified.0[..at].to_vec());
         }
-        if let Self::Kept(kept) = self {
-            if kept.len() + data.len() > most_coded(expect) {
+        if let Self::Buffered(buffered) = self {
+            if buffered.len() + data.len() > most_coded(expect) {
                 *self = Self::TooLong;
             } else {
-                kept.extend_from_slice(data);
+                buffered.extend_from_slice(data);
             }
         }
     }
 
-    fn ends_well(self, length: u64, coding: Coding, expect: &Expect, known: &mut Known) -> bool {
+    fn verify(
+        self,
+        length: u64,
+        coding: Coding,
+        expect: &Expect,
+        verified: &mut VerifiedBody,
+    ) -> bool {
         let bytes = match self {
-            Self::Other | Self::TooLong => return false,
-            Self::Same if length > 0 && length == known.0.len() as u64 => return true,
-            Self::Same => known.0[..length as usize].to_vec(),
-            Self::Kept(bytes) => bytes,
+            Self::OtherCoding | Self::TooLong => return false,
+            Self::Unchanged if length > 0 && length == verified.0.len() as u64 => return true,
+            Self::Unchanged => verified.0[..length as usize].to_vec(),
+            Self::Buffered(bytes) => bytes,
         };
-        let most = (expect.body.as_ref()).map_or(MOST_BYTES, bytes::Bytes::len);
+        let most = (expect.body.as_ref()).map_or(MAX_BYTES, bytes::Bytes::len);
         let Some(plain) = decoded(coding, &bytes, most) else {
             return false;
         };
         let is_right = (expect.body.as_ref()).is_none_or(|body| *body == plain)
             && (expect.sha256).is_none_or(|hash| hash == <[u8; 32]>::from(Sha256::digest(&plain)));
         if is_right {
-            known.0 = bytes;
+            verified.0 = bytes;
         }
         is_right
     }
@@ -218,7 +228,7 @@ fn decoded(coding: Coding, bytes: &[u8], most: usize) -> Option<Vec<u8>> {
 
 /// A coding adds little where it cannot shorten.
 fn most_coded(expect: &Expect) -> usize {
-    (expect.body.as_ref()).map_or(MOST_BYTES, |body| body.len() + body.len() / 8 + 1024)
+    (expect.body.as_ref()).map_or(MAX_BYTES, |body| body.len() + body.len() / 8 + 1024)
 }
 
 #[cfg(test)]
@@ -229,8 +239,8 @@ mod tests {
 
     use super::*;
 
-    fn verdict(expect: &Expect, status: u16, pieces: &[&[u8]]) -> Option<Fault> {
-        verdict_of(expect, status, &[], pieces, &mut Known::default())
+    fn verdict(expect: &Expect, status: u16, pieces: &[&[u8]]) -> Option<Mismatch> {
+        verdict_of(expect, status, &[], pieces, &mut VerifiedBody::default())
     }
 
     fn verdict_of(
@@ -238,8 +248,8 @@ mod tests {
         status: u16,
         fields: &[(&str, &str)],
         pieces: &[&[u8]],
-        known: &mut Known,
-    ) -> Option<Fault> {
+        verified: &mut VerifiedBody,
+    ) -> Option<Mismatch> {
         let mut check = Check::default();
         let fields = fields.iter().map(|(name, value)| Field {
             name: name.as_bytes(),
@@ -247,9 +257,9 @@ mod tests {
         });
         check.begin(status, fields, expect);
         for piece in pieces {
-            check.data(piece, expect, known);
+            check.data(piece, expect, verified);
         }
-        check.end(expect, known)
+        check.end(expect, verified)
     }
 
     #[test]
@@ -277,7 +287,7 @@ mod tests {
                 &[],
             ];
             for pieces in wrong {
-                assert_eq!(verdict(expect, 200, pieces), Some(Fault::Content));
+                assert_eq!(verdict(expect, 200, pieces), Some(Mismatch::Content));
             }
         }
         let length = Expect {
@@ -285,7 +295,7 @@ mod tests {
             ..Expect::default()
         };
         assert_eq!(verdict(&length, 200, &[b"hellO"]), None);
-        assert_eq!(verdict(&length, 200, &[b"hell"]), Some(Fault::Content));
+        assert_eq!(verdict(&length, 200, &[b"hell"]), Some(Mismatch::Content));
     }
 
     #[test]
@@ -295,36 +305,36 @@ mod tests {
             body: Some(Bytes::from_static(b"hello")),
             ..Expect::default()
         };
-        for (data, kind_is_right, fault) in [
+        for (data, kind_is_right, mismatch) in [
             (&b"hello"[..], true, None),
-            (b"hello", false, Some(Fault::Kind)),
-            (b"hellO", true, Some(Fault::Content)),
-            (b"hell", true, Some(Fault::Content)),
-            (b"", true, Some(Fault::Content)),
+            (b"hello", false, Some(Mismatch::Kind)),
+            (b"hellO", true, Some(Mismatch::Content)),
+            (b"hell", true, Some(Mismatch::Content)),
+            (b"", true, Some(Mismatch::Content)),
         ] {
             let mut check = Check::default();
-            check.message(data, kind_is_right, &expect, &Known::default());
-            assert_eq!(check.end(&expect, &mut Known::default()), fault);
+            check.message(data, kind_is_right, &expect, &VerifiedBody::default());
+            assert_eq!(check.end(&expect, &mut VerifiedBody::default()), mismatch);
         }
     }
 
     #[test]
     fn statuses() {
         let any = Expect::default();
-        for (status, fault) in [
+        for (status, mismatch) in [
             (200, None),
             (204, None),
             (304, None),
-            (404, Some(Fault::Status)),
+            (404, Some(Mismatch::Status)),
         ] {
-            assert_eq!(verdict(&any, status, &[]), fault);
+            assert_eq!(verdict(&any, status, &[]), mismatch);
         }
         let not_found = Expect {
             status: Some(404),
             ..Expect::default()
         };
         assert_eq!(verdict(&not_found, 404, &[b"x"]), None);
-        assert_eq!(verdict(&not_found, 200, &[]), Some(Fault::Status));
+        assert_eq!(verdict(&not_found, 200, &[]), Some(Mismatch::Status));
     }
 
     #[test]
@@ -337,12 +347,13 @@ mod tests {
             ],
             ..Expect::default()
         };
-        let verdict =
-            |fields: &[(&str, &str)]| verdict_of(&expect, 302, fields, &[], &mut Known::default());
+        let verdict = |fields: &[(&str, &str)]| {
+            verdict_of(&expect, 302, fields, &[], &mut VerifiedBody::default())
+        };
         let (right, wrong) = (("location", "/target"), ("location", "/Target"));
         assert_eq!(verdict(&[right, ("Vary", "b"), ("Vary", "a")]), None);
-        assert_eq!(verdict(&[wrong, ("vary", "a")]), Some(Fault::Field(0)));
-        assert_eq!(verdict(&[right, ("vary", "b")]), Some(Fault::Field(1)));
+        assert_eq!(verdict(&[wrong, ("vary", "a")]), Some(Mismatch::Field(0)));
+        assert_eq!(verdict(&[right, ("vary", "b")]), Some(Mismatch::Field(1)));
     }
 
     /// `hello` in the zlib format, in one stored block: every byte of it can be told by hand.
@@ -365,9 +376,9 @@ mod tests {
             ..Expect::default()
         };
         for expect in [&by_body, &by_hash] {
-            let mut known = Known::default();
+            let mut verified = VerifiedBody::default();
             let mut verdict = |fields: &[(&str, &str)], pieces: &[&[u8]]| {
-                verdict_of(expect, 200, fields, pieces, &mut known)
+                verdict_of(expect, 200, fields, pieces, &mut verified)
             };
             for _ in 0..2 {
                 assert_eq!(verdict(&deflated, &[HELLO]), None);
@@ -375,7 +386,7 @@ mod tests {
             }
             assert_eq!(verdict(&deflated, &[HELLO_TWICE]), None);
             assert_eq!(verdict(&deflated, &[HELLO]), None);
-            let wrong = Some(Fault::Coding);
+            let wrong = Some(Mismatch::Coding);
             assert_eq!(verdict(&[], &[HELLO]), wrong, "not said");
             assert_eq!(verdict(&[], &[b"hello"]), wrong, "not coded");
             assert_eq!(
@@ -406,17 +417,17 @@ mod tests {
         encoder.read_to_end(&mut bytes).unwrap();
         let verdict = |bytes: &[u8]| {
             let gzip = [("content-encoding", "gzip")];
-            verdict_of(&expect, 200, &gzip, &[bytes], &mut Known::default())
+            verdict_of(&expect, 200, &gzip, &[bytes], &mut VerifiedBody::default())
         };
         assert_eq!(verdict(&bytes), None);
         let last = bytes.len() - 1;
-        assert_eq!(verdict(&bytes[..last]), Some(Fault::Coding));
+        assert_eq!(verdict(&bytes[..last]), Some(Mismatch::Coding));
         // The checksum, eight bytes from the end.
         bytes[last - 7] ^= 1;
-        assert_eq!(verdict(&bytes), Some(Fault::Coding));
+        assert_eq!(verdict(&bytes), Some(Mismatch::Coding));
         bytes[last - 7] ^= 1;
         bytes.push(b'x');
-        assert_eq!(verdict(&bytes), Some(Fault::Coding));
+        assert_eq!(verdict(&bytes), Some(Mismatch::Coding));
     }
 
     #[test]
@@ -431,13 +442,13 @@ mod tests {
             ..Expect::default()
         };
         let gzip = [("content-encoding", "gzip")];
-        let verdict = verdict_of(&expect, 200, &gzip, &[&bomb], &mut Known::default());
-        assert_eq!(verdict, Some(Fault::Coding));
+        let verdict = verdict_of(&expect, 200, &gzip, &[&bomb], &mut VerifiedBody::default());
+        assert_eq!(verdict, Some(Mismatch::Coding));
         bomb.resize(4096, 0);
-        let verdict = verdict_of(&expect, 200, &gzip, &[&bomb], &mut Known::default());
+        let verdict = verdict_of(&expect, 200, &gzip, &[&bomb], &mut VerifiedBody::default());
         assert_eq!(
             verdict,
-            Some(Fault::Coding),
+            Some(Mismatch::Coding),
             "longer than the body could be"
         );
     }

@@ -12,7 +12,7 @@ use towline_proto::ws::{Kind, Shared};
 use towline_proto::{BodySize, Connection, Field, Limits, Protocol, RequestHead};
 
 use crate::schedule::Rate;
-use crate::target::{Destination, Messages, Sending, Target};
+use crate::target::{Destination, Messages, SendMode, Target};
 use crate::websocket::{Handshake, OWN_FIELDS};
 
 /// One run of load.
@@ -35,8 +35,8 @@ pub struct Config {
     pub requests_per_connection: Option<u64>,
     /// All connections send their next request at the same moment, when all have had their answers: a
     /// burst; on fresh connections, a storm. One thread, a closed loop.
-    pub together: bool,
-    pub pace: Pace,
+    pub barrier: bool,
+    pub loop_mode: LoopMode,
     pub until: Until,
     /// Load before the measured time. A ramp lengthens it.
     pub warm_up: Duration,
@@ -65,7 +65,7 @@ pub enum Mix {
 
 /// What starts a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Pace {
+pub enum LoopMode {
     /// The answer before it.
     #[default]
     Closed,
@@ -87,7 +87,7 @@ pub enum Until {
 pub enum Trust {
     /// Everybody's: the load is on our own server as a rule.
     #[default]
-    Anybody,
+    Any,
     System,
     Path(PathBuf),
 }
@@ -112,8 +112,8 @@ impl Config {
             pipeline: 1,
             streams: 1,
             requests_per_connection: None,
-            together: false,
-            pace: Pace::Closed,
+            barrier: false,
+            loop_mode: LoopMode::Closed,
             until: Until::Time(Duration::from_secs(10)),
             warm_up: Duration::ZERO,
             ramp: Duration::ZERO,
@@ -153,15 +153,15 @@ impl Config {
         if self.connections < self.threads * self.destinations().len() {
             return wrong("every thread needs a connection to every origin");
         }
-        if u32::try_from(self.connections).is_err() || self.at_once() > 1024 {
+        if u32::try_from(self.connections).is_err() || self.concurrency() > 1024 {
             return wrong("too many connections, or more than 1024 requests at once on each");
         }
-        if self.together && self.threads > 1 {
+        if self.barrier && self.threads > 1 {
             return wrong("connections start together on one thread");
         }
         let shaped =
-            |target: &Target| target.sending != Sending::Whole || target.chunk_bytes.is_some();
-        if self.at_once() > 1 && (self.together || self.targets.iter().any(shaped)) {
+            |target: &Target| target.send_mode != SendMode::Whole || target.chunk_bytes.is_some();
+        if self.concurrency() > 1 && (self.barrier || self.targets.iter().any(shaped)) {
             return wrong(
                 "several at once on a connection leave whole, and not from connections that start together",
             );
@@ -181,7 +181,7 @@ impl Config {
     }
 
     /// With everything in it that goes without saying.
-    pub(crate) fn completed(mut self) -> Self {
+    pub(crate) fn with_defaults(mut self) -> Self {
         self.targets.iter_mut().for_each(Target::expect_echo);
         self
     }
@@ -194,7 +194,7 @@ impl Config {
     }
 
     /// The load is messages and nothing else.
-    pub(crate) fn is_of_messages(&self) -> bool {
+    pub(crate) fn is_websocket_load(&self) -> bool {
         self.targets.iter().all(|target| target.messages.is_some())
     }
 
@@ -205,10 +205,10 @@ impl Config {
     }
 
     /// Load before anything counts.
-    pub(crate) fn lead(&self) -> Duration {
-        let ramp = match self.pace {
-            Pace::Closed => self.ramp,
-            Pace::Open(rate) => rate.ramp,
+    pub(crate) fn total_warm_up(&self) -> Duration {
+        let ramp = match self.loop_mode {
+            LoopMode::Closed => self.ramp,
+            LoopMode::Open(rate) => rate.ramp,
         };
         match self.until {
             Until::Time(_) => self.warm_up.max(ramp),
@@ -217,7 +217,7 @@ impl Config {
     }
 
     /// Requests in flight on each connection.
-    pub(crate) fn at_once(&self) -> usize {
+    pub(crate) fn concurrency(&self) -> usize {
         match self.protocol {
             Protocol::Http1 => self.pipeline,
             Protocol::Http2 => self.streams,
@@ -235,11 +235,11 @@ fn check_target(target: &Target) -> Result<(), LoadError> {
         return check_messages(target, messages);
     }
     let body_bytes = target.body.as_ref().map_or(0, |body| body.len() as u64);
-    let wrong = match target.sending {
+    let wrong = match target.send_mode {
         _ if target.chunk_bytes == Some(0) => "a chunk has at least one byte",
-        Sending::Pieces { pieces: 0, .. } => "there is at least one piece",
-        Sending::AwaitContinue if body_bytes == 0 => "a request that waits for 100 has a body",
-        Sending::DropAfterBytes(bytes) if bytes >= body_bytes => {
+        SendMode::Pieces { pieces: 0, .. } => "there is at least one piece",
+        SendMode::AwaitContinue if body_bytes == 0 => "a request that waits for 100 has a body",
+        SendMode::DropAfterBytes(bytes) if bytes >= body_bytes => {
             "a body is dropped before its last byte"
         }
         _ if target.chunk_bytes.is_some() && body_bytes == 0 => {
@@ -278,7 +278,7 @@ fn check_messages(target: &Target, messages: Messages) -> Result<(), LoadError> 
     let own = |(name, _): &&(Box<str>, Box<[u8]>)| {
         OWN_FIELDS.iter().any(|own| name.eq_ignore_ascii_case(own))
     };
-    if target.sending != Sending::Whole || target.chunk_bytes.is_some() {
+    if target.send_mode != SendMode::Whole || target.chunk_bytes.is_some() {
         return wrong("messages go out whole".into());
     }
     if &*target.method != "GET" {

@@ -50,8 +50,8 @@ mod websocket;
 mod worker;
 
 pub use certificate::TestCertificate;
-pub use config::{Config, LoadError, Mix, Pace, Trust, Until};
-pub use monitor::{CLASSES, Seen, Watch};
+pub use config::{Config, LoadError, LoopMode, Mix, Trust, Until};
+pub use monitor::{FAILURE_CLASSES, Monitor, Snapshot};
 pub use output::{csv, curve, hdr_log};
 pub use relay::relay_main;
 pub use report::{
@@ -59,9 +59,9 @@ pub use report::{
     StatusCount,
 };
 pub use responder::responder_main;
-pub use run::{run, run_watched};
+pub use run::{run, run_monitored};
 pub use schedule::{Arrivals, Delay, Rate, Schedule, Share};
 pub use search::{Goal, Judgement, Peak, PeakSearch, connections_sweep, find_peak};
 pub use session::{Outcome, Session, Slice, Stop};
 pub use spec::Spec;
-pub use target::{Coding, Expect, Messages, Sending, Target};
+pub use target::{Coding, Expect, Messages, SendMode, Target};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::stats::{FAILURES, Interval, Tally};
 
 /// The classes of failures, as [`Errors`](crate::Errors) has them.
-pub const CLASSES: [&str; FAILURES] = [
+pub const FAILURE_CLASSES: [&str; FAILURES] = [
     "connect",
     "timeout",
     "reset",
@@ -23,19 +23,19 @@ pub const CLASSES: [&str; FAILURES] = [
 
 /// One run, seen from outside. Clones see the same one.
 #[derive(Clone, Debug)]
-pub struct Watch(Arc<Shared>);
+pub struct Monitor(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     created: Instant,
     /// Nanoseconds from `created` to the beginning of the load; 0: connecting.
-    begun: AtomicU64,
-    boards: Mutex<Vec<Arc<Board>>>,
+    load_started: AtomicU64,
+    workers: Mutex<Vec<Arc<LiveCounters>>>,
 }
 
 /// One worker's.
 #[derive(Debug, Default)]
-pub(crate) struct Board {
+pub(crate) struct LiveCounters {
     answered: AtomicU64,
     failed: [AtomicU64; FAILURES],
     refused: AtomicU64,
@@ -48,7 +48,7 @@ pub(crate) struct Board {
 
 /// All of a run at one moment. What does not count yet, as in the warm-up, is not in it.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct Snapshot {
     /// Since the load began, warm-up included; `None`: connections are being made.
     pub elapsed: Option<Duration>,
     pub answered: u64,
@@ -62,59 +62,61 @@ pub struct Seen {
     pub is_draining: bool,
 }
 
-impl Default for Watch {
+impl Default for Monitor {
     fn default() -> Self {
         Self(Arc::new(Shared {
             created: Instant::now(),
-            begun: AtomicU64::new(0),
-            boards: Mutex::default(),
+            load_started: AtomicU64::new(0),
+            workers: Mutex::default(),
         }))
     }
 }
 
-impl Watch {
+impl Monitor {
     /// A worker's own part.
-    pub(crate) fn board(&self) -> Arc<Board> {
-        let board = Arc::new(Board::default());
-        let mut boards = (self.0.boards.lock()).unwrap_or_else(PoisonError::into_inner);
-        boards.push(Arc::clone(&board));
-        board
+    pub(crate) fn counters(&self) -> Arc<LiveCounters> {
+        let counters = Arc::new(LiveCounters::default());
+        let mut workers = (self.0.workers.lock()).unwrap_or_else(PoisonError::into_inner);
+        workers.push(Arc::clone(&counters));
+        counters
     }
 
     pub(crate) fn begin(&self, at: Instant) {
         let since = at.saturating_duration_since(self.0.created).as_nanos();
-        self.0.begun.store((since as u64).max(1), Ordering::Relaxed);
+        self.0
+            .load_started
+            .store((since as u64).max(1), Ordering::Relaxed);
     }
 
-    pub fn seen(&self) -> Seen {
-        let begun = self.0.begun.load(Ordering::Relaxed);
-        let elapsed = (begun > 0).then(|| {
-            let begun = self.0.created + Duration::from_nanos(begun);
-            begun.elapsed()
+    pub fn snapshot(&self) -> Snapshot {
+        let load_started = self.0.load_started.load(Ordering::Relaxed);
+        let elapsed = (load_started > 0).then(|| {
+            let load_started = self.0.created + Duration::from_nanos(load_started);
+            load_started.elapsed()
         });
-        let mut seen = Seen {
+        let mut snapshot = Snapshot {
             elapsed,
-            ..Seen::default()
+            ..Snapshot::default()
         };
-        let boards = (self.0.boards.lock()).unwrap_or_else(PoisonError::into_inner);
-        for board in boards.iter() {
-            board.add_to(&mut seen);
+        let workers = (self.0.workers.lock()).unwrap_or_else(PoisonError::into_inner);
+        for counters in workers.iter() {
+            counters.add_to(&mut snapshot);
         }
-        seen
+        snapshot
     }
 
     /// The seconds that have ended since the last call, of each worker, oldest first.
     pub(crate) fn take_seconds(&self) -> Vec<Vec<Interval>> {
-        let boards = (self.0.boards.lock()).unwrap_or_else(PoisonError::into_inner);
-        let take = |board: &Arc<Board>| {
-            let mut seconds = (board.seconds.lock()).unwrap_or_else(PoisonError::into_inner);
+        let workers = (self.0.workers.lock()).unwrap_or_else(PoisonError::into_inner);
+        let take = |counters: &Arc<LiveCounters>| {
+            let mut seconds = (counters.seconds.lock()).unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *seconds)
         };
-        boards.iter().map(take).collect()
+        workers.iter().map(take).collect()
     }
 }
 
-impl Board {
+impl LiveCounters {
     /// Called by the worker alone.
     pub(crate) fn publish(&self, tally: &Tally, live: u64, in_flight: u64, draining: bool) {
         let put = |place: &AtomicU64, count| place.store(count, Ordering::Relaxed);
@@ -139,16 +141,16 @@ impl Board {
         true
     }
 
-    pub(crate) fn add_to(&self, seen: &mut Seen) {
+    pub(crate) fn add_to(&self, snapshot: &mut Snapshot) {
         let of = |place: &AtomicU64| place.load(Ordering::Relaxed);
-        seen.answered += of(&self.answered);
-        for (sum, place) in seen.failed.iter_mut().zip(&self.failed) {
+        snapshot.answered += of(&self.answered);
+        for (sum, place) in snapshot.failed.iter_mut().zip(&self.failed) {
             *sum += of(place);
         }
-        seen.refused += of(&self.refused);
-        seen.received_bytes += of(&self.received_bytes);
-        seen.live_connections += of(&self.live);
-        seen.in_flight += of(&self.in_flight);
-        seen.is_draining |= self.draining.load(Ordering::Relaxed);
+        snapshot.refused += of(&self.refused);
+        snapshot.received_bytes += of(&self.received_bytes);
+        snapshot.live_connections += of(&self.live);
+        snapshot.in_flight += of(&self.in_flight);
+        snapshot.is_draining |= self.draining.load(Ordering::Relaxed);
     }
 }

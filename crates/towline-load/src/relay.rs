@@ -7,7 +7,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use lexopt::prelude::*;
 use towline_io::relay::{Conditions, Relay};
 
-use crate::shutdown::{Ending, time};
+use crate::shutdown::{ShutdownSignal, time};
 
 const HELP: &str = "\
 use: relay --to HOST:PORT [OPTIONS]
@@ -46,12 +46,12 @@ pub fn relay_main(args: impl IntoIterator<Item = OsString>) -> i32 {
 fn run(options: &Options) -> io::Result<()> {
     let (listen, to) = (address(&options.listen)?, address(&options.to)?);
     let mut relay = Relay::new(listen, to, &options.conditions)?;
-    let ending = Ending::watch(&relay.remote());
+    let shutdown = ShutdownSignal::install(&relay.remote());
     let mut out = io::stdout();
     writeln!(out, "{}", relay.local_addr()?)?;
     out.flush()?;
     towline_io::exact_timers();
-    while !ending.asked() {
+    while !shutdown.is_requested() {
         relay.turn()?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! A run: a session with one slice.
 
 use crate::config::{Config, LoadError};
-use crate::monitor::Watch;
+use crate::monitor::Monitor;
 use crate::session::{Outcome, Session, Slice, Stop};
 
 /// Puts `config`'s load on its targets until it is over or `stop` is asked.
@@ -9,9 +9,13 @@ pub fn run(config: &Config, stop: &Stop) -> Result<Outcome, LoadError> {
     Session::open(config.clone())?.last_slice(&Slice::of(config), stop)
 }
 
-/// The same, and `watch` sees it while it is under way.
-pub fn run_watched(config: &Config, stop: &Stop, watch: &Watch) -> Result<Outcome, LoadError> {
+/// The same, and `monitor` sees it while it is under way.
+pub fn run_monitored(
+    config: &Config,
+    stop: &Stop,
+    monitor: &Monitor,
+) -> Result<Outcome, LoadError> {
     let mut session = Session::open(config.clone())?;
-    session.watch(watch);
+    session.monitor(monitor);
     session.last_slice(&Slice::of(config), stop)
 }

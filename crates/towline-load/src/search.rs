@@ -7,7 +7,7 @@
 //!   └─most─► Confirm            ▲───────────────┘ missed: below it again
 //! ```
 
-use crate::config::{Config, LoadError, Pace};
+use crate::config::{Config, LoadError, LoopMode};
 use crate::report::Report;
 use crate::run::run;
 use crate::schedule::{Arrivals, Rate};
@@ -18,7 +18,7 @@ use crate::session::{Outcome, Stop};
 pub struct Goal {
     /// Of the response times, in percent.
     pub percent: f64,
-    pub most_us: f64,
+    pub max_us: f64,
     /// Failures of all requests.
     pub error_share: f64,
     /// Answered of what was due.
@@ -29,7 +29,7 @@ impl Default for Goal {
     fn default() -> Self {
         Self {
             percent: 99.0,
-            most_us: 10_000.0,
+            max_us: 10_000.0,
             error_share: 0.001,
             achieved_share: 0.99,
         }
@@ -52,7 +52,7 @@ impl Goal {
             .as_ref()
             .map_or(1.0, |open| open.achieved_share);
         let met = report.answered > 0
-            && report.response.at(self.percent) <= self.most_us
+            && report.response.at(self.percent) <= self.max_us
             && failed <= self.error_share * (answered + failed)
             && achieved >= self.achieved_share;
         if met {
@@ -69,7 +69,7 @@ pub struct PeakSearch {
     stage: Stage,
     /// Stop when the rates met and missed are within this ratio.
     precision: f64,
-    most_per_s: f64,
+    max_per_s: f64,
     /// Runs that may still be made: the search ends on noise too.
     runs_left: u32,
 }
@@ -84,15 +84,15 @@ enum Stage {
 }
 
 impl PeakSearch {
-    /// From `first_per_s`, doubled until it is missed; no further than `most_per_s`.
-    pub fn new(first_per_s: f64, most_per_s: f64) -> Self {
+    /// From `first_per_s`, doubled until it is missed; no further than `max_per_s`.
+    pub fn new(first_per_s: f64, max_per_s: f64) -> Self {
         Self {
             stage: Stage::Ramp {
                 met: 0.0,
-                next: first_per_s.min(most_per_s),
+                next: first_per_s.min(max_per_s),
             },
             precision: 1.05,
-            most_per_s,
+            max_per_s,
             runs_left: 40,
         }
     }
@@ -125,12 +125,12 @@ impl PeakSearch {
             (Stage::Confirm { .. }, Judgement::Met) => Stage::Found(tried),
             // Met by luck the first time: look below it.
             (Stage::Confirm { .. }, Judgement::Missed) => self.narrow(tried / 2.0, tried),
-            (Stage::Ramp { .. }, Judgement::Met) if tried >= self.most_per_s => {
+            (Stage::Ramp { .. }, Judgement::Met) if tried >= self.max_per_s => {
                 Stage::Confirm { rate: tried }
             }
             (Stage::Ramp { .. }, Judgement::Met) => Stage::Ramp {
                 met: tried,
-                next: (tried * 2.0).min(self.most_per_s),
+                next: (tried * 2.0).min(self.max_per_s),
             },
             (Stage::Ramp { met, .. } | Stage::Bisect { met, .. }, Judgement::Missed) => {
                 self.narrow(met, tried)
@@ -174,27 +174,27 @@ pub fn find_peak(
     goal: &Goal,
     mut search: PeakSearch,
     stop: &Stop,
-    mut seen: impl FnMut(&Report, Judgement),
+    mut on_report: impl FnMut(&Report, Judgement),
 ) -> Result<Peak, LoadError> {
-    let arrivals = match config.pace {
-        Pace::Open(rate) => rate.arrivals,
-        Pace::Closed => Arrivals::Constant,
+    let arrivals = match config.loop_mode {
+        LoopMode::Open(rate) => rate.arrivals,
+        LoopMode::Closed => Arrivals::Constant,
     };
     let mut runs = Vec::new();
-    while let Some(per_s) = search.next_rate().filter(|_| !stop.is_asked()) {
-        let pace = Pace::Open(Rate {
+    while let Some(per_s) = search.next_rate().filter(|_| !stop.is_requested()) {
+        let loop_mode = LoopMode::Open(Rate {
             per_s,
             arrivals,
             ramp: config.ramp,
         });
         let config = Config {
-            pace,
+            loop_mode,
             ..config.clone()
         };
         let report = run(&config, stop)?.report;
         let judgement = goal.judge(&report);
-        seen(&report, judgement);
-        if !stop.is_asked() {
+        on_report(&report, judgement);
+        if !stop.is_requested() {
             search.observe(judgement);
         }
         runs.push(report);
@@ -210,11 +210,11 @@ pub fn connections_sweep(
     config: &Config,
     connections: &[usize],
     stop: &Stop,
-    mut seen: impl FnMut(&Report),
+    mut on_report: impl FnMut(&Report),
 ) -> Result<Vec<Outcome>, LoadError> {
     let mut outcomes = Vec::new();
     for &connections in connections {
-        if stop.is_asked() {
+        if stop.is_requested() {
             break;
         }
         let threads = config.threads.min(connections);
@@ -224,7 +224,7 @@ pub fn connections_sweep(
             ..config.clone()
         };
         let outcome = run(&config, stop)?;
-        seen(&outcome.report);
+        on_report(&outcome.report);
         outcomes.push(outcome);
     }
     Ok(outcomes)

@@ -16,12 +16,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use hdrhistogram::Histogram;
 
-use crate::config::{Config, LoadError, Pace, Until};
-use crate::monitor::Watch;
+use crate::config::{Config, LoadError, LoopMode, Until};
+use crate::monitor::Monitor;
 use crate::report::{self, Report};
 use crate::schedule::Share;
 use crate::stats::{Interval, Tally};
-use crate::worker::{Part, Worker};
+use crate::worker::{ThreadResult, Worker};
 
 /// Between the last connection and the first request.
 const HEAD_START: Duration = Duration::from_millis(1);
@@ -32,16 +32,16 @@ pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
     /// May be called in a signal handler.
-    pub fn ask(&self) {
+    pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
     /// For the next run.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn reset(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    pub fn is_asked(&self) -> bool {
+    pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -49,28 +49,28 @@ impl Stop {
 /// One stretch of load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slice {
-    pub pace: Pace,
+    pub loop_mode: LoopMode,
     /// Without the lead.
     pub until: Until,
     /// Load before anything counts; none where requests are counted.
-    pub lead: Duration,
+    pub warm_up: Duration,
 }
 
 impl Slice {
     /// What `config` asks for: all of a plain run.
     pub fn of(config: &Config) -> Self {
         Self {
-            pace: config.pace,
+            loop_mode: config.loop_mode,
             until: config.until,
-            lead: config.lead(),
+            warm_up: config.total_warm_up(),
         }
     }
 
     fn check(&self, config: &Config) -> Result<(), LoadError> {
-        let Pace::Open(rate) = self.pace else {
+        let LoopMode::Open(rate) = self.loop_mode else {
             return Ok(());
         };
-        let why = if config.together {
+        let why = if config.barrier {
             "connections start together in a closed loop"
         } else if !(rate.per_s.is_finite() && rate.per_s > 0.0) {
             "the rate is a positive number"
@@ -107,7 +107,7 @@ impl Session {
     /// Nothing is connected yet: the first slice does it.
     pub fn open(config: Config) -> Result<Self, LoadError> {
         config.check()?;
-        let config = Arc::new(config.completed());
+        let config = Arc::new(config.with_defaults());
         let of = config.threads as u32;
         let workers = (0..of)
             .map(|index| Worker::new(&config, Share { index, of }))
@@ -119,10 +119,10 @@ impl Session {
         })
     }
 
-    /// Lets `watch` see the next slice.
-    pub(crate) fn watch(&mut self, watch: &Watch) {
+    /// Lets `monitor` see the next slice.
+    pub(crate) fn monitor(&mut self, monitor: &Monitor) {
         for worker in &mut self.workers {
-            worker.watch(watch);
+            worker.monitor(monitor);
         }
     }
 
@@ -141,23 +141,28 @@ impl Session {
         self.measure(slice, stop, false)
     }
 
-    fn measure(&mut self, slice: &Slice, stop: &Stop, goes_on: bool) -> Result<Outcome, LoadError> {
+    fn measure(
+        &mut self,
+        slice: &Slice,
+        stop: &Stop,
+        keep_open: bool,
+    ) -> Result<Outcome, LoadError> {
         slice.check(&self.config)?;
-        let start = Start::new(self.workers.len());
-        let work = |worker: &mut Worker| -> io::Result<Part> {
+        let gate = StartGate::new(self.workers.len());
+        let work = |worker: &mut Worker| -> io::Result<ThreadResult> {
             towline_io::exact_timers();
             let prepared = worker.prepare(slice, stop);
             // Whatever came of it: the others wait.
-            let begin = start.agree();
+            let begin = gate.wait();
             prepared?;
-            let part = worker.load(slice.lead, begin, stop)?;
-            if goes_on {
+            let thread_result = worker.load(slice.warm_up, begin, stop)?;
+            if keep_open {
                 worker.await_rest(stop)?;
             }
-            Ok(part)
+            Ok(thread_result)
         };
         let work = &work;
-        let parts: Vec<Part> = thread::scope(|scope| {
+        let results: Vec<ThreadResult> = thread::scope(|scope| {
             let spawn = |worker| scope.spawn(move || work(worker));
             let threads: Vec<_> = self.workers.iter_mut().map(spawn).collect();
             threads
@@ -169,15 +174,15 @@ impl Session {
                 })
                 .collect::<io::Result<_>>()
         })?;
-        let since_begin = start.time().elapsed();
+        let since_begin = gate.time().elapsed();
         let began = SystemTime::now()
-            .checked_sub(since_begin.saturating_sub(slice.lead))
+            .checked_sub(since_begin.saturating_sub(slice.warm_up))
             .unwrap_or(SystemTime::UNIX_EPOCH);
         self.tally.reset();
         for worker in &self.workers {
             self.tally.merge(worker.tally());
         }
-        let report = report::of_parts(&self.config, slice, &parts, &self.tally, began);
+        let report = report::from_results(&self.config, slice, &results, &self.tally, began);
         Ok(Outcome {
             report,
             seconds: self.tally.series.iter().map(Interval::times).collect(),
@@ -189,26 +194,26 @@ impl Session {
 }
 
 /// The moment at which all threads begin, known when the last one is ready.
-struct Start {
+struct StartGate {
     ready: Barrier,
-    agreed: Barrier,
+    released: Barrier,
     at: Mutex<Instant>,
 }
 
-impl Start {
+impl StartGate {
     fn new(threads: usize) -> Self {
         Self {
             ready: Barrier::new(threads),
-            agreed: Barrier::new(threads),
+            released: Barrier::new(threads),
             at: Mutex::new(Instant::now()),
         }
     }
 
-    fn agree(&self) -> Instant {
+    fn wait(&self) -> Instant {
         if self.ready.wait().is_leader() {
             *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + HEAD_START;
         }
-        self.agreed.wait();
+        self.released.wait();
         self.time()
     }
 

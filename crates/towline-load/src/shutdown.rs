@@ -9,36 +9,36 @@ use std::time::Duration;
 use towline_io::Remote;
 
 /// What a signal handler may touch: lives as long as the process.
-struct Wish {
-    asked: AtomicBool,
+struct ShutdownRequest {
+    requested: AtomicBool,
     remote: Remote,
 }
 
-impl Wish {
-    fn ask(&self) {
-        self.asked.store(true, Ordering::Relaxed);
+impl ShutdownRequest {
+    fn set(&self) {
+        self.requested.store(true, Ordering::Relaxed);
         let _ = self.remote.wake();
     }
 }
 
-static WISH: AtomicPtr<Wish> = AtomicPtr::new(ptr::null_mut());
+static REQUEST: AtomicPtr<ShutdownRequest> = AtomicPtr::new(ptr::null_mut());
 const SIGNALS: [libc::c_int; 2] = [libc::SIGTERM, libc::SIGINT];
 
-pub struct Ending {
-    wish: &'static Wish,
+pub struct ShutdownSignal {
+    request: &'static ShutdownRequest,
     handlers_before: [libc::sighandler_t; 2],
 }
 
-impl Ending {
+impl ShutdownSignal {
     /// `remote` is woken when the end is asked for. Signals are handled as before once this is dropped.
-    pub fn watch(remote: &Remote) -> Self {
+    pub fn install(remote: &Remote) -> Self {
         // A few bytes per call, and a process calls this once.
-        let wish: &'static Wish = Box::leak(Box::new(Wish {
-            asked: AtomicBool::new(false),
+        let request: &'static ShutdownRequest = Box::leak(Box::new(ShutdownRequest {
+            requested: AtomicBool::new(false),
             remote: remote.clone(),
         }));
-        WISH.store(ptr::from_ref(wish).cast_mut(), Ordering::Release);
-        let handler: extern "C" fn(libc::c_int) = signalled;
+        REQUEST.store(ptr::from_ref(request).cast_mut(), Ordering::Release);
+        let handler: extern "C" fn(libc::c_int) = on_signal;
         // SAFETY: the handler stores to an atomic and writes to an eventfd or pipe; both are
         // async-signal-safe.
         let handlers_before =
@@ -48,21 +48,21 @@ impl Ending {
             std::thread::spawn(move || {
                 let mut space = [0; 64];
                 while let Ok(1..) = io::stdin().read(&mut space) {}
-                wish.ask();
+                request.set();
             });
         }
         Self {
-            wish,
+            request,
             handlers_before,
         }
     }
 
-    pub fn asked(&self) -> bool {
-        self.wish.asked.load(Ordering::Relaxed)
+    pub fn is_requested(&self) -> bool {
+        self.request.requested.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Ending {
+impl Drop for ShutdownSignal {
     fn drop(&mut self) {
         for (signal, before) in SIGNALS.into_iter().zip(self.handlers_before) {
             // SAFETY: what was there before is valid.
@@ -71,10 +71,10 @@ impl Drop for Ending {
     }
 }
 
-extern "C" fn signalled(_: libc::c_int) {
+extern "C" fn on_signal(_: libc::c_int) {
     // SAFETY: never freed once it was stored.
-    if let Some(wish) = unsafe { WISH.load(Ordering::Acquire).as_ref() } {
-        wish.ask();
+    if let Some(request) = unsafe { REQUEST.load(Ordering::Acquire).as_ref() } {
+        request.set();
     }
 }
 

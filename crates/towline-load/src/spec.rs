@@ -13,10 +13,10 @@ use towline_proto::Protocol;
 use towline_proto::ws::Kind;
 
 use crate::config::{Config, LoadError, Mix, Trust};
-use crate::target::{Coding, Expect, Messages, Sending, Target};
+use crate::target::{Coding, Expect, Messages, SendMode, Target};
 
 /// No body is larger: it stands in memory.
-const MOST_BODY_BYTES: usize = 1 << 30;
+const MAX_BODY_BYTES: usize = 1 << 30;
 
 /// Everything of a [`Config`] but its pace and its end.
 #[derive(Clone, Debug, Deserialize)]
@@ -30,7 +30,7 @@ pub struct Spec {
     pipeline: usize,
     streams: usize,
     requests_per_connection: Option<u64>,
-    together: bool,
+    barrier: bool,
     timeout_s: f64,
     connect_timeout_s: f64,
     trust: Trust,
@@ -64,7 +64,7 @@ struct TargetSpec {
     #[serde(default = "one")]
     weight: u32,
     #[serde(default)]
-    sending: SendingSpec,
+    send_mode: SendModeSpec,
     /// Of a WebSocket (`ws://`), whose `body` is its message: text unless it is said.
     #[serde(default)]
     message: Option<KindSpec>,
@@ -104,14 +104,14 @@ struct BodySpec {
 /// `"whole"`, `"await_continue"`, `{"pieces": 5, "gap_ms": 1.0}` or `{"drop_after_bytes": 128}`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-enum SendingSpec {
-    Word(String),
-    Shape(ShapeSpec),
+enum SendModeSpec {
+    Name(String),
+    Numbers(SendModeNumbers),
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct ShapeSpec {
+struct SendModeNumbers {
     pieces: Option<u32>,
     gap_ms: Option<f64>,
     drop_after_bytes: Option<u64>,
@@ -136,7 +136,7 @@ impl Default for Spec {
             pipeline: 1,
             streams: 1,
             requests_per_connection: None,
-            together: false,
+            barrier: false,
             timeout_s: 10.0,
             connect_timeout_s: 5.0,
             trust: Trust::default(),
@@ -146,9 +146,9 @@ impl Default for Spec {
     }
 }
 
-impl Default for SendingSpec {
+impl Default for SendModeSpec {
     fn default() -> Self {
-        Self::Word("whole".into())
+        Self::Name("whole".into())
     }
 }
 
@@ -167,7 +167,7 @@ impl Spec {
             pipeline: self.pipeline,
             streams: self.streams,
             requests_per_connection: self.requests_per_connection,
-            together: self.together,
+            barrier: self.barrier,
             timeout: seconds("timeout_s", self.timeout_s)?,
             connect_timeout: seconds("connect_timeout_s", self.connect_timeout_s)?,
             trust: self.trust,
@@ -204,7 +204,7 @@ impl TargetSpec {
         }
         target.chunk_bytes = self.chunk_bytes;
         target.weight = self.weight;
-        target.sending = self.sending.sending()?;
+        target.send_mode = self.send_mode.send_mode()?;
         let expect = self.expect;
         target.expect = Expect {
             status: expect.status,
@@ -257,7 +257,7 @@ impl BodySpec {
                 file: None,
             } => {
                 let length = unit.len().checked_mul(count);
-                if length.is_none_or(|length| length > MOST_BODY_BYTES) {
+                if length.is_none_or(|length| length > MAX_BODY_BYTES) {
                     return Err(wrong("a repeated body is larger than 1 GiB".into()));
                 }
                 Ok(unit.repeat(count).into())
@@ -278,28 +278,28 @@ impl BodySpec {
     }
 }
 
-impl SendingSpec {
-    fn sending(self) -> Result<Sending, LoadError> {
-        let shape = match self {
-            Self::Word(word) => {
+impl SendModeSpec {
+    fn send_mode(self) -> Result<SendMode, LoadError> {
+        let numbers = match self {
+            Self::Name(word) => {
                 return match word.as_str() {
-                    "whole" => Ok(Sending::Whole),
-                    "await_continue" => Ok(Sending::AwaitContinue),
+                    "whole" => Ok(SendMode::Whole),
+                    "await_continue" => Ok(SendMode::AwaitContinue),
                     _ => Err(wrong(format!(
-                        "sending is \"whole\" or \"await_continue\", not {word:?}, or it has numbers"
+                        "send_mode is \"whole\" or \"await_continue\", not {word:?}, or it has numbers"
                     ))),
                 };
             }
-            Self::Shape(shape) => shape,
+            Self::Numbers(numbers) => numbers,
         };
-        match (shape.pieces, shape.gap_ms, shape.drop_after_bytes) {
-            (Some(pieces), Some(ms), None) => Ok(Sending::Pieces {
+        match (numbers.pieces, numbers.gap_ms, numbers.drop_after_bytes) {
+            (Some(pieces), Some(ms), None) => Ok(SendMode::Pieces {
                 pieces,
                 gap: seconds("gap_ms", ms / 1000.0)?,
             }),
-            (None, None, Some(bytes)) => Ok(Sending::DropAfterBytes(bytes)),
+            (None, None, Some(bytes)) => Ok(SendMode::DropAfterBytes(bytes)),
             _ => Err(wrong(
-                "sending has pieces and gap_ms, or drop_after_bytes".into(),
+                "send_mode has pieces and gap_ms, or drop_after_bytes".into(),
             )),
         }
     }
@@ -352,23 +352,23 @@ mod tests {
     fn the_whole_of_it() {
         let config = config(
             r#"{"targets":[{"url":"http://127.0.0.1:8000/","method":"POST","fields":[["Host","x"]],
-                "body":{"repeat":"x","count":256},"weight":3,"sending":"await_continue",
+                "body":{"repeat":"x","count":256},"weight":3,"send_mode":"await_continue",
                 "expect":{"status":200,"length":null,"body":{"text":"ok"},"coding":"gzip",
                 "fields":[["location","/target"]]}}],
               "mix":"at_random","connections":50,"threads":1,"pipeline":1,"requests_per_connection":1,
-              "together":true,"timeout_s":5,"connect_timeout_s":0.5,"trust":{"path":"/ca.pem"},"seed":9,
+              "barrier":true,"timeout_s":5,"connect_timeout_s":0.5,"trust":{"path":"/ca.pem"},"seed":9,
               "refusal_statuses":[503]}"#,
         );
         let config = config.unwrap();
         let target = &config.targets[0];
         assert_eq!(target.body.as_deref(), Some(&[b'x'; 256][..]));
-        assert_eq!(target.sending, Sending::AwaitContinue);
+        assert_eq!(target.send_mode, SendMode::AwaitContinue);
         assert_eq!(target.expect.coding, Some(Coding::Gzip));
         assert_eq!(target.expect.body.as_deref(), Some(&b"ok"[..]));
         assert_eq!(&*target.expect.fields[0].1, b"/target");
         assert_eq!(config.connect_timeout, Duration::from_millis(500));
         assert_eq!(config.trust, Trust::Path("/ca.pem".into()));
-        assert!(config.together && config.mix == Mix::AtRandom);
+        assert!(config.barrier && config.mix == Mix::AtRandom);
         assert_eq!((config.seed, config.refusal_statuses), (9, vec![503]));
     }
 
@@ -380,21 +380,21 @@ mod tests {
         let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         let read = body(&format!(r#"{{"file":{manifest:?}}}"#)).unwrap();
         assert!(read.starts_with(b"[package]"));
-        for (text, sending) in [
-            ("\"whole\"", Sending::Whole),
+        for (text, send_mode) in [
+            ("\"whole\"", SendMode::Whole),
             (
                 r#"{"pieces":5,"gap_ms":1.0}"#,
-                Sending::Pieces {
+                SendMode::Pieces {
                     pieces: 5,
                     gap: Duration::from_millis(1),
                 },
             ),
-            (r#"{"drop_after_bytes":1}"#, Sending::DropAfterBytes(1)),
+            (r#"{"drop_after_bytes":1}"#, SendMode::DropAfterBytes(1)),
         ] {
             let target = one(&format!(
-                r#"{{{url},"body":{{"text":"ab"}},"sending":{text}}}"#
+                r#"{{{url},"body":{{"text":"ab"}},"send_mode":{text}}}"#
             ));
-            assert_eq!(target.unwrap().sending, sending, "{text}");
+            assert_eq!(target.unwrap().send_mode, send_mode, "{text}");
         }
     }
 
@@ -435,11 +435,11 @@ mod tests {
                 "base64",
             ),
             (
-                r#"{"targets":[{"url":"http://a/","sending":"fast"}]}"#,
+                r#"{"targets":[{"url":"http://a/","send_mode":"fast"}]}"#,
                 "fast",
             ),
             (
-                r#"{"targets":[{"url":"http://a/","sending":{"pieces":2}}]}"#,
+                r#"{"targets":[{"url":"http://a/","send_mode":{"pieces":2}}]}"#,
                 "gap_ms",
             ),
             (
@@ -459,8 +459,8 @@ mod tests {
                 "timeout_s",
             ),
             (
-                r#"{"targets":[{"url":"http://a/"}],"together":true,"threads":2}"#,
-                "together",
+                r#"{"targets":[{"url":"http://a/"}],"barrier":true,"threads":2}"#,
+                "barrier",
             ),
         ] {
             let why = config(json).unwrap_err();

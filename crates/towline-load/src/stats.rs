@@ -6,11 +6,11 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 
 /// Nothing is measured beyond an hour.
-const MOST_NS: u64 = 3_600_000_000_000;
+const MAX_NS: u64 = 3_600_000_000_000;
 
 /// Three digits: a percentile is right to a thousandth.
 fn histogram(digits: u8) -> Histogram<u64> {
-    Histogram::new_with_bounds(1, MOST_NS, digits).expect("the bounds are constants and valid")
+    Histogram::new_with_bounds(1, MAX_NS, digits).expect("the bounds are constants and valid")
 }
 
 /// Durations in nanoseconds.
@@ -44,7 +44,7 @@ fn clear(times: &mut Histogram<u64>) {
 
 /// 1 at least: the histogram has no 0 apart.
 fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(MOST_NS).max(1)
+    u64::try_from(time.as_nanos()).unwrap_or(MAX_NS).max(1)
 }
 
 /// Why a request failed.
@@ -85,7 +85,7 @@ pub(crate) const FAILURES: usize = 8;
 
 /// A complete answer that passed its check.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ResponseTimes {
     /// From the intended start; in a closed loop the same as `service`.
     pub(crate) response: Duration,
     /// From sending.
@@ -141,7 +141,7 @@ pub(crate) struct Tally {
     pub(crate) service: Times,
     pub(crate) first_byte: Times,
     /// Where these three are one: a small answer in a closed loop. They have it from `finish` on.
-    alike: Times,
+    equal_times: Times,
     /// Open loop: how late the generator was although a connection was free.
     pub(crate) lag: Times,
     /// Open loop: how long no connection was free.
@@ -165,7 +165,7 @@ pub(crate) struct Tally {
     pub(crate) late: u64,
     pub(crate) reconnects: u64,
     /// `None`: nobody has looked.
-    pub(crate) fewest_live: Option<u64>,
+    pub(crate) min_live: Option<u64>,
     pub(crate) series: Vec<Interval>,
     second: Interval,
     second_times: Histogram<u64>,
@@ -177,7 +177,7 @@ impl Tally {
             response: Times::default(),
             service: Times::default(),
             first_byte: Times::default(),
-            alike: Times::default(),
+            equal_times: Times::default(),
             lag: Times::default(),
             wait: Times::default(),
             connect: Times::default(),
@@ -192,7 +192,7 @@ impl Tally {
             unsent: 0,
             late: 0,
             reconnects: 0,
-            fewest_live: None,
+            min_live: None,
             series: Vec::new(),
             second: Interval::default(),
             second_times: histogram(2),
@@ -205,7 +205,7 @@ impl Tally {
             &mut self.response,
             &mut self.service,
             &mut self.first_byte,
-            &mut self.alike,
+            &mut self.equal_times,
             &mut self.lag,
             &mut self.wait,
             &mut self.connect,
@@ -230,12 +230,12 @@ impl Tally {
         ] {
             *count = 0;
         }
-        self.fewest_live = None;
+        self.min_live = None;
     }
 
-    pub(crate) fn answered(&mut self, answer: &Answer) {
+    pub(crate) fn count_response(&mut self, answer: &ResponseTimes) {
         if answer.response == answer.service && answer.service == answer.first_byte {
-            self.alike.record(answer.service);
+            self.equal_times.record(answer.service);
         } else {
             self.response.record(answer.response);
             self.service.record(answer.service);
@@ -246,7 +246,7 @@ impl Tally {
         self.second_times.saturating_record(nanos(answer.response));
     }
 
-    pub(crate) fn failed(&mut self, failure: Failure) {
+    pub(crate) fn count_failure(&mut self, failure: Failure) {
         self.failures[failure as usize] += 1;
         self.second.failed += 1;
     }
@@ -256,20 +256,20 @@ impl Tally {
         self.first_failure.get_or_insert_with(say);
     }
 
-    pub(crate) fn status(&mut self, status: u16) {
+    pub(crate) fn count_status(&mut self, status: u16) {
         match self.statuses.iter_mut().find(|(known, _)| *known == status) {
             Some((_, count)) => *count += 1,
             None => self.statuses.push((status, 1)),
         }
     }
 
-    pub(crate) fn received(&mut self, bytes: u64) {
+    pub(crate) fn count_received(&mut self, bytes: u64) {
         self.received_bytes += bytes;
         self.second.received_bytes += bytes;
     }
 
-    pub(crate) fn live(&mut self, live: u64) {
-        self.fewest_live = Some(self.fewest_live.map_or(live, |fewest| fewest.min(live)));
+    pub(crate) fn sample_live(&mut self, live: u64) {
+        self.min_live = Some(self.min_live.map_or(live, |fewest| fewest.min(live)));
     }
 
     /// Ends the second under way; what comes counts in the next one.
@@ -282,11 +282,11 @@ impl Tally {
 
     /// What came after the last whole second counts in it, or makes one when there is none.
     pub(crate) fn finish(&mut self, live: u64) {
-        if !self.alike.0.is_empty() {
-            self.response.merge(&self.alike);
-            self.service.merge(&self.alike);
-            self.first_byte.merge(&self.alike);
-            self.alike.0.reset();
+        if !self.equal_times.0.is_empty() {
+            self.response.merge(&self.equal_times);
+            self.service.merge(&self.equal_times);
+            self.first_byte.merge(&self.equal_times);
+            self.equal_times.0.reset();
         }
         self.end_second(live);
         if self.series.len() > 1
@@ -326,8 +326,8 @@ impl Tally {
         self.late += other.late;
         self.reconnects += other.reconnects;
         // A lower bound: the threads need not have had their fewest at the same moment.
-        let fewest = [self.fewest_live, other.fewest_live];
-        self.fewest_live = fewest.into_iter().flatten().reduce(|sum, more| sum + more);
+        let fewest = [self.min_live, other.min_live];
+        self.min_live = fewest.into_iter().flatten().reduce(|sum, more| sum + more);
         for (at, interval) in other.series.iter().enumerate() {
             match self.series.get_mut(at) {
                 Some(sum) => sum.merge(interval),
@@ -337,7 +337,7 @@ impl Tally {
     }
 
     pub(crate) fn answers(&self) -> u64 {
-        self.response.0.len() + self.alike.0.len()
+        self.response.0.len() + self.equal_times.0.len()
     }
 
     pub(crate) fn failures(&self, failure: Failure) -> u64 {
@@ -349,8 +349,8 @@ impl Tally {
 mod tests {
     use super::*;
 
-    fn answer(us: u64) -> Answer {
-        Answer {
+    fn answer(us: u64) -> ResponseTimes {
+        ResponseTimes {
             response: Duration::from_micros(us),
             service: Duration::from_micros(us / 2),
             first_byte: Duration::from_micros(us / 4),
@@ -368,7 +368,7 @@ mod tests {
     fn percentiles_of_two_threads_are_those_of_all_values() {
         let (mut one, mut other) = (Tally::new(), Tally::new());
         for us in 1..=10_000 {
-            if us % 3 == 0 { &mut one } else { &mut other }.answered(&answer(us));
+            if us % 3 == 0 { &mut one } else { &mut other }.count_response(&answer(us));
         }
         one.finish(1);
         other.finish(1);
@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn what_is_alike_counts_in_all_three() {
         let time = Duration::from_micros(300);
-        let alike = Answer {
+        let equal_times = ResponseTimes {
             response: time,
             service: time,
             first_byte: time,
@@ -405,8 +405,8 @@ mod tests {
         };
         let mut tally = Tally::new();
         for _ in 0..2 {
-            tally.answered(&alike);
-            tally.answered(&answer(100));
+            tally.count_response(&equal_times);
+            tally.count_response(&answer(100));
             assert_eq!(tally.answers(), 2, "before the end too");
             tally.finish(1);
             let of = |times: &Times, us: u64| times.0.count_at(us * 1000);
@@ -424,11 +424,11 @@ mod tests {
         let (mut one, mut other) = (Tally::new(), Tally::new());
         for (second, count) in [3_u64, 5, 2].into_iter().enumerate() {
             for _ in 0..count {
-                one.answered(&answer(100));
-                other.answered(&answer(200));
+                one.count_response(&answer(100));
+                other.count_response(&answer(200));
             }
-            other.failed(Failure::Reset);
-            one.received(7);
+            other.count_failure(Failure::Reset);
+            one.count_received(7);
             if second < 2 {
                 one.end_second(4);
                 other.end_second(3);
@@ -458,11 +458,11 @@ mod tests {
     #[test]
     fn statuses_and_failures_are_counted_apart() {
         let (mut one, mut other) = (Tally::new(), Tally::new());
-        one.status(200);
-        other.status(503);
-        other.status(200);
-        other.failed(Failure::Status);
-        one.failed(Failure::Content);
+        one.count_status(200);
+        other.count_status(503);
+        other.count_status(200);
+        other.count_failure(Failure::Status);
+        one.count_failure(Failure::Content);
         one.merge(&other);
         assert_eq!(one.statuses, [(200, 2), (503, 1)]);
         assert_eq!(one.failures, [0, 0, 0, 0, 1, 1, 0, 0]);

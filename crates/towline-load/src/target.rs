@@ -31,7 +31,7 @@ pub struct Target {
     pub expect: Expect,
     /// Relative frequency in a random mix; targets in turn ignore it.
     pub weight: u32,
-    pub sending: Sending,
+    pub send_mode: SendMode,
     /// `None`: requests. Otherwise each connection becomes a WebSocket (RFC 6455), and the load is its
     /// messages; the same one must come back unless something else is expected.
     pub messages: Option<Messages>,
@@ -57,7 +57,7 @@ type Resource<'a> = (&'a str, &'a [(Box<str>, Box<[u8]>)], bool);
 
 /// How a request goes out. Its latency counts from the intended start, whatever the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sending {
+pub enum SendMode {
     /// At once.
     #[default]
     Whole,
@@ -124,7 +124,7 @@ impl Target {
             chunk_bytes: None,
             expect: Expect::default(),
             weight: 1,
-            sending: Sending::default(),
+            send_mode: SendMode::default(),
             messages: parts.websocket.then_some(Messages {
                 kind: Kind::Text,
                 deflate: false,
@@ -217,7 +217,7 @@ impl Target {
             .iter()
             .map(|(name, value)| (Arc::from(name.as_bytes()), Arc::from(&value[..])));
         let has_expect = (self.fields.iter()).any(|(name, _)| name.eq_ignore_ascii_case("expect"));
-        let expect = (self.sending == Sending::AwaitContinue && !has_expect)
+        let expect = (self.send_mode == SendMode::AwaitContinue && !has_expect)
             .then(|| (Arc::from(&b"Expect"[..]), Arc::from(&b"100-continue"[..])));
         host.into_iter().chain(given).chain(expect).collect()
     }

@@ -35,7 +35,7 @@ pub(crate) struct Handshake {
 }
 
 /// A handshake that has come to nothing.
-pub(crate) struct Denied {
+pub(crate) struct WsRefused {
     pub(crate) failure: Failure,
     /// An answer of its own, and no 101.
     pub(crate) status: Option<u16>,
@@ -43,14 +43,14 @@ pub(crate) struct Denied {
 }
 
 /// The end of a WebSocket that was open.
-pub(crate) struct Parting {
+pub(crate) struct WsClosed {
     pub(crate) failure: Failure,
     pub(crate) rule: String,
     /// Of the server's close frame.
     pub(crate) code: Option<u16>,
 }
 
-impl Parting {
+impl WsClosed {
     /// The server has sent what it must not.
     pub(crate) fn wrong(rule: &str) -> Self {
         Self {
@@ -116,27 +116,27 @@ impl Handshake {
         head: &HeadRef<'_>,
         limits: &Arc<ws::Limits>,
         now: Instant,
-    ) -> Result<WebSocket, Denied> {
-        let denied = |failure, rule: String| Denied {
+    ) -> Result<WebSocket, WsRefused> {
+        let refusal = |failure, rule: String| WsRefused {
             failure,
             status: None,
             rule,
         };
         if head.status() != 101 {
-            return Err(Denied {
+            return Err(WsRefused {
                 status: Some(head.status()),
-                ..denied(
+                ..refusal(
                     Failure::Status,
                     format!("the WebSocket was refused with status {}", head.status()),
                 )
             });
         }
         let agreed = self.offer.verify(head);
-        let agreed = agreed.map_err(|rule| denied(Failure::Protocol, rule.into()))?;
+        let agreed = agreed.map_err(|rule| refusal(Failure::Protocol, rule.into()))?;
         let deflate = agreed.deflate.zip(self.deflate);
         if self.deflate.is_some() && deflate.is_none() {
             let rule = "the server does not agree on permessage-deflate";
-            return Err(denied(Failure::Content, rule.into()));
+            return Err(refusal(Failure::Content, rule.into()));
         }
         let limits = Arc::clone(limits);
         Ok(WebSocket::new(
@@ -234,7 +234,7 @@ mod tests {
         };
         match handshake.end(&head, &limits(0), now) {
             Ok(_) => Ok(()),
-            Err(denied) => Err(denied.failure.name()),
+            Err(refusal) => Err(refusal.failure.name()),
         }
     }
 

@@ -12,8 +12,8 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use scripted::{HELLO, Reply, Server, is_in_stall, load};
 use towline_load::{
-    Arrivals, Goal, Pace, PeakSearch, Rate, Report, Stop, Until, connections_sweep, csv, find_peak,
-    hdr_log,
+    Arrivals, Goal, LoopMode, PeakSearch, Rate, Report, Stop, Until, connections_sweep, csv,
+    find_peak, hdr_log,
 };
 
 /// A generator that errs does so each time and on every scale; what a busy machine takes is small beside times that are
@@ -31,8 +31,8 @@ fn ms(millis: u64, scale: u32) -> Duration {
     Duration::from_millis(millis) * scale
 }
 
-fn open(per_s: f64, arrivals: Arrivals) -> Pace {
-    Pace::Open(Rate {
+fn open(per_s: f64, arrivals: Arrivals) -> LoopMode {
+    LoopMode::Open(Rate {
         per_s,
         arrivals,
         ramp: Duration::ZERO,
@@ -59,7 +59,7 @@ fn an_open_loop_charges_a_stall_to_all_who_waited_and_a_closed_loop_does_not() {
         config.connections = 4;
         config.timeout = Duration::from_secs(10);
         config.until = Until::Time(ms(3000, scale));
-        config.pace = open(400.0 / by_scale, Arrivals::Constant);
+        config.loop_mode = open(400.0 / by_scale, Arrivals::Constant);
         let report = load(&config).report;
         assert_eq!(report.errors.total(), 0);
         // A fifth of the requests fall into a stall and wait up to 100 ms, evenly: p90 50 ms, p99 95 ms.
@@ -74,7 +74,7 @@ fn an_open_loop_charges_a_stall_to_all_who_waited_and_a_closed_loop_does_not() {
             "{answered}"
         );
 
-        config.pace = Pace::Closed;
+        config.loop_mode = LoopMode::Closed;
         let report = load(&config).report;
         assert!(report.response.at(99.0) < 50_000.0 * by_scale, "{report}");
     });
@@ -97,7 +97,7 @@ fn a_stall_across_the_end_is_charged_to_all_that_were_due() {
         config.timeout = Duration::from_secs(10);
         config.until = Until::Time(ms(1000, scale));
         let by_scale = f64::from(scale);
-        config.pace = open(200.0 / by_scale, Arrivals::Constant);
+        config.loop_mode = open(200.0 / by_scale, Arrivals::Constant);
         let report = load(&config).report;
         let open = report.open_loop.as_ref().unwrap();
         assert_eq!((report.answered, open.unsent), (200, 0), "{report}");
@@ -122,7 +122,7 @@ fn a_fixed_delay_is_found_and_the_schedule_kept() {
         config.timeout = Duration::from_secs(10);
         config.until = Until::Time(ms(2000, scale));
         let by_scale = f64::from(scale);
-        config.pace = open(500.0 / by_scale, Arrivals::Poisson);
+        config.loop_mode = open(500.0 / by_scale, Arrivals::Poisson);
         let report = load(&config).report;
         assert!(
             (20_000.0..30_000.0).contains(&(report.response.at(50.0) / by_scale)),
@@ -149,12 +149,15 @@ fn what_a_pool_too_small_leaves_over_is_said() {
         config.timeout = Duration::from_secs(10);
         config.until = Until::Time(ms(1000, scale));
         // Two connections carry 100 a second at best.
-        config.pace = open(200.0 / f64::from(scale), Arrivals::Constant);
+        config.loop_mode = open(200.0 / f64::from(scale), Arrivals::Constant);
         let report = load(&config).report;
         let open = report.open_loop.as_ref().unwrap();
         // Ten are still sent in the grace, a tenth of the time; a server that sleeps too long leaves more.
         assert!((70..180).contains(&open.unsent), "{report}");
-        assert_eq!(server.asked.load(Ordering::Relaxed) + open.unsent, 200);
+        assert_eq!(
+            server.request_count.load(Ordering::Relaxed) + open.unsent,
+            200
+        );
         assert!(open.achieved_share < 0.6, "{report}");
         assert_eq!(report.answered + open.unsent, 200, "{report}");
         assert!(open.connection_wait.max_us > 300_000.0, "{report}");
@@ -237,7 +240,7 @@ fn the_peak_of_a_server_with_a_known_one() {
         config.until = Until::Time(ms(400, scale));
         let by_scale = f64::from(scale);
         let goal = Goal {
-            most_us: 40_000.0 * by_scale,
+            max_us: 40_000.0 * by_scale,
             ..Goal::default()
         };
         let search = PeakSearch::new(50.0 / by_scale, 10_000.0 / by_scale);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use scripted::{HELLO, Reply, Server, load, unheard_port};
+use scripted::{HELLO, Reply, Server, load, refusing_port};
 use towline_load::{Errors, Expect, Stop, Until, run};
 
 const UNAVAILABLE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
@@ -26,14 +26,14 @@ fn hello() -> Expect {
 
 #[test]
 fn every_class_is_counted_exactly() {
-    let server = Server::new(|asked| match asked.number % 20 {
+    let server = Server::new(|call| match call.number % 20 {
         3 => Reply::Send(UNAVAILABLE),
         5 => Reply::Send(WRONG_BYTE),
         7 => Reply::Send(SHORT),
         9 => Reply::Reset,
         11 => Reply::Last(CUT),
         13 => Reply::Send(GARBAGE),
-        15 if asked.number < 20 => Reply::Silence,
+        15 if call.number < 20 => Reply::Silence,
         17 => Reply::Last(CLOSING),
         _ => Reply::Send(HELLO),
     });
@@ -53,7 +53,7 @@ fn every_class_is_counted_exactly() {
     };
     assert_eq!(report.errors, errors);
     assert_eq!(report.answered, 200 - errors.total());
-    assert_eq!(server.asked.load(Ordering::Relaxed), 200);
+    assert_eq!(server.request_count.load(Ordering::Relaxed), 200);
     let statuses: Vec<_> = report
         .statuses
         .iter()
@@ -67,7 +67,7 @@ fn every_class_is_counted_exactly() {
 
 #[test]
 fn what_follows_an_answer_without_being_asked_for_is_a_violation() {
-    let server = Server::new(|asked| Reply::Send(if asked.number == 4 { LEFTOVER } else { HELLO }));
+    let server = Server::new(|call| Reply::Send(if call.number == 4 { LEFTOVER } else { HELLO }));
     let report = load(&server.config(10)).report;
     assert_eq!((report.answered, report.errors.protocol), (10, 1));
 }
@@ -75,7 +75,7 @@ fn what_follows_an_answer_without_being_asked_for_is_a_violation() {
 #[test]
 fn nobody_at_home_is_said_and_does_not_hang() {
     let mut config = Server::hello().config(5);
-    config.targets[0].port = unheard_port();
+    config.targets[0].port = refusing_port();
     let report = load(&config).report;
     assert_eq!((report.answered, report.errors.connect), (0, 5));
     assert!(report.first_failure.unwrap().contains("refused"));
@@ -96,8 +96,8 @@ fn a_silent_server_times_out_again_and_again() {
 
 #[test]
 fn pipelined_answers_are_each_checked() {
-    let server = Server::new(|asked| {
-        Reply::Send(if asked.number % 10 == 9 {
+    let server = Server::new(|call| {
+        Reply::Send(if call.number % 10 == 9 {
             WRONG_BYTE
         } else {
             HELLO
@@ -114,8 +114,8 @@ fn pipelined_answers_are_each_checked() {
 
 #[test]
 fn fresh_and_limited_connections() {
-    let server = Server::new(|asked| {
-        let closes = asked.request.windows(17).any(|w| w == b"Connection: close");
+    let server = Server::new(|call| {
+        let closes = call.request.windows(17).any(|w| w == b"Connection: close");
         if closes {
             Reply::Last(HELLO)
         } else {
@@ -143,12 +143,12 @@ fn fresh_and_limited_connections() {
 
 #[test]
 fn a_body_arrives_and_a_mix_takes_turns() {
-    let server = Server::new(|asked| {
-        let right = match asked.number % 2 {
-            0 => asked.request.starts_with(b"GET / HTTP/1.1\r\nHost: "),
+    let server = Server::new(|call| {
+        let right = match call.number % 2 {
+            0 => call.request.starts_with(b"GET / HTTP/1.1\r\nHost: "),
             _ => {
-                asked.request.starts_with(b"PUT /b HTTP/1.1\r\n")
-                    && asked.request.ends_with(b"\r\nxyz")
+                call.request.starts_with(b"PUT /b HTTP/1.1\r\n")
+                    && call.request.ends_with(b"\r\nxyz")
             }
         };
         Reply::Send(if right { HELLO } else { UNAVAILABLE })
@@ -165,10 +165,10 @@ fn a_body_arrives_and_a_mix_takes_turns() {
 #[test]
 fn a_stop_keeps_what_was_measured() {
     let stop = Stop::default();
-    let asked = stop.clone();
+    let stopper = stop.clone();
     let server = Server::new(move |request| {
         if request.number == 100 {
-            asked.ask();
+            stopper.request();
         }
         Reply::Send(HELLO)
     });

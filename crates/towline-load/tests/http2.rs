@@ -12,7 +12,8 @@ use responder::Responder;
 use scripted::{Server, load};
 use serde_json::{Value, json};
 use towline_load::{
-    Arrivals, Config, Expect, Pace, Rate, Report, Session, Slice, Stop, Target, Trust, Until, agent,
+    Arrivals, Config, Expect, LoopMode, Rate, Report, Session, Slice, Stop, Target, Trust, Until,
+    agent,
 };
 use towline_proto::Protocol;
 
@@ -87,12 +88,12 @@ fn alpn_chooses_it_under_tls() {
 }
 
 /// Each URL once, as the agent asks it; the answers.
-fn asked(urls: &[String], trust: &Value) -> Vec<Value> {
+fn probe(urls: &[String], trust: &Value) -> Vec<Value> {
     let targets: Vec<_> = urls.iter().map(|url| json!({"url": url})).collect();
     let config = json!({"targets": targets, "protocol": "h2", "trust": trust, "timeout_s": 5});
     let input = [
         json!({"op": "open", "session": "a", "config": config}),
-        json!({"op": "ask", "session": "a"}),
+        json!({"op":"probe", "session": "a"}),
     ];
     let mut output = Vec::new();
     let lines = input.map(|line| line.to_string()).join("\n");
@@ -102,14 +103,14 @@ fn asked(urls: &[String], trust: &Value) -> Vec<Value> {
         .split(|byte| *byte == b'\n')
         .next_back();
     let answer: Value = serde_json::from_slice(last.unwrap()).unwrap();
-    answer["answers"].as_array().cloned().unwrap()
+    answer["responses"].as_array().cloned().unwrap()
 }
 
 #[test]
 fn an_agent_tells_the_whole_answer_and_how_it_came() {
     let (plain, tls) = (Responder::plain(&[]), Responder::tls());
     let cases = [
-        (plain.url("/"), json!("anybody"), json!(null), json!(null)),
+        (plain.url("/"), json!("any"), json!(null), json!(null)),
         (
             tls.url("/"),
             json!({"path": tls.authority()}),
@@ -118,7 +119,7 @@ fn an_agent_tells_the_whole_answer_and_how_it_came() {
         ),
     ];
     for (url, trust, alpn, version) in cases {
-        let one = &asked(&[url], &trust)[0];
+        let one = &probe(&[url], &trust)[0];
         assert_eq!(
             (&one["failure"], &one["status"]),
             (&json!(null), &json!(200)),
@@ -142,12 +143,12 @@ fn an_agent_tells_what_became_of_a_stream() {
         ("garbage", "protocol: "),
     ];
     let urls = faults.map(|(fault, _)| server.url(&format!("/?fault={fault}")));
-    let answers = asked(&urls, &json!("anybody"));
+    let answers = probe(&urls, &json!("any"));
     for ((fault, class), one) in faults.iter().zip(&answers) {
         let why = one["failure"].as_str().unwrap_or_default();
         assert!(why.starts_with(class), "{fault}: {one}");
     }
-    let other = &asked(&[Server::hello().url()], &json!("anybody"))[0];
+    let other = &probe(&[Server::hello().url()], &json!("any"))[0];
     assert!(other["failure"].is_string(), "{other}");
 }
 
@@ -156,7 +157,7 @@ fn answers_come_in_any_order() {
     let server = Responder::plain(&[]);
     let url = server.url("/?fast_ms=1&slow_ms=20&slow_share=0.3");
     let mut config = expecting(config(&url, 10, 0), &b"alive\r\n"[..]);
-    config.pace = Pace::Open(Rate {
+    config.loop_mode = LoopMode::Open(Rate {
         per_s: 400.0,
         arrivals: Arrivals::Poisson,
         ramp: Duration::ZERO,
@@ -261,9 +262,9 @@ fn sessions_keep_their_streams_from_slice_to_slice() {
     let mut session = Session::open(config).unwrap();
     for _ in 0..3 {
         let slice = Slice {
-            pace: Pace::Closed,
+            loop_mode: LoopMode::Closed,
             until: Until::Requests(50),
-            lead: Duration::ZERO,
+            warm_up: Duration::ZERO,
         };
         let report = session.slice(&slice, &Stop::default()).unwrap().report;
         assert_eq!(

@@ -10,8 +10,8 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use scripted::{HELLO, Reply, Server, load, unheard_port, until};
-use towline_load::{Config, Expect, Sending, Target, Until};
+use scripted::{HELLO, Reply, Server, load, refusing_port, until};
+use towline_load::{Config, Expect, SendMode, Target, Until};
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 const TOO_LARGE: &[u8] = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n";
@@ -35,10 +35,10 @@ fn raw(serve: impl Fn(u64, TcpStream) + Send + Sync + 'static) -> Config {
     config
 }
 
-fn post(config: &mut Config, body: impl Into<Bytes>, sending: Sending) {
+fn post(config: &mut Config, body: impl Into<Bytes>, send_mode: SendMode) {
     config.targets[0].method = "POST".into();
     config.targets[0].body = Some(body.into());
-    config.targets[0].sending = sending;
+    config.targets[0].send_mode = send_mode;
 }
 
 /// Reads up to and including the empty line.
@@ -70,7 +70,7 @@ fn pieces_come_one_after_the_other_and_hold_up_nobody() {
             }
         }
     });
-    config.targets[0].sending = Sending::Pieces {
+    config.targets[0].send_mode = SendMode::Pieces {
         pieces: 5,
         gap: GAP,
     };
@@ -107,7 +107,7 @@ fn an_answer_before_the_last_piece_ends_the_connection() {
             let _ = std::io::copy(&mut socket, &mut std::io::sink());
         }
     });
-    config.targets[0].sending = Sending::Pieces {
+    config.targets[0].send_mode = SendMode::Pieces {
         pieces: 3,
         gap: Duration::from_secs(2),
     };
@@ -124,7 +124,7 @@ fn an_answer_before_the_body_is_taken_does_not_end_the_load() {
         // Closed with bytes unread, it would be reset, and the answer with it.
         std::mem::forget(socket);
     });
-    post(&mut config, vec![b'x'; 32 << 20], Sending::Whole);
+    post(&mut config, vec![b'x'; 32 << 20], SendMode::Whole);
     config.until = Until::Requests(4);
     let report = load(&config).report;
     assert_eq!((report.answered, report.errors.status), (0, 4), "{report}");
@@ -145,7 +145,7 @@ fn chunks_are_framed() {
             }
         }
     });
-    post(&mut config, "abcdefgh12345678!", Sending::Whole);
+    post(&mut config, "abcdefgh12345678!", SendMode::Whole);
     config.targets[0].chunk_bytes = Some(8);
     config.until = Until::Requests(3);
     let report = load(&config).report;
@@ -191,7 +191,7 @@ fn the_body_waits_for_100() {
             let _ = socket.write_all(reply);
         }
     });
-    post(&mut config, "hello", Sending::AwaitContinue);
+    post(&mut config, "hello", SendMode::AwaitContinue);
     config.until = Until::Requests(5);
     let report = load(&config).report;
     assert_eq!((report.answered, report.errors.total()), (5, 0), "{report}");
@@ -209,7 +209,7 @@ fn a_final_answer_instead_of_100_is_the_answer() {
         let _ = socket.read_to_end(&mut rest);
         assert!(rest.is_empty(), "{rest:?}");
     });
-    post(&mut config, "hello", Sending::AwaitContinue);
+    post(&mut config, "hello", SendMode::AwaitContinue);
     config.targets[0].expect.status = Some(413);
     config.until = Until::Requests(5);
     let report = load(&config).report;
@@ -239,7 +239,7 @@ fn a_dropped_body_is_cut_where_it_was_to_be_and_the_whole_follows() {
         }
     };
     let mut config = raw(serve);
-    post(&mut config, "x".repeat(256), Sending::DropAfterBytes(128));
+    post(&mut config, "x".repeat(256), SendMode::DropAfterBytes(128));
     config.until = Until::Requests(6);
     let report = load(&config).report;
     // The follow-up of the third had a wrong answer.
@@ -260,7 +260,7 @@ fn a_server_that_dies_of_a_dropped_body_is_found_out() {
     });
     let mut config = Config::new(vec![Target::get(&url).unwrap()]);
     config.connections = 1;
-    post(&mut config, "hello", Sending::DropAfterBytes(2));
+    post(&mut config, "hello", SendMode::DropAfterBytes(2));
     config.until = Until::Requests(1);
     let report = load(&config).report;
     // Who came before the listener was gone is reset.
@@ -274,12 +274,12 @@ fn those_who_start_together_wait_for_each_other() {
         let answered = Arc::new(AtomicU64::new(0));
         let early = Arc::new(AtomicU64::new(0));
         let (counted, noted) = (Arc::clone(&answered), Arc::clone(&early));
-        let server = Server::new(move |asked| {
-            let before = asked.number / 8 * 8;
+        let server = Server::new(move |call| {
+            let before = call.number / 8 * 8;
             if counted.load(Ordering::SeqCst) < before {
                 noted.fetch_add(1, Ordering::SeqCst);
             }
-            if asked.number % 8 == 3 {
+            if call.number % 8 == 3 {
                 sleep(Duration::from_millis(30));
             }
             counted.fetch_add(1, Ordering::SeqCst);
@@ -291,7 +291,7 @@ fn those_who_start_together_wait_for_each_other() {
         });
         let mut config = server.config(40);
         config.connections = 8;
-        config.together = true;
+        config.barrier = true;
         config.requests_per_connection = fresh.then_some(1);
         let report = load(&config).report;
         assert_eq!(
@@ -305,13 +305,13 @@ fn those_who_start_together_wait_for_each_other() {
 
 #[test]
 fn a_burst_goes_on_when_some_fail() {
-    let server = Server::new(|asked| match asked.number % 8 {
+    let server = Server::new(|call| match call.number % 8 {
         3 => Reply::Reset,
         _ => Reply::Last(HELLO),
     });
     let mut config = server.config(32);
     config.connections = 8;
-    config.together = true;
+    config.barrier = true;
     config.requests_per_connection = Some(1);
     let report = load(&config).report;
     assert_eq!((report.answered, report.errors.reset), (28, 4), "{report}");
@@ -322,7 +322,7 @@ fn refusals_are_a_class_apart() {
     const BUSY: &[u8] =
         b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
     let server = || {
-        Server::new(|asked| match asked.number % 10 {
+        Server::new(|call| match call.number % 10 {
             2 => Reply::Last(BUSY),
             // On a connection of its own, as the one before it was closed.
             3 => Reply::Reset,
@@ -337,7 +337,7 @@ fn refusals_are_a_class_apart() {
     let report = load(&server().config(40)).report;
     assert_eq!((report.refused, report.errors.total()), (0, 8), "{report}");
     // Nobody at home.
-    config.targets[0].port = unheard_port();
+    config.targets[0].port = refusing_port();
     config.requests_per_connection = Some(1);
     config.until = Until::Requests(5);
     let report = load(&config).report;
@@ -348,7 +348,7 @@ fn refusals_are_a_class_apart() {
 fn fields_and_coded_bodies_are_held_against_the_expected_ones() {
     const MOVED: &[u8] = b"HTTP/1.1 302 Found\r\nLocation: /target\r\nContent-Length: 0\r\n\r\n";
     const ASTRAY: &[u8] = b"HTTP/1.1 302 Found\r\nLocation: /targets\r\nContent-Length: 0\r\n\r\n";
-    let server = Server::new(|asked| Reply::Send(if asked.number == 3 { ASTRAY } else { MOVED }));
+    let server = Server::new(|call| Reply::Send(if call.number == 3 { ASTRAY } else { MOVED }));
     let mut config = server.config(10);
     config.targets[0].expect = Expect {
         status: Some(302),

@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use scripted::{HELLO, Reply, Server, until};
 use serde_json::{Value, json};
-use towline_load::{Arrivals, Pace, Rate, Session, Slice, Stop, Until, agent};
+use towline_load::{Arrivals, LoopMode, Rate, Session, Slice, Stop, Until, agent};
 
-fn slice(pace: Pace) -> Slice {
+fn slice(loop_mode: LoopMode) -> Slice {
     Slice {
-        pace,
+        loop_mode,
         until: Until::Time(Duration::from_millis(40)),
-        lead: Duration::from_millis(5),
+        warm_up: Duration::from_millis(5),
     }
 }
 
-fn open(per_s: f64) -> Pace {
-    Pace::Open(Rate {
+fn open(per_s: f64) -> LoopMode {
+    LoopMode::Open(Rate {
         per_s,
         arrivals: Arrivals::Poisson,
         ramp: Duration::ZERO,
@@ -38,20 +38,23 @@ fn connections_live_on_and_nothing_leaks_from_slice_to_slice() {
     let mut session = Session::open(config).unwrap();
     let mut answered = [0, 0];
     for _ in 0..4 {
-        for (sum, pace) in answered.iter_mut().zip([Pace::Closed, open(500.0)]) {
-            let before = server.asked.load(Ordering::Relaxed);
+        for (sum, loop_mode) in answered.iter_mut().zip([LoopMode::Closed, open(500.0)]) {
+            let before = server.request_count.load(Ordering::Relaxed);
             let report = session
-                .slice(&slice(pace), &Stop::default())
+                .slice(&slice(loop_mode), &Stop::default())
                 .unwrap()
                 .report;
-            let asked = server.asked.load(Ordering::Relaxed) - before;
+            let received = server.request_count.load(Ordering::Relaxed) - before;
             assert_eq!(report.errors.total(), 0, "{report}");
-            assert!(report.answered <= asked, "{report}");
+            assert!(report.answered <= received, "{report}");
             *sum += report.answered;
             assert!((report.measured_s - 0.04).abs() < 1e-9, "{report}");
             // Nothing was left in flight: what is asked later belongs to a later slice.
             sleep(Duration::from_millis(5));
-            assert_eq!(server.asked.load(Ordering::Relaxed), before + asked);
+            assert_eq!(
+                server.request_count.load(Ordering::Relaxed),
+                before + received
+            );
         }
     }
     // One slice may fall into a moment in which the machine is busy elsewhere.
@@ -62,8 +65,8 @@ fn connections_live_on_and_nothing_leaks_from_slice_to_slice() {
 #[test]
 fn dead_connections_are_made_again_before_the_slice() {
     // Each connection ends behind its answer, without having said so.
-    let server = Server::new(|asked| {
-        if asked.number < 4 {
+    let server = Server::new(|call| {
+        if call.number < 4 {
             Reply::Send(HELLO)
         } else {
             Reply::Last(HELLO)
@@ -73,17 +76,17 @@ fn dead_connections_are_made_again_before_the_slice() {
     config.connections = 2;
     let mut session = Session::open(config).unwrap();
     let two = Slice {
-        pace: Pace::Closed,
+        loop_mode: LoopMode::Closed,
         until: Until::Requests(2),
-        lead: Duration::ZERO,
+        warm_up: Duration::ZERO,
     };
     let mut reconnects = 0;
-    for ended in [0, 0, 2, 4, 6] {
+    for closed_count in [0, 0, 2, 4, 6] {
         let report = session.slice(&two, &Stop::default()).unwrap().report;
         assert_eq!((report.answered, report.errors.total()), (2, 0), "{report}");
         reconnects += report.reconnects;
         until("the end on both", || {
-            server.ended.load(Ordering::Relaxed) == ended
+            server.closed_count.load(Ordering::Relaxed) == closed_count
         });
     }
     // Two for the first three slices, and two more for each behind one that ended them.
@@ -112,7 +115,7 @@ fn an_agent_opens_asks_slices_and_closes() {
         "connections": 2, "timeout_s": 5});
     let answers = talk(&[
         json!({"op": "open", "session": "a", "config": config}),
-        json!({"op": "ask", "session": "a"}),
+        json!({"op":"probe", "session": "a"}),
         json!({"op": "slice", "session": "a", "duration_s": 0.05, "discard_s": 0.01}),
         json!({"op": "slice", "session": "a", "requests": 10}),
         json!({"op": "slice", "session": "a", "duration_s": 0.05, "rate_per_s": 400, "poisson": true}),
@@ -125,12 +128,12 @@ fn an_agent_opens_asks_slices_and_closes() {
         (&answers[0], &answers[5]),
         (&json!({"ok": true}), &json!({"ok": true}))
     );
-    let asked = &answers[1]["answers"][0];
+    let probed = &answers[1]["responses"][0];
     let expected = json!({"target": 0, "status": 200, "fields": [["Content-Length", "5"]],
         "body_bytes": 5, "body_base64": "aGVsbG8=", "interim": [], "trailers": [], "version": "HTTP/1.1",
         "sha256": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
         "alpn": null, "tls": null, "closed": false, "failure": null});
-    assert_eq!(asked, &expected);
+    assert_eq!(probed, &expected);
     let slice = &answers[2]["slice"];
     assert!((slice["measured_s"].as_f64().unwrap() - 0.04).abs() < 1e-9);
     // As many as a busy machine lets through.
@@ -191,27 +194,27 @@ fn what_is_wrong_is_said_and_the_next_order_is_as_good_as_any() {
             "connectionz",
         ),
         (r#"{"op":"close","session":"b"}"#, "\"b\""),
-        (r#"{"op":"ask"}"#, "session"),
+        (r#"{"op":"probe"}"#, "session"),
     ];
     let mut input = format!("{open}\n\n");
     for (line, _) in wrongs {
         input += line;
         input.push('\n');
     }
-    input += r#"{"op":"ask","session":"a"}"#;
+    input += r#"{"op":"probe","session":"a"}"#;
     let answers = talk_text(&input);
     assert_eq!(answers.len(), wrongs.len() + 2, "{answers:?}");
     for ((line, part), answer) in wrongs.iter().zip(&answers[1..]) {
         let why = answer["error"].as_str().unwrap_or_default();
         assert!(why.contains(part), "{line}: {answer}");
     }
-    assert_eq!(answers[wrongs.len() + 1]["answers"][0]["status"], 200);
+    assert_eq!(answers[wrongs.len() + 1]["responses"][0]["status"], 200);
 }
 
 #[test]
 fn an_ask_tells_what_went_wrong_and_what_came_besides() {
-    let server = Server::new(|asked| {
-        match asked.number {
+    let server = Server::new(|call| {
+        match call.number {
         0 => Reply::Send(
             b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
               2\r\nhi\r\n0\r\nDigest: x\r\n\r\n",
@@ -226,18 +229,18 @@ fn an_ask_tells_what_went_wrong_and_what_came_besides() {
         "timeout_s": 4});
     let answers = talk(&[
         json!({"op": "open", "session": "a", "config": config}),
-        json!({"op": "ask", "session": "a"}),
+        json!({"op":"probe", "session": "a"}),
     ]);
-    let asked = answers[1]["answers"].as_array().unwrap();
-    assert_eq!(asked[0]["interim"], json!([103]));
-    assert_eq!(asked[0]["trailers"], json!([["Digest", "x"]]));
+    let probed = answers[1]["responses"].as_array().unwrap();
+    assert_eq!(probed[0]["interim"], json!([103]));
+    assert_eq!(probed[0]["trailers"], json!([["Digest", "x"]]));
     assert_eq!(
-        (&asked[0]["body_bytes"], &asked[0]["closed"]),
+        (&probed[0]["body_bytes"], &probed[0]["closed"]),
         (&json!(2), &json!(false))
     );
-    assert_eq!(asked[2]["closed"], json!(true));
+    assert_eq!(probed[2]["closed"], json!(true));
     for (index, class) in [(1, "reset: "), (3, "timeout: "), (4, "connect: ")] {
-        let why = asked[index]["failure"].as_str().unwrap_or_default();
-        assert!(why.starts_with(class), "{}", asked[index]);
+        let why = probed[index]["failure"].as_str().unwrap_or_default();
+        assert!(why.starts_with(class), "{}", probed[index]);
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use scripted::{HELLO, load};
-use towline_load::{Config, Sending, Target, Trust, Until};
+use towline_load::{Config, SendMode, Target, Trust, Until};
 
 struct Seen {
     handshakes: AtomicU64,
@@ -194,7 +194,7 @@ fn pieces_are_records_of_their_own() {
     let server = server();
     let mut config = config(&server, 1);
     config.connections = 1;
-    config.targets[0].sending = Sending::Pieces {
+    config.targets[0].send_mode = SendMode::Pieces {
         pieces: 4,
         gap: Duration::from_millis(20),
     };

@@ -12,7 +12,7 @@ use scripted::{Reply, Server, load};
 use serde_json::{Value, json};
 use towline_load::agent;
 use towline_load::{
-    Arrivals, Config, Expect, Pace, Rate, Report, Session, Slice, Stop, Target, Trust, Until,
+    Arrivals, Config, Expect, LoopMode, Rate, Report, Session, Slice, Stop, Target, Trust, Until,
 };
 use towline_proto::ws::Kind;
 
@@ -246,7 +246,7 @@ fn messages_start_by_the_clock_in_an_open_loop() {
     let server = Responder::plain(&[]);
     let mut config = config(&url(&server, ""), 0);
     config.connections = 4;
-    config.pace = Pace::Open(Rate {
+    config.loop_mode = LoopMode::Open(Rate {
         per_s: 500.0,
         arrivals: Arrivals::Constant,
         ramp: Duration::ZERO,
@@ -287,9 +287,9 @@ fn sessions_keep_their_websockets_from_slice_to_slice() {
     let mut session = Session::open(config).unwrap();
     for _ in 0..3 {
         let slice = Slice {
-            pace: Pace::Closed,
+            loop_mode: LoopMode::Closed,
             until: Until::Requests(50),
-            lead: Duration::ZERO,
+            warm_up: Duration::ZERO,
         };
         let report = session.slice(&slice, &Stop::default()).unwrap().report;
         assert_eq!(
@@ -320,10 +320,10 @@ fn an_agent_asks_one_message_of_each_and_slices_as_of_requests() {
     let nothing = json!({"url": server.url("/nothing").replacen("http", "ws", 1)});
     let lines = [
         open("a", &right),
-        json!({"op": "ask", "session": "a"}),
+        json!({"op":"probe", "session": "a"}),
         json!({"op": "slice", "session": "a", "requests": 10}),
         open("b", &[&wrong[..], &[nothing]].concat()),
-        json!({"op": "ask", "session": "b"}),
+        json!({"op":"probe", "session": "b"}),
     ];
     let lines: Vec<_> = lines.iter().map(Value::to_string).collect();
     let mut output = Vec::new();
@@ -332,36 +332,36 @@ fn an_agent_asks_one_message_of_each_and_slices_as_of_requests() {
     let answers: Vec<Value> = (text.lines())
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    for (asked, kind) in answers[1]["answers"]
+    for (probed, kind) in answers[1]["responses"]
         .as_array()
         .unwrap()
         .iter()
         .zip(["text", "binary"])
     {
-        assert_eq!(asked["status"], 101, "{asked}");
+        assert_eq!(probed["status"], 101, "{probed}");
         assert_eq!(
-            (&asked["message"], &asked["body_bytes"]),
+            (&probed["message"], &probed["body_bytes"]),
             (&json!(kind), &json!(1024))
         );
         assert_eq!(
-            (&asked["failure"], &asked["closed"]),
+            (&probed["failure"], &probed["closed"]),
             (&Value::Null, &json!(false))
         );
     }
     assert_eq!(answers[2]["slice"]["answered"], 10);
     assert_eq!(answers[2]["slice"]["setup"]["protocol"], "ws");
-    let asked = &answers[4]["answers"];
+    let probed = &answers[4]["responses"];
     assert_eq!(
-        (&asked[0]["message"], &asked[0]["failure"]),
+        (&probed[0]["message"], &probed[0]["failure"]),
         (&json!("binary"), &Value::Null)
     );
-    let closed = asked[1]["failure"].as_str().unwrap();
+    let closed = probed[1]["failure"].as_str().unwrap();
     assert!(
         closed.starts_with("reset: ") && closed.contains("1011"),
         "{closed}"
     );
     assert_eq!(
-        (&asked[2]["status"], &asked[2]["failure"]),
+        (&probed[2]["status"], &probed[2]["failure"]),
         (&json!(404), &Value::Null)
     );
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! open SESSION CONFIG ─► {"ok":true}       slice SESSION ... ─► {"slice":{report, histograms}}
-//! ask SESSION ─► {"answers":[...]}         close SESSION ─► {"ok":true}        quit, or the end of input
+//! probe SESSION ─► {"responses":[...]}         close SESSION ─► {"ok":true}        quit, or the end of input
 //! ```
 //!
 //! What cannot be done is answered with `{"error": why}`, and the next line is as good as any. A session's
@@ -23,29 +23,29 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{LoadError, Pace, Until};
+use crate::config::{LoadError, LoopMode, Until};
 use crate::report::Report;
 use crate::schedule::{Arrivals, Rate};
 use crate::session::{Outcome, Session, Slice, Stop};
 use crate::spec::Spec;
-use probe::{Answered, ask};
+use probe::{ProbeResponse, probe};
 
 /// A line is no longer: bodies of some size are named as files.
-const MOST_LINE_BYTES: u64 = 64 * 1024 * 1024;
+const MAX_LINE_BYTES: u64 = 64 * 1024 * 1024;
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
-enum Order {
+enum AgentCommand {
     Open { session: String, config: Box<Spec> },
-    Ask { session: String },
-    Slice(SliceOrder),
+    Probe { session: String },
+    Slice(SliceCommand),
     Close { session: String },
     Quit {},
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SliceOrder {
+struct SliceCommand {
     session: String,
     /// Of the load, what is discarded at its beginning included.
     #[serde(default)]
@@ -65,13 +65,13 @@ struct SliceOrder {
 #[serde(rename_all = "snake_case")]
 enum Reply {
     Ok(bool),
-    Answers(Vec<Answered>),
-    Slice(Box<Measured>),
+    Responses(Vec<ProbeResponse>),
+    Slice(Box<SliceResult>),
     Error(String),
 }
 
 #[derive(Debug, Serialize)]
-struct Measured {
+struct SliceResult {
     #[serde(flatten)]
     report: Report,
     histograms: Histograms,
@@ -92,7 +92,7 @@ pub fn serve(mut input: impl BufRead, mut output: impl Write) -> io::Result<()> 
         line.clear();
         let n = input
             .by_ref()
-            .take(MOST_LINE_BYTES)
+            .take(MAX_LINE_BYTES)
             .read_until(b'\n', &mut line)?;
         if n == 0 {
             return Ok(());
@@ -101,24 +101,27 @@ pub fn serve(mut input: impl BufRead, mut output: impl Write) -> io::Result<()> 
             continue;
         }
         let reply = match serde_json::from_slice(&line) {
-            Ok(Order::Quit {}) => return Ok(()),
-            Ok(order) => execute(order, &mut sessions),
+            Ok(AgentCommand::Quit {}) => return Ok(()),
+            Ok(command) => execute(command, &mut sessions),
             Err(error) => Err(LoadError::Config(error.to_string())),
         };
         let reply = reply.unwrap_or_else(|error| Reply::Error(error.to_string()));
         serde_json::to_writer(&mut output, &reply)?;
         output.write_all(b"\n")?;
         output.flush()?;
-        if n as u64 == MOST_LINE_BYTES {
+        if n as u64 == MAX_LINE_BYTES {
             // The rest of it would be taken for orders.
             return Ok(());
         }
     }
 }
 
-fn execute(order: Order, sessions: &mut HashMap<String, Session>) -> Result<Reply, LoadError> {
-    match order {
-        Order::Open { session, config } => {
+fn execute(
+    command: AgentCommand,
+    sessions: &mut HashMap<String, Session>,
+) -> Result<Reply, LoadError> {
+    match command {
+        AgentCommand::Open { session, config } => {
             if sessions.contains_key(&session) {
                 return wrong(format!("session {session:?} is open already"));
             }
@@ -126,22 +129,22 @@ fn execute(order: Order, sessions: &mut HashMap<String, Session>) -> Result<Repl
             sessions.insert(session, opened);
             Ok(Reply::Ok(true))
         }
-        Order::Ask { session } => {
+        AgentCommand::Probe { session } => {
             let session = find(sessions, &session)?;
-            Ok(Reply::Answers(ask(session.config())?))
+            Ok(Reply::Responses(probe(session.config())?))
         }
-        Order::Slice(order) => {
-            let slice = order.slice()?;
-            let session = find(sessions, &order.session)?;
+        AgentCommand::Slice(command) => {
+            let slice = command.slice()?;
+            let session = find(sessions, &command.session)?;
             let outcome = session.slice(&slice, &Stop::default())?;
             Ok(Reply::Slice(Box::new(outcome.into())))
         }
-        Order::Close { session } => {
+        AgentCommand::Close { session } => {
             find(sessions, &session)?;
             sessions.remove(&session);
             Ok(Reply::Ok(true))
         }
-        Order::Quit {} => Ok(Reply::Ok(true)),
+        AgentCommand::Quit {} => Ok(Reply::Ok(true)),
     }
 }
 
@@ -157,19 +160,19 @@ fn wrong<T>(why: impl Into<String>) -> Result<T, LoadError> {
     Err(LoadError::Config(why.into()))
 }
 
-impl SliceOrder {
+impl SliceCommand {
     fn slice(&self) -> Result<Slice, LoadError> {
-        let lead = seconds("discard_s", self.discard_s)?;
+        let warm_up = seconds("discard_s", self.discard_s)?;
         let until = match (self.duration_s, self.requests) {
             (Some(whole), None) => {
                 let whole = seconds("duration_s", whole)?;
-                match whole.checked_sub(lead) {
+                match whole.checked_sub(warm_up) {
                     Some(rest) if !rest.is_zero() => Until::Time(rest),
                     _ => return wrong("discard_s leaves nothing of duration_s"),
                 }
             }
             (None, Some(0)) => return wrong("requests is at least 1"),
-            (None, Some(_)) if !lead.is_zero() => {
+            (None, Some(_)) if !warm_up.is_zero() => {
                 return wrong("discard_s goes with duration_s, not with requests");
             }
             (None, Some(count)) => Until::Requests(count),
@@ -180,16 +183,20 @@ impl SliceOrder {
         } else {
             Arrivals::Constant
         };
-        let pace = match self.rate_per_s {
-            Some(per_s) => Pace::Open(Rate {
+        let loop_mode = match self.rate_per_s {
+            Some(per_s) => LoopMode::Open(Rate {
                 per_s,
                 arrivals,
                 ramp: Duration::ZERO,
             }),
             None if self.poisson => return wrong("poisson is of an open loop: give rate_per_s"),
-            None => Pace::Closed,
+            None => LoopMode::Closed,
         };
-        Ok(Slice { pace, until, lead })
+        Ok(Slice {
+            loop_mode,
+            until,
+            warm_up,
+        })
     }
 }
 
@@ -200,7 +207,7 @@ fn seconds(name: &str, value: f64) -> Result<Duration, LoadError> {
     }
 }
 
-impl From<Outcome> for Measured {
+impl From<Outcome> for SliceResult {
     fn from(outcome: Outcome) -> Self {
         Self {
             histograms: Histograms {

@@ -17,16 +17,16 @@ use towline_proto::{
     Version,
 };
 
-use super::ws_probe::Talk;
+use super::ws_probe::WsProbe;
 use crate::config::Config;
 use crate::stats::Failure;
-use crate::target::{Sending, Target};
+use crate::target::{SendMode, Target};
 use crate::worker::{
     NOT_CHOSEN, Routes, alpn, failure_of, failure_on_stream, service, write_whole,
 };
 
 /// A body is handed over up to this size; of a longer one, length and hash.
-const MOST_BODY_BYTES: usize = 1024 * 1024;
+const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// A server that closes after its answer does so within this time.
 const CLOSES_WITHIN: Duration = Duration::from_millis(20);
@@ -36,7 +36,7 @@ const CONTINUE_WITHIN: Duration = Duration::from_secs(1);
 
 /// One answer, or why there is none.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Answered {
+pub(super) struct ProbeResponse {
     target: usize,
     status: u16,
     fields: Vec<(String, String)>,
@@ -58,19 +58,19 @@ pub(super) struct Answered {
     failure: Option<String>,
 }
 
-pub(super) fn ask(config: &Config) -> io::Result<Vec<Answered>> {
-    let mut asker = Asker::new(config)?;
+pub(super) fn probe(config: &Config) -> io::Result<Vec<ProbeResponse>> {
+    let mut probe = Probe::new(config)?;
     let targets = config.targets.iter().enumerate();
     targets
         .map(|(index, target)| {
-            let mut exchange = Exchange::new(index, target)?;
-            asker.exchange(&mut exchange)?;
-            Ok(exchange.answered())
+            let mut call = ProbeCall::new(index, target)?;
+            probe.call(&mut call)?;
+            Ok(call.into_response())
         })
         .collect()
 }
 
-struct Asker<'a> {
+struct Probe<'a> {
     config: &'a Config,
     engine: Engine<()>,
     service: Arc<Service>,
@@ -78,7 +78,7 @@ struct Asker<'a> {
     routes: Routes,
 }
 
-impl<'a> Asker<'a> {
+impl<'a> Probe<'a> {
     fn new(config: &'a Config) -> io::Result<Self> {
         Ok(Self {
             config,
@@ -93,42 +93,42 @@ impl<'a> Asker<'a> {
         })
     }
 
-    fn exchange(&mut self, exchange: &mut Exchange<'_>) -> io::Result<()> {
-        let established = match self.dial(exchange.target)? {
+    fn call(&mut self, call: &mut ProbeCall<'_>) -> io::Result<()> {
+        let established = match self.dial(call.target)? {
             Ok(established) => established,
             Err(error) => {
                 let class = match error.kind {
                     DialErrorKind::Timeout => "timeout",
                     _ => "connect",
                 };
-                exchange.fail(class, &error.message);
+                call.fail(class, &error.message);
                 return Ok(());
             }
         };
-        exchange.answer.alpn = established.alpn.as_deref().map(text);
+        call.response.alpn = established.alpn.as_deref().map(text);
         if self.config.protocol == Protocol::Http2
-            && exchange.target.secure
+            && call.target.secure
             && established.alpn.as_deref() != Some(alpn(Protocol::Http2))
         {
-            exchange.fail("connect", NOT_CHOSEN);
+            call.fail("connect", NOT_CHOSEN);
             return Ok(());
         }
         let id = self.engine.adopt(*established, &self.service)?;
         if let Some(peer) = self.engine.peer(id) {
-            exchange.answer.tls = peer.tls().map(|info| tls_version(info.version));
-            exchange.begin(peer);
+            call.response.tls = peer.tls().map(|info| tls_version(info.version));
+            call.start(peer);
         }
         self.engine.settle(id);
         let deadline = Instant::now() + self.config.timeout;
-        while !exchange.done && Instant::now() < deadline {
-            self.turn(id, exchange)?;
+        while !call.done && Instant::now() < deadline {
+            self.turn(id, call)?;
         }
-        if !exchange.done {
-            exchange.fail("timeout", "no whole answer in time");
+        if !call.done {
+            call.fail("timeout", "no whole answer in time");
         }
         let until = Instant::now() + CLOSES_WITHIN;
-        while !exchange.answer.closed && Instant::now() < until {
-            self.turn(id, exchange)?;
+        while !call.response.closed && Instant::now() < until {
+            self.turn(id, call)?;
         }
         self.engine.abort(id);
         Ok(())
@@ -148,23 +148,23 @@ impl<'a> Asker<'a> {
         }
     }
 
-    fn turn(&mut self, of: ConnId, exchange: &mut Exchange<'_>) -> io::Result<()> {
+    fn turn(&mut self, of: ConnId, call: &mut ProbeCall<'_>) -> io::Result<()> {
         self.engine.turn_start(Some(Duration::from_millis(5)))?;
         while let Some(id) = self.engine.next_ready() {
             if id == of
                 && let Some(peer) = self.engine.peer(id)
             {
-                exchange.advance(peer);
+                call.advance(peer);
             }
             self.engine.settle(id);
         }
         if let Some(peer) = self.engine.peer(of) {
-            if exchange.must_not_wait_longer() {
-                exchange.send_body(peer);
+            if call.continue_timed_out() {
+                call.send_body(peer);
                 self.engine.settle(of);
             }
         } else {
-            exchange.answer.closed = true;
+            call.response.closed = true;
         }
         self.engine.turn_end();
         Ok(())
@@ -172,60 +172,60 @@ impl<'a> Asker<'a> {
 }
 
 /// One request under way.
-struct Exchange<'a> {
+struct ProbeCall<'a> {
     target: &'a Target,
-    answer: Answered,
+    response: ProbeResponse,
     stream: Option<StreamId>,
     /// The body that waits for 100, and until when.
-    waiting: Option<(Bytes, Instant)>,
+    awaiting_continue: Option<(Bytes, Instant)>,
     body: Vec<u8>,
     hash: Sha256,
     done: bool,
     /// Where the target is a WebSocket.
-    talk: Option<Talk<'a>>,
+    ws_probe: Option<WsProbe<'a>>,
 }
 
-impl<'a> Exchange<'a> {
+impl<'a> ProbeCall<'a> {
     fn new(index: usize, target: &'a Target) -> io::Result<Self> {
         Ok(Self {
             target,
-            answer: Answered {
+            response: ProbeResponse {
                 target: index,
-                ..Answered::default()
+                ..ProbeResponse::default()
             },
             stream: None,
-            waiting: None,
+            awaiting_continue: None,
             body: Vec::new(),
             hash: Sha256::new(),
             done: false,
-            talk: Talk::of(target)?,
+            ws_probe: WsProbe::of(target)?,
         })
     }
 
     fn fail(&mut self, class: &str, rule: &str) {
         self.done = true;
-        self.answer.closed = true;
-        self.answer.failure = Some(format!("{class}: {rule}"));
+        self.response.closed = true;
+        self.response.failure = Some(format!("{class}: {rule}"));
     }
 
     /// Sends the request, or as much of it as may go before 100. Pieces and their pauses are a matter of
     /// the load: here they go at once.
-    fn begin(&mut self, peer: &mut Peer<()>) {
-        if let Err(error) = self.try_begin(peer) {
+    fn start(&mut self, peer: &mut Peer<()>) {
+        if let Err(error) = self.try_start(peer) {
             self.fail("request", &error.to_string());
         }
     }
 
-    fn try_begin(&mut self, peer: &mut Peer<()>) -> Result<(), UserError> {
-        if let Some(talk) = &mut self.talk {
-            return talk.begin(peer);
+    fn try_start(&mut self, peer: &mut Peer<()>) -> Result<(), UserError> {
+        if let Some(ws_probe) = &mut self.ws_probe {
+            return ws_probe.start(peer);
         }
         let given = self.target.whole_fields();
         let fields: Vec<_> = given
             .iter()
             .map(|(name, value)| Field { name, value })
             .collect();
-        let awaits = self.target.sending == Sending::AwaitContinue;
+        let awaits = self.target.send_mode == SendMode::AwaitContinue;
         let head = RequestHead {
             method: self.target.method.as_bytes(),
             target: self.target.path.as_bytes(),
@@ -245,20 +245,20 @@ impl<'a> Exchange<'a> {
         self.stream = Some(stream);
         let body = body.unwrap_or_default();
         if awaits {
-            self.waiting = Some((body, Instant::now() + CONTINUE_WITHIN));
+            self.awaiting_continue = Some((body, Instant::now() + CONTINUE_WITHIN));
             return Ok(());
         }
         write_whole(&mut peer.conn, stream, &body, self.target.chunk_bytes)
     }
 
-    fn must_not_wait_longer(&self) -> bool {
-        self.waiting
+    fn continue_timed_out(&self) -> bool {
+        self.awaiting_continue
             .as_ref()
             .is_some_and(|(_, until)| Instant::now() >= *until)
     }
 
     fn send_body(&mut self, peer: &mut Peer<()>) {
-        if let (Some((body, _)), Some(stream)) = (self.waiting.take(), self.stream)
+        if let (Some((body, _)), Some(stream)) = (self.awaiting_continue.take(), self.stream)
             && let Err(error) = write_whole(&mut peer.conn, stream, &body, self.target.chunk_bytes)
         {
             self.fail("request", &error.to_string());
@@ -271,7 +271,7 @@ impl<'a> Exchange<'a> {
             let stream = match peer.conn.next_event() {
                 None => return,
                 Some(Event::Informational { head, .. }) => {
-                    self.answer.interim.push(head.status());
+                    self.response.interim.push(head.status());
                     if head.status() == 100 {
                         self.send_body(peer);
                     }
@@ -279,16 +279,16 @@ impl<'a> Exchange<'a> {
                 }
                 Some(Event::Head { stream, head, end }) => {
                     self.head(&head);
-                    if let Some(talk) = &mut self.talk
+                    if let Some(ws_probe) = &mut self.ws_probe
                         && head.status() == 101
                     {
-                        if let Err(denied) = talk.agree(&head) {
-                            return self.fail(denied.failure.name(), &denied.rule);
+                        if let Err(refusal) = ws_probe.on_head(&head) {
+                            return self.fail(refusal.failure.name(), &refusal.rule);
                         }
                         continue;
                     }
                     // The final answer came instead of 100: the body stays here (RFC 9110 10.1.1).
-                    self.waiting = None;
+                    self.awaiting_continue = None;
                     if end {
                         self.whole(peer);
                     }
@@ -296,15 +296,15 @@ impl<'a> Exchange<'a> {
                 }
                 Some(Event::Readable(stream)) => stream,
                 Some(Event::Switched { stream }) => {
-                    let Some(talk) = &mut self.talk else {
+                    let Some(ws_probe) = &mut self.ws_probe else {
                         let rule = "an upgrade that was not asked for (RFC 9110 7.8)";
                         return self.fail("protocol", rule);
                     };
-                    talk.send(peer, stream);
+                    ws_probe.send(peer, stream);
                     stream
                 }
                 Some(Event::Closed(error)) => {
-                    self.answer.closed = true;
+                    self.response.closed = true;
                     if !self.done {
                         self.fail(failure_of(&error).name(), error.rule);
                     }
@@ -327,17 +327,21 @@ impl<'a> Exchange<'a> {
 
     /// Takes what came through a WebSocket; false where there is none.
     fn take_message(&mut self, peer: &mut Peer<()>) -> bool {
-        if !self.talk.as_ref().is_some_and(Talk::is_open) {
+        if !self.ws_probe.as_ref().is_some_and(WsProbe::is_open) {
             return false;
         }
-        while let Some(heard) = self.talk.as_mut().and_then(|talk| talk.listen(peer)) {
-            match heard {
+        while let Some(reply) = self
+            .ws_probe
+            .as_mut()
+            .and_then(|ws_probe| ws_probe.next_reply(peer))
+        {
+            match reply {
                 Err(_) if self.done => {
-                    self.answer.closed = true;
+                    self.response.closed = true;
                     return true;
                 }
-                Err(parting) => {
-                    self.fail(parting.failure.name(), &parting.rule);
+                Err(closed) => {
+                    self.fail(closed.failure.name(), &closed.rule);
                     return true;
                 }
                 Ok(_) if self.done => {
@@ -347,12 +351,12 @@ impl<'a> Exchange<'a> {
                     );
                     return true;
                 }
-                Ok(heard) => {
+                Ok(reply) => {
                     self.done = true;
-                    self.answer.message = Some(heard.kind);
-                    self.answer.body_bytes = heard.data.len() as u64;
-                    self.hash.update(&heard.data);
-                    self.body = heard.data;
+                    self.response.message = Some(reply.kind);
+                    self.response.body_bytes = reply.data.len() as u64;
+                    self.hash.update(&reply.data);
+                    self.body = reply.data;
                 }
             }
         }
@@ -360,9 +364,9 @@ impl<'a> Exchange<'a> {
     }
 
     fn head(&mut self, head: &HeadRef<'_>) {
-        self.answer.status = head.status();
-        self.answer.fields = pairs(head.fields());
-        self.answer.version = Some(match head.version() {
+        self.response.status = head.status();
+        self.response.fields = pairs(head.fields());
+        self.response.version = Some(match head.version() {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
             Version::Http2 => "HTTP/2",
@@ -377,12 +381,12 @@ impl<'a> Exchange<'a> {
             match stream.read(usize::MAX) {
                 Read::Data(data) => {
                     self.hash.update(data);
-                    self.answer.body_bytes += data.len() as u64;
-                    let room = (MOST_BODY_BYTES + 1).saturating_sub(self.body.len());
+                    self.response.body_bytes += data.len() as u64;
+                    let room = (MAX_BODY_BYTES + 1).saturating_sub(self.body.len());
                     self.body.extend_from_slice(&data[..data.len().min(room)]);
                 }
                 Read::End => {
-                    self.answer.trailers = pairs(stream.trailers());
+                    self.response.trailers = pairs(stream.trailers());
                     self.whole(peer);
                 }
                 Read::Pending | Read::Failed => return,
@@ -392,19 +396,19 @@ impl<'a> Exchange<'a> {
 
     fn whole(&mut self, peer: &Peer<()>) {
         self.done = true;
-        self.answer.closed |= !peer.conn.is_reusable();
+        self.response.closed |= !peer.conn.is_reusable();
     }
 
-    fn answered(mut self) -> Answered {
+    fn into_response(mut self) -> ProbeResponse {
         use std::fmt::Write as _;
         let mut hex = String::new();
         for byte in self.hash.finalize() {
             let _ = write!(hex, "{byte:02x}");
         }
-        self.answer.sha256 = hex;
-        self.answer.body_base64 =
-            (self.body.len() <= MOST_BODY_BYTES).then(|| STANDARD.encode(&self.body));
-        self.answer
+        self.response.sha256 = hex;
+        self.response.body_base64 =
+            (self.body.len() <= MAX_BODY_BYTES).then(|| STANDARD.encode(&self.body));
+        self.response
     }
 }
 

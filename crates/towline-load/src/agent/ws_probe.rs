@@ -8,9 +8,9 @@ use towline_proto::ws::{Ahead, Event, Kind, Shared, WebSocket};
 use towline_proto::{HeadRef, StreamId, UserError};
 
 use crate::target::Target;
-use crate::websocket::{self, Denied, Handshake, Parting};
+use crate::websocket::{self, Handshake, WsClosed, WsRefused};
 
-pub(super) struct Talk<'a> {
+pub(super) struct WsProbe<'a> {
     target: &'a Target,
     shared: Shared,
     handshake: Option<Handshake>,
@@ -19,7 +19,7 @@ pub(super) struct Talk<'a> {
     stream: Option<StreamId>,
 }
 
-impl<'a> Talk<'a> {
+impl<'a> WsProbe<'a> {
     /// `None`: the target is no WebSocket.
     pub(super) fn of(target: &'a Target) -> io::Result<Option<Self>> {
         if target.messages.is_none() {
@@ -34,14 +34,14 @@ impl<'a> Talk<'a> {
         }))
     }
 
-    pub(super) fn begin(&mut self, peer: &mut Peer<()>) -> Result<(), UserError> {
+    pub(super) fn start(&mut self, peer: &mut Peer<()>) -> Result<(), UserError> {
         let handshake = Handshake::begin(&mut peer.conn, self.target, &mut self.shared)?;
         self.handshake = Some(handshake);
         Ok(())
     }
 
     /// The server has answered.
-    pub(super) fn agree(&mut self, head: &HeadRef<'_>) -> Result<(), Denied> {
+    pub(super) fn on_head(&mut self, head: &HeadRef<'_>) -> Result<(), WsRefused> {
         if let Some(handshake) = self.handshake.take() {
             let limits = websocket::limits(self.target.longest_message());
             self.socket = Some(handshake.end(head, &limits, Instant::now())?);
@@ -69,7 +69,7 @@ impl<'a> Talk<'a> {
     }
 
     /// A message, or the end; `None`: nothing yet.
-    pub(super) fn listen(&mut self, peer: &mut Peer<()>) -> Option<Result<Heard, Parting>> {
+    pub(super) fn next_reply(&mut self, peer: &mut Peer<()>) -> Option<Result<WsReply, WsClosed>> {
         let socket = self.socket.as_mut()?;
         let mut stream = peer.conn.stream(self.stream?).ok()?;
         let ahead = socket.read_ahead(&mut stream, Instant::now(), &mut self.shared, usize::MAX);
@@ -78,20 +78,20 @@ impl<'a> Talk<'a> {
             return None;
         }
         match socket.next_event()? {
-            Event::Message { kind, data } => Some(Ok(Heard {
+            Event::Message { kind, data } => Some(Ok(WsReply {
                 kind: match kind {
                     Kind::Text => "text",
                     Kind::Binary => "binary",
                 },
                 data: data.to_vec(),
             })),
-            event => Parting::of(&event).map(Err),
+            event => WsClosed::of(&event).map(Err),
         }
     }
 }
 
 /// A message that came back.
-pub(super) struct Heard {
+pub(super) struct WsReply {
     pub(super) kind: &'static str,
     pub(super) data: Vec<u8>,
 }

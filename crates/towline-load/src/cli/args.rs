@@ -13,11 +13,11 @@ use super::body::{Bodies, read};
 use super::messages::MessageOptions;
 use super::options::{About, Opt, by_letter, by_name};
 use super::{help, scenario, values};
-use crate::config::{Config, Mix, Pace, Trust, Until};
+use crate::config::{Config, LoopMode, Mix, Trust, Until};
 use crate::schedule::{Arrivals, Rate};
 use crate::search::{Goal, PeakSearch};
 use crate::spec;
-use crate::target::{Coding, Expect, Sending, Target};
+use crate::target::{Coding, Expect, SendMode, Target};
 
 #[derive(Clone, Debug)]
 pub enum Command {
@@ -52,7 +52,7 @@ pub enum Output {
 /// `Err` is a message for the user.
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
     let mut parser = Parser::from_args(args);
-    let mut given = Given::new();
+    let mut given = ParsedArgs::new();
     let mut options = Vec::new();
     while let Some(arg) = parser.next().map_err(|error| error.to_string())? {
         match arg {
@@ -114,7 +114,7 @@ fn only(parser: &mut Parser) -> Result<(), String> {
 }
 
 /// What the arguments said, before URLs and options come together.
-struct Given {
+struct ParsedArgs {
     urls: Vec<String>,
     config: Config,
     rate: Option<f64>,
@@ -127,20 +127,20 @@ struct Given {
     content_type: Option<String>,
     bodies: Bodies,
     messages: MessageOptions,
-    sending: Option<Sending>,
+    send_mode: Option<SendMode>,
     chunk_bytes: Option<u64>,
     has_scenario: bool,
     expect: Expect,
     find_peak: bool,
     goal: Goal,
-    most_rate: f64,
+    max_rate: f64,
     sweep: Vec<usize>,
     output: Output,
     hdr_log: Option<PathBuf>,
     live: bool,
 }
 
-impl Given {
+impl ParsedArgs {
     fn new() -> Self {
         Self {
             urls: Vec::new(),
@@ -154,13 +154,13 @@ impl Given {
             content_type: None,
             bodies: Bodies::default(),
             messages: MessageOptions::default(),
-            sending: None,
+            send_mode: None,
             chunk_bytes: None,
             has_scenario: false,
             expect: Expect::default(),
             find_peak: false,
             goal: Goal::default(),
-            most_rate: 1e6,
+            max_rate: 1e6,
             sweep: Vec::new(),
             output: Output::Text,
             hdr_log: None,
@@ -174,10 +174,10 @@ impl Given {
             .iter()
             .rfind(|(option, _)| option.name == "scenario")
         {
-            let asks = options
+            let request = options
                 .iter()
                 .find(|(option, _)| option.about == About::Request);
-            if let Some((option, _)) = asks {
+            if let Some((option, _)) = request {
                 return Err(format!(
                     "--{} is of the requests, and a scenario has its own",
                     option.name
@@ -217,12 +217,12 @@ impl Given {
             "ws-deflate" => self.messages.deflate = true,
             "json" => self.output = Output::Json,
             "csv" => self.output = Output::Csv,
-            "together" => self.config.together = true,
+            "barrier" => self.config.barrier = true,
             "storm" => {
-                self.config.together = true;
+                self.config.barrier = true;
                 self.config.requests_per_connection = Some(1);
             }
-            "expect-continue" => self.sending(Sending::AwaitContinue)?,
+            "expect-continue" => self.send_mode(SendMode::AwaitContinue)?,
             "no-tui" | "quiet" => self.live = false,
             // Those of ab and wrk that change nothing.
             _ => {}
@@ -230,8 +230,8 @@ impl Given {
         Ok(())
     }
 
-    fn sending(&mut self, sending: Sending) -> Result<(), String> {
-        match self.sending.replace(sending) {
+    fn send_mode(&mut self, send_mode: SendMode) -> Result<(), String> {
+        match self.send_mode.replace(send_mode) {
             None => Ok(()),
             Some(_) => {
                 Err("--slow-pieces, --expect-continue and --drop-after exclude each other".into())
@@ -308,11 +308,11 @@ impl Given {
                 let bytes = value
                     .parse()
                     .map_err(|_| format!("{value:?} is no number"))?;
-                self.sending(Sending::DropAfterBytes(bytes))?;
+                self.send_mode(SendMode::DropAfterBytes(bytes))?;
             }
             "slow-pieces" => {
                 let (pieces, gap) = values::pieces(value)?;
-                self.sending(Sending::Pieces { pieces, gap })?;
+                self.send_mode(SendMode::Pieces { pieces, gap })?;
             }
             _ => return Ok(false),
         }
@@ -343,7 +343,7 @@ impl Given {
             }
             "goal" => {
                 let goal = positive(value)?;
-                self.goal.most_us = goal.as_secs_f64() * 1e6;
+                self.goal.max_us = goal.as_secs_f64() * 1e6;
             }
             "goal-percentile" => {
                 let percent = values::number(value)?;
@@ -356,7 +356,7 @@ impl Given {
                 self.goal.percent = percent;
             }
             "goal-errors" => self.goal.error_share = values::number(value)?,
-            "most-rate" => self.most_rate = values::rate(value)?,
+            "max-rate" => self.max_rate = values::rate(value)?,
             "connections-sweep" => {
                 self.sweep = values::list(value, |text| values::count(text).map(|n| n as usize))?;
             }
@@ -393,7 +393,7 @@ impl Given {
                 .collect::<Result<_, _>>()?;
         }
         if let Some(per_s) = self.rate {
-            self.config.pace = Pace::Open(Rate {
+            self.config.loop_mode = LoopMode::Open(Rate {
                 per_s,
                 arrivals: self.arrivals,
                 ramp: self.config.ramp,
@@ -403,14 +403,14 @@ impl Given {
             if !self.find_peak {
                 return Err("--poisson is of an open loop: give --rate".into());
             }
-            self.config.pace = Pace::Open(Rate {
+            self.config.loop_mode = LoopMode::Open(Rate {
                 per_s,
                 arrivals: self.arrivals,
                 ramp,
             });
         }
         let first_rate = self.rate.unwrap_or(1000.0);
-        let search = PeakSearch::new(first_rate, self.most_rate);
+        let search = PeakSearch::new(first_rate, self.max_rate);
         Ok(Job {
             config: self.config,
             peak: self.find_peak.then_some((self.goal, search)),
@@ -426,7 +426,7 @@ impl Given {
         target.weight = self.weights.get(index).copied().unwrap_or(1);
         target.fields.clone_from(&self.fields);
         target.expect = self.expect.clone();
-        target.sending = self.sending.unwrap_or_default();
+        target.send_mode = self.send_mode.unwrap_or_default();
         target.chunk_bytes = self.chunk_bytes;
         if target.messages.is_some() {
             if self.method.is_some() {
@@ -519,7 +519,7 @@ mod tests {
     #[test]
     fn our_own() {
         let job = job("-R 20k --poisson -p 16 --weights 3,1 --form a=b http://a/1 http://a/2");
-        let Pace::Open(rate) = job.config.pace else {
+        let LoopMode::Open(rate) = job.config.loop_mode else {
             panic!("not an open loop");
         };
         assert!((rate.per_s - 20_000.0).abs() < 1e-9);
@@ -536,12 +536,15 @@ mod tests {
     fn ways_of_sending() {
         let slow = job("--slow-pieces 5,2ms --refusal-status 503,429 http://a/").config;
         let gap = Duration::from_millis(2);
-        assert_eq!(slow.targets[0].sending, Sending::Pieces { pieces: 5, gap });
+        assert_eq!(
+            slow.targets[0].send_mode,
+            SendMode::Pieces { pieces: 5, gap }
+        );
         assert_eq!(slow.refusal_statuses, [503, 429]);
         let storm = job("--storm -c 9 http://a/").config;
-        assert!(storm.together && storm.is_fresh());
+        assert!(storm.barrier && storm.is_fresh());
         let awaits = job("--expect-continue --body x --chunk-bytes 1 http://a/").config;
-        assert_eq!(awaits.targets[0].sending, Sending::AwaitContinue);
+        assert_eq!(awaits.targets[0].send_mode, SendMode::AwaitContinue);
         assert_eq!(awaits.targets[0].chunk_bytes, Some(1));
         for config in [slow, storm, awaits] {
             assert!(config.check().is_ok());

@@ -13,12 +13,12 @@ pub(super) struct Bodies {
     plain: Option<Bytes>,
     /// As it goes on the wire.
     form: Vec<u8>,
-    parts: Vec<Part>,
+    parts: Vec<FormPart>,
 }
 
 /// Of a multipart form (RFC 7578).
 #[derive(Clone, Debug)]
-struct Part {
+struct FormPart {
     name: String,
     file_name: Option<String>,
     content_type: Option<String>,
@@ -47,7 +47,7 @@ impl Bodies {
         let wrong = || format!("{text:?} is not NAME=VALUE or NAME=@FILE[;type=TYPE]");
         let (name, value) = text.split_once('=').ok_or_else(wrong)?;
         let Some(file) = value.strip_prefix('@') else {
-            self.parts.push(Part {
+            self.parts.push(FormPart {
                 name: name.into(),
                 file_name: None,
                 content_type: None,
@@ -58,7 +58,7 @@ impl Bodies {
         let mut pieces = file.split(';');
         let path = pieces.next().unwrap_or_default();
         let base = Path::new(path).file_name().unwrap_or_default();
-        let mut part = Part {
+        let mut part = FormPart {
             name: name.into(),
             file_name: Some(base.to_string_lossy().into_owned()),
             content_type: Some("application/octet-stream".into()),
@@ -101,7 +101,7 @@ impl Bodies {
 }
 
 /// The boundary comes of the contents: the same form is the same bytes, and nobody meets it in them.
-fn multipart(parts: &[Part]) -> Body {
+fn multipart(parts: &[FormPart]) -> Body {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update(&part.content);

@@ -6,7 +6,7 @@ pub const MAIN: &str = include_str!("help/main.txt");
 const TOPICS: [(&str, &str); 7] = [
     ("load", include_str!("help/load.txt")),
     ("requests", include_str!("help/requests.txt")),
-    ("answers", include_str!("help/responses.txt")),
+    ("responses", include_str!("help/responses.txt")),
     ("websocket", include_str!("help/websocket.txt")),
     ("runs", include_str!("help/runs.txt")),
     ("output", include_str!("help/output.txt")),

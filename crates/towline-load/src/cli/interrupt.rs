@@ -26,7 +26,7 @@ impl Interrupt {
 
     fn install(handler: libc::sighandler_t) -> Self {
         let stop = STOP.get_or_init(Stop::default).clone();
-        stop.forget();
+        stop.reset();
         // SAFETY: all zeroes is a valid sigaction without flags and with an empty mask; the handler only
         // stores to an atomic and resets itself, both of which are async-signal-safe; `before` is filled.
         let before = unsafe {
@@ -53,7 +53,7 @@ impl Drop for Interrupt {
 
 extern "C" fn interrupted(signal: libc::c_int) {
     if let Some(stop) = STOP.get() {
-        stop.ask();
+        stop.request();
     }
     // SAFETY: async-signal-safe; the default disposition is always valid.
     unsafe { libc::signal(signal, libc::SIG_DFL) };

@@ -6,7 +6,7 @@ use super::body::Bodies;
 use crate::target::{Target, message};
 
 /// As of bodies in a scenario.
-const MOST_BYTES: usize = 1 << 30;
+const MAX_BYTES: usize = 1 << 30;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MessageOptions {
@@ -18,7 +18,7 @@ pub(super) struct MessageOptions {
 impl MessageOptions {
     /// `--ws-size`.
     pub(super) fn size(&mut self, value: &str) -> Result<(), String> {
-        let bytes = value.parse().ok().filter(|bytes| *bytes <= MOST_BYTES);
+        let bytes = value.parse().ok().filter(|bytes| *bytes <= MAX_BYTES);
         let wrong = || format!("{value:?} is no size of a message: at most 1 GiB");
         self.bytes = Some(bytes.ok_or_else(wrong)?);
         Ok(())

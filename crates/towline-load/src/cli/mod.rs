@@ -18,10 +18,10 @@ pub use args::{Command, Job, Output, parse};
 
 use crate::agent;
 use crate::config::LoadError;
-use crate::live::Live;
-use crate::monitor::Watch;
+use crate::live::LiveView;
+use crate::monitor::Monitor;
 use crate::report::Report;
-use crate::run::run_watched;
+use crate::run::run_monitored;
 use crate::search::{Judgement, PeakSearch, connections_sweep, find_peak};
 use crate::session::{Outcome, Stop};
 use crate::{csv, hdr_log};
@@ -82,13 +82,13 @@ fn execute(command: Command) -> Result<bool, LoadError> {
         return sweep(&job, stop, &mut out);
     }
     drop(out);
-    let watch = Watch::default();
+    let monitor = Monitor::default();
     let live = if job.live && job.output == Output::Text {
-        Live::start(&job.config, &watch)
+        LiveView::start(&job.config, &monitor)
     } else {
         None
     };
-    let outcome = run_watched(&job.config, stop, &watch);
+    let outcome = run_monitored(&job.config, stop, &monitor);
     // The report takes its place.
     drop(live);
     let outcome = outcome?;
@@ -127,7 +127,7 @@ fn peak(
     out: &mut impl Write,
 ) -> Result<bool, LoadError> {
     let mut written = Ok(());
-    let seen = |report: &Report, judgement: Judgement| {
+    let on_report = |report: &Report, judgement: Judgement| {
         let line = match job.output {
             Output::Json => json(report, out),
             _ => writeln!(out, "{}", peak_line(report, goal, judgement)),
@@ -136,7 +136,7 @@ fn peak(
             written = line;
         }
     };
-    let peak = find_peak(&job.config, goal, search.clone(), stop, seen)?;
+    let peak = find_peak(&job.config, goal, search.clone(), stop, on_report)?;
     written?;
     if job.output != Output::Json {
         match peak.rate_per_s {

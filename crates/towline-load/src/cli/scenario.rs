@@ -20,7 +20,7 @@ pub(super) fn read(path: &str) -> Result<Config, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::Sending;
+    use crate::target::SendMode;
 
     const TOML: &str = r#"
 mix = "at_random"
@@ -36,7 +36,7 @@ url = "http://127.0.0.1:8000/echo"
 method = "POST"
 fields = [["Content-Type", "application/octet-stream"]]
 body = { repeat = "x", count = 256 }
-sending = { pieces = 2, gap_ms = 1.5 }
+send_mode = { pieces = 2, gap_ms = 1.5 }
 "#;
 
     #[test]
@@ -52,8 +52,8 @@ sending = { pieces = 2, gap_ms = 1.5 }
         assert_eq!(from_toml.targets, from_json.targets);
         assert_eq!(from_toml.connections, 4);
         assert!(matches!(
-            from_toml.targets[1].sending,
-            Sending::Pieces { pieces: 2, .. }
+            from_toml.targets[1].send_mode,
+            SendMode::Pieces { pieces: 2, .. }
         ));
         std::fs::write(&one, "conections = 3").unwrap();
         assert!(

@@ -18,11 +18,11 @@ use ratatui::widgets::{Block, Borders, LineGauge, Paragraph, Sparkline, Widget};
 
 use super::state::State;
 use crate::config::Until;
-use crate::monitor::CLASSES;
+use crate::monitor::FAILURE_CLASSES;
 use crate::report::{bytes, digits, time};
 
 /// Where everything has its place.
-const LEAST: (u16, u16) = (60, 12);
+const MIN_SIZE: (u16, u16) = (60, 12);
 /// Buckets of the distribution.
 const BUCKETS: usize = 8;
 
@@ -30,7 +30,7 @@ pub(super) fn draw(state: &State, area: Rect, to: &mut Buffer) {
     match (area.width, area.height) {
         (_, 0) | (0, _) => {}
         (_, 1) => one_line(state).render(area, to),
-        (width, height) if width < LEAST.0 || height < LEAST.1 => small(state, area, to),
+        (width, height) if width < MIN_SIZE.0 || height < MIN_SIZE.1 => small(state, area, to),
         _ => large(state, area, to),
     }
 }
@@ -44,42 +44,42 @@ fn large(state: &State, area: Rect, to: &mut Buffer) {
     ])
     .areas(area);
     Line::styled(state.title.as_str(), bold()).render(title, to);
-    gauge(state, progress, to);
+    progress_bar(state, progress, to);
     rate_history(state, rates, to);
     let [left, right] =
         Layout::horizontal([Constraint::Percentage(56), Constraint::Fill(1)]).areas(below);
     distribution(state, left, to);
-    figures(state, right, to);
+    percentile_panel(state, right, to);
 }
 
 /// The most important first, as far as they fit.
 fn small(state: &State, area: Rect, to: &mut Buffer) {
     let [progress, below] =
         Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
-    gauge(state, progress, to);
+    progress_bar(state, progress, to);
     let mut lines = vec![one_line(state)];
     lines.extend(percentiles(state));
-    lines.extend(trouble(state));
+    lines.extend(status_lines(state));
     Paragraph::new(lines).render(below, to);
 }
 
 fn one_line(state: &State) -> Line<'static> {
-    let failed: u64 = state.seen.failed.iter().sum();
+    let failed: u64 = state.snapshot.failed.iter().sum();
     Line::from(vec![
         Span::raw(format!(
             "{}/s, {} answers, ",
             number(state.rate()),
-            state.seen.answered
+            state.snapshot.answered
         )),
-        Span::styled(format!("{failed} failed"), trouble_style(state, failed)),
+        Span::styled(format!("{failed} failed"), failure_style(state, failed)),
     ])
 }
 
-fn gauge(state: &State, area: Rect, to: &mut Buffer) {
+fn progress_bar(state: &State, area: Rect, to: &mut Buffer) {
     let (share, left) = state.progress();
-    let elapsed = state.seen.elapsed.unwrap_or_default().as_secs_f64();
+    let elapsed = state.snapshot.elapsed.unwrap_or_default().as_secs_f64();
     let left = match left {
-        Some(left) if !state.seen.is_draining => format!(", {:.1} s left", left.as_secs_f64()),
+        Some(left) if !state.snapshot.is_draining => format!(", {:.1} s left", left.as_secs_f64()),
         _ => String::new(),
     };
     let words = format!("  {elapsed:.1} s{left}");
@@ -104,7 +104,7 @@ fn rate_history(state: &State, area: Rect, to: &mut Buffer) {
         number(state.rate()),
         number(state.mean_rate())
     );
-    let block = ruled(title);
+    let block = titled_block(title);
     let width = usize::from(block.inner(area).width);
     let from = state.seconds.len().saturating_sub(width);
     // A short run is no less of a picture.
@@ -126,7 +126,7 @@ fn rate_history(state: &State, area: Rect, to: &mut Buffer) {
 /// Buckets between the fastest and the slowest, each wider than the one before by the same factor.
 #[expect(clippy::cast_sign_loss, reason = "a share of a width")]
 fn distribution(state: &State, area: Rect, to: &mut Buffer) {
-    let block = ruled(" latency, up to ".into());
+    let block = titled_block(" latency, up to ".into());
     let inner = block.inner(area);
     block.render(area, to);
     let Some(times) = state.times.as_ref().filter(|times| !times.is_empty()) else {
@@ -178,12 +178,12 @@ fn buckets(times: &Histogram<u64>) -> Vec<(f64, f64)> {
         .collect()
 }
 
-fn figures(state: &State, area: Rect, to: &mut Buffer) {
-    let block = ruled(" percentiles ".into());
+fn percentile_panel(state: &State, area: Rect, to: &mut Buffer) {
+    let block = titled_block(" percentiles ".into());
     let inner = block.inner(area);
     block.render(area, to);
     let mut lines = percentiles(state);
-    lines.extend(trouble(state));
+    lines.extend(status_lines(state));
     Paragraph::new(lines).render(inner, to);
 }
 
@@ -211,24 +211,24 @@ fn percentiles(state: &State) -> Vec<Line<'static>> {
     .into()
 }
 
-fn trouble(state: &State) -> Vec<Line<'static>> {
-    let seen = &state.seen;
+fn status_lines(state: &State) -> Vec<Line<'static>> {
+    let snapshot = &state.snapshot;
     #[expect(clippy::cast_precision_loss, reason = "for the eye")]
-    let received = bytes(seen.received_bytes as f64);
+    let received = bytes(snapshot.received_bytes as f64);
     let mut lines = vec![
-        Line::raw(format!("{} answers, {received}", seen.answered)),
+        Line::raw(format!("{} answers, {received}", snapshot.answered)),
         Line::raw(format!(
             "{} of {} connections, {} in flight",
-            seen.live_connections, state.connections, seen.in_flight
+            snapshot.live_connections, state.connections, snapshot.in_flight
         )),
     ];
-    if seen.refused > 0 {
-        lines.push(Line::raw(format!("refused {}", seen.refused)));
+    if snapshot.refused > 0 {
+        lines.push(Line::raw(format!("refused {}", snapshot.refused)));
     }
-    let failed: u64 = seen.failed.iter().sum();
-    let by_class = CLASSES
+    let failed: u64 = snapshot.failed.iter().sum();
+    let by_class = FAILURE_CLASSES
         .iter()
-        .zip(seen.failed)
+        .zip(snapshot.failed)
         .filter(|(_, count)| *count > 0);
     let words: Vec<_> = by_class
         .map(|(class, count)| format!("{class} {count}"))
@@ -238,11 +238,11 @@ fn trouble(state: &State) -> Vec<Line<'static>> {
     } else {
         words.join(", ")
     };
-    lines.push(Line::styled(text, trouble_style(state, failed)));
+    lines.push(Line::styled(text, failure_style(state, failed)));
     lines
 }
 
-fn ruled(title: String) -> Block<'static> {
+fn titled_block(title: String) -> Block<'static> {
     Block::new().borders(Borders::TOP).title(title)
 }
 
@@ -258,7 +258,7 @@ fn color(state: &State, color: Color) -> Style {
     }
 }
 
-fn trouble_style(state: &State, failed: u64) -> Style {
+fn failure_style(state: &State, failed: u64) -> Style {
     if failed > 0 {
         color(state, Color::Red)
     } else {

@@ -17,25 +17,25 @@ use ratatui::backend::{Backend, ClearType, CrosstermBackend};
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
 use crate::config::Config;
-use crate::monitor::Watch;
+use crate::monitor::Monitor;
 use state::State;
 
 /// A run that is over by then needs no view.
-const FIRST: Duration = Duration::from_millis(250);
-const EVERY: Duration = Duration::from_millis(200);
+const FIRST_FRAME_AFTER: Duration = Duration::from_millis(250);
+const FRAME_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The lines that everything fits into.
-const MOST_LINES: u16 = 17;
+const MAX_LINES: u16 = 17;
 
 /// A view on a thread of its own; dropped, it is wiped away.
-pub(crate) struct Live {
+pub(crate) struct LiveView {
     over: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Live {
+impl LiveView {
     /// Nothing when the output is no terminal that can show it.
-    pub(crate) fn start(config: &Config, watch: &Watch) -> Option<Self> {
+    pub(crate) fn start(config: &Config, monitor: &Monitor) -> Option<Self> {
         let stdout = io::stdout();
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
         if !stdout.is_terminal() || is_dumb {
@@ -45,10 +45,10 @@ impl Live {
         let screen = File::from(stdout.as_fd().try_clone_to_owned().ok()?);
         let has_colors = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let mut state = State::new(config, has_colors);
-        let watch = watch.clone();
+        let monitor = monitor.clone();
         let (over, ended) = mpsc::channel();
         let show = move || {
-            if ended.recv_timeout(FIRST) != Err(RecvTimeoutError::Timeout) {
+            if ended.recv_timeout(FIRST_FRAME_AFTER) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
             // A terminal that does not say where its cursor is has no view.
@@ -56,11 +56,11 @@ impl Live {
                 return;
             };
             loop {
-                state.look(&watch, Instant::now());
+                state.update(&monitor, Instant::now());
                 if view.draw(&state).is_err() {
                     return;
                 }
-                if ended.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+                if ended.recv_timeout(FRAME_INTERVAL) != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
             }
@@ -73,7 +73,7 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for LiveView {
     fn drop(&mut self) {
         drop(self.over.take());
         if let Some(thread) = self.thread.take() {
@@ -89,11 +89,7 @@ struct View {
 impl View {
     fn open(screen: File) -> io::Result<Self> {
         let backend = CrosstermBackend::new(screen);
-        let lines = backend
-            .size()?
-            .height
-            .saturating_sub(1)
-            .clamp(1, MOST_LINES);
+        let lines = backend.size()?.height.saturating_sub(1).clamp(1, MAX_LINES);
         let viewport = Viewport::Inline(lines);
         let terminal = Terminal::with_options(backend, TerminalOptions { viewport })?;
         Ok(Self { terminal })

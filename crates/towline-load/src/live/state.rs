@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::config::{Config, Pace, Until};
-use crate::monitor::{Seen, Watch};
+use crate::config::{Config, LoopMode, Until};
+use crate::monitor::{Monitor, Snapshot};
 use crate::stats::Interval;
 
 /// The rate of now is that of the last second.
 const RECENT: Duration = Duration::from_secs(1);
 
 /// More seconds than any terminal has columns.
-const MOST_SECONDS: usize = 1000;
+const MAX_SECONDS: usize = 1000;
 
 pub(super) struct State {
     pub(super) has_colors: bool,
@@ -22,8 +22,8 @@ pub(super) struct State {
     pub(super) unit: &'static str,
     pub(super) connections: usize,
     pub(super) until: Until,
-    pub(super) lead: Duration,
-    pub(super) seen: Seen,
+    pub(super) warm_up: Duration,
+    pub(super) snapshot: Snapshot,
     /// Of each second that has ended: answers, failures.
     pub(super) seconds: VecDeque<(u64, u64)>,
     /// Nanoseconds, of all seconds that have ended.
@@ -38,15 +38,15 @@ impl State {
         Self {
             has_colors,
             title: title(config),
-            unit: if config.is_of_messages() {
+            unit: if config.is_websocket_load() {
                 "messages"
             } else {
                 "requests"
             },
             connections: config.connections,
             until: config.until,
-            lead: config.lead(),
-            seen: Seen::default(),
+            warm_up: config.total_warm_up(),
+            snapshot: Snapshot::default(),
             seconds: VecDeque::new(),
             times: None,
             recent: VecDeque::new(),
@@ -54,19 +54,19 @@ impl State {
         }
     }
 
-    pub(super) fn look(&mut self, watch: &Watch, now: Instant) {
-        self.observe(watch.seen(), watch.take_seconds(), now);
+    pub(super) fn update(&mut self, monitor: &Monitor, now: Instant) {
+        self.observe(monitor.snapshot(), monitor.take_seconds(), now);
     }
 
-    fn observe(&mut self, seen: Seen, news: Vec<Vec<Interval>>, now: Instant) {
-        self.recent.push_back((now, seen.answered));
+    fn observe(&mut self, snapshot: Snapshot, ended_seconds: Vec<Vec<Interval>>, now: Instant) {
+        self.recent.push_back((now, snapshot.answered));
         while self.recent.len() > 2 && now - self.recent[1].0 >= RECENT {
             self.recent.pop_front();
         }
-        self.seen = seen;
-        self.waiting.resize_with(news.len(), VecDeque::new);
-        for (waiting, news) in self.waiting.iter_mut().zip(news) {
-            waiting.extend(news);
+        self.snapshot = snapshot;
+        self.waiting.resize_with(ended_seconds.len(), VecDeque::new);
+        for (waiting, ended_seconds) in self.waiting.iter_mut().zip(ended_seconds) {
+            waiting.extend(ended_seconds);
         }
         // A second is over when every worker has told of it.
         while !self.waiting.is_empty() && self.waiting.iter().all(|of| !of.is_empty()) {
@@ -81,7 +81,7 @@ impl State {
         let answered = parts.iter().map(|part| part.answered).sum();
         let failed = parts.iter().map(|part| part.failed).sum();
         self.seconds.push_back((answered, failed));
-        if self.seconds.len() > MOST_SECONDS {
+        if self.seconds.len() > MAX_SECONDS {
             self.seconds.pop_front();
         }
         for part in parts {
@@ -106,27 +106,28 @@ impl State {
 
     /// Since the measured time began.
     pub(super) fn mean_rate(&self) -> f64 {
-        let elapsed = self.seen.elapsed.unwrap_or_default();
-        let mut measured = elapsed.saturating_sub(self.lead);
+        let elapsed = self.snapshot.elapsed.unwrap_or_default();
+        let mut measured = elapsed.saturating_sub(self.warm_up);
         if let Until::Time(time) = self.until {
             measured = measured.min(time);
         }
-        per_s(self.seen.answered, measured)
+        per_s(self.snapshot.answered, measured)
     }
 
     /// How much of the run is over, and the time left where it is known.
     pub(super) fn progress(&self) -> (f64, Option<Duration>) {
-        let elapsed = self.seen.elapsed.unwrap_or_default();
+        let elapsed = self.snapshot.elapsed.unwrap_or_default();
         match self.until {
             Until::Time(time) => {
-                let whole = (time + self.lead).as_secs_f64();
+                let whole = (time + self.warm_up).as_secs_f64();
                 let share = (elapsed.as_secs_f64() / whole).min(1.0);
-                (share, Some((time + self.lead).saturating_sub(elapsed)))
+                (share, Some((time + self.warm_up).saturating_sub(elapsed)))
             }
             #[expect(clippy::cast_precision_loss, reason = "for the eye")]
             Until::Requests(all) => {
-                let seen = &self.seen;
-                let done = seen.answered + seen.refused + seen.failed.iter().sum::<u64>();
+                let snapshot = &self.snapshot;
+                let done =
+                    snapshot.answered + snapshot.refused + snapshot.failed.iter().sum::<u64>();
                 let share = (done as f64 / all.max(1) as f64).min(1.0);
                 let left = elapsed.as_secs_f64() * (1.0 - share) / share;
                 (share, Duration::try_from_secs_f64(left).ok())
@@ -136,10 +137,10 @@ impl State {
 
     /// Where the run is, in a word or two.
     pub(super) fn stage(&self) -> &'static str {
-        match self.seen.elapsed {
+        match self.snapshot.elapsed {
             None => "connecting",
-            Some(elapsed) if elapsed < self.lead => "warming up",
-            Some(_) if self.seen.is_draining => "awaiting the last answers",
+            Some(elapsed) if elapsed < self.warm_up => "warming up",
+            Some(_) if self.snapshot.is_draining => "awaiting the last answers",
             Some(_) => "measuring",
         }
     }
@@ -151,14 +152,14 @@ fn title(config: &Config) -> String {
         0 | 1 => String::new(),
         n => format!(" and {} more", n - 1),
     };
-    let pace = match config.pace {
-        Pace::Closed if config.together => "all together".into(),
-        Pace::Closed => "closed loop".into(),
-        Pace::Open(rate) => format!("open loop at {}/s", rate.per_s),
+    let loop_mode = match config.loop_mode {
+        LoopMode::Closed if config.barrier => "all together".into(),
+        LoopMode::Closed => "closed loop".into(),
+        LoopMode::Open(rate) => format!("open loop at {}/s", rate.per_s),
     };
     let fresh = if config.is_fresh() { "fresh " } else { "" };
     format!(
-        "{}{more} · {} {fresh}connections · {pace}",
+        "{}{more} · {} {fresh}connections · {loop_mode}",
         url.unwrap_or_default(),
         config.connections
     )
@@ -177,8 +178,8 @@ fn per_s(count: u64, time: Duration) -> f64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::monitor::Board;
-    use crate::stats::{Answer, Failure, Tally};
+    use crate::monitor::LiveCounters;
+    use crate::stats::{Failure, ResponseTimes, Tally};
     use crate::target::Target;
 
     /// Five seconds of two workers, at 1000 answers a second with one failure in each.
@@ -188,34 +189,34 @@ pub(super) mod tests {
         config.connections = 50;
         let mut state = State::new(&config, true);
         let mut tallies = [Tally::new(), Tally::new()];
-        let begun = Instant::now();
+        let load_started = Instant::now();
         for second in 1..=5_u32 {
-            let at = begun + Duration::from_secs(u64::from(second));
-            let mut news = Vec::new();
+            let at = load_started + Duration::from_secs(u64::from(second));
+            let mut ended_seconds = Vec::new();
             for tally in &mut tallies {
                 for n in 1..=500 {
                     let time = Duration::from_micros(n * 4);
-                    tally.answered(&Answer {
+                    tally.count_response(&ResponseTimes {
                         response: time,
                         service: time,
                         first_byte: time,
                         body_bytes: 7,
                     });
                 }
-                tally.failed(Failure::Reset);
+                tally.count_failure(Failure::Reset);
                 tally.end_second(25);
-                news.push(vec![tally.series.last().unwrap().clone()]);
+                ended_seconds.push(vec![tally.series.last().unwrap().clone()]);
             }
-            let mut seen = Seen {
-                elapsed: Some(at - begun),
-                ..Seen::default()
+            let mut snapshot = Snapshot {
+                elapsed: Some(at - load_started),
+                ..Snapshot::default()
             };
             for tally in &tallies {
-                let board = Board::default();
-                board.publish(tally, 25, 1, false);
-                board.add_to(&mut seen);
+                let counters = LiveCounters::default();
+                counters.publish(tally, 25, 1, false);
+                counters.add_to(&mut snapshot);
             }
-            state.observe(seen, news, at);
+            state.observe(snapshot, ended_seconds, at);
         }
         state
     }
@@ -224,8 +225,11 @@ pub(super) mod tests {
     fn seconds_and_counts_of_all_workers_add_up() {
         let state = sample(Until::Time(Duration::from_secs(20)));
         assert_eq!(state.seconds, [(1000, 2); 5]);
-        assert_eq!((state.seen.answered, state.seen.failed[2]), (5000, 10));
-        assert_eq!(state.seen.live_connections, 50);
+        assert_eq!(
+            (state.snapshot.answered, state.snapshot.failed[2]),
+            (5000, 10)
+        );
+        assert_eq!(state.snapshot.live_connections, 50);
         assert!((state.rate() - 1000.0).abs() < 1.0);
         assert!((state.mean_rate() - 1000.0).abs() < 1.0);
         let p50 = state.times.as_ref().unwrap().value_at_percentile(50.0);
@@ -243,9 +247,9 @@ pub(super) mod tests {
         let mut state = sample(Until::Requests(1));
         let now = Instant::now() + Duration::from_secs(60);
         let one = Interval::default();
-        state.observe(Seen::default(), vec![vec![one.clone()], vec![]], now);
+        state.observe(Snapshot::default(), vec![vec![one.clone()], vec![]], now);
         assert_eq!(state.seconds.len(), 5);
-        state.observe(Seen::default(), vec![vec![], vec![one]], now);
+        state.observe(Snapshot::default(), vec![vec![], vec![one]], now);
         assert_eq!(state.seconds.len(), 6);
     }
 }

@@ -8,12 +8,12 @@ use super::{
     Errors, Generator, Latency, LiveConnections, OpenLoop, Percentile, Report, Second, Setup,
     StatusCount,
 };
-use crate::config::{Config, Pace, Until};
+use crate::config::{Config, LoopMode, Until};
 use crate::schedule::Arrivals;
 use crate::session::Slice;
 use crate::stats::{Failure, Interval, Tally, Times};
 use crate::usage;
-use crate::worker::Part;
+use crate::worker::ThreadResult;
 
 const PERCENTS: [f64; 10] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
 
@@ -29,21 +29,28 @@ fn float(count: u64) -> f64 {
     count as f64
 }
 
-fn ratio(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole } else { 0.0 }
+fn ratio(thread_result: f64, whole: f64) -> f64 {
+    if whole > 0.0 {
+        thread_result / whole
+    } else {
+        0.0
+    }
 }
 
 /// The report of a slice, from its threads' accounts and their counts together.
-pub(crate) fn of_parts(
+pub(crate) fn from_results(
     config: &Config,
     slice: &Slice,
-    parts: &[Part],
+    results: &[ThreadResult],
     tally: &Tally,
     began: SystemTime,
 ) -> Report {
-    let longest = parts.iter().map(|part| part.measured).max();
+    let longest = results
+        .iter()
+        .map(|thread_result| thread_result.measured)
+        .max();
     let measured_s = longest.unwrap_or_default().as_secs_f64();
-    let generator = generator(parts, tally);
+    let generator = generator(results, tally);
     let answered = tally.answers();
     let errors = errors(tally);
     let mut report = Report {
@@ -71,8 +78,11 @@ pub(crate) fn of_parts(
         statuses: statuses(tally),
         live_connections: LiveConnections {
             wanted: config.connections as u64,
-            fewest: (tally.fewest_live).unwrap_or(config.connections as u64),
-            at_end: parts.iter().map(|part| part.live_at_end).sum(),
+            fewest: (tally.min_live).unwrap_or(config.connections as u64),
+            at_end: results
+                .iter()
+                .map(|thread_result| thread_result.live_at_end)
+                .sum(),
         },
         reconnects: tally.reconnects,
         series: tally.series.iter().map(second).collect(),
@@ -85,9 +95,9 @@ pub(crate) fn of_parts(
 }
 
 fn setup(config: &Config, slice: &Slice) -> Setup {
-    let rate = match slice.pace {
-        Pace::Closed => None,
-        Pace::Open(rate) => Some(rate),
+    let rate = match slice.loop_mode {
+        LoopMode::Closed => None,
+        LoopMode::Open(rate) => Some(rate),
     };
     let (duration, requests) = match slice.until {
         Until::Time(time) => (Some(time.as_secs_f64()), None),
@@ -99,7 +109,7 @@ fn setup(config: &Config, slice: &Slice) -> Setup {
         connections: config.connections,
         threads: config.threads,
         protocol: match config.protocol {
-            Protocol::Http1 if config.is_of_messages() => "ws",
+            Protocol::Http1 if config.is_websocket_load() => "ws",
             Protocol::Http1 => "h1",
             Protocol::Http2 => "h2",
         }
@@ -111,7 +121,7 @@ fn setup(config: &Config, slice: &Slice) -> Setup {
         poisson: rate.is_some_and(|rate| rate.arrivals == Arrivals::Poisson),
         duration_s: duration,
         requests,
-        warm_up_s: slice.lead.as_secs_f64(),
+        warm_up_s: slice.warm_up.as_secs_f64(),
         timeout_s: config.timeout.as_secs_f64(),
         seed: config.seed,
     }
@@ -140,7 +150,7 @@ pub(super) fn latency(times: &Times) -> Latency {
 }
 
 fn open_loop(slice: &Slice, tally: &Tally) -> Option<OpenLoop> {
-    let Pace::Open(rate) = slice.pace else {
+    let LoopMode::Open(rate) = slice.loop_mode else {
         return None;
     };
     Some(OpenLoop {
@@ -193,17 +203,23 @@ fn second(interval: &Interval) -> Second {
     }
 }
 
-fn generator(parts: &[Part], tally: &Tally) -> Generator {
-    let share = |part: &Part, time: Duration| {
-        ratio(time.as_secs_f64(), part.accounted.as_secs_f64()).min(1.0)
+fn generator(results: &[ThreadResult], tally: &Tally) -> Generator {
+    let share = |thread_result: &ThreadResult, time: Duration| {
+        ratio(time.as_secs_f64(), thread_result.accounted.as_secs_f64()).min(1.0)
     };
-    let most = |shares: &dyn Fn(&Part) -> f64| parts.iter().map(shares).fold(0.0, f64::max);
-    let cpu_s = parts.iter().map(|part| part.usage.cpu.as_secs_f64()).sum();
+    let most =
+        |shares: &dyn Fn(&ThreadResult) -> f64| results.iter().map(shares).fold(0.0, f64::max);
+    let cpu_s = results
+        .iter()
+        .map(|thread_result| thread_result.usage.cpu.as_secs_f64())
+        .sum();
     Generator {
         cpu_s,
         cpu_us_per_request: ratio(cpu_s * 1e6, float(tally.answers())),
-        busiest_share: most(&|part| share(part, part.usage.cpu)),
-        kept_waiting_share: most(&|part| share(part, part.usage.kept_waiting)),
+        busiest_share: most(&|thread_result| share(thread_result, thread_result.usage.cpu)),
+        kept_waiting_share: most(&|thread_result| {
+            share(thread_result, thread_result.usage.kept_waiting)
+        }),
         busy_turn: latency(&tally.turn),
         peak_memory_bytes: usage::peak_memory(),
         limit: None,
@@ -265,7 +281,7 @@ fn warnings(report: &Report) -> Vec<String> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::stats::Answer;
+    use crate::stats::ResponseTimes;
     use crate::target::Target;
     use crate::usage::Usage;
 
@@ -273,18 +289,18 @@ pub(super) mod tests {
         let mut tally = Tally::new();
         for us in 1..=1000 {
             let time = Duration::from_micros(us);
-            tally.status(200);
-            tally.answered(&Answer {
+            tally.count_status(200);
+            tally.count_response(&ResponseTimes {
                 response: time,
                 service: time,
                 first_byte: time,
                 body_bytes: 7,
             });
         }
-        tally.failed(Failure::Reset);
+        tally.count_failure(Failure::Reset);
         tally.note(|| "gone".into());
         tally.finish(10);
-        let part = Part {
+        let thread_result = ThreadResult {
             usage: Usage {
                 cpu: Duration::from_millis(cpu_ms),
                 kept_waiting: Duration::from_millis(100),
@@ -294,10 +310,10 @@ pub(super) mod tests {
             live_at_end: 10,
         };
         let config = Config::new(vec![Target::get("http://a/").unwrap()]);
-        of_parts(
+        from_results(
             &config,
             &Slice::of(&config),
-            &[part],
+            &[thread_result],
             &tally,
             SystemTime::UNIX_EPOCH,
         )

@@ -3,7 +3,7 @@
 mod build;
 mod text;
 
-pub(crate) use build::of_parts;
+pub(crate) use build::from_results;
 pub(crate) use text::{bytes, digits, time};
 
 use serde::{Deserialize, Serialize};

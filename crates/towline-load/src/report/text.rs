@@ -6,11 +6,11 @@ use super::{Latency, Report};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.head(f)?;
+        self.setup_lines(f)?;
         self.rates(f)?;
-        self.times(f)?;
-        self.trouble(f)?;
-        self.own_cost(f)?;
+        self.latency_table(f)?;
+        self.failures(f)?;
+        self.generator_cost(f)?;
         for warning in &self.warnings {
             writeln!(f, "! {warning}")?;
         }
@@ -27,7 +27,7 @@ impl Report {
         }
     }
 
-    fn head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn setup_lines(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let setup = &self.setup;
         match setup.targets.as_slice() {
             [one] => write!(f, "{one}")?,
@@ -82,7 +82,7 @@ impl Report {
         Ok(())
     }
 
-    fn times(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn latency_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "\n{:<13}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}",
@@ -101,7 +101,7 @@ impl Report {
         row(f, "connect", &self.connect)
     }
 
-    fn trouble(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn failures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\nstatuses    ")?;
         for counted in &self.statuses {
             write!(f, " {}: {}", counted.status, counted.count)?;
@@ -130,7 +130,7 @@ impl Report {
         )
     }
 
-    fn own_cost(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn generator_cost(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let own = &self.generator;
         #[expect(clippy::cast_precision_loss, reason = "for reading")]
         let memory = bytes(own.peak_memory_bytes as f64);
@@ -205,13 +205,13 @@ mod tests {
     #[test]
     fn the_text_has_the_figures_and_the_warnings() {
         let text = sample(950).to_string();
-        for part in [
+        for thread_result in [
             "at least 1000 (1000 answers)",
             "200: 1000",
             "reset 1",
             "! the generator was the limit",
         ] {
-            assert!(text.contains(part), "{part} in\n{text}");
+            assert!(text.contains(thread_result), "{thread_result} in\n{text}");
         }
     }
 }

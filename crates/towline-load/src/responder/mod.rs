@@ -21,9 +21,9 @@
 //! | `/chunked` | `Hello, World!` in two chunks |
 //! | `/ws` | a WebSocket that sends every message back, compressed if the client wants it |
 //! | `/file?path=P` | the file P, by `sendfile` |
-//! | `/injected` | what was injected so far, as JSON: see `routes/conduct.rs` |
+//! | `/injected` | what was injected so far, as JSON: see `routes/behaviour.rs` |
 //!
-//! Every target takes the queries of `routes/plan.rs`: late and wrong answers in a known pattern.
+//! Every target takes the queries of `routes/injection.rs`: late and wrong answers in a known pattern.
 
 mod options;
 mod routes;
@@ -33,8 +33,8 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::shutdown::Ending;
-use options::{Asked, Options};
+use crate::shutdown::ShutdownSignal;
+use options::{Command, Options};
 use routes::{Jobs, State};
 use towline_io::{DEFAULT_BACKLOG, Engine, EngineConfig, Listener, Service, TlsConfig};
 use towline_proto::Limits;
@@ -42,8 +42,8 @@ use towline_proto::Limits;
 /// Everything from arguments to the exit status: 0, or 2 when it could not serve.
 pub fn responder_main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let served = match Options::parse(args) {
-        Ok(Asked::Help) => io::stdout().write_all(options::HELP.as_bytes()),
-        Ok(Asked::Serve(options)) => serve(&options),
+        Ok(Command::Help) => io::stdout().write_all(options::HELP.as_bytes()),
+        Ok(Command::Serve(options)) => serve(&options),
         Err(why) => {
             eprintln!("towline-responder: {why} (see --help)");
             return 2;
@@ -70,7 +70,7 @@ fn serve(options: &Options) -> io::Result<()> {
         tls: options.tls.as_ref().map(TlsConfig::load).transpose()?,
         ..Service::default()
     });
-    let ending = Ending::watch(&engine.remote());
+    let shutdown = ShutdownSignal::install(&engine.remote());
     let mut out = io::stdout();
     for spec in &options.binds {
         for listener in Listener::open(spec, DEFAULT_BACKLOG)? {
@@ -80,8 +80,8 @@ fn serve(options: &Options) -> io::Result<()> {
     }
     out.flush()?;
     towline_io::exact_timers();
-    let mut state = State::new(options.conduct());
-    while !ending.asked() {
+    let mut state = State::new(options.behaviour());
+    while !shutdown.is_requested() {
         routes::turn(&mut engine, &mut state)?;
         if let Some(notice) = engine.take_notice() {
             eprintln!("towline-responder: {notice:?}");

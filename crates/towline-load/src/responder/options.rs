@@ -9,7 +9,7 @@ use towline_proto::ProtocolPolicy;
 
 use crate::shutdown::time;
 
-use super::routes::behaviour::Conduct;
+use super::routes::behaviour::Behaviour;
 use super::routes::route::App;
 use super::routes::spin::{calibrated, steps};
 use super::routes::stall::StallPlan;
@@ -45,9 +45,9 @@ GET /injected counts what was injected and says when the stalls were.
 ";
 
 /// Longer than a sleeping thread takes to run again, as a rule.
-const WATCH: Duration = Duration::from_micros(100);
+const POLL_BEFORE_DUE: Duration = Duration::from_micros(100);
 
-pub enum Asked {
+pub enum Command {
     Help,
     Serve(Box<Options>),
 }
@@ -73,7 +73,7 @@ pub struct Options {
 }
 
 impl Options {
-    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Error> {
+    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt::Error> {
         let mut options = Self::default();
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(argument) = parser.next()? {
@@ -110,14 +110,14 @@ impl Options {
                 Long("spin-percent") => {
                     options.spin_percent = Some(parser.value()?.parse_with(amount)?);
                 }
-                Short('h') | Long("help") => return Ok(Asked::Help),
+                Short('h') | Long("help") => return Ok(Command::Help),
                 other => return Err(other.unexpected()),
             }
         }
         options.finish()
     }
 
-    fn finish(mut self) -> Result<Asked, lexopt::Error> {
+    fn finish(mut self) -> Result<Command, lexopt::Error> {
         let protocols = self.protocols();
         if let Some(tls) = &mut self.tls {
             tls.alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -137,7 +137,7 @@ impl Options {
             (Some(_), Some(_)) => return Err("--stall-for must be less than --stall-every".into()),
             _ => return Err("--stall-every and --stall-for belong together".into()),
         }
-        Ok(Asked::Serve(Box::new(self)))
+        Ok(Command::Serve(Box::new(self)))
     }
 
     pub fn protocols(&self) -> ProtocolPolicy {
@@ -145,17 +145,21 @@ impl Options {
     }
 
     /// How the server behaves, from now on; calibrates its busy work and says what it found.
-    pub fn conduct(&self) -> Conduct {
-        let mut conduct = Conduct {
+    pub fn behaviour(&self) -> Behaviour {
+        let mut behaviour = Behaviour {
             app: self.app,
             delay: self.delay,
-            watch: if self.exact { WATCH } else { Duration::ZERO },
+            poll_before_due: if self.exact {
+                POLL_BEFORE_DUE
+            } else {
+                Duration::ZERO
+            },
             requests_per_connection: self.requests_per_connection,
             max_connections: self.max_connections,
-            ..Conduct::default()
+            ..Behaviour::default()
         };
         if let Some((every, length)) = self.stall_every.zip(self.stall_for) {
-            conduct.stalling(StallPlan { every, length });
+            behaviour.set_stall(StallPlan { every, length });
         }
         if self.spin_us.is_some() || self.spin_steps.is_some() || self.spin_percent.is_some() {
             let ns_per_step = calibrated();
@@ -163,9 +167,9 @@ impl Options {
             let per_request = self
                 .spin_steps
                 .unwrap_or_else(|| steps(self.spin_us.unwrap_or(0.0) * 1e3, ns_per_step));
-            conduct.spinning(per_request, self.spin_percent.unwrap_or(0.0), ns_per_step);
+            behaviour.set_spin(per_request, self.spin_percent.unwrap_or(0.0), ns_per_step);
         }
-        conduct
+        behaviour
     }
 }
 

@@ -7,34 +7,34 @@ use super::{Phase, Worker};
 
 impl Worker {
     /// Starts a burst when every connection of the one before it has had its end.
-    pub(super) fn burst_due(&mut self) {
-        if !self.config.together
+    pub(super) fn release_barrier(&mut self) {
+        if !self.config.barrier
             || self.phase != Phase::Running
             || self.in_flight + self.dialling as u64 > 0
-            || self.credits.is_empty()
+            || self.permits.is_empty()
         {
             return;
         }
         let slots = &self.slots;
-        self.credits
-            .retain(|credit| slots[credit.slot as usize].serial == credit.serial);
+        self.permits
+            .retain(|permit| slots[permit.slot as usize].serial == permit.serial);
         // A kept-alive connection that cannot be made again must not hold the others up for ever.
         let is_out = |state: &State| matches!(state, State::Absent { due: Some(_) });
         let is_fresh = self.config.is_fresh();
         let expected = (slots.iter())
             .filter(|slot| is_fresh || !is_out(&slot.state))
             .count();
-        if self.credits.len() < expected {
+        if self.permits.len() < expected {
             return;
         }
         let now = Instant::now();
         self.engine.set_clock(now);
-        for credit in std::mem::take(&mut self.credits) {
+        for permit in std::mem::take(&mut self.permits) {
             if self.budget == Some(0) {
                 return;
             }
-            self.spend(credit, now, now);
-            if let State::Open(id) = self.slots[credit.slot as usize].state {
+            self.use_permit(permit, now, now);
+            if let State::Open(id) = self.slots[permit.slot as usize].state {
                 self.engine.settle(id);
             }
         }

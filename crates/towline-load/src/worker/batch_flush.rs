@@ -10,38 +10,38 @@ use towline_io::ConnId;
 
 use super::Worker;
 
-const MOST_CONNECTIONS: usize = 4;
-const MOST_BYTES: usize = 1024;
+const MAX_CONNECTIONS: usize = 4;
+const MAX_BYTES: usize = 1024;
 
 /// Connections that were served in this turn and are not settled yet.
 #[derive(Debug, Default)]
-pub(super) struct Together {
+pub(super) struct BatchFlush {
     ids: Vec<ConnId>,
     unsent_bytes: usize,
 }
 
 impl Worker {
     /// A connection was served. In an open loop nobody waits: what is sent there has its time.
-    pub(super) fn settle_together(&mut self, id: ConnId) {
+    pub(super) fn flush_batched(&mut self, id: ConnId) {
         if self.schedule.is_some() {
             return self.engine.settle(id);
         }
         let unsent = (self.engine.peer(id)).map_or(0, |peer| peer.conn.pending_bytes());
-        self.together.ids.push(id);
-        self.together.unsent_bytes += unsent;
-        if self.together.ids.len() >= MOST_CONNECTIONS || self.together.unsent_bytes >= MOST_BYTES {
-            self.settle_served();
+        self.batch.ids.push(id);
+        self.batch.unsent_bytes += unsent;
+        if self.batch.ids.len() >= MAX_CONNECTIONS || self.batch.unsent_bytes >= MAX_BYTES {
+            self.flush_batch();
         }
     }
 
     /// Settles those that have waited; whether there were any.
-    pub(super) fn settle_served(&mut self) -> bool {
-        let Together { mut ids, .. } = std::mem::take(&mut self.together);
+    pub(super) fn flush_batch(&mut self) -> bool {
+        let BatchFlush { mut ids, .. } = std::mem::take(&mut self.batch);
         let any = !ids.is_empty();
         for id in ids.drain(..) {
             self.engine.settle(id);
         }
-        self.together.ids = ids;
+        self.batch.ids = ids;
         any
     }
 }

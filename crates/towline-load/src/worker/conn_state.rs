@@ -9,16 +9,16 @@ use std::time::Instant;
 use towline_io::Peer;
 use towline_proto::{CloseReason, ConnectionError, Event, Read, StreamError, StreamId};
 
-use super::send_modes::{Rest, go_on};
-use super::websocket::Socket;
-use crate::check::{Check, Known};
-use crate::stats::{Answer, Failure};
+use super::send_modes::{PendingSend, send_after_continue};
+use super::websocket::WsState;
+use crate::check::{Check, VerifiedBody};
+use crate::stats::{Failure, ResponseTimes};
 use crate::target::Target;
-use crate::websocket::{Denied, Parting};
+use crate::websocket::{WsClosed, WsRefused};
 
 /// A request whose answer is due.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct InFlight {
     pub(super) stream: StreamId,
     pub(super) target: u32,
     pub(super) intended: Instant,
@@ -27,14 +27,14 @@ pub(super) struct Flight {
     pub(super) check: Check,
 }
 
-impl Flight {
+impl InFlight {
     /// It is over `now`, and well.
-    pub(super) fn answer(&self, now: Instant, body_bytes: u64) -> Answer {
+    pub(super) fn answer(&self, now: Instant, body_bytes: u64) -> ResponseTimes {
         let since = |begin: Instant, end: Instant| end.saturating_duration_since(begin);
         let service = since(self.sent, now);
         // In a closed loop, and where an answer comes in one piece, the three are one: what of them differs is
         // told by less than it costs to take it.
-        Answer {
+        ResponseTimes {
             response: if self.intended == self.sent {
                 service
             } else {
@@ -52,94 +52,94 @@ impl Flight {
 
 /// The state of one connection.
 #[derive(Default)]
-pub(super) struct Line {
+pub(super) struct ConnState {
     /// `None`: its slot has been told of its end.
     pub(super) slot: Option<u32>,
     /// In the order of sending, so by stream.
-    pub(super) flights: VecDeque<Flight>,
+    pub(super) pending: VecDeque<InFlight>,
     /// Credits that found no stream free: the server allows fewer than we would open.
-    pub(super) owed: usize,
+    pub(super) deferred_permits: usize,
     /// When bytes last came.
-    pub(super) heard_at: Option<Instant>,
+    pub(super) last_received_at: Option<Instant>,
     /// Of the request in hand.
-    pub(super) rest: Rest,
+    pub(super) pending_send: PendingSend,
     /// The server has declined a request here.
     pub(super) refused: bool,
     /// Received bytes that have been counted.
     pub(super) counted_bytes: u64,
     /// `None`: the connection carries requests.
-    pub(super) socket: Option<Box<Socket>>,
+    pub(super) socket: Option<Box<WsState>>,
 }
 
 /// What a look at a connection gave.
-pub(super) enum Step {
+pub(super) enum ConnEvent {
     /// Nothing more for now.
-    Wait,
+    Idle,
     /// The answer to the flight at this place is complete.
-    Answered(usize),
+    Completed(usize),
     /// HTTP/2: the flight at this place has no answer to wait for; the others have.
-    Failed(usize, Failure, String),
+    StreamFailed(usize, Failure, String),
     /// The connection is over.
     Closed(Failure, Cow<'static, str>),
     /// It has become a WebSocket.
-    Opened,
+    WsOpened,
     /// ... or not.
-    Denied(Denied),
+    WsRefused(WsRefused),
     /// The WebSocket has ended.
-    Parted(Box<Parting>),
+    WsClosed(Box<WsClosed>),
     /// An answer that no request of ours asks for: an upgrade.
-    Unasked,
+    UnexpectedUpgrade,
 }
 
-impl Line {
+impl ConnState {
     /// Where the flight of `stream` stands.
-    fn place(&self, stream: StreamId) -> Option<usize> {
-        if self.flights.front()?.stream == stream {
+    fn index(&self, stream: StreamId) -> Option<usize> {
+        if self.pending.front()?.stream == stream {
             return Some(0);
         }
-        self.flights
-            .binary_search_by_key(&stream, |flight| flight.stream)
+        self.pending
+            .binary_search_by_key(&stream, |request| request.stream)
             .ok()
     }
 }
 
 /// Goes on to the next end of something.
 pub(super) fn advance(
-    peer: &mut Peer<Line>,
+    peer: &mut Peer<ConnState>,
     targets: &[Target],
-    known: &mut [Known],
+    verified: &mut [VerifiedBody],
     now: Instant,
-) -> Step {
+) -> ConnEvent {
     loop {
         let stream = match peer.conn.next_event() {
-            None => return Step::Wait,
+            None => return ConnEvent::Idle,
             Some(Event::Head { stream, head, end }) => {
-                let line = &mut peer.state;
-                let Some(place) = line.place(stream) else {
+                let conn_state = &mut peer.state;
+                let Some(index) = conn_state.index(stream) else {
                     continue;
                 };
-                let flight = &mut line.flights[place];
-                let expect = &targets[flight.target as usize].expect;
-                flight.check.begin(head.status(), head.fields(), expect);
-                flight.head_at = Some(now);
+                let request = &mut conn_state.pending[index];
+                let expect = &targets[request.target as usize].expect;
+                request.check.begin(head.status(), head.fields(), expect);
+                request.head_at = Some(now);
                 if end {
-                    return Step::Answered(place);
+                    return ConnEvent::Completed(index);
                 }
                 stream
             }
             Some(Event::Informational { stream, head }) if head.status() == 100 => {
-                go_on(peer, stream, targets);
+                send_after_continue(peer, stream, targets);
                 continue;
             }
             Some(Event::Readable(stream)) => stream,
-            Some(Event::Switched { .. }) => return Step::Unasked,
+            Some(Event::Switched { .. }) => return ConnEvent::UnexpectedUpgrade,
             Some(Event::Closed(error)) => {
-                return Step::Closed(failure_of(&error), error.rule.into());
+                return ConnEvent::Closed(failure_of(&error), error.rule.into());
             }
             Some(Event::Failed(stream, error)) => {
-                match (failure_on_stream(&error), peer.state.place(stream)) {
-                    (Some(failure), Some(place)) => {
-                        return Step::Failed(place, failure, error.to_string());
+                match (failure_on_stream(&error), peer.state.index(stream)) {
+                    (Some(failure), Some(index)) => {
+                        return ConnEvent::StreamFailed(index, failure, error.to_string());
                     }
                     // Of all that stand on a connection that is over, `Closed` tells.
                     _ => continue,
@@ -148,29 +148,29 @@ pub(super) fn advance(
             // The others mean nothing to us.
             Some(_) => continue,
         };
-        if let Some(place) = take_body(peer, stream, targets, known) {
-            return Step::Answered(place);
+        if let Some(index) = take_body(peer, stream, targets, verified) {
+            return ConnEvent::Completed(index);
         }
     }
 }
 
 /// Checks what is here of the body; at its end, whose it was.
 fn take_body(
-    peer: &mut Peer<Line>,
+    peer: &mut Peer<ConnState>,
     stream: StreamId,
     targets: &[Target],
-    known: &mut [Known],
+    verified: &mut [VerifiedBody],
 ) -> Option<usize> {
-    let line = &mut peer.state;
-    let place = line.place(stream)?;
-    let flight = &mut line.flights[place];
-    let expect = &targets[flight.target as usize].expect;
-    let known = &known[flight.target as usize];
+    let conn_state = &mut peer.state;
+    let index = conn_state.index(stream)?;
+    let request = &mut conn_state.pending[index];
+    let expect = &targets[request.target as usize].expect;
+    let verified = &verified[request.target as usize];
     let mut stream = peer.conn.stream(stream).ok()?;
     loop {
         match stream.read(usize::MAX) {
-            Read::Data(data) => flight.check.data(data, expect, known),
-            Read::End => return Some(place),
+            Read::Data(data) => request.check.data(data, expect, verified),
+            Read::End => return Some(index),
             Read::Pending | Read::Failed => return None,
         }
     }

@@ -7,17 +7,17 @@ use towline_io::Service;
 use towline_io::call::{Dial, DialErrorKind};
 use towline_proto::{Http2Limits, Limits, Protocol, ProtocolPolicy};
 
-use super::slot::{Start, State};
+use super::slot::{QueuedRequest, State};
 use super::{Phase, Worker};
 use crate::config::Config;
 use crate::stats::Failure;
 
 impl Worker {
-    /// Begins to connect `slot`, for `start` where each request has its own connection.
-    pub(super) fn dial(&mut self, slot: u32, start: Option<Start>, now: Instant) {
+    /// Begins to connect `slot`, for `queued` where each request has its own connection.
+    pub(super) fn dial(&mut self, slot: u32, queued: Option<QueuedRequest>, now: Instant) {
         let state = &mut self.slots[slot as usize];
         let route = self.origins[state.origin].route.clone();
-        state.state = State::Dialling { begun: now, start };
+        state.state = State::Dialling { begun: now, queued };
         self.dialling += 1;
         let dial = Dial::start(route, &self.dial_config, now);
         self.engine.dial(dial, u64::from(slot));
@@ -39,18 +39,18 @@ impl Worker {
             if self.config.is_fresh() {
                 // The pause after a failure is over: requests may use it again.
                 self.slots[index as usize].state = State::Absent { due: None };
-                self.credit(index, now);
+                self.permit(index, now);
             } else {
                 self.dial(index, None, now);
             }
         }
     }
 
-    pub(super) fn take_dialled(&mut self, now: Instant) {
+    pub(super) fn take_dial_results(&mut self, now: Instant) {
         while let Some(dialled) = self.engine.next_dialled() {
             self.dialling -= 1;
             let slot = dialled.tag as u32;
-            let State::Dialling { begun, start } = self.slots[slot as usize].state else {
+            let State::Dialling { begun, queued } = self.slots[slot as usize].state else {
                 continue;
             };
             let mut refused = false;
@@ -79,10 +79,10 @@ impl Worker {
             });
             match adopted {
                 Ok(id) if self.handshake_of(slot).is_some() => {
-                    self.upgrade(slot, id, (begun, start), now);
+                    self.upgrade(slot, id, (begun, queued), now);
                 }
-                Ok(id) => self.opened(slot, id, begun, start, now),
-                Err(failure) => self.not_opened(slot, start, failure, refused, now),
+                Ok(id) => self.on_connected(slot, id, begun, queued, now),
+                Err(failure) => self.on_connect_failed(slot, queued, failure, refused, now),
             }
         }
     }
@@ -91,50 +91,50 @@ impl Worker {
         self.origins[self.slots[slot as usize].origin].route.secure
     }
 
-    pub(super) fn opened(
+    pub(super) fn on_connected(
         &mut self,
         slot: u32,
         id: ConnId,
         begun: Instant,
-        start: Option<Start>,
+        queued: Option<QueuedRequest>,
         now: Instant,
     ) {
         let state = &mut self.slots[slot as usize];
         let again = state.was_open;
-        state.opened(id);
+        state.on_connected(id);
         self.live += 1;
         if let Some(peer) = self.engine.peer(id) {
             peer.state.slot = Some(slot);
         }
         if self.phase == Phase::Connecting || self.counts(now, now) {
             self.tally.connect.record(now - begun);
-            let meant = self.config.is_fresh() || start.is_some();
+            let meant = self.config.is_fresh() || queued.is_some();
             self.tally.reconnects += u64::from(again && !meant);
         }
-        match start {
+        match queued {
             // Counted as in flight since the dial.
-            Some(start) => _ = self.send(slot, id, start, start.follows.unwrap_or(begun)),
-            None => self.credit_all(slot, now),
+            Some(queued) => _ = self.send(slot, id, queued, queued.follows.unwrap_or(begun)),
+            None => self.grant_permits(slot, now),
         }
         self.engine.settle(id);
     }
 
-    pub(super) fn not_opened(
+    pub(super) fn on_connect_failed(
         &mut self,
         slot: u32,
-        start: Option<Start>,
+        queued: Option<QueuedRequest>,
         failure: Failure,
         refused: bool,
         now: Instant,
     ) {
         let retry_at = self.slots[slot as usize].retry_at(now);
         self.slots[slot as usize].closed(Some(retry_at));
-        if let Some(start) = start {
+        if let Some(queued) = queued {
             self.in_flight -= 1;
             return if refused {
-                self.turned_away(start.intended, now);
+                self.on_refused(queued.intended, now);
             } else {
-                self.failed(start.intended, failure, now);
+                self.on_failed(queued.intended, failure, now);
             };
         }
         // Otherwise requests that nobody can take would be waited for without end.
@@ -144,53 +144,53 @@ impl Worker {
         if refused && self.phase == Phase::Connecting {
             self.tally.refused += 1;
         } else if refused {
-            self.turned_away(now, now);
+            self.on_refused(now, now);
         } else if self.phase == Phase::Connecting || self.counts(now, now) {
-            self.tally.failed(failure);
+            self.tally.count_failure(failure);
         }
     }
 
     /// A connection has ended. Requests that it leaves without answers have failed.
-    pub(super) fn over(&mut self, id: ConnId, failure: Failure, rule: &str, now: Instant) {
+    pub(super) fn on_closed(&mut self, id: ConnId, failure: Failure, rule: &str, now: Instant) {
         let Some(peer) = self.engine.peer(id) else {
             return;
         };
         let was_silent = peer.received_bytes() == 0;
-        let line = &mut peer.state;
-        let Some(slot) = line.slot.take() else {
+        let conn_state = &mut peer.state;
+        let Some(slot) = conn_state.slot.take() else {
             return;
         };
         if let State::Upgrading {
-            begun: _, start, ..
+            begun: _, queued, ..
         } = self.slots[slot as usize].state
         {
-            return self.not_upgraded(slot, start, (failure, false), rule, now);
+            return self.on_upgrade_failed(slot, queued, (failure, false), rule, now);
         }
-        let flights = std::mem::take(&mut line.flights);
+        let pending = std::mem::take(&mut conn_state.pending);
         let may_refuse = !self.config.refusal_statuses.is_empty();
-        let was_refused = line.refused;
-        let did_its_work = self.slots[slot as usize].used > flights.len() as u64;
+        let was_refused = conn_state.refused;
+        let has_responses = self.slots[slot as usize].used > pending.len() as u64;
         self.live -= 1;
-        self.in_flight -= flights.len() as u64;
-        for flight in &flights {
+        self.in_flight -= pending.len() as u64;
+        for request in &pending {
             // An answer that was begun and cut is no refusal.
-            if may_refuse && failure == Failure::Reset && !did_its_work && was_silent {
-                self.turned_away(flight.intended, now);
+            if may_refuse && failure == Failure::Reset && !has_responses && was_silent {
+                self.on_refused(request.intended, now);
             } else {
-                self.failed(flight.intended, failure, now);
+                self.on_failed(request.intended, failure, now);
                 self.tally.note(|| rule.into());
             }
         }
         // More came than was asked for: no request has failed, and yet the server has.
-        if flights.is_empty() && failure == Failure::Protocol {
-            self.failed(now, failure, now);
+        if pending.is_empty() && failure == Failure::Protocol {
+            self.on_failed(now, failure, now);
             self.tally.note(|| rule.into());
         }
         if self.phase == Phase::Connecting {
             return self.slots[slot as usize].closed(None);
         }
         let state = &mut self.slots[slot as usize];
-        if was_refused || (!did_its_work && !flights.is_empty()) {
+        if was_refused || (!has_responses && !pending.is_empty()) {
             // A server that closes without a word, or declines, is not to be stormed.
             let at = state.retry_at(now);
             return state.closed(Some(at));
@@ -201,7 +201,7 @@ impl Worker {
         }
         if self.config.is_fresh() {
             self.slots[slot as usize].state = State::Absent { due: None };
-            self.credit(slot, now);
+            self.permit(slot, now);
         } else {
             self.dial(slot, None, now);
         }
@@ -219,7 +219,7 @@ pub(crate) fn service(config: &Config) -> Service {
         http2: Http2Limits {
             stream_window_bytes: WINDOW_BYTES,
             connection_window_bytes: WINDOW_BYTES,
-            max_concurrent_streams: config.at_once() as u32,
+            max_concurrent_streams: config.concurrency() as u32,
             ..Http2Limits::client()
         },
         ..Limits::client()

@@ -29,25 +29,25 @@ use std::time::{Duration, Instant};
 use towline_io::call::DialConfig;
 use towline_io::{ConnId, Engine, EngineConfig, Service};
 
-use crate::check::Known;
-use crate::config::{Config, Pace, Until};
-use crate::monitor::{Board, Watch};
+use crate::check::VerifiedBody;
+use crate::config::{Config, LoopMode, Until};
+use crate::monitor::{LiveCounters, Monitor};
 use crate::schedule::{Schedule, Share};
 use crate::session::{Slice, Stop};
 use crate::stats::{Failure, Tally};
 use crate::usage::Usage;
-use batch_flush::Together;
-use conn_state::{Line, Step, advance};
+use batch_flush::BatchFlush;
+use conn_state::{ConnEvent, ConnState, advance};
 pub(crate) use conn_state::{failure_of, failure_on_stream};
 pub(crate) use connect::{NOT_CHOSEN, alpn, service};
 use origins::Origin;
 pub(crate) use origins::Routes;
-use send::Heads;
+use send::RequestTemplates;
 use send_modes::Due;
 pub(crate) use send_modes::write_whole;
-use slot::{Credit, Slot, State};
-use wakeup::Waking;
-use websocket::Sockets;
+use slot::{SendPermit, Slot, State};
+use wakeup::WakeupCompensation;
+use websocket::WsContext;
 
 /// How often timeouts, reconnections and the stop flag are looked at, at most and at least.
 const SHORTEST_TICK: Duration = Duration::from_millis(2);
@@ -63,7 +63,7 @@ const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// One thread's account of a slice; what it counted stays with it.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct ThreadResult {
     pub(crate) usage: Usage,
     /// The measured time.
     pub(crate) measured: Duration,
@@ -80,7 +80,7 @@ struct Window {
     /// When something about the account is due: its beginning, or the end of a second.
     mark: Instant,
     /// The account at the beginning.
-    opened: Option<(Instant, Usage)>,
+    usage_before: Option<(Instant, Usage)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,20 +106,20 @@ pub(crate) struct Worker {
     share: Share,
     /// How many there have been: each draws its own arrivals.
     slices: u64,
-    engine: Engine<Line>,
+    engine: Engine<ConnState>,
     service: Arc<Service>,
     dial_config: Arc<DialConfig>,
     origins: Vec<Origin>,
-    heads: Heads,
-    sockets: Sockets,
+    templates: RequestTemplates,
+    ws_context: WsContext,
     slots: Vec<Slot>,
-    credits: VecDeque<Credit>,
+    permits: VecDeque<SendPermit>,
     /// Connections with a piece to send, soonest first.
     due: BinaryHeap<Due>,
     /// Connections to hang up when everything is out: slot and serial.
-    cut: Vec<(u32, u32)>,
+    closing: Vec<(u32, u32)>,
     /// What is known of coded answers, for each target.
-    known: Vec<Known>,
+    verified: Vec<VerifiedBody>,
     /// `None`: a closed loop.
     schedule: Option<Schedule>,
     /// Requests that may still be sent.
@@ -132,20 +132,20 @@ pub(crate) struct Worker {
     tick_at: Instant,
     /// The end of the last turn.
     turned_at: Instant,
-    waking: Waking,
+    wakeup: WakeupCompensation,
     /// Requests sent and not answered, those that wait for their own connection included.
     in_flight: u64,
     dialling: usize,
     live: u64,
     tally: Tally,
-    watched: Option<Watched>,
-    together: Together,
+    monitored: Option<MonitorHandle>,
+    batch: BatchFlush,
 }
 
 /// What somebody outside sees.
-struct Watched {
-    watch: Watch,
-    board: Arc<Board>,
+struct MonitorHandle {
+    monitor: Monitor,
+    counters: Arc<LiveCounters>,
     /// Seconds handed over.
     seconds: usize,
 }
@@ -158,7 +158,7 @@ impl Window {
             from: now + FOREVER,
             to: now + FOREVER,
             mark: now + FOREVER,
-            opened: None,
+            usage_before: None,
         }
     }
 }
@@ -172,7 +172,7 @@ impl Worker {
         })?;
         let now = Instant::now();
         let origins = origins::origins(config, share);
-        let connections = part_of(config.connections as u64, share);
+        let connections = share_of(config.connections as u64, share);
         let slot = |n: u64| Slot::new(n as usize % origins.len(), None);
         Ok(Self {
             config: Arc::clone(config),
@@ -187,12 +187,16 @@ impl Worker {
             }),
             slots: (0..connections).map(slot).collect(),
             origins,
-            heads: Heads::new(config),
-            sockets: Sockets::new(config)?,
-            credits: VecDeque::new(),
+            templates: RequestTemplates::new(config),
+            ws_context: WsContext::new(config)?,
+            permits: VecDeque::new(),
             due: BinaryHeap::new(),
-            cut: Vec::new(),
-            known: config.targets.iter().map(|_| Known::default()).collect(),
+            closing: Vec::new(),
+            verified: config
+                .targets
+                .iter()
+                .map(|_| VerifiedBody::default())
+                .collect(),
             schedule: None,
             budget: None,
             until: Until::Requests(0),
@@ -201,13 +205,13 @@ impl Worker {
             phase: Phase::Connecting,
             tick_at: now,
             turned_at: now,
-            waking: Waking::new(),
+            wakeup: WakeupCompensation::new(),
             in_flight: 0,
             dialling: 0,
             live: 0,
             tally: Tally::new(),
-            watched: None,
-            together: Together::default(),
+            monitored: None,
+            batch: BatchFlush::default(),
         })
     }
 
@@ -218,15 +222,15 @@ impl Worker {
         self.phase = Phase::Connecting;
         self.tally.reset();
         self.window = Window::far(Instant::now());
-        self.credits.clear();
-        self.schedule = match slice.pace {
-            Pace::Closed => None,
-            Pace::Open(rate) => Some(Schedule::new(rate, self.share, seed)),
+        self.permits.clear();
+        self.schedule = match slice.loop_mode {
+            LoopMode::Closed => None,
+            LoopMode::Open(rate) => Some(Schedule::new(rate, self.share, seed)),
         };
         self.until = slice.until;
         self.budget = match slice.until {
             Until::Time(_) => None,
-            Until::Requests(all) => Some(part_of(all, self.share)),
+            Until::Requests(all) => Some(share_of(all, self.share)),
         };
     }
 
@@ -236,11 +240,11 @@ impl Worker {
         self.clear(slice);
         // What has ended meanwhile is said now.
         self.engine.turn_start_by(Instant::now())?;
-        self.visit();
+        self.process_events();
         if self.config.is_fresh() {
             return Ok(());
         }
-        let ramps = slice.pace == Pace::Closed && !self.config.ramp.is_zero();
+        let ramps = slice.loop_mode == LoopMode::Closed && !self.config.ramp.is_zero();
         let now = Instant::now();
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
@@ -250,22 +254,27 @@ impl Worker {
             }
         }
         let patience = now + self.config.connect_timeout;
-        while self.dialling > 0 && Instant::now() < patience && !stop.is_asked() {
+        while self.dialling > 0 && Instant::now() < patience && !stop.is_requested() {
             self.turn()?;
         }
         Ok(())
     }
 
     /// All of a slice's load, from `begin` on.
-    pub(crate) fn load(&mut self, lead: Duration, begin: Instant, stop: &Stop) -> io::Result<Part> {
-        self.begin(lead, begin);
+    pub(crate) fn load(
+        &mut self,
+        warm_up: Duration,
+        begin: Instant,
+        stop: &Stop,
+    ) -> io::Result<ThreadResult> {
+        self.begin(warm_up, begin);
         loop {
             self.turn()?;
             let now = self.engine.clock();
-            if stop.is_asked() {
+            if stop.is_requested() {
                 self.window.to = self.window.to.min(now);
                 self.count_unsent();
-                return Ok(self.part(now));
+                return Ok(self.thread_result(now));
             }
             if self.phase == Phase::Running && now >= self.window.to {
                 self.phase = Phase::Late;
@@ -276,7 +285,7 @@ impl Worker {
                 self.count_unsent();
             }
             if self.is_over() {
-                return Ok(self.part(now));
+                return Ok(self.thread_result(now));
             }
         }
     }
@@ -284,7 +293,7 @@ impl Worker {
     /// Waits for what is in flight, so that no answer comes to the wrong slice. It is not counted.
     pub(crate) fn await_rest(&mut self, stop: &Stop) -> io::Result<()> {
         self.phase = Phase::Draining;
-        while self.in_flight > 0 && !stop.is_asked() {
+        while self.in_flight > 0 && !stop.is_requested() {
             self.turn()?;
         }
         Ok(())
@@ -295,31 +304,35 @@ impl Worker {
         &self.tally
     }
 
-    pub(crate) fn watch(&mut self, watch: &Watch) {
-        self.watched = Some(Watched {
-            watch: watch.clone(),
-            board: watch.board(),
+    pub(crate) fn monitor(&mut self, monitor: &Monitor) {
+        self.monitored = Some(MonitorHandle {
+            monitor: monitor.clone(),
+            counters: monitor.counters(),
             seconds: 0,
         });
     }
 
     fn publish(&mut self) {
-        let Some(watched) = &mut self.watched else {
+        let Some(monitored) = &mut self.monitored else {
             return;
         };
         let draining = self.phase == Phase::Draining;
-        (watched.board).publish(&self.tally, self.live, self.in_flight, draining);
-        let ended = self.tally.series.get(watched.seconds..).unwrap_or_default();
-        if !ended.is_empty() && watched.board.publish_seconds(ended) {
-            watched.seconds += ended.len();
+        (monitored.counters).publish(&self.tally, self.live, self.in_flight, draining);
+        let ended = self
+            .tally
+            .series
+            .get(monitored.seconds..)
+            .unwrap_or_default();
+        if !ended.is_empty() && monitored.counters.publish_seconds(ended) {
+            monitored.seconds += ended.len();
         }
     }
 
-    fn begin(&mut self, lead: Duration, begin: Instant) {
-        if let Some(watched) = &self.watched {
-            watched.watch.begin(begin);
+    fn begin(&mut self, warm_up: Duration, begin: Instant) {
+        if let Some(monitored) = &self.monitored {
+            monitored.monitor.begin(begin);
         }
-        let from = begin + lead;
+        let from = begin + warm_up;
         self.window.begin = begin;
         self.window.from = from;
         self.window.mark = from;
@@ -334,10 +347,10 @@ impl Worker {
         for index in 0..count {
             match self.slots[index as usize].state {
                 State::Open(id) => {
-                    self.credit_all(index, now);
+                    self.grant_permits(index, now);
                     self.engine.settle(id);
                 }
-                State::Absent { .. } if self.config.is_fresh() => self.credit(index, now),
+                State::Absent { .. } if self.config.is_fresh() => self.permit(index, now),
                 State::Absent { .. } => {
                     let due = begin + self.config.ramp * index / count;
                     self.slots[index as usize].state = State::Absent { due: Some(due) };
@@ -359,10 +372,10 @@ impl Worker {
 
     fn turn(&mut self) -> io::Result<()> {
         let at = self.wake_at();
-        self.waking.sleeps(self.turned_at, at);
+        self.wakeup.on_sleep(self.turned_at, at);
         self.engine.turn_start_by(at)?;
-        self.waking.woken(self.engine.clock());
-        self.visit();
+        self.wakeup.on_wake(self.engine.clock());
+        self.process_events();
         Ok(())
     }
 
@@ -373,38 +386,38 @@ impl Worker {
             at = at.min(self.window.to);
         }
         if let Some(start) = self.next_start() {
-            at = at.min(self.waking.ahead_of(start));
+            at = at.min(self.wakeup.wake_before(start));
         }
         self.next_piece().map_or(at, |piece| at.min(piece))
     }
 
     /// What follows the poll.
-    fn visit(&mut self) {
-        let woken = self.engine.clock();
-        self.take_dialled(woken);
+    fn process_events(&mut self) {
+        let on_wake = self.engine.clock();
+        self.take_dial_results(on_wake);
         self.start_due();
-        self.send_pieces(woken);
+        self.send_pieces(on_wake);
         let mut served = false;
         // Who is settled may have more to say.
         loop {
             while let Some(id) = self.engine.next_ready() {
                 served = true;
-                self.serve(id);
+                self.service_conn(id);
                 self.start_due();
             }
-            if !self.settle_served() {
+            if !self.flush_batch() {
                 break;
             }
         }
         // A dial may be over at once, and no poll tells.
-        self.take_dialled(self.engine.clock());
-        self.hang_up_cut(woken);
-        self.burst_due();
+        self.take_dial_results(self.engine.clock());
+        self.close_sent(on_wake);
+        self.release_barrier();
         self.engine.turn_end();
         let now = Instant::now();
         self.turned_at = now;
         if served && self.phase == Phase::Running {
-            self.tally.turn.record(now - woken);
+            self.tally.turn.record(now - on_wake);
         }
         self.mark(now);
         if now >= self.tick_at {
@@ -413,7 +426,7 @@ impl Worker {
     }
 
     /// Everything that one connection has to say.
-    fn serve(&mut self, id: ConnId) {
+    fn service_conn(&mut self, id: ConnId) {
         let now = self.engine.clock();
         self.mark(now);
         self.count_received(id);
@@ -421,35 +434,35 @@ impl Worker {
             let Some(peer) = self.engine.peer(id) else {
                 return;
             };
-            let (targets, known) = (&self.config.targets, &mut self.known);
+            let (targets, verified) = (&self.config.targets, &mut self.verified);
             let step = if peer.state.socket.is_some() {
-                self.sockets.advance(peer, targets, known, now)
+                self.ws_context.advance(peer, targets, verified, now)
             } else {
-                advance(peer, targets, known, now)
+                advance(peer, targets, verified, now)
             };
             match step {
-                Step::Wait => break,
-                Step::Answered(place) => self.answered(id, place, now),
-                Step::Failed(place, failure, rule) => {
-                    self.stream_failed(id, place, failure, rule, now);
+                ConnEvent::Idle => break,
+                ConnEvent::Completed(index) => self.on_response(id, index, now),
+                ConnEvent::StreamFailed(index, failure, rule) => {
+                    self.on_stream_failed(id, index, failure, rule, now);
                 }
-                Step::Closed(failure, rule) => {
-                    self.over(id, failure, &rule, now);
+                ConnEvent::Closed(failure, rule) => {
+                    self.on_closed(id, failure, &rule, now);
                     break;
                 }
-                Step::Opened => self.upgraded(id, now),
-                Step::Denied(denied) => return self.denied(id, &denied, now),
-                Step::Parted(parting) => return self.parted(id, &parting, now),
-                Step::Unasked => {
+                ConnEvent::WsOpened => self.on_upgraded(id, now),
+                ConnEvent::WsRefused(refusal) => return self.on_ws_refused(id, &refusal, now),
+                ConnEvent::WsClosed(closed) => return self.on_ws_closed(id, &closed, now),
+                ConnEvent::UnexpectedUpgrade => {
                     let rule = "an upgrade that was not asked for (RFC 9110 7.8)";
-                    self.over(id, Failure::Protocol, rule, now);
+                    self.on_closed(id, Failure::Protocol, rule, now);
                     self.engine.abort(id);
                     return;
                 }
             }
         }
-        self.pay_owed(id, now);
-        self.settle_together(id);
+        self.grant_deferred(id, now);
+        self.flush_batched(id);
     }
 
     fn count_received(&mut self, id: ConnId) {
@@ -460,13 +473,13 @@ impl Worker {
         let all = peer.received_bytes();
         let news = all - std::mem::replace(&mut peer.state.counted_bytes, all);
         if news > 0 {
-            peer.state.heard_at = Some(now);
+            peer.state.last_received_at = Some(now);
         }
         if let Some(socket) = &mut peer.state.socket {
-            socket.heard(peer.state.flights.len());
+            socket.on_received(peer.state.pending.len());
         }
-        if self.window.opened.is_some() && self.phase == Phase::Running {
-            self.tally.received(news);
+        if self.window.usage_before.is_some() && self.phase == Phase::Running {
+            self.tally.count_received(news);
         }
     }
 
@@ -491,9 +504,9 @@ impl Worker {
 
     #[cold]
     fn mark_due(&mut self, now: Instant) {
-        self.tally.live(self.live);
-        if self.window.opened.is_none() {
-            self.window.opened = Some((now, Usage::of_this_thread()));
+        self.tally.sample_live(self.live);
+        if self.window.usage_before.is_none() {
+            self.window.usage_before = Some((now, Usage::of_this_thread()));
             self.window.mark = self.window.from + Duration::from_secs(1);
         }
         while now >= self.window.mark && self.window.mark <= self.window.to {
@@ -511,23 +524,26 @@ impl Worker {
         if self.phase == Phase::Connecting {
             return;
         }
-        if self.window.opened.is_some() && self.phase == Phase::Running {
-            self.tally.live(self.live);
+        if self.window.usage_before.is_some() && self.phase == Phase::Running {
+            self.tally.sample_live(self.live);
         }
         self.expire(now);
         self.open_due(now);
     }
 
-    fn part(&mut self, now: Instant) -> Part {
+    fn thread_result(&mut self, now: Instant) -> ThreadResult {
         let measured = match self.until {
             Until::Time(_) => self.window.to.saturating_duration_since(self.window.from),
             Until::Requests(_) => now.saturating_duration_since(self.window.from),
         };
-        let (opened, before) = self.window.opened.unwrap_or((now, Usage::of_this_thread()));
+        let (counted_from, before) = self
+            .window
+            .usage_before
+            .unwrap_or((now, Usage::of_this_thread()));
         self.tally.finish(self.live);
-        Part {
+        ThreadResult {
             usage: Usage::of_this_thread().since(before),
-            accounted: now - opened,
+            accounted: now - counted_from,
             measured,
             live_at_end: self.live,
         }
@@ -535,7 +551,7 @@ impl Worker {
 }
 
 /// What of `whole` falls to one of several; the first ones take the rest.
-fn part_of(whole: u64, share: Share) -> u64 {
+fn share_of(whole: u64, share: Share) -> u64 {
     let (of, index) = (u64::from(share.of), u64::from(share.index));
     whole / of + u64::from(index < whole % of)
 }
@@ -546,9 +562,9 @@ mod tests {
 
     #[test]
     fn parts_add_up_to_the_whole() {
-        let parts: Vec<_> = (0..4)
-            .map(|index| part_of(10, Share { index, of: 4 }))
+        let results: Vec<_> = (0..4)
+            .map(|index| share_of(10, Share { index, of: 4 }))
             .collect();
-        assert_eq!(parts, [3, 3, 2, 2]);
+        assert_eq!(results, [3, 3, 2, 2]);
     }
 }

@@ -5,33 +5,37 @@ use std::time::Instant;
 use towline_io::ConnId;
 use towline_proto::Protocol;
 
-use super::conn_state::Flight;
-use super::send_modes::Rest;
+use super::conn_state::InFlight;
+use super::send_modes::PendingSend;
 use super::slot::State;
 use super::{GRACE_PART, Phase, SHORTEST_GRACE, Worker};
-use crate::check::Fault;
+use crate::check::Mismatch;
 use crate::stats::Failure;
 
 impl Worker {
-    /// A request of a connection has its answer: the one at `place`.
-    pub(super) fn answered(&mut self, id: ConnId, place: usize, now: Instant) {
+    /// A request of a connection has its answer: the one at `index`.
+    pub(super) fn on_response(&mut self, id: ConnId, index: usize, now: Instant) {
         let Some(peer) = self.engine.peer(id) else {
             return;
         };
         let unsent_bytes = peer.conn.pending_bytes();
-        let line = &mut peer.state;
-        let (Some(mut flight), Some(slot)) = (line.flights.remove(place), line.slot) else {
+        let conn_state = &mut peer.state;
+        let (Some(mut request), Some(slot)) = (conn_state.pending.remove(index), conn_state.slot)
+        else {
             return;
         };
-        let target = flight.target as usize;
-        let (expect, known) = (&self.config.targets[target].expect, &mut self.known[target]);
-        let fault = flight.check.end(expect, known);
-        let (status, body_bytes) = (flight.check.status(), flight.check.length());
+        let target = request.target as usize;
+        let (expect, verified) = (
+            &self.config.targets[target].expect,
+            &mut self.verified[target],
+        );
+        let mismatch = request.check.end(expect, verified);
+        let (status, body_bytes) = (request.check.status(), request.check.length());
         let refused =
-            fault == Some(Fault::Status) && self.config.refusal_statuses.contains(&status);
-        line.refused |= refused;
-        let is_last = line.flights.is_empty();
-        let is_message = line.socket.is_some();
+            mismatch == Some(Mismatch::Status) && self.config.refusal_statuses.contains(&status);
+        conn_state.refused |= refused;
+        let is_last = conn_state.pending.is_empty();
+        let is_message = conn_state.socket.is_some();
         let is_spent = match self.config.protocol {
             // The messages of a connection are counted here as streams are: nothing in them says which is the last.
             _ if is_message => {
@@ -40,12 +44,14 @@ impl Worker {
                 is_last && most.is_some_and(|most| used >= most)
             }
             // Answered before it was all sent: nothing can follow on this connection.
-            Protocol::Http1 => is_last && (line.rest != Rest::Nothing || unsent_bytes > 0),
+            Protocol::Http1 => {
+                is_last && (conn_state.pending_send != PendingSend::Nothing || unsent_bytes > 0)
+            }
             // A stream of its own ends alone. Nobody says `connection: close` here: the end is ours to make.
             Protocol::Http2 => {
-                line.rest = Rest::Nothing;
+                conn_state.pending_send = PendingSend::Nothing;
                 if self.config.targets[target].body.is_some()
-                    && let Ok(mut stream) = peer.conn.stream(flight.stream)
+                    && let Ok(mut stream) = peer.conn.stream(request.stream)
                 {
                     stream.reset();
                 }
@@ -55,46 +61,47 @@ impl Worker {
             }
         };
         self.in_flight -= 1;
-        self.server_is_back(now);
-        if self.counts(flight.intended, now) {
+        self.on_server_active(now);
+        if self.counts(request.intended, now) {
             if !is_message {
-                self.tally.status(status);
+                self.tally.count_status(status);
             }
-            match fault {
+            match mismatch {
                 _ if refused => self.tally.refused += 1,
-                Some(fault) => self.faulty(fault, &flight, status, body_bytes),
-                None => self.tally.answered(&flight.answer(now, body_bytes)),
+                Some(mismatch) => self.count_mismatch(mismatch, &request, status, body_bytes),
+                None => self.tally.count_response(&request.answer(now, body_bytes)),
             }
         }
         if is_spent {
-            self.farewell(id, now);
-            self.over(id, Failure::Reset, "", now);
+            self.close_websocket(id, now);
+            self.on_closed(id, Failure::Reset, "", now);
             self.engine.hang_up(id);
         } else {
-            self.credit(slot, now);
+            self.permit(slot, now);
         }
     }
 
     /// A stream has failed, and its connection goes on.
-    pub(super) fn stream_failed(
+    pub(super) fn on_stream_failed(
         &mut self,
         id: ConnId,
-        place: usize,
+        index: usize,
         failure: Failure,
         rule: String,
         now: Instant,
     ) {
-        let Some(line) = self.engine.peer(id).map(|peer| &mut peer.state) else {
+        let Some(conn_state) = self.engine.peer(id).map(|peer| &mut peer.state) else {
             return;
         };
-        let (Some(flight), Some(slot)) = (line.flights.remove(place), line.slot) else {
+        let (Some(request), Some(slot)) = (conn_state.pending.remove(index), conn_state.slot)
+        else {
             return;
         };
-        line.rest = Rest::Nothing;
+        conn_state.pending_send = PendingSend::Nothing;
         self.in_flight -= 1;
-        self.failed(flight.intended, failure, now);
+        self.on_failed(request.intended, failure, now);
         self.tally.note(|| rule);
-        self.credit(slot, now);
+        self.permit(slot, now);
     }
 
     /// Ends the requests that have waited too long: HTTP/1.1 with their connection, HTTP/2 alone where
@@ -102,60 +109,69 @@ impl Worker {
     pub(super) fn expire(&mut self, now: Instant) {
         const RULE: &str = "no answer in time";
         for index in 0..self.slots.len() {
-            if self.gave_up_upgrade(index, now) {
+            if self.upgrade_timed_out(index, now) {
                 continue;
             }
             let State::Open(id) = self.slots[index].state else {
                 continue;
             };
             while let Some(peer) = self.engine.peer(id) {
-                let Some(oldest) = peer.state.flights.front() else {
+                let Some(oldest) = peer.state.pending.front() else {
                     break;
                 };
                 if now < oldest.sent + self.config.timeout {
                     break;
                 }
-                let is_heard = peer.state.heard_at.is_some_and(|at| at > oldest.sent);
-                if self.config.protocol == Protocol::Http1 || !is_heard {
-                    self.over(id, Failure::Timeout, RULE, now);
+                let is_alive = peer
+                    .state
+                    .last_received_at
+                    .is_some_and(|at| at > oldest.sent);
+                if self.config.protocol == Protocol::Http1 || !is_alive {
+                    self.on_closed(id, Failure::Timeout, RULE, now);
                     self.engine.abort(id);
                     break;
                 }
                 if let Ok(mut stream) = peer.conn.stream(oldest.stream) {
                     stream.reset();
                 }
-                self.stream_failed(id, 0, Failure::Timeout, RULE.into(), now);
+                self.on_stream_failed(id, 0, Failure::Timeout, RULE.into(), now);
                 self.engine.settle(id);
             }
         }
     }
 
-    fn faulty(&mut self, fault: Fault, flight: &Flight, status: u16, body_bytes: u64) {
-        let expect = &self.config.targets[flight.target as usize].expect;
-        match fault {
-            Fault::Status => {
-                self.tally.failed(Failure::Status);
+    fn count_mismatch(
+        &mut self,
+        mismatch: Mismatch,
+        request: &InFlight,
+        status: u16,
+        body_bytes: u64,
+    ) {
+        let expect = &self.config.targets[request.target as usize].expect;
+        match mismatch {
+            Mismatch::Status => {
+                self.tally.count_failure(Failure::Status);
                 self.tally.note(|| format!("status {status}"));
             }
-            Fault::Kind => {
-                self.tally.failed(Failure::Content);
+            Mismatch::Kind => {
+                self.tally.count_failure(Failure::Content);
                 self.tally
                     .note(|| "a message of the other kind (text, binary)".into());
             }
-            Fault::Field(at) => {
-                self.tally.failed(Failure::Content);
+            Mismatch::Field(at) => {
+                self.tally.count_failure(Failure::Content);
                 let name = expect.fields.get(at).map_or("", |(name, _)| name);
                 (self.tally).note(|| format!("the field {name} is not the expected one"));
             }
-            Fault::Coding => {
-                self.tally.failed(Failure::Content);
+            Mismatch::Coding => {
+                self.tally.count_failure(Failure::Content);
                 let coding = expect.coding.map_or("", crate::Coding::name);
                 self.tally.note(|| {
                     format!("a body of {body_bytes} bytes is not the expected one in {coding}")
                 });
             }
-            Fault::Content => {
-                self.tally.failed(Failure::Content);
+            Mismatch::Content => {
+                self.tally.count_failure(Failure::Content);
                 (self.tally)
                     .note(|| format!("a body of {body_bytes} bytes is not the expected one"));
             }
@@ -163,7 +179,7 @@ impl Worker {
     }
 
     /// An answer, or the end of a request without one: from now on what is late has its grace, no more.
-    fn server_is_back(&mut self, now: Instant) {
+    fn on_server_active(&mut self, now: Instant) {
         if self.phase == Phase::Late {
             let measured = self.window.to - self.window.from;
             let grace = (measured / GRACE_PART).max(SHORTEST_GRACE);
@@ -171,16 +187,16 @@ impl Worker {
         }
     }
 
-    pub(super) fn failed(&mut self, intended: Instant, failure: Failure, now: Instant) {
-        self.server_is_back(now);
+    pub(super) fn on_failed(&mut self, intended: Instant, failure: Failure, now: Instant) {
+        self.on_server_active(now);
         if self.counts(intended, now) {
-            self.tally.failed(failure);
+            self.tally.count_failure(failure);
         }
     }
 
     /// A connection that ended before anything was answered, where the server may refuse.
-    pub(super) fn turned_away(&mut self, intended: Instant, now: Instant) {
-        self.server_is_back(now);
+    pub(super) fn on_refused(&mut self, intended: Instant, now: Instant) {
+        self.on_server_active(now);
         if self.counts(intended, now) {
             self.tally.refused += 1;
         }

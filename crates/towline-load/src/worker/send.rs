@@ -7,58 +7,58 @@ use towline_io::ConnId;
 use towline_proto::{Field, PreparedRequest, Protocol, RequestHead, UserError};
 
 use super::Worker;
-use super::conn_state::Flight;
-use super::send_modes::{self, Rest};
-use super::slot::{Credit, Start, State};
+use super::conn_state::InFlight;
+use super::send_modes::{self, PendingSend};
+use super::slot::{QueuedRequest, SendPermit, State};
 use crate::check::Check;
 use crate::config::Config;
 use crate::schedule::Delay;
-use crate::target::{Sending, Target, WholeFields};
+use crate::target::{SendMode, Target, WholeFields};
 
 /// What is sent for each target.
-pub(super) struct Heads {
-    heads: Vec<Head>,
+pub(super) struct RequestTemplates {
+    templates: Vec<RequestTemplate>,
 }
 
-pub(super) struct Head {
+pub(super) struct RequestTemplate {
     method: Box<[u8]>,
     path: Box<[u8]>,
     fields: WholeFields,
     pub(super) body: Option<Bytes>,
     pub(super) chunk_bytes: Option<u64>,
-    pub(super) sending: Sending,
+    pub(super) send_mode: SendMode,
     /// Written once: usually, and as a connection's last.
     usual: Result<PreparedRequest, UserError>,
     last: Result<PreparedRequest, UserError>,
 }
 
-impl Heads {
+impl RequestTemplates {
     pub(super) fn new(config: &Config) -> Self {
         Self {
-            heads: config.targets.iter().map(Head::new).collect(),
+            templates: config.targets.iter().map(RequestTemplate::new).collect(),
         }
     }
 }
 
-impl Head {
+impl RequestTemplate {
     fn new(target: &Target) -> Self {
-        let mut head = Self {
+        let mut template = Self {
             method: target.method.as_bytes().into(),
             path: target.path.as_bytes().into(),
             fields: target.whole_fields(),
             body: target.body.clone(),
             chunk_bytes: target.chunk_bytes,
-            sending: target.sending,
+            send_mode: target.send_mode,
             usual: Err(UserError::InvalidTarget),
             last: Err(UserError::InvalidTarget),
         };
         let prepared = |last| {
-            head.with(last, |request| {
-                PreparedRequest::new(request, head.body.clone())
+            template.with(last, |request| {
+                PreparedRequest::new(request, template.body.clone())
             })
         };
-        (head.usual, head.last) = (prepared(false), prepared(true));
-        head
+        (template.usual, template.last) = (prepared(false), prepared(true));
+        template
     }
 
     /// All of it, for a connection on which it is the last or not.
@@ -106,51 +106,51 @@ impl Head {
 
 impl Worker {
     /// Leave for as many requests as a new connection takes at once.
-    pub(super) fn credit_all(&mut self, slot: u32, now: Instant) {
+    pub(super) fn grant_permits(&mut self, slot: u32, now: Instant) {
         if let State::Open(id) = self.slots[slot as usize].state
             && let Some(peer) = self.engine.peer(id)
         {
-            peer.state.owed = 0;
+            peer.state.deferred_permits = 0;
         }
-        for _ in 0..self.config.at_once() {
-            self.credit(slot, now);
+        for _ in 0..self.config.concurrency() {
+            self.permit(slot, now);
         }
     }
 
     /// Gives out the credits that found no stream free, as far as there are some now.
-    pub(super) fn pay_owed(&mut self, id: ConnId, now: Instant) {
+    pub(super) fn grant_deferred(&mut self, id: ConnId, now: Instant) {
         while let Some(peer) = self.engine.peer(id)
-            && peer.state.owed > 0
+            && peer.state.deferred_permits > 0
             && peer.received_bytes() > 0
             && peer.conn.stream_room() > 0
             && let Some(slot) = peer.state.slot
         {
-            peer.state.owed -= 1;
-            self.credit(slot, now);
+            peer.state.deferred_permits -= 1;
+            self.permit(slot, now);
         }
     }
 
     /// Leave for one request on `slot`: spent at once in a closed loop. The caller settles the connection.
-    pub(super) fn credit(&mut self, slot: u32, now: Instant) {
+    pub(super) fn permit(&mut self, slot: u32, now: Instant) {
         if !self.phase.sends() {
             return;
         }
         let state = &self.slots[slot as usize];
-        let credit = Credit {
+        let permit = SendPermit {
             slot,
             serial: state.serial,
             since: now,
         };
-        if self.schedule.is_some() || self.config.together {
+        if self.schedule.is_some() || self.config.barrier {
             let may_be_used = self
                 .config
                 .requests_per_connection
                 .is_none_or(|most| state.used < most || !matches!(state.state, State::Open(_)));
             if may_be_used {
-                self.credits.push_back(credit);
+                self.permits.push_back(permit);
             }
         } else if self.budget != Some(0) {
-            self.spend(credit, now, now);
+            self.use_permit(permit, now, now);
         }
     }
 
@@ -161,7 +161,7 @@ impl Worker {
         let can_start = self.phase.sends()
             && self.budget != Some(0)
             && at < self.window.to
-            && !self.credits.is_empty();
+            && !self.permits.is_empty();
         can_start.then_some(at)
     }
 
@@ -171,18 +171,18 @@ impl Worker {
             return;
         };
         let mut intended = self.window.begin + schedule.peek();
-        if !self.phase.sends() || self.credits.is_empty() || intended > self.engine.clock() {
+        if !self.phase.sends() || self.permits.is_empty() || intended > self.engine.clock() {
             return;
         }
         let mut now = Instant::now();
         while intended <= now && intended < self.window.to && self.budget != Some(0) {
-            let Some(credit) = self.credits.pop_front() else {
+            let Some(permit) = self.permits.pop_front() else {
                 return;
             };
             self.engine.set_clock(now);
-            if self.spend(credit, intended, now) {
+            if self.use_permit(permit, intended, now) {
                 if self.counts(intended, now) {
-                    let delay = Delay::of(intended, credit.since, now);
+                    let delay = Delay::of(intended, permit.since, now);
                     self.tally.wait.record(delay.wait);
                     self.tally.lag.record(delay.lag);
                     let is_late = now >= self.window.to && !delay.wait.is_zero();
@@ -193,7 +193,7 @@ impl Worker {
                 };
                 schedule.advance();
                 intended = self.window.begin + schedule.peek();
-                if let State::Open(id) = self.slots[credit.slot as usize].state {
+                if let State::Open(id) = self.slots[permit.slot as usize].state {
                     self.engine.settle(id);
                 }
                 now = Instant::now();
@@ -202,27 +202,32 @@ impl Worker {
     }
 
     /// Starts one request. False when the connection is not what it was, or takes no more.
-    pub(super) fn spend(&mut self, credit: Credit, intended: Instant, now: Instant) -> bool {
-        let slot = &self.slots[credit.slot as usize];
-        if slot.serial != credit.serial {
+    pub(super) fn use_permit(
+        &mut self,
+        permit: SendPermit,
+        intended: Instant,
+        now: Instant,
+    ) -> bool {
+        let slot = &self.slots[permit.slot as usize];
+        if slot.serial != permit.serial {
             return false;
         }
         let target = self.origins[slot.origin].next;
-        let start = Start {
+        let queued = QueuedRequest {
             target,
             intended,
             follows: None,
         };
         let started = match slot.state {
-            State::Open(id) => self.send(credit.slot, id, start, now),
+            State::Open(id) => self.send(permit.slot, id, queued, now),
             State::Absent { .. } if self.config.is_fresh() => {
-                self.dial(credit.slot, Some(start), now);
+                self.dial(permit.slot, Some(queued), now);
                 true
             }
             _ => false,
         };
         if started {
-            let origin = self.slots[credit.slot as usize].origin;
+            let origin = self.slots[permit.slot as usize].origin;
             self.origins[origin].advance();
             self.in_flight += 1;
             if let Some(budget) = &mut self.budget {
@@ -236,7 +241,13 @@ impl Worker {
     }
 
     /// Puts a request into its connection; `sent` is when its latency begins.
-    pub(super) fn send(&mut self, slot: u32, id: ConnId, start: Start, sent: Instant) -> bool {
+    pub(super) fn send(
+        &mut self,
+        slot: u32,
+        id: ConnId,
+        queued: QueuedRequest,
+        sent: Instant,
+    ) -> bool {
         let Some(peer) = self.engine.peer(id) else {
             return false;
         };
@@ -247,37 +258,37 @@ impl Worker {
         }
         let is_h2 = self.config.protocol == Protocol::Http2;
         // How many streams the server allows, its first bytes say: until then there is one.
-        let is_known = peer.received_bytes() > 0 || peer.state.flights.is_empty();
+        let is_known = peer.received_bytes() > 0 || peer.state.pending.is_empty();
         if is_h2 && !(is_known && peer.conn.stream_room() > 0) {
-            peer.state.owed += 1;
+            peer.state.deferred_permits += 1;
             return false;
         }
-        let head = &self.heads.heads[start.target as usize];
+        let template = &self.templates.templates[queued.target as usize];
         // Only HTTP/1.1 has a word for it.
         let is_last = !is_h2 && most == Some(*used + 1);
         let begun = if peer.state.socket.is_some() {
-            let target = &self.config.targets[start.target as usize];
-            self.sockets.send(peer, target)
+            let target = &self.config.targets[queued.target as usize];
+            self.ws_context.send(peer, target)
         } else {
-            send_modes::begin(peer, head, is_last, start.follows.is_some()).ok()
+            send_modes::begin(peer, template, is_last, queued.follows.is_some()).ok()
         };
         // Refused only by a connection that is ending, of which its events tell.
         let Some(stream) = begun else {
             return false;
         };
         *used += 1;
-        peer.state.flights.push_back(Flight {
+        peer.state.pending.push_back(InFlight {
             stream,
-            target: start.target,
-            intended: start.intended,
+            target: queued.target,
+            intended: queued.intended,
             sent,
             head_at: None,
             check: Check::default(),
         });
-        let rest = peer.state.rest;
-        if rest != Rest::Nothing {
+        let pending_send = peer.state.pending_send;
+        if pending_send != PendingSend::Nothing {
             // The turn may have begun long ago.
-            self.plan_rest(slot, rest, Instant::now());
+            self.schedule_pending(slot, pending_send, Instant::now());
         }
         true
     }

@@ -14,21 +14,21 @@ use towline_io::Peer;
 use towline_proto::{BodySize, Connection, StreamId, UserError};
 
 use super::Worker;
-use super::conn_state::Line;
-use super::send::Head;
-use super::slot::{Start, State};
-use crate::target::{Sending, Target};
+use super::conn_state::ConnState;
+use super::send::RequestTemplate;
+use super::slot::{QueuedRequest, State};
+use crate::target::{SendMode, Target};
 
 /// What is still to be done for the request in hand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Rest {
+pub(super) enum PendingSend {
     #[default]
     Nothing,
     Pieces(Pieces),
     /// The body, when the server says 100.
     Body,
     /// To hang up when everything is out.
-    Cut,
+    Close,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,38 +58,45 @@ impl Pieces {
 
 /// Puts a request into its connection, as far as it may leave now. `whole`: whatever its target says.
 pub(super) fn begin(
-    peer: &mut Peer<Line>,
-    head: &Head,
+    peer: &mut Peer<ConnState>,
+    template: &RequestTemplate,
     is_last: bool,
     whole: bool,
 ) -> Result<StreamId, UserError> {
-    let sending = if whole { Sending::Whole } else { head.sending };
-    let Some(body) = head.body.as_ref().filter(|_| {
-        head.chunk_bytes.is_some()
-            || matches!(sending, Sending::AwaitContinue | Sending::DropAfterBytes(_))
+    let send_mode = if whole {
+        SendMode::Whole
+    } else {
+        template.send_mode
+    };
+    let Some(body) = template.body.as_ref().filter(|_| {
+        template.chunk_bytes.is_some()
+            || matches!(
+                send_mode,
+                SendMode::AwaitContinue | SendMode::DropAfterBytes(_)
+            )
     }) else {
-        let stream = peer.conn.request_prepared(head.prepared(is_last)?)?;
-        if let Sending::Pieces { pieces, gap } = sending {
-            in_pieces(peer, pieces, gap);
+        let stream = peer.conn.request_prepared(template.prepared(is_last)?)?;
+        if let SendMode::Pieces { pieces, gap } = send_mode {
+            start_pieces(peer, pieces, gap);
         }
         return Ok(stream);
     };
-    let size = match head.chunk_bytes {
+    let size = match template.chunk_bytes {
         Some(_) => BodySize::Unknown,
         None => BodySize::Known(body.len() as u64),
     };
-    let stream = head.with(is_last, |request| peer.conn.request(request, size))?;
-    match sending {
-        Sending::AwaitContinue => peer.state.rest = Rest::Body,
-        Sending::DropAfterBytes(bytes) => {
+    let stream = template.with(is_last, |request| peer.conn.request(request, size))?;
+    match send_mode {
+        SendMode::AwaitContinue => peer.state.pending_send = PendingSend::Body,
+        SendMode::DropAfterBytes(bytes) => {
             let part = body.slice(..body.len().min(bytes as usize));
-            write(&mut peer.conn, stream, &part, head.chunk_bytes)?;
-            peer.state.rest = Rest::Cut;
+            write(&mut peer.conn, stream, &part, template.chunk_bytes)?;
+            peer.state.pending_send = PendingSend::Close;
         }
-        Sending::Whole | Sending::Pieces { .. } => {
-            write_whole(&mut peer.conn, stream, body, head.chunk_bytes)?;
-            if let Sending::Pieces { pieces, gap } = sending {
-                in_pieces(peer, pieces, gap);
+        SendMode::Whole | SendMode::Pieces { .. } => {
+            write_whole(&mut peer.conn, stream, body, template.chunk_bytes)?;
+            if let SendMode::Pieces { pieces, gap } = send_mode {
+                start_pieces(peer, pieces, gap);
             }
         }
     }
@@ -97,7 +104,7 @@ pub(super) fn begin(
 }
 
 /// Lets the first piece go of what waits.
-fn in_pieces(peer: &mut Peer<Line>, pieces: u32, gap: Duration) {
+fn start_pieces(peer: &mut Peer<ConnState>, pieces: u32, gap: Duration) {
     let bytes = peer.conn.pending_bytes() as u64;
     let of = u64::from(pieces).min(bytes);
     if of < 2 {
@@ -110,17 +117,21 @@ fn in_pieces(peer: &mut Peer<Line>, pieces: u32, gap: Duration) {
         bytes,
     };
     peer.limit_sending(Some(pieces.next()));
-    peer.state.rest = Rest::Pieces(pieces);
+    peer.state.pending_send = PendingSend::Pieces(pieces);
 }
 
 /// The server has said 100.
-pub(super) fn go_on(peer: &mut Peer<Line>, stream: StreamId, targets: &[Target]) {
-    if peer.state.rest != Rest::Body {
+pub(super) fn send_after_continue(
+    peer: &mut Peer<ConnState>,
+    stream: StreamId,
+    targets: &[Target],
+) {
+    if peer.state.pending_send != PendingSend::Body {
         return;
     }
-    peer.state.rest = Rest::Nothing;
-    let flight = peer.state.flights.front();
-    let Some(target) = flight.map(|flight| &targets[flight.target as usize]) else {
+    peer.state.pending_send = PendingSend::Nothing;
+    let request = peer.state.pending.front();
+    let Some(target) = request.map(|request| &targets[request.target as usize]) else {
         return;
     };
     if let Some(body) = &target.body {
@@ -161,12 +172,12 @@ fn write(
 
 impl Worker {
     /// Notes what is due later for a request that has just been begun.
-    pub(super) fn plan_rest(&mut self, slot: u32, rest: Rest, now: Instant) {
+    pub(super) fn schedule_pending(&mut self, slot: u32, pending_send: PendingSend, now: Instant) {
         let serial = self.slots[slot as usize].serial;
-        match rest {
-            Rest::Pieces(pieces) => self.due.push(Reverse((now + pieces.gap, slot, serial))),
-            Rest::Cut => self.cut.push((slot, serial)),
-            Rest::Nothing | Rest::Body => {}
+        match pending_send {
+            PendingSend::Pieces(pieces) => self.due.push(Reverse((now + pieces.gap, slot, serial))),
+            PendingSend::Close => self.closing.push((slot, serial)),
+            PendingSend::Nothing | PendingSend::Body => {}
         }
     }
 
@@ -188,15 +199,15 @@ impl Worker {
             let Some(peer) = self.engine.peer(id) else {
                 continue;
             };
-            let Rest::Pieces(mut pieces) = peer.state.rest else {
+            let PendingSend::Pieces(mut pieces) = peer.state.pending_send else {
                 continue;
             };
             if pieces.is_last() {
                 peer.limit_sending(None);
-                peer.state.rest = Rest::Nothing;
+                peer.state.pending_send = PendingSend::Nothing;
             } else {
                 peer.limit_sending(Some(pieces.next()));
-                peer.state.rest = Rest::Pieces(pieces);
+                peer.state.pending_send = PendingSend::Pieces(pieces);
                 self.due.push(Reverse((now + pieces.gap, slot, serial)));
             }
             self.engine.settle(id);
@@ -204,8 +215,8 @@ impl Worker {
     }
 
     /// Hangs up where everything is out that was to go, and dials for the follow-up.
-    pub(super) fn hang_up_cut(&mut self, now: Instant) {
-        for (slot, serial) in std::mem::take(&mut self.cut) {
+    pub(super) fn close_sent(&mut self, now: Instant) {
+        for (slot, serial) in std::mem::take(&mut self.closing) {
             let state = &self.slots[slot as usize];
             let (State::Open(id), true) = (state.state, state.serial == serial) else {
                 continue;
@@ -214,22 +225,22 @@ impl Worker {
                 continue;
             };
             if peer.conn.pending_bytes() > 0 {
-                self.cut.push((slot, serial));
+                self.closing.push((slot, serial));
                 continue;
             }
-            let Some(flight) = peer.state.flights.pop_front() else {
+            let Some(request) = peer.state.pending.pop_front() else {
                 continue;
             };
             peer.state.slot = None;
             self.live -= 1;
             self.engine.hang_up(id);
             self.slots[slot as usize].closed(None);
-            let start = Start {
-                target: flight.target,
-                intended: flight.intended,
-                follows: Some(flight.sent),
+            let queued = QueuedRequest {
+                target: request.target,
+                intended: request.intended,
+                follows: Some(request.sent),
             };
-            self.dial(slot, Some(start), now);
+            self.dial(slot, Some(queued), now);
         }
     }
 }

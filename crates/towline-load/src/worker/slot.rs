@@ -17,7 +17,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A request that waits for its own connection: with fresh connections, or behind one cut off.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Start {
+pub(super) struct QueuedRequest {
     pub(super) target: u32,
     pub(super) intended: Instant,
     /// It is the other half of an operation whose first half left then: sent whole.
@@ -31,13 +31,13 @@ pub(super) enum State {
     },
     Dialling {
         begun: Instant,
-        start: Option<Start>,
+        queued: Option<QueuedRequest>,
     },
     /// Connected, and the server has been asked for a WebSocket.
     Upgrading {
         id: ConnId,
         begun: Instant,
-        start: Option<Start>,
+        queued: Option<QueuedRequest>,
     },
     Open(ConnId),
 }
@@ -66,7 +66,7 @@ impl Slot {
         }
     }
 
-    pub(super) fn opened(&mut self, id: ConnId) {
+    pub(super) fn on_connected(&mut self, id: ConnId) {
         self.state = State::Open(id);
         self.serial = self.serial.wrapping_add(1);
         self.used = 0;
@@ -89,7 +89,7 @@ impl Slot {
 
 /// Leave to send one request on a slot.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Credit {
+pub(super) struct SendPermit {
     pub(super) slot: u32,
     pub(super) serial: u32,
     pub(super) since: Instant,

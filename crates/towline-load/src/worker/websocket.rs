@@ -13,47 +13,47 @@ use towline_io::{ConnId, Peer};
 use towline_proto::ws::{self, Ahead, Shared, WebSocket};
 use towline_proto::{Event, StreamId};
 
-use super::conn_state::{Line, Step, failure_of};
-use super::slot::{Start, State};
+use super::conn_state::{ConnEvent, ConnState, failure_of};
+use super::slot::{QueuedRequest, State};
 use super::{Phase, Worker};
-use crate::check::Known;
+use crate::check::VerifiedBody;
 use crate::config::Config;
 use crate::stats::Failure;
 use crate::target::Target;
-use crate::websocket::{self, Denied, Handshake, Parting};
+use crate::websocket::{self, Handshake, WsClosed, WsRefused};
 
 /// The close code of a purpose fulfilled (RFC 6455 7.4.1).
 const NORMAL: u16 = 1000;
 
 /// What a connection is becoming, or has become.
-pub(super) struct Socket {
-    stage: Stage,
+pub(super) struct WsState {
+    stage: WsStage,
     /// Messages that were under way when bytes last came: no more of those bytes are answers.
-    answerable: usize,
+    replies_expected: usize,
 }
 
-enum Stage {
+enum WsStage {
     /// ... and, between the head of the answer and the switch, what was agreed on.
-    Asked(Handshake, Option<WebSocket>),
+    Handshaking(Handshake, Option<WebSocket>),
     Open(WebSocket, StreamId),
 }
 
 /// What every WebSocket of a thread shares.
-pub(super) struct Sockets {
+pub(super) struct WsContext {
     shared: Shared,
     limits: Arc<ws::Limits>,
     /// Frames on their way into a connection.
     scratch: Vec<u8>,
 }
 
-impl Socket {
+impl WsState {
     /// Bytes have come, and so many messages are under way.
-    pub(super) fn heard(&mut self, under_way: usize) {
-        self.answerable = under_way;
+    pub(super) fn on_received(&mut self, under_way: usize) {
+        self.replies_expected = under_way;
     }
 }
 
-impl Sockets {
+impl WsContext {
     pub(super) fn new(config: &Config) -> io::Result<Self> {
         Ok(Self {
             shared: Shared::new(towline_io::seed()?),
@@ -65,89 +65,91 @@ impl Sockets {
     /// Goes on to the next end of something.
     pub(super) fn advance(
         &mut self,
-        peer: &mut Peer<Line>,
+        peer: &mut Peer<ConnState>,
         targets: &[Target],
-        known: &[Known],
+        verified: &[VerifiedBody],
         now: Instant,
-    ) -> Step {
+    ) -> ConnEvent {
         while let Some(event) = peer.conn.next_event() {
             let Some(socket) = peer.state.socket.as_deref_mut() else {
-                return Step::Wait;
+                return ConnEvent::Idle;
             };
             match (event, &mut socket.stage) {
-                (Event::Head { head, .. }, Stage::Asked(handshake, agreed)) => {
+                (Event::Head { head, .. }, WsStage::Handshaking(handshake, negotiated)) => {
                     match handshake.end(&head, &self.limits, now) {
-                        Ok(socket) => *agreed = Some(socket),
-                        Err(denied) => return Step::Denied(denied),
+                        Ok(socket) => *negotiated = Some(socket),
+                        Err(refusal) => return ConnEvent::WsRefused(refusal),
                     }
                 }
-                (Event::Switched { stream }, Stage::Asked(_, agreed)) => {
-                    if let Some(agreed) = agreed.take() {
-                        socket.stage = Stage::Open(agreed, stream);
-                        return Step::Opened;
+                (Event::Switched { stream }, WsStage::Handshaking(_, negotiated)) => {
+                    if let Some(negotiated) = negotiated.take() {
+                        socket.stage = WsStage::Open(negotiated, stream);
+                        return ConnEvent::WsOpened;
                     }
                 }
                 (Event::Closed(error), _) => {
-                    let end = Step::Closed(failure_of(&error), error.rule.into());
+                    let end = ConnEvent::Closed(failure_of(&error), error.rule.into());
                     // What came before the end is an answer still.
-                    return match self.read(peer, targets, known, now) {
-                        Step::Wait => end,
+                    return match self.read(peer, targets, verified, now) {
+                        ConnEvent::Idle => end,
                         step => step,
                     };
                 }
                 _ => {}
             }
         }
-        self.read(peer, targets, known, now)
+        self.read(peer, targets, verified, now)
     }
 
     fn read(
         &mut self,
-        peer: &mut Peer<Line>,
+        peer: &mut Peer<ConnState>,
         targets: &[Target],
-        known: &[Known],
+        verified: &[VerifiedBody],
         now: Instant,
-    ) -> Step {
-        let line = &mut peer.state;
-        let Some(Socket {
-            stage: Stage::Open(socket, stream),
-            answerable,
-        }) = line.socket.as_deref_mut()
+    ) -> ConnEvent {
+        let conn_state = &mut peer.state;
+        let Some(WsState {
+            stage: WsStage::Open(socket, stream),
+            replies_expected,
+        }) = conn_state.socket.as_deref_mut()
         else {
-            return Step::Wait;
+            return ConnEvent::Idle;
         };
         let Ok(mut stream) = peer.conn.stream(*stream) else {
-            return Step::Wait;
+            return ConnEvent::Idle;
         };
         let ahead = socket.read_ahead(&mut stream, now, &mut self.shared, usize::MAX);
         // Pongs, and the answer to a close. A refusal is about a stream that has failed, which reading has told.
         let _ = socket.flush(&mut stream, &mut self.shared);
         if ahead != Ahead::Event {
-            return Step::Wait;
+            return ConnEvent::Idle;
         }
-        let parting = match socket.next_event() {
-            Some(ws::Event::Message { kind, data }) => match line.flights.front_mut() {
-                Some(flight) if *answerable > 0 => {
-                    *answerable -= 1;
-                    let target = flight.target as usize;
+        let closed = match socket.next_event() {
+            Some(ws::Event::Message { kind, data }) => match conn_state.pending.front_mut() {
+                Some(request) if *replies_expected > 0 => {
+                    *replies_expected -= 1;
+                    let target = request.target as usize;
                     let expect = &targets[target].expect;
                     let sent = targets[target].messages.map(|messages| messages.kind);
-                    (flight.check).message(data, sent == Some(kind), expect, &known[target]);
-                    return Step::Answered(0);
+                    (request.check).message(data, sent == Some(kind), expect, &verified[target]);
+                    return ConnEvent::Completed(0);
                 }
-                _ => Some(Parting::wrong("a message that answers none of ours")),
+                _ => Some(WsClosed::wrong("a message that answers none of ours")),
             },
-            event => event.and_then(|event| Parting::of(&event)),
+            event => event.and_then(|event| WsClosed::of(&event)),
         };
-        parting.map_or(Step::Wait, |parting| Step::Parted(Box::new(parting)))
+        closed.map_or(ConnEvent::Idle, |closed| {
+            ConnEvent::WsClosed(Box::new(closed))
+        })
     }
 
     /// Puts a message into its connection.
-    pub(super) fn send(&mut self, peer: &mut Peer<Line>, target: &Target) -> Option<StreamId> {
+    pub(super) fn send(&mut self, peer: &mut Peer<ConnState>, target: &Target) -> Option<StreamId> {
         let (Some(message), Some(messages)) = (&target.body, target.messages) else {
             return None;
         };
-        let Stage::Open(socket, id) = &mut peer.state.socket.as_deref_mut()?.stage else {
+        let WsStage::Open(socket, id) = &mut peer.state.socket.as_deref_mut()?.stage else {
             return None;
         };
         let stream = peer.conn.stream(*id).ok()?;
@@ -167,62 +169,62 @@ impl Worker {
         &mut self,
         slot: u32,
         id: ConnId,
-        (begun, start): (Instant, Option<Start>),
+        (begun, queued): (Instant, Option<QueuedRequest>),
         now: Instant,
     ) {
         let (Some(index), Some(peer)) = (self.handshake_of(slot), self.engine.peer(id)) else {
-            return self.not_opened(slot, start, Failure::Connect, false, now);
+            return self.on_connect_failed(slot, queued, Failure::Connect, false, now);
         };
         let target = &self.config.targets[index];
         // What cannot be sent was refused before the run.
-        let Ok(handshake) = Handshake::begin(&mut peer.conn, target, &mut self.sockets.shared)
+        let Ok(handshake) = Handshake::begin(&mut peer.conn, target, &mut self.ws_context.shared)
         else {
             self.engine.abort(id);
-            return self.not_opened(slot, start, Failure::Connect, false, now);
+            return self.on_connect_failed(slot, queued, Failure::Connect, false, now);
         };
         peer.state.slot = Some(slot);
-        peer.state.socket = Some(Box::new(Socket {
-            stage: Stage::Asked(handshake, None),
-            answerable: 0,
+        peer.state.socket = Some(Box::new(WsState {
+            stage: WsStage::Handshaking(handshake, None),
+            replies_expected: 0,
         }));
         self.dialling += 1;
-        self.slots[slot as usize].state = State::Upgrading { id, begun, start };
+        self.slots[slot as usize].state = State::Upgrading { id, begun, queued };
         self.engine.settle(id);
     }
 
-    pub(super) fn upgraded(&mut self, id: ConnId, now: Instant) {
+    pub(super) fn on_upgraded(&mut self, id: ConnId, now: Instant) {
         if let Some(peer) = self.engine.peer(id)
             && let Some(slot) = peer.state.slot
-            && let State::Upgrading { begun, start, .. } = self.slots[slot as usize].state
+            && let State::Upgrading { begun, queued, .. } = self.slots[slot as usize].state
         {
             self.dialling -= 1;
-            self.opened(slot, id, begun, start, now);
+            self.on_connected(slot, id, begun, queued, now);
         }
     }
 
     /// The server has answered with anything but a WebSocket.
-    pub(super) fn denied(&mut self, id: ConnId, denied: &Denied, now: Instant) {
+    pub(super) fn on_ws_refused(&mut self, id: ConnId, refusal: &WsRefused, now: Instant) {
         let Some(slot) = (self.engine.peer(id)).and_then(|peer| peer.state.slot.take()) else {
             return;
         };
         self.engine.abort(id);
-        let State::Upgrading { start, .. } = self.slots[slot as usize].state else {
+        let State::Upgrading { queued, .. } = self.slots[slot as usize].state else {
             return;
         };
         let refused =
-            (denied.status).is_some_and(|status| self.config.refusal_statuses.contains(&status));
-        if let Some(status) = denied.status
+            (refusal.status).is_some_and(|status| self.config.refusal_statuses.contains(&status));
+        if let Some(status) = refusal.status
             && (self.phase == Phase::Connecting || self.counts(now, now))
         {
-            self.tally.status(status);
+            self.tally.count_status(status);
         }
-        self.not_upgraded(slot, start, (denied.failure, refused), &denied.rule, now);
+        self.on_upgrade_failed(slot, queued, (refusal.failure, refused), &refusal.rule, now);
     }
 
-    pub(super) fn not_upgraded(
+    pub(super) fn on_upgrade_failed(
         &mut self,
         slot: u32,
-        start: Option<Start>,
+        queued: Option<QueuedRequest>,
         (failure, refused): (Failure, bool),
         rule: &str,
         now: Instant,
@@ -231,44 +233,44 @@ impl Worker {
         if !refused {
             self.tally.note(|| rule.into());
         }
-        self.not_opened(slot, start, failure, refused, now);
+        self.on_connect_failed(slot, queued, failure, refused, now);
     }
 
     /// Gives up a handshake that takes too long, and says whether it has.
-    pub(super) fn gave_up_upgrade(&mut self, slot: usize, now: Instant) -> bool {
+    pub(super) fn upgrade_timed_out(&mut self, slot: usize, now: Instant) -> bool {
         let State::Upgrading { id, begun, .. } = self.slots[slot].state else {
             return false;
         };
         if now < begun + self.config.connect_timeout {
             return false;
         }
-        self.over(id, Failure::Timeout, "no WebSocket in time", now);
+        self.on_closed(id, Failure::Timeout, "no WebSocket in time", now);
         self.engine.abort(id);
         true
     }
 
     /// A WebSocket has ended before its connection.
-    pub(super) fn parted(&mut self, id: ConnId, parting: &Parting, now: Instant) {
-        if let Some(code) = parting.code
+    pub(super) fn on_ws_closed(&mut self, id: ConnId, closed: &WsClosed, now: Instant) {
+        if let Some(code) = closed.code
             && self.counts(now, now)
         {
-            self.tally.status(code);
+            self.tally.count_status(code);
         }
-        self.over(id, parting.failure, &parting.rule, now);
+        self.on_closed(id, closed.failure, &closed.rule, now);
         // The answer to a close leaves first.
         self.engine.settle(id);
         self.engine.hang_up(id);
     }
 
     /// Says goodbye, where a connection is a WebSocket.
-    pub(super) fn farewell(&mut self, id: ConnId, now: Instant) {
+    pub(super) fn close_websocket(&mut self, id: ConnId, now: Instant) {
         if let Some(peer) = self.engine.peer(id)
             && let Some(socket) = peer.state.socket.as_deref_mut()
-            && let Stage::Open(socket, stream) = &mut socket.stage
+            && let WsStage::Open(socket, stream) = &mut socket.stage
             && let Ok(mut stream) = peer.conn.stream(*stream)
             && socket.close(now, NORMAL, "").is_ok()
         {
-            let _ = socket.flush(&mut stream, &mut self.sockets.shared);
+            let _ = socket.flush(&mut stream, &mut self.ws_context.shared);
             self.engine.settle(id);
         }
     }
@@ -279,7 +281,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         for index in 0..self.slots.len() {
             if let State::Open(id) = self.slots[index].state {
-                self.farewell(id, Instant::now());
+                self.close_websocket(id, Instant::now());
             }
         }
     }

@@ -51,8 +51,8 @@ impl Responder {
             .spawn()
             .unwrap();
         let mut address = String::new();
-        let mut told = BufReader::new(process.stdout.take().unwrap());
-        told.read_line(&mut address).unwrap();
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        output.read_line(&mut address).unwrap();
         Self {
             origin: format!("{scheme}://{}", address.trim()),
             process,

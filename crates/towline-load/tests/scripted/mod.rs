@@ -26,39 +26,43 @@ pub enum Reply {
 }
 
 /// What a script is told of a request: its number over all connections, from 0, and its bytes.
-pub struct Asked<'a> {
+pub struct ScriptedRequest<'a> {
     pub number: u64,
     pub request: &'a [u8],
 }
 
 pub struct Server {
     pub addr: SocketAddr,
-    pub asked: Arc<AtomicU64>,
+    pub request_count: Arc<AtomicU64>,
     pub accepted: Arc<AtomicU64>,
     /// Connections that were closed behind their last answer.
-    pub ended: Arc<AtomicU64>,
+    pub closed_count: Arc<AtomicU64>,
 }
 
 impl Server {
     /// `script` is called for each request, on its connection's thread: it may sleep.
-    pub fn new(script: impl Fn(Asked<'_>) -> Reply + Send + Sync + 'static) -> Self {
+    pub fn new(script: impl Fn(ScriptedRequest<'_>) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = Self {
             addr: listener.local_addr().unwrap(),
-            asked: Arc::default(),
+            request_count: Arc::default(),
             accepted: Arc::default(),
-            ended: Arc::default(),
+            closed_count: Arc::default(),
         };
-        let (asked, accepted) = (Arc::clone(&server.asked), Arc::clone(&server.accepted));
-        let ended = Arc::clone(&server.ended);
+        let (request_count, accepted) = (
+            Arc::clone(&server.request_count),
+            Arc::clone(&server.accepted),
+        );
+        let closed_count = Arc::clone(&server.closed_count);
         let script = Arc::new(script);
         // It ends with the process.
         thread::spawn(move || {
             for socket in listener.incoming().flatten() {
                 accepted.fetch_add(1, Ordering::Relaxed);
-                let (asked, ended) = (Arc::clone(&asked), Arc::clone(&ended));
+                let (request_count, closed_count) =
+                    (Arc::clone(&request_count), Arc::clone(&closed_count));
                 let script = Arc::clone(&script);
-                thread::spawn(move || serve(&socket, &asked, &ended, &*script));
+                thread::spawn(move || serve(&socket, &request_count, &closed_count, &*script));
             }
         });
         server
@@ -84,21 +88,21 @@ impl Server {
 
 fn serve(
     mut socket: &TcpStream,
-    asked: &AtomicU64,
-    ended: &AtomicU64,
-    script: &(dyn Fn(Asked<'_>) -> Reply + Send + Sync),
+    request_count: &AtomicU64,
+    closed_count: &AtomicU64,
+    script: &(dyn Fn(ScriptedRequest<'_>) -> Reply + Send + Sync),
 ) {
     let _ = socket.set_nodelay(true);
     let mut unread = Vec::new();
     while let Ok(Some(request)) = next_request(socket, &mut unread) {
-        let number = asked.fetch_add(1, Ordering::Relaxed);
+        let number = request_count.fetch_add(1, Ordering::Relaxed);
         let request = &request;
-        let sent = match script(Asked { number, request }) {
+        let sent = match script(ScriptedRequest { number, request }) {
             Reply::Send(bytes) => socket.write_all(bytes),
             Reply::Last(bytes) => {
                 let _ = socket.write_all(bytes);
                 let _ = socket.shutdown(Shutdown::Write);
-                ended.fetch_add(1, Ordering::Relaxed);
+                closed_count.fetch_add(1, Ordering::Relaxed);
                 let _ = io::copy(&mut socket, &mut io::sink());
                 return;
             }
@@ -152,7 +156,7 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
 }
 
 /// A port that refuses. It stays taken as long as the process lives, so that no other test is given it.
-pub fn unheard_port() -> u16 {
+pub fn refusing_port() -> u16 {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     socket.bind(&any.into()).unwrap();

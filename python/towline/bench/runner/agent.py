@@ -66,7 +66,7 @@ class Agent:
         patience = len(config["targets"]) * (
             config.get("timeout_s", 5.0) + config.get("connect_timeout_s", 5.0)
         )
-        answers: list[dict[str, Any]] = self._tell({"op": "ask", "session": session}, patience)["answers"]
+        answers: list[dict[str, Any]] = self._tell({"op": "probe", "session": session}, patience)["responses"]
         return answers
 
     def slice(self, session: str, work: Work) -> dict[str, Any]:

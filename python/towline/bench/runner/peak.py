@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..scenarios import Protocol, Request, Scenario, Sending
+from ..scenarios import Protocol, Request, Scenario, SendMode
 from .protocol import Failed
 
 GOAL_MS, GOAL_PERCENTILE, GOAL_ERRORS, WINDOW_MS = 20, 99, 0.001, 500
@@ -72,7 +72,7 @@ def cannot(scenario: Scenario) -> str | None:
         (one.method, one.fields, one.body) == (first.method, first.fields, first.body)
         for one in scenario.requests
     )
-    if not alike or any(one.sending != Sending() or one.chunk_bytes for one in scenario.requests):
+    if not alike or any(one.send_mode != SendMode() or one.chunk_bytes for one in scenario.requests):
         return "its requests are of several kinds, or sent in a special way"
     return None
 

@@ -91,7 +91,7 @@ class ServerCells:
                 self._session.watch.say(f"{scenario.name}: no search for its peak: {why}")
             else:
                 self._session.measure(self._peak_plan(scenario, way))
-        if not (self._quick or self._options.no_latency or scenario.together):
+        if not (self._quick or self._options.no_latency or scenario.barrier):
             self._latency(scenario, way, first)
         return first
 

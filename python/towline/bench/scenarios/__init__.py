@@ -12,7 +12,6 @@ from .model import (
     Request,
     Scenario,
     Section,
-    Sending,
 )
 from .session import session_config
 from .table import ScenarioError
@@ -29,7 +28,7 @@ __all__ = [
     "Scenario",
     "ScenarioError",
     "Section",
-    "Sending",
+    "SendMode",
     "catalogue",
     "load",
     "sections",

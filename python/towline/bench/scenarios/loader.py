@@ -11,7 +11,7 @@ from typing import Any
 
 from . import model
 from .bodies import numbered, read_body
-from .model import Answer, Fields, Limits, Load, Published, Request, Scenario, Section, Sending
+from .model import Answer, Fields, Limits, Load, Published, Request, Scenario, Section, SendMode
 from .table import ScenarioError, Table
 
 if sys.version_info >= (3, 11):
@@ -120,7 +120,7 @@ def _scenario(
         pipeline=table.at_least("pipeline", 1, 1),
         streams=table.at_least("streams", 1, 1),
         requests_per_connection=table.at_least("requests_per_connection", 1, None),
-        together=table.take("together", bool, False),
+        barrier=table.take("barrier", bool, False),
         admits=table.at_least("admits", 1, None),
         limits=_limits(Table(table.take("limits", dict, {}), f"{table.where}, limits")),
         message=read_body(message, folder),
@@ -139,11 +139,11 @@ def _scenario(
     )
     message.end()
     table.end()
-    _hold_together(scenario, table)
+    _check_combination(scenario, table)
     return scenario
 
 
-def _hold_together(scenario: Scenario, table: Table) -> None:
+def _check_combination(scenario: Scenario, table: Table) -> None:
     """What each key may be, but not all of them together."""
     if scenario.kind == "server" and not scenario.requests:
         raise table.error("a scenario of servers needs a [[scenario.request]]")
@@ -162,13 +162,13 @@ def _hold_together(scenario: Scenario, table: Table) -> None:
         raise table.error("`admits` must be below `connections`, or nothing is ever refused")
     for request in scenario.requests:
         for key in ("pipeline", "streams"):
-            if request.sending != Sending() and getattr(scenario, key) > 1:
+            if request.send_mode != SendMode() and getattr(scenario, key) > 1:
                 raise table.error(f"`{key}` does not go with a request that is sent in a way of its own")
 
 
 def _is_echo(scenario: Scenario) -> bool:
     plain = all(
-        (one.method, one.body, one.answer.status, one.sending) == ("GET", None, 101, Sending())
+        (one.method, one.body, one.answer.status, one.send_mode) == ("GET", None, 101, SendMode())
         for one in scenario.requests
     )
     return plain and (scenario.protocols, scenario.interfaces) == (("h1",), ("asgi",))
@@ -198,11 +198,11 @@ def _requests(table: Table, folder: Path | None) -> list[Request]:
     body = read_body(given, folder)
     given.end()
     chunk_bytes = table.at_least("chunk_bytes", 1, None)
-    sending = _sending(table, body)
+    send_mode = _send_mode(table, body)
     weight = table.at_least("weight", 1, 1)
     answer = _answer(Table(table.take("answer", dict, {}), f"{table.where}, answer"), folder)
     table.end()
-    return [Request(target, method, fields, body, chunk_bytes, sending, weight, answer) for target in targets]
+    return [Request(target, method, fields, body, chunk_bytes, send_mode, weight, answer) for target in targets]
 
 
 def _framing(request: Request, where: str) -> None:
@@ -223,24 +223,24 @@ def _framing(request: Request, where: str) -> None:
         raise ScenarioError(f"{where}: a body needs the field `Content-Length: {size}`")
 
 
-def _sending(table: Table, body: model.Body | None) -> Sending:
-    plain = Table(table.take("sending", dict, {}), f"{table.where}, sending")
-    sending = Sending(
+def _send_mode(table: Table, body: model.Body | None) -> SendMode:
+    plain = Table(table.take("send_mode", dict, {}), f"{table.where}, send_mode")
+    send_mode = SendMode(
         pieces=plain.at_least("pieces", 1, 1),
         gap_ms=plain.seconds("gap_ms", 0.0),
         await_continue=plain.take("await_continue", bool, False),
         drop_after_bytes=plain.at_least("drop_after_bytes", 0, None),
     )
     plain.end()
-    ways = (sending.pieces > 1) + sending.await_continue + (sending.drop_after_bytes is not None)
+    ways = (send_mode.pieces > 1) + send_mode.await_continue + (send_mode.drop_after_bytes is not None)
     if ways > 1:
         raise plain.error("choose one of `pieces`, `await_continue` and `drop_after_bytes`")
-    needs_body = sending.await_continue or sending.drop_after_bytes is not None
+    needs_body = send_mode.await_continue or send_mode.drop_after_bytes is not None
     if needs_body and body is None:
         raise plain.error("there is no body to hold back")
-    if body is not None and (sending.drop_after_bytes or 0) >= max(body.length, 1):
+    if body is not None and (send_mode.drop_after_bytes or 0) >= max(body.length, 1):
         raise plain.error("`drop_after_bytes` must be less than the body")
-    return sending
+    return send_mode
 
 
 def _answer(table: Table, folder: Path | None) -> Answer:

@@ -78,7 +78,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Sending:
+class SendMode:
     """How the request leaves. At most one of these is set."""
 
     pieces: int = 1
@@ -109,7 +109,7 @@ class Request:
     """Before chunk framing."""
     chunk_bytes: int | None = None
     """Sent chunked, so many bytes a chunk."""
-    sending: Sending = Sending()
+    send_mode: SendMode = SendMode()
     weight: int = 1
     """Relative frequency where requests are mixed at random."""
     answer: Answer = Answer()
@@ -216,7 +216,7 @@ class Scenario:
     streams: int = 1
     """HTTP/2: the same."""
     requests_per_connection: int | None = None
-    together: bool = False
+    barrier: bool = False
     """All connections are made, and ask, at the same moment."""
     admits: int | None = None
     """How many the server admits at once: refusals are counted apart."""

@@ -14,7 +14,7 @@ def session_config(
     protocol: Protocol = "h1",
     connections: int | None = None,
     seed: int = 1,
-    trust: str | dict[str, str] = "anybody",
+    trust: str | dict[str, str] = "any",
 ) -> dict[str, Any]:
     """The agent's CONFIG for `scenario` on the server at `base_url` (`http://127.0.0.1:8000`)."""
     return {
@@ -30,7 +30,7 @@ def session_config(
         "protocol": protocol,
         **({"pipeline": scenario.pipeline} if protocol == "h1" else {"streams": scenario.streams}),
         "requests_per_connection": scenario.requests_per_connection,
-        "together": scenario.together,
+        "barrier": scenario.barrier,
         "timeout_s": scenario.timeout_s,
         "connect_timeout_s": scenario.timeout_s,
         "trust": trust,
@@ -48,7 +48,7 @@ def target(request: Request, base_url: str, protocol: Protocol = "h1") -> dict[s
         "body": request.body.plain() if request.body else None,
         "expect": _expect(request.answer),
         "weight": request.weight,
-        "sending": request.sending.plain(),
+        "send_mode": request.send_mode.plain(),
     }
     if request.chunk_bytes is not None:
         plain["chunk_bytes"] = request.chunk_bytes

@@ -7,44 +7,44 @@ use super::spin::Spin;
 use super::stall::{Stall, StallPlan};
 
 #[derive(Default)]
-pub struct Conduct {
+pub struct Behaviour {
     pub app: App,
     /// Of every answer.
     pub delay: Duration,
     /// So long before a delayed answer is due the server stops sleeping and looks.
-    pub watch: Duration,
+    pub poll_before_due: Duration,
     /// A connection is closed with the answer of this number.
     pub requests_per_connection: Option<u64>,
     /// The first request on a connection beyond these is refused.
     pub max_connections: Option<usize>,
-    pub injected: Injected,
-    /// Set by `stalling` and `spinning`.
+    pub injected: InjectedFaults,
+    /// Set by `set_stall` and `set_spin`.
     pub stall: Option<Stall>,
     pub spin: Option<Spin>,
 }
 
 /// What was injected so far.
 #[derive(Default)]
-pub struct Injected {
+pub struct InjectedFaults {
     pub requests: u64,
-    pub slow: Sequence,
-    pub errors: Sequence,
-    pub faults: Sequence,
+    pub slow: ShareSampler,
+    pub errors: ShareSampler,
+    pub faults: ShareSampler,
     /// Begin and end of each stall, in nanoseconds of the system's monotonic clock.
     pub stalls: Vec<(u64, u64)>,
 }
 
 /// Hits a share of a sequence, at equal distances.
 #[derive(Default)]
-pub struct Sequence {
+pub struct ShareSampler {
     /// What is due of the next hit.
     due: f64,
     pub hit: u64,
 }
 
-impl Sequence {
+impl ShareSampler {
     /// Whether the next is one of them: of the first n, floor(n x share) are.
-    pub fn takes(&mut self, share: f64) -> bool {
+    pub fn sample(&mut self, share: f64) -> bool {
         self.due += share.min(1.0);
         // Ten tenths are a whole, whatever they are in binary.
         let hits = self.due > 1.0 - 1e-9;
@@ -56,14 +56,14 @@ impl Sequence {
     }
 }
 
-impl Conduct {
+impl Behaviour {
     /// Stops the server by this plan from now on.
-    pub fn stalling(&mut self, plan: StallPlan) {
-        self.stall = Some(Stall::new(plan, Instant::now()));
+    pub fn set_stall(&mut self, injection: StallPlan) {
+        self.stall = Some(Stall::new(injection, Instant::now()));
     }
 
     /// Makes each request cost `per_request` more CPU time, and all that a turn does `percent` more.
-    pub fn spinning(&mut self, steps_per_request: u64, percent: f64, ns_per_step: f64) {
+    pub fn set_spin(&mut self, steps_per_request: u64, percent: f64, ns_per_step: f64) {
         self.spin = Some(Spin::new(steps_per_request, percent, ns_per_step));
     }
 
@@ -101,7 +101,7 @@ impl Conduct {
     }
 }
 
-impl Injected {
+impl InjectedFaults {
     pub fn json(&self) -> String {
         let stalls: Vec<String> = self
             .stalls

@@ -61,7 +61,7 @@ pub const GATHERED: Fixed = Fixed::ok(PLAIN, b"285");
 
 const RECORDS: usize = 180;
 const ITEMS: u32 = 100;
-const MOST_TOTALS: u64 = 50;
+const MAX_TOTALS: u64 = 50;
 
 /// `/api/v1/items/0001` to `0100`.
 pub fn is_item(path: &[u8]) -> bool {
@@ -100,7 +100,7 @@ fn records() -> Vec<u8> {
 /// `/httparena_json/N?m=F`: up to 50 items with a total that is computed.
 pub fn items(number: &[u8], factor: u64) -> Option<Bytes> {
     let count = std::str::from_utf8(number).ok()?.parse::<u64>().ok()?;
-    let count = count.min(MOST_TOTALS);
+    let count = count.min(MAX_TOTALS);
     let mut text = String::with_capacity(192 * 50);
     text.push_str(r#"{"items":["#);
     for n in 1..=count {

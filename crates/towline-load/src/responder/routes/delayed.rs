@@ -7,11 +7,11 @@ use std::time::Instant;
 use towline_io::ConnId;
 use towline_proto::StreamId;
 
-use super::Asked;
+use super::PendingRequest;
 
 /// What is due on a connection.
 pub enum Due {
-    Answer(Box<Asked>),
+    Response(Box<PendingRequest>),
     /// The next event of a stream of events.
     Event(StreamId),
 }

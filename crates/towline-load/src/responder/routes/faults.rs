@@ -48,7 +48,7 @@ impl Fault {
     }
 }
 
-pub fn answer(peer: &mut Peer<Jobs>, stream: StreamId, fault: Fault) -> Result<(), UserError> {
+pub fn respond(peer: &mut Peer<Jobs>, stream: StreamId, fault: Fault) -> Result<(), UserError> {
     match fault {
         Fault::OneByte => body(peer, stream, b"alivf\r\n"),
         Fault::Short => body(peer, stream, b"alive\r"),
@@ -58,7 +58,7 @@ pub fn answer(peer: &mut Peer<Jobs>, stream: StreamId, fault: Fault) -> Result<(
             body(peer, stream, b"alive\r\n")?;
             // Ahead of the right one, which leaves with the turn.
             match peer.conn.protocol() {
-                Some(Protocol::Http2) => raw(peer, &empty_answer(stream)),
+                Some(Protocol::Http2) => raw(peer, &empty_response(stream)),
                 // To a client they are the same.
                 _ => raw(
                     peer,
@@ -93,7 +93,7 @@ fn body(peer: &mut Peer<Jobs>, stream: StreamId, bytes: &'static [u8]) -> Result
 }
 
 /// A whole answer in one frame: the status 200, no other field, no body (RFC 9113 6.2).
-fn empty_answer(stream: StreamId) -> [u8; 10] {
+fn empty_response(stream: StreamId) -> [u8; 10] {
     let mut frame = [0, 0, 1, 1, 5, 0, 0, 0, 0, 0x88];
     let id = u32::try_from(stream.0).unwrap_or(0);
     frame[5..9].copy_from_slice(&id.to_be_bytes());

@@ -10,7 +10,7 @@ pub mod behaviour;
 mod catalogue;
 mod delayed;
 mod faults;
-mod plan;
+mod injection;
 mod query;
 mod responses;
 pub mod route;
@@ -27,9 +27,9 @@ use towline_io::{Engine, Peer, Streams};
 use towline_proto::ws::Shared;
 use towline_proto::{BodySize, Event, Field, Protocol, ResponseHead, StreamId, UserError};
 
-use behaviour::Conduct;
+use behaviour::Behaviour;
 use delayed::{Delayed, Due};
-use plan::Plan;
+use injection::Injection;
 use route::Route;
 
 /// What a connection does with the bodies of its exchanges; most answers need nothing of the kind.
@@ -38,9 +38,9 @@ pub type Jobs = Streams<Job>;
 /// What is still to be done with the bodies of one exchange.
 pub enum Job {
     Echo,
-    Drain(u64, Drained),
+    Drain(u64, DrainResponse),
     /// The whole body first: a client that sends everything before it reads never waits for us.
-    Collect(Vec<u8>, Collected),
+    Collect(Vec<u8>, CollectResponse),
     Fill(u64),
     Events(sse::Events),
     Socket(Box<websocket::Echo>),
@@ -48,7 +48,7 @@ pub enum Job {
 
 /// What is said of a body that was read and thrown away.
 #[derive(Clone, Copy)]
-pub enum Drained {
+pub enum DrainResponse {
     Ok,
     Hello,
     Bytes,
@@ -56,7 +56,7 @@ pub enum Drained {
 
 /// What is said of a body when all of it has come.
 #[derive(Clone, Copy)]
-pub enum Collected {
+pub enum CollectResponse {
     /// The same JSON.
     Json,
     /// The same bytes.
@@ -67,7 +67,7 @@ pub enum Collected {
 
 /// A responder beside its engine: how it behaves, and what it owes.
 pub struct State {
-    conduct: Conduct,
+    behaviour: Behaviour,
     delayed: Delayed,
     /// Connections that are open.
     open: usize,
@@ -77,14 +77,14 @@ pub struct State {
 
 impl Default for State {
     fn default() -> Self {
-        Self::new(Conduct::default())
+        Self::new(Behaviour::default())
     }
 }
 
 impl State {
-    pub fn new(conduct: Conduct) -> Self {
+    pub fn new(behaviour: Behaviour) -> Self {
         Self {
-            conduct,
+            behaviour,
             delayed: Delayed::default(),
             open: 0,
             // A server masks nothing.
@@ -95,8 +95,8 @@ impl State {
     /// When a turn is due although nobody asks.
     pub fn next(&self) -> Option<Instant> {
         let delayed = self.delayed.next();
-        let delayed = delayed.and_then(|at| at.checked_sub(self.conduct.watch));
-        [delayed, self.conduct.next_stall()]
+        let delayed = delayed.and_then(|at| at.checked_sub(self.behaviour.poll_before_due));
+        [delayed, self.behaviour.next_stall()]
             .into_iter()
             .flatten()
             .min()
@@ -104,7 +104,7 @@ impl State {
 }
 
 /// One request, as far as its answer depends on it.
-struct Asked {
+struct PendingRequest {
     stream: StreamId,
     route: Route,
     /// Of the body.
@@ -119,7 +119,7 @@ pub fn turn(engine: &mut Engine<Jobs>, state: &mut State) -> io::Result<()> {
         Some(at) => engine.turn_start_by(at)?,
         None => engine.turn_start(None)?,
     }
-    state.conduct.stall_if_due();
+    state.behaviour.stall_if_due();
     state.open = engine.len();
     while let Some(id) = engine.next_ready() {
         if let Some(peer) = engine.peer(id) {
@@ -127,9 +127,9 @@ pub fn turn(engine: &mut Engine<Jobs>, state: &mut State) -> io::Result<()> {
         }
         engine.settle(id);
     }
-    answer_delayed(engine, state);
+    respond_delayed(engine, state);
     engine.turn_end();
-    state.conduct.end_of_turn();
+    state.behaviour.end_of_turn();
     Ok(())
 }
 
@@ -138,36 +138,36 @@ pub fn serve(peer: &mut Peer<Jobs>, state: &mut State) {
     while let Some(event) = peer.conn.next_event() {
         match event {
             Event::Head { stream, head, .. } => {
-                let (route, plan) = route::route(&head, state.conduct.app);
+                let (route, injection) = route::route(&head, state.behaviour.app);
                 let length = head.field(b"content-length");
                 let length = length.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
                 let expects = head.field(b"expect").is_some();
-                let asked = Asked {
+                let request = PendingRequest {
                     stream,
                     route,
                     length,
                     expects,
                 };
-                take(peer, state, asked, plan);
+                schedule_response(peer, state, request, injection);
             }
-            Event::Readable(stream) | Event::Writable(stream) => go_on(peer, state, stream),
-            Event::Failed(stream, _) => give_up(peer, stream),
+            Event::Readable(stream) | Event::Writable(stream) => resume(peer, state, stream),
+            Event::Failed(stream, _) => cancel(peer, stream),
             Event::Closed(_) => drop(peer.state.take()),
             _ => {}
         }
     }
 }
 
-fn go_on(peer: &mut Peer<Jobs>, state: &mut State, stream: StreamId) {
+fn resume(peer: &mut Peer<Jobs>, state: &mut State, stream: StreamId) {
     if let Some(Job::Socket(_)) = peer.state.get(stream) {
-        let means = (&mut state.sockets, &mut state.conduct.injected);
-        websocket::work(peer, stream, means);
+        let means = (&mut state.sockets, &mut state.behaviour.injected);
+        websocket::resume_body(peer, stream, means);
     } else {
-        responses::work(peer, stream);
+        responses::resume_body(peer, stream);
     }
 }
 
-fn give_up(peer: &mut Peer<Jobs>, stream: StreamId) {
+fn cancel(peer: &mut Peer<Jobs>, stream: StreamId) {
     peer.state.remove(stream);
     if let Ok(mut failed) = peer.conn.stream(stream) {
         failed.reset();
@@ -184,44 +184,49 @@ fn ordinal(peer: &Peer<Jobs>, stream: StreamId) -> u64 {
 }
 
 /// Answers at once, or later, as the plan and the server's conduct have it.
-fn take(peer: &mut Peer<Jobs>, state: &mut State, mut asked: Asked, plan: Option<Box<Plan>>) {
-    let conduct = &mut state.conduct;
+fn schedule_response(
+    peer: &mut Peer<Jobs>,
+    state: &mut State,
+    mut request: PendingRequest,
+    injection: Option<Box<Injection>>,
+) {
+    let behaviour = &mut state.behaviour;
     // The injector's own account must not change what it counts.
-    if !matches!(asked.route, Route::Injected) {
-        conduct.injected.requests += 1;
-        conduct.spin();
+    if !matches!(request.route, Route::InjectedFaults) {
+        behaviour.injected.requests += 1;
+        behaviour.spin();
     }
-    let ordinal = ordinal(peer, asked.stream);
-    if conduct.is_last(ordinal) {
+    let ordinal = ordinal(peer, request.stream);
+    if behaviour.is_last(ordinal) {
         peer.conn.close();
     }
-    if conduct.refuses(ordinal, state.open) {
-        asked.route = Route::Fixed(&catalogue::BUSY);
+    if behaviour.refuses(ordinal, state.open) {
+        request.route = Route::Fixed(&catalogue::BUSY);
         peer.conn.close();
     }
-    let mut delay = conduct.delay + asked.route.delay();
-    if let Some(plan) = plan {
-        delay += plan.apply(&mut asked.route, &mut conduct.injected);
+    let mut delay = behaviour.delay + request.route.delay();
+    if let Some(injection) = injection {
+        delay += injection.apply(&mut request.route, &mut behaviour.injected);
     }
     if delay.is_zero() {
         // A mistake of ours would show as a missing answer in every test.
-        let _ = answer(peer, state, asked);
+        let _ = respond(peer, state, request);
     } else {
-        let due = Due::Answer(Box::new(asked));
+        let due = Due::Response(Box::new(request));
         state.delayed.push(Instant::now() + delay, peer.id(), due);
     }
 }
 
 /// Answers what is due.
-pub fn answer_delayed(engine: &mut Engine<Jobs>, state: &mut State) {
+pub fn respond_delayed(engine: &mut Engine<Jobs>, state: &mut State) {
     let now = Instant::now();
     while let Some((at, id, due)) = state.delayed.due(now) {
         let Some(peer) = engine.peer(id) else {
             continue;
         };
         match due {
-            Due::Answer(asked) => {
-                let _ = answer(peer, state, *asked);
+            Due::Response(request) => {
+                let _ = respond(peer, state, *request);
             }
             Due::Event(stream) => {
                 if let Some(next) = sse::event(peer, stream, at) {
@@ -235,9 +240,13 @@ pub fn answer_delayed(engine: &mut Engine<Jobs>, state: &mut State) {
     }
 }
 
-fn answer(peer: &mut Peer<Jobs>, state: &mut State, asked: Asked) -> Result<(), UserError> {
-    let Asked { stream, length, .. } = asked;
-    match asked.route {
+fn respond(
+    peer: &mut Peer<Jobs>,
+    state: &mut State,
+    request: PendingRequest,
+) -> Result<(), UserError> {
+    let PendingRequest { stream, length, .. } = request;
+    match request.route {
         Route::Fixed(fixed) => responses::fixed(peer, stream, fixed),
         Route::Text(text) => responses::text(peer, stream, text),
         Route::Gzip => catalogue::gzip(peer, stream),
@@ -246,20 +255,20 @@ fn answer(peer: &mut Peer<Jobs>, state: &mut State, asked: Asked) -> Result<(), 
         Route::Ticks => catalogue::ticks(peer, stream),
         Route::Bytes(bytes, size) => responses::fill(peer, stream, bytes, size),
         // An answer would take the place of the 100.
-        Route::Echo if asked.expects => collect(peer, stream, length, Collected::Octets),
+        Route::Echo if request.expects => collect(peer, stream, length, CollectResponse::Octets),
         Route::Echo => responses::echo(peer, stream, length),
         Route::Collect(then) => collect(peer, stream, length, then),
         Route::Drain(says) => begin(peer, stream, Job::Drain(0, says)),
         Route::Req(_) => responses::req(peer, stream),
         Route::Chunked => responses::chunked_hello(peer, stream),
-        Route::Events(plan) => sse::start(peer, &mut state.delayed, stream, plan),
+        Route::Events(injection) => sse::start(peer, &mut state.delayed, stream, injection),
         Route::File(path) => file(peer, stream, path),
-        Route::Fault(fault) => faults::answer(peer, stream, fault),
-        Route::Socket(asked) => {
-            let means = (&mut state.sockets, &mut state.conduct.injected);
-            websocket::open(peer, stream, *asked, means)
+        Route::Fault(fault) => faults::respond(peer, stream, fault),
+        Route::Socket(request) => {
+            let means = (&mut state.sockets, &mut state.behaviour.injected);
+            websocket::open(peer, stream, *request, means)
         }
-        Route::Refused(refusal) => {
+        Route::WsRefused(refusal) => {
             let own = refusal.fields();
             let own = own.iter().map(|(name, value)| Field { name, value });
             let head = ResponseHead {
@@ -271,13 +280,13 @@ fn answer(peer: &mut Peer<Jobs>, state: &mut State, asked: Asked) -> Result<(), 
             };
             responses::whole(peer, stream, &head, refusal.rule.into())
         }
-        Route::Injected => {
-            let account = state.conduct.injected.json();
+        Route::InjectedFaults => {
+            let account = state.behaviour.injected.json();
             responses::json(peer, stream, account.into())
         }
         Route::Later(route, _) => {
             let route = *route;
-            answer(peer, state, Asked { route, ..asked })
+            respond(peer, state, PendingRequest { route, ..request })
         }
     }
 }
@@ -286,7 +295,7 @@ fn collect(
     peer: &mut Peer<Jobs>,
     stream: StreamId,
     length: Option<u64>,
-    then: Collected,
+    then: CollectResponse,
 ) -> Result<(), UserError> {
     let expected = length.unwrap_or(0).min(16 << 20);
     let room = usize::try_from(expected).unwrap_or(0);
@@ -297,7 +306,7 @@ fn collect(
 #[expect(clippy::unnecessary_wraps, reason = "one of the ways to answer")]
 fn begin(peer: &mut Peer<Jobs>, stream: StreamId, job: Job) -> Result<(), UserError> {
     peer.state.insert(stream, job);
-    responses::work(peer, stream);
+    responses::resume_body(peer, stream);
     Ok(())
 }
 

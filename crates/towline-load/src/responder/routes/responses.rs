@@ -5,7 +5,7 @@ use towline_io::Peer;
 use towline_proto::{BodySize, Field, Read, ResponseHead, StreamId, UserError};
 
 use super::query::decoded_pairs;
-use super::{Collected, Drained, Job, Jobs, catalogue};
+use super::{CollectResponse, DrainResponse, Job, Jobs, catalogue};
 
 pub static LETTERS: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 
@@ -122,7 +122,7 @@ pub fn fill(
     let head = with_fields(200, OCTETS);
     peer.conn.respond(stream, &head, size)?;
     peer.state.insert(stream, Job::Fill(bytes));
-    work(peer, stream);
+    resume_body(peer, stream);
     Ok(())
 }
 
@@ -131,20 +131,20 @@ pub fn echo(peer: &mut Peer<Jobs>, stream: StreamId, length: Option<u64>) -> Res
     let head = with_fields(200, OCTETS);
     peer.conn.respond(stream, &head, size)?;
     peer.state.insert(stream, Job::Echo);
-    work(peer, stream);
+    resume_body(peer, stream);
     Ok(())
 }
 
 /// Goes on with the bodies of an exchange as far as both sides allow.
-pub fn work(peer: &mut Peer<Jobs>, id: StreamId) {
+pub fn resume_body(peer: &mut Peer<Jobs>, id: StreamId) {
     match peer.state.get(id) {
         None | Some(Job::Events(_) | Job::Socket(_)) => {}
-        Some(Job::Fill(_)) => go_on_filling(peer, id),
+        Some(Job::Fill(_)) => resume_fill(peer, id),
         Some(Job::Echo | Job::Drain(..) | Job::Collect(..)) => while read_some(peer, id) {},
     }
 }
 
-fn go_on_filling(peer: &mut Peer<Jobs>, id: StreamId) {
+fn resume_fill(peer: &mut Peer<Jobs>, id: StreamId) {
     let Some(Job::Fill(left)) = peer.state.get_mut(id) else {
         return;
     };
@@ -188,7 +188,7 @@ fn read_some(peer: &mut Peer<Jobs>, id: StreamId) -> bool {
         }
         (Read::Pending, _) => return false,
         (Read::End, _) => {
-            let _ = end_of_body(peer, id);
+            let _ = on_body_end(peer, id);
             return false;
         }
         (Read::Failed, _) => {
@@ -199,16 +199,18 @@ fn read_some(peer: &mut Peer<Jobs>, id: StreamId) -> bool {
     true
 }
 
-fn end_of_body(peer: &mut Peer<Jobs>, id: StreamId) -> Result<(), UserError> {
+fn on_body_end(peer: &mut Peer<Jobs>, id: StreamId) -> Result<(), UserError> {
     match peer.state.remove(id) {
-        Some(Job::Drain(_, Drained::Ok)) => text(peer, id, "ok".into()),
-        Some(Job::Drain(_, Drained::Hello)) => fixed(peer, id, &catalogue::HELLO),
-        Some(Job::Drain(bytes, Drained::Bytes)) => text(peer, id, bytes.to_string()),
-        Some(Job::Collect(all, Collected::Json)) => json(peer, id, all.into()),
-        Some(Job::Collect(all, Collected::Octets)) => {
+        Some(Job::Drain(_, DrainResponse::Ok)) => text(peer, id, "ok".into()),
+        Some(Job::Drain(_, DrainResponse::Hello)) => fixed(peer, id, &catalogue::HELLO),
+        Some(Job::Drain(bytes, DrainResponse::Bytes)) => text(peer, id, bytes.to_string()),
+        Some(Job::Collect(all, CollectResponse::Json)) => json(peer, id, all.into()),
+        Some(Job::Collect(all, CollectResponse::Octets)) => {
             whole(peer, id, &with_fields(200, OCTETS), all.into())
         }
-        Some(Job::Collect(all, Collected::Form)) => text(peer, id, decoded_pairs(&all).to_string()),
+        Some(Job::Collect(all, CollectResponse::Form)) => {
+            text(peer, id, decoded_pairs(&all).to_string())
+        }
         _ => peer.conn.stream(id)?.finish(),
     }
 }

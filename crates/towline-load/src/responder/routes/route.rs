@@ -8,10 +8,10 @@ use towline_proto::ws::handshake::Refusal;
 use towline_proto::{BodySize, HeadRef};
 
 use super::faults::Fault;
-use super::plan::Plan;
+use super::injection::Injection;
 use super::query::{decoded_pairs, pairs};
 use super::responses::Fixed;
-use super::{Collected, Drained, catalogue, sse, websocket};
+use super::{CollectResponse, DrainResponse, catalogue, sse, websocket};
 
 /// What a body is called endless at: a tebibyte.
 const ENDLESS_BYTES: u64 = 1 << 40;
@@ -28,20 +28,20 @@ pub enum Route {
     Ticks,
     Bytes(u64, BodySize),
     Echo,
-    Collect(Collected),
-    Drain(Drained),
+    Collect(CollectResponse),
+    Drain(DrainResponse),
     /// 2,000 bytes, chunked, after a while.
     Req(Duration),
     Later(Box<Route>, Duration),
     Chunked,
-    Events(sse::Pace),
+    Events(sse::EventPlan),
     File(PathBuf),
     Fault(Fault),
     /// A WebSocket, and a handshake that is none.
-    Socket(Box<websocket::Asked>),
-    Refused(Box<Refusal>),
+    Socket(Box<websocket::UpgradeRequest>),
+    WsRefused(Box<Refusal>),
     /// What was injected so far.
-    Injected,
+    InjectedFaults,
 }
 
 impl Route {
@@ -78,7 +78,7 @@ impl<'a> Query<'a> {
 }
 
 /// What is asked for, and how its answer is to be late or wrong.
-pub fn route(head: &HeadRef<'_>, app: App) -> (Route, Option<Box<Plan>>) {
+pub fn route(head: &HeadRef<'_>, app: App) -> (Route, Option<Box<Injection>>) {
     let fallback = match app {
         App::Catalogue => plain,
         App::HelloWorld => hello_world,
@@ -88,10 +88,10 @@ pub fn route(head: &HeadRef<'_>, app: App) -> (Route, Option<Box<Plan>>) {
         return (fallback(target, head), None);
     };
     let (path, query) = (&target[..mark], Query(&target[mark + 1..]));
-    let plan = Plan::of(&query);
+    let injection = Injection::of(&query);
     (
         queried(path, &query).unwrap_or_else(|| fallback(path, head)),
-        plan,
+        injection,
     )
 }
 
@@ -104,12 +104,12 @@ fn plain(path: &[u8], head: &HeadRef<'_>) -> Route {
         b"/json" if head.method() == b"GET" || head.method() == b"HEAD" => {
             Route::Fixed(&catalogue::JSON)
         }
-        b"/json" => Route::Collect(Collected::Json),
+        b"/json" => Route::Collect(CollectResponse::Json),
         b"/echo" => Route::Echo,
-        b"/drain" => Route::Drain(Drained::Ok),
-        b"/after" => Route::Drain(Drained::Hello),
-        b"/upload" => Route::Drain(Drained::Bytes),
-        b"/form" => Route::Collect(Collected::Form),
+        b"/drain" => Route::Drain(DrainResponse::Ok),
+        b"/after" => Route::Drain(DrainResponse::Hello),
+        b"/upload" => Route::Drain(DrainResponse::Bytes),
+        b"/form" => Route::Collect(CollectResponse::Form),
         b"/cookies" => Route::Text(catalogue::cookies(head).to_string()),
         b"/gzip" => Route::Gzip,
         b"/streaming" => Route::Pieces(4, 4096),
@@ -126,7 +126,7 @@ fn plain(path: &[u8], head: &HeadRef<'_>) -> Route {
         b"/req" => Route::Req(REQ_DELAY),
         b"/endless" => Route::Bytes(ENDLESS_BYTES, BodySize::Known(ENDLESS_BYTES)),
         b"/ws" => websocket::route(head),
-        b"/injected" => Route::Injected,
+        b"/injected" => Route::InjectedFaults,
         _ if catalogue::is_item(path) => Route::Fixed(&catalogue::HELLO),
         _ => Route::Fixed(&catalogue::NOT_FOUND),
     }
@@ -142,7 +142,7 @@ fn hello_world(path: &[u8], _: &HeadRef<'_>) -> Route {
             return Route::Later(slept, Duration::from_millis(1));
         }
         b"/concurrent_tasks" => &catalogue::GATHERED,
-        b"/injected" => return Route::Injected,
+        b"/injected" => return Route::InjectedFaults,
         _ => &catalogue::NOT_FOUND,
     })
 }
@@ -171,7 +171,7 @@ fn queried(path: &[u8], query: &Query<'_>) -> Option<Route> {
             };
             Route::Bytes(bytes, size)
         }
-        b"/sse" => Route::Events(sse::Pace {
+        b"/sse" => Route::Events(sse::EventPlan {
             per_s: query.number("per_s").unwrap_or(500),
             count: query.number("n").unwrap_or(0),
             data_bytes: query.number("bytes").unwrap_or(0),

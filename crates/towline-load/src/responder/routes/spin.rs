@@ -25,14 +25,14 @@ impl Spin {
     }
 
     pub fn request(&self) {
-        work(self.steps_per_request);
+        resume_body(self.steps_per_request);
     }
 
     /// Also with a share of 0, so that twins differ in nothing but the share.
     pub fn turn(&mut self) {
         #[expect(clippy::cast_precision_loss, reason = "a turn is far below 2^53 ns")]
         let cost = cpu_ns().saturating_sub(self.cpu_before_ns) as f64;
-        work(steps(cost * self.share, self.ns_per_step));
+        resume_body(steps(cost * self.share, self.ns_per_step));
         self.cpu_before_ns = cpu_ns();
     }
 }
@@ -43,7 +43,7 @@ pub fn calibrated() -> f64 {
     const STEPS: u64 = 1_000_000;
     let tries = (0..10).map(|_| {
         let before = cpu_ns();
-        work(STEPS);
+        resume_body(STEPS);
         cpu_ns() - before
     });
     #[expect(clippy::cast_precision_loss, reason = "some milliseconds")]
@@ -62,7 +62,7 @@ pub fn steps(ns: f64, ns_per_step: f64) -> u64 {
 }
 
 /// Each step needs the one before it.
-fn work(steps: u64) {
+fn resume_body(steps: u64) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for _ in 0..steps {
         state ^= state << 13;

@@ -31,7 +31,7 @@ pub struct Events {
 /// How a stream of events goes: `count` of 0 is without end; each event carries its number and
 /// `data_bytes` of text.
 #[derive(Clone, Copy)]
-pub struct Pace {
+pub struct EventPlan {
     pub per_s: u64,
     pub count: u64,
     pub data_bytes: usize,
@@ -41,7 +41,7 @@ pub fn start(
     peer: &mut Peer<Jobs>,
     delayed: &mut Delayed,
     stream: StreamId,
-    pace: Pace,
+    injection: EventPlan,
 ) -> Result<(), UserError> {
     let head = ResponseHead {
         status: 200,
@@ -50,10 +50,10 @@ pub fn start(
     };
     peer.conn.respond(stream, &head, BodySize::Unknown)?;
     let events = Events {
-        every: Duration::from_nanos(1_000_000_000 / pace.per_s.max(1)),
+        every: Duration::from_nanos(1_000_000_000 / injection.per_s.max(1)),
         sent: 0,
-        left: (pace.count > 0).then_some(pace.count),
-        data_bytes: pace.data_bytes,
+        left: (injection.count > 0).then_some(injection.count),
+        data_bytes: injection.data_bytes,
     };
     peer.state.insert(stream, Job::Events(events));
     delayed.push(Instant::now(), peer.id(), Due::Event(stream));

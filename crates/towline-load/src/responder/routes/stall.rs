@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Stalls that are remembered; the oldest are forgotten.
-const MOST_REMEMBERED: usize = 10_000;
+const MAX_RECORDED: usize = 10_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StallPlan {
@@ -12,15 +12,15 @@ pub struct StallPlan {
 }
 
 pub struct Stall {
-    plan: StallPlan,
+    injection: StallPlan,
     next: Instant,
 }
 
 impl Stall {
-    pub fn new(plan: StallPlan, now: Instant) -> Self {
+    pub fn new(injection: StallPlan, now: Instant) -> Self {
         Self {
-            plan,
-            next: now + plan.every,
+            injection,
+            next: now + injection.every,
         }
     }
 
@@ -35,14 +35,14 @@ impl Stall {
             return;
         }
         let from = monotonic_ns();
-        std::thread::sleep(self.plan.length);
-        if log.len() >= MOST_REMEMBERED {
+        std::thread::sleep(self.injection.length);
+        if log.len() >= MAX_RECORDED {
             log.remove(0);
         }
         log.push((from, monotonic_ns()));
         // A machine that slept through several is not made to catch up.
         while self.next <= now {
-            self.next += self.plan.every;
+            self.next += self.injection.every;
         }
     }
 }

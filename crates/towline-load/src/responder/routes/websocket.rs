@@ -11,7 +11,7 @@ use towline_proto::{
     BodySize, Field, HeadRef, ResponseHead, Side, StreamId, StreamMut, UserError, Version,
 };
 
-use super::behaviour::Injected;
+use super::behaviour::InjectedFaults;
 use super::faults::Fault;
 use super::responses::SERVER;
 use super::route::Route;
@@ -21,7 +21,7 @@ use super::{Job, Jobs, catalogue};
 pub type Faults = Option<(Fault, f64)>;
 
 /// A handshake that may be granted.
-pub struct Asked {
+pub struct UpgradeRequest {
     accepted: Accepted,
     pub faults: Faults,
 }
@@ -40,21 +40,21 @@ pub fn route(head: &HeadRef<'_>) -> Route {
         _ => return Route::Fixed(&catalogue::NOT_FOUND),
     };
     match request {
-        Ok(request) => Route::Socket(Box::new(Asked {
+        Ok(request) => Route::Socket(Box::new(UpgradeRequest {
             accepted: request.accept(None, Some(&deflate::Config::server())),
             faults: None,
         })),
-        Err(refusal) => Route::Refused(Box::new(refusal)),
+        Err(refusal) => Route::WsRefused(Box::new(refusal)),
     }
 }
 
 pub fn open(
     peer: &mut Peer<Jobs>,
     stream: StreamId,
-    asked: Asked,
-    means: (&mut Shared, &mut Injected),
+    upgrade: UpgradeRequest,
+    means: (&mut Shared, &mut InjectedFaults),
 ) -> Result<(), UserError> {
-    let Asked { accepted, faults } = asked;
+    let UpgradeRequest { accepted, faults } = upgrade;
     let own = accepted.fields.iter();
     let own = own.map(|(name, value)| Field { name, value });
     let head = ResponseHead {
@@ -67,7 +67,7 @@ pub fn open(
     let socket = WebSocket::new(Side::Server, limits(), deflate, Instant::now());
     let echo = Box::new(Echo { socket, faults });
     peer.state.insert(stream, Job::Socket(echo));
-    work(peer, stream, means);
+    resume_body(peer, stream, means);
     Ok(())
 }
 
@@ -84,7 +84,11 @@ fn limits() -> Arc<Limits> {
 }
 
 /// Answers what has come, as far as both sides allow.
-pub fn work(peer: &mut Peer<Jobs>, id: StreamId, (shared, injected): (&mut Shared, &mut Injected)) {
+pub fn resume_body(
+    peer: &mut Peer<Jobs>,
+    id: StreamId,
+    (shared, injected): (&mut Shared, &mut InjectedFaults),
+) {
     let (Ok(mut stream), Some(Job::Socket(echo))) = (peer.conn.stream(id), peer.state.get_mut(id))
     else {
         return;
@@ -100,7 +104,7 @@ pub fn work(peer: &mut Peer<Jobs>, id: StreamId, (shared, injected): (&mut Share
         };
         let message = Bytes::from(echo.socket.take_message().unwrap_or_default());
         injected.requests += 1;
-        let fault = (echo.faults).filter(|(_, share)| injected.faults.takes(*share));
+        let fault = (echo.faults).filter(|(_, share)| injected.faults.sample(*share));
         let sent = match fault {
             None => send(&mut echo.socket, &mut stream, kind, message, shared),
             Some((fault, _)) => echo.err(&mut stream, fault, (kind, message), shared),

@@ -12,25 +12,25 @@
 
 use std::time::Duration;
 
-use super::behaviour::Injected;
+use super::behaviour::InjectedFaults;
 use super::catalogue;
 use super::faults::Fault;
 use super::route::{Query, Route};
 
-pub struct Plan {
+pub struct Injection {
     delay: Duration,
     slow: Option<(Duration, f64)>,
     error_share: f64,
     fault: Option<(Fault, f64)>,
 }
 
-impl Plan {
+impl Injection {
     /// None when the query asks for nothing of the kind.
     pub fn of(query: &Query<'_>) -> Option<Box<Self>> {
         let ms = |name| query.number::<f64>(name).map(milliseconds);
         let share = |name| query.number::<f64>(name);
         let fast = ms("fast_ms").unwrap_or_default();
-        let plan = Self {
+        let injection = Self {
             delay: fast + Duration::from_micros(query.number("delay_us").unwrap_or(0)),
             slow: ms("slow_ms")
                 .zip(share("slow_share"))
@@ -41,28 +41,28 @@ impl Plan {
                 .and_then(Fault::named)
                 .map(|fault| (fault, share("fault_share").unwrap_or(1.0))),
         };
-        let is_plain = plan.delay.is_zero()
-            && plan.slow.is_none()
-            && plan.error_share <= 0.0
-            && plan.fault.is_none();
-        (!is_plain).then(|| Box::new(plan))
+        let is_plain = injection.delay.is_zero()
+            && injection.slow.is_none()
+            && injection.error_share <= 0.0
+            && injection.fault.is_none();
+        (!is_plain).then(|| Box::new(injection))
     }
 
     /// Changes the route where this request is one of those; how long the answer is to wait.
-    pub fn apply(&self, route: &mut Route, injected: &mut Injected) -> Duration {
+    pub fn apply(&self, route: &mut Route, injected: &mut InjectedFaults) -> Duration {
         let mut delay = self.delay;
         if let Some((more, share)) = self.slow
-            && injected.slow.takes(share)
+            && injected.slow.sample(share)
         {
             delay += more;
         }
-        if self.error_share > 0.0 && injected.errors.takes(self.error_share) {
+        if self.error_share > 0.0 && injected.errors.sample(self.error_share) {
             *route = Route::Fixed(&catalogue::SERVER_ERROR);
         } else if let Route::Socket(asked) = route {
             // Of its messages, one by one.
             asked.faults = self.fault;
         } else if let Some((fault, share)) = self.fault
-            && injected.faults.takes(share)
+            && injected.faults.sample(share)
         {
             *route = Route::Fault(fault);
         }
