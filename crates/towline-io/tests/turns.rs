@@ -180,7 +180,7 @@ fn an_answer_given_between_turns_is_sent_at_once() {
         }
         engine.turn_end();
     }
-    support::routes::answer_delayed(&mut engine, &mut state);
+    support::routes::respond_delayed(&mut engine, &mut state);
     assert_eq!(answer(&mut stream).status, 200);
     assert_eq!(answer(&mut stream).status, 200);
 }

@@ -12,6 +12,7 @@ from .model import (
     Request,
     Scenario,
     Section,
+    SendMode,
 )
 from .session import session_config
 from .table import ScenarioError

@@ -202,7 +202,9 @@ def _requests(table: Table, folder: Path | None) -> list[Request]:
     weight = table.at_least("weight", 1, 1)
     answer = _answer(Table(table.take("answer", dict, {}), f"{table.where}, answer"), folder)
     table.end()
-    return [Request(target, method, fields, body, chunk_bytes, send_mode, weight, answer) for target in targets]
+    return [
+        Request(target, method, fields, body, chunk_bytes, send_mode, weight, answer) for target in targets
+    ]
 
 
 def _framing(request: Request, where: str) -> None:
