@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use towline_proto::{
-    Blocks, BodySize, Connection, Event, Field, Limits, Protocol, Read, RequestHead, ResponseHead,
+    BufferPool, BodySize, Connection, Event, Field, Limits, Protocol, StreamRead, RequestHead, ResponseHead,
     ProtocolPolicy, StreamId,
 };
 
@@ -14,7 +14,7 @@ use crate::{ANSWERED, ASKED, AUTHORITY, PATH, Seen, Shape, Subject};
 pub struct Ends {
     client: Connection,
     server: Connection,
-    blocks: Blocks,
+    buffers: BufferPool,
     now: Instant,
 }
 
@@ -25,10 +25,10 @@ fn field<'a>((name, value): (&'a str, &'a str)) -> Field<'a> {
     }
 }
 
-fn transfer(from: &mut Connection, to: &mut Connection, blocks: &mut Blocks, now: Instant) -> bool {
+fn transfer(from: &mut Connection, to: &mut Connection, buffers: &mut BufferPool, now: Instant) -> bool {
     let mut slices = [IoSlice::new(&[]); 64];
     let count = from.send_slices(&mut slices);
-    let space = to.recv_space(blocks);
+    let space = to.recv_space(buffers);
     let mut n = 0;
     for slice in &slices[..count] {
         let take = slice.len().min(space.len() - n);
@@ -48,7 +48,7 @@ impl Ends {
         Self {
             client: Connection::client_with_protocol(Arc::new(Limits::client()), Protocol::Http2, now),
             server: Connection::server_with_policy(Arc::new(Limits::server()), ProtocolPolicy::Http2, now),
-            blocks: Blocks::new(64 * 1024, 4),
+            buffers: BufferPool::new(64 * 1024, 4),
             now,
         }
     }
@@ -70,13 +70,13 @@ impl Ends {
 fn read(conn: &mut Connection, id: StreamId, seen: &mut Seen) {
     loop {
         match conn.stream(id).expect("open").read(64 * 1024) {
-            Read::Data(data) => seen.body_bytes += data.len(),
-            Read::Pending => return,
-            Read::End => {
+            StreamRead::Data(data) => seen.body_bytes += data.len(),
+            StreamRead::Pending => return,
+            StreamRead::End => {
                 seen.responses += 1;
                 return;
             }
-            Read::Failed => panic!("failed"),
+            StreamRead::Failed => panic!("failed"),
         }
     }
 }
@@ -100,7 +100,7 @@ impl Subject for Ends {
         while transfer(
             &mut self.client,
             &mut self.server,
-            &mut self.blocks,
+            &mut self.buffers,
             self.now,
         ) {
             while let Some(event) = self.server.next_event() {
@@ -112,11 +112,11 @@ impl Subject for Ends {
                 }
             }
         }
-        self.server.release(&mut self.blocks);
+        self.server.release(&mut self.buffers);
         while transfer(
             &mut self.server,
             &mut self.client,
-            &mut self.blocks,
+            &mut self.buffers,
             self.now,
         ) {
             while let Some(event) = self.client.next_event() {
@@ -130,6 +130,6 @@ impl Subject for Ends {
                 }
             }
         }
-        self.client.release(&mut self.blocks);
+        self.client.release(&mut self.buffers);
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-use towline_proto::Blocks;
+use towline_proto::BufferPool;
 
 use crate::flush::Flushed;
 use crate::peer::{Output, Peer};
@@ -31,7 +31,7 @@ enum Sleep {
 impl<S> Peer<S> {
     /// Reads from the socket into the wire core, waiting for it until `until` (`None`: as long as the
     /// connection's own timeouts allow). Drain `next_event` afterwards, whatever the result.
-    pub fn fill(&mut self, blocks: &mut Blocks, until: Option<Instant>) -> io::Result<Wait> {
+    pub fn fill(&mut self, buffers: &mut BufferPool, until: Option<Instant>) -> io::Result<Wait> {
         loop {
             let now = Instant::now();
             // An answer may be queued that the peer waits for before it goes on: `100 Continue`.
@@ -40,8 +40,8 @@ impl<S> Peer<S> {
                 return Ok(Wait::Closed);
             }
             self.input.readable = true;
-            let has_room = !self.conn.recv_space(blocks).is_empty();
-            if !has_room || self.receive(blocks, now) {
+            let has_room = !self.conn.recv_space(buffers).is_empty();
+            if !has_room || self.receive(buffers, now) {
                 return Ok(Wait::Done);
             }
             match self.sleep(libc::POLLIN, until)? {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
 use mio::{Events, Poll, Waker};
-use towline_proto::Blocks;
+use towline_proto::BufferPool;
 
 use crate::accept::{Listening, Notice, Shortage};
 use crate::alarm::Alarm;
@@ -46,10 +46,10 @@ pub struct EngineConfig {
     pub visit_time: Duration,
     /// Bytes written per connection before others get their turn.
     pub settle_bytes: usize,
-    /// Size of one receive block.
-    pub block_bytes: usize,
-    /// Spare blocks kept.
-    pub spare_blocks: usize,
+    /// Size of one receive buffer.
+    pub buffer_bytes: usize,
+    /// Number of unused buffers kept.
+    pub spare_buffers: usize,
     /// TLS handshakes under way; the oldest makes room for a new one.
     pub max_handshakes: usize,
 }
@@ -62,8 +62,8 @@ impl Default for EngineConfig {
             // What others wait for somebody who is busy; ten times what a turn costs.
             visit_time: Duration::from_micros(100),
             settle_bytes: 1024 * 1024,
-            block_bytes: 64 * 1024,
-            spare_blocks: 16,
+            buffer_bytes: 64 * 1024,
+            spare_buffers: 16,
             max_handshakes: 1024,
         }
     }
@@ -93,7 +93,7 @@ pub struct Engine<S> {
     pub(crate) courtesy: Option<Instant>,
     pub(crate) table: Table<S>,
     pub(crate) handshakes: VecDeque<ConnId>,
-    pub(crate) blocks: Blocks,
+    pub(crate) buffers: BufferPool,
     pub(crate) deadlines: Deadlines,
     pub(crate) alarm: Alarm,
     pub(crate) alarm_at: Option<Instant>,
@@ -135,7 +135,7 @@ impl<S: Default> Engine<S> {
             events: Events::with_capacity(config.max_ready_per_turn.max(4)),
             #[cfg(target_os = "linux")]
             exact: Exact::new(config.max_ready_per_turn.max(4)),
-            blocks: Blocks::new(config.block_bytes, config.spare_blocks),
+            buffers: BufferPool::new(config.buffer_bytes, config.spare_buffers),
             poll,
             waker,
             listeners: Vec::new(),
@@ -393,7 +393,7 @@ impl<S: Default> Engine<S> {
             match self.table.place(id) {
                 Some(Place::Here(peer)) => {
                     peer.queued = false;
-                    peer.begin_visit(&mut self.blocks, now, self.config.settle_bytes);
+                    peer.begin_visit(&mut self.buffers, now, self.config.settle_bytes);
                 }
                 Some(Place::Away(Away {
                     queued: Some(queued),
@@ -503,12 +503,15 @@ impl<S: Default> Engine<S> {
         self.shortage.take_notice()
     }
 
-    pub(crate) fn peer_and_blocks(&mut self, id: ConnId) -> (Option<&mut Peer<S>>, &mut Blocks) {
-        (self.table.peer(id), &mut self.blocks)
+    pub(crate) fn peer_and_buffers(
+        &mut self,
+        id: ConnId,
+    ) -> (Option<&mut Peer<S>>, &mut BufferPool) {
+        (self.table.peer(id), &mut self.buffers)
     }
 
     /// The engine's pool, for reading on a peer by hand.
-    pub fn blocks(&mut self) -> &mut Blocks {
-        &mut self.blocks
+    pub fn buffers(&mut self) -> &mut BufferPool {
+        &mut self.buffers
     }
 }

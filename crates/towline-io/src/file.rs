@@ -159,7 +159,7 @@ impl<S> Peer<S> {
                 body.left -= n as u64;
                 let (stream, over) = (body.stream, body.left == 0);
                 self.count_sent(now, n);
-                if self.conn.sent_outside(now, stream, n as u64).is_err() {
+                if self.conn.sent_externally(now, stream, n as u64).is_err() {
                     self.give_file_up();
                 } else if over {
                     self.end_file();
@@ -169,7 +169,7 @@ impl<S> Peer<S> {
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => {
                     let stream = body.stream;
-                    if self.conn.sent_outside(now, stream, 0).is_err() {
+                    if self.conn.sent_externally(now, stream, 0).is_err() {
                         self.give_file_up();
                     }
                     return Ok(FileFlush::Blocked);
@@ -236,7 +236,7 @@ impl FileBody {
         if self.left == 0 {
             return Portion::Last;
         }
-        if stream.room() == 0 {
+        if stream.send_capacity() == 0 {
             // Nothing that a failed exchange is given will ever leave.
             if stream.write(&[]).is_err() {
                 stream.reset();

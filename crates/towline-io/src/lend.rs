@@ -45,10 +45,10 @@ impl<S: Default> Engine<S> {
         self.check_in(id, peer);
         let now = self.now();
         let budget = self.config.settle_bytes;
-        let (Some(peer), blocks) = self.peer_and_blocks(id) else {
+        let (Some(peer), buffers) = self.peer_and_buffers(id) else {
             return false;
         };
-        peer.begin_visit(blocks, now, budget);
+        peer.begin_visit(buffers, now, budget);
         true
     }
 
@@ -83,7 +83,7 @@ impl<S: Default> Engine<S> {
                 Some(Place::Here(peer)) => {
                     if peer.conn.is_idle() {
                         peer.input.readable = true;
-                        peer.receive(&mut self.blocks, now);
+                        peer.receive(&mut self.buffers, now);
                     }
                     peer.conn.close();
                 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use socket2::Socket;
-use towline_proto::{Blocks, Connection, Protocol, ProtocolPolicy, Side, StreamId, UserError};
+use towline_proto::{BufferPool, Connection, Protocol, ProtocolPolicy, Side, StreamId, UserError};
 
 use crate::addr::PeerAddr;
 use crate::call::Established;
@@ -298,22 +298,22 @@ impl<S> Peer<S> {
 
     /// What comes before its events are looked at: sending first, so that the face learns at once of the
     /// room that it gave, then reading.
-    pub(crate) fn begin_visit(&mut self, blocks: &mut Blocks, now: Instant, budget: usize) {
+    pub(crate) fn begin_visit(&mut self, buffers: &mut BufferPool, now: Instant, budget: usize) {
         if self.output == Output::Open && self.conn.pending_bytes() > 0 {
             self.flush(now, budget);
         }
-        self.receive(blocks, now);
+        self.receive(buffers, now);
     }
 
     /// Reads once from the socket into the wire core, or as often as the end of input needs. Whether
     /// that brought anything, the end included.
-    pub(crate) fn receive(&mut self, blocks: &mut Blocks, now: Instant) -> bool {
+    pub(crate) fn receive(&mut self, buffers: &mut BufferPool, now: Instant) -> bool {
         if self.input.broken.is_some() {
             return self.tell_broken(now);
         }
         let mut news = false;
         while self.input.readable && !self.input.over {
-            let space = self.conn.recv_space(blocks);
+            let space = self.conn.recv_space(buffers);
             if space.is_empty() {
                 // Backpressure: the socket stays readable and is read when there is room. A reset
                 // shows all the same, but where room comes by itself and what the kernel holds may be an answer.

@@ -52,7 +52,7 @@ impl<S: Default> Engine<S> {
         // What has just been sent, or failed, may be news to the face; an end certainly is.
         again |= interest.closed || peer.conn.has_events();
         again |= peer.input.readable && !peer.input.over && interest.read;
-        peer.conn.release(&mut self.blocks);
+        peer.conn.release(&mut self.buffers);
         if let Some(deadline) = peer.deadline() {
             self.deadlines.promise(id, &mut peer.looked, deadline);
         }
@@ -67,7 +67,7 @@ impl<S: Default> Engine<S> {
     /// Gives the receive block of a connection back before it is settled.
     pub(crate) fn release(&mut self, id: ConnId) {
         if let Some(peer) = self.table.peer(id) {
-            peer.conn.release(&mut self.blocks);
+            peer.conn.release(&mut self.buffers);
         }
     }
 
@@ -79,7 +79,7 @@ impl<S: Default> Engine<S> {
 
     pub(crate) fn close(&mut self, id: ConnId, now: Instant) {
         if let Some(Place::Here(mut peer)) = self.table.remove(id) {
-            peer.conn.release(&mut self.blocks);
+            peer.conn.release(&mut self.buffers);
             peer.part(now);
         }
     }

@@ -12,7 +12,7 @@ use support::routes::{Jobs, State, serve};
 use support::{PATIENCE, answer, get, patient, post, rest};
 use towline_io::serve::metrics::Slots;
 use towline_io::{ConnId, Engine, EngineConfig, Listener, Service, Wait};
-use towline_proto::{Blocks, Limits};
+use towline_proto::{BufferPool, Limits};
 
 fn engine(config: EngineConfig, limits: Limits) -> (Engine<Jobs>, std::net::SocketAddr) {
     let mut engine = Engine::new(config).unwrap();
@@ -345,14 +345,14 @@ fn a_connection_works_on_another_thread_and_comes_back() {
     let (id, mut peer) = out.unwrap();
     let (told, waited) = mpsc::channel();
     let thread = std::thread::spawn(move || {
-        let mut blocks = Blocks::new(64 * 1024, 1);
+        let mut buffers = BufferPool::new(64 * 1024, 1);
         let mut state = State::default();
         serve(&mut peer, &mut state);
         // Nothing more comes for now.
         let soon = Some(Instant::now() + Duration::from_millis(50));
-        assert_eq!(peer.fill(&mut blocks, soon).unwrap(), Wait::TimedOut);
+        assert_eq!(peer.fill(&mut buffers, soon).unwrap(), Wait::TimedOut);
         told.send(()).unwrap();
-        assert_eq!(peer.fill(&mut blocks, None).unwrap(), Wait::Done);
+        assert_eq!(peer.fill(&mut buffers, None).unwrap(), Wait::Done);
         serve(&mut peer, &mut state);
         assert_eq!(peer.flush_blocking(None).unwrap(), Wait::Done);
         peer

@@ -187,20 +187,20 @@ mod tests {
     use std::io::IoSlice;
 
     use towline_proto::ws::handshake::Request;
-    use towline_proto::{Blocks, Event, Limits, ResponseHead};
+    use towline_proto::{BufferPool, Event, Limits, ResponseHead};
 
     use super::*;
 
     /// All that one end has to send, to the other.
     fn pass(from: &mut Connection, to: &mut Connection) {
-        let (now, blocks) = (Instant::now(), &mut Blocks::new(16 * 1024, 1));
+        let (now, buffers) = (Instant::now(), &mut BufferPool::new(16 * 1024, 1));
         let mut slices = [IoSlice::new(&[]); 8];
         let count = from.send_slices(&mut slices);
         let bytes: Vec<u8> = slices[..count]
             .iter()
             .flat_map(|slice| slice.to_vec())
             .collect();
-        to.recv_space(blocks)[..bytes.len()].copy_from_slice(&bytes);
+        to.recv_space(buffers)[..bytes.len()].copy_from_slice(&bytes);
         to.received(now, bytes.len());
         from.sent(now, bytes.len());
     }

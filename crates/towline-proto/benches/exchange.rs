@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
 
-use towline_proto::{Blocks, BodySize, Connection, Event, Field, Limits, ResponseHead};
+use towline_proto::{BodySize, BufferPool, Connection, Event, Field, Limits, ResponseHead};
 
 const REQUEST: &[u8] =
     b"GET /plaintext HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nAccept: */*\r\nConnection: keep-alive\r\n\r\n";
@@ -20,13 +20,13 @@ fn main() {
         size_of::<Connection>()
     );
     let now = Instant::now();
-    let mut blocks = Blocks::new(64 * 1024, 4);
+    let mut buffers = BufferPool::new(64 * 1024, 4);
     let mut conn = Connection::server(Arc::new(Limits::server()), now);
     let mut samples: Vec<f64> = (0..ROUNDS)
         .map(|_| {
             let start = Instant::now();
             for _ in 0..PER_ROUND {
-                exchange(&mut conn, &mut blocks, now);
+                exchange(&mut conn, &mut buffers, now);
             }
             start.elapsed().as_secs_f64() * 1e9 / f64::from(PER_ROUND)
         })
@@ -38,8 +38,8 @@ fn main() {
     );
 }
 
-fn exchange(conn: &mut Connection, blocks: &mut Blocks, now: Instant) {
-    conn.recv_space(blocks)[..REQUEST.len()].copy_from_slice(REQUEST);
+fn exchange(conn: &mut Connection, buffers: &mut BufferPool, now: Instant) {
+    conn.recv_space(buffers)[..REQUEST.len()].copy_from_slice(REQUEST);
     conn.received(now, REQUEST.len());
     let Some(Event::Head { stream, head, .. }) = conn.next_event() else {
         panic!("no request")
@@ -78,5 +78,5 @@ fn exchange(conn: &mut Connection, blocks: &mut Blocks, now: Instant) {
     conn.sent(now, n);
     black_box(conn.deadline());
     black_box(conn.interest());
-    conn.release(blocks);
+    conn.release(buffers);
 }

@@ -104,22 +104,22 @@ fn measure(name: &str, head: Head, new: bool) {
                 fields.clone()
             })
             .collect();
-        let mut blocks = vec![Vec::with_capacity(1024); heads.len()];
+        let mut buffers = vec![Vec::with_capacity(1024); heads.len()];
         let views: Vec<Vec<Field<'_>>> = heads.iter().map(|head| view(head)).collect();
         times[0].push(time(|| {
-            for (view, block) in views.iter().zip(&mut blocks) {
+            for (view, block) in views.iter().zip(&mut buffers) {
                 block.extend_from_slice(sender.encode(black_box(view)));
             }
         }));
-        bytes = blocks.last().map_or(0, Vec::len);
+        bytes = buffers.last().map_or(0, Vec::len);
         times[1].push(time(|| {
-            for block in &blocks {
+            for block in &buffers {
                 black_box(receiver.decode(black_box(block)).expect("good"));
             }
         }));
-        blocks.iter_mut().for_each(Vec::clear);
+        buffers.iter_mut().for_each(Vec::clear);
         times[2].push(time(|| {
-            for (head, block) in heads.iter().zip(&mut blocks) {
+            for (head, block) in heads.iter().zip(&mut buffers) {
                 for (name, value) in head {
                     let field = (name.clone(), value.clone(), THEIR_FLAGS);
                     their_sender.encode(field, block).expect("good");
@@ -127,7 +127,7 @@ fn measure(name: &str, head: Head, new: bool) {
             }
         }));
         times[3].push(time(|| {
-            for block in &mut blocks {
+            for block in &mut buffers {
                 let mut out = Vec::with_capacity(32);
                 their_receiver.decode(block, &mut out).expect("good");
                 black_box(out);

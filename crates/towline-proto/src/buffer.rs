@@ -22,19 +22,19 @@ const SMALL_READ_BYTES: usize = 8 * 1024;
 /// A pool of receive blocks and send buffers, one per thread of I/O. A connection holds a block only
 /// while it has unread bytes, so thousands of idle connections cost little.
 #[derive(Debug)]
-pub struct Blocks {
-    block_bytes: usize,
+pub struct BufferPool {
+    buffer_bytes: usize,
     kept: usize,
     spare: Vec<Block>,
     spare_send: Vec<Vec<u8>>,
     spare_h2: Vec<h2::Spare>,
 }
 
-impl Blocks {
-    /// A pool that hands out blocks of `block_bytes` (64 KiB is right) and keeps at most `kept` spare ones.
-    pub fn new(block_bytes: usize, kept: usize) -> Self {
+impl BufferPool {
+    /// A pool that hands out blocks of `buffer_bytes` (64 KiB is right) and keeps at most `kept` spare ones.
+    pub fn new(buffer_bytes: usize, kept: usize) -> Self {
         Self {
-            block_bytes,
+            buffer_bytes,
             kept,
             spare: Vec::new(),
             spare_send: Vec::new(),
@@ -45,11 +45,11 @@ impl Blocks {
     fn take(&mut self) -> Block {
         self.spare
             .pop()
-            .unwrap_or_else(|| Block::of_size(self.block_bytes))
+            .unwrap_or_else(|| Block::of_size(self.buffer_bytes))
     }
 
     fn give(&mut self, mut block: Block) {
-        if block.bytes.len() == self.block_bytes && self.spare.len() < self.kept {
+        if block.bytes.len() == self.buffer_bytes && self.spare.len() < self.kept {
             block.spans.clear();
             self.spare.push(block);
         }
@@ -164,7 +164,7 @@ impl RecvBuffer {
     }
 
     /// Free space behind the unread bytes; makes it by taking, growing or compacting a block.
-    pub fn space(&mut self, blocks: &mut Blocks, room: Room) -> &mut [u8] {
+    pub fn space(&mut self, buffers: &mut BufferPool, room: Room) -> &mut [u8] {
         if !self.has_room(room) {
             return &mut [];
         }
@@ -173,21 +173,21 @@ impl RecvBuffer {
             self.end = 0;
         }
         if self.block.bytes.len() - self.end < SMALL_READ_BYTES {
-            self.make_space(blocks, room);
+            self.make_space(buffers, room);
         }
         let allowed = room.unread - (self.end - self.start);
         let end = self.block.bytes.len().min(self.end.saturating_add(allowed));
         &mut self.block.bytes[self.end..end]
     }
 
-    fn make_space(&mut self, blocks: &mut Blocks, room: Room) {
+    fn make_space(&mut self, buffers: &mut BufferPool, room: Room) {
         let unread = self.len();
-        if self.block.bytes.len() < blocks.block_bytes {
-            let bigger = blocks.take();
-            self.move_to(bigger, blocks);
+        if self.block.bytes.len() < buffers.buffer_bytes {
+            let bigger = buffers.take();
+            self.move_to(bigger, buffers);
         } else if unread == self.block.bytes.len() {
             // A head longer than a block: only where the limits allow more than a block holds.
-            self.move_to(Block::of_size(room.unread), blocks);
+            self.move_to(Block::of_size(room.unread), buffers);
         } else if self.start > 0 && (room.contiguous || unread <= self.block.bytes.len() / 4 * 3) {
             self.block.bytes.copy_within(self.start..self.end, 0);
             self.start = 0;
@@ -195,12 +195,12 @@ impl RecvBuffer {
         }
     }
 
-    fn move_to(&mut self, mut to: Block, blocks: &mut Blocks) {
+    fn move_to(&mut self, mut to: Block, buffers: &mut BufferPool) {
         let unread = self.len();
         to.bytes[..unread].copy_from_slice(&self.block.bytes[self.start..self.end]);
         to.spans.clear();
         to.spans.extend_from_slice(&self.block.spans);
-        blocks.give(std::mem::replace(&mut self.block, to));
+        buffers.give(std::mem::replace(&mut self.block, to));
         self.start = 0;
         self.end = unread;
     }
@@ -210,10 +210,10 @@ impl RecvBuffer {
     }
 
     /// Gives the block back when nothing, or only a small rest, is unread.
-    pub fn release(&mut self, blocks: &mut Blocks, parsing: bool) {
+    pub fn release(&mut self, buffers: &mut BufferPool, parsing: bool) {
         let unread = self.len();
         if unread == 0 {
-            blocks.give(std::mem::take(&mut self.block));
+            buffers.give(std::mem::take(&mut self.block));
             self.start = 0;
             self.end = 0;
         } else if unread <= RESIDUE_BYTES && self.block.bytes.len() > RESIDUE_BYTES {
@@ -226,7 +226,7 @@ impl RecvBuffer {
                 bytes: self.unread().into(),
                 spans,
             };
-            blocks.give(std::mem::replace(&mut self.block, residue));
+            buffers.give(std::mem::replace(&mut self.block, residue));
             self.start = 0;
             self.end = unread;
         }
@@ -378,17 +378,17 @@ impl SendBuffer {
     }
 
     /// Takes a used buffer from the pool: the answer to what is about to be received goes there.
-    pub fn prepare(&mut self, blocks: &mut Blocks) {
+    pub fn prepare(&mut self, buffers: &mut BufferPool) {
         if self.copied.capacity() == 0 {
-            self.copied = blocks.take_send();
+            self.copied = buffers.take_send();
         }
     }
 
     /// Gives an empty buffer back, unless it is of at most `kept` bytes.
-    pub fn release(&mut self, blocks: &mut Blocks, kept: usize) {
+    pub fn release(&mut self, buffers: &mut BufferPool, kept: usize) {
         if self.pending == 0 {
             if self.copied.capacity() > kept {
-                blocks.give_send(std::mem::take(&mut self.copied));
+                buffers.give_send(std::mem::take(&mut self.copied));
             }
             if self.shared.capacity() > 0 {
                 self.shared = VecDeque::new();
@@ -436,40 +436,40 @@ mod tests {
 
     #[test]
     fn a_full_window_stops_reading_and_reading_reopens_it() {
-        let mut blocks = Blocks::new(1024 * 16, 2);
+        let mut buffers = BufferPool::new(1024 * 16, 2);
         let mut buffer = RecvBuffer::default();
         let room = Room {
             unread: 1024 * 16,
             contiguous: false,
         };
-        let n = buffer.space(&mut blocks, room).len();
+        let n = buffer.space(&mut buffers, room).len();
         assert_eq!(n, 1024 * 16);
         buffer.received(n);
-        assert!(buffer.space(&mut blocks, room).is_empty());
+        assert!(buffer.space(&mut buffers, room).is_empty());
         buffer.consume(n / 2);
-        assert!(!buffer.space(&mut blocks, room).is_empty());
+        assert!(!buffer.space(&mut buffers, room).is_empty());
     }
 
     #[test]
     fn a_small_rest_moves_out_of_its_block_and_back() {
-        let mut blocks = Blocks::new(64 * 1024, 2);
+        let mut buffers = BufferPool::new(64 * 1024, 2);
         let mut buffer = RecvBuffer::default();
         let room = Room {
             unread: 64 * 1024,
             contiguous: true,
         };
-        buffer.space(&mut blocks, room)[..5].copy_from_slice(b"hello");
+        buffer.space(&mut buffers, room)[..5].copy_from_slice(b"hello");
         buffer.received(5);
-        buffer.release(&mut blocks, false);
+        buffer.release(&mut buffers, false);
         assert_eq!(
             (
                 buffer.block.bytes.len(),
                 buffer.unread(),
-                blocks.spare.len()
+                buffers.spare.len()
             ),
             (5, &b"hello"[..], 1)
         );
-        assert!(buffer.space(&mut blocks, room).len() > 60_000);
+        assert!(buffer.space(&mut buffers, room).len() > 60_000);
         assert_eq!(buffer.unread(), b"hello");
     }
 }

@@ -12,8 +12,8 @@ use bytes::Bytes;
 
 use crate::h2::Preface;
 use crate::{
-    Blocks, BodySize, Carried, ConnectionError, Event, Field, Fields, Interest, Limits,
-    PreparedRequest, Protocol, ProtocolPolicy, Read, RequestHead, ResponseHead, Side, StreamId,
+    BodySize, BufferPool, ConnectionError, Event, Field, Fields, Interest, Limits, PreparedRequest,
+    Protocol, ProtocolPolicy, RequestHead, ResponseHead, Side, StreamId, StreamRead, StreamStats,
     UserError, h1, h2,
 };
 
@@ -161,8 +161,8 @@ impl Connection {
     }
 
     /// Where the next bytes from the transport go. Empty: stop reading, the program is behind.
-    pub fn recv_space<'a>(&'a mut self, blocks: &mut Blocks) -> &'a mut [u8] {
-        on_wire!(&mut self.wire, conn => conn.recv_space(blocks))
+    pub fn recv_space<'a>(&'a mut self, buffers: &mut BufferPool) -> &'a mut [u8] {
+        on_wire!(&mut self.wire, conn => conn.recv_space(buffers))
     }
 
     /// `n` bytes were put into `recv_space`. Drain `next_event` afterwards.
@@ -194,8 +194,8 @@ impl Connection {
     /// `n` bytes of the body of `id` went into the transport without passing through here (`sendfile`),
     /// while nothing was pending. They count against the announced size and as progress; 0: the
     /// transport would block. HTTP/1 only: elsewhere bodies are framed.
-    pub fn sent_outside(&mut self, now: Instant, id: StreamId, n: u64) -> Result<(), UserError> {
-        on_wire!(&mut self.wire, conn => conn.sent_outside(now, id, n))
+    pub fn sent_externally(&mut self, now: Instant, id: StreamId, n: u64) -> Result<(), UserError> {
+        on_wire!(&mut self.wire, conn => conn.sent_externally(now, id, n))
     }
 
     /// To be called at or after `deadline()`; harmless at any other time.
@@ -205,12 +205,12 @@ impl Connection {
 
     /// Gives unused memory back: an empty block and send buffer, or the block of a small unread rest
     /// (up to 4 KiB, which moves to a block of its own size). An idle connection then holds nothing.
-    pub fn release(&mut self, blocks: &mut Blocks) {
-        on_wire!(&mut self.wire, conn => conn.release(blocks));
+    pub fn release(&mut self, buffers: &mut BufferPool) {
+        on_wire!(&mut self.wire, conn => conn.release(buffers));
     }
 
     /// Client: starts a request, with HTTP/1 on an idle connection, with HTTP/2 beside others while
-    /// there is [`stream_room`](Self::stream_room). With [`BodySize::Empty`] it is complete; otherwise
+    /// there is [`stream_capacity`](Self::stream_capacity). With [`BodySize::Empty`] it is complete; otherwise
     /// write the body and `finish`.
     pub fn request(
         &mut self,
@@ -225,15 +225,15 @@ impl Connection {
     /// before, [`Event::Failed`] speaks of the oldest and the later ones have no event of their own.
     /// How many go ahead is the program's decision, and so is the harm that one slow answer does. HTTP/2
     /// has no such order: it is `request` with the body in one call.
-    pub fn request_ahead(
+    pub fn request_pipelined(
         &mut self,
         head: &RequestHead<'_>,
         body: Option<Bytes>,
     ) -> Result<StreamId, UserError> {
-        on_wire!(&mut self.wire, conn => conn.request_ahead(head, body))
+        on_wire!(&mut self.wire, conn => conn.request_pipelined(head, body))
     }
 
-    /// [`request_ahead`](Self::request_ahead) with a request that is checked and written already: for
+    /// [`request_pipelined`](Self::request_pipelined) with a request that is checked and written already: for
     /// programs that send the same one over and over.
     pub fn request_prepared(&mut self, request: &PreparedRequest) -> Result<StreamId, UserError> {
         on_wire!(&mut self.wire, conn => conn.request_prepared(request))
@@ -254,7 +254,7 @@ impl Connection {
 
     /// The exchange `id`, for reading and writing. HTTP/1: it stays addressable until the next one
     /// begins. HTTP/2: until the next event is asked for after it ended, which for the one who receives
-    /// is when `read` has given [`Read::End`] or `Head` said that it is the end.
+    /// is when `read` has given [`StreamRead::End`] or `Head` said that it is the end.
     pub fn stream(&mut self, id: StreamId) -> Result<StreamMut<'_>, UserError> {
         let on = match &mut self.wire {
             Wire::H1(conn) => {
@@ -316,10 +316,10 @@ impl Connection {
 
     /// Client: how many requests may be started now. HTTP/1: 1 or 0; HTTP/2: what the peer's limit and
     /// ours leave.
-    pub fn stream_room(&self) -> usize {
+    pub fn stream_capacity(&self) -> usize {
         match &self.wire {
             Wire::H1(conn) => usize::from(conn.is_reusable()),
-            Wire::H2(conn) => conn.stream_room(),
+            Wire::H2(conn) => conn.stream_capacity(),
         }
     }
 
@@ -392,12 +392,12 @@ macro_rules! on_stream {
 
 impl<'a> StreamMut<'a> {
     /// Takes up to `max` bytes of the body. The first read sends `100 Continue` where it is awaited.
-    pub fn read(&mut self, max: usize) -> Read<'_> {
+    pub fn read(&mut self, max: usize) -> StreamRead<'_> {
         on_stream!(&mut self.on, read(max))
     }
 
     /// `read`, with a borrow as long as the connection's.
-    pub fn into_read(self, max: usize) -> Read<'a> {
+    pub fn into_read(self, max: usize) -> StreamRead<'a> {
         match self.on {
             On::H1(conn) => conn.read(max),
             On::H2(conn, at) => conn.read(at, max),
@@ -410,10 +410,10 @@ impl<'a> StreamMut<'a> {
     }
 
     /// The end of the body is here, read or not. HTTP/1: it shows when it is read.
-    pub fn is_whole(&self) -> bool {
+    pub fn end_received(&self) -> bool {
         match &self.on {
             On::H1(_) => false,
-            On::H2(conn, at) => conn.is_whole(*at),
+            On::H2(conn, at) => conn.end_received(*at),
         }
     }
 
@@ -433,10 +433,10 @@ impl<'a> StreamMut<'a> {
 
     /// HTTP/2, client: what the frames of the stream carried. HTTP/1 has the connection to itself, and whoever
     /// reads and writes its bytes counts them.
-    pub fn carried(&self) -> Option<Carried> {
+    pub fn stats(&self) -> Option<StreamStats> {
         match &self.on {
             On::H1(_) => None,
-            On::H2(conn, at) => Some(conn.carried(*at)),
+            On::H2(conn, at) => Some(conn.stats(*at)),
         }
     }
 
@@ -479,7 +479,7 @@ impl<'a> StreamMut<'a> {
     }
 
     /// Bytes that may be queued before the high-water mark; 0: wait for [`Event::Writable`].
-    pub fn room(&self) -> usize {
-        on_stream!(&self.on, room())
+    pub fn send_capacity(&self) -> usize {
+        on_stream!(&self.on, send_capacity())
     }
 }

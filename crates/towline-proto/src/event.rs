@@ -41,7 +41,7 @@ pub struct StreamId(pub u64);
 
 /// What HEADERS, CONTINUATION and DATA frames of one stream have carried so far, their own headers included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Carried {
+pub struct StreamStats {
     /// Bytes handed over to be sent.
     pub sent: u64,
     /// Bytes received.
@@ -69,9 +69,9 @@ pub enum Event<'a> {
         /// Borrowed from the receive block.
         head: HeadRef<'a>,
     },
-    /// Body bytes, the end or the failure can be read now. Comes once after each [`Read::Pending`].
+    /// Body bytes, the end or the failure can be read now. Comes once after each [`StreamRead::Pending`].
     Readable(StreamId),
-    /// Fewer than half of the send window is queued again. Comes once after `room()` was 0.
+    /// Fewer than half of the send window is queued again. Comes once after `send_capacity()` was 0.
     Writable(StreamId),
     /// The peer sent its FIN while its exchange is open, or ended a stream on which it asks for a tunnel
     /// (CONNECT) and has no answer yet; it still gets one.
@@ -115,7 +115,7 @@ pub struct Interest {
 
 /// What reading a stream gave. Taking the bytes is what lets the peer send more.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Read<'a> {
+pub enum StreamRead<'a> {
     /// The next bytes of the body, never empty.
     Data(&'a [u8]),
     /// Nothing now; [`Event::Readable`] follows.

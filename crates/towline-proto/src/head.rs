@@ -154,8 +154,8 @@ impl<'a> HeadRef<'a> {
     }
 
     /// A copy that outlives the receive block.
-    pub fn to_kept(&self) -> KeptHead {
-        KeptHead {
+    pub fn to_owned_head(&self) -> OwnedHead {
+        OwnedHead {
             bytes: self.bytes.into(),
             line: self.line,
             fields: self.fields.into(),
@@ -169,13 +169,13 @@ impl<'a> HeadRef<'a> {
 
 /// A received head that has been copied: two allocations, whatever its fields.
 #[derive(Debug, Clone)]
-pub struct KeptHead {
+pub struct OwnedHead {
     bytes: Box<[u8]>,
     line: StartLine,
     fields: Box<[FieldSpan]>,
 }
 
-impl KeptHead {
+impl OwnedHead {
     /// The view with everything there is to ask of a head.
     pub fn view(&self) -> HeadRef<'_> {
         HeadRef {

@@ -13,13 +13,13 @@
 //!
 //! ```
 //! use std::{sync::Arc, time::Instant};
-//! use towline_proto::{Blocks, BodySize, Connection, Event, Limits, ResponseHead};
+//! use towline_proto::{BufferPool, BodySize, Connection, Event, Limits, ResponseHead};
 //!
-//! let mut blocks = Blocks::new(64 * 1024, 4);
+//! let mut buffers = BufferPool::new(64 * 1024, 4);
 //! let now = Instant::now();
 //! let mut conn = Connection::server(Arc::new(Limits::server()), now);
 //! let wire = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
-//! conn.recv_space(&mut blocks)[..wire.len()].copy_from_slice(wire);
+//! conn.recv_space(&mut buffers)[..wire.len()].copy_from_slice(wire);
 //! conn.received(now, wire.len());
 //! if let Some(Event::Head { stream, .. }) = conn.next_event() {
 //!     let head = ResponseHead { status: 204, reason: b"", fields: &[] };
@@ -44,13 +44,15 @@ mod timer;
 pub mod ws;
 
 pub use body::BodySize;
-pub use buffer::Blocks;
+pub use buffer::BufferPool;
 pub use connection::{Connection, StreamMut};
 pub use error::{CloseReason, ConnectionError, ErrorCode, ErrorSource, StreamError, UserError};
-pub use event::{Carried, Event, Interest, Protocol, ProtocolPolicy, Read, Side, StreamId};
+pub use event::{
+    Event, Interest, Protocol, ProtocolPolicy, Side, StreamId, StreamRead, StreamStats,
+};
 pub use h1::{PreparedRequest, standard_reason};
-pub use head::{Field, Fields, HeadRef, KeptHead, RequestHead, ResponseHead, Version};
-pub use limits::{Allowance, Http2Limits, Limits};
+pub use head::{Field, Fields, HeadRef, OwnedHead, RequestHead, ResponseHead, Version};
+pub use limits::{Http2Limits, Limits, RateLimit};
 
 /// The head parser on its own, for the benchmark that holds it against others. Not part of the surface.
 #[doc(hidden)]

@@ -86,10 +86,10 @@ pub struct Http2Limits {
     pub header_table_bytes: u32,
     /// Streams that end by a reset, sent by the peer or provoked by it (CVE-2023-44487, CVE-2025-8671): so
     /// many at once, and so many more each second. Over it: `ENHANCE_YOUR_CALM`. Server only.
-    pub resets: Allowance,
+    pub resets: RateLimit,
     /// Frames that move nothing: SETTINGS, PING, PRIORITY, small `WINDOW_UPDATE`, empty DATA, unknown ones
     /// (CVE-2019-9511 to 9518).
-    pub control_frames: Allowance,
+    pub control_frames: RateLimit,
     /// Reading stops while more than this of answers and control frames waits for the peer to take it.
     pub max_queued_bytes: usize,
     /// Our SETTINGS must be acknowledged within this time. `SETTINGS_TIMEOUT`.
@@ -104,7 +104,7 @@ pub struct Http2Limits {
 
 /// A bucket of tokens: what may come at once, and what comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Allowance {
+pub struct RateLimit {
     /// At once.
     pub burst: u32,
     /// Each second.
@@ -125,11 +125,11 @@ impl Http2Limits {
             max_header_block_bytes: 64 * 1024,
             max_continuations: 8,
             header_table_bytes: 4096,
-            resets: Allowance {
+            resets: RateLimit {
                 burst: 100,
                 per_s: 33,
             },
-            control_frames: Allowance {
+            control_frames: RateLimit {
                 burst: 1000,
                 per_s: 100,
             },

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use towline_proto::bench::HpackScratch;
 use towline_proto::{
-    Blocks, BodySize, Connection, Event, Field, Limits, Protocol, ProtocolPolicy, Read,
-    RequestHead, ResponseHead, StreamId,
+    BodySize, BufferPool, Connection, Event, Field, Limits, Protocol, ProtocolPolicy, RequestHead,
+    ResponseHead, StreamId, StreamRead,
 };
 use towline_testkit::h2;
 
@@ -63,15 +63,15 @@ static ALLOCATOR: Counting = Counting;
 struct Ends {
     client: Connection,
     server: Connection,
-    blocks: Blocks,
+    buffers: BufferPool,
     now: Instant,
 }
 
-fn transfer(from: &mut Connection, to: &mut Connection, blocks: &mut Blocks, now: Instant) {
+fn transfer(from: &mut Connection, to: &mut Connection, buffers: &mut BufferPool, now: Instant) {
     loop {
         let mut slices = [IoSlice::new(&[]); 16];
         let count = from.send_slices(&mut slices);
-        let space = to.recv_space(blocks);
+        let space = to.recv_space(buffers);
         let mut n = 0;
         for slice in &slices[..count] {
             let take = slice.len().min(space.len() - n);
@@ -90,9 +90,9 @@ fn read_all(conn: &mut Connection, id: StreamId) -> usize {
     let mut total = 0;
     loop {
         match conn.stream(id).expect("open").read(64 * 1024) {
-            Read::Data(data) => total += data.len(),
-            Read::Pending | Read::End => return total,
-            Read::Failed => panic!("failed"),
+            StreamRead::Data(data) => total += data.len(),
+            StreamRead::Pending | StreamRead::End => return total,
+            StreamRead::Failed => panic!("failed"),
         }
     }
 }
@@ -112,7 +112,7 @@ impl Ends {
         Self {
             client: Connection::client_with_protocol(client, protocol, now),
             server: Connection::server_with_policy(server, ProtocolPolicy::Either, now),
-            blocks: Blocks::new(64 * 1024, 4),
+            buffers: BufferPool::new(64 * 1024, 4),
             now,
         }
     }
@@ -151,7 +151,7 @@ impl Ends {
         transfer(
             &mut self.client,
             &mut self.server,
-            &mut self.blocks,
+            &mut self.buffers,
             self.now,
         );
         let id = self.next_head(false);
@@ -160,13 +160,13 @@ impl Ends {
         transfer(
             &mut self.server,
             &mut self.client,
-            &mut self.blocks,
+            &mut self.buffers,
             self.now,
         );
         let id = self.next_head(true);
         assert_eq!(read_all(&mut self.client, id), shape.response.len());
-        self.client.release(&mut self.blocks);
-        self.server.release(&mut self.blocks);
+        self.client.release(&mut self.buffers);
+        self.server.release(&mut self.buffers);
     }
 
     fn respond(&mut self, id: StreamId, shape: Shape) {
@@ -292,10 +292,10 @@ fn streams_at_once_allocate_nothing_on_either_side() {
         let Ends {
             client,
             server,
-            blocks,
+            buffers,
             now,
         } = &mut ends;
-        transfer(client, server, blocks, *now);
+        transfer(client, server, buffers, *now);
         for _ in 0..AT_ONCE {
             let id = ends.next_head(false);
             ends.respond(id, shape);
@@ -303,23 +303,23 @@ fn streams_at_once_allocate_nothing_on_either_side() {
         let Ends {
             client,
             server,
-            blocks,
+            buffers,
             now,
         } = &mut ends;
         let mut seen = 0;
         while server.pending_bytes() > 0 {
-            transfer(server, client, blocks, *now);
+            transfer(server, client, buffers, *now);
             while let Some(event) = client.next_event() {
                 if let Event::Head { stream, .. } | Event::Readable(stream) = event {
                     seen += read_all(client, stream);
                 }
             }
-            transfer(client, server, blocks, *now);
+            transfer(client, server, buffers, *now);
             assert!(server.next_event().is_none());
         }
         assert_eq!(seen, AT_ONCE * shape.response.len());
-        client.release(blocks);
-        server.release(blocks);
+        client.release(buffers);
+        server.release(buffers);
     }
     assert_eq!(COUNT.get() - before, 0, "allocations in 90 rounds");
 }
@@ -355,13 +355,13 @@ fn live_bytes_each(wire: &[u8]) -> usize {
     const CONNECTIONS: usize = 1000;
     let limits = Arc::new(Limits::server());
     let now = Instant::now();
-    let mut blocks = Blocks::new(64 * 1024, 4);
+    let mut buffers = BufferPool::new(64 * 1024, 4);
     let mut kept: Vec<Connection> = Vec::with_capacity(CONNECTIONS);
     let before = LIVE_BYTES.get();
     for _ in 0..CONNECTIONS {
         let mut conn =
             Connection::server_with_policy(Arc::clone(&limits), ProtocolPolicy::Either, now);
-        conn.recv_space(&mut blocks)[..wire.len()].copy_from_slice(wire);
+        conn.recv_space(&mut buffers)[..wire.len()].copy_from_slice(wire);
         conn.received(now, wire.len());
         while let Some(event) = conn.next_event() {
             if let Event::Head { stream, .. } = event {
@@ -375,10 +375,10 @@ fn live_bytes_each(wire: &[u8]) -> usize {
         }
         let pending = conn.pending_bytes();
         conn.sent(now, pending);
-        conn.release(&mut blocks);
+        conn.release(&mut buffers);
         kept.push(conn);
     }
-    drop(blocks);
+    drop(buffers);
     LIVE_BYTES.get().wrapping_sub(before) / CONNECTIONS + size_of::<Connection>()
 }
 

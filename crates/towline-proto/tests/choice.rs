@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use towline_proto::{Blocks, Connection, Event, Limits, Protocol, ProtocolPolicy, UserError};
+use towline_proto::{BufferPool, Connection, Event, Limits, Protocol, ProtocolPolicy, UserError};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
 fn feed(conn: &mut Connection, bytes: &[u8], now: Instant) {
-    let mut blocks = Blocks::new(64 * 1024, 1);
-    conn.recv_space(&mut blocks)[..bytes.len()].copy_from_slice(bytes);
+    let mut buffers = BufferPool::new(64 * 1024, 1);
+    conn.recv_space(&mut buffers)[..bytes.len()].copy_from_slice(bytes);
     conn.received(now, bytes.len());
 }
 

@@ -34,7 +34,7 @@ fn a_connection_carries_request_after_request() {
         end.push(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
         assert_eq!(end.events(), ["200"]);
         assert_eq!(end.read(id), ("hello".into(), "end"));
-        end.conn.release(&mut end.blocks);
+        end.conn.release(&mut end.buffers);
     }
     assert!(end.conn.is_reusable());
 }
@@ -408,9 +408,9 @@ fn a_kept_head_outlives_its_block() {
     let Some(Event::Head { head, .. }) = end.conn.next_event() else {
         panic!("no head");
     };
-    let kept = head.to_kept();
+    let kept = head.to_owned_head();
     assert_eq!(end.read(1), ("hi".into(), "end"));
-    end.conn.release(&mut end.blocks);
+    end.conn.release(&mut end.buffers);
     let head = kept.view();
     assert_eq!((head.status(), head.reason()), (200, &b"Fine"[..]));
     assert_eq!(head.field(b"x-a"), Some(&b"b"[..]));

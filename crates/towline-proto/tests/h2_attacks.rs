@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towline_proto::{Allowance, BodySize, ErrorCode, Limits, StreamId};
+use towline_proto::{BodySize, ErrorCode, Limits, RateLimit, StreamId};
 use towline_testkit::h2::{self, END};
 use towline_testkit::{App, End};
 
@@ -265,7 +265,7 @@ fn cookie_crumbs() {
 /// What can no longer be decoded ends the connection: the tables may differ.
 #[test]
 fn blocks_that_cannot_be_decoded() {
-    let blocks: &[(&str, &[u8])] = &[
+    let buffers: &[(&str, &[u8])] = &[
         ("table larger than allowed", b"\x3f\xe2\x1f"),
         ("three table sizes", b"\x20\x20\x20"),
         ("table size behind a field", b"\x82\x20"),
@@ -277,7 +277,7 @@ fn blocks_that_cannot_be_decoded() {
         ("huffman: padding of zeros", b"\x00\x81\x18\x01y"),
         ("huffman: EOS", b"\x00\x84\xff\xff\xff\xff\x01y"),
     ];
-    for (name, block) in blocks {
+    for (name, block) in buffers {
         let mut end = server(App::Read);
         end.feed(&h2::frame(h2::HEADERS, END | h2::END_HEADERS, 3, block));
         let code = h2::connection_error(end.written());
@@ -429,7 +429,7 @@ fn settings_said_over_and_over_in_one_frame() {
 #[test]
 fn a_peer_that_never_reads_is_not_read_from() {
     let mut limits = Limits::server();
-    limits.http2.control_frames = Allowance {
+    limits.http2.control_frames = RateLimit {
         burst: u32::MAX,
         per_s: 0,
     };
@@ -485,7 +485,7 @@ fn zero_window_stall() {
         end.feed(&h2::get(id));
         end.answer(200, &[], BodySize::Unknown).expect("open");
         let mut stream = end.conn.stream(StreamId(u64::from(id))).expect("open");
-        while stream.room() > 0 {
+        while stream.send_capacity() > 0 {
             stream.write(&[b'x'; 4096]).expect("room");
         }
         end.settle();

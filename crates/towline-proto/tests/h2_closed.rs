@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use towline_proto::{
-    Blocks, BodySize, Connection, ErrorCode, Event, Limits, ProtocolPolicy, ResponseHead, StreamId,
+    BodySize, BufferPool, Connection, ErrorCode, Event, Limits, ProtocolPolicy, ResponseHead,
+    StreamId,
 };
 
 const DATA: u8 = 0;
@@ -34,7 +35,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 struct Server {
     conn: Connection,
-    blocks: Blocks,
+    buffers: BufferPool,
     now: Instant,
 }
 
@@ -44,8 +45,8 @@ impl Server {
         let now = Instant::now();
         let conn =
             Connection::server_with_policy(Arc::new(Limits::server()), ProtocolPolicy::Http2, now);
-        let blocks = Blocks::new(64 * 1024, 4);
-        let mut server = Self { conn, blocks, now };
+        let buffers = BufferPool::new(64 * 1024, 4);
+        let mut server = Self { conn, buffers, now };
         server.receive(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         server.receive(&frame(SETTINGS, 0, 0, &[]));
         server.sent();
@@ -54,7 +55,7 @@ impl Server {
 
     /// Answers each request with ten bytes as soon as it is there.
     fn receive(&mut self, bytes: &[u8]) {
-        let space = self.conn.recv_space(&mut self.blocks);
+        let space = self.conn.recv_space(&mut self.buffers);
         space[..bytes.len()].copy_from_slice(bytes);
         self.conn.received(self.now, bytes.len());
         while let Some(event) = self.conn.next_event() {
@@ -151,7 +152,7 @@ fn behind_its_own_reset_the_peer_says_nothing() {
         let mut alone = Server::new();
         let head = frame(HEADERS, END_HEADERS, 1, GET);
         let reset = frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]);
-        let space = alone.conn.recv_space(&mut alone.blocks);
+        let space = alone.conn.recv_space(&mut alone.buffers);
         let all = [head, reset, news].concat();
         space[..all.len()].copy_from_slice(&all);
         alone.conn.received(alone.now, all.len());

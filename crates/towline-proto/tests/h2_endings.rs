@@ -141,7 +141,7 @@ fn requests_above_the_last_stream_may_be_sent_again() {
         log(&end),
         "failed 5 peer: not processed: above the last stream of GOAWAY (RFC 9113 6.8)\ngoing away 3\n"
     );
-    assert_eq!(end.conn.stream_room(), 0);
+    assert_eq!(end.conn.stream_capacity(), 0);
     assert_eq!(request(&mut end, BodySize::Empty), Err(UserError::NotIdle));
     let answer = |id| h2::headers(id, END, &[(":status", "204")]);
     end.feed(&answer(3));
@@ -156,7 +156,7 @@ fn a_refused_request_is_certainly_not_processed() {
     let mut end = client();
     request(&mut end, BodySize::Empty).expect("room");
     request(&mut end, BodySize::Empty).expect("room");
-    let space = end.conn.recv_space(&mut end.blocks);
+    let space = end.conn.recv_space(&mut end.buffers);
     let wire = [
         h2::reset(1, ErrorCode::REFUSED_STREAM),
         h2::reset(3, ErrorCode::CANCEL),
@@ -175,7 +175,7 @@ fn a_refused_request_is_certainly_not_processed() {
         seen[1],
         (3, false, StreamError::ResetByPeer(ErrorCode::CANCEL))
     );
-    assert_eq!(end.conn.stream_room(), 100);
+    assert_eq!(end.conn.stream_capacity(), 100);
 }
 
 #[test]
@@ -228,22 +228,22 @@ fn a_client_bears_any_number_of_resets() {
 #[test]
 fn the_room_for_streams_follows_the_peer() {
     let mut end = End::h2_client(&Arc::new(Limits::client()));
-    assert_eq!(end.conn.stream_room(), 100);
+    assert_eq!(end.conn.stream_capacity(), 100);
     end.feed(&h2::server_begins_with(&[(h2::MAX_CONCURRENT_STREAMS, 2)]));
-    assert_eq!(end.conn.stream_room(), 2);
+    assert_eq!(end.conn.stream_capacity(), 2);
     for left in [1, 0] {
         request(&mut end, BodySize::Empty).expect("room");
-        assert_eq!(end.conn.stream_room(), left);
+        assert_eq!(end.conn.stream_capacity(), left);
     }
     assert_eq!(request(&mut end, BodySize::Empty), Err(UserError::NotIdle));
     // Fewer than are open.
     end.feed(&h2::settings(&[(h2::MAX_CONCURRENT_STREAMS, 1)]));
     end.feed(&h2::headers(1, END, &[(":status", "204")]));
-    assert_eq!(end.conn.stream_room(), 0);
+    assert_eq!(end.conn.stream_capacity(), 0);
     end.feed(&h2::headers(3, END, &[(":status", "204")]));
-    assert_eq!(end.conn.stream_room(), 1);
+    assert_eq!(end.conn.stream_capacity(), 1);
     end.feed(&h2::settings(&[(h2::MAX_CONCURRENT_STREAMS, u32::MAX)]));
-    assert_eq!(end.conn.stream_room(), 1024);
+    assert_eq!(end.conn.stream_capacity(), 1024);
 }
 
 /// RFC 9113 6.9.2.

@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use towline_proto::{
-    Blocks, BodySize, Connection, Event, Field, Limits, Protocol, ProtocolPolicy, Read,
-    RequestHead, ResponseHead, StreamId,
+    BodySize, BufferPool, Connection, Event, Field, Limits, Protocol, ProtocolPolicy, RequestHead,
+    ResponseHead, StreamId, StreamRead,
 };
 
 struct Ends {
     client: Connection,
     server: Connection,
-    blocks: Blocks,
+    buffers: BufferPool,
     now: Instant,
 }
 
@@ -22,10 +22,15 @@ const HOST: Field<'_> = Field {
     value: b"localhost:8000",
 };
 
-fn transfer(from: &mut Connection, to: &mut Connection, blocks: &mut Blocks, now: Instant) -> bool {
+fn transfer(
+    from: &mut Connection,
+    to: &mut Connection,
+    buffers: &mut BufferPool,
+    now: Instant,
+) -> bool {
     let mut slices = [IoSlice::new(&[]); 64];
     let count = from.send_slices(&mut slices);
-    let space = to.recv_space(blocks);
+    let space = to.recv_space(buffers);
     let mut n = 0;
     for slice in &slices[..count] {
         let take = slice.len().min(space.len() - n);
@@ -49,7 +54,7 @@ impl Ends {
         Self {
             client: Connection::client_with_protocol(Arc::new(client), Protocol::Http2, now),
             server: Connection::server_with_policy(Arc::new(server), ProtocolPolicy::Either, now),
-            blocks: Blocks::new(64 * 1024, 4),
+            buffers: BufferPool::new(64 * 1024, 4),
             now,
         }
     }
@@ -71,7 +76,7 @@ impl Ends {
         transfer(
             &mut self.client,
             &mut self.server,
-            &mut self.blocks,
+            &mut self.buffers,
             self.now,
         )
     }
@@ -80,7 +85,7 @@ impl Ends {
         transfer(
             &mut self.server,
             &mut self.client,
-            &mut self.blocks,
+            &mut self.buffers,
             self.now,
         )
     }
@@ -98,10 +103,10 @@ fn read_now(conn: &mut Connection, id: StreamId) -> (Vec<u8>, bool) {
     let mut seen = Vec::new();
     loop {
         match conn.stream(id).expect("open").read(64 * 1024) {
-            Read::Data(data) => seen.extend_from_slice(data),
-            Read::Pending => return (seen, false),
-            Read::End => return (seen, true),
-            Read::Failed => panic!("failed"),
+            StreamRead::Data(data) => seen.extend_from_slice(data),
+            StreamRead::Pending => return (seen, false),
+            StreamRead::End => return (seen, true),
+            StreamRead::Failed => panic!("failed"),
         }
     }
 }
@@ -168,8 +173,8 @@ fn a_large_body_both_ways_and_trailers() {
     let mut begun = false;
     for _ in 0..10_000 {
         let mut stream = ends.client.stream(id).expect("open");
-        while sent < body.len() && stream.room() > 0 {
-            let n = stream.room().min(body.len() - sent).min(50_000);
+        while sent < body.len() && stream.send_capacity() > 0 {
+            let n = stream.send_capacity().min(body.len() - sent).min(50_000);
             stream
                 .write_shared(Bytes::copy_from_slice(&body[sent..sent + n]))
                 .expect("room");
@@ -204,8 +209,8 @@ fn a_large_body_both_ways_and_trailers() {
 }
 
 /// Bytes of a peer that is written by hand.
-fn feed(conn: &mut Connection, blocks: &mut Blocks, now: Instant, bytes: &[u8]) {
-    let space = conn.recv_space(blocks);
+fn feed(conn: &mut Connection, buffers: &mut BufferPool, now: Instant, bytes: &[u8]) {
+    let space = conn.recv_space(buffers);
     space[..bytes.len()].copy_from_slice(bytes);
     conn.received(now, bytes.len());
 }
@@ -224,19 +229,19 @@ fn take(conn: &mut Connection, now: Instant) -> Vec<u8> {
 #[test]
 fn an_initial_window_raised_later_lets_a_body_go_on() {
     let now = Instant::now();
-    let mut blocks = Blocks::new(64 * 1024, 1);
+    let mut buffers = BufferPool::new(64 * 1024, 1);
     let mut conn =
         Connection::server_with_policy(Arc::new(Limits::server()), ProtocolPolicy::Http2, now);
     feed(
         &mut conn,
-        &mut blocks,
+        &mut buffers,
         now,
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0",
     );
     assert!(conn.next_event().is_none());
     feed(
         &mut conn,
-        &mut blocks,
+        &mut buffers,
         now,
         b"\0\0\x06\x01\x05\0\0\0\x01\x82\x86\x84\x41\x01a",
     );
@@ -251,7 +256,7 @@ fn an_initial_window_raised_later_lets_a_body_go_on() {
     take(&mut conn, now);
     feed(
         &mut conn,
-        &mut blocks,
+        &mut buffers,
         now,
         b"\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\x01",
     );

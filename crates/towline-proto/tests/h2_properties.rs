@@ -13,8 +13,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use towline_proto::{
-    Blocks, BodySize, CloseReason, Connection, Event, Field, Limits, Protocol, ProtocolPolicy,
-    Read, RequestHead, ResponseHead, Side, StreamError, StreamId,
+    BodySize, BufferPool, CloseReason, Connection, Event, Field, Limits, Protocol, ProtocolPolicy,
+    RequestHead, ResponseHead, Side, StreamError, StreamId, StreamRead,
 };
 use towline_testkit::h2;
 
@@ -55,7 +55,7 @@ struct Exchange {
 struct Program {
     side: Side,
     conn: Connection,
-    blocks: Blocks,
+    buffers: BufferPool,
     /// On their way to the other end.
     pipe: VecDeque<u8>,
     exchanges: BTreeMap<u64, Exchange>,
@@ -77,7 +77,7 @@ impl Program {
                 Side::Client => Connection::client_with_protocol(limits, Protocol::Http2, now),
                 Side::Server => Connection::server_with_policy(limits, ProtocolPolicy::Either, now),
             },
-            blocks: Blocks::new(32 * 1024, 2),
+            buffers: BufferPool::new(32 * 1024, 2),
             pipe: VecDeque::new(),
             exchanges: BTreeMap::new(),
             closed: None,
@@ -144,7 +144,7 @@ impl Program {
     }
 
     fn request(&mut self, how: usize) {
-        if self.conn.stream_room() == 0 {
+        if self.conn.stream_capacity() == 0 {
             return;
         }
         let (size, len) = size(how);
@@ -203,7 +203,7 @@ impl Program {
             return;
         };
         assert!(
-            stream.room() > 0,
+            stream.send_capacity() > 0,
             "no room, and the last write did not say so"
         );
         let n = (writing.len - writing.written).min(1 + how % MOST_WRITTEN);
@@ -216,7 +216,7 @@ impl Program {
             stream.write_shared(data.into()).expect("open");
         }
         writing.written += n;
-        writing.waits = stream.room() == 0;
+        writing.waits = stream.send_capacity() == 0;
         if writing.written == writing.len {
             writing.finished = true;
             let sum = Field {
@@ -253,16 +253,16 @@ impl Program {
             Side::Server => Side::Client,
         };
         match stream.read(1 + how) {
-            Read::Data(data) => {
+            StreamRead::Data(data) => {
                 assert!(data.len() <= 1 + how);
                 for (at, found) in data.iter().enumerate() {
                     assert_eq!(*found, byte(other, id, reading.read + at), "{id} at {at}");
                 }
                 reading.read += data.len();
             }
-            Read::End => reading.ended = true,
+            StreamRead::End => reading.ended = true,
             // Behind `Failed` its event is on the way.
-            Read::Pending | Read::Failed => reading.waits = true,
+            StreamRead::Pending | StreamRead::Failed => reading.waits = true,
         }
     }
 
@@ -295,7 +295,7 @@ impl Program {
         if from.is_empty() || !interest.read || interest.closed {
             return false;
         }
-        let space = self.conn.recv_space(&mut self.blocks);
+        let space = self.conn.recv_space(&mut self.buffers);
         let n = space.len().min(from.len()).min(max);
         for (place, byte) in space.iter_mut().zip(from.drain(..n)) {
             *place = byte;
@@ -403,8 +403,8 @@ impl World {
                 self.program(half).conn.close();
             }
             _ => {
-                self.client.conn.release(&mut self.client.blocks);
-                self.server.conn.release(&mut self.server.blocks);
+                self.client.conn.release(&mut self.client.buffers);
+                self.server.conn.release(&mut self.server.buffers);
             }
         }
         self.client.events();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use towline_proto::{
-    Blocks, BodySize, Connection, Event, Limits, ProtocolPolicy, ResponseHead, StreamId,
+    BodySize, BufferPool, Connection, Event, Limits, ProtocolPolicy, ResponseHead, StreamId,
 };
 
 const BEGIN: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0";
@@ -14,7 +14,7 @@ const INITIAL_WINDOW: u8 = 4;
 
 struct Server {
     conn: Connection,
-    blocks: Blocks,
+    buffers: BufferPool,
     now: Instant,
 }
 
@@ -33,7 +33,7 @@ impl Server {
         let limits = Arc::new(Limits::server());
         let mut server = Self {
             conn: Connection::server_with_policy(limits, ProtocolPolicy::Http2, now),
-            blocks: Blocks::new(64 * 1024, 1),
+            buffers: BufferPool::new(64 * 1024, 1),
             now,
         };
         assert!(server.feed(BEGIN).is_empty());
@@ -42,7 +42,7 @@ impl Server {
 
     /// The events that follow, as text.
     fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
-        let space = self.conn.recv_space(&mut self.blocks);
+        let space = self.conn.recv_space(&mut self.buffers);
         space[..bytes.len()].copy_from_slice(bytes);
         self.conn.received(self.now, bytes.len());
         self.events()

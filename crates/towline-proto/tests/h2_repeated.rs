@@ -37,7 +37,7 @@ fn more(flags: u8, block: Vec<u8>) -> Sent {
 
 /// What each of the blocks came to: log lines without the stream's number, and the resets sent.
 /// `apart`: behind each of them comes another head, which leaves the table as it is.
-fn outcomes(mut end: End, is_server: bool, blocks: &[Sent], apart: bool) -> Vec<String> {
+fn outcomes(mut end: End, is_server: bool, buffers: &[Sent], apart: bool) -> Vec<String> {
     let mut next = 1;
     let mut stream = || {
         next += 2;
@@ -50,7 +50,7 @@ fn outcomes(mut end: End, is_server: bool, blocks: &[Sent], apart: bool) -> Vec<
     };
     let mut id = 0;
     let mut outcomes = Vec::new();
-    for sent in blocks {
+    for sent in buffers {
         if sent.is_new {
             id = stream();
         }
@@ -78,9 +78,9 @@ fn thrice(each: impl Fn() -> Vec<Sent>) -> Vec<Sent> {
 }
 
 /// What the blocks come to, which is the same whatever comes between.
-fn check(make: impl Fn() -> End, is_server: bool, blocks: &[Sent]) -> Vec<String> {
-    let together = outcomes(make(), is_server, blocks, false);
-    let apart = outcomes(make(), is_server, blocks, true);
+fn check(make: impl Fn() -> End, is_server: bool, buffers: &[Sent]) -> Vec<String> {
+    let together = outcomes(make(), is_server, buffers, false);
+    let apart = outcomes(make(), is_server, buffers, true);
     assert_eq!(together, apart);
     together
 }
@@ -126,7 +126,7 @@ fn a_request_that_comes_again_is_read_as_the_first_time() {
 #[test]
 fn a_request_that_is_refused_is_refused_again() {
     let with = |field| wire::block(&[&wire::pseudo("POST")[..], &[("host", "a"), field]].concat());
-    let blocks = thrice(|| {
+    let buffers = thrice(|| {
         vec![
             new(0, with(("expect", "wonders"))),
             new(0, with(("expect", "wonders"))),
@@ -137,7 +137,7 @@ fn a_request_that_is_refused_is_refused_again() {
             new(0, with(("content-length", "5"))),
         ]
     });
-    let seen = check(open_server, true, &blocks);
+    let seen = check(open_server, true, &buffers);
     assert!(seen[4].starts_with("request N POST / HTTP/2\n"), "{seen:?}");
     assert!(
         seen[5].starts_with("[PROTOCOL_ERROR") || seen[5].contains("ErrorCode(1)"),
@@ -159,7 +159,7 @@ fn a_block_that_meets_another_table_is_another_head() {
     };
     // To nothing and back.
     let empties = || [&[0x20, 0x3f, 0xe1, 0x1f][..], &adds("3")].concat();
-    let blocks = vec![
+    let buffers = vec![
         new(END, adds("1")),
         new(END, newest()),
         new(END, newest()),
@@ -173,7 +173,7 @@ fn a_block_that_meets_another_table_is_another_head() {
         new(END, newest()),
         new(END, newest()),
     ];
-    let seen = check(open_server, true, &blocks);
+    let seen = check(open_server, true, &buffers);
     let values = ["1", "1", "1", "2", "2", "2", "2", "2", "3", "3", "3", "3"];
     for (seen, value) in seen.iter().zip(values) {
         assert!(seen.ends_with(&format!("  n: v{value}\n[]")), "{seen}");
@@ -187,7 +187,7 @@ fn trailers_are_not_taken_for_the_head_before() {
     let long_name = "n".repeat(200);
     let long = || wire::block(&[&wire::pseudo("POST")[..], &[(&long_name, "v")]].concat());
     for head in [&head as &dyn Fn() -> Vec<u8>, &long] {
-        let blocks = thrice(|| {
+        let buffers = thrice(|| {
             vec![
                 new(0, head()),
                 more(END, Vec::new()),
@@ -197,7 +197,7 @@ fn trailers_are_not_taken_for_the_head_before() {
                 more(END, wire::block(&[("t", "1")])),
             ]
         });
-        let seen = check(open_server, true, &blocks);
+        let seen = check(open_server, true, &buffers);
         for seen in seen.chunks(6) {
             assert!(seen[0].starts_with("request") && seen[2].starts_with("request"));
             assert!(
@@ -214,7 +214,7 @@ fn a_response_that_comes_again_is_read_as_the_first_time() {
     let block = |status, fields: &[(&str, &str)]| {
         wire::block(&[&[(":status", status)][..], fields].concat())
     };
-    let blocks = thrice(|| {
+    let buffers = thrice(|| {
         vec![
             new(0, block("103", &[("link", "l")])),
             more(0, block("103", &[("link", "l")])),
@@ -228,7 +228,7 @@ fn a_response_that_comes_again_is_read_as_the_first_time() {
             new(END, block("101", &[])),
         ]
     });
-    let seen = check(asking, false, &blocks);
+    let seen = check(asking, false, &buffers);
     for seen in seen.chunks(10) {
         assert!(
             seen[0].starts_with("interim N 103") && seen[1] == seen[0],
@@ -296,7 +296,7 @@ impl Both {
     fn begin(&mut self, place: usize) -> Result<StreamId, UserError> {
         let (target, body, prepared) = &self.requests[place];
         let id = with_head(target, |head| {
-            self.plain.conn.request_ahead(head, body.clone())
+            self.plain.conn.request_pipelined(head, body.clone())
         });
         assert_eq!(self.prepared.conn.request_prepared(prepared), id);
         self.each(End::settle);

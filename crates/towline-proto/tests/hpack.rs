@@ -44,7 +44,7 @@ fn pair() -> impl Strategy<Value = Pair> {
 }
 
 /// A block, and the table size that is set before it.
-fn blocks() -> impl Strategy<Value = Vec<(Vec<Pair>, Option<u32>)>> {
+fn buffers() -> impl Strategy<Value = Vec<(Vec<Pair>, Option<u32>)>> {
     let size = prop_oneof![Just(0), 30_u32..100, 100_u32..4096, Just(4096)];
     vec(
         (vec(pair(), 0..12), prop::option::weighted(0.2, size)),
@@ -81,11 +81,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn what_we_encode_both_decode(blocks in blocks()) {
+    fn what_we_encode_both_decode(buffers in buffers()) {
         let mut encoder = HpackScratch::new(WIDE, WIDE);
         let mut decoder = HpackScratch::new(WIDE, WIDE);
         let mut their_decoder = TheirDecoder::default();
-        for (pairs, size) in blocks {
+        for (pairs, size) in buffers {
             if let Some(size) = size {
                 encoder.set_encoder_table_bytes(size);
             }
@@ -96,10 +96,10 @@ proptest! {
     }
 
     #[test]
-    fn what_they_encode_we_decode(blocks in blocks(), flags in vec(any::<u8>(), 12)) {
+    fn what_they_encode_we_decode(buffers in buffers(), flags in vec(any::<u8>(), 12)) {
         let mut encoder = TheirEncoder::default();
         let mut decoder = HpackScratch::new(WIDE, WIDE);
-        for (pairs, size) in blocks {
+        for (pairs, size) in buffers {
             let mut block = Vec::new();
             if let Some(size) = size {
                 encoder.update_max_dynamic_size(size, &mut block).expect("a size");
@@ -115,11 +115,11 @@ proptest! {
     /// A decoder with narrow bounds gives a beginning of what one with wide bounds gives, within its bounds,
     /// and both tables stay the same.
     #[test]
-    fn bounds_do_not_change_the_table(blocks in blocks(), max_bytes in 0_u32..600, max_fields in 0_u32..12) {
+    fn bounds_do_not_change_the_table(buffers in buffers(), max_bytes in 0_u32..600, max_fields in 0_u32..12) {
         let mut encoder = HpackScratch::new(WIDE, WIDE);
         let mut wide = HpackScratch::new(WIDE, WIDE);
         let mut narrow = HpackScratch::new(max_bytes, max_fields);
-        for (pairs, _) in blocks {
+        for (pairs, _) in buffers {
             let block = encoder.encode(&fields(&pairs)).to_vec();
             let all = ours(&mut wide, &block).expect("a good block");
             let some = ours(&mut narrow, &block).expect("a good block");
@@ -134,9 +134,9 @@ proptest! {
     }
 
     #[test]
-    fn noise_does_no_harm(blocks in vec(vec(any::<u8>(), 0..200), 1..10)) {
+    fn noise_does_no_harm(buffers in vec(vec(any::<u8>(), 0..200), 1..10)) {
         let mut decoder = HpackScratch::new(10_000, 128);
-        for block in blocks {
+        for block in buffers {
             if let Ok((fields, _)) = decoder.decode(&block) {
                 prop_assert!(fields.map(|field| field.name.len() + field.value.len()).sum::<usize>() <= 10_000);
             }

@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use towline_proto::{
-    Blocks, CloseReason, Connection, Event, Field, Limits, PreparedRequest, Read, RequestHead,
-    StreamId, UserError,
+    BufferPool, CloseReason, Connection, Event, Field, Limits, PreparedRequest, RequestHead,
+    StreamId, StreamRead, UserError,
 };
 
 struct Client {
     conn: Connection,
-    blocks: Blocks,
+    buffers: BufferPool,
     now: Instant,
 }
 
@@ -20,7 +20,7 @@ impl Client {
         let now = Instant::now();
         Self {
             conn: Connection::client(Arc::new(Limits::client()), now),
-            blocks: Blocks::new(64 * 1024, 1),
+            buffers: BufferPool::new(64 * 1024, 1),
             now,
         }
     }
@@ -35,7 +35,7 @@ impl Client {
             target: b"/",
             fields: &fields,
         };
-        self.conn.request_ahead(&head, body)
+        self.conn.request_pipelined(&head, body)
     }
 
     fn sent(&mut self) -> Vec<u8> {
@@ -53,7 +53,7 @@ impl Client {
     fn receive(&mut self, wire: &[u8]) -> Vec<String> {
         let mut log = Vec::new();
         if !wire.is_empty() {
-            let space = self.conn.recv_space(&mut self.blocks);
+            let space = self.conn.recv_space(&mut self.buffers);
             space[..wire.len()].copy_from_slice(wire);
             self.conn.received(self.now, wire.len());
         }
@@ -77,7 +77,7 @@ impl Client {
                 }
                 other => panic!("{other:?}"),
             };
-            while let Read::Data(data) = self.conn.stream(stream).unwrap().read(usize::MAX) {
+            while let StreamRead::Data(data) = self.conn.stream(stream).unwrap().read(usize::MAX) {
                 log.push(format!("{} {}", stream.0, String::from_utf8_lossy(data)));
             }
         }
@@ -202,7 +202,7 @@ fn a_prepared_request_is_the_request() {
         let prepared = PreparedRequest::new(&head, body.clone()).unwrap();
         let (mut one, mut other) = (Client::new(), Client::new());
         for _ in 0..2 {
-            let each_time = one.conn.request_ahead(&head, body.clone());
+            let each_time = one.conn.request_pipelined(&head, body.clone());
             assert_eq!(other.conn.request_prepared(&prepared), each_time);
         }
         assert_eq!(other.sent(), one.sent());
@@ -212,7 +212,7 @@ fn a_prepared_request_is_the_request() {
         assert_eq!(other.receive(rest), one.receive(rest));
         assert_eq!(
             other.conn.request_prepared(&prepared),
-            one.conn.request_ahead(&head, body)
+            one.conn.request_pipelined(&head, body)
         );
     }
     let no_host = RequestHead {

@@ -453,7 +453,7 @@ fn room_runs_out_and_comes_back() {
     end.send_room = 0;
     end.answer(200, &[], BodySize::Unknown).expect("allowed");
     let mut writes = 0;
-    while end.conn.stream(FIRST).expect("open").room() > 0 {
+    while end.conn.stream(FIRST).expect("open").send_capacity() > 0 {
         end.conn
             .stream(FIRST)
             .expect("open")
@@ -466,5 +466,5 @@ fn room_runs_out_and_comes_back() {
     assert!(writes >= 15, "{writes}");
     end.send_room = usize::MAX;
     end.settle();
-    assert!(end.conn.stream(FIRST).expect("open").room() >= 32 * 1024);
+    assert!(end.conn.stream(FIRST).expect("open").send_capacity() >= 32 * 1024);
 }

@@ -142,7 +142,7 @@ fn write_body(pair: &mut Pair, side: Side, id: StreamId, message: &Message, rand
             } else {
                 &mut pair.server
             };
-            if end.conn.stream(id).expect("open").room() > 0 {
+            if end.conn.stream(id).expect("open").send_capacity() > 0 {
                 break;
             }
             pair.run_cut(random);

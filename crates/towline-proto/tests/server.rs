@@ -38,7 +38,7 @@ fn a_flood_of_pipelined_requests_stops_the_reading() {
         id += 1;
         end.answer(id);
         end.sent();
-        end.conn.release(&mut end.blocks);
+        end.conn.release(&mut end.buffers);
         at += end.push(&flood[at..]);
         assert_eq!(end.events().len(), usize::from(id < 10_000));
     }
@@ -78,7 +78,7 @@ fn chunked_bodies_and_their_trailers_at_every_cut() {
                 body += &more;
                 last = how;
             }
-            end.conn.release(&mut end.blocks);
+            end.conn.release(&mut end.buffers);
         }
         assert_eq!((body.as_str(), last), ("hello world", "end"), "step {step}");
         let mut stream = end.conn.stream(StreamId(1)).unwrap();

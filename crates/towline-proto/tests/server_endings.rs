@@ -62,7 +62,7 @@ fn a_reader_that_never_reads_is_cut_off() {
     end.respond(1, 200, &[], BodySize::Unknown);
     let mut stream = end.conn.stream(StreamId(1)).unwrap();
     stream.write(&vec![b'x'; 70_000]).unwrap();
-    assert_eq!(stream.room(), 0);
+    assert_eq!(stream.send_capacity(), 0);
     end.conn.sent(end.now, 1000);
     end.conn.sent(end.now, 0);
     assert_eq!(

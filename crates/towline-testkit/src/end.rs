@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towline_proto::{
-    Blocks, BodySize, Connection, Event, Field, Limits, Protocol, ProtocolPolicy, Read,
-    RequestHead, ResponseHead, Side, StreamId, UserError,
+    BodySize, BufferPool, Connection, Event, Field, Limits, Protocol, ProtocolPolicy, RequestHead,
+    ResponseHead, Side, StreamId, StreamRead, UserError,
 };
 
 use crate::{Clock, Log};
@@ -48,7 +48,7 @@ struct Exchange {
 
 pub struct End {
     pub conn: Connection,
-    pub blocks: Blocks,
+    pub buffers: BufferPool,
     pub clock: Clock,
     pub log: Log,
     /// Bytes the socket takes before it would block; `usize::MAX`: always all.
@@ -133,7 +133,7 @@ impl End {
     fn new(conn: Connection, clock: Clock, side: Side, app: App) -> Self {
         Self {
             conn,
-            blocks: Blocks::new(64 * 1024, 2),
+            buffers: BufferPool::new(64 * 1024, 2),
             clock,
             log: Log::default(),
             send_room: usize::MAX,
@@ -153,8 +153,8 @@ impl End {
 
     /// The same with receive blocks of another size.
     #[must_use]
-    pub fn with_blocks(mut self, block_bytes: usize) -> Self {
-        self.blocks = Blocks::new(block_bytes, 2);
+    pub fn with_buffers(mut self, buffer_bytes: usize) -> Self {
+        self.buffers = BufferPool::new(buffer_bytes, 2);
         self
     }
 
@@ -274,7 +274,7 @@ impl End {
             "events are promised and none comes: {}",
             self.log_text()
         );
-        self.conn.release(&mut self.blocks);
+        self.conn.release(&mut self.buffers);
     }
 
     fn receive(&mut self) -> bool {
@@ -289,7 +289,7 @@ impl End {
             }
             return false;
         }
-        let space = self.conn.recv_space(&mut self.blocks);
+        let space = self.conn.recv_space(&mut self.buffers);
         // Reading from memory cannot fail.
         let n = self.unread.read(space).unwrap_or(0);
         if n > 0 {
@@ -422,9 +422,9 @@ impl End {
                 return;
             };
             match body.read(8 * 1024) {
-                Read::Data(data) => self.log.body(stream, data),
-                Read::Pending | Read::Failed => return,
-                Read::End => break,
+                StreamRead::Data(data) => self.log.body(stream, data),
+                StreamRead::Pending | StreamRead::Failed => return,
+                StreamRead::End => break,
             }
         }
         self.log.line(&format!("end {}", stream.0));

@@ -146,7 +146,7 @@ fn write(pair: &mut Pair, side: Side, how: usize) {
     let Ok(mut body) = end(pair, side).conn.stream(id) else {
         return;
     };
-    if body.room() == 0 {
+    if body.send_capacity() == 0 {
         return;
     }
     let data = vec![b'x'; how * (MAX_WRITE_BYTES / 256)];

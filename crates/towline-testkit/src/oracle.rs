@@ -13,7 +13,7 @@ pub fn check_requests(wire: &[u8], seed: u64) {
     let app = [App::Read, App::Ignore, App::Switch, App::Read][seed as usize % 4];
     let limits = Arc::new(Limits::server());
     let end = same_events_however_cut(wire, seed, || {
-        End::server(&limits, app).with_blocks(block_bytes(seed))
+        End::server(&limits, app).with_buffers(buffer_bytes(seed))
     });
     if app == App::Read {
         first_request_agrees_with_httparse(wire, &end);
@@ -27,14 +27,14 @@ pub fn check_responses(wire: &[u8], seed: u64) {
     let method = ["GET", "HEAD", "GET+upgrade", "CONNECT"][seed as usize % 4];
     let target = if method == "CONNECT" { "a:443" } else { "/" };
     let limits = Arc::new(Limits::client());
-    let client = || End::client(&limits, &[(method, target)]).with_blocks(block_bytes(seed));
+    let client = || End::client(&limits, &[(method, target)]).with_buffers(buffer_bytes(seed));
     let end = same_events_however_cut(wire, seed, client);
     first_response_agrees_with_httparse(wire, &end);
     closed_after_a_violation(end);
 }
 
 /// Small blocks make heads and bodies grow over their ends; the events must not depend on it.
-fn block_bytes(seed: u64) -> usize {
+fn buffer_bytes(seed: u64) -> usize {
     if seed & 16 == 0 { 16 * 1024 } else { 64 * 1024 }
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use towline_proto::{
-    Blocks, BodySize, CloseReason, Connection, Event, Field, Limits, Protocol, ProtocolPolicy,
-    Read, RequestHead, ResponseHead, Side, StreamId,
+    BodySize, BufferPool, CloseReason, Connection, Event, Field, Limits, Protocol, ProtocolPolicy,
+    RequestHead, ResponseHead, Side, StreamId, StreamRead,
 };
 
 use crate::Random;
@@ -26,7 +26,7 @@ const MAX_PENDING_BYTES: usize = 2 * 64 * 1024 + MAX_WRITE_BYTES + 64 * 1024;
 /// A connection, its program and what they saw.
 struct End {
     conn: Connection,
-    blocks: Blocks,
+    buffers: BufferPool,
     now: Instant,
     side: Side,
     log: Vec<String>,
@@ -59,7 +59,7 @@ impl End {
                 Side::Server => Connection::server_with_policy(limits, ProtocolPolicy::Http2, now),
                 Side::Client => Connection::client_with_protocol(limits, Protocol::Http2, now),
             },
-            blocks: Blocks::new(64 * 1024, 2),
+            buffers: BufferPool::new(64 * 1024, 2),
             now,
             side,
             log: Vec::new(),
@@ -84,7 +84,7 @@ impl End {
 
     /// Room for `data`, as much as is taken now.
     fn give(&mut self, data: &[u8]) -> usize {
-        let space = self.conn.recv_space(&mut self.blocks);
+        let space = self.conn.recv_space(&mut self.buffers);
         let n = data.len().min(space.len());
         space[..n].copy_from_slice(&data[..n]);
         if n > 0 {
@@ -130,9 +130,9 @@ impl End {
                 return false;
             };
             match stream.read(3000) {
-                Read::Data(data) => *self.seen.entry(id).or_default() += data.len(),
-                Read::Pending | Read::Failed => return false,
-                Read::End => return true,
+                StreamRead::Data(data) => *self.seen.entry(id).or_default() += data.len(),
+                StreamRead::Pending | StreamRead::Failed => return false,
+                StreamRead::End => return true,
             }
         }
     }
@@ -233,7 +233,7 @@ fn log(side: Side, wire: &[u8], pieces: &[usize]) -> (Vec<String>, BTreeMap<Stre
             }
             end.bounded();
             end.take(usize::MAX);
-            end.conn.release(&mut end.blocks);
+            end.conn.release(&mut end.buffers);
         }
     }
     let seen = (std::mem::take(&mut end.log), end.seen.clone());
@@ -337,7 +337,7 @@ fn write(end: &mut End, id: StreamId, n: usize) {
     let Ok(mut stream) = end.conn.stream(id) else {
         return;
     };
-    if stream.room() > 0 && stream.write(&data).is_ok() {
+    if stream.send_capacity() > 0 && stream.write(&data).is_ok() {
         *end.written.entry(id).or_default() += n;
     }
 }
@@ -356,6 +356,6 @@ fn carry(ends: &mut [End; 2], pipes: &mut [Vec<u8>; 2], from: usize, max: usize)
             to.open.push(id);
         }
     }
-    to.conn.release(&mut to.blocks);
-    ends[from].conn.release(&mut ends[from].blocks);
+    to.conn.release(&mut to.buffers);
+    ends[from].conn.release(&mut ends[from].buffers);
 }

@@ -4,15 +4,15 @@ use std::fs::File;
 use std::time::Instant;
 
 use bytes::Bytes;
-use towline_proto::{Carried, Event, KeptHead, Protocol, StreamError, StreamId, UserError};
+use towline_proto::{Event, OwnedHead, Protocol, StreamError, StreamId, StreamStats, UserError};
 
 use super::request::{Body, Prepared};
 use crate::peer::Peer;
 
 /// An event of one stream, without its borrow.
 pub(super) enum News {
-    Head { head: KeptHead, end: bool },
-    Interim(KeptHead),
+    Head { head: OwnedHead, end: bool },
+    Interim(OwnedHead),
     Readable,
     Writable,
     Switched,
@@ -24,10 +24,10 @@ impl News {
     pub(super) fn of(event: Event<'_>) -> Option<(StreamId, Self)> {
         Some(match event {
             Event::Head { stream, head, end } => {
-                let head = head.to_kept();
+                let head = head.to_owned_head();
                 (stream, Self::Head { head, end })
             }
-            Event::Informational { stream, head } => (stream, Self::Interim(head.to_kept())),
+            Event::Informational { stream, head } => (stream, Self::Interim(head.to_owned_head())),
             Event::Readable(stream) => (stream, Self::Readable),
             Event::Writable(stream) => (stream, Self::Writable),
             Event::Switched { stream } => (stream, Self::Switched),
@@ -51,7 +51,7 @@ impl<S> Peer<S> {
     /// When a part of the request on `stream` left last, as far as it had to wait.
     pub(super) fn last_sent(&mut self, stream: StreamId) -> Option<Instant> {
         let body = self.conn.stream(stream).ok()?;
-        let (queued, own) = (body.queued(), body.carried()?.last_sent);
+        let (queued, own) = (body.queued(), body.stats()?.last_sent);
         if queued == 0 && self.conn.pending_bytes() > 0 {
             // It waits together with everything else.
             return own.max(self.traffic.last_sent);
@@ -60,8 +60,8 @@ impl<S> Peer<S> {
     }
 
     /// What has gone and come on a `stream` of HTTP/2.
-    pub(super) fn carried(&mut self, stream: StreamId) -> Option<Carried> {
-        self.conn.stream(stream).ok()?.carried()
+    pub(super) fn stream_stats(&mut self, stream: StreamId) -> Option<StreamStats> {
+        self.conn.stream(stream).ok()?.stats()
     }
 
     /// The last word on a connection of many, so that the server does not take its end for a failure

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use towline_io::call::{Dial, DialConfig, DialError, DialErrorKind, Established};
 use towline_io::{ConnId, Engine, EngineConfig, Peer, Service};
 use towline_proto::{
-    BodySize, Event, Field, Fields, HeadRef, Protocol, Read, RequestHead, StreamId, UserError,
+    BodySize, Event, Field, Fields, HeadRef, Protocol, StreamRead, RequestHead, StreamId, UserError,
     Version,
 };
 
@@ -238,7 +238,7 @@ impl<'a> ProbeCall<'a> {
             Some(body) => BodySize::Known(body.len() as u64),
         };
         if size == BodySize::Empty || !awaits && size != BodySize::Unknown {
-            self.stream = Some(peer.conn.request_ahead(&head, body)?);
+            self.stream = Some(peer.conn.request_pipelined(&head, body)?);
             return Ok(());
         }
         let stream = peer.conn.request(&head, size)?;
@@ -379,17 +379,17 @@ impl<'a> ProbeCall<'a> {
                 return;
             };
             match stream.read(usize::MAX) {
-                Read::Data(data) => {
+                StreamRead::Data(data) => {
                     self.hash.update(data);
                     self.response.body_bytes += data.len() as u64;
                     let room = (MAX_BODY_BYTES + 1).saturating_sub(self.body.len());
                     self.body.extend_from_slice(&data[..data.len().min(room)]);
                 }
-                Read::End => {
+                StreamRead::End => {
                     self.response.trailers = pairs(stream.trailers());
                     self.whole(peer);
                 }
-                Read::Pending | Read::Failed => return,
+                StreamRead::Pending | StreamRead::Failed => return,
             }
         }
     }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use towline_io::Peer;
-use towline_proto::{CloseReason, ConnectionError, Event, Read, StreamError, StreamId};
+use towline_proto::{CloseReason, ConnectionError, Event, StreamRead, StreamError, StreamId};
 
 use super::send_modes::{PendingSend, send_after_continue};
 use super::websocket::WsState;
@@ -169,9 +169,9 @@ fn take_body(
     let mut stream = peer.conn.stream(stream).ok()?;
     loop {
         match stream.read(usize::MAX) {
-            Read::Data(data) => request.check.data(data, expect, verified),
-            Read::End => return Some(index),
-            Read::Pending | Read::Failed => return None,
+            StreamRead::Data(data) => request.check.data(data, expect, verified),
+            StreamRead::End => return Some(index),
+            StreamRead::Pending | StreamRead::Failed => return None,
         }
     }
 }

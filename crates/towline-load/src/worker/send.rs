@@ -122,7 +122,7 @@ impl Worker {
         while let Some(peer) = self.engine.peer(id)
             && peer.state.deferred_permits > 0
             && peer.received_bytes() > 0
-            && peer.conn.stream_room() > 0
+            && peer.conn.stream_capacity() > 0
             && let Some(slot) = peer.state.slot
         {
             peer.state.deferred_permits -= 1;
@@ -259,7 +259,7 @@ impl Worker {
         let is_h2 = self.config.protocol == Protocol::Http2;
         // How many streams the server allows, its first bytes say: until then there is one.
         let is_known = peer.received_bytes() > 0 || peer.state.pending.is_empty();
-        if is_h2 && !(is_known && peer.conn.stream_room() > 0) {
+        if is_h2 && !(is_known && peer.conn.stream_capacity() > 0) {
             peer.state.deferred_permits += 1;
             return false;
         }

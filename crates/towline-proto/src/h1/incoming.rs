@@ -3,7 +3,7 @@
 use crate::body::{Framing, Length, Method, request_framing, response_framing};
 use crate::head::{FieldSpan, StartLine};
 use crate::timer::HeadClock;
-use crate::{ConnectionError, Event, Fields, HeadRef, Read, Side, StreamId, Version};
+use crate::{ConnectionError, Event, Fields, HeadRef, Side, StreamId, StreamRead, Version};
 
 use super::chunked::{Decoder, Next};
 use super::encode::is_forbidden_trailer;
@@ -325,19 +325,19 @@ impl Connection {
 
     // Bodies.
 
-    pub fn read(&mut self, max: usize) -> Read<'_> {
+    pub fn read(&mut self, max: usize) -> StreamRead<'_> {
         match self.body_ready() {
             Ready::Data(n) => {
                 let n = n.min(max.max(1));
                 let at = self.take(n);
-                Read::Data(self.recv.consumed(at, n))
+                StreamRead::Data(self.recv.consumed(at, n))
             }
-            Ready::End => Read::End,
-            Ready::Failed => Read::Failed,
+            Ready::End => StreamRead::End,
+            Ready::Failed => StreamRead::Failed,
             Ready::Pending => {
                 self.notices.set(Notices::READER_WAITS);
                 self.send_continue();
-                Read::Pending
+                StreamRead::Pending
             }
         }
     }

@@ -37,7 +37,7 @@ use crate::body::Method;
 use crate::buffer::{RecvBuffer, Room, SendBuffer};
 use crate::timer::{HeadClock, Progress};
 use crate::{
-    Blocks, ConnectionError, Interest, Limits, Side, StreamError, StreamId, UserError, Version,
+    BufferPool, ConnectionError, Interest, Limits, Side, StreamError, StreamId, UserError, Version,
 };
 
 pub use encode::standard_reason;
@@ -238,16 +238,16 @@ impl Connection {
 
     // From the network and the clock.
 
-    pub fn recv_space(&mut self, blocks: &mut Blocks) -> &mut [u8] {
+    pub fn recv_space(&mut self, buffers: &mut BufferPool) -> &mut [u8] {
         if self.eof || matches!(self.phase, Phase::Closed { .. }) {
             return &mut [];
         }
         match self.side {
-            Side::Server => self.send.prepare(blocks),
+            Side::Server => self.send.prepare(buffers),
             Side::Client => self.begin_ahead(),
         }
         let room = self.room_to_read();
-        self.recv.space(blocks, room)
+        self.recv.space(buffers, room)
     }
 
     pub fn received(&mut self, now: Instant, n: usize) {
@@ -377,15 +377,15 @@ impl Connection {
         }
     }
 
-    pub fn release(&mut self, blocks: &mut Blocks) {
-        self.recv.release(blocks, self.awaits_head());
+    pub fn release(&mut self, buffers: &mut BufferPool) {
+        self.recv.release(buffers, self.awaits_head());
         // A client writes before it reads, when no pool is at hand: some room stays with it.
         let kept = if self.side == Side::Client {
             CLIENT_SEND_BYTES
         } else {
             0
         };
-        self.send.release(blocks, kept);
+        self.send.release(buffers, kept);
     }
 
     // From the program.

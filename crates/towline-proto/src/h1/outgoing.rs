@@ -204,7 +204,7 @@ impl Connection {
         Ok(StreamId(self.exchange.id))
     }
 
-    pub fn request_ahead(
+    pub fn request_pipelined(
         &mut self,
         head: &RequestHead<'_>,
         body: Option<Bytes>,
@@ -326,7 +326,7 @@ impl Connection {
     }
 
     /// `n` bytes of the body went out beside `send_slices`; 0: the transport would block.
-    pub fn sent_outside(&mut self, now: Instant, id: StreamId, n: u64) -> Result<(), UserError> {
+    pub fn sent_externally(&mut self, now: Instant, id: StreamId, n: u64) -> Result<(), UserError> {
         self.check_stream(id)?;
         match &mut self.outgoing {
             Outgoing::Length(left) => *left = left.checked_sub(n).ok_or(UserError::BodyTooLong)?,
@@ -351,7 +351,7 @@ impl Connection {
         if self.outgoing == Outgoing::Chunked {
             self.send.push(b"\r\n");
         }
-        if self.room() == 0 {
+        if self.send_capacity() == 0 {
             self.notices.set(Notices::WRITER_WAITS);
         }
     }
@@ -426,7 +426,7 @@ impl Connection {
         }
     }
 
-    pub fn room(&self) -> usize {
+    pub fn send_capacity(&self) -> usize {
         self.limits
             .send_window_bytes
             .saturating_sub(self.send.pending())

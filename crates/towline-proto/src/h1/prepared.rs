@@ -29,7 +29,7 @@ pub(crate) struct Parts {
 }
 
 impl PreparedRequest {
-    /// Fails as [`request_ahead`](crate::Connection::request_ahead) would, but for the connection's state.
+    /// Fails as [`request_pipelined`](crate::Connection::request_pipelined) would, but for the connection's state.
     pub fn new(head: &RequestHead<'_>, body: Option<Bytes>) -> Result<Self, UserError> {
         let mut bytes = Vec::new();
         let (_, begun) = write_request(&mut bytes, head, size_of(body.as_ref()))?;

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::Allowance;
+use crate::RateLimit;
 
 /// Thousandths of a token.
 const TOKEN: u64 = 1000;
 
-/// What is left of an [`Allowance`].
+/// What is left of an [`RateLimit`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bucket {
     milli: u64,
@@ -15,7 +15,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    pub fn full(allowance: Allowance, now: Instant) -> Self {
+    pub fn full(allowance: RateLimit, now: Instant) -> Self {
         Self {
             milli: u64::from(allowance.burst) * TOKEN,
             filled: now,
@@ -23,7 +23,7 @@ impl Bucket {
     }
 
     /// Takes one token; false when there is none.
-    pub fn take(&mut self, allowance: Allowance, now: Instant) -> bool {
+    pub fn take(&mut self, allowance: RateLimit, now: Instant) -> bool {
         let elapsed = now.saturating_duration_since(self.filled).as_millis();
         let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
         if elapsed > 0 {
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn a_burst_and_then_a_rate() {
-        let allowance = Allowance {
+        let allowance = RateLimit {
             burst: 100,
             per_s: 33,
         };
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn rest_saves_no_more_than_a_burst() {
-        let allowance = Allowance {
+        let allowance = RateLimit {
             burst: 100,
             per_s: 33,
         };
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn parts_of_a_millisecond_add_up() {
-        let allowance = Allowance {
+        let allowance = RateLimit {
             burst: 1,
             per_s: 1000,
         };

@@ -204,7 +204,7 @@ impl Connection {
                 if self.side == Side::Client
                     && let Some(to) = self.streams.find(header.stream)
                 {
-                    self.streams.at_mut(to).carried.received += (HEADER_BYTES + len) as u64;
+                    self.streams.at_mut(to).stats.received += (HEADER_BYTES + len) as u64;
                 }
                 return if header.kind == Kind::Headers {
                     self.headers(header, at)
@@ -462,7 +462,7 @@ impl Connection {
             self.data_on_closed(header)?;
             return Ok(Step::Next);
         };
-        self.streams.at_mut(at).carried.received += u64::from(front as u32 + padding);
+        self.streams.at_mut(at).stats.received += u64::from(front as u32 + padding);
         match self.admit_data(at, part, header.len) {
             Ok(()) => self.reading = Reading::Data(part),
             Err(fault) if fault == rules::BODY => self.refuse_body(at)?,
@@ -544,7 +544,7 @@ impl Connection {
             return Step::Next;
         };
         let stream = self.streams.at_mut(to);
-        stream.carried.received += n as u64;
+        stream.stats.received += n as u64;
         if stream.receiving != Receiving::Body {
             return Step::Next;
         }

@@ -3,7 +3,7 @@
 use crate::body::Method;
 use crate::h1::encode::is_forbidden_trailer;
 use crate::head::KeptFields;
-use crate::{Fields, Read, Side};
+use crate::{Fields, Side, StreamRead};
 
 use super::frame::{self, FrameHeader, Kind, flag};
 use super::head::{Refusal, Request};
@@ -319,7 +319,7 @@ impl Connection {
 
     // Bodies.
 
-    pub fn read(&mut self, at: At, max: usize) -> Read<'_> {
+    pub fn read(&mut self, at: At, max: usize) -> StreamRead<'_> {
         if self.readable(at) == 0 {
             self.pull(at);
         }
@@ -331,7 +331,7 @@ impl Connection {
         let stream = self.streams.at_mut(at);
         stream.awaits_continue = false;
         if !stream.inbox.is_empty() {
-            return Read::Data(stream.inbox.take(n));
+            return StreamRead::Data(stream.inbox.take(n));
         }
         match &mut self.chunk {
             Some(chunk) => {
@@ -341,9 +341,9 @@ impl Connection {
                 if chunk.len == 0 {
                     self.chunk = None;
                 }
-                Read::Data(self.recv.consumed(from, n))
+                StreamRead::Data(self.recv.consumed(from, n))
             }
-            None => Read::Pending,
+            None => StreamRead::Pending,
         }
     }
 
@@ -357,24 +357,24 @@ impl Connection {
         }
     }
 
-    fn nothing_to_read(&mut self, at: At) -> Read<'_> {
+    fn nothing_to_read(&mut self, at: At) -> StreamRead<'_> {
         let stream = self.streams.at_mut(at);
         match stream.receiving {
-            Receiving::Failed => return Read::Failed,
+            Receiving::Failed => return StreamRead::Failed,
             Receiving::Ended => {
                 if self.side == Side::Client || stream.tunnel == Tunnel::Open {
                     stream.receiving = Receiving::Done;
                     self.check_over(at);
                 }
-                return Read::End;
+                return StreamRead::End;
             }
-            Receiving::Done => return Read::End,
-            Receiving::Body if stream.tunnel == Tunnel::Asked => return Read::End,
+            Receiving::Done => return StreamRead::End,
+            Receiving::Body if stream.tunnel == Tunnel::Asked => return StreamRead::End,
             Receiving::Head | Receiving::Body => {}
         }
         stream.notices.set(Notices::READER_WAITS);
         self.send_continue(at);
-        Read::Pending
+        StreamRead::Pending
     }
 
     /// Body bytes that stand next in the input can be read without waiting for their event.
@@ -436,7 +436,7 @@ impl Connection {
         self.readable(at)
     }
 
-    pub fn is_whole(&self, at: At) -> bool {
+    pub fn end_received(&self, at: At) -> bool {
         let receiving = self.streams.at(at).receiving;
         matches!(receiving, Receiving::Ended | Receiving::Done)
     }

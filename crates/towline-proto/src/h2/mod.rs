@@ -40,7 +40,7 @@ use std::time::Instant;
 
 use crate::buffer::{RecvBuffer, Room, SendBuffer};
 use crate::h1::handover::Handover;
-use crate::{Blocks, ConnectionError, Interest, Limits, Side, StreamId, UserError};
+use crate::{BufferPool, ConnectionError, Interest, Limits, Side, StreamId, UserError};
 
 use clocks::Clocks;
 use flood::Bucket;
@@ -321,16 +321,16 @@ impl Connection {
 
     // From the network.
 
-    pub fn recv_space(&mut self, blocks: &mut Blocks) -> &mut [u8] {
+    pub fn recv_space(&mut self, buffers: &mut BufferPool) -> &mut [u8] {
         if self.eof || matches!(self.phase, Phase::Closed { .. }) || !self.may_receive() {
             return &mut [];
         }
         self.stash();
         if self.side == Side::Server {
-            self.prepare(blocks);
+            self.prepare(buffers);
         }
         let room = self.room_to_read();
-        let space = self.recv.space(blocks, room);
+        let space = self.recv.space(buffers, room);
         // Bytes of a body cost little each; of other frames each byte can make work, for which others wait.
         let is_bulk = self.side == Side::Client || matches!(self.reading, Reading::Data(_));
         let most = if is_bulk { space.len() } else { MOST_AT_ONCE };
@@ -396,24 +396,24 @@ impl Connection {
         }
     }
 
-    pub fn release(&mut self, blocks: &mut Blocks) {
+    pub fn release(&mut self, buffers: &mut BufferPool) {
         self.stash();
-        self.recv.release(blocks, false);
+        self.recv.release(buffers, false);
         let kept = match self.side {
             Side::Client => CLIENT_SEND_BYTES,
             Side::Server => 0,
         };
-        self.send.release(blocks, kept);
+        self.send.release(buffers, kept);
         if self.streams.is_empty() && !self.streams.is_bare() {
-            self.rest(blocks);
+            self.rest(buffers);
         }
     }
 
     /// The next request needs these.
-    fn prepare(&mut self, blocks: &mut Blocks) {
-        self.send.prepare(blocks);
+    fn prepare(&mut self, buffers: &mut BufferPool) {
+        self.send.prepare(buffers);
         if self.streams.is_bare()
-            && let Some(spare) = blocks.take_h2()
+            && let Some(spare) = buffers.take_h2()
         {
             self.streams = spare.streams;
             self.heads = spare.heads;
@@ -421,14 +421,14 @@ impl Connection {
     }
 
     /// No stream is open: a server lends what it held for them to its other connections, a client keeps it.
-    fn rest(&mut self, blocks: &mut Blocks) {
+    fn rest(&mut self, buffers: &mut BufferPool) {
         // Those it speaks of are gone, and their places with them.
         self.clocks.untold.clear();
         self.streams.tidy();
         self.heads.tidy();
         if self.side == Side::Server {
             self.heads.forget();
-            blocks.give_h2(Spare {
+            buffers.give_h2(Spare {
                 streams: std::mem::take(&mut self.streams),
                 heads: std::mem::take(&mut self.heads),
             });
@@ -490,7 +490,7 @@ impl Connection {
     }
 
     pub fn is_reusable(&self) -> bool {
-        self.stream_room() > 0
+        self.stream_capacity() > 0
     }
 
     /// Whether the server takes an extended CONNECT; `None`: it has not said yet.
@@ -499,7 +499,7 @@ impl Connection {
     }
 
     /// How many requests may be started now.
-    pub fn stream_room(&self) -> usize {
+    pub fn stream_capacity(&self) -> usize {
         self.stream_limit().saturating_sub(self.open_streams())
     }
 

@@ -10,7 +10,7 @@ use crate::h1::encode::is_forbidden_trailer;
 use crate::h1::target::{check_target, is_host};
 use crate::head::KeptFields;
 use crate::tables::{is_token_bytes, is_value_bytes};
-use crate::{BodySize, Carried, Field, RequestHead, Side, StreamId, UserError};
+use crate::{BodySize, Field, RequestHead, Side, StreamId, StreamStats, UserError};
 
 use super::Connection;
 use super::encode;
@@ -79,7 +79,7 @@ impl Connection {
         if self.side != Side::Client {
             return Err(UserError::WrongSide);
         }
-        if self.stream_room() == 0 {
+        if self.stream_capacity() == 0 {
             return Err(UserError::NotIdle);
         }
         if !is_token_bytes(head.method) {
@@ -238,7 +238,7 @@ impl Connection {
         if self.side == Side::Server {
             self.provoked += written;
         } else if let Some(at) = self.streams.find(id) {
-            self.streams.at_mut(at).carried.sent += written as u64;
+            self.streams.at_mut(at).stats.sent += written as u64;
         }
         start
     }
@@ -326,20 +326,25 @@ impl Connection {
         }
     }
 
-    pub fn carried(&self, at: At) -> Carried {
-        self.streams.at(at).carried
+    pub fn stats(&self, at: At) -> StreamStats {
+        self.streams.at(at).stats
     }
 
     pub fn queued(&self, at: At) -> usize {
         self.streams.at(at).outbox.len()
     }
 
-    pub fn room(&self, at: At) -> usize {
+    pub fn send_capacity(&self, at: At) -> usize {
         let queued = self.streams.at(at).outbox.len();
         self.limits.send_window_bytes.saturating_sub(queued)
     }
 
-    pub fn sent_outside(&mut self, _now: Instant, id: StreamId, _n: u64) -> Result<(), UserError> {
+    pub fn sent_externally(
+        &mut self,
+        _now: Instant,
+        id: StreamId,
+        _n: u64,
+    ) -> Result<(), UserError> {
         self.find(id)?;
         Err(UserError::WrongProtocol)
     }

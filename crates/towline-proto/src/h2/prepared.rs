@@ -81,7 +81,7 @@ impl Written {
 }
 
 impl Connection {
-    pub fn request_ahead(
+    pub fn request_pipelined(
         &mut self,
         head: &RequestHead<'_>,
         body: Option<Bytes>,
@@ -114,7 +114,7 @@ impl Connection {
     ) -> Result<At, UserError> {
         let changes = self.encoder.changes();
         if let Some(whole) = written.find(request, changes)
-            && self.stream_room() > 0
+            && self.stream_capacity() > 0
         {
             return Ok(self.begin_again(whole));
         }
@@ -147,7 +147,7 @@ impl Connection {
             .send
             .fill(|out| frame::headers(out, id, asked.end, &whole.block));
         self.tail = (!asked.end).then_some((id, start));
-        self.streams.at_mut(at).carried.sent += n as u64;
+        self.streams.at_mut(at).stats.sent += n as u64;
         at
     }
 }

@@ -150,7 +150,7 @@ impl Connection {
         }
         self.window_moved(at);
         self.pump();
-        if self.room(at) == 0 {
+        if self.send_capacity(at) == 0 {
             self.streams.at_mut(at).notices.set(Notices::WRITER_WAITS);
         }
     }
@@ -171,7 +171,7 @@ impl Connection {
             stream.outbox.end = End::Sent;
         }
         let most = self.peer.max_frame as usize;
-        stream.carried.sent += (n + n.div_ceil(most) * HEADER_BYTES) as u64;
+        stream.stats.sent += (n + n.div_ceil(most) * HEADER_BYTES) as u64;
         let mut from = 0;
         while from < n {
             let to = n.min(from + most);
@@ -252,8 +252,8 @@ impl Connection {
         let n = piece.len();
         stream.send_window.take(n);
         stream.send_clock.advance(self.now, n);
-        stream.carried.sent += (HEADER_BYTES + n) as u64;
-        stream.carried.last_sent = Some(self.now);
+        stream.stats.sent += (HEADER_BYTES + n) as u64;
+        stream.stats.last_sent = Some(self.now);
         let is_last = stream.outbox.is_empty();
         let ends = is_last && stream.outbox.end == End::Due && stream.last_fields.is_none();
         if ends {
@@ -311,7 +311,7 @@ impl Connection {
                 self.tail = None;
             }
             _ => {
-                self.streams.at_mut(at).carried.sent += HEADER_BYTES as u64;
+                self.streams.at_mut(at).stats.sent += HEADER_BYTES as u64;
                 self.begin_frame(id, 0, true);
             }
         }

@@ -20,7 +20,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use crate::body::Method;
 use crate::head::KeptFields;
 use crate::timer::Progress;
-use crate::{Carried, StreamError};
+use crate::{StreamError, StreamStats};
 
 use super::window::{RecvWindow, SendWindow};
 
@@ -271,7 +271,7 @@ pub(super) struct Stream {
     /// Announced body bytes that are still to come.
     pub announced: Option<u64>,
     pub received_bytes: u64,
-    pub carried: Carried,
+    pub stats: StreamStats,
     pub recv_window: RecvWindow,
     pub send_window: SendWindow,
     pub inbox: Inbox,
@@ -308,7 +308,7 @@ impl Stream {
             interim_responses,
             announced,
             received_bytes,
-            carried,
+            stats,
             recv_window: own_recv_window,
             send_window: own_send_window,
             inbox: _,
@@ -336,7 +336,7 @@ impl Stream {
         *interim_responses = 0;
         *announced = None;
         *received_bytes = 0;
-        *carried = Carried::default();
+        *stats = StreamStats::default();
         *recv_clock = Progress::default();
         *send_clock = Progress::default();
         *priority = Priority::default();

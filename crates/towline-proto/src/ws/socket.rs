@@ -16,7 +16,7 @@ use super::close::Closing;
 use super::incoming::{Message, Reading};
 use super::outgoing::Sending;
 use super::{Limits, Shared, Violation, deflate, rules};
-use crate::{Read, Side, StreamMut, UserError};
+use crate::{Side, StreamMut, StreamRead, UserError};
 
 /// What a message is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,15 +236,15 @@ impl WebSocket {
             };
             match stream.read(wanted) {
                 // What the server sends behind its close frame is dropped; its end is awaited.
-                Read::Data(_) if parting => {}
-                Read::Data(data) => {
+                StreamRead::Data(_) if parting => {}
+                StreamRead::Data(data) => {
                     self.receive(now, data, shared);
                 }
-                Read::Pending => {
+                StreamRead::Pending => {
                     self.next_event();
                     return Ahead::Pending;
                 }
-                Read::End | Read::Failed => self.received_eof(now),
+                StreamRead::End | StreamRead::Failed => self.received_eof(now),
             }
         }
         Ahead::Event
@@ -378,7 +378,7 @@ impl WebSocket {
         stream: &mut StreamMut<'_>,
         shared: &mut Shared,
     ) -> Result<(), UserError> {
-        if !self.has_output() || stream.room() == 0 {
+        if !self.has_output() || stream.send_capacity() == 0 {
             return Ok(());
         }
         let mut out = shared.buffer();

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use towline_proto::{
-    Blocks, BodySize, Connection, Event, Field, Limits, Read, RequestHead, ResponseHead, StreamId,
+    BodySize, BufferPool, Connection, Event, Field, Limits, RequestHead, ResponseHead, StreamId,
+    StreamRead,
 };
 
 pub struct End {
     pub conn: Connection,
-    pub blocks: Blocks,
+    pub buffers: BufferPool,
     pub now: Instant,
 }
 
@@ -24,7 +25,7 @@ impl End {
         let now = Instant::now();
         Self {
             conn: Connection::server(Arc::new(limits), now),
-            blocks: Blocks::new(64 * 1024, 4),
+            buffers: BufferPool::new(64 * 1024, 4),
             now,
         }
     }
@@ -37,7 +38,7 @@ impl End {
         let now = Instant::now();
         Self {
             conn: Connection::client(Arc::new(limits), now),
-            blocks: Blocks::new(64 * 1024, 4),
+            buffers: BufferPool::new(64 * 1024, 4),
             now,
         }
     }
@@ -46,7 +47,7 @@ impl End {
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() {
-            let space = self.conn.recv_space(&mut self.blocks);
+            let space = self.conn.recv_space(&mut self.buffers);
             let n = space.len().min(bytes.len() - at);
             if n == 0 {
                 break;
@@ -97,10 +98,10 @@ impl End {
         let mut body = Vec::new();
         let end = loop {
             match stream.read(usize::MAX) {
-                Read::Data(data) => body.extend_from_slice(data),
-                Read::Pending => break "pending",
-                Read::End => break "end",
-                Read::Failed => break "failed",
+                StreamRead::Data(data) => body.extend_from_slice(data),
+                StreamRead::Pending => break "pending",
+                StreamRead::End => break "end",
+                StreamRead::Failed => break "failed",
             }
         };
         (String::from_utf8(body).expect("text"), end)

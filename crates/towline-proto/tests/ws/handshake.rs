@@ -7,26 +7,26 @@ use towline_proto::ws::deflate::{
     Config, Direction, Params, client_accept, client_offer, server_accept,
 };
 use towline_proto::ws::handshake::{Accepted, Offer, Refusal, Request, is_upgrade};
-use towline_proto::{Blocks, Connection, Event, KeptHead, Limits};
+use towline_proto::{BufferPool, Connection, Event, Limits, OwnedHead};
 
 const GOOD: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n";
 
-fn request(text: &str) -> KeptHead {
-    let (mut blocks, now) = (Blocks::new(16 * 1024, 1), Instant::now());
+fn request(text: &str) -> OwnedHead {
+    let (mut buffers, now) = (BufferPool::new(16 * 1024, 1), Instant::now());
     let mut conn = Connection::server(Arc::new(Limits::server()), now);
     let wire = format!("{text}\r\n");
-    conn.recv_space(&mut blocks)[..wire.len()].copy_from_slice(wire.as_bytes());
+    conn.recv_space(&mut buffers)[..wire.len()].copy_from_slice(wire.as_bytes());
     conn.received(now, wire.len());
     match conn.next_event() {
-        Some(Event::Head { head, .. }) => head.to_kept(),
+        Some(Event::Head { head, .. }) => head.to_owned_head(),
         other => panic!("no request: {other:?}"),
     }
 }
 
 /// The head of a response to a request that offered an upgrade.
-fn response(text: &str) -> KeptHead {
-    let (mut blocks, now) = (Blocks::new(16 * 1024, 1), Instant::now());
+fn response(text: &str) -> OwnedHead {
+    let (mut buffers, now) = (BufferPool::new(16 * 1024, 1), Instant::now());
     let mut conn = Connection::client(Arc::new(Limits::client()), now);
     let fields = [
         (&b"host"[..], &b"a"[..]),
@@ -42,10 +42,10 @@ fn response(text: &str) -> KeptHead {
     conn.request(&head, towline_proto::BodySize::Empty).unwrap();
     conn.sent(now, conn.pending_bytes());
     let wire = format!("{text}\r\n");
-    conn.recv_space(&mut blocks)[..wire.len()].copy_from_slice(wire.as_bytes());
+    conn.recv_space(&mut buffers)[..wire.len()].copy_from_slice(wire.as_bytes());
     conn.received(now, wire.len());
     match conn.next_event() {
-        Some(Event::Head { head, .. }) => head.to_kept(),
+        Some(Event::Head { head, .. }) => head.to_owned_head(),
         other => panic!("no response: {other:?}"),
     }
 }

@@ -1,7 +1,7 @@
 //! The head of a response: kept as it was received, or made by a Python transport.
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
-use towline_proto::{Field, HeadRef, KeptHead, Version};
+use towline_proto::{Field, HeadRef, OwnedHead, Version};
 
 /// Nothing of it is a Python object before somebody looks.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct Head {
 
 #[derive(Debug)]
 enum Text {
-    Received(KeptHead),
+    Received(OwnedHead),
     Made {
         reason: Vec<u8>,
         fields: Vec<(Vec<u8>, Vec<u8>)>,
@@ -31,7 +31,7 @@ pub struct HeadFlags {
 }
 
 impl Head {
-    pub fn received(kept: KeptHead) -> Self {
+    pub fn received(kept: OwnedHead) -> Self {
         let view = kept.view();
         let mut marks = HeadFlags::default();
         for field in view.fields() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::Ended;
 use super::cable::{self, Cable, Wire};
 use super::desk::{Asked, Desk, Found, Place};
-use super::line::{poll, with_blocks};
+use super::line::{poll, with_buffers};
 use super::patience::{Patience, Stop};
 use super::seat::{Errand, Message};
 use crate::call::dial::{Dial, Established, Progress};
@@ -52,7 +52,7 @@ impl Desk {
 
     fn is_usable(&self, cable: &Cable, now: Instant) -> bool {
         match &cable.wire {
-            Wire::Line(line) => with_blocks(|blocks| cable::open(line).is_quiet(blocks, now)),
+            Wire::Line(line) => with_buffers(|buffers| cable::open(line).is_quiet(buffers, now)),
             Wire::Shared(shared) => shared.is_alive(self),
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use towline_proto::{Field, KeptHead, StreamMut};
+use towline_proto::{Field, OwnedHead, StreamMut};
 
 use super::Ended;
 use super::cable::Wire;
@@ -56,7 +56,7 @@ pub struct BlockingCall {
     /// `None`: the exchange is over.
     carriage: Option<Carriage>,
     rest: Rest,
-    informational: Vec<KeptHead>,
+    informational: Vec<OwnedHead>,
     facts: Arc<ConnectionFacts>,
     reused: bool,
     resends: u8,
@@ -151,7 +151,7 @@ impl BlockingCall {
 
     /// Waits for the final head of the response. A request whose reused connection turns out to have
     /// been dying is sent again, and so is one that the server has not begun with, or wants over HTTP/1.1.
-    pub fn await_head(&mut self, patience: &mut Patience<'_>) -> Result<KeptHead, Ended> {
+    pub fn await_head(&mut self, patience: &mut Patience<'_>) -> Result<OwnedHead, Ended> {
         patience.set_total(self.deadline);
         loop {
             let body = &self.prepared.body;
@@ -202,7 +202,7 @@ impl BlockingCall {
     }
 
     /// Interim responses that have come so far.
-    pub fn take_informational(&mut self) -> Vec<KeptHead> {
+    pub fn take_informational(&mut self) -> Vec<OwnedHead> {
         if let Some(Carriage::Solo(solo)) = &mut self.carriage {
             self.informational.append(&mut solo.exchange.informational);
         }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use towline_proto::{ConnectionError, Event, KeptHead, StreamError, StreamId};
+use towline_proto::{ConnectionError, Event, OwnedHead, StreamError, StreamId};
 
 use super::Ended;
-use super::line::{Got, Line, with_blocks};
+use super::line::{Got, Line, with_buffers};
 use super::patience::{Patience, Stop};
 use crate::call::request::{
     Body, CallError, CallErrorKind, CallOptions, CallPhase, Prepared, Timeouts,
@@ -18,7 +18,7 @@ pub(super) enum Answer {
     Awaited,
     /// `end`: no body follows.
     Here {
-        head: KeptHead,
+        head: OwnedHead,
         end: bool,
     },
     /// The program has it.
@@ -28,7 +28,7 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    fn take(&mut self) -> Option<KeptHead> {
+    fn take(&mut self) -> Option<OwnedHead> {
         let Self::Here { end, .. } = *self else {
             return None;
         };
@@ -47,7 +47,7 @@ impl Answer {
 pub(super) struct Exchange {
     pub(super) stream: StreamId,
     pub(super) answer: Answer,
-    pub(super) informational: Vec<KeptHead>,
+    pub(super) informational: Vec<OwnedHead>,
     failure: Option<Arc<ConnectionError>>,
     timeouts: Timeouts,
     retryable: bool,
@@ -153,7 +153,7 @@ impl Exchange {
             let mut wait = patience.phase(Instant::now(), None);
             wait.end_at(Some(until));
             let slice = wait.first_slice();
-            if with_blocks(|blocks| line.recv_within(blocks, slice)) == Got::Nothing {
+            if with_buffers(|buffers| line.recv_within(buffers, slice)) == Got::Nothing {
                 match wait.next_slice() {
                     Ok(_) => {}
                     Err(Stop::Phase) => break,
@@ -191,7 +191,7 @@ impl Exchange {
         &mut self,
         line: &mut Line,
         patience: &mut Patience<'_>,
-    ) -> Result<KeptHead, Ended> {
+    ) -> Result<OwnedHead, Ended> {
         loop {
             self.take_events(line);
             if let Some(head) = self.answer.take() {
@@ -199,7 +199,7 @@ impl Exchange {
             }
             self.check(line, CallPhase::Head)?;
             if self.alone && !self.held && self.sent == self.queued && line.received == 0 {
-                let got = with_blocks(|blocks| line.recv_soon(blocks));
+                let got = with_buffers(|buffers| line.recv_soon(buffers));
                 if got != Got::Nothing {
                     continue;
                 }
@@ -230,13 +230,13 @@ impl Exchange {
                     return Err(self.broken(line, doing, &error));
                 }
                 self.flush(line);
-                match with_blocks(|blocks| line.recv_at_once(blocks)) {
+                match with_buffers(|buffers| line.recv_at_once(buffers)) {
                     Got::News => Got::News,
                     _ if self.sent > before || line.has_send_failed() => Got::News,
                     Got::Nothing | Got::Full => Got::Nothing,
                 }
             } else {
-                with_blocks(|blocks| line.recv_within(blocks, slice))
+                with_buffers(|buffers| line.recv_within(buffers, slice))
             };
             if got != Got::Nothing {
                 return Ok(());
@@ -255,12 +255,12 @@ impl Exchange {
         while let Some(event) = line.peer.conn.next_event() {
             match event {
                 Event::Head { head, end, .. } => {
-                    let head = head.to_kept();
+                    let head = head.to_owned_head();
                     self.answer = Answer::Here { head, end };
                     // What follows is the body's business.
                     return;
                 }
-                Event::Informational { head, .. } => self.informational.push(head.to_kept()),
+                Event::Informational { head, .. } => self.informational.push(head.to_owned_head()),
                 Event::Failed(_, StreamError::Connection(error)) | Event::Closed(error) => {
                     self.failure.get_or_insert(error);
                 }

@@ -10,7 +10,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-use towline_proto::Blocks;
+use towline_proto::BufferPool;
 
 use super::haste::{Haste, LOOK_FOR};
 use crate::call::fork;
@@ -66,9 +66,9 @@ impl Line {
     /// meantime. Under TLS the records that say nothing to HTTP (session tickets) are taken in. Always
     /// asked, however short the rest was: it costs 0.14 microseconds, and no retry saves a POST, nor
     /// anybody from an answer that was not theirs.
-    pub(super) fn is_quiet(&mut self, blocks: &mut Blocks, now: Instant) -> bool {
+    pub(super) fn is_quiet(&mut self, buffers: &mut BufferPool, now: Instant) -> bool {
         self.now = now;
-        self.recv(blocks, libc::MSG_DONTWAIT) == Got::Nothing && self.peer.conn.is_reusable()
+        self.recv(buffers, libc::MSG_DONTWAIT) == Got::Nothing && self.peer.conn.is_reusable()
     }
 
     /// Sends what the kernel takes at once. Whether that leaves a rest.
@@ -100,18 +100,18 @@ impl Line {
     }
 
     /// Reads what is there.
-    pub(super) fn recv_at_once(&mut self, blocks: &mut Blocks) -> Got {
-        self.recv(blocks, libc::MSG_DONTWAIT)
+    pub(super) fn recv_at_once(&mut self, buffers: &mut BufferPool) -> Got {
+        self.recv(buffers, libc::MSG_DONTWAIT)
     }
 
     /// Reads what is about to come, where looking for it for a moment has paid lately.
-    pub(super) fn recv_soon(&mut self, blocks: &mut Blocks) -> Got {
+    pub(super) fn recv_soon(&mut self, buffers: &mut BufferPool) -> Got {
         if !self.haste.tries() {
             return Got::Nothing;
         }
         let begun = Instant::now();
         loop {
-            let got = self.recv(blocks, libc::MSG_DONTWAIT);
+            let got = self.recv(buffers, libc::MSG_DONTWAIT);
             if got != Got::Nothing {
                 self.haste.rewarded();
                 return got;
@@ -125,7 +125,7 @@ impl Line {
     }
 
     /// Reads, waiting for `most` at the longest.
-    pub(super) fn recv_within(&mut self, blocks: &mut Blocks, most: Duration) -> Got {
+    pub(super) fn recv_within(&mut self, buffers: &mut BufferPool, most: Duration) -> Got {
         // Zero would mean for ever.
         let most = most.max(Duration::from_millis(1));
         if self.recv_timeout != Some(most)
@@ -133,12 +133,12 @@ impl Line {
         {
             self.recv_timeout = Some(most);
         }
-        self.recv(blocks, 0)
+        self.recv(buffers, 0)
     }
 
-    fn recv(&mut self, blocks: &mut Blocks, flags: libc::c_int) -> Got {
+    fn recv(&mut self, buffers: &mut BufferPool, flags: libc::c_int) -> Got {
         let peer = &mut *self.peer;
-        let space = peer.conn.recv_space(blocks);
+        let space = peer.conn.recv_space(buffers);
         if space.is_empty() {
             return Got::Full;
         }
@@ -187,22 +187,22 @@ impl Drop for Line {
 }
 
 thread_local! {
-    static BLOCKS: RefCell<Blocks> = RefCell::new(Blocks::new(BLOCK_BYTES, 2));
+    static BUFFERS: RefCell<BufferPool> = RefCell::new(BufferPool::new(BUFFER_BYTES, 2));
 }
 
-const BLOCK_BYTES: usize = 64 * 1024;
+const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Receive blocks of this thread.
-pub(super) fn with_blocks<T>(act: impl FnOnce(&mut Blocks) -> T) -> T {
+pub(super) fn with_buffers<T>(act: impl FnOnce(&mut BufferPool) -> T) -> T {
     let mut act = Some(act);
-    let done = BLOCKS.try_with(|blocks| {
-        let mut blocks = blocks.try_borrow_mut().ok()?;
-        act.take().map(|act| act(&mut blocks))
+    let done = BUFFERS.try_with(|buffers| {
+        let mut buffers = buffers.try_borrow_mut().ok()?;
+        act.take().map(|act| act(&mut buffers))
     });
     match (done, act) {
         (Ok(Some(value)), _) => value,
         // While the thread ends its store is gone.
-        (_, Some(act)) => act(&mut Blocks::new(BLOCK_BYTES, 0)),
+        (_, Some(act)) => act(&mut BufferPool::new(BUFFER_BYTES, 0)),
         (_, None) => unreachable!("what was taken has been called"),
     }
 }

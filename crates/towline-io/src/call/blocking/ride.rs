@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use towline_proto::{Carried, Field, KeptHead, Read, StreamId, StreamMut, UserError};
+use towline_proto::{Field, OwnedHead, StreamId, StreamMut, StreamRead, StreamStats, UserError};
 
 use super::Ended;
 use super::call::{self, Written};
@@ -120,9 +120,9 @@ impl Ride {
         &mut self,
         body: &Body,
         rest: &mut Rest,
-        informational: &mut Vec<KeptHead>,
+        informational: &mut Vec<OwnedHead>,
         patience: &mut Patience<'_>,
-    ) -> Result<(KeptHead, bool), Ended> {
+    ) -> Result<(OwnedHead, bool), Ended> {
         self.await_continue(body, informational, patience)?;
         let stream = self.stream;
         let (head, is_over) = self.wait(CallPhase::Head, None, patience, |wire| {
@@ -131,7 +131,8 @@ impl Ride {
             let Some((head, end)) = rider.head.take() else {
                 return rider.failure.take().map(Err);
             };
-            let is_whole = |body: StreamMut<'_>| body.is_whole() && body.buffered() <= MOST_PULLED;
+            let is_whole =
+                |body: StreamMut<'_>| body.end_received() && body.buffered() <= MOST_PULLED;
             let body = wire.peer.conn.stream(stream);
             let is_over =
                 end || (body.is_ok_and(is_whole) && pull(wire, stream, MOST_PULLED, rest));
@@ -181,7 +182,7 @@ impl Ride {
     fn await_continue(
         &mut self,
         body: &Body,
-        informational: &mut Vec<KeptHead>,
+        informational: &mut Vec<OwnedHead>,
         patience: &mut Patience<'_>,
     ) -> Result<bool, Ended> {
         if !self.held {
@@ -224,7 +225,7 @@ impl Ride {
         &mut self,
         data: Bytes,
         body: &Body,
-        informational: &mut Vec<KeptHead>,
+        informational: &mut Vec<OwnedHead>,
         patience: &mut Patience<'_>,
     ) -> Result<Written, Ended> {
         if !self.await_continue(body, informational, patience)? {
@@ -245,7 +246,7 @@ impl Ride {
                 return Some(Err(failure));
             }
             match wire.peer.conn.stream(stream) {
-                Ok(body) => (body.room() > 0).then_some(Ok(Written::Taken)),
+                Ok(body) => (body.send_capacity() > 0).then_some(Ok(Written::Taken)),
                 // The response is complete and has been taken.
                 Err(_) => Some(Ok(Written::Answered)),
             }
@@ -257,7 +258,7 @@ impl Ride {
         &mut self,
         trailers: &[Field<'_>],
         body: &Body,
-        informational: &mut Vec<KeptHead>,
+        informational: &mut Vec<OwnedHead>,
         patience: &mut Patience<'_>,
     ) -> Result<(), Ended> {
         if self.await_continue(body, informational, patience)? {
@@ -334,7 +335,7 @@ impl Ride {
             Upload::Done => CallPhase::Head,
         };
         let error = rules::stream_failure(&failure.why, phase);
-        let mut error = self.describe(error, failure.carried);
+        let mut error = self.describe(error, failure.stats);
         error.retryable |= failure.why.is_unprocessed() && self.again != Again::Never;
         self.failure = Some(failure);
         Ended::Failed(Box::new(error))
@@ -342,16 +343,16 @@ impl Ride {
 
     fn in_vain(&self, vain: &Vain) -> Ended {
         match overdue(vain.stop, vain.doing) {
-            Some(error) => Ended::Failed(Box::new(self.describe(error, vain.carried))),
+            Some(error) => Ended::Failed(Box::new(self.describe(error, vain.stats))),
             None => Ended::Interrupted,
         }
     }
 
-    fn describe(&self, error: CallError, carried: Carried) -> CallError {
+    fn describe(&self, error: CallError, stats: StreamStats) -> CallError {
         CallError {
             retryable: self.again == Again::Any && !self.has_head,
-            bytes_sent: carried.sent,
-            bytes_received: carried.received,
+            bytes_sent: stats.sent,
+            bytes_received: stats.received,
             reused: self.reused,
             ..error
         }
@@ -362,7 +363,7 @@ impl Ride {
         let failure = self.failure.as_ref()?;
         let standing = Standing {
             reused: self.reused,
-            response_started: self.has_head || failure.carried.received > 0,
+            response_started: self.has_head || failure.stats.received > 0,
             unprocessed: false,
             resends,
         };
@@ -384,13 +385,13 @@ fn pull(wire: &mut Wire, stream: StreamId, most: usize, rest: &mut Rest) -> bool
     };
     loop {
         let left = most.saturating_sub(rest.len());
-        if left == 0 && !(body.is_whole() && body.buffered() == 0) {
+        if left == 0 && !(body.end_received() && body.buffered() == 0) {
             return false;
         }
         match body.read(left.max(1)) {
-            Read::Data(data) => rest.push(data),
-            Read::Pending | Read::Failed => return false,
-            Read::End => {
+            StreamRead::Data(data) => rest.push(data),
+            StreamRead::Pending | StreamRead::Failed => return false,
+            StreamRead::End => {
                 rest.trailers = call::trailers_of(&body);
                 return true;
             }
@@ -412,7 +413,7 @@ impl Drop for Ride {
             };
             let mut left = if is_taken { MOST_DRAINED } else { 0 };
             while left > 0
-                && let Read::Data(data) = body.read(left)
+                && let StreamRead::Data(data) = body.read(left)
             {
                 left -= data.len();
             }

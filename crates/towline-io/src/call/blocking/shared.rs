@@ -17,11 +17,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use towline_proto::{Carried, KeptHead, StreamError, StreamId};
+use towline_proto::{OwnedHead, StreamError, StreamId, StreamStats};
 
 use super::bell::Bell;
 use super::desk::Desk;
-use super::line::{poll, with_blocks};
+use super::line::{poll, with_buffers};
 use super::patience::{Patience, Stop};
 use crate::call::fork;
 use crate::call::pool::SlotId;
@@ -75,8 +75,8 @@ struct Watch {
 #[derive(Default)]
 pub(super) struct Rider {
     /// The final head, and whether no body follows.
-    pub(super) head: Option<(KeptHead, bool)>,
-    pub(super) informational: Vec<KeptHead>,
+    pub(super) head: Option<(OwnedHead, bool)>,
+    pub(super) informational: Vec<OwnedHead>,
     pub(super) failure: Option<Failure>,
     /// Asleep, and to be rung.
     sleeper: Option<Thread>,
@@ -85,14 +85,14 @@ pub(super) struct Rider {
 /// How an exchange has failed. With its event the wire core forgets the stream.
 pub(super) struct Failure {
     pub(super) why: StreamError,
-    pub(super) carried: Carried,
+    pub(super) stats: StreamStats,
 }
 
 /// Why a wait ended in vain, what was being done, and what the stream had carried by then.
 pub(super) struct Vain {
     pub(super) stop: Stop,
     pub(super) doing: CallPhase,
-    pub(super) carried: Carried,
+    pub(super) stats: StreamStats,
 }
 
 /// Whose wait it is, and on which terms.
@@ -242,7 +242,7 @@ impl Shared {
                 let looked = phase.look();
                 wire = self.lock();
                 if let Err(stop) = looked {
-                    let carried = wire.carried(terms.stream);
+                    let stats = wire.stream_stats(terms.stream);
                     let is_silent = terms
                         .patient_since(stop, since)
                         .is_some_and(|since| wire.heard <= since);
@@ -251,11 +251,7 @@ impl Shared {
                         // As dead as the call, it seems: none is to follow it there.
                         terms.desk.retire(self.slot);
                     }
-                    return Err(Vain {
-                        stop,
-                        doing,
-                        carried,
-                    });
+                    return Err(Vain { stop, doing, stats });
                 }
                 now = Instant::now();
                 (asked, was_signalled) = (now, false);
@@ -382,11 +378,11 @@ impl Wire {
     }
 
     /// What the stream of a call has carried so far.
-    fn carried(&mut self, stream: StreamId) -> Carried {
+    fn stream_stats(&mut self, stream: StreamId) -> StreamStats {
         let rider = self.riders.get(stream);
         match rider.and_then(|rider| rider.failure.as_ref()) {
-            Some(failure) => failure.carried,
-            None => self.peer.carried(stream).unwrap_or_default(),
+            Some(failure) => failure.stats,
+            None => self.peer.stream_stats(stream).unwrap_or_default(),
         }
     }
 
@@ -395,16 +391,16 @@ impl Wire {
         if self.peer.deadline().is_some_and(|at| at <= now) {
             self.peer.timed_out(now);
         }
-        with_blocks(|blocks| {
+        with_buffers(|buffers| {
             for _ in 0..MOST_READS {
-                if !self.peer.receive(blocks, now) {
+                if !self.peer.receive(buffers, now) {
                     break;
                 }
                 self.heard = now;
                 self.take_events(after);
             }
             self.settle(now, after);
-            self.peer.conn.release(blocks);
+            self.peer.conn.release(buffers);
         });
     }
 
@@ -448,8 +444,8 @@ impl Wire {
                 News::Head { head, end } => rider.head = Some((head, end)),
                 News::Interim(head) => rider.informational.push(head),
                 News::Failed(why) => {
-                    let carried = self.peer.carried(stream).unwrap_or_default();
-                    rider.failure = Some(Failure { why, carried });
+                    let stats = self.peer.stream_stats(stream).unwrap_or_default();
+                    rider.failure = Some(Failure { why, stats });
                 }
                 News::Readable | News::Writable | News::Switched => {}
             }

@@ -11,7 +11,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use towline_proto::KeptHead;
+use towline_proto::OwnedHead;
 use towline_proto::ws::{Kind, SendError};
 
 use super::Ended;
@@ -44,9 +44,9 @@ struct Inner {
 
 /// What became of a request for a WebSocket.
 pub enum Shaken {
-    Granted(KeptHead, Box<BlockingSocket>),
+    Granted(OwnedHead, Box<BlockingSocket>),
     /// Another answer, with the first part of its content.
-    Refused(KeptHead, Vec<u8>),
+    Refused(OwnedHead, Vec<u8>),
 }
 
 /// What [`BlockingSocket::receive`] found.
@@ -82,7 +82,7 @@ impl BlockingSocket {
         caller.flush();
         let mut phase = patience.phase(Instant::now(), None);
         let mut slice = phase.first_slice();
-        let mut answer: Option<KeptHead> = None;
+        let mut answer: Option<OwnedHead> = None;
         let mut content = Vec::new();
         loop {
             take_turn(&mut caller, Some(slice));

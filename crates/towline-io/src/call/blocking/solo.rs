@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
-use towline_proto::{Field, KeptHead, Read};
+use towline_proto::{Field, OwnedHead, StreamRead};
 
 use super::Ended;
 use super::cable::open;
 use super::call::{self, Taken, Trailer, Written};
 use super::desk::Desk;
 use super::exchange::{Answer, Exchange, refresh};
-use super::line::{Got, Line, with_blocks};
+use super::line::{Got, Line, with_buffers};
 use super::patience::Patience;
 use crate::call::pool::SlotId;
 use crate::call::request::{Body, CallError, CallErrorKind, CallPhase, Prepared};
@@ -50,7 +50,7 @@ impl Solo {
         &mut self,
         body: &Body,
         patience: &mut Patience<'_>,
-    ) -> Result<(KeptHead, bool, Instant), Ended> {
+    ) -> Result<(OwnedHead, bool, Instant), Ended> {
         let mut line = open(&self.line);
         self.exchange.await_continue(&mut line, body, patience)?;
         let head = self.exchange.await_head(&mut line, patience)?;
@@ -115,13 +115,13 @@ impl Solo {
             return Err(call::over());
         };
         let taken = match stream.read(max) {
-            Read::Data(data) => Taken::Data(sink(data)),
-            Read::Pending => return Ok((Taken::Pending, None)),
-            Read::End => {
+            StreamRead::Data(data) => Taken::Data(sink(data)),
+            StreamRead::Pending => return Ok((Taken::Pending, None)),
+            StreamRead::End => {
                 *trailers = call::trailers_of(&stream);
                 Taken::End
             }
-            Read::Failed => return Err(self.exchange.body_failed(&mut line)),
+            StreamRead::Failed => return Err(self.exchange.body_failed(&mut line)),
         };
         // The last bytes of a body of known length are its end.
         let is_over = matches!(taken, Taken::End) || line.peer.conn.is_idle();
@@ -138,7 +138,7 @@ impl Solo {
     /// More of the body is here that was not.
     fn fill_at_once(&mut self) -> bool {
         let mut line = open(&self.line);
-        with_blocks(|blocks| line.recv_at_once(blocks)) == Got::News
+        with_buffers(|buffers| line.recv_at_once(buffers)) == Got::News
     }
 
     pub(super) fn buffered(&self) -> usize {
@@ -154,7 +154,7 @@ impl Solo {
         let mut line = open(&self.line);
         let reusable = line.peer.conn.is_reusable() && !line.has_send_failed();
         if reusable {
-            with_blocks(|blocks| line.peer.conn.release(blocks));
+            with_buffers(|buffers| line.peer.conn.release(buffers));
         }
         drop(line);
         if reusable {
@@ -214,7 +214,7 @@ impl Exchange {
             }
             self.check(line, CallPhase::Send)?;
             let room = line.peer.conn.stream(self.stream);
-            if room.is_ok_and(|stream| stream.room() > 0) && !line.has_send_failed() {
+            if room.is_ok_and(|stream| stream.send_capacity() > 0) && !line.has_send_failed() {
                 return Ok(Written::Taken);
             }
             self.step(line, CallPhase::Head, patience)?;

@@ -1,7 +1,7 @@
 //! Reading responses and writing streamed requests, both at the program's pace.
 
 use bytes::Bytes;
-use towline_proto::{Field, Read, StreamError, UserError};
+use towline_proto::{Field, StreamError, StreamRead, UserError};
 
 use super::call::{Carrier, Upload};
 use super::{CallId, CallRead, Caller, Stage};
@@ -39,7 +39,7 @@ impl Caller {
         }
         match self.engine.peer(conn).map(|peer| peer.conn.stream(stream)) {
             Some(Ok(body)) => match body.into_read(max) {
-                Read::Data(data) => CallRead::Data(data),
+                StreamRead::Data(data) => CallRead::Data(data),
                 _ => CallRead::Pending,
             },
             _ => CallRead::End,
@@ -76,7 +76,7 @@ impl Caller {
             self.settle_touched();
         }
         let now = self.now();
-        let (Some(peer), blocks) = self.engine.peer_and_blocks(conn) else {
+        let (Some(peer), buffers) = self.engine.peer_and_buffers(conn) else {
             return Step::End;
         };
         let Some(call) = self.calls.get_mut(id.index as usize) else {
@@ -98,11 +98,11 @@ impl Caller {
                 return Step::Data;
             }
             match body.read(1) {
-                Read::End => return Step::End,
-                Read::Failed => return Step::Failed,
-                Read::Data(_) | Read::Pending => {}
+                StreamRead::End => return Step::End,
+                StreamRead::Failed => return Step::Failed,
+                StreamRead::Data(_) | StreamRead::Pending => {}
             }
-            if !peer.input.readable || peer.input.over || !peer.receive(blocks, now) {
+            if !peer.input.readable || peer.input.over || !peer.receive(buffers, now) {
                 break;
             }
         }
@@ -147,7 +147,7 @@ impl Caller {
     pub fn write(&mut self, id: CallId, data: Bytes) -> Result<usize, Box<CallError>> {
         let room = self.on_body(id, |body| {
             body.write_shared(data)?;
-            Ok(body.room())
+            Ok(body.send_capacity())
         })?;
         Ok(room.unwrap_or(usize::MAX))
     }
@@ -164,7 +164,7 @@ impl Caller {
         }
         let peer = self.engine.peer(conn);
         let body = peer.and_then(|peer| peer.conn.stream(stream).ok());
-        body.map_or(0, |body| body.room())
+        body.map_or(0, |body| body.send_capacity())
     }
 
     /// Ends a streamed body.
@@ -256,7 +256,7 @@ impl Caller {
         };
         let mut left = MAX_DRAIN_BYTES;
         while left > 0
-            && let Read::Data(data) = body.read(left)
+            && let StreamRead::Data(data) = body.read(left)
         {
             left -= data.len();
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use towline_proto::{KeptHead, StreamId};
+use towline_proto::{OwnedHead, StreamId};
 
 use super::conversation::Talk;
 
@@ -58,7 +58,7 @@ pub(super) struct Call {
     pub(super) prepared: Prepared,
     pub(super) options: CallOptions,
     pub(super) upload: Upload,
-    pub(super) head: Option<KeptHead>,
+    pub(super) head: Option<OwnedHead>,
     pub(super) has_head: bool,
     /// The program has asked for body bytes that were not there.
     pub(super) reader_waits: bool,

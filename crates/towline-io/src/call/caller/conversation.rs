@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use towline_proto::ws::{self, Ahead, Event, Kind, SendError, Status, WebSocket};
-use towline_proto::{Blocks, BodySize, HeadRef, Read, Side, StreamId, StreamMut, UserError};
+use towline_proto::{
+    BodySize, BufferPool, HeadRef, Side, StreamId, StreamMut, StreamRead, UserError,
+};
 
 use super::Carried;
 use super::call::{Call, Upload};
@@ -198,9 +200,9 @@ impl Conversation {
         let _ = self.socket.flush(stream, shared);
         loop {
             match stream.read(usize::MAX) {
-                Read::Data(_) => {}
-                Read::Pending => return Progress::Empty,
-                Read::End | Read::Failed => return Progress::Ended,
+                StreamRead::Data(_) => {}
+                StreamRead::Pending => return Progress::Empty,
+                StreamRead::End | StreamRead::Failed => return Progress::Ended,
             }
         }
     }
@@ -210,7 +212,7 @@ impl Conversation {
         &mut self,
         peer: &mut Peer<Carried>,
         id: StreamId,
-        blocks: &mut Blocks,
+        buffers: &mut BufferPool,
         (now, shared): (Instant, &mut ws::Shared),
     ) -> Progress {
         loop {
@@ -226,7 +228,7 @@ impl Conversation {
             if progress != Progress::Empty
                 || !peer.input.readable
                 || peer.input.over
-                || !peer.receive(blocks, now)
+                || !peer.receive(buffers, now)
             {
                 return progress;
             }

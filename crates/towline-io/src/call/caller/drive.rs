@@ -40,7 +40,7 @@ impl Caller {
                     // Whoever answers without having asked for the body does not want it.
                     call.held = None;
                     refused = call.hear(&head, now).err();
-                    call.head = Some(head.to_kept());
+                    call.head = Some(head.to_owned_head());
                     call.has_head = true;
                     call.clock.head = Some(now);
                     is_whole = end;
@@ -48,7 +48,7 @@ impl Caller {
                 }
                 Event::Informational { head, .. } => {
                     is_wanted |= head.status() == 100;
-                    CallEvent::Informational(head.to_kept())
+                    CallEvent::Informational(head.to_owned_head())
                 }
                 // It is read below, and what has failed is told by reading.
                 Event::Readable(_) | Event::Failed(..) if call.conversation().is_some() => continue,
@@ -178,9 +178,9 @@ impl Caller {
             && let Some(peer) = self.engine.peer(carrier.conn)
         {
             error.reused = call.reused;
-            if let Some(carried) = peer.carried(carrier.stream) {
-                error.bytes_sent = carried.sent;
-                error.bytes_received = carried.received;
+            if let Some(stats) = peer.stream_stats(carrier.stream) {
+                error.bytes_sent = stats.sent;
+                error.bytes_received = stats.received;
             } else {
                 error.bytes_sent = peer.traffic.sent - call.before.sent;
                 error.bytes_received = peer.traffic.received - call.before.received;

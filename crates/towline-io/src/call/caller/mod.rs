@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use slab::Slab;
-use towline_proto::{KeptHead, Limits};
+use towline_proto::{Limits, OwnedHead};
 
 use super::dial::{DialConfig, DialTimings};
 use super::facts::ConnectionFacts;
@@ -113,7 +113,7 @@ pub enum CallEvent {
         end: bool,
     },
     /// An interim response.
-    Informational(KeptHead),
+    Informational(OwnedHead),
     /// After [`CallRead::Pending`]: body bytes, or the end. After [`Received::Pending`](super::Received::Pending):
     /// a message, the end, or the end of the time.
     Readable,
@@ -275,7 +275,7 @@ impl Caller {
     }
 
     /// The final head, once.
-    pub fn take_head(&mut self, call: CallId) -> Option<KeptHead> {
+    pub fn take_head(&mut self, call: CallId) -> Option<OwnedHead> {
         self.call_mut(call)?.head.take()
     }
 

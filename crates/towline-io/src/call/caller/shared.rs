@@ -152,7 +152,7 @@ impl Caller {
             shared.heard = Some(now);
         }
         // The peer's settings may have changed it.
-        let room = peer.conn.stream_room() as u32;
+        let room = peer.conn.stream_capacity() as u32;
         let said = peer.conn.extended_connect().is_some();
         let greeted = if said {
             peer.state.shared.take_greeted()
@@ -176,7 +176,7 @@ impl Caller {
             return 1;
         };
         peer.state.shared.heard = Some(now);
-        let room = peer.conn.stream_room() as u32;
+        let room = peer.conn.stream_capacity() as u32;
         // Its preface leaves, with the first request where one waits.
         self.leave(conn);
         room
@@ -207,7 +207,7 @@ impl Caller {
             // Without effect when both directions are complete.
             body.reset();
         }
-        let room = peer.conn.stream_room() as u32;
+        let room = peer.conn.stream_capacity() as u32;
         let others = self.pool.leases(slot).saturating_sub(1);
         self.leave(conn);
         self.pool.set_capacity(slot, others + room);

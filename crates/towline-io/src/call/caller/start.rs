@@ -132,7 +132,7 @@ impl Caller {
 
     /// Whether nothing has come that ends an idle connection, asking the socket itself.
     fn is_alive(&mut self, conn: ConnId, now: Instant) -> bool {
-        let (peer, blocks) = self.engine.peer_and_blocks(conn);
+        let (peer, buffers) = self.engine.peer_and_buffers(conn);
         let Some(peer) = peer else {
             return false;
         };
@@ -141,7 +141,7 @@ impl Caller {
             return true;
         }
         peer.input.readable = true;
-        peer.receive(blocks, now);
+        peer.receive(buffers, now);
         let is_alive = peer.conn.is_reusable() && peer.input.broken.is_none();
         if peer.is_shared() {
             // What has come is looked at in the next turn.

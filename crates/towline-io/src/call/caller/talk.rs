@@ -168,7 +168,7 @@ impl Caller {
         if conversation.socket.status() != Status::Open {
             return Err(self.refuse(id));
         }
-        if stream.room() == 0 {
+        if stream.send_capacity() == 0 {
             return Err(SendRefusal::NoRoom);
         }
         let written = write(&mut conversation.socket, &mut stream, sockets, what);
@@ -255,9 +255,9 @@ impl Caller {
         if self.touched.is_some_and(|touched| touched != conn) {
             self.settle_touched();
         }
-        let (Some(call), (peer, blocks), Some(sockets)) = (
+        let (Some(call), (peer, buffers), Some(sockets)) = (
             self.calls.get_mut(id.index as usize),
-            self.engine.peer_and_blocks(conn),
+            self.engine.peer_and_buffers(conn),
             self.sockets.as_mut(),
         ) else {
             return;
@@ -270,7 +270,7 @@ impl Caller {
         let mut pull = |conversation: &mut Conversation| {
             let shared = &mut sockets.shared;
             let progress = peer.as_deref_mut().map_or(Progress::Ended, |peer| {
-                conversation.pull(peer, stream, blocks, (now, shared))
+                conversation.pull(peer, stream, buffers, (now, shared))
             });
             if progress == Progress::Ended {
                 conversation.socket.received_eof(now);

@@ -4,7 +4,7 @@ use std::io::{IoSlice, Read};
 use std::time::Duration;
 
 use towline_proto::{
-    Blocks, BodySize, Connection, Event, Field, Limits, ResponseHead, StreamId, UserError,
+    BodySize, BufferPool, Connection, Event, Field, Limits, ResponseHead, StreamId, UserError,
 };
 
 use super::super::access_log::Sink;
@@ -51,8 +51,8 @@ impl Room {
     /// Receives a request without a body and begins its visit.
     fn request(&mut self, line: &str, fields: &str) -> (StreamId, Option<OwnAnswer>) {
         let wire = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-        let mut blocks = Blocks::new(64 * 1024, 1);
-        self.conn.recv_space(&mut blocks)[..wire.len()].copy_from_slice(wire.as_bytes());
+        let mut buffers = BufferPool::new(64 * 1024, 1);
+        self.conn.recv_space(&mut buffers)[..wire.len()].copy_from_slice(wire.as_bytes());
         self.conn.received(self.now, wire.len());
         while let Some(event) = self.conn.next_event() {
             if let Event::Head { stream, head, .. } = event {
@@ -376,9 +376,9 @@ fn trusted_proxies_name_the_client() {
         trusted: Some(trusted),
         ..Rules::default()
     });
-    let mut blocks = Blocks::new(64 * 1024, 1);
+    let mut buffers = BufferPool::new(64 * 1024, 1);
     let wire = b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Proto: https\r\n\r\n";
-    room.conn.recv_space(&mut blocks)[..wire.len()].copy_from_slice(wire);
+    room.conn.recv_space(&mut buffers)[..wire.len()].copy_from_slice(wire);
     room.conn.received(room.now, wire.len());
     let Some(Event::Head { head, .. }) = room.conn.next_event() else {
         panic!("no head")

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use towline_io::Peer;
-use towline_proto::{BodySize, Field, Read, ResponseHead, StreamId, UserError};
+use towline_proto::{BodySize, Field, StreamRead, ResponseHead, StreamId, UserError};
 
 use super::query::decoded_pairs;
 use super::{CollectResponse, DrainResponse, Job, Jobs, catalogue};
@@ -151,7 +151,7 @@ fn resume_fill(peer: &mut Peer<Jobs>, id: StreamId) {
     let Ok(mut stream) = peer.conn.stream(id) else {
         return;
     };
-    while *left > 0 && stream.room() > 0 {
+    while *left > 0 && stream.send_capacity() > 0 {
         let size = usize::try_from(*left).map_or(LETTERS.len(), |left| left.min(LETTERS.len()));
         if stream
             .write_shared(Bytes::from_static(&LETTERS[..size]))
@@ -173,25 +173,25 @@ fn read_some(peer: &mut Peer<Jobs>, id: StreamId) -> bool {
         return false;
     };
     let room = match job {
-        Job::Echo => stream.room(),
+        Job::Echo => stream.send_capacity(),
         _ => usize::MAX,
     };
     if room == 0 {
         return false;
     }
     match (stream.read(room), job) {
-        (Read::Data(data), Job::Drain(bytes, _)) => *bytes += data.len() as u64,
-        (Read::Data(data), Job::Collect(all, _)) => all.extend_from_slice(data),
-        (Read::Data(data), _) => {
+        (StreamRead::Data(data), Job::Drain(bytes, _)) => *bytes += data.len() as u64,
+        (StreamRead::Data(data), Job::Collect(all, _)) => all.extend_from_slice(data),
+        (StreamRead::Data(data), _) => {
             let copy = Bytes::copy_from_slice(data);
             return stream.write_shared(copy).is_ok();
         }
-        (Read::Pending, _) => return false,
-        (Read::End, _) => {
+        (StreamRead::Pending, _) => return false,
+        (StreamRead::End, _) => {
             let _ = on_body_end(peer, id);
             return false;
         }
-        (Read::Failed, _) => {
+        (StreamRead::Failed, _) => {
             peer.state.remove(id);
             return false;
         }

@@ -72,7 +72,7 @@ pub fn event(peer: &mut Peer<Jobs>, stream: StreamId, at: Instant) -> Option<Ins
         let _ = body.finish();
         return None;
     }
-    if body.room() > 0 {
+    if body.send_capacity() > 0 {
         let number = events.sent;
         let width = events.data_bytes;
         let text = format!("id: {number}\ndata: {number:<width$}\n\n");

@@ -94,7 +94,7 @@ pub fn resume_body(
         return;
     };
     let now = Instant::now();
-    while stream.room() > 0 {
+    while stream.send_capacity() > 0 {
         let ahead = echo.socket.read_ahead(&mut stream, now, shared, usize::MAX);
         if ahead != Ahead::Event {
             break;

@@ -6,7 +6,7 @@ use pyo3::types::PyBytes;
 use towline_io::call::{
     CallError, CallEvent, CallId, CallOptions, CallRead, Caller, Prepared, WebSocketTerms,
 };
-use towline_proto::KeptHead;
+use towline_proto::OwnedHead;
 
 use super::super::collector::{BodyError, BodyLimits, Collector};
 use super::super::errors;
@@ -23,7 +23,7 @@ pub struct CallTable {
     /// Whom to wake once the desk is closed.
     pub woken: Vec<Py<Waiter>>,
     /// Interim responses to report, once the desk is closed.
-    pub interim: Vec<(Py<PyAny>, KeptHead)>,
+    pub interim: Vec<(Py<PyAny>, OwnedHead)>,
 }
 
 /// A call that is over, with whatever Python objects it held.

@@ -275,7 +275,7 @@ impl LoopDriver {
 /// What a turn leaves to be done in Python.
 struct TurnEvents {
     woken: Vec<Py<Waiter>>,
-    interim: Vec<(Py<PyAny>, towline_proto::KeptHead)>,
+    interim: Vec<(Py<PyAny>, towline_proto::OwnedHead)>,
 }
 
 #[pymethods]

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use towline_io::ConnId;
 use towline_io::serve::site::Visit;
-use towline_proto::{Read, StreamId};
+use towline_proto::{StreamId, StreamRead};
 
 use super::awaitables::Purpose;
 use super::cfunctions;
@@ -283,18 +283,18 @@ impl Exchange {
         state.dirty = true;
         while out.len() < MESSAGE_BYTES {
             match stream.read(MESSAGE_BYTES - out.len()) {
-                Read::Data(bytes) => out.extend_from_slice(bytes),
-                Read::End => {
+                StreamRead::Data(bytes) => out.extend_from_slice(bytes),
+                StreamRead::End => {
                     state.body_ended = true;
                     return Ok(Part::Body { more: false });
                 }
                 // A truncated body never looks complete (THREATS.md); what came before it is of no use.
-                Read::Failed => {
+                StreamRead::Failed => {
                     // Known before the event that says so: the application did nothing wrong by leaving.
                     state.client = Client::Gone;
                     return Ok(Part::Disconnect);
                 }
-                Read::Pending => break,
+                StreamRead::Pending => break,
             }
         }
         Ok(if out.is_empty() {
@@ -315,7 +315,7 @@ impl Exchange {
             peer.conn
                 .stream(state.stream)
                 .ok()
-                .map(|stream| stream.room())
+                .map(|stream| stream.send_capacity())
         });
         (room != Some(0)).then(|| py.None())
     }

@@ -278,7 +278,7 @@ fn write_part(
         state.response = Response::Complete;
         site.finish(visit, &mut stream, &[])?;
     }
-    Ok(stream.room())
+    Ok(stream.send_capacity())
 }
 
 /// Sends the head that is held, with what the server adds to it.

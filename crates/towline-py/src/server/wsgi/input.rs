@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyList, PyMemoryView, PySlice};
-use towline_proto::Read;
+use towline_proto::StreamRead;
 
 use super::request_io::{SharedRequestIo, wait_until};
 use crate::errors::client_disconnected;
@@ -80,14 +80,14 @@ impl Body {
         let fetched = wait_until(py, &request_io, serial, |request_io| {
             let mut stream = request_io.stream(serial)?;
             match stream.read(CHUNK_BYTES) {
-                Read::Data(bytes) => {
+                StreamRead::Data(bytes) => {
                     buffer.extend_from_slice(bytes);
                     request_io.send_credit();
                     Some(Ok(true))
                 }
-                Read::End => Some(Ok(false)),
-                Read::Failed => Some(Err(client_disconnected())),
-                Read::Pending => None,
+                StreamRead::End => Some(Ok(false)),
+                StreamRead::Failed => Some(Err(client_disconnected())),
+                StreamRead::Pending => None,
             }
         });
         match fetched {

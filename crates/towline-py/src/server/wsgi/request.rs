@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use towline_io::serve::site::RequestLine;
 use towline_io::{Peer, Streams};
-use towline_proto::{Event, Field, HeadRef, Read, StreamId, Version};
+use towline_proto::{Event, Field, HeadRef, StreamRead, StreamId, Version};
 
 /// The part of a body that is awaited; the rest is received by `wsgi.input`.
 pub const WINDOW_BYTES: usize = 64 * 1024;
@@ -203,10 +203,10 @@ fn read_body(peer: &mut Peer<ConnState>, request: &mut Request) -> bool {
             return false;
         };
         match stream.read(WINDOW_BYTES - request.body.len()) {
-            Read::Data(bytes) => request.body.extend_from_slice(bytes),
-            Read::End => request.complete = true,
+            StreamRead::Data(bytes) => request.body.extend_from_slice(bytes),
+            StreamRead::End => request.complete = true,
             // A failure is also an event, which removes the request.
-            Read::Pending | Read::Failed => return false,
+            StreamRead::Pending | StreamRead::Failed => return false,
         }
     }
     true

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use towline_io::{ConnId, Engine, Peer};
-use towline_proto::{Blocks, Connection, Protocol, StreamId, StreamMut};
+use towline_proto::{BufferPool, Connection, Protocol, StreamId, StreamMut};
 
 use super::control::ServerControl;
 use super::request::{ConnState, OwnedHead, Request, WINDOW_BYTES, next_request, process_events};
@@ -47,7 +47,7 @@ pub struct WorkerIo {
     /// Checked out to this thread, or a shared connection that it owns at the moment.
     peer: Option<BoxedConn>,
     shared: Option<SharedStream>,
-    blocks: Blocks,
+    buffers: BufferPool,
 }
 
 /// A stream of a connection that other threads use as well.
@@ -114,7 +114,7 @@ impl RequestIo {
         let worker = WorkerIo {
             peer: None,
             shared: None,
-            blocks: Blocks::new(WINDOW_BYTES, 1),
+            buffers: BufferPool::new(WINDOW_BYTES, 1),
         };
         Self::new(IoMode::Worker(Box::new(worker)), control)
     }
@@ -214,13 +214,13 @@ impl RequestIo {
         let send_window = peer.service().limits.send_window_bytes;
         let is_h2 = peer.conn.protocol() == Some(Protocol::Http2);
         if is_h2 && matches!(self.mode, IoMode::Worker(_)) {
-            return self.stream(serial).is_some_and(|stream| stream.room() > 0);
+            return self.stream(serial).is_some_and(|stream| stream.send_capacity() > 0);
         }
         let sent = self.conn().is_some_and(|conn| conn.pending_bytes() == 0);
         sent && (!is_h2
             || self
                 .stream(serial)
-                .is_some_and(|stream| stream.room() >= send_window))
+                .is_some_and(|stream| stream.send_capacity() >= send_window))
     }
 
     /// Waits until this connection may have made progress. In inline mode the I/O of other connections
@@ -384,7 +384,7 @@ impl WorkerIo {
         if peer.conn.pending_bytes() > 0 {
             peer.flush_blocking(until)?;
         } else {
-            peer.fill(&mut self.blocks, until)?;
+            peer.fill(&mut self.buffers, until)?;
         }
         Ok(())
     }
@@ -398,7 +398,7 @@ impl WorkerIo {
             return None;
         }
         let mut peer = self.peer.take()?;
-        peer.conn.release(&mut self.blocks);
+        peer.conn.release(&mut self.buffers);
         Some(peer)
     }
 }

@@ -183,7 +183,7 @@ fn write(
         Err(error) => return Err(ResponseStateError::new_err(format!("ASGI: {error}"))),
     }
     state.dirty = true;
-    Ok(stream.room())
+    Ok(stream.send_capacity())
 }
 
 fn out_of_order(kind: &str, session: &Session) -> PyErr {
