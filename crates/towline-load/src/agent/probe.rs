@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 use towline_io::call::{Dial, DialConfig, DialError, DialErrorKind, Established};
 use towline_io::{ConnId, Engine, EngineConfig, Peer, Service};
 use towline_proto::{
-    BodySize, Event, Field, Fields, HeadRef, Protocol, StreamRead, RequestHead, StreamId, UserError,
-    Version,
+    BodySize, Event, Field, Fields, HeadRef, Protocol, RequestHead, StreamId, StreamRead,
+    UserError, Version,
 };
 
 use super::ws_probe::WsProbe;

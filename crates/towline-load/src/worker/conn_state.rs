@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use towline_io::Peer;
-use towline_proto::{CloseReason, ConnectionError, Event, StreamRead, StreamError, StreamId};
+use towline_proto::{CloseReason, ConnectionError, Event, StreamError, StreamId, StreamRead};
 
 use super::send_modes::{PendingSend, send_after_continue};
 use super::websocket::WsState;

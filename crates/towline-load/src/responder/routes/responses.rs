@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use towline_io::Peer;
-use towline_proto::{BodySize, Field, StreamRead, ResponseHead, StreamId, UserError};
+use towline_proto::{BodySize, Field, ResponseHead, StreamId, StreamRead, UserError};
 
 use super::query::decoded_pairs;
 use super::{CollectResponse, DrainResponse, Job, Jobs, catalogue};

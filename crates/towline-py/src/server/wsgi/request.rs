@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use towline_io::serve::site::RequestLine;
 use towline_io::{Peer, Streams};
-use towline_proto::{Event, Field, HeadRef, StreamRead, StreamId, Version};
+use towline_proto::{Event, Field, HeadRef, StreamId, StreamRead, Version};
 
 /// The part of a body that is awaited; the rest is received by `wsgi.input`.
 pub const WINDOW_BYTES: usize = 64 * 1024;

@@ -214,7 +214,9 @@ impl RequestIo {
         let send_window = peer.service().limits.send_window_bytes;
         let is_h2 = peer.conn.protocol() == Some(Protocol::Http2);
         if is_h2 && matches!(self.mode, IoMode::Worker(_)) {
-            return self.stream(serial).is_some_and(|stream| stream.send_capacity() > 0);
+            return self
+                .stream(serial)
+                .is_some_and(|stream| stream.send_capacity() > 0);
         }
         let sent = self.conn().is_some_and(|conn| conn.pending_bytes() == 0);
         sent && (!is_h2
