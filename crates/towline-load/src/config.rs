@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use towline_proto::ws::{Kind, Shared};
+use towline_proto::ws::{Kind, Scratch};
 use towline_proto::{BodySize, Connection, Field, Limits, Protocol, RequestHead};
 
 use crate::schedule::Rate;
@@ -298,7 +298,7 @@ fn check_messages(target: &Target, messages: Messages) -> Result<(), LoadError> 
         return wrong("a text message is UTF-8 (RFC 6455 5.6): this one is binary".into());
     }
     let mut conn = Connection::client(Arc::new(Limits::client()), Instant::now());
-    Handshake::begin(&mut conn, target, &mut Shared::new([0; 32]))
+    Handshake::begin(&mut conn, target, &mut Scratch::new([0; 32]))
         .map(drop)
         .or_else(|error| wrong(error.to_string()))
 }

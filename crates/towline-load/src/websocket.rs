@@ -10,7 +10,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use towline_proto::ws::deflate;
 use towline_proto::ws::handshake::Offer;
-use towline_proto::ws::{self, Shared, WebSocket};
+use towline_proto::ws::{self, Scratch, WebSocket};
 use towline_proto::{BodySize, Connection, Field, HeadRef, RequestHead, StreamMut, UserError};
 
 use crate::stats::Failure;
@@ -84,7 +84,7 @@ impl Handshake {
     pub(crate) fn begin(
         conn: &mut Connection,
         target: &Target,
-        shared: &mut Shared,
+        shared: &mut Scratch,
     ) -> Result<Self, UserError> {
         let is_protocols = |name: &[u8]| name.eq_ignore_ascii_case(b"Sec-WebSocket-Protocol");
         let fields = target.whole_fields();
@@ -168,7 +168,7 @@ pub(crate) fn send(
     mut stream: StreamMut<'_>,
     message: &Bytes,
     messages: Messages,
-    (shared, scratch): (&mut Shared, &mut Vec<u8>),
+    (shared, scratch): (&mut Scratch, &mut Vec<u8>),
 ) -> bool {
     if message.len() <= SHORT_BYTES {
         let framed = socket.send(messages.kind, message, true, shared, scratch);
@@ -212,7 +212,7 @@ mod tests {
         let mut server = Connection::server(Arc::new(Limits::server()), now);
         let mut target = Target::get("ws://a/").unwrap();
         target.messages.as_mut().unwrap().deflate = asks;
-        let shared = &mut Shared::new([1; 32]);
+        let shared = &mut Scratch::new([1; 32]);
         let handshake = Handshake::begin(&mut client, &target, shared).unwrap();
         pass(&mut client, &mut server);
         let Some(Event::Head { stream, head, .. }) = server.next_event() else {

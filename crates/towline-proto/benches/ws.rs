@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use towline_proto::Side;
-use towline_proto::ws::{Event, Kind, Shared, WebSocket, deflate};
+use towline_proto::ws::{Event, Kind, Scratch, WebSocket, deflate};
 
 const ROUNDS: usize = 101;
 
@@ -68,7 +68,7 @@ fn end(side: Side, level: Option<u8>) -> WebSocket {
 
 /// Median nanoseconds of an echo, and the bytes of one message on the wire.
 fn echo(text: &[u8], level: Option<u8>) -> (f64, usize) {
-    let shared = &mut Shared::new([1; 32]);
+    let scratch = &mut Scratch::new([1; 32]);
     let (mut client, mut server) = (end(Side::Client, level), end(Side::Server, level));
     let (mut there, mut back) = (Vec::new(), Vec::new());
     let per_round = (2_000_000 / (text.len() as u32 + 1_000)).max(10);
@@ -79,17 +79,17 @@ fn echo(text: &[u8], level: Option<u8>) -> (f64, usize) {
                 there.clear();
                 back.clear();
                 client
-                    .send(Kind::Text, text, true, shared, &mut there)
+                    .send(Kind::Text, text, true, scratch, &mut there)
                     .expect("open");
-                server.receive(start, &there, shared);
+                server.receive(start, &there, scratch);
                 let Some(Event::Message { .. }) = server.next_event() else {
                     panic!("no message")
                 };
                 let message = server.take_message().expect("a message");
                 server
-                    .send(Kind::Text, &message, true, shared, &mut back)
+                    .send(Kind::Text, &message, true, scratch, &mut back)
                     .expect("open");
-                client.receive(start, &back, shared);
+                client.receive(start, &back, scratch);
                 black_box(client.next_event());
             }
             start.elapsed().as_secs_f64() * 1e9 / f64::from(per_round)
@@ -104,7 +104,7 @@ fn echo(text: &[u8], level: Option<u8>) -> (f64, usize) {
 fn many_idle() {
     const SOCKETS: u32 = 10_000;
     let before = resident_bytes();
-    let shared = &mut Shared::new([1; 32]);
+    let scratch = &mut Scratch::new([1; 32]);
     let level = Some(deflate::Config::server().level);
     // Its message, compressed once, is understood by everybody.
     let mut client = end(Side::Client, level);
@@ -112,16 +112,16 @@ fn many_idle() {
     let text = session_text(8_192);
     let (mut there, mut back) = (Vec::new(), Vec::new());
     client
-        .send(Kind::Text, &text, true, shared, &mut there)
+        .send(Kind::Text, &text, true, scratch, &mut there)
         .expect("open");
     let start = Instant::now();
     for server in &mut servers {
-        server.receive(start, &there, shared);
+        server.receive(start, &there, scratch);
         black_box(server.next_event());
-        server.release(shared);
+        server.release(scratch);
         back.clear();
         server
-            .send(Kind::Text, &text, true, shared, &mut back)
+            .send(Kind::Text, &text, true, scratch, &mut back)
             .expect("open");
     }
     let each = start.elapsed().as_secs_f64() * 1e9 / f64::from(SOCKETS);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use towline_proto::Side;
 use towline_proto::ws::deflate::{Config, Direction, Params};
-use towline_proto::ws::{Event, Kind, Limits, Shared, Status, WebSocket};
+use towline_proto::ws::{Event, Kind, Limits, Scratch, Status, WebSocket};
 
 use crate::random::Random;
 
@@ -41,14 +41,14 @@ fn log(
     ws: &mut WebSocket,
     wire: &[u8],
     pieces: &[usize],
-    shared: &mut Shared,
+    scratch: &mut Scratch,
 ) -> (Vec<String>, Vec<u8>) {
     let (mut log, mut rest, now) = (Vec::<String>::new(), wire, Instant::now());
     for piece in pieces {
         let (mut piece, behind) = rest.split_at(*piece);
         rest = behind;
         loop {
-            let n = ws.receive(now, piece, shared);
+            let n = ws.receive(now, piece, scratch);
             piece = &piece[n..];
             let over = log.last().is_some_and(|event| is_last(event));
             match ws.next_event() {
@@ -69,7 +69,7 @@ fn log(
         }
     }
     let mut out = Vec::new();
-    ws.transmit(shared, &mut out);
+    ws.transmit(scratch, &mut out);
     assert!(out.len() <= 3 * (125 + 14), "three control frames at most");
     (log, out)
 }
@@ -82,21 +82,21 @@ fn is_last(event: &str) -> bool {
 /// Frames as a peer may send them. Without deflate their answer is read by the other end.
 pub fn check_frames(wire: &[u8], side: Side, deflate: Option<u8>, seed: u64) {
     let make = || end(side, deflate);
-    let whole = log(&mut make(), wire, &[wire.len()], &mut Shared::new([0; 32]));
+    let whole = log(&mut make(), wire, &[wire.len()], &mut Scratch::new([0; 32]));
     let cut = Random::new(seed).pieces(wire.len());
     let mut ws = make();
-    let pieces = log(&mut ws, wire, &cut, &mut Shared::new([0; 32]));
+    let pieces = log(&mut ws, wire, &cut, &mut Scratch::new([0; 32]));
     assert!(whole == pieces, "cut {cut:?}: {whole:?} or {pieces:?}");
     let bytes = vec![1; wire.len()];
-    let slowly = log(&mut make(), wire, &bytes, &mut Shared::new([0; 32]));
+    let slowly = log(&mut make(), wire, &bytes, &mut Scratch::new([0; 32]));
     assert!(whole == slowly, "byte by byte: {whole:?} or {slowly:?}");
 
     let peer = match side {
         Side::Server => Side::Client,
         Side::Client => Side::Server,
     };
-    let (answer, shared) = (&whole.1, &mut Shared::new([0; 32]));
-    let (events, _) = log(&mut end(peer, deflate), answer, &[answer.len()], shared);
+    let (answer, scratch) = (&whole.1, &mut Scratch::new([0; 32]));
+    let (events, _) = log(&mut end(peer, deflate), answer, &[answer.len()], scratch);
     assert!(
         events.iter().all(|event| !event.starts_with("Failed")),
         "{events:?}"
@@ -110,17 +110,17 @@ pub fn check_frames(wire: &[u8], side: Side, deflate: Option<u8>, seed: u64) {
 
 /// Messages that are compressed arrive; then the bytes themselves stand for a compressed message.
 pub fn check_deflate(data: &[u8], seed: u8) {
-    let shared = &mut Shared::new([0; 32]);
+    let scratch = &mut Scratch::new([0; 32]);
     let (mut from, mut to) = (end(Side::Server, Some(seed)), end(Side::Client, Some(seed)));
     let (mut wire, mut rest) = (Vec::new(), data);
     let sizes = Random::new(u64::from(seed)).pieces(data.len());
     for size in &sizes {
         let (message, behind) = rest.split_at(*size);
         rest = behind;
-        from.send(Kind::Binary, message, true, shared, &mut wire)
+        from.send(Kind::Binary, message, true, scratch, &mut wire)
             .expect("open");
     }
-    let (events, _) = log(&mut to, &wire, &[wire.len()], shared);
+    let (events, _) = log(&mut to, &wire, &[wire.len()], scratch);
     assert_eq!(events.len(), sizes.len());
 
     let mut frame = vec![0xc2, 126];

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towline_proto::Side;
-use towline_proto::ws::{Event, Kind, Limits, Shared, Status, WebSocket, deflate};
+use towline_proto::ws::{Event, Kind, Limits, Scratch, Status, WebSocket, deflate};
 
 use crate::Clock;
 use crate::notation::escape;
@@ -144,7 +144,7 @@ impl Setup {
 
 struct End {
     ws: WebSocket,
-    shared: Shared,
+    scratch: Scratch,
     clock: Clock,
     app: App,
     lines: Vec<String>,
@@ -170,7 +170,7 @@ impl End {
         let limits = Arc::new(setup.limits.clone());
         Self {
             ws: WebSocket::new(setup.side, limits, deflate, clock.now()),
-            shared: Shared::new([3; 32]),
+            scratch: Scratch::new([3; 32]),
             clock,
             app: setup.app,
             lines: Vec::new(),
@@ -180,7 +180,7 @@ impl End {
 
     fn feed(&mut self, mut piece: &[u8]) {
         loop {
-            let n = self.ws.receive(self.clock.now(), piece, &mut self.shared);
+            let n = self.ws.receive(self.clock.now(), piece, &mut self.scratch);
             piece = &piece[n..];
             if !self.settle() {
                 return;
@@ -200,17 +200,17 @@ impl End {
         if let Some((kind, data)) = message {
             self.answer(kind, &data);
         }
-        self.ws.transmit(&mut self.shared, &mut self.sent);
+        self.ws.transmit(&mut self.scratch, &mut self.sent);
         is_event
     }
 
     fn answer(&mut self, kind: Kind, data: &[u8]) {
         let Self {
-            ws, shared, sent, ..
+            ws, scratch, sent, ..
         } = self;
         let answered = match self.app {
             App::Read => Ok(()),
-            App::Echo => ws.send(kind, data, true, shared, sent),
+            App::Echo => ws.send(kind, data, true, scratch, sent),
             App::Close => ws.close(self.clock.now(), 1000, ""),
         };
         if let Err(error) = answered {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustls::crypto::ring;
 use towline_proto::HeadRef;
-use towline_proto::ws::handshake::{Agreed, Offer};
+use towline_proto::ws::handshake::{Agreement, Offer};
 use towline_proto::ws::{self, Kind, SendError, deflate};
 
 use super::request::{CallError, RequestText};
@@ -113,7 +113,7 @@ impl Asked {
     }
 
     /// What a final head says. `None`: it is an ordinary answer. `Err`: the rule that its grant breaks.
-    pub(super) fn answer(&self, head: &HeadRef<'_>) -> Option<Result<Agreed, &'static str>> {
+    pub(super) fn answer(&self, head: &HeadRef<'_>) -> Option<Result<Agreement, &'static str>> {
         let grants = if self.extended {
             (200..=299).contains(&head.status())
         } else {
@@ -128,11 +128,11 @@ fn protocols(terms: &WebSocketTerms) -> Vec<&[u8]> {
 }
 
 /// Buffers, compressors and masks for the `WebSockets` of one caller. A client's masks must not be foreseeable.
-pub(super) fn shared() -> io::Result<ws::Shared> {
+pub(super) fn shared() -> io::Result<ws::Scratch> {
     let mut seed = [0; 32];
     let chance = ring::default_provider().secure_random;
     chance
         .fill(&mut seed)
         .map_err(|_| io::Error::other("the system gives no random numbers"))?;
-    Ok(ws::Shared::new(seed))
+    Ok(ws::Scratch::new(seed))
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use towline_io::Peer;
-use towline_proto::ws::{Ahead, Event, Kind, Shared, WebSocket};
+use towline_proto::ws::{Event, Kind, ReadAhead, Scratch, WebSocket};
 use towline_proto::{HeadRef, StreamId, UserError};
 
 use crate::target::Target;
@@ -12,7 +12,7 @@ use crate::websocket::{self, Handshake, WsClosed, WsRefused};
 
 pub(super) struct WsProbe<'a> {
     target: &'a Target,
-    shared: Shared,
+    shared: Scratch,
     handshake: Option<Handshake>,
     socket: Option<WebSocket>,
     /// Known when the connection has switched.
@@ -27,7 +27,7 @@ impl<'a> WsProbe<'a> {
         }
         Ok(Some(Self {
             target,
-            shared: Shared::new(towline_io::seed()?),
+            shared: Scratch::new(towline_io::seed()?),
             handshake: None,
             socket: None,
             stream: None,
@@ -74,7 +74,7 @@ impl<'a> WsProbe<'a> {
         let mut stream = peer.conn.stream(self.stream?).ok()?;
         let ahead = socket.read_ahead(&mut stream, Instant::now(), &mut self.shared, usize::MAX);
         let _ = socket.flush(&mut stream, &mut self.shared);
-        if ahead != Ahead::Event {
+        if ahead != ReadAhead::Event {
             return None;
         }
         match socket.next_event()? {

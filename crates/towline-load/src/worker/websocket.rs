@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use towline_io::{ConnId, Peer};
-use towline_proto::ws::{self, Ahead, Shared, WebSocket};
+use towline_proto::ws::{self, ReadAhead, Scratch, WebSocket};
 use towline_proto::{Event, StreamId};
 
 use super::conn_state::{ConnEvent, ConnState, failure_of};
@@ -40,7 +40,7 @@ enum WsStage {
 
 /// What every WebSocket of a thread shares.
 pub(super) struct WsContext {
-    shared: Shared,
+    shared: Scratch,
     limits: Arc<ws::Limits>,
     /// Frames on their way into a connection.
     scratch: Vec<u8>,
@@ -56,7 +56,7 @@ impl WsState {
 impl WsContext {
     pub(super) fn new(config: &Config) -> io::Result<Self> {
         Ok(Self {
-            shared: Shared::new(towline_io::seed()?),
+            shared: Scratch::new(towline_io::seed()?),
             limits: websocket::limits(config.longest_message()),
             scratch: Vec::new(),
         })
@@ -122,7 +122,7 @@ impl WsContext {
         let ahead = socket.read_ahead(&mut stream, now, &mut self.shared, usize::MAX);
         // Pongs, and the answer to a close. A refusal is about a stream that has failed, which reading has told.
         let _ = socket.flush(&mut stream, &mut self.shared);
-        if ahead != Ahead::Event {
+        if ahead != ReadAhead::Event {
             return ConnEvent::Idle;
         }
         let closed = match socket.next_event() {

@@ -13,14 +13,14 @@ pub(super) const NO_STATUS: u16 = 1005;
 
 /// A close frame to send: its code, unless it has none, and its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Closing {
+pub(super) struct CloseFrame {
     pub code: Option<u16>,
     pub reason: Box<str>,
 }
 
-impl Closing {
+impl CloseFrame {
     /// As the program wants it.
-    pub fn checked(code: u16, reason: &str) -> Result<Self, SendError> {
+    pub fn new(code: u16, reason: &str) -> Result<Self, SendError> {
         if !may_be_sent(code) {
             return Err(SendError::InvalidCode);
         }
@@ -34,7 +34,7 @@ impl Closing {
     }
 
     /// The answer to the peer's close frame: its own code (RFC 6455 5.5.1).
-    pub fn answer(code: u16) -> Self {
+    pub fn echo(code: u16) -> Self {
         Self {
             code: (code != NO_STATUS).then_some(code),
             reason: Box::default(),
@@ -91,13 +91,13 @@ mod tests {
             1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1014, 3000, 4999,
         ] {
             assert_eq!(parse(&u16::to_be_bytes(code)), Ok((code, "")));
-            assert!(Closing::checked(code, "").is_ok());
+            assert!(CloseFrame::new(code, "").is_ok());
         }
         for code in [
             0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65535,
         ] {
             assert_eq!(parse(&u16::to_be_bytes(code)), Err(rules::CLOSE_CODE));
-            assert_eq!(Closing::checked(code, ""), Err(SendError::InvalidCode));
+            assert_eq!(CloseFrame::new(code, ""), Err(SendError::InvalidCode));
         }
     }
 
@@ -108,12 +108,12 @@ mod tests {
         assert_eq!(parse(b"\x03\xe8bye"), Ok((1000, "bye")));
         assert_eq!(parse(b"\x03\xe8\xed\xa0\x80"), Err(rules::CLOSE_REASON));
         let long = "x".repeat(MAX_REASON_BYTES);
-        assert_eq!(Closing::checked(1000, &long).unwrap().payload().len(), 125);
+        assert_eq!(CloseFrame::new(1000, &long).unwrap().payload().len(), 125);
         assert_eq!(
-            Closing::checked(1000, &format!("{long}x")),
+            CloseFrame::new(1000, &format!("{long}x")),
             Err(SendError::TooLong)
         );
-        assert_eq!(Closing::answer(NO_STATUS).payload(), b"");
-        assert_eq!(Closing::answer(1001).payload(), b"\x03\xe9");
+        assert_eq!(CloseFrame::echo(NO_STATUS).payload(), b"");
+        assert_eq!(CloseFrame::echo(1001).payload(), b"\x03\xe9");
     }
 }

@@ -7,23 +7,23 @@
 //! ```
 //!
 //! Pull-based like the connection below: [`WebSocket::receive`] takes bytes up to the end of one event and no
-//! further, and [`WebSocket::wants`] says how many it could take, so what the program has not asked for stays unread in
+//! further, and [`WebSocket::wanted_bytes`] says how many it could take, so what the program has not asked for stays unread in
 //! the stream, where it is backpressure. [`WebSocket::poll`] does both on a stream.
 //!
 //! A WebSocket at rest holds its state and, where contexts are kept, two short windows. What is only needed while a
-//! message is under way (buffers, compressors, masks) is lent by [`Shared`], of which each thread has one.
+//! message is under way (buffers, compressors, masks) is lent by [`Scratch`], of which each thread has one.
 
-mod alive;
 mod close;
 pub mod deflate;
 mod frame;
 pub mod handshake;
-mod incoming;
+mod keepalive;
 mod limits;
 mod mask;
-mod outgoing;
+mod recv;
 mod rules;
-mod shared;
+mod scratch;
+mod send;
 mod socket;
 mod utf8;
 
@@ -32,7 +32,7 @@ mod tests;
 
 pub use frame::FrameHead;
 pub use limits::Limits;
-pub use outgoing::Frame;
 pub use rules::{SendError, Violation};
-pub use shared::Shared;
-pub use socket::{Ahead, Event, Kind, Pull, Status, WebSocket};
+pub use scratch::Scratch;
+pub use send::Frame;
+pub use socket::{Event, Kind, PollOutcome, ReadAhead, Status, WebSocket};

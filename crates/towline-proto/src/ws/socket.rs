@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            close()                      the peer's close
-//!   Open ─────────────► Closing ──────────────────────────────┬─► Parting (client: the server ends the connection
+//!   Open ─────────────► Closing ──────────────────────────────┬─► AwaitingEof (client: the server ends the connection
 //!    │ the peer's close: the answer is due ───────────────────┤      first, RFC 6455 7.1.1) ─► Finished
 //!    │                     │ no close in time                 └─► Finished (server)
 //!    │ end, violation, no pong ──────────────────────────────────► Finished
@@ -11,11 +11,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::alive::{self, Alive};
-use super::close::Closing;
-use super::incoming::{Message, Reading};
-use super::outgoing::Sending;
-use super::{Limits, Shared, Violation, deflate, rules};
+use super::close::CloseFrame;
+use super::keepalive::{self, Keepalive};
+use super::recv::{Message, RecvState};
+use super::send::SendState;
+use super::{Limits, Scratch, Violation, deflate, rules};
 use crate::{Side, StreamMut, StreamRead, UserError};
 
 /// What a message is made of.
@@ -54,18 +54,18 @@ pub enum Event<'a> {
 
 /// What asking for the next event gave.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Pull<'a> {
+pub enum PollOutcome<'a> {
     /// It is here.
     Event(Event<'a>),
     /// Nothing yet; the stream will be readable.
     Pending,
     /// There will be no more.
-    Over,
+    Ended,
 }
 
 /// How far reading ahead came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ahead {
+pub enum ReadAhead {
     /// An event waits for [`WebSocket::next_event`].
     Event,
     /// All that came has been read; the stream will be readable.
@@ -73,7 +73,7 @@ pub enum Ahead {
     /// A message is under way of which no more may be held before somebody asks for it.
     Full,
     /// There will be no event any more.
-    Over,
+    Ended,
 }
 
 /// What to do with the stream when all that is due has been sent.
@@ -89,8 +89,8 @@ pub enum Status {
 
 /// Which event waits for `next_event`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ready {
-    Nothing,
+pub(super) enum PendingEvent {
+    None,
     Message,
     Ping,
     Pong,
@@ -102,7 +102,7 @@ pub(super) enum Ready {
 pub(super) enum Phase {
     Open,
     Closing { until: Instant },
-    Parting { until: Instant },
+    AwaitingEof { until: Instant },
     Finished,
 }
 
@@ -111,7 +111,7 @@ pub(super) enum Phase {
 pub(super) struct Outbox {
     pub ping: Option<Vec<u8>>,
     pub pong: Option<Vec<u8>>,
-    pub close: Option<Closing>,
+    pub close: Option<CloseFrame>,
 }
 
 /// One end of a WebSocket, over a stream that has switched.
@@ -120,19 +120,19 @@ pub struct WebSocket {
     pub(super) side: Side,
     pub(super) limits: Arc<Limits>,
     pub(super) phase: Phase,
-    pub(super) reading: Reading,
+    pub(super) recv: RecvState,
     pub(super) message: Option<Message>,
     /// Payload of the control frame that is being read or was read last.
     pub(super) control: Vec<u8>,
-    pub(super) ready: Ready,
-    pub(super) sending: Sending,
+    pub(super) pending: PendingEvent,
+    pub(super) send_state: SendState,
     pub(super) outbox: Outbox,
     pub(super) inbound: Option<deflate::Inbound>,
     pub(super) outbound: Option<deflate::Outbound>,
-    pub(super) alive: Alive,
+    pub(super) keepalive: Keepalive,
     pings: u32,
     /// The program has asked for an event and there was none: every byte that came has been read.
-    pub(super) hungry: bool,
+    pub(super) awaits_data: bool,
 }
 
 impl WebSocket {
@@ -156,17 +156,17 @@ impl WebSocket {
             side,
             limits,
             phase: Phase::Open,
-            reading: Reading::default(),
+            recv: RecvState::default(),
             message: None,
             control: Vec::new(),
-            ready: Ready::Nothing,
-            sending: Sending::Idle,
+            pending: PendingEvent::None,
+            send_state: SendState::Idle,
             outbox: Outbox::default(),
             inbound,
             outbound,
-            alive: Alive::Quiet { since: now },
+            keepalive: Keepalive::Idle { since: now },
             pings: 0,
-            hungry: false,
+            awaits_data: false,
         }
     }
 
@@ -175,12 +175,14 @@ impl WebSocket {
         &mut self,
         mut stream: StreamMut<'_>,
         now: Instant,
-        shared: &mut Shared,
-    ) -> Pull<'_> {
-        match self.fill(&mut stream, now, shared, usize::MAX) {
-            Ahead::Event => self.next_event().map_or(Pull::Over, Pull::Event),
-            Ahead::Pending | Ahead::Full => Pull::Pending,
-            Ahead::Over => Pull::Over,
+        scratch: &mut Scratch,
+    ) -> PollOutcome<'_> {
+        match self.fill(&mut stream, now, scratch, usize::MAX) {
+            ReadAhead::Event => self
+                .next_event()
+                .map_or(PollOutcome::Ended, PollOutcome::Event),
+            ReadAhead::Pending | ReadAhead::Full => PollOutcome::Pending,
+            ReadAhead::Ended => PollOutcome::Ended,
         }
     }
 
@@ -191,19 +193,19 @@ impl WebSocket {
         &mut self,
         stream: &mut StreamMut<'_>,
         now: Instant,
-        shared: &mut Shared,
+        scratch: &mut Scratch,
         most: usize,
-    ) -> Ahead {
+    ) -> ReadAhead {
         loop {
-            let ahead = self.fill(stream, now, shared, most);
-            match self.ready {
-                Ready::Ping => {
+            let ahead = self.fill(stream, now, scratch, most);
+            match self.pending {
+                PendingEvent::Ping => {
                     self.next_event();
                     // Each ping has its answer as long as there is room. A refusal is about a stream that has
                     // failed, which the next read tells.
-                    let _ = self.flush(stream, shared);
+                    let _ = self.flush(stream, scratch);
                 }
-                Ready::Pong => {
+                PendingEvent::Pong => {
                     self.next_event();
                 }
                 _ => return ahead,
@@ -216,38 +218,38 @@ impl WebSocket {
         &mut self,
         stream: &mut StreamMut<'_>,
         now: Instant,
-        shared: &mut Shared,
+        scratch: &mut Scratch,
         most: usize,
-    ) -> Ahead {
+    ) -> ReadAhead {
         while !self.has_event() {
-            let parting = matches!(self.phase, Phase::Parting { .. });
-            let wanted = self.wants();
-            if wanted == 0 && !parting {
-                return Ahead::Over;
+            let awaiting_eof = matches!(self.phase, Phase::AwaitingEof { .. });
+            let wanted = self.wanted_bytes();
+            if wanted == 0 && !awaiting_eof {
+                return ReadAhead::Ended;
             }
             let may = most.saturating_sub(self.held_bytes());
-            if may == 0 && !parting && !self.reading.is_short() {
-                return Ahead::Full;
+            if may == 0 && !awaiting_eof && !self.recv.is_short() {
+                return ReadAhead::Full;
             }
-            let wanted = if self.reading.is_short() {
+            let wanted = if self.recv.is_short() {
                 wanted
             } else {
                 wanted.min(may)
             };
             match stream.read(wanted) {
                 // What the server sends behind its close frame is dropped; its end is awaited.
-                StreamRead::Data(_) if parting => {}
+                StreamRead::Data(_) if awaiting_eof => {}
                 StreamRead::Data(data) => {
-                    self.receive(now, data, shared);
+                    self.receive(now, data, scratch);
                 }
                 StreamRead::Pending => {
                     self.next_event();
-                    return Ahead::Pending;
+                    return ReadAhead::Pending;
                 }
                 StreamRead::End | StreamRead::Failed => self.received_eof(now),
             }
         }
-        Ahead::Event
+        ReadAhead::Event
     }
 
     /// What is held of a message that is under way.
@@ -260,7 +262,7 @@ impl WebSocket {
     pub fn received_eof(&mut self, _now: Instant) {
         match self.phase {
             Phase::Open | Phase::Closing { .. } => self.fail(rules::TRUNCATED),
-            Phase::Parting { .. } | Phase::Finished => self.phase = Phase::Finished,
+            Phase::AwaitingEof { .. } | Phase::Finished => self.phase = Phase::Finished,
         }
         (self.outbox.ping, self.outbox.pong) = (None, None);
     }
@@ -269,8 +271,8 @@ impl WebSocket {
     pub fn handle_timeout(&mut self, now: Instant) {
         match self.phase {
             Phase::Closing { until } if now >= until => self.fail(rules::NO_CLOSE),
-            Phase::Parting { until } if now >= until => self.phase = Phase::Finished,
-            Phase::Open => self.check_alive(now),
+            Phase::AwaitingEof { until } if now >= until => self.phase = Phase::Finished,
+            Phase::Open => self.check_keepalive(now),
             _ => {}
         }
     }
@@ -278,37 +280,37 @@ impl WebSocket {
     /// When `handle_timeout` must be called next.
     pub fn deadline(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Open => self.alive.deadline(&self.limits),
-            Phase::Closing { until } | Phase::Parting { until } => Some(until),
+            Phase::Open => self.keepalive.deadline(&self.limits),
+            Phase::Closing { until } | Phase::AwaitingEof { until } => Some(until),
             Phase::Finished => None,
         }
     }
 
     /// An event is waiting.
     pub fn has_event(&self) -> bool {
-        self.ready != Ready::Nothing
+        self.pending != PendingEvent::None
     }
 
     /// The event that `receive`, `received_eof` or `handle_timeout` has brought.
     pub fn next_event(&mut self) -> Option<Event<'_>> {
-        let ready = std::mem::replace(&mut self.ready, Ready::Nothing);
-        self.hungry = ready == Ready::Nothing;
-        Some(match ready {
-            Ready::Nothing => return None,
-            Ready::Message => {
+        let pending = std::mem::replace(&mut self.pending, PendingEvent::None);
+        self.awaits_data = pending == PendingEvent::None;
+        Some(match pending {
+            PendingEvent::None => return None,
+            PendingEvent::Message => {
                 let message = self.message.as_ref()?;
                 Event::Message {
                     kind: message.kind,
                     data: &message.data,
                 }
             }
-            Ready::Ping => Event::Ping(&self.control),
-            Ready::Pong => Event::Pong(&self.control),
-            Ready::Close => {
+            PendingEvent::Ping => Event::Ping(&self.control),
+            PendingEvent::Pong => Event::Pong(&self.control),
+            PendingEvent::Close => {
                 let (code, reason) = super::close::parse(&self.control).ok()?;
                 Event::Close { code, reason }
             }
-            Ready::Failed(violation) => Event::Failed(violation),
+            PendingEvent::Failed(violation) => Event::Failed(violation),
         })
     }
 
@@ -322,7 +324,7 @@ impl WebSocket {
 
     /// Gives memory back that is not needed between messages: the buffer of the last one. Asking for the next event
     /// does it too.
-    pub fn release(&mut self, shared: &mut Shared) {
+    pub fn release(&mut self, scratch: &mut Scratch) {
         if !self.has_event() {
             if self
                 .message
@@ -330,9 +332,9 @@ impl WebSocket {
                 .is_some_and(|message| message.complete)
                 && let Some(message) = self.message.take()
             {
-                shared.take_back(message.data);
+                scratch.recycle(message.data);
             }
-            if self.reading.is_between_frames() {
+            if self.recv.is_between_frames() {
                 self.control = Vec::new();
             }
         }
@@ -351,24 +353,24 @@ impl WebSocket {
     pub(super) fn fail(&mut self, violation: Violation) {
         // A second close frame is never sent (RFC 6455 5.5.1).
         if self.phase == Phase::Open {
-            self.outbox.close = Closing::failure(violation);
+            self.outbox.close = CloseFrame::failure(violation);
         }
         self.phase = Phase::Finished;
-        self.reading = Reading::Over;
+        self.recv = RecvState::Ended;
         self.message = None;
-        self.ready = Ready::Failed(violation);
+        self.pending = PendingEvent::Failed(violation);
     }
 
-    fn check_alive(&mut self, now: Instant) {
-        let could_come = self.hungry && self.reading.is_between_frames();
+    fn check_keepalive(&mut self, now: Instant) {
+        let could_come = self.awaits_data && self.recv.is_between_frames();
         let next = self.pings.wrapping_add(1);
-        match self.alive.check(now, &self.limits, next, could_come) {
-            alive::Due::Nothing => {}
-            alive::Due::Ping(ping) => {
+        match self.keepalive.check(now, &self.limits, next, could_come) {
+            keepalive::Due::None => {}
+            keepalive::Due::Ping(ping) => {
                 self.pings = ping;
                 self.outbox.ping = Some(ping.to_be_bytes().to_vec());
             }
-            alive::Due::Silence => self.fail(rules::NO_PONG),
+            keepalive::Due::Timeout => self.fail(rules::NO_PONG),
         }
     }
 
@@ -376,15 +378,15 @@ impl WebSocket {
     pub fn flush(
         &mut self,
         stream: &mut StreamMut<'_>,
-        shared: &mut Shared,
+        scratch: &mut Scratch,
     ) -> Result<(), UserError> {
         if !self.has_output() || stream.send_capacity() == 0 {
             return Ok(());
         }
-        let mut out = shared.buffer();
-        self.transmit(shared, &mut out);
+        let mut out = scratch.buffer();
+        self.transmit(scratch, &mut out);
         let written = stream.write(&out);
-        shared.take_back(out);
+        scratch.recycle(out);
         written
     }
 }

@@ -17,11 +17,11 @@ fn end(side: Side, deflate: bool) -> WebSocket {
 }
 
 /// Feeds `wire` in pieces; gives the events as text.
-fn events(ws: &mut WebSocket, wire: &[u8], piece: usize, shared: &mut Shared) -> Vec<String> {
+fn events(ws: &mut WebSocket, wire: &[u8], piece: usize, scratch: &mut Scratch) -> Vec<String> {
     let mut log = Vec::new();
     for mut rest in wire.chunks(piece) {
         loop {
-            let n = ws.receive(Instant::now(), rest, shared);
+            let n = ws.receive(Instant::now(), rest, scratch);
             rest = &rest[n..];
             match ws.next_event() {
                 Some(event) => log.push(format!("{event:?}")),
@@ -37,13 +37,13 @@ fn messages_go_both_ways_however_they_are_cut() {
     for deflate in [false, true] {
         for side in [Side::Client, Side::Server] {
             for piece in [1, 2, 3, 7, 1000, 1 << 20] {
-                let shared = &mut Shared::new([7; 32]);
+                let scratch = &mut Scratch::new([7; 32]);
                 let (mut from, mut to) = (end(side, deflate), end(other(side), deflate));
                 let mut wire = Vec::new();
                 let mut expected = Vec::new();
                 for len in [0, 1, 125, 126, 127, 500, 65_535, 65_536, 70_000] {
                     let text: String = "the quick brown fox ".chars().cycle().take(len).collect();
-                    from.send(Kind::Text, text.as_bytes(), true, shared, &mut wire)
+                    from.send(Kind::Text, text.as_bytes(), true, scratch, &mut wire)
                         .unwrap();
                     let event = Event::Message {
                         kind: Kind::Text,
@@ -51,7 +51,7 @@ fn messages_go_both_ways_however_they_are_cut() {
                     };
                     expected.push(format!("{event:?}"));
                 }
-                assert_eq!(events(&mut to, &wire, piece, shared), expected);
+                assert_eq!(events(&mut to, &wire, piece, scratch), expected);
             }
         }
     }
@@ -66,22 +66,22 @@ fn other(side: Side) -> Side {
 
 #[test]
 fn the_closing_handshake() {
-    let shared = &mut Shared::new([7; 32]);
+    let scratch = &mut Scratch::new([7; 32]);
     let now = Instant::now();
     let (mut client, mut server) = (end(Side::Client, false), end(Side::Server, false));
     client.close(now, 1000, "bye").unwrap();
     let mut wire = Vec::new();
-    client.transmit(shared, &mut wire);
+    client.transmit(scratch, &mut wire);
     assert_eq!(
-        events(&mut server, &wire, 1, shared),
+        events(&mut server, &wire, 1, scratch),
         ["Close { code: 1000, reason: \"bye\" }"]
     );
     assert_eq!(server.status(), Status::Closing);
     wire.clear();
-    server.transmit(shared, &mut wire);
+    server.transmit(scratch, &mut wire);
     assert_eq!(server.status(), Status::Finished);
     assert_eq!(
-        events(&mut client, &wire, 1, shared),
+        events(&mut client, &wire, 1, scratch),
         ["Close { code: 1000, reason: \"\" }"]
     );
     assert_eq!(client.status(), Status::Closing);

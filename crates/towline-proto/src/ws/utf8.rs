@@ -4,8 +4,8 @@
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Validator {
     /// The bytes of a character that is not complete yet.
-    begun: [u8; 3],
-    begun_len: u8,
+    partial: [u8; 3],
+    partial_len: u8,
 }
 
 /// Not UTF-8, whatever follows.
@@ -21,15 +21,15 @@ impl Validator {
         if error.error_len().is_some() {
             return Err(Invalid);
         }
-        let begun = &rest[error.valid_up_to()..];
-        self.begun[..begun.len()].copy_from_slice(begun);
-        self.begun_len = begun.len() as u8;
+        let partial = &rest[error.valid_up_to()..];
+        self.partial[..partial.len()].copy_from_slice(partial);
+        self.partial_len = partial.len() as u8;
         Ok(())
     }
 
     /// The text ends here.
     pub fn finish(self) -> Result<(), Invalid> {
-        if self.begun_len == 0 {
+        if self.partial_len == 0 {
             Ok(())
         } else {
             Err(Invalid)
@@ -38,21 +38,21 @@ impl Validator {
 
     /// Completes the character that was begun; gives what follows it.
     fn complete<'a>(&mut self, mut piece: &'a [u8]) -> Result<&'a [u8], Invalid> {
-        while self.begun_len > 0
+        while self.partial_len > 0
             && let [first, rest @ ..] = piece
         {
-            let len = usize::from(self.begun_len);
+            let len = usize::from(self.partial_len);
             let mut character = [0; 4];
-            character[..len].copy_from_slice(&self.begun[..len]);
+            character[..len].copy_from_slice(&self.partial[..len]);
             character[len] = *first;
             piece = rest;
             match std::str::from_utf8(&character[..=len]) {
-                Ok(_) => self.begun_len = 0,
+                Ok(_) => self.partial_len = 0,
                 Err(error) if error.error_len().is_some() => return Err(Invalid),
                 // Four bytes are a character or an error, so this is the third at most.
                 Err(_) => {
-                    self.begun[len] = *first;
-                    self.begun_len += 1;
+                    self.partial[len] = *first;
+                    self.partial_len += 1;
                 }
             }
         }

@@ -3,26 +3,26 @@
 use std::time::{Duration, Instant};
 
 use towline_proto::Side;
-use towline_proto::ws::{Kind, Limits, SendError, Shared, Status, WebSocket};
+use towline_proto::ws::{Kind, Limits, Scratch, SendError, Status, WebSocket};
 
 use super::support::*;
 
 /// How an end came to be in a state.
 const STATES: [&str; 4] = ["open", "closing", "closed", "failed"];
 
-fn in_state(side: Side, state: &str, now: Instant, shared: &mut Shared) -> WebSocket {
+fn in_state(side: Side, state: &str, now: Instant, scratch: &mut Scratch) -> WebSocket {
     let mut ws = end(side, Limits::default());
     match state {
         "closing" => ws.close(now, 1000, "").unwrap(),
         "closed" => drop(feed(
             &mut ws,
             [&to_side(side, FIN | CLOSE, b"\x03\xe8")[..]],
-            shared,
+            scratch,
         )),
-        "failed" => drop(feed(&mut ws, [&to_side(side, FIN | 3, b"")[..]], shared)),
+        "failed" => drop(feed(&mut ws, [&to_side(side, FIN | 3, b"")[..]], scratch)),
         _ => {}
     }
-    sent(&mut ws, shared);
+    sent(&mut ws, scratch);
     ws
 }
 
@@ -58,8 +58,8 @@ fn every_state_with_every_input() {
 }
 
 fn run(side: Side, state: &str, input: &str) -> String {
-    let (shared, now) = (&mut shared(), Instant::now());
-    let mut ws = in_state(side, state, now, shared);
+    let (scratch, now) = (&mut scratch(), Instant::now());
+    let mut ws = in_state(side, state, now, scratch);
     let wire = match input {
         "text" => to_side(side, FIN | TEXT, b"hi"),
         "ping" => to_side(side, FIN | PING, b"hi"),
@@ -67,14 +67,14 @@ fn run(side: Side, state: &str, input: &str) -> String {
         "wrong" => to_side(side, FIN | 0x30, b"hi"),
         _ => Vec::new(),
     };
-    let mut log = feed(&mut ws, [&wire[..]], shared);
+    let mut log = feed(&mut ws, [&wire[..]], scratch);
     match input {
         "eof" => ws.received_eof(now),
         "time" => ws.handle_timeout(now + Duration::from_secs(30)),
         _ => {}
     }
     log.extend(ws.next_event().as_ref().map(line));
-    let frames: Vec<_> = sent(&mut ws, shared)
+    let frames: Vec<_> = sent(&mut ws, scratch)
         .into_iter()
         .map(|(first, payload)| {
             let payload: String = payload.into_iter().map(char::from).collect();
@@ -88,14 +88,14 @@ fn run(side: Side, state: &str, input: &str) -> String {
 fn nothing_is_sent_after_a_close() {
     for side in [Side::Server, Side::Client] {
         for state in &STATES[1..] {
-            let (shared, now) = (&mut shared(), Instant::now());
-            let mut ws = in_state(side, state, now, shared);
+            let (scratch, now) = (&mut scratch(), Instant::now());
+            let mut ws = in_state(side, state, now, scratch);
             let mut out = Vec::new();
             assert_eq!(
-                ws.send(Kind::Text, b"x", true, shared, &mut out),
+                ws.send(Kind::Text, b"x", true, scratch, &mut out),
                 Err(SendError::Closing)
             );
-            assert_eq!(ws.ping(b"", shared, &mut out), Err(SendError::Closing));
+            assert_eq!(ws.ping(b"", scratch, &mut out), Err(SendError::Closing));
             assert_eq!(ws.close(now, 1000, ""), Err(SendError::Closing));
             assert!(out.is_empty());
         }
@@ -104,7 +104,7 @@ fn nothing_is_sent_after_a_close() {
 
 #[test]
 fn mistakes_of_the_program_send_nothing() {
-    let (shared, now) = (&mut shared(), Instant::now());
+    let (scratch, now) = (&mut scratch(), Instant::now());
     let mut ws = end(Side::Server, Limits::default());
     let mut out = Vec::new();
     assert_eq!(ws.close(now, 1005, ""), Err(SendError::InvalidCode));
@@ -113,29 +113,29 @@ fn mistakes_of_the_program_send_nothing() {
         Err(SendError::TooLong)
     );
     assert_eq!(
-        ws.ping(&[0; 126], shared, &mut out),
+        ws.ping(&[0; 126], scratch, &mut out),
         Err(SendError::TooLong)
     );
-    ws.send(Kind::Text, b"a", false, shared, &mut out).unwrap();
+    ws.send(Kind::Text, b"a", false, scratch, &mut out).unwrap();
     let len = out.len();
     assert_eq!(
-        ws.send(Kind::Binary, b"b", true, shared, &mut out),
+        ws.send(Kind::Binary, b"b", true, scratch, &mut out),
         Err(SendError::OtherKind)
     );
     assert_eq!(out.len(), len);
-    ws.send(Kind::Text, b"b", true, shared, &mut out).unwrap();
+    ws.send(Kind::Text, b"b", true, scratch, &mut out).unwrap();
     assert_eq!(frames(&out), [(TEXT, b"a".to_vec()), (FIN, b"b".to_vec())]);
     assert_eq!(ws.status(), Status::Open);
 }
 
 #[test]
 fn the_server_ends_the_connection_first() {
-    let (shared, now) = (&mut shared(), Instant::now());
+    let (scratch, now) = (&mut scratch(), Instant::now());
     assert_eq!(
-        in_state(Side::Server, "closed", now, shared).status(),
+        in_state(Side::Server, "closed", now, scratch).status(),
         Status::Finished
     );
-    let mut client = in_state(Side::Client, "closed", now, shared);
+    let mut client = in_state(Side::Client, "closed", now, scratch);
     assert_eq!(client.status(), Status::Closing);
     let deadline = client.deadline().unwrap();
     client.handle_timeout(deadline);

@@ -178,16 +178,16 @@ fn what_breaks_a_rule() {
     for (wire, code) in cases {
         let log = server(&wire);
         assert_eq!(log.last(), Some(&format!("failed {code}")), "{wire:x?}");
-        let (mut ws, shared) = (end(Side::Server, Limits::default()), &mut shared());
-        feed(&mut ws, [&wire.concat()[..]], shared);
+        let (mut ws, scratch) = (end(Side::Server, Limits::default()), &mut scratch());
+        feed(&mut ws, [&wire.concat()[..]], scratch);
         // The close frame says which.
-        let [(FIN_CLOSE, close)] = &sent(&mut ws, shared)[..] else {
+        let [(FIN_CLOSE, close)] = &sent(&mut ws, scratch)[..] else {
             panic!("{wire:x?}: one close frame");
         };
         assert_eq!(close[..2], code.to_be_bytes());
         assert!(close.len() > 2, "{wire:x?} breaks a rule with a name");
         assert_eq!(
-            feed(&mut ws, [&masked(FIN | TEXT, b"late")[..]], shared),
+            feed(&mut ws, [&masked(FIN | TEXT, b"late")[..]], scratch),
             [""; 0]
         );
     }
@@ -198,12 +198,12 @@ fn what_breaks_a_rule() {
 
 #[test]
 fn wrong_text_is_seen_before_its_frame_is_complete() {
-    let (mut ws, shared) = (end(Side::Server, Limits::default()), &mut shared());
+    let (mut ws, scratch) = (end(Side::Server, Limits::default()), &mut scratch());
     let wire = masked(TEXT, b"\xce\xba\xe1\xbd\xb9\xf4\x90\x80\x80 and more");
     // Two characters and the first byte of the third are fine; the byte after it is not.
-    assert_eq!(feed(&mut ws, [&wire[..6 + 6]], shared), [""; 0]);
+    assert_eq!(feed(&mut ws, [&wire[..6 + 6]], scratch), [""; 0]);
     assert_eq!(
-        feed(&mut ws, [&wire[6 + 6..][..1]], shared),
+        feed(&mut ws, [&wire[6 + 6..][..1]], scratch),
         ["failed 1007"]
     );
 }
@@ -244,22 +244,22 @@ fn a_message_over_the_limit_is_refused_before_any_of_it_is_held() {
 
 #[test]
 fn fragments_are_charged_and_never_counted() {
-    let (mut ws, shared) = (end(Side::Server, Limits::default()), &mut shared());
+    let (mut ws, scratch) = (end(Side::Server, Limits::default()), &mut scratch());
     let mut wire = masked(BINARY, b"x");
     for _ in 0..65_534 {
         wire.extend(masked(CONT, b"x"));
     }
     wire.extend(masked(FIN | CONT, b"x"));
     assert_eq!(
-        feed(&mut ws, [&wire[..]], shared),
+        feed(&mut ws, [&wire[..]], scratch),
         ["binary of 65536 bytes"]
     );
 
-    let mut begun = feed(&mut ws, [&masked(BINARY, b"")[..]], shared);
+    let mut begun = feed(&mut ws, [&masked(BINARY, b"")[..]], scratch);
     let empty = masked(CONT, b"");
     let mut sent = 0;
     while begun.is_empty() && sent < 300_000 {
-        begun = feed(&mut ws, [&empty[..]], shared);
+        begun = feed(&mut ws, [&empty[..]], scratch);
         sent += 1;
     }
     assert_eq!(begun, ["failed 1009"], "an endless message of nothing");
@@ -268,27 +268,27 @@ fn fragments_are_charged_and_never_counted() {
 
 #[test]
 fn only_the_newest_ping_is_answered() {
-    let (mut ws, shared) = (end(Side::Server, Limits::default()), &mut shared());
+    let (mut ws, scratch) = (end(Side::Server, Limits::default()), &mut scratch());
     for n in 0..1000u32 {
         feed(
             &mut ws,
             [&masked(FIN | PING, n.to_string().as_bytes())[..]],
-            shared,
+            scratch,
         );
     }
-    assert_eq!(sent(&mut ws, shared), [(FIN | PONG, b"999".to_vec())]);
-    assert_eq!(sent(&mut ws, shared), []);
+    assert_eq!(sent(&mut ws, scratch), [(FIN | PONG, b"999".to_vec())]);
+    assert_eq!(sent(&mut ws, scratch), []);
 }
 
 #[test]
 fn nothing_is_read_beyond_what_was_asked_for() {
-    let (mut ws, shared) = (end(Side::Server, Limits::default()), &mut shared());
+    let (mut ws, scratch) = (end(Side::Server, Limits::default()), &mut scratch());
     let first = masked(FIN | TEXT, b"first");
     let wire = [first.clone(), masked(FIN | TEXT, b"second")].concat();
     let now = std::time::Instant::now();
-    assert_eq!(ws.receive(now, &wire, shared), first.len());
+    assert_eq!(ws.receive(now, &wire, scratch), first.len());
     assert_eq!(
-        ws.receive(now, &wire[first.len()..], shared),
+        ws.receive(now, &wire[first.len()..], scratch),
         0,
         "the first was not taken yet"
     );
@@ -300,8 +300,8 @@ fn nothing_is_read_beyond_what_was_asked_for() {
     let mut reads = 0;
     let (mut rest, mut ws) = (&wire[..], end(Side::Server, Limits::default()));
     while !ws.has_event() {
-        let wanted = ws.wants();
-        assert_eq!(ws.receive(now, &rest[..wanted], shared), wanted);
+        let wanted = ws.wanted_bytes();
+        assert_eq!(ws.receive(now, &rest[..wanted], scratch), wanted);
         rest = &rest[wanted..];
         reads += 1;
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use towline_proto::ws::deflate::{
     Config, Direction, Params, client_accept, client_offer, server_accept,
 };
-use towline_proto::ws::handshake::{Accepted, Offer, Refusal, Request, is_upgrade};
+use towline_proto::ws::handshake::{Acceptance, Offer, Refusal, Request, is_upgrade};
 use towline_proto::{BufferPool, Connection, Event, Limits, OwnedHead};
 
 const GOOD: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n\
@@ -75,7 +75,7 @@ fn a_good_request_is_granted() {
     assert!(is_upgrade(&head.view()));
     let wanted = Request::read(head.view()).unwrap();
     assert_eq!(wanted.protocols().collect::<Vec<_>>(), [b"a", b"b", b"c"]);
-    let Accepted {
+    let Acceptance {
         status,
         fields,
         deflate,
@@ -333,7 +333,7 @@ fn what_a_server_answers_its_client_takes() {
             let agreed = server_accept([&offer[..]].into_iter(), &ours)
                 .unwrap()
                 .unwrap();
-            let answer = agreed.answer();
+            let answer = agreed.response_value();
             let taken = client_accept([&answer[..]].into_iter(), Some(&theirs))
                 .unwrap()
                 .unwrap();

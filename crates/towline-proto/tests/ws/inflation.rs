@@ -137,15 +137,18 @@ fn a_bomb_costs_at_most_the_limit() {
         max_message_bytes: 1 << 20,
         ..Limits::default()
     };
-    let shared = &mut shared();
+    let scratch = &mut scratch();
     let mut client = deflating(Side::Client, Limits::default(), params(true, 15));
     let mut wire = Vec::new();
     client
-        .send(Kind::Binary, &vec![0; 64 << 20], true, shared, &mut wire)
+        .send(Kind::Binary, &vec![0; 64 << 20], true, scratch, &mut wire)
         .unwrap();
     assert!(wire.len() < 1 << 20, "{}", wire.len());
     let mut server = deflating(Side::Server, limits, params(true, 15));
-    assert_eq!(feed(&mut server, wire.chunks(100), shared), ["failed 1009"]);
+    assert_eq!(
+        feed(&mut server, wire.chunks(100), scratch),
+        ["failed 1009"]
+    );
 }
 
 /// A limit that is none is not one more than the largest number.
@@ -162,7 +165,7 @@ fn messages_without_a_limit() {
 
 #[test]
 fn contexts_survive_release_and_the_turns_of_others() {
-    let shared = &mut shared();
+    let scratch = &mut scratch();
     for bits in [8, 9, 12, 15] {
         let mut pairs: Vec<_> = (0..20)
             .map(|_| {
@@ -178,14 +181,14 @@ fn contexts_survive_release_and_the_turns_of_others() {
                 );
                 let mut wire = Vec::new();
                 server
-                    .send(Kind::Text, text.as_bytes(), true, shared, &mut wire)
+                    .send(Kind::Text, text.as_bytes(), true, scratch, &mut wire)
                     .unwrap();
                 sizes.push(wire.len());
-                client.receive(Instant::now(), &wire, shared);
+                client.receive(Instant::now(), &wire, scratch);
                 client.next_event().unwrap();
                 assert_eq!(client.take_message().as_deref(), Some(text.as_bytes()));
-                server.release(shared);
-                client.release(shared);
+                server.release(scratch);
+                client.release(scratch);
             }
         }
         let (first, last) = (sizes[0], sizes[sizes.len() - 1]);
@@ -198,7 +201,7 @@ fn contexts_survive_release_and_the_turns_of_others() {
 
 #[test]
 fn what_does_not_get_shorter_goes_as_it_is() {
-    let shared = &mut shared();
+    let scratch = &mut scratch();
     let [mut server, mut client] = [Side::Server, Side::Client]
         .map(|side| deflating(side, Limits::default(), params(false, 12)));
     for text in [
@@ -209,10 +212,10 @@ fn what_does_not_get_shorter_goes_as_it_is() {
     ] {
         let mut wire = Vec::new();
         server
-            .send(Kind::Binary, text, true, shared, &mut wire)
+            .send(Kind::Binary, text, true, scratch, &mut wire)
             .unwrap();
         assert_eq!(wire[0] & RSV1 != 0, text.len() > 3);
-        client.receive(Instant::now(), &wire, shared);
+        client.receive(Instant::now(), &wire, scratch);
         client.next_event().unwrap();
         assert_eq!(client.take_message().as_deref(), Some(text));
     }

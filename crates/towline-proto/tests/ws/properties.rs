@@ -48,7 +48,7 @@ proptest! {
         messages in proptest::collection::vec(message(), 1..12),
         piece in 1..2_000usize,
     ) {
-        let shared = &mut shared();
+        let scratch = &mut scratch();
         let sides = if from_server { [Side::Server, Side::Client] } else { [Side::Client, Side::Server] };
         let [mut from, mut to] = sides.map(|side| match deflate {
             Some((server, client)) => deflating(side, Limits::default(), Params { server, client }),
@@ -62,16 +62,16 @@ proptest! {
             cuts.sort_unstable();
             let mut start = 0;
             for cut in cuts {
-                from.send(kind, &data[start..cut], false, shared, &mut wire).unwrap();
-                from.ping(b"between", shared, &mut wire).unwrap();
+                from.send(kind, &data[start..cut], false, scratch, &mut wire).unwrap();
+                from.ping(b"between", scratch, &mut wire).unwrap();
                 start = cut;
             }
-            from.send(kind, &data[start..], true, shared, &mut wire).unwrap();
+            from.send(kind, &data[start..], true, scratch, &mut wire).unwrap();
         }
         let mut arrived = Vec::new();
         for mut rest in wire.chunks(piece) {
             loop {
-                let n = to.receive(Instant::now(), rest, shared);
+                let n = to.receive(Instant::now(), rest, scratch);
                 rest = &rest[n..];
                 match to.next_event() {
                     Some(Event::Message { data, .. }) => arrived.push(data.to_vec()),

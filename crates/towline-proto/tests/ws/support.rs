@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use towline_proto::Side;
-use towline_proto::ws::{Event, Kind, Limits, Shared, WebSocket, deflate};
+use towline_proto::ws::{Event, Kind, Limits, Scratch, WebSocket, deflate};
 pub use towline_testkit::ws::{
     BINARY, CLOSE, CONT, FIN, PING, PONG, RSV1, TEXT, bare, frames, masked, to_side,
 };
 
-pub fn shared() -> Shared {
-    Shared::new([3; 32])
+pub fn scratch() -> Scratch {
+    Scratch::new([3; 32])
 }
 
 pub fn end(side: Side, limits: Limits) -> WebSocket {
@@ -53,12 +53,12 @@ pub fn line(event: &Event<'_>) -> String {
 pub fn feed<'a>(
     ws: &mut WebSocket,
     pieces: impl IntoIterator<Item = &'a [u8]>,
-    shared: &mut Shared,
+    scratch: &mut Scratch,
 ) -> Vec<String> {
     let (mut log, now) = (Vec::new(), Instant::now());
     for mut piece in pieces {
         loop {
-            let n = ws.receive(now, piece, shared);
+            let n = ws.receive(now, piece, scratch);
             piece = &piece[n..];
             match ws.next_event() {
                 Some(event) => log.push(line(&event)),
@@ -71,9 +71,9 @@ pub fn feed<'a>(
 
 /// The log of a wire, which must be the same whole, byte by byte and cut in two anywhere.
 pub fn log_of(make: impl Fn() -> WebSocket, wire: &[u8]) -> Vec<String> {
-    let whole = feed(&mut make(), [wire], &mut shared());
+    let whole = feed(&mut make(), [wire], &mut scratch());
     assert_eq!(
-        feed(&mut make(), wire.chunks(1), &mut shared()),
+        feed(&mut make(), wire.chunks(1), &mut scratch()),
         whole,
         "byte by byte"
     );
@@ -81,7 +81,7 @@ pub fn log_of(make: impl Fn() -> WebSocket, wire: &[u8]) -> Vec<String> {
         for cut in 0..=wire.len() {
             let (first, second) = wire.split_at(cut);
             assert_eq!(
-                feed(&mut make(), [first, second], &mut shared()),
+                feed(&mut make(), [first, second], &mut scratch()),
                 whole,
                 "cut at {cut}"
             );
@@ -91,8 +91,8 @@ pub fn log_of(make: impl Fn() -> WebSocket, wire: &[u8]) -> Vec<String> {
 }
 
 /// What an end sends now, as frames without masks: first byte and payload.
-pub fn sent(ws: &mut WebSocket, shared: &mut Shared) -> Vec<(u8, Vec<u8>)> {
+pub fn sent(ws: &mut WebSocket, scratch: &mut Scratch) -> Vec<(u8, Vec<u8>)> {
     let mut wire = Vec::new();
-    ws.transmit(shared, &mut wire);
+    ws.transmit(scratch, &mut wire);
     frames(&wire)
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use towline_proto::ws::{self, Ahead, Event, Kind, SendError, Status, WebSocket};
+use towline_proto::ws::{self, Event, Kind, ReadAhead, SendError, Status, WebSocket};
 use towline_proto::{
     BodySize, BufferPool, HeadRef, Side, StreamId, StreamMut, StreamRead, UserError,
 };
@@ -70,7 +70,7 @@ pub(super) enum Progress {
 
 /// What the `WebSockets` of one caller share.
 pub(super) struct Sockets {
-    pub(super) shared: ws::Shared,
+    pub(super) shared: ws::Scratch,
     /// Short messages are put together here.
     pub(super) frames: Vec<u8>,
 }
@@ -177,7 +177,7 @@ impl Conversation {
         &mut self,
         stream: &mut StreamMut<'_>,
         now: Instant,
-        shared: &mut ws::Shared,
+        shared: &mut ws::Scratch,
     ) -> Progress {
         if !self.is_finished() {
             let most = match self.asks {
@@ -192,8 +192,8 @@ impl Conversation {
             }
             if !self.is_finished() {
                 return match ahead {
-                    Ahead::Pending => Progress::Empty,
-                    Ahead::Event | Ahead::Full | Ahead::Over => Progress::Rests,
+                    ReadAhead::Pending => Progress::Empty,
+                    ReadAhead::Event | ReadAhead::Full | ReadAhead::Ended => Progress::Rests,
                 };
             }
         }
@@ -213,7 +213,7 @@ impl Conversation {
         peer: &mut Peer<Carried>,
         id: StreamId,
         buffers: &mut BufferPool,
-        (now, shared): (Instant, &mut ws::Shared),
+        (now, shared): (Instant, &mut ws::Scratch),
     ) -> Progress {
         loop {
             let is_shared = peer.is_shared();
@@ -236,7 +236,7 @@ impl Conversation {
     }
 
     /// Its end needs nobody who asks for it; what follows is read.
-    pub(super) fn hear_end(&mut self, shared: &mut ws::Shared) -> bool {
+    pub(super) fn hear_end(&mut self, shared: &mut ws::Scratch) -> bool {
         let ends = self.socket.status() != Status::Open && self.socket.has_event();
         if ends {
             self.take(shared, |_, _| ());
@@ -247,7 +247,7 @@ impl Conversation {
     /// Takes the event that waits. The message goes to `sink`.
     pub(super) fn take<T>(
         &mut self,
-        shared: &mut ws::Shared,
+        shared: &mut ws::Scratch,
         sink: impl FnOnce(Kind, &[u8]) -> T,
     ) -> Option<T> {
         let taken = match self.socket.next_event() {

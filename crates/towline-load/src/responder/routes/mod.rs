@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use towline_io::{Engine, Peer, Streams};
-use towline_proto::ws::Shared;
+use towline_proto::ws::Scratch;
 use towline_proto::{BodySize, Event, Field, Protocol, ResponseHead, StreamId, UserError};
 
 use behaviour::Behaviour;
@@ -72,7 +72,7 @@ pub struct State {
     /// Connections that are open.
     open: usize,
     /// What every WebSocket needs now and then.
-    sockets: Shared,
+    sockets: Scratch,
 }
 
 impl Default for State {
@@ -88,7 +88,7 @@ impl State {
             delayed: Delayed::default(),
             open: 0,
             // A server masks nothing.
-            sockets: Shared::new([0; 32]),
+            sockets: Scratch::new([0; 32]),
         }
     }
 

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use towline_io::Peer;
-use towline_proto::ws::handshake::{Accepted, Request, is_upgrade};
-use towline_proto::ws::{Ahead, Event, Kind, Limits, Shared, Status, WebSocket, deflate};
+use towline_proto::ws::handshake::{Acceptance, Request, is_upgrade};
+use towline_proto::ws::{Event, Kind, Limits, ReadAhead, Scratch, Status, WebSocket, deflate};
 use towline_proto::{
     BodySize, Field, HeadRef, ResponseHead, Side, StreamId, StreamMut, UserError, Version,
 };
@@ -22,7 +22,7 @@ pub type Faults = Option<(Fault, f64)>;
 
 /// A handshake that may be granted.
 pub struct UpgradeRequest {
-    accepted: Accepted,
+    accepted: Acceptance,
     pub faults: Faults,
 }
 
@@ -52,7 +52,7 @@ pub fn open(
     peer: &mut Peer<Jobs>,
     stream: StreamId,
     upgrade: UpgradeRequest,
-    means: (&mut Shared, &mut InjectedFaults),
+    means: (&mut Scratch, &mut InjectedFaults),
 ) -> Result<(), UserError> {
     let UpgradeRequest { accepted, faults } = upgrade;
     let own = accepted.fields.iter();
@@ -87,7 +87,7 @@ fn limits() -> Arc<Limits> {
 pub fn resume_body(
     peer: &mut Peer<Jobs>,
     id: StreamId,
-    (shared, injected): (&mut Shared, &mut InjectedFaults),
+    (shared, injected): (&mut Scratch, &mut InjectedFaults),
 ) {
     let (Ok(mut stream), Some(Job::Socket(echo))) = (peer.conn.stream(id), peer.state.get_mut(id))
     else {
@@ -96,7 +96,7 @@ pub fn resume_body(
     let now = Instant::now();
     while stream.send_capacity() > 0 {
         let ahead = echo.socket.read_ahead(&mut stream, now, shared, usize::MAX);
-        if ahead != Ahead::Event {
+        if ahead != ReadAhead::Event {
             break;
         }
         let Some(Event::Message { kind, .. }) = echo.socket.next_event() else {
@@ -128,7 +128,7 @@ fn send(
     stream: &mut StreamMut<'_>,
     kind: Kind,
     message: Bytes,
-    shared: &mut Shared,
+    shared: &mut Scratch,
 ) -> bool {
     let Ok(frame) = socket.frame(kind, message, true, shared) else {
         return false;
@@ -143,7 +143,7 @@ impl Echo {
         stream: &mut StreamMut<'_>,
         fault: Fault,
         (kind, message): (Kind, Bytes),
-        shared: &mut Shared,
+        shared: &mut Scratch,
     ) -> bool {
         let socket = &mut self.socket;
         let mut bytes = message.to_vec();

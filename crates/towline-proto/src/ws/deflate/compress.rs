@@ -16,7 +16,7 @@ const MAX_KEPT: usize = 8;
 /// How far an output buffer grows at a time.
 const STEP_BYTES: usize = 1024;
 /// What a message may grow by while its context is being built.
-const INVESTED_BYTES: usize = 16;
+const CONTEXT_GROWTH_BYTES: usize = 16;
 /// The smallest window that zlib has. With the smallest of the RFC nothing is compressed, which is always allowed.
 const MIN_WINDOW_BITS: u8 = 9;
 
@@ -57,7 +57,7 @@ impl Outbound {
     }
 
     /// Whether a message that begins with so many bytes, or consists of them, shall be compressed.
-    pub fn is_worth(&self, len: usize, whole: bool) -> bool {
+    pub fn should_compress(&self, len: usize, whole: bool) -> bool {
         self.window_bits >= MIN_WINDOW_BITS && (!whole || len >= self.threshold_bytes)
     }
 
@@ -96,7 +96,7 @@ impl Outbound {
         if fin {
             end_message(out, start);
         }
-        self.window.pass(data);
+        self.window.record(data);
     }
 
     /// Appends a whole message in compressed form, unless that gains nothing: then `false`, and the context is as it was.
@@ -110,15 +110,15 @@ impl Outbound {
         compressor.run(data, out);
         end_message(out, 0);
         // A message that starts a context may be a little longer: those after it will refer to it.
-        let allowed = if self.window.wants_more() {
-            data.len() + INVESTED_BYTES
+        let allowed = if self.window.is_filling() {
+            data.len() + CONTEXT_GROWTH_BYTES
         } else {
             data.len()
         };
         let worth_it = out.len() < allowed;
         if worth_it {
-            self.window.pass(data);
-            self.give_back(compressor, compressors);
+            self.window.record(data);
+            self.release(compressor, compressors);
         } else {
             out.clear();
             compressors.keep(compressor, None);
@@ -127,7 +127,7 @@ impl Outbound {
     }
 
     /// The message is complete.
-    pub fn give_back(&self, compressor: Compressor, compressors: &mut Compressors) {
+    pub fn release(&self, compressor: Compressor, compressors: &mut Compressors) {
         let owner = self.window.is_kept().then(|| Arc::clone(&self.owner));
         compressors.keep(compressor, owner);
     }

@@ -4,7 +4,7 @@ use flate2::{Decompress, FlushDecompress, Status};
 
 use super::window::Window;
 use super::{Direction, TAIL};
-use crate::ws::{Shared, Violation, rules};
+use crate::ws::{Scratch, Violation, rules};
 
 /// A final block without content. Behind [`TAIL`] it ends the stream, and only if the message had ended where a block
 /// ends: what is cut short inside a block would be carried into the next message.
@@ -21,7 +21,7 @@ pub(in crate::ws) struct Inbound {
 
 /// A compressed message under way.
 #[derive(Debug)]
-pub(in crate::ws) struct Inflating {
+pub(in crate::ws) struct Inflation {
     stream: Decompress,
 }
 
@@ -32,22 +32,22 @@ impl Inbound {
         }
     }
 
-    pub fn start(&self, shared: &mut Shared) -> Result<Inflating, Violation> {
-        let mut stream = shared.inflater();
+    pub fn start(&self, scratch: &mut Scratch) -> Result<Inflation, Violation> {
+        let mut stream = scratch.inflater();
         load(&mut stream, self.window.bytes())?;
-        Ok(Inflating { stream })
+        Ok(Inflation { stream })
     }
 
     /// Appends the plain text of `input` to `message`, which holds what came before; never over `max` bytes by more
     /// than the room that it had.
     pub fn inflate(
         &self,
-        inflating: &mut Inflating,
+        inflation: &mut Inflation,
         mut input: &[u8],
         message: &mut Vec<u8>,
         max: usize,
     ) -> Result<(), Violation> {
-        let stream = &mut inflating.stream;
+        let stream = &mut inflation.stream;
         loop {
             grow(message, max);
             let (before, len) = (stream.total_in(), message.len());
@@ -78,20 +78,20 @@ impl Inbound {
     /// The message is complete.
     pub fn finish(
         &mut self,
-        mut inflating: Inflating,
+        mut inflation: Inflation,
         message: &mut Vec<u8>,
         max: usize,
-        shared: &mut Shared,
+        scratch: &mut Scratch,
     ) -> Result<(), Violation> {
-        self.inflate(&mut inflating, &TAIL, message, max)?;
-        let mut stream = inflating.stream;
+        self.inflate(&mut inflation, &TAIL, message, max)?;
+        let mut stream = inflation.stream;
         let mut none = [0; 1];
         match stream.decompress(&END, &mut none, FlushDecompress::None) {
             Ok(Status::StreamEnd) if none == [0] => {}
             _ => return Err(rules::COMPRESSION),
         }
-        shared.take_back_inflater(stream);
-        self.window.pass(message);
+        scratch.recycle_inflater(stream);
+        self.window.record(message);
         Ok(())
     }
 }

@@ -2,18 +2,18 @@
 //!
 //! An idle WebSocket must cost little, and a deflate state does not: 270 KiB for a compressor, 40 KiB for an inflater.
 //! All that a state carries from one message to the next is its window, the last bytes of plain text. So only the
-//! window stays with the WebSocket, and a state is lent by [`Shared`](super::Shared) for one message, with the window
+//! window stays with the WebSocket, and a state is lent by [`Scratch`](super::Scratch) for one message, with the window
 //! as its dictionary. With windows of 4 KiB, the default, two hold 8 KiB at most. A peer that cannot be told to keep
 //! to such a window is asked to keep no context at all.
 
 mod compress;
 mod inflate;
-mod offer;
+mod negotiate;
 mod window;
 
 pub(super) use compress::{Compressor, Compressors, Outbound};
-pub(super) use inflate::{Inbound, Inflating};
-pub use offer::{Malformed, client_accept, client_offer, server_accept};
+pub(super) use inflate::{Inbound, Inflation};
+pub use negotiate::{MalformedExtension, client_accept, client_offer, server_accept};
 
 /// One direction of a compressed WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -31,12 +31,12 @@ impl Window {
     }
 
     /// Whether it is still being filled.
-    pub fn wants_more(&self) -> bool {
+    pub fn is_filling(&self) -> bool {
         self.bytes.len() < self.size
     }
 
     /// A message passed whose plain text is this. Never holds more than its size.
-    pub fn pass(&mut self, text: &[u8]) {
+    pub fn record(&mut self, text: &[u8]) {
         let text = &text[text.len().saturating_sub(self.size)..];
         let surplus = (self.bytes.len() + text.len()).saturating_sub(self.size);
         self.bytes.drain(..surplus);
@@ -66,7 +66,7 @@ mod tests {
         let text: Vec<u8> = (0..=255).cycle().take(2_000).collect();
         let mut passed = 0;
         for len in [0, 1, 100, 200, 255, 256, 257, 600, 3] {
-            window.pass(&text[passed..passed + len]);
+            window.record(&text[passed..passed + len]);
             passed += len;
             assert_eq!(window.bytes(), &text[passed.saturating_sub(256)..passed]);
             assert!(window.bytes.capacity() <= 256);
@@ -75,7 +75,7 @@ mod tests {
             takeover: false,
             window_bits: 15,
         });
-        none.pass(&text);
+        none.record(&text);
         assert!(none.bytes().is_empty() && none.bytes.capacity() == 0);
     }
 }

@@ -1,7 +1,7 @@
 //! The client's half: what it asks for, and whether the answer grants it.
 
 use super::super::deflate;
-use super::{OwnField, VERSION, elements, key, values};
+use super::{OwnedField, VERSION, elements, key, values};
 use crate::HeadRef;
 
 /// What a client asks for. The same value is needed to verify the answer.
@@ -15,7 +15,7 @@ pub struct Offer {
 
 /// What a server has granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Agreed {
+pub struct Agreement {
     /// One of those offered.
     pub protocol: Option<Vec<u8>>,
     /// For [`WebSocket::new`](super::super::WebSocket::new).
@@ -24,7 +24,7 @@ pub struct Agreed {
 
 impl Offer {
     /// For a GET of HTTP/1.1; `nonce`: sixteen bytes of chance, anew for each
-    /// ([`Shared::nonce`](super::super::Shared::nonce)).
+    /// ([`Scratch::nonce`](super::super::Scratch::nonce)).
     pub fn new(nonce: [u8; 16], protocols: &[&[u8]], deflate: Option<deflate::Config>) -> Self {
         Self {
             key: Some(key::key(nonce)),
@@ -42,8 +42,8 @@ impl Offer {
     }
 
     /// The fields that the request needs.
-    pub fn fields(&self) -> Vec<OwnField> {
-        let mut fields: Vec<OwnField> = Vec::with_capacity(6);
+    pub fn fields(&self) -> Vec<OwnedField> {
+        let mut fields: Vec<OwnedField> = Vec::with_capacity(6);
         if let Some(key) = &self.key {
             fields.push((b"Upgrade", b"websocket".to_vec()));
             fields.push((b"Connection", b"Upgrade".to_vec()));
@@ -61,7 +61,7 @@ impl Offer {
 
     /// Whether a final response grants the WebSocket (RFC 6455 4.1); `Err` names the rule it broke. A status other
     /// than 101, or 2xx to CONNECT, is an ordinary answer and not to be asked about.
-    pub fn verify(&self, head: &HeadRef<'_>) -> Result<Agreed, &'static str> {
+    pub fn verify(&self, head: &HeadRef<'_>) -> Result<Agreement, &'static str> {
         if let Some(key) = &self.key {
             check_switch(head, key)?;
         }
@@ -77,7 +77,7 @@ impl Offer {
         let extensions = values(head, b"sec-websocket-extensions");
         let deflate = deflate::client_accept(extensions, self.deflate.as_ref())
             .map_err(|_| "Sec-WebSocket-Extensions is not what was offered (RFC 7692 7.1)")?;
-        Ok(Agreed { protocol, deflate })
+        Ok(Agreement { protocol, deflate })
     }
 }
 

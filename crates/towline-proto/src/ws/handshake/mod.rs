@@ -10,8 +10,8 @@ mod client;
 mod key;
 mod server;
 
-pub use client::{Agreed, Offer};
-pub use server::{Accepted, Refusal, Request, is_upgrade};
+pub use client::{Agreement, Offer};
+pub use server::{Acceptance, Refusal, Request, is_upgrade};
 
 use crate::HeadRef;
 
@@ -19,7 +19,7 @@ use crate::HeadRef;
 const VERSION: &[u8] = b"13";
 
 /// A field of a handshake, ready for a head.
-pub type OwnField = (&'static [u8], Vec<u8>);
+pub type OwnedField = (&'static [u8], Vec<u8>);
 
 /// The values of all fields of a name.
 fn values<'a>(head: &HeadRef<'a>, name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {

@@ -1,7 +1,7 @@
 //! The server's half: what a request asks for, and the answer to it.
 
 use super::super::deflate;
-use super::{OwnField, VERSION, elements, is_token, key, values};
+use super::{OwnedField, VERSION, elements, is_token, key, values};
 use crate::HeadRef;
 
 /// A request for a WebSocket that may be granted.
@@ -27,7 +27,7 @@ impl Refusal {
     }
 
     /// The fields that the answer needs: a client of another version learns ours (RFC 6455 4.4).
-    pub fn fields(&self) -> Vec<OwnField> {
+    pub fn fields(&self) -> Vec<OwnedField> {
         if self.status == 426 {
             vec![
                 (b"upgrade", b"websocket".to_vec()),
@@ -42,11 +42,11 @@ impl Refusal {
 
 /// An answer to send with `respond`, and what the WebSocket needs to know of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Accepted {
+pub struct Acceptance {
     /// 101, or 200 to CONNECT.
     pub status: u16,
     /// The fields of the handshake; the program may add others.
-    pub fields: Vec<OwnField>,
+    pub fields: Vec<OwnedField>,
     /// What was agreed on, for [`WebSocket::new`](super::super::WebSocket::new).
     pub deflate: Option<deflate::Params>,
 }
@@ -110,11 +110,11 @@ impl<'a> Request<'a> {
     }
 
     /// The answer that grants it, with one of its subprotocols, and with compression if both want it.
-    pub fn accept(&self, protocol: Option<&[u8]>, config: Option<&deflate::Config>) -> Accepted {
+    pub fn accept(&self, protocol: Option<&[u8]>, config: Option<&deflate::Config>) -> Acceptance {
         let deflate = config.and_then(|config| {
             deflate::server_accept(self.extensions(), config).unwrap_or_default()
         });
-        let mut fields: Vec<OwnField> = Vec::with_capacity(5);
+        let mut fields: Vec<OwnedField> = Vec::with_capacity(5);
         if let Some(key) = self.key {
             fields.push((b"upgrade", b"websocket".to_vec()));
             fields.push((b"connection", b"upgrade".to_vec()));
@@ -124,9 +124,9 @@ impl<'a> Request<'a> {
             fields.push((b"sec-websocket-protocol", protocol.to_vec()));
         }
         if let Some(params) = &deflate {
-            fields.push((b"sec-websocket-extensions", params.answer()));
+            fields.push((b"sec-websocket-extensions", params.response_value()));
         }
-        Accepted {
+        Acceptance {
             status: if self.key.is_some() { 101 } else { 200 },
             fields,
             deflate,

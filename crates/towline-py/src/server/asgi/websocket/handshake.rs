@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use towline_io::serve::site::{OwnAnswer, Payload};
-use towline_proto::ws::handshake::{Accepted, Request, is_upgrade};
+use towline_proto::ws::handshake::{Acceptance, Request, is_upgrade};
 use towline_proto::ws::{WebSocket, handshake};
 use towline_proto::{BodySize, HeadRef, Side, Version};
 
@@ -19,7 +19,7 @@ use crate::errors::{ResponseStateError, client_disconnected};
 
 /// What a request for a WebSocket offers, kept until the application has decided.
 pub struct Offer {
-    accepted: Accepted,
+    accepted: Acceptance,
     protocols: Vec<Box<[u8]>>,
 }
 

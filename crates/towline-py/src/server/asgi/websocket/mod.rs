@@ -43,7 +43,7 @@ const NORMAL: u16 = 1000;
 pub struct Sockets {
     limits: Arc<ws::Limits>,
     deflate: Option<deflate::Config>,
-    shared: ws::Shared,
+    shared: ws::Scratch,
     /// Short messages are put together here.
     frames: Vec<u8>,
 }
@@ -61,7 +61,7 @@ impl Sockets {
             limits: Arc::new(limits),
             deflate: options.ws_per_message_deflate.then(deflate::Config::server),
             // A server masks nothing, so that nobody must be kept from guessing.
-            shared: ws::Shared::new([0; 32]),
+            shared: ws::Scratch::new([0; 32]),
             frames: Vec::new(),
         }
     }

@@ -16,14 +16,14 @@ const MAX_KEPT_BYTES: usize = 256 * 1024;
 /// (xoshiro, wyrand) would not do: a hostile server sees the masks of a page that works for it, would compute the next
 /// ones from them, and could have the page put bytes of its choice on the wire, which is what masking is there to
 /// prevent (RFC 6455 10.3). `ChaCha` with eight rounds takes a few nanoseconds a frame.
-pub struct Shared {
+pub struct Scratch {
     masks: ChaCha8Rng,
     buffers: Vec<Vec<u8>>,
     inflaters: Vec<Decompress>,
     pub(super) compressors: Compressors,
 }
 
-impl Shared {
+impl Scratch {
     /// The seed must come from the system's generator where this thread is ever a client; a server masks nothing.
     pub fn new(seed: [u8; 32]) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Shared {
         self.buffers.pop().unwrap_or_default()
     }
 
-    pub(super) fn take_back(&mut self, mut buffer: Vec<u8>) {
+    pub(super) fn recycle(&mut self, mut buffer: Vec<u8>) {
         if (1..=MAX_KEPT_BYTES).contains(&buffer.capacity()) && self.buffers.len() < MAX_KEPT {
             buffer.clear();
             self.buffers.push(buffer);
@@ -64,7 +64,7 @@ impl Shared {
             .unwrap_or_else(|| Decompress::new(false))
     }
 
-    pub(super) fn take_back_inflater(&mut self, mut inflater: Decompress) {
+    pub(super) fn recycle_inflater(&mut self, mut inflater: Decompress) {
         if self.inflaters.len() < MAX_KEPT {
             inflater.reset(false);
             self.inflaters.push(inflater);
@@ -72,8 +72,8 @@ impl Shared {
     }
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for Scratch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
+        f.debug_struct("Scratch").finish_non_exhaustive()
     }
 }

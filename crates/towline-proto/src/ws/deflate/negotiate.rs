@@ -8,21 +8,22 @@ const MAX_BITS: u8 = 15;
 /// A `Sec-WebSocket-Extensions` that does not follow its grammar, or an answer that does not follow the offer: the
 /// handshake must fail (RFC 6455 9.1, RFC 7692 7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Malformed;
+pub struct MalformedExtension;
 
 /// Server: chooses among the offers in the values of all `Sec-WebSocket-Extensions` fields. The first that can be
 /// accepted is; others are declined by not being mentioned. Gives what is agreed on.
 pub fn server_accept<'a>(
     values: impl Iterator<Item = &'a [u8]>,
     config: &Config,
-) -> Result<Option<Params>, Malformed> {
+) -> Result<Option<Params>, MalformedExtension> {
     let mut chosen = None;
     for value in values {
         // All of the list is read, so that what is wrong behind the chosen one is seen too.
         for extension in Extensions::new(value) {
             let (name, params) = extension?;
             if chosen.is_none() && name.eq_ignore_ascii_case(NAME) {
-                chosen = Asked::read(&params, From::Client).map(|asked| asked.accept(config));
+                chosen = ExtensionParams::read(&params, Sender::Client)
+                    .map(|offer| offer.accept(config));
             }
         }
     }
@@ -54,17 +55,18 @@ pub fn client_offer(config: &Config) -> Vec<u8> {
 pub fn client_accept<'a>(
     values: impl Iterator<Item = &'a [u8]>,
     config: Option<&Config>,
-) -> Result<Option<Params>, Malformed> {
+) -> Result<Option<Params>, MalformedExtension> {
     let mut agreed = None;
     for value in values {
         for extension in Extensions::new(value) {
             let (name, params) = extension?;
-            let config = config.ok_or(Malformed)?;
+            let config = config.ok_or(MalformedExtension)?;
             if agreed.is_some() || !name.eq_ignore_ascii_case(NAME) {
-                return Err(Malformed);
+                return Err(MalformedExtension);
             }
-            let asked = Asked::read(&params, From::Server).ok_or(Malformed)?;
-            agreed = Some(asked.agree(config).ok_or(Malformed)?);
+            let response =
+                ExtensionParams::read(&params, Sender::Server).ok_or(MalformedExtension)?;
+            agreed = Some(response.agree(config).ok_or(MalformedExtension)?);
         }
     }
     Ok(agreed)
@@ -72,7 +74,7 @@ pub fn client_accept<'a>(
 
 impl Params {
     /// Server: the value of the answer.
-    pub fn answer(&self) -> Vec<u8> {
+    pub fn response_value(&self) -> Vec<u8> {
         let mut answer = NAME.to_vec();
         if !self.server.takeover {
             answer.extend_from_slice(b"; server_no_context_takeover");
@@ -99,14 +101,14 @@ fn bits(out: &mut Vec<u8>, side: &[u8], bits: u8) {
 
 /// Who wrote the parameters: only a client's `client_max_window_bits` may be without a value (RFC 7692 7.1.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum From {
+enum Sender {
     Client,
     Server,
 }
 
 /// The parameters of one offer or answer.
 #[derive(Debug, Default)]
-struct Asked {
+struct ExtensionParams {
     server_no_takeover: bool,
     client_no_takeover: bool,
     server_bits: Option<u8>,
@@ -114,33 +116,33 @@ struct Asked {
     client_bits: Option<u8>,
 }
 
-impl Asked {
+impl ExtensionParams {
     /// `None`: unknown, repeated, or with a wrong value (RFC 7692 7.1).
-    fn read(params: &[Param<'_>], from: From) -> Option<Self> {
-        let mut asked = Self::default();
-        for (name, value) in params {
+    fn read(list: &[Param<'_>], sender: Sender) -> Option<Self> {
+        let mut params = Self::default();
+        for (name, value) in list {
             let value = value.as_deref();
             match *name {
                 b"server_no_context_takeover" if value.is_none() => {
-                    once(&mut asked.server_no_takeover)?;
+                    once(&mut params.server_no_takeover)?;
                 }
                 b"client_no_context_takeover" if value.is_none() => {
-                    once(&mut asked.client_no_takeover)?;
+                    once(&mut params.client_no_takeover)?;
                 }
-                b"server_max_window_bits" if asked.server_bits.is_none() => {
-                    asked.server_bits = Some(window_bits(value?)?);
+                b"server_max_window_bits" if params.server_bits.is_none() => {
+                    params.server_bits = Some(window_bits(value?)?);
                 }
-                b"client_max_window_bits" if asked.client_bits.is_none() => {
-                    asked.client_bits = Some(match value {
+                b"client_max_window_bits" if params.client_bits.is_none() => {
+                    params.client_bits = Some(match value {
                         Some(value) => window_bits(value)?,
-                        None if from == From::Client => MAX_BITS,
+                        None if sender == Sender::Client => MAX_BITS,
                         None => return None,
                     });
                 }
                 _ => return None,
             }
         }
-        Some(asked)
+        Some(params)
     }
 
     /// What a server makes of an offer. A client that did not say that it can limit its window keeps no context
@@ -214,7 +216,7 @@ impl<'a> Extensions<'a> {
         Self { rest: value }
     }
 
-    fn extension(&mut self) -> Result<(&'a [u8], Vec<Param<'a>>), Malformed> {
+    fn extension(&mut self) -> Result<(&'a [u8], Vec<Param<'a>>), MalformedExtension> {
         let name = self.token()?;
         let mut params = Vec::new();
         while self.skip(b';') {
@@ -230,23 +232,23 @@ impl<'a> Extensions<'a> {
         }
         match self.rest {
             [] | [b',', ..] => Ok((name, params)),
-            _ => Err(Malformed),
+            _ => Err(MalformedExtension),
         }
     }
 
-    fn token(&mut self) -> Result<&'a [u8], Malformed> {
+    fn token(&mut self) -> Result<&'a [u8], MalformedExtension> {
         let end = self.rest.iter().position(|byte| !is_token(*byte));
         let (token, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
         self.rest = rest;
         if token.is_empty() {
-            Err(Malformed)
+            Err(MalformedExtension)
         } else {
             Ok(token)
         }
     }
 
     /// A token, or a quoted string that holds one (RFC 6455 9.1).
-    fn value(&mut self) -> Result<Vec<u8>, Malformed> {
+    fn value(&mut self) -> Result<Vec<u8>, MalformedExtension> {
         let [b'"', rest @ ..] = self.rest else {
             return self.token().map(<[u8]>::to_vec);
         };
@@ -257,7 +259,7 @@ impl<'a> Extensions<'a> {
                 [b'"', rest @ ..] => {
                     self.rest = rest;
                     return if value.is_empty() {
-                        Err(Malformed)
+                        Err(MalformedExtension)
                     } else {
                         Ok(value)
                     };
@@ -266,7 +268,7 @@ impl<'a> Extensions<'a> {
                     value.push(*byte);
                     self.rest = rest;
                 }
-                _ => return Err(Malformed),
+                _ => return Err(MalformedExtension),
             }
         }
     }
@@ -287,7 +289,7 @@ impl<'a> Extensions<'a> {
 }
 
 impl<'a> Iterator for Extensions<'a> {
-    type Item = Result<(&'a [u8], Vec<Param<'a>>), Malformed>;
+    type Item = Result<(&'a [u8], Vec<Param<'a>>), MalformedExtension>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.skip(b',') {}

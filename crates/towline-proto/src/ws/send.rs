@@ -4,17 +4,17 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::close::{Closing, MAX_CONTROL_BYTES};
+use super::close::{CloseFrame, MAX_CONTROL_BYTES};
 use super::deflate::Compressor;
 use super::frame::{FrameHead, Opcode};
 use super::mask::Mask;
 use super::socket::Phase;
-use super::{Kind, SendError, Shared, WebSocket};
+use super::{Kind, Scratch, SendError, WebSocket};
 use crate::Side;
 
 /// Whether a message is being sent in fragments.
 #[derive(Debug)]
-pub(super) enum Sending {
+pub(super) enum SendState {
     Idle,
     Fragments {
         kind: Kind,
@@ -47,14 +47,14 @@ impl WebSocket {
         kind: Kind,
         data: Bytes,
         fin: bool,
-        shared: &mut Shared,
+        scratch: &mut Scratch,
     ) -> Result<Frame, SendError> {
-        let piece = self.piece(kind, &data, fin, shared)?;
+        let piece = self.piece(kind, &data, fin, scratch)?;
         let (payload, key) = match (self.side, piece.payload) {
             (Side::Server, Some(compressed)) => (Bytes::from(compressed), None),
             (Side::Server, None) => (data, None),
             (Side::Client, compressed) => {
-                let key = shared.mask();
+                let key = scratch.mask();
                 let mut masked = compressed.unwrap_or_else(|| data.to_vec());
                 Mask::new(key).apply(&mut masked);
                 (Bytes::from(masked), Some(key))
@@ -70,14 +70,14 @@ impl WebSocket {
         kind: Kind,
         data: &[u8],
         fin: bool,
-        shared: &mut Shared,
+        scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) -> Result<(), SendError> {
-        let piece = self.piece(kind, data, fin, shared)?;
+        let piece = self.piece(kind, data, fin, scratch)?;
         let payload = piece.payload.as_deref().unwrap_or(data);
-        self.append(piece.opcode, fin, piece.compressed, payload, shared, out);
+        self.append(piece.opcode, fin, piece.compressed, payload, scratch, out);
         if let Some(buffer) = piece.payload {
-            shared.take_back(buffer);
+            scratch.recycle(buffer);
         }
         Ok(())
     }
@@ -86,20 +86,20 @@ impl WebSocket {
     pub fn ping(
         &mut self,
         payload: &[u8],
-        shared: &mut Shared,
+        scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) -> Result<(), SendError> {
-        self.control_frame(Opcode::Ping, payload, shared, out)
+        self.control_frame(Opcode::Ping, payload, scratch, out)
     }
 
     /// A pong that nobody asked for (RFC 6455 5.5.3); pings are answered without the program.
     pub fn pong(
         &mut self,
         payload: &[u8],
-        shared: &mut Shared,
+        scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) -> Result<(), SendError> {
-        self.control_frame(Opcode::Pong, payload, shared, out)
+        self.control_frame(Opcode::Pong, payload, scratch, out)
     }
 
     /// Begins the closing handshake: the close frame is due behind what has been sent. Messages that still come are
@@ -108,13 +108,13 @@ impl WebSocket {
         if self.phase != Phase::Open {
             return Err(SendError::Closing);
         }
-        self.outbox.close = Some(Closing::checked(code, reason)?);
+        self.outbox.close = Some(CloseFrame::new(code, reason)?);
         (self.outbox.ping, self.outbox.pong) = (None, None);
         self.phase = Phase::Closing {
             until: now + self.limits.close_timeout,
         };
         self.message = self.message.take().filter(|message| message.complete);
-        self.sending = Sending::Idle;
+        self.send_state = SendState::Idle;
         Ok(())
     }
 
@@ -125,15 +125,15 @@ impl WebSocket {
 
     /// Appends the control frames that are due. To be called when the stream has room, and not before: what waits here
     /// is bounded, since a later ping replaces an earlier one.
-    pub fn transmit(&mut self, shared: &mut Shared, out: &mut Vec<u8>) {
+    pub fn transmit(&mut self, scratch: &mut Scratch, out: &mut Vec<u8>) {
         if let Some(payload) = self.outbox.pong.take() {
-            self.append(Opcode::Pong, true, false, &payload, shared, out);
+            self.append(Opcode::Pong, true, false, &payload, scratch, out);
         }
         if let Some(payload) = self.outbox.ping.take() {
-            self.append(Opcode::Ping, true, false, &payload, shared, out);
+            self.append(Opcode::Ping, true, false, &payload, scratch, out);
         }
-        if let Some(closing) = self.outbox.close.take() {
-            self.append(Opcode::Close, true, false, &closing.payload(), shared, out);
+        if let Some(frame) = self.outbox.close.take() {
+            self.append(Opcode::Close, true, false, &frame.payload(), scratch, out);
         }
     }
 
@@ -141,7 +141,7 @@ impl WebSocket {
         &self,
         opcode: Opcode,
         payload: &[u8],
-        shared: &mut Shared,
+        scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) -> Result<(), SendError> {
         if self.phase != Phase::Open {
@@ -150,7 +150,7 @@ impl WebSocket {
         if payload.len() > MAX_CONTROL_BYTES {
             return Err(SendError::TooLong);
         }
-        self.append(opcode, true, false, payload, shared, out);
+        self.append(opcode, true, false, payload, scratch, out);
         Ok(())
     }
 
@@ -160,10 +160,10 @@ impl WebSocket {
         fin: bool,
         compressed: bool,
         payload: &[u8],
-        shared: &mut Shared,
+        scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) {
-        let key = (self.side == Side::Client).then(|| shared.mask());
+        let key = (self.side == Side::Client).then(|| scratch.mask());
         let head = FrameHead::new(opcode, fin, compressed, payload.len(), key);
         out.reserve(head.as_bytes().len() + payload.len());
         out.extend_from_slice(head.as_bytes());
@@ -176,24 +176,24 @@ impl WebSocket {
         kind: Kind,
         data: &[u8],
         fin: bool,
-        shared: &mut Shared,
+        scratch: &mut Scratch,
     ) -> Result<Piece, SendError> {
         if self.phase != Phase::Open {
             return Err(SendError::Closing);
         }
-        let opcode = match (&self.sending, kind) {
-            (Sending::Fragments { kind: begun, .. }, _) if *begun != kind => {
+        let opcode = match (&self.send_state, kind) {
+            (SendState::Fragments { kind: begun, .. }, _) if *begun != kind => {
                 return Err(SendError::OtherKind);
             }
-            (Sending::Fragments { .. }, _) => Opcode::Continuation,
-            (Sending::Idle, Kind::Text) => Opcode::Text,
-            (Sending::Idle, Kind::Binary) => Opcode::Binary,
+            (SendState::Fragments { .. }, _) => Opcode::Continuation,
+            (SendState::Idle, Kind::Text) => Opcode::Text,
+            (SendState::Idle, Kind::Binary) => Opcode::Binary,
         };
         let first = opcode != Opcode::Continuation;
         let payload = if first && fin {
-            self.compress_whole(data, shared)
+            self.compress_whole(data, scratch)
         } else {
-            self.compress_fragment(kind, data, fin, shared)
+            self.compress_fragment(kind, data, fin, scratch)
         };
         Ok(Piece {
             opcode,
@@ -202,16 +202,16 @@ impl WebSocket {
         })
     }
 
-    fn compress_whole(&mut self, data: &[u8], shared: &mut Shared) -> Option<Vec<u8>> {
+    fn compress_whole(&mut self, data: &[u8], scratch: &mut Scratch) -> Option<Vec<u8>> {
         let outbound = self.outbound.as_mut()?;
-        if !outbound.is_worth(data.len(), true) {
+        if !outbound.should_compress(data.len(), true) {
             return None;
         }
-        let mut out = shared.buffer();
-        if outbound.compress_whole(&mut shared.compressors, data, &mut out) {
+        let mut out = scratch.buffer();
+        if outbound.compress_whole(&mut scratch.compressors, data, &mut out) {
             Some(out)
         } else {
-            shared.take_back(out);
+            scratch.recycle(out);
             None
         }
     }
@@ -221,28 +221,28 @@ impl WebSocket {
         kind: Kind,
         data: &[u8],
         fin: bool,
-        shared: &mut Shared,
+        scratch: &mut Scratch,
     ) -> Option<Vec<u8>> {
-        let mut compressor = match std::mem::replace(&mut self.sending, Sending::Idle) {
-            Sending::Fragments { compressor, .. } => compressor,
-            Sending::Idle => self
+        let mut compressor = match std::mem::replace(&mut self.send_state, SendState::Idle) {
+            SendState::Fragments { compressor, .. } => compressor,
+            SendState::Idle => self
                 .outbound
                 .as_ref()
-                .filter(|outbound| outbound.is_worth(data.len(), false))
-                .map(|outbound| outbound.start(&mut shared.compressors)),
+                .filter(|outbound| outbound.should_compress(data.len(), false))
+                .map(|outbound| outbound.start(&mut scratch.compressors)),
         };
         let payload = match (&mut self.outbound, &mut compressor) {
             (Some(outbound), Some(compressor)) => {
-                let mut out = shared.buffer();
+                let mut out = scratch.buffer();
                 outbound.compress(compressor, data, fin, &mut out);
                 Some(out)
             }
             _ => None,
         };
         if !fin {
-            self.sending = Sending::Fragments { kind, compressor };
+            self.send_state = SendState::Fragments { kind, compressor };
         } else if let (Some(outbound), Some(compressor)) = (&self.outbound, compressor) {
-            outbound.give_back(compressor, &mut shared.compressors);
+            outbound.release(compressor, &mut scratch.compressors);
         }
         payload
     }

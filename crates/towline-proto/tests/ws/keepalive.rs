@@ -16,13 +16,13 @@ fn began(ws: &WebSocket) -> Instant {
 
 #[test]
 fn a_peer_that_does_not_answer_is_given_up() {
-    let (mut ws, shared) = (end(Side::Server, Limits::default()), &mut shared());
+    let (mut ws, scratch) = (end(Side::Server, Limits::default()), &mut scratch());
     let start = began(&ws);
-    assert_eq!(feed(&mut ws, [&b""[..]], shared), [""; 0]);
+    assert_eq!(feed(&mut ws, [&b""[..]], scratch), [""; 0]);
     ws.handle_timeout(start + 19 * S);
     assert!(!ws.has_output());
     ws.handle_timeout(start + 20 * S);
-    assert_eq!(sent(&mut ws, shared), [(FIN | PING, vec![0, 0, 0, 1])]);
+    assert_eq!(sent(&mut ws, scratch), [(FIN | PING, vec![0, 0, 0, 1])]);
     ws.handle_timeout(start + 39 * S);
     assert!(!ws.has_event());
     ws.handle_timeout(start + 40 * S);
@@ -31,33 +31,33 @@ fn a_peer_that_does_not_answer_is_given_up() {
         Some("failed 1011")
     );
     let close = b"\x03\xf3no pong in time (RFC 6455 5.5.2)".to_vec();
-    assert_eq!(sent(&mut ws, shared), [(FIN | CLOSE, close)]);
+    assert_eq!(sent(&mut ws, scratch), [(FIN | CLOSE, close)]);
     assert_eq!((ws.status(), ws.deadline()), (Status::Finished, None));
 }
 
 #[test]
 fn the_pong_to_our_ping_is_a_sign_of_life_and_no_other() {
-    let (mut ws, shared) = (end(Side::Server, Limits::default()), &mut shared());
+    let (mut ws, scratch) = (end(Side::Server, Limits::default()), &mut scratch());
     let start = began(&ws);
     ws.handle_timeout(start + 20 * S);
     assert_eq!(ws.deadline(), Some(start + 40 * S));
     let pong = |payload: &[u8]| masked(FIN | PONG, payload);
-    let at = |ws: &mut towline_proto::ws::WebSocket, wire: &[u8], now: Instant, shared: &mut _| {
-        ws.receive(now, wire, shared);
+    let at = |ws: &mut towline_proto::ws::WebSocket, wire: &[u8], now: Instant, scratch: &mut _| {
+        ws.receive(now, wire, scratch);
         ws.next_event().as_ref().map(line)
     };
-    assert!(at(&mut ws, &pong(b"other"), start + 21 * S, shared).is_some());
+    assert!(at(&mut ws, &pong(b"other"), start + 21 * S, scratch).is_some());
     assert_eq!(ws.deadline(), Some(start + 40 * S));
-    assert!(at(&mut ws, &pong(&[0, 0, 0, 1]), start + 22 * S, shared).is_some());
+    assert!(at(&mut ws, &pong(&[0, 0, 0, 1]), start + 22 * S, scratch).is_some());
     assert_eq!(ws.deadline(), Some(start + 42 * S), "the next ping");
 }
 
 #[test]
 fn a_paused_program_and_a_long_frame_hide_pongs() {
     // The program has not asked for an event since the last one.
-    let (mut ws, shared) = (end(Side::Server, Limits::default()), &mut shared());
+    let (mut ws, scratch) = (end(Side::Server, Limits::default()), &mut scratch());
     let start = began(&ws);
-    ws.receive(start, &masked(FIN | TEXT, b"x"), shared);
+    ws.receive(start, &masked(FIN | TEXT, b"x"), scratch);
     ws.next_event();
     for second in [20, 40, 60, 80] {
         ws.handle_timeout(start + second * S);
@@ -65,11 +65,11 @@ fn a_paused_program_and_a_long_frame_hide_pongs() {
     }
     // It asks again, and is in the middle of a frame.
     let long = masked(FIN | BINARY, &[0; 1000]);
-    ws.receive(start + 81 * S, &long[..500], shared);
+    ws.receive(start + 81 * S, &long[..500], scratch);
     assert!(ws.next_event().is_none());
     ws.handle_timeout(start + 100 * S);
     assert!(!ws.has_event());
-    ws.receive(start + 101 * S, &long[500..], shared);
+    ws.receive(start + 101 * S, &long[500..], scratch);
     assert!(ws.next_event().is_some() && ws.next_event().is_none());
     ws.handle_timeout(start + 120 * S);
     assert_eq!(

@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 use super::close;
-use super::close::Closing;
-use super::deflate::Inflating;
+use super::close::CloseFrame;
+use super::deflate::Inflation;
 use super::frame::{MAX_HEAD_BYTES, Opcode, Start};
 use super::limits::FRAGMENT_CHARGE_BYTES;
 use super::mask::Mask;
-use super::socket::{Phase, Ready};
+use super::socket::{PendingEvent, Phase};
 use super::utf8::Validator;
-use super::{Kind, Shared, Violation, WebSocket, rules};
+use super::{Kind, Scratch, Violation, WebSocket, rules};
 use crate::Side;
 
 /// A buffer grows by what has come, never by what is announced.
@@ -18,7 +18,7 @@ const FIRST_BYTES: usize = 16 * 1024;
 
 /// Where in the stream of frames we are.
 #[derive(Debug)]
-pub(super) enum Reading {
+pub(super) enum RecvState {
     /// In a head, of which so many bytes are here.
     Head {
         bytes: [u8; MAX_HEAD_BYTES],
@@ -27,10 +27,10 @@ pub(super) enum Reading {
     /// In a payload.
     Payload { start: Start, left: u64, mask: Mask },
     /// No more is read.
-    Over,
+    Ended,
 }
 
-impl Default for Reading {
+impl Default for RecvState {
     fn default() -> Self {
         Self::Head {
             bytes: [0; MAX_HEAD_BYTES],
@@ -39,15 +39,15 @@ impl Default for Reading {
     }
 }
 
-impl Reading {
+impl RecvState {
     pub fn is_between_frames(&self) -> bool {
-        matches!(self, Self::Head { len: 0, .. } | Self::Over)
+        matches!(self, Self::Head { len: 0, .. } | Self::Ended)
     }
 
     /// What is read next is a few bytes at most: a head, or a control frame.
     pub fn is_short(&self) -> bool {
         match self {
-            Self::Head { .. } | Self::Over => true,
+            Self::Head { .. } | Self::Ended => true,
             Self::Payload { start, .. } => start.opcode.is_control(),
         }
     }
@@ -62,14 +62,14 @@ pub(super) struct Message {
     /// What its fragments have cost.
     charged: u64,
     text: Validator,
-    inflating: Option<Inflating>,
+    inflation: Option<Inflation>,
 }
 
 impl WebSocket {
     /// How many bytes `receive` can take before there is an event, at least; 0: none, ever again.
-    pub fn wants(&self) -> usize {
-        match &self.reading {
-            Reading::Head { bytes, len } => {
+    pub fn wanted_bytes(&self) -> usize {
+        match &self.recv {
+            RecvState::Head { bytes, len } => {
                 let len = usize::from(*len);
                 let whole = match (bytes, self.side) {
                     // The shortest heads: those of clients have a masking key.
@@ -82,20 +82,20 @@ impl WebSocket {
                 };
                 whole - len
             }
-            Reading::Payload { left, .. } => usize::try_from(*left).unwrap_or(usize::MAX),
-            Reading::Over => 0,
+            RecvState::Payload { left, .. } => usize::try_from(*left).unwrap_or(usize::MAX),
+            RecvState::Ended => 0,
         }
     }
 
     /// Takes received bytes up to the end of an event, and returns how many. Ask for the event then.
-    pub fn receive(&mut self, now: Instant, data: &[u8], shared: &mut Shared) -> usize {
-        self.drop_delivered(shared);
+    pub fn receive(&mut self, now: Instant, data: &[u8], scratch: &mut Scratch) -> usize {
+        self.recycle_delivered(scratch);
         let mut rest = data;
-        while self.ready == Ready::Nothing && !rest.is_empty() {
-            let taken = match self.reading {
-                Reading::Head { .. } => self.receive_head(now, rest, shared),
-                Reading::Payload { .. } => self.receive_payload(now, rest, shared),
-                Reading::Over => break,
+        while self.pending == PendingEvent::None && !rest.is_empty() {
+            let taken = match self.recv {
+                RecvState::Head { .. } => self.receive_head(now, rest, scratch),
+                RecvState::Payload { .. } => self.receive_payload(now, rest, scratch),
+                RecvState::Ended => break,
             };
             match taken {
                 Ok(n) => rest = &rest[n..],
@@ -109,15 +109,15 @@ impl WebSocket {
     }
 
     /// The last message was delivered.
-    fn drop_delivered(&mut self, shared: &mut Shared) {
-        if self.ready == Ready::Nothing
+    fn recycle_delivered(&mut self, scratch: &mut Scratch) {
+        if self.pending == PendingEvent::None
             && self
                 .message
                 .as_ref()
                 .is_some_and(|message| message.complete)
             && let Some(message) = self.message.take()
         {
-            shared.take_back(message.data);
+            scratch.recycle(message.data);
         }
     }
 
@@ -125,9 +125,9 @@ impl WebSocket {
         &mut self,
         now: Instant,
         data: &[u8],
-        shared: &mut Shared,
+        scratch: &mut Scratch,
     ) -> Result<usize, Violation> {
-        let Reading::Head { bytes, len } = &mut self.reading else {
+        let RecvState::Head { bytes, len } = &mut self.recv else {
             return Ok(0);
         };
         let before = usize::from(*len);
@@ -147,11 +147,11 @@ impl WebSocket {
             return Ok(n);
         }
         let (left, key) = start.rest(&head)?;
-        self.begin_frame(start, left, shared)?;
+        self.begin_frame(start, left, scratch)?;
         let mask = Mask::new(key);
-        self.reading = Reading::Payload { start, left, mask };
+        self.recv = RecvState::Payload { start, left, mask };
         if left == 0 {
-            self.end_frame(now, start, shared)?;
+            self.end_frame(now, start, scratch)?;
         }
         Ok(whole - before)
     }
@@ -172,7 +172,7 @@ impl WebSocket {
         &mut self,
         start: Start,
         len: u64,
-        shared: &mut Shared,
+        scratch: &mut Scratch,
     ) -> Result<(), Violation> {
         if start.opcode.is_control() {
             self.control.clear();
@@ -185,17 +185,17 @@ impl WebSocket {
             Opcode::Text => Kind::Text,
             _ => Kind::Binary,
         };
-        let inflating = match &self.inbound {
-            Some(inbound) if start.compressed => Some(inbound.start(shared)?),
+        let inflation = match &self.inbound {
+            Some(inbound) if start.compressed => Some(inbound.start(scratch)?),
             _ => None,
         };
         let message = self.message.get_or_insert_with(|| Message {
             kind,
-            data: shared.buffer(),
+            data: scratch.buffer(),
             complete: false,
             charged: 0,
             text: Validator::default(),
-            inflating,
+            inflation,
         });
         let least = match start.opcode {
             Opcode::Continuation => FRAGMENT_CHARGE_BYTES as u64,
@@ -204,7 +204,7 @@ impl WebSocket {
         message.charged = message.charged.saturating_add(len.max(least));
         let most = self.limits.max_message_bytes as u64;
         let held = message.data.len() as u64;
-        if message.inflating.is_none() && len > most.saturating_sub(held) {
+        if message.inflation.is_none() && len > most.saturating_sub(held) {
             return Err(rules::MESSAGE_SIZE);
         }
         // Compressed data that did not become shorter have a few bytes for each block.
@@ -219,9 +219,9 @@ impl WebSocket {
         &mut self,
         now: Instant,
         data: &[u8],
-        shared: &mut Shared,
+        scratch: &mut Scratch,
     ) -> Result<usize, Violation> {
-        let Reading::Payload { start, left, mask } = &mut self.reading else {
+        let RecvState::Payload { start, left, mask } = &mut self.recv else {
             return Ok(0);
         };
         let start = *start;
@@ -231,11 +231,11 @@ impl WebSocket {
         } else if let Some(message) = &mut self.message {
             let most = self.limits.max_message_bytes;
             let before = message.data.len();
-            if let (Some(inflating), Some(inbound)) = (&mut message.inflating, &self.inbound) {
-                let mut compressed = shared.buffer();
+            if let (Some(inflation), Some(inbound)) = (&mut message.inflation, &self.inbound) {
+                let mut compressed = scratch.buffer();
                 mask.append(piece, &mut compressed);
-                let result = inbound.inflate(inflating, &compressed, &mut message.data, most);
-                shared.take_back(compressed);
+                let result = inbound.inflate(inflation, &compressed, &mut message.data, most);
+                scratch.recycle(compressed);
                 if let Err(violation) = result {
                     // What came before it comes first, however the frame was cut.
                     message.data.truncate(most);
@@ -250,7 +250,7 @@ impl WebSocket {
         }
         *left -= piece.len() as u64;
         if *left == 0 {
-            self.end_frame(now, start, shared)?;
+            self.end_frame(now, start, scratch)?;
         }
         Ok(piece.len())
     }
@@ -259,58 +259,58 @@ impl WebSocket {
         &mut self,
         now: Instant,
         start: Start,
-        shared: &mut Shared,
+        scratch: &mut Scratch,
     ) -> Result<(), Violation> {
-        self.reading = Reading::default();
+        self.recv = RecvState::default();
         match start.opcode {
             Opcode::Ping => {
                 if self.phase == Phase::Open {
                     self.outbox.pong = Some(self.control.clone());
                 }
-                self.ready = Ready::Ping;
+                self.pending = PendingEvent::Ping;
             }
             Opcode::Pong => {
-                self.alive.pong(now, &self.control);
-                self.ready = Ready::Pong;
+                self.keepalive.pong(now, &self.control);
+                self.pending = PendingEvent::Pong;
             }
             Opcode::Close => self.receive_close(now)?,
-            _ if start.fin => self.end_message(shared)?,
+            _ if start.fin => self.end_message(scratch)?,
             _ => {}
         }
         Ok(())
     }
 
-    fn end_message(&mut self, shared: &mut Shared) -> Result<(), Violation> {
+    fn end_message(&mut self, scratch: &mut Scratch) -> Result<(), Violation> {
         let Some(message) = &mut self.message else {
             return Ok(());
         };
-        if let (Some(inflating), Some(inbound)) = (message.inflating.take(), &mut self.inbound) {
+        if let (Some(inflation), Some(inbound)) = (message.inflation.take(), &mut self.inbound) {
             let before = message.data.len();
             let most = self.limits.max_message_bytes;
-            inbound.finish(inflating, &mut message.data, most, shared)?;
+            inbound.finish(inflation, &mut message.data, most, scratch)?;
             message.check_text(before)?;
         }
         message.text.finish().map_err(|_| rules::TEXT)?;
         message.complete = true;
-        self.ready = Ready::Message;
+        self.pending = PendingEvent::Message;
         Ok(())
     }
 
     fn receive_close(&mut self, now: Instant) -> Result<(), Violation> {
         let (code, _) = close::parse(&self.control)?;
         if self.phase == Phase::Open {
-            self.outbox.close = Some(Closing::answer(code));
+            self.outbox.close = Some(CloseFrame::echo(code));
         }
         (self.outbox.ping, self.outbox.pong) = (None, None);
         self.phase = match self.side {
             Side::Server => Phase::Finished,
-            Side::Client => Phase::Parting {
+            Side::Client => Phase::AwaitingEof {
                 until: now + self.limits.close_timeout,
             },
         };
-        self.reading = Reading::Over;
+        self.recv = RecvState::Ended;
         self.message = None;
-        self.ready = Ready::Close;
+        self.pending = PendingEvent::Close;
         Ok(())
     }
 }

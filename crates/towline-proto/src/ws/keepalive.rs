@@ -14,45 +14,45 @@ use std::time::Instant;
 use super::Limits;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Alive {
-    Quiet { since: Instant },
-    Asked { since: Instant, ping: u32 },
+pub(super) enum Keepalive {
+    Idle { since: Instant },
+    AwaitingPong { since: Instant, ping: u32 },
 }
 
 /// What is due now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    Nothing,
+    None,
     Ping(u32),
     /// The time for the pong is over.
-    Silence,
+    Timeout,
 }
 
-impl Alive {
+impl Keepalive {
     pub fn deadline(self, limits: &Limits) -> Option<Instant> {
         let interval = limits.ping_interval?;
         Some(match self {
-            Self::Quiet { since } => since + interval,
-            Self::Asked { since, .. } => since + limits.ping_timeout.unwrap_or(interval),
+            Self::Idle { since } => since + interval,
+            Self::AwaitingPong { since, .. } => since + limits.ping_timeout.unwrap_or(interval),
         })
     }
 
     /// `could_come`: a pong would have been seen, had there been one.
     pub fn check(&mut self, now: Instant, limits: &Limits, ping: u32, could_come: bool) -> Due {
         if self.deadline(limits).is_none_or(|deadline| now < deadline) {
-            return Due::Nothing;
+            return Due::None;
         }
         match self {
-            Self::Asked { since, .. } if limits.ping_timeout.is_some() => {
+            Self::AwaitingPong { since, .. } if limits.ping_timeout.is_some() => {
                 if could_come {
-                    return Due::Silence;
+                    return Due::Timeout;
                 }
                 *since = now;
-                Due::Nothing
+                Due::None
             }
             // The second: without a time for the pong, the next ping goes out when it is due.
-            Self::Quiet { .. } | Self::Asked { .. } => {
-                *self = Self::Asked { since: now, ping };
+            Self::Idle { .. } | Self::AwaitingPong { .. } => {
+                *self = Self::AwaitingPong { since: now, ping };
                 Due::Ping(ping)
             }
         }
@@ -60,10 +60,10 @@ impl Alive {
 
     /// A pong came. Only the one to our ping counts (RFC 6455 5.5.3 allows others).
     pub fn pong(&mut self, now: Instant, payload: &[u8]) {
-        if let Self::Asked { ping, .. } = *self
+        if let Self::AwaitingPong { ping, .. } = *self
             && payload == ping.to_be_bytes()
         {
-            *self = Self::Quiet { since: now };
+            *self = Self::Idle { since: now };
         }
     }
 }
