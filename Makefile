@@ -16,7 +16,7 @@ NATIVE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 
 say = @printf '\033[1m== %s\033[0m\n' "$(1)"
 
-.PHONY: help run hello test check format cargo-test pytest suites build bench bench-client peers client-peers fuzz-build conformance clean
+.PHONY: help run hello pythons test check format cargo-test pytest suites build bench bench-client peers client-peers fuzz-build conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,43 +44,52 @@ $(VENV)/.stamp-browser: scripts/browser.sh | $(BIN)/python
 	@scripts/browser.sh
 	@touch $@
 
+# `make run` downloads the peers while it compiles, with the processor time that is left over, and installs them from here.
+WHEELS := $(VENV)/wheels
+PEER_PIP := $(BIN)/python -m pip --quiet
+FROM_WHEELS = $(if $(wildcard $(WHEELS)),--find-links $(WHEELS))
+
 $(VENV)/.stamp-peers: pyproject.toml $(VENV)/.stamp-tools
 	$(call say,installing the servers that we compare with)
-	$(BIN)/python -m pip install --quiet --group peers
+	$(PEER_PIP) install $(FROM_WHEELS) --group peers
 	@touch $@
 
+# All at once, or one by one where that fails.
 $(VENV)/.stamp-client-peers: pyproject.toml $(VENV)/.stamp-tools
 	$(call say,installing the clients that we compare with; one that has no wheel here is left out)
-	@for peer in $$($(BIN)/python scripts/group.py client-peers); do \
-		$(BIN)/python -m pip install --quiet --only-binary :all: "$$peer" || echo "without $$peer"; done
+	@$(PEER_PIP) install $(FROM_WHEELS) --only-binary :all: $$($(BIN)/python scripts/group.py client-peers) 2>/dev/null || \
+		for peer in $$($(BIN)/python scripts/group.py client-peers); do \
+		$(PEER_PIP) install $(FROM_WHEELS) --only-binary :all: "$$peer" || echo "without $$peer"; done
 	@test -x .venv-niquests/bin/python || $(BIN)/python -m venv .venv-niquests
-	@.venv-niquests/bin/python -m pip install --quiet $$($(BIN)/python scripts/group.py client-peers-niquests) \
+	@.venv-niquests/bin/python -m pip install --quiet $(FROM_WHEELS) $$($(BIN)/python scripts/group.py client-peers-niquests) \
 		|| echo "without niquests"
 	@touch $@
 
 # --- the extension ------------------------------------------------------------------------------
-# Two profiles, one place: `quick` (no LTO) for work and tests, `release` for `make build` and `make bench`.
+# Two profiles, one place: `quick` (incremental) for work and tests, `release` for `make build`, `make run` and `make bench`.
 # A release build serves the tests as well; a quick build never passes for a release.
 
 $(VENV)/.stamp-native: $(NATIVE_SOURCES) | $(VENV)/.stamp-tools
 	$(call say,building the extension (profile quick))
-	$(BIN)/maturin develop --quiet --locked --profile quick
+	@$(BIN)/python scripts/build.py quick
 	@rm -f $(VENV)/.stamp-release
 	@touch $@
 
 $(VENV)/.stamp-release: $(NATIVE_SOURCES) | $(VENV)/.stamp-tools
-	$(call say,building the extension (profile release with LTO; a few minutes))
-	$(BIN)/maturin develop --quiet --locked --release
+	$(call say,building the extension (profile release; the first time takes minutes))
+	@$(BIN)/python scripts/build.py release
 	@touch $(VENV)/.stamp-native $@
 
 # --- commands -----------------------------------------------------------------------------------
 
-# A quick build is not honest about figures: release it is, a few minutes the first time.
-run: $(VENV)/.stamp-release $(VENV)/.stamp-peers $(VENV)/.stamp-client-peers ## release build and peers, then `towline bench quick`: verdicts and a report
-	$(BIN)/towline bench quick $(BENCH_ARGS)
+run: ## release build, an application that responds, the peers, then `towline bench quick`: verdicts and a report
+	@scripts/run.sh "$(MAKE)" $(BENCH_ARGS)
 
-hello: $(VENV)/.stamp-native ## build, serve examples/hello, send it real requests, show what came back
+hello: $(VENV)/.stamp-native ## build, serve examples/hello, send it real requests, show the responses
 	$(BIN)/python scripts/run_hello.py
+
+pythons: ## tests on CPython 3.14 and 3.15 in a Debian chroot (root; PYTHONS="3.14 3.15")
+	scripts/pythons.sh $(PYTHONS)
 
 test: check cargo-test pytest fuzz-build ## everything CI runs: check, Rust tests, Python tests, fuzz targets
 
@@ -90,6 +99,7 @@ check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, typ
 	$(BIN)/python scripts/check_text.py
 	$(BIN)/python scripts/options_doc.py --check
 	$(BIN)/python scripts/scenarios_doc.py --check
+	$(BIN)/python scripts/readme_chart.py --check
 	$(call say,rustfmt and clippy)
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
@@ -104,6 +114,7 @@ format: $(VENV)/.stamp-test $(VENV)/.stamp-native ## rewrite the sources the way
 	cargo fmt --all
 	$(BIN)/python scripts/options_doc.py
 	$(BIN)/python scripts/scenarios_doc.py
+	$(BIN)/python scripts/readme_chart.py
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -1,6 +1,7 @@
-"""`make hello`: serve examples/hello with .venv/bin/towline, call it with both clients, show what came back.
+"""`make hello`: serves examples/hello with .venv/bin/towline, calls it with both clients and shows the responses.
 
-At a terminal the ASGI server stays up afterwards until Ctrl-C; without one it is stopped at once.
+At a terminal the ASGI server stays up afterwards until Ctrl-C; without one, and with `--brief` (`make run`), it is
+stopped at once. `--brief` shows one line for each response.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TOWLINE = Path(sys.prefix, "bin", "towline")
 APP_DIR = "examples/hello"
 REQUESTS: list[tuple[str, str, bytes | None]] = [
     ("GET", "/", None),
-    ("GET", "/scope?from=make-run", None),
+    ("GET", "/scope?from=make-hello", None),
     ("POST", "/echo", b"what goes in comes out"),
     ("GET", "/stream", None),
     ("HEAD", "/", None),
@@ -50,12 +51,12 @@ def wait_until_open(port: int, server: subprocess.Popen[bytes]) -> None:
             return
         except OSError:
             time.sleep(0.05)
-    sys.exit(f"nothing listens on port {port} after {START_TIMEOUT} s")
+    sys.exit(f"no listener on port {port} after {START_TIMEOUT} s")
 
 
 @contextmanager
 def served(target: str) -> Iterator[int]:
-    """The server as its own process; SIGTERM ends it and it must end well."""
+    """Runs the server as a process of its own. SIGTERM must end it in good order."""
     port = free_port()
     command = [TOWLINE, "serve", target, "--app-dir", APP_DIR, "--port", str(port)]
     print(f"\n$ towline serve {target} --app-dir {APP_DIR} --port {port}", flush=True)
@@ -75,14 +76,19 @@ def served(target: str) -> Iterator[int]:
     print("stopped cleanly")
 
 
-def exchange(port: int) -> list[int]:
-    """All requests over one kept-alive connection of `towline.Client`."""
+def exchange(port: int, brief: bool) -> list[int]:
+    """All requests over one kept-alive connection of `towline.Client`. Returns the statuses."""
     statuses = []
     with towline.Client(base_url=f"http://127.0.0.1:{port}") as client:
         for method, path, body in REQUESTS:
             response = client.request(method, path, content=body)
             statuses.append(response.status_code)
             kind = response.headers.get("content-type", "")
+            if brief:
+                print(
+                    f"  {method:4} {path:24} {response.status_code} {response.reason_phrase}, {first_line(response.text)}"
+                )
+                continue
             print(f"\n> {method} {path}" + (f"   ({len(body)} bytes)" if body else ""))
             print(
                 f"< {response.status_code} {response.reason_phrase}   {kind}   {len(response.content)} bytes"
@@ -91,28 +97,34 @@ def exchange(port: int) -> list[int]:
     return statuses
 
 
+def first_line(text: str) -> str:
+    first, _, rest = text.partition("\n")
+    return (first + (" ..." if rest else "")) or "no body"
+
+
 async def gather(port: int) -> list[int]:
-    """Several requests at once with `towline.AsyncClient`."""
+    """Several requests at once with `towline.AsyncClient`. Returns the statuses."""
     async with towline.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         started = time.perf_counter()
         responses = await asyncio.gather(*(client.get(f"/scope?n={n}") for n in range(TOGETHER)))
         took = time.perf_counter() - started
-    print(f"\n> {TOGETHER} x GET /scope at once\n< answered in {took * 1000:.1f} ms, connections included")
+    print(f"{TOGETHER} x GET /scope at once: {took * 1000:.1f} ms, connections included")
     return [response.status_code for response in responses]
 
 
 def main() -> int:
     if not TOWLINE.exists():
         sys.exit(f"{TOWLINE.name} is not installed in this environment: use `make hello`")
-    stay = sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
+    brief = "--brief" in sys.argv
+    stay = not brief and sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
     for target in ("wsgi_app:app", "asgi_app:app"):
         with served(target) as port:
-            if (statuses := exchange(port)) != EXPECTED:
+            if (statuses := exchange(port, brief)) != EXPECTED:
                 sys.exit(f"expected the statuses {EXPECTED}, got {statuses}")
             if (statuses := asyncio.run(gather(port))) != [200] * TOGETHER:
                 sys.exit(f"expected {TOGETHER} times 200, got {statuses}")
-            print(f"\n{target} answers at http://127.0.0.1:{port}/")
             if stay and target.startswith("asgi"):
+                print(f"\n{target} is served at http://127.0.0.1:{port}/")
                 wait_for_interrupt()
     return 0
 
