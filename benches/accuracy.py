@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from towline.bench.responder import Injected, Upstream, pinned_to
+from towline.bench.responder import InjectedFaults, Responder, pinned_to
 
 from benches import report
 
@@ -43,7 +43,7 @@ class Case:
     title: str
     options: tuple[str, ...]
     target: str
-    truth: Callable[[Injected, Window], dict[float, float]]
+    truth: Callable[[InjectedFaults, Window], dict[float, float]]
     share: float = WITHIN_SHARE
 
 
@@ -56,16 +56,18 @@ class Found:
     failed: int
 
 
-def fixed(ms: float) -> Callable[[Injected, Window], dict[float, float]]:
+def fixed(ms: float) -> Callable[[InjectedFaults, Window], dict[float, float]]:
     return lambda injected, window: dict.fromkeys(PERCENTS, ms)
 
 
-def bimodal(fast_ms: float, slow_ms: float, share: float) -> Callable[[Injected, Window], dict[float, float]]:
+def bimodal(
+    fast_ms: float, slow_ms: float, share: float
+) -> Callable[[InjectedFaults, Window], dict[float, float]]:
     found = {percent: slow_ms if percent > 100 * (1 - share) else fast_ms for percent in PERCENTS}
     return lambda injected, window: found
 
 
-def stalled(injected: Injected, window: Window) -> dict[float, float]:
+def stalled(injected: InjectedFaults, window: Window) -> dict[float, float]:
     """Who is due within a stall waits until its end; everybody else waits for nothing."""
     count = round((window.end_s - window.begin_s) * RATE_PER_S)
     waits = [0.0] * count
@@ -124,15 +126,15 @@ def measure(case: Case, tools: list[str], seconds: int) -> dict[str, Any]:
         if program is None:
             continue
         # Fresh for each tool: the account of what was injected is that tool's alone.
-        with Upstream(*case.options, cores=[server_core] if server_core is not None else None) as upstream:
+        with Responder(*case.options, cores=[server_core] if server_core is not None else None) as responder:
             began = time.monotonic()
-            command = [*program, *TOOLS[name][1](upstream.base_url + case.target, seconds)]
+            command = [*program, *TOOLS[name][1](responder.base_url + case.target, seconds)]
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=seconds * 3 + 30,
                 preexec_fn=pinned_to([generator_core] if generator_core is not None else None),
             )  # fmt: skip
             found, window = TOOLS[name][2](done.stdout, began, seconds)
-            injected = upstream.injected()
+            injected = responder.injected()
         truth = case.truth(injected, window)
         entry[name] = {
             "truth_ms": truth, "found_ms": found.percentiles, "answered": found.answered, "failed": found.failed,
@@ -148,7 +150,7 @@ def cores() -> tuple[int | None, int | None]:
     return (available[0], available[1]) if len(available) > 1 else (None, None)
 
 
-def is_right(case: Case, truth: dict[float, float], found: Found, injected: Injected) -> bool:
+def is_right(case: Case, truth: dict[float, float], found: Found, injected: InjectedFaults) -> bool:
     times = all(
         abs(found.percentiles[percent] - ms) <= max(WITHIN_MS, case.share * ms) for percent, ms in truth.items()
         if percent in found.percentiles
@@ -236,14 +238,14 @@ def table(case: Case, entry: dict[str, Any]) -> list[str]:
     lines = [f"### {case.title}", "", head, "|---" * (len(PERCENTS) + 3) + "|"]
     for name, found in entry.items():
         truth, times = keyed(found["truth_ms"]), keyed(found["found_ms"])
-        cells = [
+        experiments = [
             f"{times[percent]:.2f} ({truth[percent]:.2f})"
             if percent in times
             else f"- ({truth[percent]:.2f})"
             for percent in PERCENTS
         ]
-        cells += [f"{found['failed']} ({found['injected_errors']})", "yes" if found["right"] else "no"]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        experiments += [f"{found['failed']} ({found['injected_errors']})", "yes" if found["right"] else "no"]
+        lines.append(f"| {name} | {' | '.join(experiments)} |")
     return lines
 
 

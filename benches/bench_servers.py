@@ -1,4 +1,4 @@
-"""Servers of the bench (towline.bench.subjects) with the applications of this folder, for what stands beside its cells."""
+"""Servers of the bench (towline.bench.subjects) with the applications of this folder, for what stands beside its experiments."""
 
 from __future__ import annotations
 

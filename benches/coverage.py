@@ -1,8 +1,8 @@
 """Which scenario was answered, and verified to the last byte, by which subject: a table of the outcomes of results.
 
 `python -m benches.coverage RESULT...` reads what `towline bench` wrote (`towline-bench/*/result.json.gz`), and writes
-benches/results/coverage.json and coverage.md. Where two results hold the same cell, the later file counts. With `--add`
-before the results what coverage.json has already stays, but for the cells that they hold.
+benches/results/coverage.json and coverage.md. Where two results hold the same experiment, the later file counts. With `--add`
+before the results what coverage.json has already stays, but for the experiments that they hold.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from towline.bench import record as records
-from towline.bench.record import CellRecord, Record, Slice, SubjectRecord
+from towline.bench.record import ExperimentRecord, Record, Slice, SubjectRecord
 from towline.bench.subjects import servers
 
 RESULTS = Path(__file__).parent / "results"
 VERIFIED, SKIPPED, FAILED = "verified", "skipped", "failed"
-KINDS = {"server": "Servers", "client": "Clients", "pair": "The relay", "real": "Chats with the imitation"}
+KINDS = {"server": "Servers", "client": "Clients", "pair": "Webhooks", "llm": "Chats with the mock endpoint"}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one subject in one cell."""
+    """Of one subject in one experiment."""
 
     kind: str
     section: str
     scenario: str
     """With the protocol, where it is not HTTP/1.1."""
-    cell: str
+    experiment: str
     """With what distinguishes it: the interface, the load, TLS."""
     subject: str
     outcome: str
@@ -43,23 +43,25 @@ class Outcome:
 
 def outcomes_of(record: Record) -> Iterator[Outcome]:
     """All of a record but its controls, which are the same servers again."""
-    for cell in record.cells:
-        if cell.control:
+    for experiment in record.experiments:
+        if experiment.control:
             continue
-        name = cell.name + (" over TLS" if cell.load.get("tls") and "tls" not in cell.name else "")
-        name += f" ({cell.load['net']})" if "net" in cell.load else ""
-        for one in cell.subjects:
-            mine = [each for each in cell.slices if each.subject == one.name]
+        name = experiment.name + (
+            " over TLS" if experiment.load.get("tls") and "tls" not in experiment.name else ""
+        )
+        name += f" ({experiment.load['net']})" if "net" in experiment.load else ""
+        for one in experiment.subjects:
+            mine = [each for each in experiment.slices if each.subject == one.name]
             if record.interrupted and not mine and one.failure is None:
                 continue  # its turn had not come
             outcome, why = _judged(one, mine)
             yield Outcome(
-                _kind(cell, one), cell.section, _row(cell), name, one.name, outcome, why,
+                _kind(experiment, one), experiment.section, _row(experiment), name, one.name, outcome, why,
                 sum(each.answered for each in mine),
             )  # fmt: skip
-        if any(one.kind == "server" for one in cell.subjects):
-            for subject, why in _left_out(cell):
-                yield Outcome("server", cell.section, _row(cell), name, subject, SKIPPED, why)
+        if any(one.kind == "server" for one in experiment.subjects):
+            for subject, why in _left_out(experiment):
+                yield Outcome("server", experiment.section, _row(experiment), name, subject, SKIPPED, why)
 
 
 def _judged(subject: SubjectRecord, slices: Sequence[Slice]) -> tuple[str, str]:
@@ -74,18 +76,18 @@ def _judged(subject: SubjectRecord, slices: Sequence[Slice]) -> tuple[str, str]:
     return VERIFIED, ""
 
 
-def _kind(cell: CellRecord, subject: SubjectRecord) -> str:
-    return "real" if cell.scenario.startswith("real") or "imitation" in cell.load else subject.kind
+def _kind(experiment: ExperimentRecord, subject: SubjectRecord) -> str:
+    return "llm" if experiment.scenario.startswith("llm") or "mock" in experiment.load else subject.kind
 
 
-def _row(cell: CellRecord) -> str:
+def _row(experiment: ExperimentRecord) -> str:
     """The scenario; each protocol of it has a row of its own."""
-    return cell.scenario + (" over HTTP/2" if cell.load.get("protocol") == "h2" else "")
+    return experiment.scenario + (" over HTTP/2" if experiment.load.get("protocol") == "h2" else "")
 
 
-def _left_out(cell: CellRecord) -> Iterator[tuple[str, str]]:
-    """Servers that cannot do what the scenario asks for: said in the cell's notes."""
-    for note in cell.notes:
+def _left_out(experiment: ExperimentRecord) -> Iterator[tuple[str, str]]:
+    """Servers that cannot do what the scenario asks for: said in the experiment's notes."""
+    for note in experiment.notes:
         for name in servers():
             if note.startswith(f"{name} "):
                 yield name, note.removeprefix(f"{name} ")
@@ -96,10 +98,10 @@ def markdown(outcomes: Sequence[Outcome], missing: dict[str, str], versions: dic
     counts = {name: sum(one.outcome == name for one in outcomes) for name in (VERIFIED, SKIPPED, FAILED)}
     lines = [
         "# Which scenario is answered by whom", "",
-        "Written by `python -m benches.coverage`; `coverage.json` has every cell. `yes`: each request asked once on a fresh",
-        "connection, then under load, every answer compared in status, fields and body. A number is cells of the scenario",
+        "Written by `python -m benches.coverage`; `coverage.json` has every experiment. `yes`: each request asked once on a fresh",
+        "connection, then under load, every answer compared in status, fields and body. A number is experiments of the scenario",
         "(interfaces, TLS, loads) that are verified, of those the subject took part in. `-`: not its kind of scenario.", "",
-        f"{counts[VERIFIED]} cells verified, {counts[SKIPPED]} skipped, {counts[FAILED]} failed.",
+        f"{counts[VERIFIED]} experiments verified, {counts[SKIPPED]} skipped, {counts[FAILED]} failed.",
     ]  # fmt: skip
     for kind, title in KINDS.items():
         mine = [one for one in outcomes if one.kind == kind]
@@ -123,30 +125,30 @@ def _table(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield f"| {scenario} | " + " | ".join(row) + " |"
 
 
-def _entry(cells: Sequence[Outcome]) -> str:
-    verified = sum(one.outcome == VERIFIED for one in cells)
-    if not cells:
+def _entry(experiments: Sequence[Outcome]) -> str:
+    verified = sum(one.outcome == VERIFIED for one in experiments)
+    if not experiments:
         return "-"
-    if verified == len(cells):
+    if verified == len(experiments):
         return "yes"
     if verified:
-        return f"{verified} of {len(cells)}"
-    return FAILED if any(one.outcome == FAILED for one in cells) else SKIPPED
+        return f"{verified} of {len(experiments)}"
+    return FAILED if any(one.outcome == FAILED for one in experiments) else SKIPPED
 
 
 def _reasons(outcomes: Iterable[Outcome]) -> Iterator[str]:
     found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for one in outcomes:
         if one.outcome != VERIFIED:
-            found[one.subject, one.outcome, one.why].append(one.cell)
+            found[one.subject, one.outcome, one.why].append(one.experiment)
     if found:
         yield ""
-    for (subject, outcome, why), cells in sorted(found.items()):
-        yield f"- {subject}, {outcome}: {', '.join(dict.fromkeys(cells))}: {why.replace('|', '/')}"
+    for (subject, outcome, why), experiments in sorted(found.items()):
+        yield f"- {subject}, {outcome}: {', '.join(dict.fromkeys(experiments))}: {why.replace('|', '/')}"
 
 
 def _place(one: Outcome) -> tuple[str, str, str]:
-    return one.kind, one.cell, one.subject
+    return one.kind, one.experiment, one.subject
 
 
 def main() -> int:
@@ -165,7 +167,7 @@ def main() -> int:
         except (OSError, records.NotARecord) as error:
             sys.exit(f"coverage: {error}")
         missing |= record.skipped
-        for one in (one for cell in record.cells for one in cell.subjects):
+        for one in (one for experiment in record.experiments for one in experiment.subjects):
             versions |= one.versions
         for outcome in outcomes_of(record):
             found[_place(outcome)] = outcome
@@ -178,7 +180,7 @@ def main() -> int:
     }  # fmt: skip
     (RESULTS / "coverage.json").write_text(json.dumps(plain, indent=1) + "\n")
     (RESULTS / "coverage.md").write_text(markdown(outcomes, missing, versions))
-    print(f"{len(outcomes)} cells: benches/results/coverage.md")
+    print(f"{len(outcomes)} experiments: benches/results/coverage.md")
     return 0
 
 

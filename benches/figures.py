@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from towline.bench import Analysis, Estimate, analyse, load
-from towline.bench.analysis import CellAnalysis
+from towline.bench.analysis import ExperimentAnalysis
 
 from benches.report import table
 
@@ -20,14 +20,19 @@ RESULTS = ROOT / "benches" / "results"
 
 
 def block(name: str, analysis: Analysis) -> str:
-    """One table: a row a cell of capacity, a column a subject; thousands a second, and CPU microseconds of one."""
-    cells = [
+    """One table: a row an experiment of capacity, a column a subject; thousands a second, and CPU microseconds of one."""
+    experiments = [
         one
-        for one in analysis.cells
-        if one.cell.question == "capacity" and not one.cell.control and one.cell.slices
+        for one in analysis.experiments
+        if one.experiment.question == "capacity" and not one.experiment.control and one.experiment.slices
     ]
-    subjects = list(dict.fromkeys(one.name for cell in cells for one in cell.subjects if one.figures))
-    rows = [[cell.cell.title, *(pace(cell, subject) for subject in subjects)] for cell in cells]
+    subjects = list(
+        dict.fromkeys(one.name for experiment in experiments for one in experiment.subjects if one.figures)
+    )
+    rows = [
+        [experiment.experiment.title, *(pace(experiment, subject) for subject in subjects)]
+        for experiment in experiments
+    ]
     record = analysis.record
     where = f"{record.machine.get('cpu')}, {record.machine.get('cores')} cores, kernel {record.machine.get('kernel')}"
     return (
@@ -39,9 +44,9 @@ def block(name: str, analysis: Analysis) -> str:
     )
 
 
-def pace(cell: CellAnalysis, subject: str) -> str:
+def pace(experiment: ExperimentAnalysis, subject: str) -> str:
     """Empty where there is no figure."""
-    found = next((one for one in cell.subjects if one.name == subject), None)
+    found = next((one for one in experiment.subjects if one.name == subject), None)
     if found is None or found.failure is not None or "per_s" not in found.figures:
         return ""
     rate, cost = found.figures["per_s"], found.figures.get("cpu_us")

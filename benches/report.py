@@ -84,7 +84,7 @@ def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
 
 
 def save(name: str, entries: dict[str, Any]) -> Path:
-    """Merges entries into results/NAME.json, so that cells can be measured one at a time."""
+    """Merges entries into results/NAME.json, so that experiments can be measured one at a time."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     kept = json.loads(path.read_text()) if path.exists() else {}

@@ -102,10 +102,10 @@ def write_tables() -> None:
     rows = []
     for name, entry in report.load("ticker").items():
         late = entry["lateness"]
-        cells = [
+        experiments = [
             f"{late[n]['p99']:.2f}" if n in late else str(late.get("failed", ""))[:30] for n in ("64", "512")
         ]
-        rows.append([name, *cells, f"< {GOALS_MS[name.split()[1]]:g}"])
+        rows.append([name, *experiments, f"< {GOALS_MS[name.split()[1]]:g}"])
     head = ["server, application", "64 connections, ms", "512 connections, ms", "goal for towline"]
     text = (
         "How late a 10 ms ticker in the server's loop is at p99 while the generator saturates the server.\n\n"

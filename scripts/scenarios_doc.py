@@ -1,6 +1,6 @@
-"""docs/scenarios.md from the catalogue of the bench: one source for what is measured and what is read.
+"""Writes docs/scenarios.md from the scenario catalogue of the bench.
 
-`--check` (in `make check`) fails when the page is not what the catalogue says.
+`--check` (in `make check`) fails when the page does not match the catalogue.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from towline.bench.scenarios import Answer, Load, Request, Scenario, Section, sections
+from towline.bench.scenarios import Expect, Load, Request, Scenario, Section, sections
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "scenarios.md"
 LONG = 48
@@ -16,16 +16,16 @@ HEAD = """# Scenarios of `towline bench`
 
 <!-- Written by scripts/scenarios_doc.py from python/towline/bench/scenarios/*.toml (`make format`); edit the source. -->
 
-Every request is sent as it stands here, to the byte, and every answer is verified to its last byte: by a checker
-before a subject is measured, and by the load while it is. Published figures are other people's, on their
-machines: context, never a result of ours.
+Each request is sent exactly as shown here, byte for byte, and each response is verified to its last byte: by a
+checker before a subject is measured, and by the load generator during the measurement. Published figures come from
+the source of the scenario and its machine. They are context, never a result of this project.
 
-The bytes are those of HTTP/1.1. Over HTTP/2 (`h2`) the same request leaves as frames: Host is `:authority`, the fields
-that speak of a connection are left out, and the answer must be the same to its last byte.
+The bytes are those of HTTP/1.1. Over HTTP/2 (`h2`) the same request is sent as frames: Host becomes `:authority`,
+connection-specific headers are left out (RFC 9113 8.2.2), and the response body must be the same.
 
 ## Scenarios of your own
 
-`towline bench servers --scenarios FILE` reads a file of the same form as the catalogue's. The least one:
+`towline bench servers --scenarios FILE` reads a file in the format of the catalogue. A minimal file:
 
 ```toml
 [[scenario]]
@@ -37,40 +37,40 @@ target = "/search?q={n}"       # one request for each number, in turn
 first = 1
 last = 100
 fields = ["Host: shop.example", "Accept: application/json"]
-answer = { status = 200, any_body = true, fields = ["Content-Type: application/json"] }
+expect = { status = 200, any_body = true, fields = ["Content-Type: application/json"] }
 ```
 
-A request that is at hand elsewhere needs no file: `--curl "curl -H 'Accept: text/html' http://a/b"` takes a command
-line of curl (several are asked in turn), `--vegeta FILE` vegeta's targets. The address is that of the server that
-is measured, Host stays; any 2xx or 3xx passes, with any body.
+Requests can also come from other tools: `--curl "curl -H 'Accept: text/html' http://a/b"` takes a curl command line
+(several are sent in turn), `--vegeta FILE` a targets file of vegeta. The request goes to the server under
+measurement and keeps its Host header; any 2xx or 3xx response passes, with any body.
 
 | key of a scenario | meaning |
 |---|---|
-| `name`, `title`, `source`, `tags`, `notes` | what it is called and where it comes from |
-| `protocols` | `h1`, `h2`: each is a cell of its own |
-| `connections`, `pipeline`, `streams`, `requests_per_connection`, `barrier` | how the load stands on the server: kept connections, requests ahead (HTTP/1.1) or streams at once (HTTP/2), when a connection is made anew, all at the same moment |
-| `message` | the load is messages: each connection is a WebSocket, and this text (a body as below) goes there and must come back; the request, answered with 101, is its handshake, whose own fields are made |
-| `mix` | `in_turn` or `at_random` (by each request's `weight`) |
-| `interfaces`, `app` | of the fixture application: `asgi`, `wsgi`; its callable |
-| `tls` | over TLS, whatever the run says |
-| `limits` | what the server is told: `requests_per_connection`, `concurrency`; with `needed = false` a server without such an option is measured all the same |
-| `admits`, `refusals` | how many the server takes at once, and the statuses that decline the others |
-| `timeout_s` | how long an answer may take |
+| `name`, `title`, `source`, `tags`, `notes` | description and origin |
+| `protocols` | `h1`, `h2`: each is an experiment of its own |
+| `connections`, `pipeline`, `streams`, `requests_per_connection`, `barrier` | the load: keep-alive connections, pipelined requests (HTTP/1.1) or concurrent streams (HTTP/2) on each, requests before a connection is replaced, all connections sending at the same moment |
+| `message` | the load consists of WebSocket messages: each connection is a WebSocket, and this text (a body as below) must be echoed; the request is the handshake, whose own headers are added |
+| `mix` | `in_turn` or `at_random` (by the `weight` of each request) |
+| `interfaces`, `app` | for the fixture application: `asgi`, `wsgi`; its callable |
+| `tls` | always over TLS |
+| `limits` | options for the server: `requests_per_connection`, `concurrency`; with `needed = false`, servers without such an option are measured too |
+| `admits`, `refusals` | number of requests that the server admits at once, and the statuses with which it refuses the others |
+| `timeout_s` | timeout of a response |
 
 | key of a request | meaning |
 |---|---|
-| `target`, `method`, `fields` | as they leave, the fields in this order as `"Name: value"`; nothing but a missing Host is added |
-| `first`, `last` | with `{n}` (or `{n:04}`, padded) in `target`: one request for each number |
-| `body` | `text`, `base64`, `repeat` with `count`, `file`, or a `series` from `first` to `last` with `separator`, `before`, `after`; its Content-Length stands in `fields` |
-| `chunk_bytes` | the body goes chunked, so many bytes a chunk |
-| `send_mode` | `pieces` with `gap_ms`; `await_continue`; `drop_after_bytes` (the connection is closed there, and the whole request must then succeed) |
-| `answer` | `status`, a body as above or `any_body = true` (without either it must be empty), `fields`, `coding`, `interim`, `closes` |
-| `weight` | relative frequency at random |
-| `like` | the first request of an earlier scenario of the file, but for the keys given here |
+| `target`, `method`, `fields` | as sent; headers in this order, as `"Name: value"`; only a missing Host is added |
+| `first`, `last` | with `{n}` (or `{n:04}`, zero-padded) in `target`: one request for each number |
+| `body` | `text`, `base64`, `repeat` with `count`, `file`, or a `series` from `first` to `last` with `separator`, `before`, `after`; its Content-Length belongs in `fields` |
+| `chunk_bytes` | chunked transfer coding, with chunks of this size |
+| `send_mode` | `pieces` with `gap_ms`; `await_continue`; `drop_after_bytes` (the connection is closed there, and the whole request must then succeed on a new one) |
+| `expect` | `status`, a body as above or `any_body = true` (with neither, the body must be empty), `fields`, `coding`, `interim`, `closes` |
+| `weight` | relative frequency in a random mix |
+| `like` | copies the first request of an earlier scenario in the file, except for the keys given here |
 """
 
 
-def cell(text: str) -> str:
+def table_cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
@@ -95,7 +95,7 @@ def request(one: Request) -> str:
         lines.append("the body after 100")
     if send_mode.drop_after_bytes is not None:
         lines.append(f"closed after {send_mode.drop_after_bytes} bytes of the body, then whole")
-    return "<br>".join(map(cell, lines))
+    return "<br>".join(map(table_cell, lines))
 
 
 def requests(scenario: Scenario) -> str:
@@ -106,12 +106,12 @@ def requests(scenario: Scenario) -> str:
 
 
 def wire_bytes(scenario: Scenario) -> str:
-    if scenario.kind not in ("server", "relay") or "h1" not in scenario.protocols:
+    if scenario.kind not in ("server", "webhooks") or "h1" not in scenario.protocols:
         return ""
     return ", ".join(dict.fromkeys(f"{one.wire_bytes:,}" for one in scenario.requests))
 
 
-def answer(one: Answer) -> str:
+def expected(one: Expect) -> str:
     lines = [str(one.status or "2xx, 3xx")]
     if one.body is None:
         lines.append("any body")
@@ -123,7 +123,7 @@ def answer(one: Answer) -> str:
         if shown.replace("\r", "").replace("\n", "").isprintable():
             lines.append(code(shown) + (f" ({len(whole):,} bytes)" if len(whole) > 16 else ""))
         else:
-            lines.append(f"{len(whole):,} bytes that are no text")
+            lines.append(f"{len(whole):,} bytes, binary")
     lines += [code(f"{name}: {value}") for name, value in one.fields]
     if one.coding:
         lines.append(f"{one.coding}; decoded and compared")
@@ -134,7 +134,7 @@ def answer(one: Answer) -> str:
         lines.append(f"after {one.delay_ms:g} ms")
     if one.closes:
         lines.append("closed")
-    return "<br>".join(map(cell, lines))
+    return "<br>".join(map(table_cell, lines))
 
 
 def load(scenario: Scenario) -> str:
@@ -144,16 +144,16 @@ def load(scenario: Scenario) -> str:
     if scenario.count:
         lines.append(f"{scenario.count:,} requests in its source")
     if scenario.pipeline > 1:
-        lines.append(f"{scenario.pipeline} at once on each")
+        lines.append(f"{scenario.pipeline} in a pipeline on each")
     if scenario.streams > 1:
         lines.append(f"{scenario.streams} streams on each")
     if scenario.requests_per_connection:
         each = scenario.requests_per_connection
-        lines.append("fresh for each request" if each == 1 else f"{each:,} requests each")
+        lines.append("a new connection for each request" if each == 1 else f"{each:,} requests each")
     if scenario.barrier:
-        lines.append("all together")
+        lines.append("all at once (barrier)")
     if scenario.mix == "at_random":
-        lines.append("at random")
+        lines.append("random mix")
     if scenario.admits:
         lines.append(f"{scenario.admits} admitted")
     if scenario.tls:
@@ -162,7 +162,7 @@ def load(scenario: Scenario) -> str:
 
 
 def of_client(one: Load) -> str:
-    parts = [f"{one.at_once:,} at once"]
+    parts = [f"{one.concurrency:,} at once"]
     if one.count:
         parts.insert(0, f"{one.count:,} requests")
     if one.batch > 1:
@@ -186,24 +186,32 @@ def published(scenario: Scenario) -> str:
             f"{name} {value:,g}" if value < 1000 else f"{name} {value:,.0f}" for name, value in one.figures
         )
         lines.append(f"{of}{figures} {one.unit}")
-    return "<br>".join(map(cell, lines))
+    return "<br>".join(map(table_cell, lines))
 
 
 def row(scenario: Scenario) -> str:
     title = scenario.title + "".join(f"<br>{note}" for note in scenario.notes)
-    answers = dict.fromkeys(answer(one.answer) for one in scenario.requests)
+    responses = dict.fromkeys(expected(one.expect) for one in scenario.requests)
     name = f"`{scenario.name}`" + (f"<br>{' '.join(scenario.protocols)}" if scenario.kind == "server" else "")
-    cells = (name, cell(title), requests(scenario), wire_bytes(scenario), "<br>".join(answers), load(scenario), published(scenario))  # fmt: skip
-    return "| " + " | ".join(cells) + " |\n"
+    columns = (
+        name,
+        table_cell(title),
+        requests(scenario),
+        wire_bytes(scenario),
+        "<br>".join(responses),
+        load(scenario),
+        published(scenario),
+    )
+    return "| " + " | ".join(columns) + " |\n"
 
 
 def part(section: Section) -> str:
     lines = [f"\n## {section.letter}. {section.title}\n\nSource: {section.source}."]
     if section.machine:
-        lines.append(f" Published figures are of: {section.machine}.")
+        lines.append(f" Machine of the published figures: {section.machine}.")
     lines.append("\n\n" + "".join(f"- {line}\n" for line in (*section.contract, *section.notes)))
     lines.append(
-        "\n| scenario | what | request | bytes | answer | load | published |\n|---|---|---|---|---|---|---|\n"
+        "\n| scenario | what | request | bytes | response | load | published |\n|---|---|---|---|---|---|---|\n"
     )
     return "".join([*lines, *map(row, section.scenarios)])
 
@@ -217,9 +225,9 @@ def main() -> int:
         PAGE.write_text(page())
         return 0
     if not PAGE.exists() or PAGE.read_text() != page():
-        print("docs/scenarios.md is not what the catalogue says: run `make format`")
+        print("docs/scenarios.md does not match the catalogue: run `make format`")
         return 1
-    print("scenarios: the page is what the catalogue says")
+    print("scenarios: the page matches the catalogue")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Where the examples' questions go: the address on the command line, or the imitation, served for the occasion."""
+"""Where the examples send their requests: the address on the command line, or the mock endpoint, served for the run."""
 
 import contextlib
 import sys

@@ -1,4 +1,4 @@
-"""A local imitation of the two vendors' endpoints: `towline serve mock_endpoint:app --app-dir examples/llm`.
+"""A local mock of the two vendors' endpoints: `towline serve mock_endpoint:app --app-dir examples/llm`.
 
 POST /v1/chat/completions and /v1/responses (OpenAI), /v1/messages (Anthropic): whole answers and event streams in
 the shapes that their SDKs parse. The answer repeats the question word by word; one that asks for the model `busy`

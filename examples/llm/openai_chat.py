@@ -1,6 +1,6 @@
 """The OpenAI SDK, unmodified, on Towline: `python openai_chat.py [BASE_URL]`.
 
-Without an address it serves the imitation beside it and asks that.
+Without an address it serves the mock endpoint and calls that.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A webhook relay: `POST /api/webhooks/<id>` is stored, answered, and forwarded in the background.
+"""A webhook forwarder: `POST /api/webhooks/<id>` is stored, answered, and forwarded in the background.
 
 See README.md beside this file for what it promises and how to run it.
 """
@@ -22,7 +22,7 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-log = logging.getLogger("relay")
+log = logging.getLogger("webhooks")
 
 PREFIX = "/api/webhooks/"
 # They speak of the connection that a webhook came by (RFC 9110 7.6.1) or are made anew.
@@ -34,19 +34,19 @@ NOT_FORWARDED = {
 
 @dataclass(frozen=True)
 class Settings:
-    """From the environment: RELAY_ and the name in capitals."""
+    """From the environment: WEBHOOKS_ and the name in capitals."""
 
-    upstream: str = "http://127.0.0.1:9000"
-    database: str = "relay.sqlite"
+    destination: str = "http://127.0.0.1:9000"
+    database: str = "webhooks.sqlite"
     width: int = 100  # attempts at a time
     timeout: float = 30.0  # seconds for an attempt
     give_up_after: float = 24 * 3600.0  # seconds from a webhook's arrival
-    grace: float = 5.0  # seconds for attempts under way when the relay stops
+    grace: float = 5.0  # seconds for attempts under way when the webhook forwarder stops
     max_body_bytes: int = 1 << 20
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Settings:
-        given = {name: environment.get(f"RELAY_{name.upper()}") for name in cls.__dataclass_fields__}
+        given = {name: environment.get(f"WEBHOOKS_{name.upper()}") for name in cls.__dataclass_fields__}
         return cls(**{name: type(getattr(cls, name))(value) for name, value in given.items() if value})
 
 
@@ -54,7 +54,7 @@ class TooLarge(Exception):
     """The body passes `max_body_bytes`."""
 
 
-class Relay:
+class WebhookApp:
     """The ASGI application. It works between lifespan's startup and shutdown."""
 
     def __init__(self, settings: Settings) -> None:
@@ -71,7 +71,7 @@ class Relay:
         try:
             await self._start()
         except Exception as error:
-            log.exception("the relay cannot start")
+            log.exception("the webhook forwarder cannot start")
             await send({"type": "lifespan.startup.failed", "message": f"{type(error).__name__}: {error}"})
             return
         await send({"type": "lifespan.startup.complete"})
@@ -91,7 +91,7 @@ class Relay:
         self._forwarder = Forwarder(
             self._store,
             self._client,
-            settings.upstream,
+            settings.destination,
             width=settings.width,
             give_up_after=settings.give_up_after,
         )
@@ -171,4 +171,4 @@ async def _respond(send: Send, status: int, value: Any, headers: Any = ()) -> No
     await send({"type": "http.response.body", "body": body})
 
 
-app = Relay(Settings.of(os.environ))
+app = WebhookApp(Settings.of(os.environ))

@@ -1,4 +1,4 @@
-"""An upstream for the load script: counts what reaches it, by Webhook-Id.
+"""a destination for the load script: counts what reaches it, by Webhook-Id.
 
 `GET /seen` tells how many different webhooks came, how many came more than once, and how many with another body.
 """
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-EXPECTED = os.environ.get("UPSTREAM_BODY", '{"first_name":"Jony"}').encode()
+EXPECTED = os.environ.get("EXPECTED_BODY", '{"first_name":"Jony"}').encode()
 _seen: Counter[bytes] = Counter()
 _wrong = 0
 
@@ -36,6 +36,6 @@ async def app(
         _seen[dict(scope["headers"]).get(b"webhook-id", b"")] += 1
         _wrong += body != EXPECTED
         answer = b"thanks"
-    headers = [(b"content-length", b"%d" % len(answer)), (b"x-upstream", b"load")]
+    headers = [(b"content-length", b"%d" % len(answer)), (b"x-destination", b"load")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": answer})

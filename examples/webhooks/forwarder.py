@@ -1,15 +1,15 @@
-"""The outbox: what the store has accepted goes to the upstream, as often as it takes.
+"""The outbox: what the store has accepted goes to the destination, as often as it takes.
 
 ```
           accept                     success, or a refusal for good
   (store) ──────► accepted ──────────────────────────────────────────► forwarded
                     │  ▲ due again: exponential backoff with jitter
-                    └──┘ upstream down, 408, 429, 5xx   ── too old ──► given up
+                    └──┘ destination down, 408, 429, 5xx   ── too old ──► given up
 ```
 
 The store is the queue: only what is under way and as much again, read ahead so that nobody waits for the database,
-is in memory. A backlog of any length costs none, and a relay that was killed goes on where it stood. A webhook whose outcome could not be recorded in time
-is forwarded again: every upstream sees it at least once, with the same Webhook-Id.
+is in memory. A backlog of any length costs none, and a webhook forwarder that was killed goes on where it stood. A webhook whose outcome could not be recorded in time
+is forwarded again: every destination sees it at least once, with the same Webhook-Id.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import towline
 
 from .store import Database, Outcome, Store, StoreError, Webhook
 
-log = logging.getLogger("relay")
+log = logging.getLogger("webhooks")
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 60.0  # seconds before the second attempt, and between later ones at most
 STORED_BODY_BYTES = 64 * 1024  # of a response
@@ -37,10 +37,12 @@ RETRIED = {408, 429, *range(500, 600)}
 class Forwarder:
     """Takes webhooks from the store and forwards up to `width` of them at a time."""
 
-    def __init__(self, store: Store, client: Any, upstream: str, *, width: int, give_up_after: float) -> None:
+    def __init__(
+        self, store: Store, client: Any, destination: str, *, width: int, give_up_after: float
+    ) -> None:
         self._store = store
         self._client = client
-        self._upstream = upstream.rstrip("/")
+        self._upstream = destination.rstrip("/")
         self._width = width
         self._give_up_after = give_up_after
         self._tasks: set[asyncio.Task[None]] = set()
@@ -160,7 +162,7 @@ class Forwarder:
             response.status_code,
             response.headers.multi_items(),
             response.content[:STORED_BODY_BYTES],
-            f"the upstream answered {response.status_code}" if retried else None,
+            f"the destination answered {response.status_code}" if retried else None,
         )
 
     def _due(self, webhook: Webhook) -> float | None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import psycopg
 
-from .store import _COLUMNS, LOCK_PATIENCE, Outcome, Webhook, outcome_row, webhook_of
+from .store import _COLUMNS, LOCK_TIMEOUT_S, Outcome, Webhook, outcome_row, webhook_of
 
-_LOCK = 0x72656C6179  # "relay", as the key of an advisory lock
+_LOCK = 0x72656C6179  # "webhooks", as the key of an advisory lock
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS webhooks (
     id bigint PRIMARY KEY,
@@ -42,7 +42,7 @@ _UPDATE = (
 
 
 class Postgres:
-    """One connection; an advisory lock of its session keeps a second relay out."""
+    """One connection; an advisory lock of its session keeps a second webhook forwarder out."""
 
     def __init__(self, url: str) -> None:
         self._connection = psycopg.connect(url, autocommit=True)
@@ -87,10 +87,10 @@ class Postgres:
         self._connection.close()
 
     def _lock(self) -> None:
-        deadline = time.monotonic() + LOCK_PATIENCE
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
         while not self._one(f"SELECT pg_try_advisory_lock({_LOCK})"):
             if time.monotonic() > deadline:
-                raise RuntimeError("another relay has this database: its advisory lock is taken")
+                raise RuntimeError("another forwarder has this database: its advisory lock is taken")
             time.sleep(0.05)
 
     def _one(self, query: str) -> Any:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 MOST_AT_ONCE = 2000  # operations in one transaction
-LOCK_PATIENCE = 30.0  # seconds that a starting relay waits for the one before it to end
+LOCK_TIMEOUT_S = 30.0  # seconds that a starting forwarder waits for the one before it to end
 
 Headers = list[tuple[str, str]]
 
@@ -95,7 +95,7 @@ class _Operation:
 
 
 class Store:
-    """The database of one relay, for its event loop."""
+    """The database of one webhook forwarder, for its event loop."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -226,7 +226,7 @@ _COLUMNS = "id, hook, received_at, request_headers, request_body, attempts"
 
 
 class Sqlite:
-    """A file, its write-ahead log, and a lock that keeps a second relay out."""
+    """A file, its write-ahead log, and a lock that keeps a second webhook forwarder out."""
 
     def __init__(self, path: Path) -> None:
         self._lock = _locked(path.with_name(path.name + ".lock"))
@@ -308,7 +308,7 @@ def webhook_of(row: Any) -> Webhook:
 def _locked(path: Path) -> Any:
     """An open file with the lock on it, which ends with the process however that ends."""
     file = path.open("w")
-    deadline = time.monotonic() + LOCK_PATIENCE
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -316,5 +316,5 @@ def _locked(path: Path) -> Any:
         except OSError:
             if time.monotonic() > deadline:
                 file.close()
-                raise RuntimeError(f"another relay has this database: {path} is locked") from None
+                raise RuntimeError(f"another forwarder has this database: {path} is locked") from None
             time.sleep(0.05)

@@ -45,7 +45,7 @@ class Made:
 
 
 def made(request: Request, fault: Fault | None) -> Made:
-    wanted = request.answer
+    wanted = request.expect
     assert wanted.body is not None
     status = wanted.status if fault != "status" else 500
     assert status is not None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from towline.bench.record import Latency, Slice, SubjectRecord
-from towline.bench.runner.protocol import Failed, Memory, Place, Work
+from towline.bench.runner.protocol import Failed, Memory, SliceSpec, StartConfig
 
 AR, STEP_CHANCE, STEP = 0.9, 0.002, 0.03
 
@@ -57,7 +57,7 @@ class Simulated:
     def describe(self) -> SubjectRecord:
         return SubjectRecord(self.name, "server", ["simulated"], failure=self.missing)
 
-    def start(self, place: Place) -> SimulatedLife:
+    def start(self, start_config: StartConfig) -> SimulatedLife:
         self.trouble("start")
         return SimulatedLife(self, self.machine.chance.gauss(0, self.machine.per_start))
 
@@ -75,7 +75,7 @@ class SimulatedLife:
     def verify(self) -> None:
         self.subject.trouble("verify")
 
-    def slice(self, work: Work) -> Slice:
+    def slice(self, work: SliceSpec) -> Slice:
         self.subject.trouble("slice")
         machine = self.subject.machine
         # Whoever follows itself has the caches for itself; whoever comes after another pays.

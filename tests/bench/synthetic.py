@@ -13,7 +13,7 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from towline.bench.record import CellRecord, Latency, Record, Slice, Start, SubjectRecord
+from towline.bench.record import ExperimentRecord, Latency, Record, Slice, Start, SubjectRecord
 
 HEADER = struct.pack(">iiiiqqd", 0x1C849313, 64, 0, 3, 1, 1 << 42, 1.0)
 """Of a histogram whose counts take 64 bytes."""
@@ -93,7 +93,7 @@ def latency(values_us: list[float]) -> Latency:
     )  # fmt: skip
 
 
-def cell(
+def experiment(
     name: str = "hello",
     truths: tuple[Truth, ...] = HELLO,
     *,
@@ -108,8 +108,8 @@ def cell(
     section: str = "A",
     connections: int = 50,
     **more: object,
-) -> CellRecord:
-    """A cell whose truths are `truths`; `samples` latencies a slice are drawn and stand for all."""
+) -> ExperimentRecord:
+    """An experiment whose truths are `truths`; `samples` latencies a slice are drawn and stand for all."""
     draw = random.Random(seed)
     slices: list[Slice] = []
     starts: dict[str, list[Start]] = {truth.name: [] for truth in truths}
@@ -161,22 +161,24 @@ def cell(
     load: dict[str, object] = {"connections": connections, "slice_s": slice_s}
     if rate_per_s:
         load["rate_per_s"] = rate_per_s
-    return CellRecord(
+    return ExperimentRecord(
         name, name, title or name.replace("_", " "), section, question, load, subjects, slices, **more
     )  # type: ignore[arg-type]
 
 
-def record(*cells: CellRecord, **more: object) -> Record:
-    last = max((one.began_unix_s for cell in cells for one in cell.slices), default=BEGAN + 1)
+def record(*experiments: ExperimentRecord, **more: object) -> Record:
+    last = max(
+        (one.began_unix_s for experiment in experiments for one in experiment.slices), default=BEGAN + 1
+    )
     values: dict[str, object] = {
         "tool": "towline 0.1.0", "began_unix_s": BEGAN, "ended_unix_s": last + 1, "machine": MACHINE,
         "versions": {"towline": "0.1.0", "python": "3.11.7"}, "command": ["towline", "bench", "quick"], "seed": 7,
-        "settings": {"restarts": 8, "rounds": 12}, "cells": list(cells),
+        "settings": {"restarts": 8, "rounds": 12}, "experiments": list(experiments),
     }  # fmt: skip
     return Record(**{**values, **more})  # type: ignore[arg-type]
 
 
-def control(seed: int = 5, **more: object) -> CellRecord:
+def control(seed: int = 5, **more: object) -> ExperimentRecord:
     """The same subject twice."""
     twice = (replace(HELLO[0], name="towline"), replace(HELLO[0], name="towline-again"))
-    return cell("control", twice, seed=seed, control=True, title="A/A control", **more)  # type: ignore[arg-type]
+    return experiment("control", twice, seed=seed, control=True, title="A/A control", **more)  # type: ignore[arg-type]

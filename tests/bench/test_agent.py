@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from towline.bench.runner import agent as agents
 from towline.bench.runner.agent import Agent, AgentFailed
-from towline.bench.runner.protocol import Work
+from towline.bench.runner.protocol import SliceSpec
 
 CONFIG = {"targets": [{"url": "http://127.0.0.1:1/"}], "timeout_s": 0.1, "connect_timeout_s": 0.1}
 FAKE = """
@@ -34,7 +34,7 @@ def fake(tmp_path: Path, on_slice: str) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(agents, "TIMEOUT_S", 1.0)
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_a_generator_in_trouble_is_said_and_replaced(tmp_path: Path, on_slice: s
         agent.open("a", CONFIG)
         first = agent.pid
         with pytest.raises(AgentFailed) as caught:
-            agent.slice("a", Work(0.6))
+            agent.slice("a", SliceSpec(0.6))
         assert said in str(caught.value)
         if "exit status 7" in said:
             assert caught.value.log == "out of memory"
         # The next one is another process, with the session opened again.
-        assert agent.slice("a", Work(0.1))["pid"] != first
+        assert agent.slice("a", SliceSpec(0.1))["pid"] != first
 
 
 def test_an_interrupt_does_not_confuse_later_answers(tmp_path: Path) -> None:
@@ -68,9 +68,9 @@ def test_an_interrupt_does_not_confuse_later_answers(tmp_path: Path) -> None:
         agent.open("a", CONFIG)
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
-            agent.slice("a", Work(60.0))
+            agent.slice("a", SliceSpec(60.0))
         began = time.monotonic()
-        assert "pid" in agent.slice("a", Work(0.01))
+        assert "pid" in agent.slice("a", SliceSpec(0.01))
         assert time.monotonic() - began < 30
 
 
@@ -81,7 +81,7 @@ def test_the_real_generator_refuses_nonsense_and_lives_on() -> None:
         first = agent.pid
         agent.open("b", CONFIG)
         assert agent.pid == first
-        report = agent.slice("b", Work(0.05, 0.0, requests=3))
+        report = agent.slice("b", SliceSpec(0.05, 0.0, requests=3))
         one = agents.slice_of(report, "b")
         assert one.answered == 0
         assert one.failed > 0

@@ -8,7 +8,7 @@ import hashlib
 from typing import Any
 
 import pytest
-from towline.bench.checker import WrongAnswer, check, problem_of
+from towline.bench.checker import WrongResponse, check, problem_of
 from towline.bench.scenarios import Scenario, catalogue
 
 
@@ -18,13 +18,13 @@ class Canned:
     def __init__(self, *answers: dict[str, Any]) -> None:
         self.answers = list(answers)
 
-    def ask(self, session: str) -> list[dict[str, Any]]:
+    def probe(self, session: str) -> list[dict[str, Any]]:
         return self.answers
 
 
 def found(name: str, **changed: Any) -> dict[str, Any]:
     """A right answer to the first request of a scenario, as the agent gives it, but for what is changed."""
-    answer = catalogue()[name].requests[0].answer
+    answer = catalogue()[name].requests[0].expect
     assert answer.body is not None
     body = changed.pop("body", answer.body.whole())
     fields = [*answer.fields, *([("content-encoding", answer.coding)] if answer.coding else [])]
@@ -143,7 +143,7 @@ def test_a_message() -> None:
         (found(scenario.name, body=message.whole()[:-1] + b"y"), "the body differs at byte 1,023 of 1,024"),
         ({"body_base64": ""}, "0 bytes of body instead of 1,024"),
     ):
-        with pytest.raises(WrongAnswer, match=f"^GET /ws: {says}"):
+        with pytest.raises(WrongResponse, match=f"^GET /ws: {says}"):
             check(Canned({**right, **changed}), "s", scenario, "http://host")
 
 
@@ -154,9 +154,9 @@ def of(name: str) -> Scenario:
 def test_the_request_is_named() -> None:
     right, wrong = found("url_with_qs"), found("url_with_qs", status=503, body=b"")
     check(Canned(right), "s", of("url_with_qs"), "http://127.0.0.1:1")
-    with pytest.raises(WrongAnswer, match=r"^GET /qs\?filter=active.*: status 503 instead of 200$"):
+    with pytest.raises(WrongResponse, match=r"^GET /qs\?filter=active.*: status 503 instead of 200$"):
         check(Canned(wrong), "s", of("url_with_qs"), "http://127.0.0.1:1")
-    with pytest.raises(WrongAnswer, match=r"^1 answers to 3 requests$"):
+    with pytest.raises(WrongResponse, match=r"^1 answers to 3 requests$"):
         check(Canned(right), "s", of("mixed_workload"), "http://127.0.0.1:1")
 
 
@@ -167,9 +167,9 @@ def test_a_server_that_closes_takes_no_several_at_once() -> None:
     closing = found(
         "pipelined_h1", closed=True, fields=[["content-type", "text/plain"], ["connection", "close"]]
     )
-    with pytest.raises(WrongAnswer, match="closes the connection after an answer"):
+    with pytest.raises(WrongResponse, match="closes the connection after an answer"):
         check(Canned(*[closing] * targets), "any", pipelined, "http://host")
     streams, farewell = of("multi_stream_h2"), found("multi_stream_h2", **OVER_H2, closed=True)
     farewell["fields"].append(["connection", "close"])
-    with pytest.raises(WrongAnswer, match="closes the connection after an answer"):
+    with pytest.raises(WrongResponse, match="closes the connection after an answer"):
         check(Canned(farewell), "any", streams, "http://host", "h2")

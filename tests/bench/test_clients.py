@@ -15,39 +15,39 @@ from pathlib import Path
 import pytest
 from towline.bench import hdr
 from towline.bench.clients import process
-from towline.bench.clients.jobs import cells_of, client_scenarios
-from towline.bench.clients.measure import ClientCell, Setting, versions_in
+from towline.bench.clients.jobs import client_scenarios, experiments_of
+from towline.bench.clients.measure import ClientEnvironment, ClientExperiment, versions_in
 from towline.bench.clients.process import ClientProcess, Worker
 from towline.bench.clients.subjects import CLIENTS, Interpreters, Missing
 from towline.bench.clients.worker import histogram
 from towline.bench.clients.worker.job import Job
 from towline.bench.clients.worker.window import Window
-from towline.bench.responder import Upstream
-from towline.bench.runner.protocol import Failed, Place, Work
+from towline.bench.responder import Responder
+from towline.bench.runner.protocol import Failed, SliceSpec, StartConfig
 
 PYTHON = Path(sys.executable)
 REQ = {"path": "/req", "answer_text": "x", "answer_repeat": 2000}
 UPLOAD = {"path": "/upload", "answer_text": "100000", "body_bytes": 100_000}
-# As in the cells, and a few requests each.
+# As in the experiments, and a few requests each.
 LOADS = {
-    "get": Job("get", "async", at_once=5, answer_text="alive\r\n"),
-    "get, counted": Job("get", "async", at_once=5, count=20, **REQ),
+    "get": Job("get", "async", concurrency=5, answer_text="alive\r\n"),
+    "get, counted": Job("get", "async", concurrency=5, count=20, **REQ),
     "upload": Job("upload", "async", count=3, **UPLOAD),
     "post_json": Job("post_json", "async", path="/json", body_bytes=900),
     "batch": Job("post_json", "async", path="/json", body_bytes=900, batch=4),
-    "stream": Job("stream", "async", at_once=5, count=10, **REQ),
+    "stream": Job("stream", "async", concurrency=5, count=10, **REQ),
 }
 SLOW = {"slow_pieces": "/endless?chunked", "slow_events": "/sse?per_s=500&bytes=200"}
 
 
 @pytest.fixture(scope="module")
-def upstream():
-    with Upstream() as found:
+def responder():
+    with Responder() as found:
         yield found
 
 
 def job_for(client, job):
-    return Job(**{**job.plain(), "face": client.face})
+    return Job(**{**job.plain(), "backend": client.backend})
 
 
 def installed(client):
@@ -60,7 +60,7 @@ def installed(client):
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_every_client_answers_every_load(name, upstream):
+def test_every_client_answers_every_load(name, responder):
     client = CLIENTS[name]
     installed(client)
     worker = Worker(PYTHON)
@@ -68,10 +68,10 @@ def test_every_client_answers_every_load(name, upstream):
         for title, load in LOADS.items():
             job = job_for(client, load)
             opened = {"adapter": client.adapter, "packages": client.packages, "job": job.plain()}
-            said = worker.tell(30, op="open", library=client.library, bases=[upstream.base_url], **opened)
+            said = worker.call(30, op="open", library=client.library, bases=[responder.base_url], **opened)
             assert said["versions"].keys() == {*client.packages, "python"}
-            worker.tell(30, op="verify")
-            found = worker.tell(30, op="slice", seconds=0.05, discard_s=0.005, count=None)["found"]
+            worker.call(30, op="verify")
+            found = worker.call(30, op="slice", seconds=0.05, discard_s=0.005, count=None)["found"]
             assert (found["failed"], found["first_failure"]) == (0, None), title
             assert found["answered"] == (load.count or found["answered"]) > 0, title
             assert found["response"]["count"] == found["answered"] == hdr.decode(found["histogram"]).total
@@ -81,10 +81,10 @@ def test_every_client_answers_every_load(name, upstream):
             assert 0 < found["measured_s"] <= found["whole_s"]
             assert found["cpu_s"] > 0
         for work, path in SLOW.items():
-            job = Job(work, client.face, path=path)
+            job = Job(work, client.backend, path=path)
             opened = {"adapter": client.adapter, "packages": client.packages, "job": job.plain()}
-            worker.tell(30, op="open", library=client.library, bases=[upstream.base_url], **opened)
-            found = worker.tell(30, op="slice", seconds=0.2, discard_s=0.0, count=None)["found"]
+            worker.call(30, op="open", library=client.library, bases=[responder.base_url], **opened)
+            found = worker.call(30, op="slice", seconds=0.2, discard_s=0.0, count=None)["found"]
             assert found["extra"]["taken_bytes"] > 100, work
             assert found["extra"]["stopped_for_growth"] == 0
     finally:
@@ -92,13 +92,13 @@ def test_every_client_answers_every_load(name, upstream):
 
 
 OVER_H2 = {
-    "get": Job("get", "async", at_once=20, answer_text="alive\r\n", protocol="h2"),
+    "get": Job("get", "async", concurrency=20, answer_text="alive\r\n", protocol="h2"),
     "large": Job(
-        "get", "async", at_once=5, path="/large", answer_text="x", answer_repeat=65536, protocol="h2"
+        "get", "async", concurrency=5, path="/large", answer_text="x", answer_repeat=65536, protocol="h2"
     ),
-    "upload": Job("upload", "async", at_once=3, count=6, protocol="h2", **UPLOAD),
+    "upload": Job("upload", "async", concurrency=3, count=6, protocol="h2", **UPLOAD),
     "batch": Job("post_json", "async", path="/json", body_bytes=900, batch=10, protocol="h2"),
-    "stream": Job("stream", "async", at_once=5, count=10, protocol="h2", **REQ),
+    "stream": Job("stream", "async", concurrency=5, count=10, protocol="h2", **REQ),
 }
 
 
@@ -108,28 +108,28 @@ NOT_FOR_THREADS = {"httpx-sync", "httpx2-sync", "httpcore-sync", "httpcorexyz-sy
 
 @pytest.fixture(scope="module")
 def http2_alone():
-    with Upstream("--protocol", "h2") as found:
+    with Responder("--protocol", "h2") as found:
         yield found
 
 
-@pytest.mark.parametrize("name", [name for name, client in CLIENTS.items() if client.speaks("h2")])
+@pytest.mark.parametrize("name", [name for name, client in CLIENTS.items() if client.supports("h2")])
 def test_every_client_that_has_http2_speaks_it(name, http2_alone):
-    """By prior knowledge; whoever is answered by this upstream has spoken nothing else."""
+    """By prior knowledge; whoever is answered by this responder has spoken nothing else."""
     client = CLIENTS[name]
     installed(client)
     worker = Worker(PYTHON)
     try:
         for title, load in OVER_H2.items():
             if name in NOT_FOR_THREADS:
-                load = replace(load, at_once=1, batch=1)
+                load = replace(load, concurrency=1, batch=1)
             opened = {
                 "adapter": client.adapter,
                 "packages": client.packages,
                 "job": job_for(client, load).plain(),
             }
-            worker.tell(30, op="open", library=client.library, bases=[http2_alone.base_url], **opened)
-            worker.tell(30, op="verify")
-            found = worker.tell(30, op="slice", seconds=0.05, discard_s=0.005, count=None)["found"]
+            worker.call(30, op="open", library=client.library, bases=[http2_alone.base_url], **opened)
+            worker.call(30, op="verify")
+            found = worker.call(30, op="slice", seconds=0.05, discard_s=0.005, count=None)["found"]
             assert (found["failed"], found["first_failure"]) == (0, None), title
             assert found["answered"] == (load.count or found["answered"]) > 0, title
     finally:
@@ -147,28 +147,32 @@ def test_whoever_speaks_http1_gets_no_answer_for_http2(http2_alone):
 
 def test_a_client_without_http2_is_in_no_cell_of_it():
     for name in ("hello_h2_async", "hello_h2_sync"):
-        for cell in cells_of(client_scenarios()[name]):
-            libraries = {client.library for client in cell.clients()}
+        for experiment in experiments_of(client_scenarios()[name]):
+            libraries = {client.library for client in experiment.clients()}
             assert {"towline", "httpx2", "pycurl", "niquests"} <= libraries
             assert not libraries & {"aiohttp", "urllib3", "requests"}
-            assert cell.clients(["aiohttp", "urllib3"]) == []
-            assert any("aiohttp" in note for note in cell.notes)
+            assert experiment.clients(["aiohttp", "urllib3"]) == []
+            assert any("aiohttp" in note for note in experiment.notes)
 
 
 @pytest.mark.parametrize("scenario", ["pool_assignment", "uncontended_acquire"])
-@pytest.mark.parametrize("face", ["async", "sync"])
-def test_pools_by_themselves(scenario, face):
-    cell = next(cell for cell in cells_of(client_scenarios()[scenario]) if cell.job.face == face)
+@pytest.mark.parametrize("backend", ["async", "sync"])
+def test_pools_by_themselves(scenario, backend):
+    experiment = next(
+        experiment
+        for experiment in experiments_of(client_scenarios()[scenario])
+        if experiment.job.backend == backend
+    )
     measured = 0
-    with Setting(cell) as setting:
-        for client in cell.clients():
-            subject = setting.subject(client)
+    with ClientEnvironment(experiment) as environment:
+        for client in experiment.clients():
+            subject = environment.subject(client)
             if subject.missing():
                 continue
-            running = subject.start(Place(None, 0, 1))
+            running = subject.start(StartConfig(None, 0, 1))
             try:
                 running.verify()
-                found = running.slice(Work(0.2, 0.02))
+                found = running.slice(SliceSpec(0.2, 0.02))
             finally:
                 running.stop()
             assert found.answered > 0
@@ -179,23 +183,27 @@ def test_pools_by_themselves(scenario, face):
     assert measured >= 2
 
 
-def test_a_pool_that_cannot_be_driven_is_said(upstream):
+def test_a_pool_that_cannot_be_driven_is_said(responder):
     job = Job("uncontended_acquire", "async", parameters={"connections": 1, "requests": 1, "origins": 1})
     with pytest.raises(Failed, match="the pool of httpx cannot be driven by itself; those of towline"):
-        ClientProcess(CLIENTS["httpx"], job, [upstream.base_url], PYTHON)
+        ClientProcess(CLIENTS["httpx"], job, [responder.base_url], PYTHON)
 
 
-@pytest.mark.parametrize("face", ["async", "sync"])
-def test_partial_writes_over_a_small_send_buffer(face):
-    cells = cells_of(client_scenarios()["partial_write"])
-    cell = next(cell for cell in cells if cell.job.face == face and cell.job.body_bytes == 256 * 1024)
-    with Setting(cell) as setting:
-        running = setting.subject(CLIENTS["towline" if face == "async" else "towline-sync"]).start(
-            Place(None, 0, 1)
+@pytest.mark.parametrize("backend", ["async", "sync"])
+def test_partial_writes_over_a_small_send_buffer(backend):
+    experiments = experiments_of(client_scenarios()["partial_write"])
+    experiment = next(
+        experiment
+        for experiment in experiments
+        if experiment.job.backend == backend and experiment.job.body_bytes == 256 * 1024
+    )
+    with ClientEnvironment(experiment) as environment:
+        running = environment.subject(CLIENTS["towline" if backend == "async" else "towline-sync"]).start(
+            StartConfig(None, 0, 1)
         )
         try:
             running.verify()
-            found = running.slice(Work(0.1, 0.01))
+            found = running.slice(SliceSpec(0.1, 0.01))
         finally:
             running.stop()
     assert (found.answered, found.failed) == (50, 0)
@@ -204,13 +212,13 @@ def test_partial_writes_over_a_small_send_buffer(face):
 
 @pytest.mark.parametrize("name", sorted(client_scenarios()))
 def test_the_upstream_answers_what_the_scenario_says(name):
-    """Each first cell as a run starts it: ours verifies every answer of it."""
-    cell = cells_of(client_scenarios()[name])[0]
-    clients = [client for client in cell.clients() if client.library.startswith("towline")]
+    """Each first experiment as a run starts it: ours verifies every answer of it."""
+    experiment = experiments_of(client_scenarios()[name])[0]
+    clients = [client for client in experiment.clients() if client.library.startswith("towline")]
     if clients[0].library != "towline":
         installed(clients[0])
-    with Setting(cell) as setting:
-        running = setting.subject(clients[0]).start(Place(None, 0, 1))
+    with ClientEnvironment(experiment) as environment:
+        running = environment.subject(clients[0]).start(StartConfig(None, 0, 1))
         try:
             running.verify()
         finally:
@@ -218,17 +226,17 @@ def test_the_upstream_answers_what_the_scenario_says(name):
 
 
 def test_a_subject_as_the_runner_sees_it():
-    cell = next(cell for cell in cells_of(client_scenarios()["get_sync"]))
-    with Setting(cell) as setting:
-        subject = setting.subject(CLIENTS["towline-sync"])
+    experiment = next(experiment for experiment in experiments_of(client_scenarios()["get_sync"]))
+    with ClientEnvironment(experiment) as environment:
+        subject = environment.subject(CLIENTS["towline-sync"])
         described = subject.describe()
         assert (described.name, described.kind, described.failure) == ("towline", "client", None)
-        assert described.options == {"face": "sync", "pool": "100"}
-        running = subject.start(Place(None, 100, 1))
+        assert described.options == {"backend": "sync", "pool": "100"}
+        running = subject.start(StartConfig(None, 100, 1))
         running.verify()
         running.pause()
         running.resume()
-        found = running.slice(Work(0.1, 0.01, requests=40))
+        found = running.slice(SliceSpec(0.1, 0.01, requests=40))
         memory = running.memory()
         pid = running.process.worker.pid
         assert running.stop() is None
@@ -245,7 +253,7 @@ def test_a_subject_as_the_runner_sees_it():
 
 @contextmanager
 def answering(*bodies):
-    """An upstream that answers every request with these bodies in turn, the last for ever; None: not at all."""
+    """A responder that answers every request with these bodies in turn, the last for ever; None: not at all."""
     listener = socket.create_server(("127.0.0.1", 0))
     left, lock = list(bodies), threading.Lock()
 
@@ -329,14 +337,14 @@ def test_nothing_but_failures_ends_soon():
 
 
 def test_a_client_that_hangs(monkeypatch):
-    monkeypatch.setattr(process, "VERIFY_PATIENCE_S", 0.5)
+    monkeypatch.setattr(process, "VERIFY_TIMEOUT_S", 0.5)
     with answering(None) as base, opened("towline-sync", Job("get", "async"), base) as client:
         with pytest.raises(Failed, match="it hangs: no answer in 0 s"):
             client.verify()
 
 
-def test_a_client_that_dies(upstream):
-    with opened("towline", Job("get", "async"), upstream.base_url) as client:
+def test_a_client_that_dies(responder):
+    with opened("towline", Job("get", "async"), responder.base_url) as client:
         os.kill(client.worker.pid, signal.SIGKILL)
         with pytest.raises(Failed, match="it ended with status -9"):
             client.verify()
@@ -363,7 +371,7 @@ def test_an_interpreter_that_is_none(tmp_path, text, complaint):
     worker = Worker(script(tmp_path, text))
     try:
         with pytest.raises(Failed, match=complaint) as failed:
-            worker.tell(10, op="versions", packages=[])
+            worker.call(10, op="versions", packages=[])
     finally:
         worker.stop()
     child = str(failed.value)
@@ -404,14 +412,16 @@ def test_interpreters(tmp_path):
 
 
 def test_what_is_not_installed_is_said(tmp_path):
-    cell = ClientCell("x", "x", "x", "towline", Job("get", "async"))
-    with Setting(cell, interpreters=Interpreters({"niquests": tmp_path / "none"}, PYTHON)) as setting:
-        subject = setting.subject(CLIENTS["niquests"])
+    experiment = ClientExperiment("x", "x", "x", "towline", Job("get", "async"))
+    with ClientEnvironment(
+        experiment, interpreters=Interpreters({"niquests": tmp_path / "none"}, PYTHON)
+    ) as environment:
+        subject = environment.subject(CLIENTS["niquests"])
         assert "there is no interpreter" in (subject.missing() or "")
         assert "there is no interpreter" in (subject.describe().failure or "")
         with pytest.raises(Failed, match="not installed: niquests: there is no interpreter"):
-            subject.start(Place(None, 0, 1))
-        here = {name: setting.subject(CLIENTS[name]).missing() for name in ("towline", "rnet")}
+            subject.start(StartConfig(None, 0, 1))
+        here = {name: environment.subject(CLIENTS[name]).missing() for name in ("towline", "rnet")}
     assert here["towline"] is None
     if versions_in(PYTHON)["rnet"] is None:
         assert here["rnet"] == f"rnet: not installed in {PYTHON}"
@@ -453,30 +463,30 @@ def test_histograms_are_what_others_read():
 
 
 @cache
-def all_cells():
-    return [cell for scenario in client_scenarios().values() for cell in cells_of(scenario)]
+def all_experiments():
+    return [experiment for scenario in client_scenarios().values() for experiment in experiments_of(scenario)]
 
 
 def test_cells_are_complete_and_name_what_there_is():
-    names = [cell.name for cell in all_cells()]
+    names = [experiment.name for experiment in all_experiments()]
     assert len(set(names)) == len(names)
     libraries = {client.library for client in CLIENTS.values()}
-    for cell in all_cells():
-        assert cell.clients(), cell.name
-        assert {cell.baseline, *(cell.libraries or ())} <= libraries
-        assert cell.baseline in {client.library for client in cell.clients()}
-    by_name = {cell.name: cell for cell in all_cells()}
+    for experiment in all_experiments():
+        assert experiment.clients(), experiment.name
+        assert {experiment.baseline, *(experiment.libraries or ())} <= libraries
+        assert experiment.baseline in {client.library for client in experiment.clients()}
+    by_name = {experiment.name: experiment for experiment in all_experiments()}
     for name in ("get_async", "get_sync"):  # 5,000 as 10 x 500
         assert (by_name[name].slices, by_name[name].job.count, by_name[name].floor_s) == (10, 500, 0.25)
     assert by_name["stream_sync_200"].job.count == 200 * 50
-    assert (by_name["parallel_50_async"].job.batch, by_name["parallel_50_async"].job.at_once) == (50, 1)
+    assert (by_name["parallel_50_async"].job.batch, by_name["parallel_50_async"].job.concurrency) == (50, 1)
     assert by_name["post_async_64m"].job.answer_text == str(64 << 20)
     assert by_name["hello_async_500"].job.pool == 500
     assert by_name["dropin_httpx2_async"].baseline == "towline.httpx2"
 
 
 def test_a_cell_takes_those_that_are_asked_for():
-    by_name = {cell.name: cell for cell in all_cells()}
+    by_name = {experiment.name: experiment for experiment in all_experiments()}
     assert [client.name for client in by_name["hello_sync_20"].clients(["httpx", "aiohttp"])] == [
         "httpx-sync"
     ]

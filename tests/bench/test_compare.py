@@ -10,7 +10,7 @@ from towline.bench.report import main_compare
 from towline.bench.report.compare import CAUTION, compare, welch
 
 from . import synthetic
-from .synthetic import HELLO, Truth, cell, record
+from .synthetic import HELLO, Truth, experiment, record
 
 
 def slower(truth: Truth, by: float) -> Truth:
@@ -18,7 +18,7 @@ def slower(truth: Truth, by: float) -> Truth:
 
 
 def small(name="hello", truths=HELLO[:2], seed=1, **more):
-    return cell(name, truths, seed=seed, samples=20, rounds=6, **more)
+    return experiment(name, truths, seed=seed, samples=20, rounds=6, **more)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_a_true_difference_is_found_and_its_size(before):
         small("json", seed=12, restarts=12),
     )
     found = compare(before, after, metrics=("per_s",))
-    by_name = {(one.cell, one.subject): one for one in found.changes}
+    by_name = {(one.experiment, one.subject): one for one in found.changes}
     assert len(by_name) == 4
     changed = by_name["hello", "towline"]
     assert changed.verdict is Verdict.SLOWER
@@ -78,11 +78,13 @@ def test_times_are_better_when_smaller(before):
 
 def test_what_differs_is_said(before):
     other = replace(before, machine={**before.machine, "governor": "powersave", "kernel": "Linux 6.9.0"})
-    one = other.cells[0]
+    one = other.experiments[0]
     renamed = replace(one.subjects[0], command=["another"], options={"workers": "2"})
     other = replace(
         other,
-        cells=[replace(one, load={**one.load, "connections": 64}, subjects=[renamed, *one.subjects[1:]])],
+        experiments=[
+            replace(one, load={**one.load, "connections": 64}, subjects=[renamed, *one.subjects[1:]])
+        ],
     )
     found = compare(before, other)
     assert "machine: governor: performance, then powersave" in found.warnings
@@ -96,10 +98,11 @@ def test_what_differs_is_said(before):
 def test_failures_and_few_restarts_give_no_verdict(before):
     few = record(small(seed=4, restarts=2), small("json", seed=5))
     failed = replace(
-        few.cells[1], subjects=[replace(few.cells[1].subjects[0], failure="died"), few.cells[1].subjects[1]]
+        few.experiments[1],
+        subjects=[replace(few.experiments[1].subjects[0], failure="died"), few.experiments[1].subjects[1]],
     )
-    found = compare(before, replace(few, cells=[few.cells[0], failed]), metrics=("per_s",))
-    assert {one.verdict for one in found.changes if one.cell == "hello"} == {Verdict.REFUSED}
+    found = compare(before, replace(few, experiments=[few.experiments[0], failed]), metrics=("per_s",))
+    assert {one.verdict for one in found.changes if one.experiment == "hello"} == {Verdict.REFUSED}
     assert "at least 3" in (found.changes[0].reason or "")
     assert "json: towline: died" in found.missing
 
@@ -123,6 +126,6 @@ def test_the_command(before, tmp_path, capsys):
 
 
 def test_the_synthetic_truth_is_what_it_claims():
-    found = synthetic.cell("x", HELLO[:1], samples=5)
+    found = synthetic.experiment("x", HELLO[:1], samples=5)
     rate = sum(one.per_s for one in found.slices) / len(found.slices)
     assert rate == pytest.approx(HELLO[0].per_s, rel=0.05)

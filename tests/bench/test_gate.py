@@ -8,7 +8,7 @@ import pytest
 from towline.bench import record as records
 from towline.bench.report import main_gate
 
-from .synthetic import HELLO, cell, record
+from .synthetic import HELLO, experiment, record
 
 TOWLINE = HELLO[0]
 
@@ -18,7 +18,7 @@ def measured(
 ):
     """A result in which towline is slower by the factor, beside a build that is as it was."""
     truths = (replace(TOWLINE, per_s=TOWLINE.per_s / by), replace(TOWLINE, name="old"))
-    one = cell("hello", truths, seed=seed, samples=10, rounds=6, restarts=restarts)
+    one = experiment("hello", truths, seed=seed, samples=10, rounds=6, restarts=restarts)
     if failure:
         one = replace(one, subjects=[replace(one.subjects[0], failure=failure), one.subjects[1]])
     more = {"machine": machine} if machine else {}
@@ -130,12 +130,12 @@ def test_a_name_cannot_break_the_reports(kept, tmp_path):
     evil = "<&\"'|`\n\0]]>"
     one = measured(1.2, 30)
     renamed = replace(
-        one.cells[0],
+        one.experiments[0],
         name=evil,
-        subjects=[replace(each, name=each.name + evil) for each in one.cells[0].subjects],
-        slices=[replace(each, subject=each.subject + evil) for each in one.cells[0].slices],
+        subjects=[replace(each, name=each.name + evil) for each in one.experiments[0].subjects],
+        slices=[replace(each, subject=each.subject + evil) for each in one.experiments[0].slices],
     )
-    records.save(replace(one, cells=[renamed]), kept / "evil.json")
+    records.save(replace(one, experiments=[renamed]), kept / "evil.json")
     report, summary = tmp_path / "gate.xml", tmp_path / "summary.md"
     files = ["--junit", str(report), "--summary", str(summary)]
     assert gate(kept, "@evil", "--pair", f"old{evil}", f"towline{evil}", *files) == 4

@@ -3,43 +3,43 @@
 from dataclasses import replace
 
 import pytest
-from towline.bench.analysis import Verdict, analyse, analyse_cell
+from towline.bench.analysis import Verdict, analyse, analyse_experiment
 from towline.bench.guards import refusal
 from towline.bench.lints import lint, lint_record
-from towline.bench.record import CellRecord
+from towline.bench.record import ExperimentRecord
 
-from .synthetic import HELLO, Truth, cell, record
+from .synthetic import HELLO, Truth, experiment, record
 
 PAIR = HELLO[:2]
 
 
 @pytest.fixture(scope="module")
-def capacity() -> CellRecord:
+def capacity() -> ExperimentRecord:
     # Connections, so that Little's law holds: 50 requests under way at 60,000/s take 833 us.
     truths = tuple(replace(one, p50_us=50 / one.per_s * 1e6, tail=0.02) for one in PAIR)
-    return cell("hello", truths, samples=300, rounds=5, restarts=6, slice_s=0.2)
+    return experiment("hello", truths, samples=300, rounds=5, restarts=6, slice_s=0.2)
 
 
 @pytest.fixture(scope="module")
-def latency() -> CellRecord:
-    return cell(
+def latency() -> ExperimentRecord:
+    return experiment(
         "hello_at", PAIR, question="latency", rate_per_s=8000, samples=300, rounds=5, restarts=6, slice_s=0.2
     )
 
 
-def with_slices(one: CellRecord, subject: str = "granian", **more: object) -> CellRecord:
+def with_slices(one: ExperimentRecord, subject: str = "granian", **more: object) -> ExperimentRecord:
     changed = [replace(each, **more) if each.subject == subject else each for each in one.slices]  # type: ignore[arg-type]
     return replace(one, slices=changed)
 
 
-def with_starts(one: CellRecord, subject: str = "granian", **more: object) -> CellRecord:
+def with_starts(one: ExperimentRecord, subject: str = "granian", **more: object) -> ExperimentRecord:
     def start(each):
         return replace(each, starts=[replace(begun, **more) for begun in each.starts])
 
     return replace(one, subjects=[start(each) if each.name == subject else each for each in one.subjects])
 
 
-def reason(one: CellRecord, metric: str) -> str | None:
+def reason(one: ExperimentRecord, metric: str) -> str | None:
     sides = [[each for each in one.slices if each.subject == truth.name] for truth in PAIR]
     return refusal(one, metric, *sides)
 
@@ -99,7 +99,7 @@ def test_a_busy_driver_does_not_spoil_the_cost(capacity):
 
 
 def test_a_guard_takes_the_verdict_and_leaves_the_figures(capacity):
-    found = analyse_cell(with_slices(capacity, failed=1), "towline")
+    found = analyse_experiment(with_slices(capacity, failed=1), "towline")
     refused = found.comparison("towline", "granian")
     assert refused is not None
     assert refused.verdict is Verdict.REFUSED
@@ -107,7 +107,7 @@ def test_a_guard_takes_the_verdict_and_leaves_the_figures(capacity):
     assert found.subjects[1].figures["per_s"].value > 0
 
 
-def said_of(one: CellRecord, words: str) -> list[str]:
+def said_of(one: ExperimentRecord, words: str) -> list[str]:
     return [line for line in lint(one) if words in line]
 
 
@@ -176,7 +176,7 @@ def test_a_pool_smaller_than_what_is_under_way(capacity):
     assert said_of(small, "a pool of 10 connections is smaller than the 50 requests at once")
     assert said_of(replace(capacity, load={"tasks": 50, "pool": 50}), "pool") == []
     told = [replace(one, options={"pool": "20"}) for one in capacity.subjects]
-    assert said_of(replace(capacity, load={"at_once": 40}, subjects=told), "a pool of 20")
+    assert said_of(replace(capacity, load={"concurrency": 40}, subjects=told), "a pool of 20")
 
 
 def test_requests_that_wait_for_a_connection(latency):
@@ -195,8 +195,8 @@ def test_options_given_to_one_only(capacity):
 
 
 def test_one_p50_for_all_loads():
-    def at(connections: int, truth: Truth) -> CellRecord:
-        one = cell("hello", (truth,), samples=50, rounds=3, restarts=5, connections=connections)
+    def at(connections: int, truth: Truth) -> ExperimentRecord:
+        one = experiment("hello", (truth,), samples=50, rounds=3, restarts=5, connections=connections)
         return replace(one, name=f"hello_{connections}")
 
     truth = HELLO[0]
@@ -206,7 +206,7 @@ def test_one_p50_for_all_loads():
     assert said.endswith(" us with 50 and 200 connections cannot be")
     assert lint_record(record(at(50, truth), at(200, replace(truth, p50_us=2480)))) == {}
     assert lint_record(record(at(50, truth), at(60, truth))) == {}
-    assert any("cannot be" in line for line in analyse(wrong).cells[1].lints)
+    assert any("cannot be" in line for line in analyse(wrong).experiments[1].lints)
 
 
 def test_one_line_for_several_subjects_with_the_range_of_their_figures(capacity):

@@ -13,12 +13,12 @@ from towline.bench.report import history as module
 from towline.bench.report import main_history
 from towline.bench.report.history import History, HistoryError, charts, default_path
 
-from .synthetic import BEGAN, HELLO, MACHINE, cell, control, record
+from .synthetic import BEGAN, HELLO, MACHINE, control, experiment, record
 
 
 def run(began=BEGAN, seed=1, *, per_s=60_000.0, machine=None):
     truths = (replace(HELLO[0], per_s=per_s), HELLO[1])
-    one = cell("hello", truths, seed=seed, samples=5, rounds=3, restarts=4)
+    one = experiment("hello", truths, seed=seed, samples=5, rounds=3, restarts=4)
     return analyse(
         replace(record(one, control(samples=5, rounds=3, restarts=2), seed=seed), began_unix_s=began,
                 ended_unix_s=began + 60, machine=machine or MACHINE)
@@ -35,7 +35,7 @@ def test_append_list_show(kept):
     assert kept.append(run()) == number, "the same run is kept once"
     later = kept.append(run(BEGAN + 100, 2))
     assert [one.id for one in kept.runs()] == [later, number]
-    assert kept.runs()[0].cells == 1, "controls are not kept"
+    assert kept.runs()[0].experiments == 1, "controls are not kept"
     points = {(one.subject, one.metric): one for one in kept.points(number)}
     rate = points["towline", "per_s"]
     assert rate.low is not None
@@ -58,8 +58,8 @@ def test_series_are_of_like_machines_and_loads(kept):
     series = {one["name"]: one for one in found["hello"]["series"]}
     assert series["towline"]["x"] == [BEGAN, BEGAN + 200]
     assert series["towline"]["y"] == pytest.approx([60_000, 66_000], rel=0.1)
-    other = replace(this.cells[0].cell, load={"connections": 1})
-    assert charts(kept, analyse(replace(this.record, cells=[other]))) == {}
+    other = replace(this.experiments[0].experiment, load={"connections": 1})
+    assert charts(kept, analyse(replace(this.record, experiments=[other]))) == {}
 
 
 def test_memory_that_firmware_keeps_makes_no_other_machine(kept):

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from towline.bench.subjects import Process, Server, SubjectFailed, sweep
-from towline.bench.subjects.probe import ask, free_port
+from towline.bench.subjects import Process, Server, SubjectFailed, kill_orphans
+from towline.bench.subjects.probe import binding, free_port
 
 from tests.bench.hostile import define, hostile, processes_with
 from tests.lifecycle.harness import eventually
@@ -244,7 +244,7 @@ def test_others_are_unharmed(tmp_path: Path) -> None:
         bad = Process(hostile(tmp_path, "daemon(serve)\nserve()", "worse"))
         bad.stop()
         assert good.alive()
-        assert ask(good.port, "/", 5.0) == 200
+        assert binding(good.port, "/", 5.0) == 200
 
 
 def test_a_paused_one_stands_still_and_can_be_stopped(tmp_path: Path) -> None:
@@ -297,8 +297,8 @@ def bench_with(tmp_path: Path) -> tuple[subprocess.Popen[str], int, int]:
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent.parent,
     )  # fmt: skip
     assert bench.stdout is not None
-    keeper, subject = map(int, bench.stdout.readline().split())
-    return bench, keeper, subject
+    reaper_process, subject = map(int, bench.stdout.readline().split())
+    return bench, reaper_process, subject
 
 
 def gone(tmp_path: Path) -> bool:
@@ -319,26 +319,26 @@ def test_nothing_stays_when_the_bench_is_killed(tmp_path: Path, number: signal.S
 
 
 def test_what_outlives_bench_and_keeper_is_swept(tmp_path: Path) -> None:
-    bench, keeper, subject = bench_with(tmp_path)
+    bench, reaper_process, subject = bench_with(tmp_path)
     with bench:
         bench.kill()
         bench.wait(30)
         try:
-            os.kill(keeper, signal.SIGKILL)
+            os.kill(reaper_process, signal.SIGKILL)
         except ProcessLookupError:
             pass  # it was faster: then there is nothing to sweep, which is as good
         due = time.monotonic() + 30
         while Path(f"/proc/{subject}").exists() and time.monotonic() < due:
             time.sleep(0.02)  # the subject itself ends with its keeper
         assert not Path(f"/proc/{subject}").exists()
-        sweep()
+        kill_orphans()
         assert gone(tmp_path)
 
 
 def test_a_sweep_leaves_those_alone_whose_keeper_lives(tmp_path: Path) -> None:
     with Process(hostile(tmp_path, "serve()")) as process:
         process.wait_ready()
-        sweep()
+        kill_orphans()
         assert process.alive()
 
 

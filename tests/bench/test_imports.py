@@ -10,7 +10,7 @@ import pytest
 from towline.bench.runner.agent import Agent
 from towline.bench.runner.plan import Options
 from towline.bench.runner.server_experiments import chosen_scenarios
-from towline.bench.runner.servers import Ask, ServerSubject
+from towline.bench.runner.servers import Binding, ServerSubject
 from towline.bench.scenarios import ScenarioError, catalogue, session_config
 from towline.bench.scenarios.imports import from_curl, from_vegeta
 from towline.bench.subjects.model import servers
@@ -158,5 +158,5 @@ def test_the_runner_takes_them_and_starts_the_scenarios_own_application() -> Non
     ]
     with Agent() as agent:
         for name, app in (("hello", "asgi:app"), ("simple", "asgi:hello_world")):
-            subject = ServerSubject(servers()["towline"], Ask(catalogue()[name], agent, interface="asgi"))
+            subject = ServerSubject(servers()["towline"], Binding(catalogue()[name], agent, interface="asgi"))
             assert app in subject.describe().command

@@ -1,4 +1,4 @@
-"""Chats: the arithmetic of what users feel, the imitation, and the whole command against it."""
+"""Chats: the arithmetic of what users feel, the mock endpoint, and the whole command against it."""
 
 import hashlib
 import http.client
@@ -14,10 +14,10 @@ from towline.bench import record
 from towline.bench.clients.subjects import Interpreters
 from towline.bench.llm import run as running
 from towline.bench.llm.endpoint import BadEndpoint, Endpoint
-from towline.bench.llm.llm_experiments import CELLS, cells_for
-from towline.bench.llm.metrics import Call, Objectives, Taken, slice_of
-from towline.bench.llm.mock_endpoint import answer_to, refuses
-from towline.bench.llm.run import CHATS, Imitator, Plan, RealRun
+from towline.bench.llm.llm_experiments import EXPERIMENTS, experiments_for
+from towline.bench.llm.metrics import Call, CallBatch, Objectives, slice_of
+from towline.bench.llm.mock_endpoint import is_refused, response_to
+from towline.bench.llm.run import CHATS, LlmRun, MockEndpointProcess, Plan
 from towline.cli.bench import main
 
 # --- figures ------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ def test_what_users_feel():
         Call(0, 3.0, error="ReadTimeout: no bytes"),
     ]
     found = slice_of(
-        "towline", Taken(calls, 4.0, cpu_s=0.4), Objectives(first_token_ms=1000, per_token_ms=120)
+        "towline", CallBatch(calls, 4.0, cpu_s=0.4), Objectives(first_token_ms=1000, per_token_ms=120)
     )
     assert (found.answered, found.failed, found.refused) == (2, 3, 1)
     assert found.errors == {"status": 1, "content": 1, "timeout": 1}
@@ -60,37 +60,37 @@ def test_what_users_feel():
 
 
 def test_an_endpoint_that_counts_no_tokens():
-    found = slice_of("x", Taken([Call(200, 1.0, (0.5, 0.7, 0.9))], 1.0), Objectives())
+    found = slice_of("x", CallBatch([Call(200, 1.0, (0.5, 0.7, 0.9))], 1.0), Objectives())
     assert found.extra["tpot_p50_ms"] == pytest.approx(200)
     assert found.extra["pieces_taken_for_tokens"] == 1
     assert "added_p50_ms" not in found.extra
 
 
 def test_nothing_good():
-    found = slice_of("x", Taken([Call(200, 1.0), Call(429, 0.1)], 1.0), Objectives())
+    found = slice_of("x", CallBatch([Call(200, 1.0), Call(429, 0.1)], 1.0), Objectives())
     assert (found.answered, found.failed, found.refused, found.extra) == (0, 1, 1, {})
     assert found.first_failure == "an answer without any text"
 
 
 def test_arrivals_are_gamma():
-    cell = CELLS["chat_arrivals"]
-    offsets = [at for seed in range(200) for at in cell.offsets(seed, 1.0)]
-    assert cell.offsets(7, 1.0) == cell.offsets(7, 1.0) != cell.offsets(8, 1.0)
-    assert cell.offsets(7, 0.1) == pytest.approx([at / 10 for at in cell.offsets(7, 1.0)])
+    experiment = EXPERIMENTS["chat_arrivals"]
+    offsets = [at for seed in range(200) for at in experiment.offsets(seed, 1.0)]
+    assert experiment.offsets(7, 1.0) == experiment.offsets(7, 1.0) != experiment.offsets(8, 1.0)
+    assert experiment.offsets(7, 0.1) == pytest.approx([at / 10 for at in experiment.offsets(7, 1.0)])
     gaps = [b - a for a, b in pairwise(offsets) if b > a]
     mean, deviation = statistics.fmean(gaps), statistics.stdev(gaps)
     assert mean == pytest.approx(1 / 8, rel=0.05)
-    assert (deviation / mean) ** 2 == pytest.approx(cell.burstiness, rel=0.15)
+    assert (deviation / mean) ** 2 == pytest.approx(experiment.burstiness, rel=0.15)
 
 
 # --- the endpoint -------------------------------------------------------------------------------
 
 
 def test_the_endpoint_comes_from_the_environment():
-    assert not Endpoint.from_environment({}).real
+    assert not Endpoint.from_environment({}).significant
     given = {"OPENROUTER_API_KEY": "k", "OPENROUTER_MODEL": "m", "OPENROUTER_MAX_TOKENS": "9"}
     found = Endpoint.from_environment(given, base_url="https://example.org/v1/")
-    assert (found.base_url, found.key, found.real) == ("https://example.org/v1", "k", True)
+    assert (found.base_url, found.key, found.significant) == ("https://example.org/v1", "k", True)
     assert found.body("hi")["model"] == "m"
     assert found.body("hi")["max_tokens"] == 9
     with pytest.raises(BadEndpoint, match="OPENROUTER_MAX_TOKENS is 'many'"):
@@ -100,33 +100,35 @@ def test_the_endpoint_comes_from_the_environment():
 
 
 def test_a_real_endpoint_is_asked_what_the_source_asks_only():
-    assert [cell.name for cell in cells_for(True)] == ["real_sequential", "real_parallel"]
-    assert [(cell.batches, cell.at_once, cell.gap_s) for cell in cells_for(True)] == [
+    assert [experiment.name for experiment in experiments_for(True)] == ["llm_sequential", "llm_parallel"]
+    assert [
+        (experiment.batches, experiment.concurrency, experiment.gap_s) for experiment in experiments_for(True)
+    ] == [
         (10, 1, 4.0),
         (3, 5, 15.0),
     ]
-    assert len(cells_for(False)) == len(CELLS)
+    assert len(experiments_for(False)) == len(EXPERIMENTS)
 
 
 def test_profiles():
-    quick = [answer_to(1, "quick", f"q{number}", 64, 1.0) for number in range(400)]
+    quick = [response_to(1, "quick", f"q{number}", 64, 1.0) for number in range(400)]
     whole = sorted(sum(pause for pause, _ in answer.pieces) for answer in quick)
     assert statistics.median(whole) == pytest.approx(0.4, rel=0.15)
     assert 1.5 < whole[-1] <= 2.5 + 1e-9
     for number in range(20):
-        long = answer_to(1, "long", f"q{number}", 64, 1.0)
+        long = response_to(1, "long", f"q{number}", 64, 1.0)
         assert 100 <= len(long.pieces) <= 160
         assert 0.9 <= sum(pause for pause, _ in long.pieces) <= 1.1
         assert long.tokens == sum(len(text.split()) for _, text in long.pieces)
-    assert answer_to(1, "long", "q", 64, 1.0) == answer_to(1, "long", "q", 64, 1.0)
-    assert answer_to(1, "long", "q", 64, 1.0) != answer_to(2, "long", "q", 64, 1.0)
-    assert sum(refuses(1, f"q{number}", 0.2) for number in range(1000)) == pytest.approx(200, abs=50)
+    assert response_to(1, "long", "q", 64, 1.0) == response_to(1, "long", "q", 64, 1.0)
+    assert response_to(1, "long", "q", 64, 1.0) != response_to(2, "long", "q", 64, 1.0)
+    assert sum(is_refused(1, f"q{number}", 0.2) for number in range(1000)) == pytest.approx(200, abs=50)
 
 
-def test_the_imitation_speaks_the_format():
-    with Imitator(5, 0.01) as imitator:
-        place = urlsplit(imitator.base_url)
-        conn = http.client.HTTPConnection(place.hostname, place.port, timeout=10)
+def test_the_mock_endpoint_speaks_the_format():
+    with MockEndpointProcess(5, 0.01) as mock:
+        start_config = urlsplit(mock.base_url)
+        conn = http.client.HTTPConnection(start_config.hostname, start_config.port, timeout=10)
         body = json.dumps(Endpoint("", None, "quick").body("hello"))
         conn.request("POST", "/v1/chat/completions", body)
         response = conn.getresponse()
@@ -139,21 +141,21 @@ def test_the_imitation_speaks_the_format():
     assert events.pop() == "[DONE]"
     chunks = [json.loads(event) for event in events]
     said = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks if chunk["choices"])
-    expected = answer_to(5, "quick", "hello", 64, 0.01)
+    expected = response_to(5, "quick", "hello", 64, 0.01)
     assert said == "".join(piece for _, piece in expected.pieces)
     assert chunks[-1]["usage"]["completion_tokens"] == expected.tokens
-    assert chunks[-1]["imitation"]["sha256"] == hashlib.sha256(said.encode()).hexdigest()
-    assert chunks[-1]["imitation"]["took_s"] >= sum(pause for pause, _ in expected.pieces)
+    assert chunks[-1]["mock"]["sha256"] == hashlib.sha256(said.encode()).hexdigest()
+    assert chunks[-1]["mock"]["took_s"] >= sum(pause for pause, _ in expected.pieces)
 
 
 # --- the whole ----------------------------------------------------------------------------------
 
 
-def asked_of_the_imitation(tmp_path, monkeypatch, *options):
+def asked_of_the_mock(tmp_path, monkeypatch, *options):
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
     monkeypatch.delenv("OPENROUTER_BASE_URL", raising=False)
     more = ["--scale", "0.01", "--seed", "3", "--output", str(tmp_path), "--no-history"]
-    assert main(["real", *options, *more]) == 0
+    assert main(["llm", *options, *more]) == 0
     return record.load(tmp_path / "result.json.gz")
 
 
@@ -161,54 +163,54 @@ SDKS = [name for name in CHATS if "openai" in name]
 
 
 @pytest.mark.parametrize("chosen", [SDKS, [name for name in CHATS if name not in SDKS]], ids=["sdk", "plain"])
-def test_every_client_chats_with_the_imitation(tmp_path, capsys, monkeypatch, chosen):
+def test_every_client_chats_with_the_mock_endpoint(tmp_path, capsys, monkeypatch, chosen):
     subjects = [word for name in chosen for word in ("--subject", name)]
-    found = asked_of_the_imitation(tmp_path, monkeypatch, "--scenario", "real_parallel", *subjects)
+    found = asked_of_the_mock(tmp_path, monkeypatch, "--scenario", "llm_parallel", *subjects)
     assert found.skipped == {}  # CI installs all of them
-    (cell,) = found.cells
-    assert {one.subject for one in cell.slices} == set(chosen)
+    (experiment,) = found.experiments
+    assert {one.subject for one in experiment.slices} == set(chosen)
     captured = capsys.readouterr()
     said = captured.out + captured.err
-    for one in cell.slices:
+    for one in experiment.slices:
         assert (one.answered, one.failed, one.refused, one.first_failure) == (15, 0, 0, None)
         assert 0 < one.extra["ttft_p50_ms"] <= one.extra["ttft_p95_ms"]
         assert one.extra["added_p50_ms"] > 0
-        assert one.response.min_us >= 1500  # of the imitation's least, scaled
+        assert one.response.min_us >= 1500  # of the mock endpoint's least, scaled
         assert one.subject in said
-    assert "a local imitation answered" in cell.notes
+    assert "a local mock endpoint answered" in experiment.notes
 
 
 def test_every_scenario_once(tmp_path, monkeypatch):
-    found = asked_of_the_imitation(tmp_path, monkeypatch, "--subject", "towline", "--loop", "uvloop")
-    assert [cell.name for cell in found.cells] == list(CELLS)
-    for cell in found.cells:
-        (one,) = cell.slices
-        assert (one.answered, one.failed) == (CELLS[cell.name].calls, 0)
+    found = asked_of_the_mock(tmp_path, monkeypatch, "--subject", "towline", "--loop", "uvloop")
+    assert [experiment.name for experiment in found.experiments] == list(EXPERIMENTS)
+    for experiment in found.experiments:
+        (one,) = experiment.slices
+        assert (one.answered, one.failed) == (EXPERIMENTS[experiment.name].calls, 0)
 
 
 def test_refusals_are_counted_apart(monkeypatch, tmp_path):
-    options = ["--scenario", "real_parallel", "--subject", "towline", "--subject", "openai+httpx2"]
-    found = asked_of_the_imitation(tmp_path, monkeypatch, *options, "--refuse-share", "0.4")
+    options = ["--scenario", "llm_parallel", "--subject", "towline", "--subject", "openai+httpx2"]
+    found = asked_of_the_mock(tmp_path, monkeypatch, *options, "--refuse-share", "0.4")
     asked = [f"Say hello. (real_parallel, 0/{batch}/{number})" for batch in range(3) for number in range(5)]
-    refused = sum(refuses(3, question, 0.4) for question in asked)
+    refused = sum(is_refused(3, question, 0.4) for question in asked)
     assert 0 < refused < 15
-    for one in found.cells[0].slices:
+    for one in found.experiments[0].slices:
         assert (one.answered, one.failed, one.refused) == (15 - refused, 0, refused)
 
 
 def test_a_subject_that_dies_leaves_the_others(monkeypatch):
-    asked = running.ChatProcess.ask
+    asked = running.ChatProcess.binding
 
-    def ask(self, calls, pause_s):
+    def binding(self, calls, pause_s):
         if self.client.name == "httpx" and "real_" in calls[0]["body"]["messages"][0]["content"]:
             os.kill(self.worker.pid, signal.SIGKILL)
         return asked(self, calls, pause_s)
 
-    monkeypatch.setattr(running.ChatProcess, "ask", ask)
-    with Imitator(3, 0.01) as imitator:
-        endpoint = Endpoint(imitator.base_url, None)
+    monkeypatch.setattr(running.ChatProcess, "ask", binding)
+    with MockEndpointProcess(3, 0.01) as mock:
+        endpoint = Endpoint(mock.base_url, None)
         plan = Plan(endpoint, ("towline", "httpx"), scale=0.01)
-        found = RealRun(CELLS["real_sequential"], plan).run()
+        found = LlmRun(EXPERIMENTS["llm_sequential"], plan).run()
     by_name = {one.name: one for one in found.subjects}
     assert by_name["httpx"].failure == "it ended with status -9"
     assert by_name["towline"].failure is None
@@ -216,12 +218,12 @@ def test_a_subject_that_dies_leaves_the_others(monkeypatch):
 
 
 def test_what_is_not_there_is_said(tmp_path):
-    with Imitator(3, 0.01) as imitator:
+    with MockEndpointProcess(3, 0.01) as mock:
         interpreters = Interpreters.usual({"httpx": tmp_path / "none"})
         plan = Plan(
-            Endpoint(imitator.base_url, None), ("towline", "httpx"), scale=0.01, interpreters=interpreters
+            Endpoint(mock.base_url, None), ("towline", "httpx"), scale=0.01, interpreters=interpreters
         )
-        run = RealRun(CELLS["real_parallel"], plan)
+        run = LlmRun(EXPERIMENTS["llm_parallel"], plan)
         found = run.run()
     assert "there is no interpreter" in run.skipped["httpx"]
     assert [one.name for one in found.subjects] == ["towline"]
@@ -229,8 +231,8 @@ def test_what_is_not_there_is_said(tmp_path):
 
 def test_a_command_line_that_makes_no_sense(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("OPENROUTER_MAX_TOKENS", "-3")
-    assert main(["real", "--output", str(tmp_path)]) == 2
+    assert main(["llm", "--output", str(tmp_path)]) == 2
     assert "OPENROUTER_MAX_TOKENS is '-3'" in capsys.readouterr().err
     monkeypatch.delenv("OPENROUTER_MAX_TOKENS")
-    assert main(["real", "--subject", "curl", "--output", str(tmp_path)]) == 2
+    assert main(["llm", "--subject", "curl", "--output", str(tmp_path)]) == 2
     assert "no client 'curl'; there is towline, httpx" in capsys.readouterr().err

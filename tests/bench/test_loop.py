@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 from towline.bench import record as records
-from towline.bench.record import CellRecord, Slice
+from towline.bench.record import ExperimentRecord, Slice
 from towline.bench.runner.design import Cores, Design, Lengths, WarmUp, lengths
-from towline.bench.runner.loop import LAST_LOOK_S, CellPlan, CellRun
-from towline.bench.runner.protocol import Work
+from towline.bench.runner.loop import LAST_LOOK_S, ExperimentPlan, ExperimentRun
+from towline.bench.runner.protocol import SliceSpec
 from towline.bench.runner.session import Session
 from towline.bench.statistics.stopping import Rule
 
@@ -26,28 +26,28 @@ DESIGN = Design(
 PLACES = ("start", "verify", "slice")
 
 
-def plan(*subjects: Simulated, **other: object) -> CellPlan:
-    return CellPlan("cell", "s", "simulated", "own", subjects, **other)  # type: ignore[arg-type]
+def plan(*subjects: Simulated, **other: object) -> ExperimentPlan:
+    return ExperimentPlan("experiment", "s", "simulated", "own", subjects, **other)  # type: ignore[arg-type]
 
 
 def three(machine: Machine) -> list[Simulated]:
     return [Simulated(name, machine) for name in "abc"]
 
 
-def order(cell: CellRecord) -> list[tuple[int, int, int, str]]:
-    return [(one.restart, one.round, one.position, one.subject) for one in cell.slices]
+def order(experiment: ExperimentRecord) -> list[tuple[int, int, int, str]]:
+    return [(one.restart, one.round, one.position, one.subject) for one in experiment.slices]
 
 
-def measured(design: Design, *subjects: Simulated, **other: object) -> CellRecord:
-    run = CellRun(plan(*subjects, **other), design)
+def measured(design: Design, *subjects: Simulated, **other: object) -> ExperimentRecord:
+    run = ExperimentRun(plan(*subjects, **other), design)
     run.run()
     return run.record()
 
 
 def test_every_round_has_everybody_in_an_order_of_its_own() -> None:
-    cell = measured(replace(DESIGN, seconds=4.0), *three(Machine(1)))
+    experiment = measured(replace(DESIGN, seconds=4.0), *three(Machine(1)))
     rounds = defaultdict(list)
-    for restart, number, position, name in order(cell):
+    for restart, number, position, name in order(experiment):
         assert position == len(rounds[restart, number])
         rounds[restart, number].append(name)
     assert len(rounds) == 3 * 50
@@ -68,13 +68,13 @@ def test_the_seed_decides_the_order() -> None:
 def test_a_subject_in_trouble_is_a_line_and_the_others_go_on(where: str, after: int) -> None:
     machine = Machine(1)
     good, bad = Simulated("a", machine), Simulated("b", machine, trouble=failing(where, after))
-    cell = measured(DESIGN, good, bad, Simulated("c", machine))
-    failed = {one.name: one.failure for one in cell.subjects}
+    experiment = measured(DESIGN, good, bad, Simulated("c", machine))
+    failed = {one.name: one.failure for one in experiment.subjects}
     if not (where != "slice" and after == 30):  # so many starts there are not
         assert failed == {"a": None, "b": f"made to fail at {where}", "c": None}
-        assert next(one for one in cell.subjects if one.name == "b").log == "its last words"
+        assert next(one for one in experiment.subjects if one.name == "b").log == "its last words"
     for name in "ac":
-        assert sum(one.subject == name for one in cell.slices) == 3 * 10
+        assert sum(one.subject == name for one in experiment.slices) == 3 * 10
     assert machine.alive == set()
 
 
@@ -84,16 +84,16 @@ def test_a_slice_without_an_answer_is_looked_at_again(
 ) -> None:
     whole = SimulatedLife.slice
 
-    def slice_of(life: SimulatedLife, work: Work) -> Slice:
-        one = whole(life, work)
+    def slice_of(state: SimulatedLife, work: SliceSpec) -> Slice:
+        one = whole(state, work)
         looked_again = work.duration_s == LAST_LOOK_S
-        silent = life.subject.name == "b" and work.discard_s > 0.0
+        silent = state.subject.name == "b" and work.discard_s > 0.0
         return replace(one, answered=0) if silent or (looked_again and not alive) else one
 
     monkeypatch.setattr(SimulatedLife, "slice", slice_of)
     machine = Machine(1)
-    cell = measured(DESIGN, *(Simulated(name, machine) for name in "ab"))
-    first, second = (one.failure for one in cell.subjects)
+    experiment = measured(DESIGN, *(Simulated(name, machine) for name in "ab"))
+    first, second = (one.failure for one in experiment.subjects)
     assert first is None
     assert second is None if failure is None else failure in (second or "")
     assert machine.alive == set()
@@ -101,8 +101,8 @@ def test_a_slice_without_an_answer_is_looked_at_again(
 
 def test_when_all_are_in_trouble_the_cell_ends() -> None:
     machine = Machine(1)
-    cell = measured(DESIGN, *(Simulated(name, machine, trouble=failing("verify")) for name in "ab"))
-    assert cell.slices == []
+    experiment = measured(DESIGN, *(Simulated(name, machine, trouble=failing("verify")) for name in "ab"))
+    assert experiment.slices == []
     assert machine.started == 2, "nobody is started again"
     assert machine.alive == set()
 
@@ -130,7 +130,7 @@ def test_an_interrupt_leaves_nothing_running_and_keeps_what_was_measured(
     except KeyboardInterrupt:
         pass
     assert machine.alive == set()
-    kept = session.finish(interrupted=True).cells[0]
+    kept = session.finish(interrupted=True).experiments[0]
     assert [one.failure for one in kept.subjects] == [None, None], "an interrupt is nobody's failure"
     if where == "slice" and after == 50:
         assert len(kept.slices) > 40
@@ -151,7 +151,7 @@ def test_a_record_survives_its_file(tmp_path: object) -> None:
 def test_exclusive_subjects_run_one_at_a_time() -> None:
     machine, stopped, most = Machine(1), set[str](), 0
 
-    def watch(name: str) -> object:
+    def progress(name: str) -> object:
         def trouble(what: str) -> None:
             nonlocal most
             if what == "pause":
@@ -164,9 +164,9 @@ def test_exclusive_subjects_run_one_at_a_time() -> None:
 
         return trouble
 
-    subjects = [Simulated(name, machine, trouble=watch(name)) for name in "ab"]  # type: ignore[arg-type]
-    cell = measured(replace(DESIGN, exclusive=True, rule=Rule("fixed", 1, 1), seconds=0.2), *subjects)
-    assert len(cell.slices) == 4
+    subjects = [Simulated(name, machine, trouble=progress(name)) for name in "ab"]  # type: ignore[arg-type]
+    experiment = measured(replace(DESIGN, exclusive=True, rule=Rule("fixed", 1, 1), seconds=0.2), *subjects)
+    assert len(experiment.slices) == 4
     assert most == 1
 
 
@@ -176,14 +176,14 @@ def test_alone_means_one_after_the_other() -> None:
     subjects = [
         Simulated(name, machine, trouble=lambda what: alive.append(len(machine.alive))) for name in "ab"
     ]
-    cell = measured(DESIGN, *subjects, alone=True, rounds=1)
+    experiment = measured(DESIGN, *subjects, alone=True, rounds=1)
     assert max(alive) == 1
-    assert len(cell.slices) == 3 * 2
+    assert len(experiment.slices) == 3 * 2
 
 
 def test_what_is_not_installed_is_skipped_and_no_failure() -> None:
     machine = Machine(1)
-    run = CellRun(plan(Simulated("a", machine), Simulated("b", machine, missing="not here")), DESIGN)
+    run = ExperimentRun(plan(Simulated("a", machine), Simulated("b", machine, missing="not here")), DESIGN)
     run.run()
     assert run.skipped == {"b": "not here"}
     assert [one.name for one in run.record().subjects] == ["a"]
@@ -198,8 +198,8 @@ def test_no_steady_state_is_recorded() -> None:
             rising.per_s *= 1.03
 
     rising.trouble = faster
-    cell = measured(replace(DESIGN, rule=Rule("fixed", 1, 1)), rising)
-    assert [start.steady for start in cell.subjects[0].starts] == [False]
+    experiment = measured(replace(DESIGN, rule=Rule("fixed", 1, 1)), rising)
+    assert [start.steady for start in experiment.subjects[0].starts] == [False]
 
 
 @pytest.mark.parametrize(

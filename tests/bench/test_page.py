@@ -13,7 +13,7 @@ from towline.bench.report.history import History, charts
 from towline.bench.report.html import html
 
 from . import browser, synthetic
-from .synthetic import HELLO, cell, control, record
+from .synthetic import HELLO, control, experiment, record
 
 needs_browser = pytest.mark.skipif(
     browser.program() is None, reason="no Chromium here: apt-get install chromium"
@@ -23,18 +23,18 @@ HOSTILE = """</script><script>window.owned=1</script><img src=x onerror="window.
 
 
 def sample(**more: object) -> Record:
-    hello = cell("hello", samples=60, rounds=5, restarts=5)
+    hello = experiment("hello", samples=60, rounds=5, restarts=5)
     broken = replace(
         hello.subjects[1], name="gunicorn", failure="exited with status 1", log="Traceback\n <oops>"
     )
     hello = replace(hello, subjects=[*hello.subjects, broken])
-    at = cell(
+    at = experiment(
         "hello_at", HELLO[:3], question="latency", rate_per_s=8000, samples=200, rounds=5, restarts=5, seed=2
     )
-    failed = cell("echo", HELLO[:2], samples=60, rounds=5, restarts=5, seed=3)
+    failed = experiment("echo", HELLO[:2], samples=60, rounds=5, restarts=5, seed=3)
     failed = replace(failed, slices=[replace(one, failed=1) for one in failed.slices])
-    cells = (control(samples=40, rounds=4, restarts=4), hello, at, failed)
-    return record(*cells, skipped={"nginx": "not installed"}, **more)
+    experiments = (control(samples=40, rounds=4, restarts=4), hello, at, failed)
+    return record(*experiments, skipped={"nginx": "not installed"}, **more)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,9 @@ def opened(chromium, path, width, height, *, dark=False):
 def test_in_a_browser(chromium, page_file, tmp_path, width, height, dark):
     page = opened(chromium, page_file, width, height, dark=dark)
     painted = page.evaluate(PAINTED)
-    assert len(painted) == 4 * 2 + 3, "latency and slices for each cell, history for all but the control"
+    assert len(painted) == 4 * 2 + 3, (
+        "latency and slices for each experiment, history for all but the control"
+    )
     assert min(painted) > 20, "a chart is blank"
     tracks = page.evaluate(
         "[...document.querySelectorAll('svg.track')].map(one => [one.getBoundingClientRect().width, one.children.length])"
@@ -135,26 +137,26 @@ def test_colours_follow_the_scheme(chromium, page_file):
 
 @needs_browser
 def test_many_cells_are_folded_and_the_matrix_opens_them(chromium, tmp_path):
-    one = cell("hello", HELLO[:2], samples=60, rounds=4, restarts=4)
-    cells = [replace(one, name=f"hello {number}") for number in range(6)]
+    one = experiment("hello", HELLO[:2], samples=60, rounds=4, restarts=4)
+    experiments = [replace(one, name=f"hello {number}") for number in range(6)]
     path = tmp_path / "many.html"
-    path.write_text(html(analyse(record(*cells))), encoding="utf-8")
+    path.write_text(html(analyse(record(*experiments))), encoding="utf-8")
     page = browser.Page(chromium, path, 390, 844)
-    shut = "[...document.querySelectorAll('.cell > .fold')].map(one => one.open)"
+    shut = "[...document.querySelectorAll('.experiment > .fold')].map(one => one.open)"
     assert page.evaluate(shut) == [False] * 6
     assert page.evaluate("document.documentElement.scrollHeight") < 2500
-    assert page.evaluate("document.querySelector('#cell-4 summary').innerText").count("faster") == 1
-    page.evaluate("document.querySelector('a[href=\"#cell-4\"]').click()")
-    page.wait("document.querySelector('#cell-4 > .fold').open")
-    page.evaluate("document.querySelector('#cell-4 .chart').scrollIntoView()")
-    page.wait("document.querySelector('#cell-4 .chart canvas') !== null")
+    assert page.evaluate("document.querySelector('#experiment-4 summary').innerText").count("faster") == 1
+    page.evaluate("document.querySelector('a[href=\"#experiment-4\"]').click()")
+    page.wait("document.querySelector('#experiment-4 > .fold').open")
+    page.evaluate("document.querySelector('#experiment-4 .chart').scrollIntoView()")
+    page.wait("document.querySelector('#experiment-4 .chart canvas') !== null")
     assert page.evaluate(shut) == [number == 4 for number in range(6)]
     assert page.problems == []
     page.close()
 
 
 def hostile_record() -> Record:
-    one = cell("hello", HELLO[:2], samples=40, rounds=4, restarts=5, title=HOSTILE, section=HOSTILE)
+    one = experiment("hello", HELLO[:2], samples=40, rounds=4, restarts=5, title=HOSTILE, section=HOSTILE)
     name = {truth.name: f"{truth.name} {HOSTILE}" for truth in HELLO}
     subjects = [
         replace(
@@ -197,9 +199,9 @@ def hostile_record() -> Record:
 @pytest.fixture(scope="module")
 def hostile_page():
     made = hostile_record()
-    analysis = analyse(made, baseline=made.cells[0].subjects[0].name)
+    analysis = analyse(made, baseline=made.experiments[0].subjects[0].name)
     lines = {
-        "name": analysis.cells[0].subjects[0].name,
+        "name": analysis.experiments[0].subjects[0].name,
         "x": [1.0, 2.0],
         "y": [1.0, 2.0],
         "low": [1.0, 2.0],
@@ -264,7 +266,7 @@ def test_it_says_what_it_must(page_file):
 
 
 def test_records_without_histograms_slices_or_cells_have_a_page():
-    one = cell("hello", HELLO[:2], samples=20, rounds=3, restarts=1)
+    one = experiment("hello", HELLO[:2], samples=20, rounds=3, restarts=1)
     bare = replace(one, slices=[replace(each, histogram=None) for each in one.slices])
     broken = replace(
         one,
@@ -280,13 +282,13 @@ def test_records_without_histograms_slices_or_cells_have_a_page():
 
 def test_the_merged_percentile_is_that_of_all_samples():
     draw = [round(synthetic.HELLO[0].p50_us * 1000 * (1 + index / 50)) for index in range(100)]
-    one = cell("hello", HELLO[:1], samples=10, rounds=1, restarts=2)
+    one = experiment("hello", HELLO[:1], samples=10, rounds=1, restarts=2)
     halves = [synthetic.encode(draw[:50]), synthetic.encode(draw[50:])]
     one = replace(
         one, slices=[replace(each, histogram=half) for each, half in zip(one.slices, halves, strict=True)]
     )
     from towline.bench.report.view import view
 
-    found = view(analyse(record(one)).cells[0]).subjects[0]
+    found = view(analyse(record(one)).experiments[0]).subjects[0]
     assert found.percentile_us(0.5) == pytest.approx(draw[49] / 1e3, rel=2e-3)
     assert found.percentile_us(0.99) == pytest.approx(draw[98] / 1e3, rel=2e-3)

@@ -3,24 +3,24 @@
 import gc
 import os
 
-from towline.bench.runner.quiesce import aside, without_collections
+from towline.bench.runner.quiesce import gc_disabled, pinned
 
 
 def test_the_thread_is_elsewhere_and_comes_back() -> None:
     before = os.sched_getaffinity(0)
     driver = max(before)
-    with aside((driver,)):
+    with pinned((driver,)):
         assert os.sched_getaffinity(0) == {driver}
     assert os.sched_getaffinity(0) == before
-    with aside(None):
+    with pinned(None):
         assert os.sched_getaffinity(0) == before
 
 
 def test_no_collection_happens_inside_and_who_had_none_keeps_none() -> None:
     assert gc.isenabled()
-    with without_collections():
+    with gc_disabled():
         assert not gc.isenabled()
-        with without_collections():
+        with gc_disabled():
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()

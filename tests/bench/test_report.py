@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from towline.bench import record as records
 from towline.bench.analysis import Verdict, analyse
-from towline.bench.record import CellRecord, Latency, Record, Slice, Start, SubjectRecord
+from towline.bench.record import ExperimentRecord, Latency, Record, Slice, Start, SubjectRecord
 from towline.bench.report import formatting, main_report, render_all, show
 from towline.bench.report.csv import slices_csv, subjects_csv
 from towline.bench.report.markdown import escape, markdown
@@ -29,7 +29,7 @@ def one_slice(subject: str, restart: int, round_: int, answered: int, **more: ob
     )  # type: ignore[arg-type]  # fmt: skip
 
 
-def small(ratio: float = 2.0, wobble: int = 10, **more: object) -> CellRecord:
+def small(ratio: float = 2.0, wobble: int = 10, **more: object) -> ExperimentRecord:
     """towline answers 4,000 a slice, uvicorn so many times fewer, give or take."""
     slices = []
     for restart in range(6):
@@ -52,13 +52,13 @@ def small(ratio: float = 2.0, wobble: int = 10, **more: object) -> CellRecord:
         "section": "A",
         "question": "capacity",
     }
-    return CellRecord(**{**values, "load": load, "subjects": subjects, "slices": slices, **more})  # type: ignore[arg-type]
+    return ExperimentRecord(**{**values, "load": load, "subjects": subjects, "slices": slices, **more})  # type: ignore[arg-type]
 
 
-def whole(*cells: CellRecord, **more: object) -> Record:
+def whole(*experiments: ExperimentRecord, **more: object) -> Record:
     values = {
         "tool": "towline 0.1.0", "began_unix_s": BEGAN, "ended_unix_s": BEGAN + 200, "machine": MACHINE, "versions": {},
-        "command": ["towline", "bench"], "seed": 7, "settings": {}, "cells": list(cells or (small(),)),
+        "command": ["towline", "bench"], "seed": 7, "settings": {}, "experiments": list(experiments or (small(),)),
         "skipped": {"nginx": "not installed"},
     }  # fmt: skip
     return Record(**{**values, **more})  # type: ignore[arg-type]
@@ -73,7 +73,7 @@ hello (A, capacity): 20 connections, slices of 100 ms
 
 verdicts: 1 faster
 skipped: nginx (not installed)
-2026-09-21 14:13 UTC, 3 min 20 s, seed 7; intervals of ratios are 95 % for all of a cell together
+2026-09-21 14:13 UTC, 3 min 20 s, seed 7; intervals of ratios are 95 % for all of an experiment together
 """
 
 MARKDOWN = """\
@@ -117,11 +117,11 @@ def test_markdown():
 
 
 def test_markdown_fits_into_a_comment():
-    cells = tuple(replace(small(), name=f"hello {number}") for number in range(150))
-    found = markdown(analyse(whole(cells=[*cells])))
+    experiments = tuple(replace(small(), name=f"hello {number}") for number in range(150))
+    found = markdown(analyse(whole(experiments=[*experiments])))
     assert len(found) < 65_536
     assert all(f"| hello {number} | 🟢 2.01x |" in found for number in range(150))
-    left_out = re.search(r"The figures of (\d+) more cells", found)
+    left_out = re.search(r"The figures of (\d+) more experiments", found)
     assert left_out
     assert int(left_out[1]) == 150 - found.count("<details>")
 
@@ -149,13 +149,13 @@ def test_csv():
 def test_csv_holds_no_formula():
     named = small(name="=HYPERLINK(1)")
     rows = list(csv.DictReader(io.StringIO(subjects_csv(analyse(whole(named))))))
-    assert rows[0]["cell"] == "'=HYPERLINK(1)"
+    assert rows[0]["experiment"] == "'=HYPERLINK(1)"
     one = replace(named, slices=[replace(each, lag_p99_us=-1.5) for each in named.slices])
     assert next(csv.DictReader(io.StringIO(slices_csv(whole(one)))))["lag_p99_us"] == "-1.5"
 
 
 @pytest.mark.parametrize(
-    ("cell", "verdict", "said"),
+    ("experiment", "verdict", "said"),
     [
         (small(1.0, 4), Verdict.EQUIVALENT, "equivalent"),
         (small(1.1), Verdict.FASTER, "faster"),
@@ -164,9 +164,9 @@ def test_csv_holds_no_formula():
         (replace(small(), slices=[replace(one, failed=2) for one in small().slices]), Verdict.REFUSED, "24 requests failed"),
     ],
 )  # fmt: skip
-def test_each_verdict_is_said_everywhere(cell, verdict, said):
-    analysis = analyse(whole(cell))
-    found = analysis.cells[0].comparison("towline", "uvicorn")
+def test_each_verdict_is_said_everywhere(experiment, verdict, said):
+    analysis = analyse(whole(experiment))
+    found = analysis.experiments[0].comparison("towline", "uvicorn")
     assert found is not None
     assert found.verdict is verdict
     for made in (text(analysis), markdown(analysis).replace("\\", "")):
@@ -176,7 +176,7 @@ def test_each_verdict_is_said_everywhere(cell, verdict, said):
 
 
 def test_less_cpu_is_not_faster():
-    found = analyse(whole()).cells[0].comparison("towline", "uvicorn", "cpu_us")
+    found = analyse(whole()).experiments[0].comparison("towline", "uvicorn", "cpu_us")
     assert found is not None
     assert "towline uses less CPU than uvicorn" in formatting.sentence(found)
 
@@ -202,12 +202,12 @@ def test_with_rich(capsys):
 def test_without_rich(monkeypatch):
     import builtins
 
-    real = builtins.__import__
+    significant = builtins.__import__
 
     def without(name, *rest, **more):
         if name.startswith("rich"):
             raise ImportError(name)
-        return real(name, *rest, **more)
+        return significant(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
     show(analyse(whole()), out := io.StringIO(), plain=False)

@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 from towline.bench._helper_process import HelperFailed
-from towline.bench.responder import Upstream
+from towline.bench.responder import Responder
 
 COMMAND = [sys.executable, "-m", "towline.bench.responder"]
 
@@ -19,18 +19,18 @@ def get(url):
 
 
 def test_it_answers_and_counts_its_cpu_time():
-    with Upstream("--port", "0") as upstream:
-        assert upstream.alive()
-        before = upstream.cpu_s()
-        assert len(get(f"{upstream.base_url}/bytes?n=20000000")) == 20_000_000
-        assert upstream.cpu_s() > before
-    assert not upstream.alive()
+    with Responder("--port", "0") as responder:
+        assert responder.alive()
+        before = responder.cpu_s()
+        assert len(get(f"{responder.base_url}/bytes?n=20000000")) == 20_000_000
+        assert responder.cpu_s() > before
+    assert not responder.alive()
 
 
 def test_it_may_hold_a_crowd():
     """Whatever the soft limit of descriptors is here."""
-    with Upstream("--port", "0") as upstream:
-        soft, hard = resource.prlimit(upstream.pid, resource.RLIMIT_NOFILE)
+    with Responder("--port", "0") as responder:
+        soft, hard = resource.prlimit(responder.pid, resource.RLIMIT_NOFILE)
         assert (
             soft == resource.RLIM_INFINITY or soft >= min(hard, 65_536) > 0 or hard == resource.RLIM_INFINITY
         )
@@ -38,7 +38,7 @@ def test_it_may_hold_a_crowd():
 
 def test_a_wrong_option_is_said():
     with pytest.raises(HelperFailed, match="--nonsense"):
-        Upstream("--nonsense")
+        Responder("--nonsense")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -6,7 +6,7 @@ import http.client
 import socket
 
 import pytest
-from towline.bench.responder import Injected, Upstream
+from towline.bench.responder import InjectedFaults, Responder
 from towline.bench.runner.agent import Agent
 from towline.bench.scenarios import catalogue, session_config
 
@@ -28,19 +28,19 @@ def agent():
 
 
 @pytest.fixture(scope="module")
-def upstreams():
-    with Upstream("--app", "app") as first, Upstream("--app", "asgi:hello_world") as second:
+def responders():
+    with Responder("--app", "app") as first, Responder("--app", "asgi:hello_world") as second:
         yield {"app": first, "hello_world": second}
 
 
 @pytest.mark.parametrize(("scenario", "protocol"), WAYS)
-def test_answers_to_the_byte(agent, upstreams, scenario, protocol):
-    config = session_config(scenario, upstreams[scenario.app].base_url, protocol=protocol)
+def test_answers_to_the_byte(agent, responders, scenario, protocol):
+    config = session_config(scenario, responders[scenario.app].base_url, protocol=protocol)
     agent.open(scenario.name, config)
-    answers = agent.ask(scenario.name)
+    answers = agent.probe(scenario.name)
     assert len(answers) == len(scenario.requests)
     for request, found in zip(scenario.requests, answers, strict=True):
-        expected = request.answer
+        expected = request.expect
         assert (found["failure"], found["status"]) == (None, expected.status)
         assert found["version"] == {"h1": "HTTP/1.1", "h2": "HTTP/2"}[protocol]
         fields = {name.lower(): value for name, value in found["fields"]}
@@ -56,19 +56,19 @@ def test_answers_to_the_byte(agent, upstreams, scenario, protocol):
     agent.close(scenario.name)
 
 
-def test_a_chunked_body_comes_back(upstreams):
+def test_a_chunked_body_comes_back(responders):
     (request,) = catalogue()["chunked_request_body"].requests
-    host, _, port = upstreams["app"].address.rpartition(":")
+    host, _, port = responders["app"].address.rpartition(":")
     with socket.create_connection((host, int(port)), 10) as client:
         client.sendall(request.wire())
         answer = http.client.HTTPResponse(client, method=request.method)
         answer.begin()
-        assert (answer.status, answer.read()) == (200, request.answer.body.whole())
+        assert (answer.status, answer.read()) == (200, request.expect.body.whole())
 
 
-def test_a_known_pattern_is_injected_and_accounted_for(upstreams):
-    with Upstream() as upstream:
-        host, _, port = upstream.address.rpartition(":")
+def test_a_known_pattern_is_injected_and_accounted_for(responders):
+    with Responder() as responder:
+        host, _, port = responder.address.rpartition(":")
         client = http.client.HTTPConnection(host, int(port), timeout=10)
 
         def get(target):
@@ -81,7 +81,7 @@ def test_a_known_pattern_is_injected_and_accounted_for(upstreams):
         assert get("/?fault=short") == (200, b"alive\r")
         assert get("/?fault=long") == (200, b"alive\r\n\n")
         assert [get("/?fault=one-byte&fault_share=0.5")[1][4:5] for _ in range(4)] == [b"e", b"f"] * 2
-        assert upstream.injected() == Injected(requests=15, slow=0, errors=2, faults=5, stalls=())
+        assert responder.injected() == InjectedFaults(requests=15, slow=0, errors=2, faults=5, stalls=())
         client.request("GET", "/?fault=truncated")
         with pytest.raises(http.client.IncompleteRead):
             client.getresponse().read()
@@ -95,18 +95,18 @@ def test_a_known_pattern_is_injected_and_accounted_for(upstreams):
             client.getresponse()
 
 
-def test_a_message_comes_back(agent, upstreams):
-    scenario, base_url = catalogue()["websocket_msg_throughput"], upstreams["app"].base_url
+def test_a_message_comes_back(agent, responders):
+    scenario, base_url = catalogue()["websocket_msg_throughput"], responders["app"].base_url
     agent.open(scenario.name, session_config(scenario, base_url))
-    (found,) = agent.ask(scenario.name)
+    (found,) = agent.probe(scenario.name)
     agent.close(scenario.name)
     assert (found["failure"], found["status"], found["message"]) == (None, 101, "text")
     assert base64.b64decode(found["body_base64"]) == scenario.message.whole()
 
 
 def test_connections_beyond_the_limit_are_refused():
-    with Upstream("--max-connections", "1", "--requests-per-connection", "2") as upstream:
-        host, _, port = upstream.address.rpartition(":")
+    with Responder("--max-connections", "1", "--requests-per-connection", "2") as responder:
+        host, _, port = responder.address.rpartition(":")
         first, second = (http.client.HTTPConnection(host, int(port), timeout=10) for _ in range(2))
         for client, status, will_close in [(first, 200, False), (second, 503, True), (first, 200, True)]:
             client.request("GET", "/")

@@ -90,22 +90,22 @@ def test_a_small_run_from_the_command_line_to_the_report(tmp_path: Path) -> None
     out, err = run.communicate(timeout=200)
     assert run.returncode == 0, err
     record = result(tmp_path / "out")
-    cell, control = record.cells
+    experiment, control = record.experiments
     assert control.control
     assert [one.name for one in control.subjects] == ["plain", "plain again"]
-    assert {one.name: one.failure for one in cell.subjects} == {"towline": None, "plain": None}
-    assert all(len(one.starts) == 2 for one in cell.subjects)
-    assert {(one.restart, one.subject) for one in cell.slices} == {
+    assert {one.name: one.failure for one in experiment.subjects} == {"towline": None, "plain": None}
+    assert all(len(one.starts) == 2 for one in experiment.subjects)
+    assert {(one.restart, one.subject) for one in experiment.slices} == {
         (r, s) for r in (0, 1) for s in ("towline", "plain")
     }
-    assert all(one.failed == 0 for one in cell.slices)
+    assert all(one.failed == 0 for one in experiment.slices)
     # A slice as short as these may fall into a moment in which the machine is busy elsewhere.
     for name in ("towline", "plain"):
-        own = [one for one in cell.slices if one.subject == name]
+        own = [one for one in experiment.slices if one.subject == name]
         assert any(one.answered > 0 and one.histogram for one in own)
         assert sum(one.subject_cpu_s for one in own) > 0
         assert sum(one.driver_cpu_s for one in own) > 0
-    assert all(start.rss_peak_bytes > 1 << 20 for one in cell.subjects for start in one.starts)
+    assert all(start.rss_peak_bytes > 1 << 20 for one in experiment.subjects for start in one.starts)
     assert record.seed == 7
     assert not record.interrupted
     assert "plain" in out
@@ -126,19 +126,19 @@ def test_a_curl_line_over_an_emulated_network(tmp_path: Path) -> None:
     _, err = run.communicate(timeout=200)
     assert run.returncode == 0, err
     record = result(tmp_path / "out")
-    (cell,) = record.cells
-    assert cell.scenario == "curl"
-    assert {one.name: one.failure for one in cell.subjects} == {"towline": None, "plain": None}
+    (experiment,) = record.experiments
+    assert experiment.scenario == "curl"
+    assert {one.name: one.failure for one in experiment.subjects} == {"towline": None, "plain": None}
     # Not below what was asked for, however slow the machine is.
-    answered = [one for one in cell.slices if one.answered]
+    answered = [one for one in experiment.slices if one.answered]
     assert {one.subject for one in answered} == {"towline", "plain"}
     assert all(not one.failed and one.response.min_us > 9_500 for one in answered)
     assert record.net is not None
     assert record.net["measured_rtt_s"] > 0.0095
-    assert cell.load["net"] == "rtt=10ms"
-    assert any(note.startswith("network: rtt=10ms; as measured ") for note in cell.notes)
+    assert experiment.load["net"] == "rtt=10ms"
+    assert any(note.startswith("network: rtt=10ms; as measured ") for note in experiment.notes)
     assert record.settings["subject"] == ["plain", "towline"]
-    command = next(one.command for one in cell.subjects if one.name == "towline")
+    command = next(one.command for one in experiment.subjects if one.name == "towline")
     assert "127.0.0.1:PORT" in command
     assert none_left(tmp_path)
 
@@ -169,10 +169,10 @@ def test_hostile_subjects_beside_a_good_one(tmp_path: Path) -> None:
     out, err = run.communicate(timeout=200)
     assert run.returncode == 0, err
     assert "Traceback" not in err + out
-    cell = result(tmp_path / "out").cells[0]
-    failures = {one.name: one.failure or "" for one in cell.subjects}
+    experiment = result(tmp_path / "out").experiments[0]
+    failures = {one.name: one.failure or "" for one in experiment.subjects}
     assert failures["good"] == ""
-    assert sum(one.subject == "good" for one in cell.slices) >= 2
+    assert sum(one.subject == "good" for one in experiment.slices) >= 2
     assert "wrong answer" in failures["wrong"]
     assert "exit status 3" in failures["dies"] or "ended" in failures["dies"]
     assert "no request was answered any more" in failures["hangs"]
@@ -196,7 +196,7 @@ def test_an_interrupt_keeps_what_was_measured_and_leaves_nothing(
         cwd=tmp_path,
     )  # fmt: skip
     assert run.stderr is not None
-    assert "plain" in run.stderr.readline(), "the first cell begins"
+    assert "plain" in run.stderr.readline(), "the first experiment begins"
     time.sleep(after_s)
     os.kill(run.pid, number)
     time.sleep(0.05)
@@ -209,7 +209,9 @@ def test_an_interrupt_keeps_what_was_measured_and_leaves_nothing(
     assert "what was measured is kept" in err
     record = result(tmp_path / "out")
     assert record.interrupted
-    assert [one.failure for cell in record.cells for one in cell.subjects] == [None] * len(record.cells)
+    assert [one.failure for experiment in record.experiments for one in experiment.subjects] == [None] * len(
+        record.experiments
+    )
     assert "report:" in out
 
 
@@ -218,7 +220,7 @@ def test_names_choose_among_all_parts_of_a_run(capsys: pytest.CaptureFixture[str
         bench_command(["all", "--list", "-s", "hello,get_async,800x40,real_sequential", "-S", "towline"]) == 0
     )
     listed = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
-    assert listed == {"hello", "get_async", "800x40", "real_sequential", "towline"}
+    assert listed == {"hello", "get_async", "800x40", "llm_sequential", "towline"}
     assert bench_command(["quick", "--list", "-S", "uvicorn-h11"]) == 0
     assert "clients:" not in capsys.readouterr().out
     assert bench_command(["all", "--list", "-c", "41", "-s", "hello,800x40"]) == 0
@@ -229,9 +231,9 @@ def test_names_choose_among_all_parts_of_a_run(capsys: pytest.CaptureFixture[str
     ("arguments", "said"),
     [
         (("serves",), "did you mean servers?"),
-        (("all", "-s", "hello,nonsense"), "no scenario 'nonsense' in any of servers, clients, relay, real"),
+        (("all", "-s", "hello,nonsense"), "no scenario 'nonsense' in any of servers, clients, webhooks, llm"),
         (("all", "-S", "pycurl", "-s", "hello"), "both the scenarios and the subjects"),
-        (("relay", "--net", "rtt=1ms"), "relay has no network of ours"),
+        (("webhooks", "--net", "rtt=1ms"), "webhooks has no network of ours"),
         (("servers", "--net", "rtt=fast"), "'fast' is no time"),
         (("servers", "--scenaro", "hello"), "did you mean --scenario?"),
         (("servers", "-s", "helo"), "did you mean hello?"),

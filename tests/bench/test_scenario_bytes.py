@@ -68,7 +68,7 @@ CLIENTS = {
     *("get_async", "get_sync", "post_async", "post_sync", "stream_sync"),
     *("pool_assignment", "partial_write", "uncontended_acquire"),
 }
-SERVICES = {"small_post", "parallel_50", "large_body", "real_sequential", "real_parallel", "streaming_pull"}
+SERVICES = {"small_post", "parallel_50", "large_body", "llm_sequential", "llm_parallel", "streaming_pull"}
 MATRIX_H1 = {
     *(
         "hello",
@@ -99,7 +99,7 @@ def of(letter: str) -> dict[str, Scenario]:
 
 
 def answer_of(name: str) -> bytes:
-    body = catalogue()[name].requests[0].answer.body
+    body = catalogue()[name].requests[0].expect.body
     assert body is not None
     return body.whole()
 
@@ -110,7 +110,7 @@ def test_no_scenario_is_missing_and_none_is_too_many() -> None:
     assert of("B").keys() == APPLICATIONS.keys()
     assert of("C").keys() == CLIENTS
     assert of("D").keys() == SERVICES
-    assert of("E").keys() == {"relay"}
+    assert of("E").keys() == {"webhooks"}
     assert sum(len(section.scenarios) for section in sections()) == len(catalogue())
 
 
@@ -158,7 +158,7 @@ def test_what_the_answers_are() -> None:
         "hornbeam_large_response": b"X" * 65536,
     }  # fmt: skip
     assert {name: answer_of(name) for name in texts} == texts
-    statuses = {name: one.requests[0].answer.status for name, one in of("A").items()}
+    statuses = {name: one.requests[0].expect.status for name, one in of("A").items()}
     assert {name: status for name, status in statuses.items() if status != 200} == {
         "websocket_msg_throughput": 101, "router_404_storm": 404, "etag_304": 304, "cors_preflight": 204,
         "redirect_response": 302,
@@ -207,7 +207,7 @@ def test_what_distinguishes_the_loads() -> None:
     assert (mixed.mix, [r.target for r in mixed.requests]) == ("at_random", ["/", "/json", "/large"])
     assert scenarios["slow_client"].requests[0].send_mode.plain() == {"pieces": 5, "gap_ms": 1.0}
     assert scenarios["expect_100_continue"].requests[0].send_mode.plain() == "await_continue"
-    assert scenarios["expect_100_continue"].requests[0].answer.interim == (100,)
+    assert scenarios["expect_100_continue"].requests[0].expect.interim == (100,)
     assert scenarios["partial_body_drop"].requests[0].send_mode.plain() == {"drop_after_bytes": 128}
     assert scenarios["httparena_limited_conn"].requests_per_connection == 10
     assert scenarios["large_keepalive_session"].limits.requests_per_connection == 1000
@@ -251,17 +251,19 @@ def test_loads_of_clients_and_of_the_relay() -> None:
     scenarios = catalogue()
     for name in ("get_async", "get_sync"):
         (load,) = scenarios[name].loads
-        assert (load.count, load.at_once, load.pool, load.floor_s) == (5_000, 20, 100, 2.5)
+        assert (load.count, load.concurrency, load.pool, load.floor_s) == (5_000, 20, 100, 2.5)
     for name in ("post_async", "post_sync"):
         assert [(load.body_bytes >> 20, load.count) for load in scenarios[name].loads] == [
             (1, 5), (4, 5), (16, 5), (64, 5),
         ]  # fmt: skip
     streams = scenarios["stream_sync"].loads
-    assert [(load.at_once, load.count) for load in streams] == [(n, 50 * n) for n in (1, 10, 50, 100, 200)]
+    assert [(load.concurrency, load.count) for load in streams] == [
+        (n, 50 * n) for n in (1, 10, 50, 100, 200)
+    ]
     assert [(load.pool, load.count, load.origins) for load in scenarios["pool_assignment"].loads] == [
         (10, 10, 20), (100, 50, 20), (100, 100, 20), (500, 200, 20), (1000, 500, 20),
     ]  # fmt: skip
-    assert [(load.count, load.at_once) for load in scenarios["relay"].loads] == [
+    assert [(load.count, load.concurrency) for load in scenarios["webhooks"].loads] == [
         (800, 40), (800, 80), (800, 150), (2000, 400), (3000, 600),
         (4000, 1000), (4000, 1500), (4000, 2500), (4000, 3500), (4000, 4000),
     ]  # fmt: skip

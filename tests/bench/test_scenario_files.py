@@ -49,13 +49,13 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
         fields = ["Host: photos", "Content-Length: 16", "X-Empty:"]
         body = { file = "photo.bin" }
         send_mode = { pieces = 2, gap_ms = 5 }
-        answer = { status = 201, any_body = true, fields = ["Location: /photos/9"] }
+        expect = { status = 201, any_body = true, fields = ["Location: /photos/9"] }
         [[scenario.request]]
         like = "upload"
         send_mode = { drop_after_bytes = 0 }
         [[scenario]]
         name = "binary"
-        request = { target = "/raw", answer = { base64 = "AP8=", coding = "gzip" } }
+        request = { target = "/raw", expect = { base64 = "AP8=", coding = "gzip" } }
     """
     found = load(written(tmp_path, text))
     upload, binary = found["upload"], found["binary"]
@@ -131,9 +131,9 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
         (HEAD + REQUEST + 'body = { text = "a", count = 2 }\n', "scenario `mine`, request 1, body: `count` belongs to `repeat`"),
         (HEAD + REQUEST + 'body = { repeat = "ab", count = 1_000_000_000 }\n', "scenario `mine`, request 1, body: the body is larger than 1,073,741,824 bytes"),
         (HEAD + REQUEST + 'body = { file = "none.bin" }\n', "scenario `mine`, request 1, body: cannot read {folder}/none.bin: No such file or directory"),
-        (HEAD + REQUEST + "answer = { status = 600 }\n", "scenario `mine`, request 1, answer: `status` is 600; it must be below 600"),
-        (HEAD + REQUEST + 'answer = { any_body = true, text = "a" }\n', "scenario `mine`, request 1, answer: `any_body` and a body exclude each other"),
-        (HEAD + REQUEST + 'answer = { coding = "zip" }\n', "scenario `mine`, request 1, answer: `coding` is 'zip'; it must be one of gzip, deflate"),
+        (HEAD + REQUEST + "expect = { status = 600 }\n", "scenario `mine`, request 1, expect: `status` is 600; it must be below 600"),
+        (HEAD + REQUEST + 'expect = { any_body = true, text = "a" }\n', "scenario `mine`, request 1, expect: `any_body` and a body exclude each other"),
+        (HEAD + REQUEST + 'expect = { coding = "zip" }\n', "scenario `mine`, request 1, expect: `coding` is 'zip'; it must be one of gzip, deflate"),
         (HEAD + REQUEST + "send_mode = { await_continue = true }\n", "scenario `mine`, request 1, send_mode: there is no body to hold back"),
         (HEAD + REQUEST + "send_mode = { pieces = 2, drop_after_bytes = 1 }\n", "scenario `mine`, request 1, send_mode: choose one of `pieces`, `await_continue` and `drop_after_bytes`"),
         (HEAD + "pipeline = 2\n" + REQUEST + "send_mode = { pieces = 2 }\n", "scenario `mine`: `pipeline` does not go with a request that is sent in a way of its own"),

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from towline.bench.checker import WrongAnswer, check
+from towline.bench.checker import WrongResponse, check
 from towline.bench.runner.agent import Agent
-from towline.bench.runner.protocol import Work
+from towline.bench.runner.protocol import SliceSpec
 from towline.bench.scenarios import Body, Protocol, Scenario, catalogue, session_config
 from towline.bench.subjects.certificate import make_certificate
 from towline.bench.subjects.model import servers
@@ -37,8 +37,8 @@ SUBJECTS: dict[Protocol, tuple[tuple[str, str], ...]] = {
 }
 MESSAGES = "websocket_msg_throughput"
 CONNECTIONS = 4
-SHORT, LONG = Work(duration_s=0.04), Work(duration_s=0.5)
-LONGEST_S = 16.0
+SHORT, LONG = SliceSpec(duration_s=0.04), SliceSpec(duration_s=0.5)
+MAX_S = 16.0
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def load(agent: Agent, scenario: Scenario) -> dict[str, Any]:
     What is under way at a slice's end is dropped: on a busy machine no large body fits into the shortest.
     """
     work = LONG if scenario.name == "httparena_upload" else SHORT
-    while work.duration_s <= LONGEST_S:
+    while work.duration_s <= MAX_S:
         report = agent.slice(scenario.name, work)
         answered, failed = report["answered"], sum(report["errors"].values())
         if answered or failed:
@@ -141,7 +141,7 @@ def test_a_right_answer_passes(agent: Agent, wrong: dict[str, Faulty], name: str
 
 @pytest.mark.parametrize(
     ("name", "protocol", "fault"),
-    [(*way, fault) for way in WAYS if way[0] != MESSAGES for fault in FAULTS[way[1]]],
+    [(*variant, fault) for variant in WAYS if variant[0] != MESSAGES for fault in FAULTS[variant[1]]],
 )
 def test_a_wrong_answer_is_caught(
     agent: Agent, wrong: dict[str, Faulty], name: str, protocol: Protocol, fault: Fault
@@ -149,14 +149,14 @@ def test_a_wrong_answer_is_caught(
     scenario = small(name)
     base_url = wrong[protocol].play(scenario, fault)
     agent.open(name, session_config(scenario, base_url, protocol=protocol))
-    with pytest.raises(WrongAnswer) as caught:
+    with pytest.raises(WrongResponse) as caught:
         check(agent, name, scenario, base_url, protocol)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(scenario.requests[0].method)
     found = load(agent, scenario)
     agent.close(name)
     assert found["failed"] > 0
-    answer = scenario.requests[0].answer
+    answer = scenario.requests[0].expect
     # What follows an answer without a body is seen when the answer has been counted.
     if fault != "length" or answer.body != Body() or answer.status == 302:
         assert found["answered"] == 0
@@ -169,7 +169,7 @@ def test_a_wrong_message_is_caught(
     scenario = small(MESSAGES)
     base_url = wrong["h1"].play_messages(fault)
     agent.open(MESSAGES, session_config(scenario, base_url))
-    with pytest.raises(WrongAnswer) as caught:
+    with pytest.raises(WrongResponse) as caught:
         check(agent, MESSAGES, scenario, base_url)
     assert str(caught.value).startswith("GET /ws: ")
     found = load(agent, scenario)
@@ -186,6 +186,6 @@ def test_a_server_of_another_protocol_has_no_figure(
     scenario = replace(small("hello"), tls=tls)
     base_url = wrong["h1"].play(scenario, None)
     agent.open("hello", session_config(scenario, base_url, protocol="h2"))
-    with pytest.raises(WrongAnswer, match=r"^GET /: no whole answer: "):
+    with pytest.raises(WrongResponse, match=r"^GET /: no whole answer: "):
         check(agent, "hello", scenario, base_url, "h2")
     agent.close("hello")

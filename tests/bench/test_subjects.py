@@ -51,17 +51,17 @@ def test_every_built_in_definition_renders(name: str, tmp_path: Path) -> None:
 def test_tls_and_each_limit_reach_the_command_line_or_are_not_supported(name: str, tmp_path: Path) -> None:
     server = servers()[name]
     tls = (tmp_path / "cert.pem", tmp_path / "key.pem")
-    scenario, speaks = server.scenarios[0] if server.scenarios else "hello", server.protocols
+    scenario, supports = server.scenarios[0] if server.scenarios else "hello", server.protocols
     if server.tls:
         text = rendered(server, tmp_path, tls=tls)
         assert str(tls[0]) in text
         assert str(tls[1]) in text
     else:
-        assert server.cannot(scenario, protocols=speaks, tls=True)
+        assert server.cannot(scenario, protocols=supports, tls=True)
         with pytest.raises(NotSupported, match="TLS"):
             rendered(server, tmp_path, tls=tls)
     for limit in ("requests_per_connection", "concurrency"):
-        reason = server.cannot(scenario, protocols=speaks, limits={limit: 777})
+        reason = server.cannot(scenario, protocols=supports, limits={limit: 777})
         assert (reason is None) == (limit in server.limits)
         if reason is None:
             assert "777" in rendered(server, tmp_path, limits={limit: 777})

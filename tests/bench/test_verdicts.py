@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from towline.bench.analysis import Comparison, Verdict, analyse_cell, judge
-from towline.bench.record import CellRecord
+from towline.bench.analysis import Comparison, Verdict, analyse_experiment, judge
+from towline.bench.record import ExperimentRecord
 from towline.bench.runner.design import Cores, Design, WarmUp
-from towline.bench.runner.loop import CellPlan, CellRun
+from towline.bench.runner.loop import ExperimentPlan, ExperimentRun
 from towline.bench.statistics import holm, t_p
 from towline.bench.statistics.stopping import Rule
 
@@ -27,21 +27,25 @@ DESIGN = Design(
 DIFFERENT = (Verdict.FASTER, Verdict.SLOWER)
 
 
-def calm(cell: CellRecord) -> CellRecord:
+def calm(experiment: ExperimentRecord) -> ExperimentRecord:
     """Without what the machine that runs the tests was doing meanwhile: it bears on nothing that is simulated."""
     starts = {
         one.name: [replace(start, pressure_cpu_share=0.0, steal_share=0.0) for start in one.starts]
-        for one in cell.subjects
+        for one in experiment.subjects
     }
-    return replace(cell, subjects=[replace(one, starts=starts[one.name]) for one in cell.subjects])
+    return replace(
+        experiment, subjects=[replace(one, starts=starts[one.name]) for one in experiment.subjects]
+    )
 
 
 def compared(seed: int, effect: float = 0.0, design: Design = DESIGN, **noise: float) -> Comparison:
     machine = Machine(seed, **noise)
     subjects = (Simulated("a", machine), Simulated("b", machine, 10_000 / (1 + effect)))
-    run = CellRun(CellPlan("cell", "s", "simulated", "own", subjects), replace(design, seed=seed))
+    run = ExperimentRun(
+        ExperimentPlan("experiment", "s", "simulated", "own", subjects), replace(design, seed=seed)
+    )
     run.run()
-    found = analyse_cell(calm(run.record()), "a", alpha=design.rule.alpha).comparison("a", "b")
+    found = analyse_experiment(calm(run.record()), "a", alpha=design.rule.alpha).comparison("a", "b")
     assert found is not None
     return found
 

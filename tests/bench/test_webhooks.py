@@ -1,4 +1,4 @@
-"""The relay of section E: what it accepts is kept and forwarded, and a relay that loses or cannot forward is caught."""
+"""The webhook forwarder of section E: what it accepts is kept and forwarded, and a webhook forwarder that loses or cannot forward is caught."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from towline.bench.runner.agent import Agent
 from towline.bench.runner.plan import NothingToDo, Options
-from towline.bench.runner.protocol import Failed, Place, Work
+from towline.bench.runner.protocol import Failed, SliceSpec, StartConfig
 from towline.bench.scenarios import catalogue, session_config
 from towline.bench.subjects import installed, servers
-from towline.bench.webhooks import PAIRS, RelaySubject, pairs, relay_cells
+from towline.bench.webhooks import PAIRS, WebhookSubject, pairs, webhook_experiments
 from towline.bench.webhooks.run import chosen_pairs, chosen_rows
-from towline.bench.webhooks.subject import RELAY
+from towline.bench.webhooks.subject import APPLICATION
 
-PLACE = Place(cores=None, padding_bytes=100, seed=1)
-CONFIG = partial(session_config, catalogue()["relay"], connections=10)
+PLACE = StartConfig(cores=None, padding_bytes=100, seed=1)
+CONFIG = partial(session_config, catalogue()["webhooks"], connections=10)
 
 
 @pytest.fixture(scope="module")
@@ -31,17 +31,17 @@ def agent() -> Iterator[Agent]:
 @pytest.mark.parametrize("name", [f"{server}+{client}" for server, client in PAIRS])
 def test_every_installed_pair_keeps_and_forwards_what_it_accepts(name: str, agent: Agent) -> None:
     (pair,) = pairs(servers(), [name])
-    subject = RelaySubject(pair, agent, CONFIG)
+    subject = WebhookSubject(pair, agent, CONFIG)
     described = subject.describe()
     if described.failure:
         pytest.skip(described.failure)
     assert described.kind == "pair"
-    assert "relay:app" in described.command
+    assert "webhooks:app" in described.command
     running = subject.start(PLACE)
     try:
         running.verify()
         for _ in range(2):
-            one = running.slice(Work(0.0, requests=60))
+            one = running.slice(SliceSpec(0.0, requests=60))
             assert (one.answered, one.failed, one.first_failure) == (60, 0, None)
             assert one.extra["stored"] == one.extra["forwarded"] == 60
             assert one.extra["lost"] == 0
@@ -54,12 +54,12 @@ def test_every_installed_pair_keeps_and_forwards_what_it_accepts(name: str, agen
 
 def test_what_cannot_be_forwarded_is_a_failure(agent: Agent) -> None:
     (pair,) = pairs(servers(), ["towline"])
-    nobody = replace(RELAY, env={"RELAY_UPSTREAM": "http://127.0.0.1:1/"})
-    running = RelaySubject(pair, agent, CONFIG, settings=nobody).start(PLACE)
+    nobody = replace(APPLICATION, env={"WEBHOOKS_DESTINATION": "http://127.0.0.1:1/"})
+    running = WebhookSubject(pair, agent, CONFIG, settings=nobody).start(PLACE)
     try:
         with pytest.raises(Failed, match=r"a webhook was accepted, but: .*ConnectError"):
             running.verify()
-        one = running.slice(Work(0.0, requests=20))
+        one = running.slice(SliceSpec(0.0, requests=20))
         assert one.answered == 20
         assert one.errors["forward"] == one.failed >= 20
         assert "not forwarded: " in (one.first_failure or "")
@@ -68,26 +68,26 @@ def test_what_cannot_be_forwarded_is_a_failure(agent: Agent) -> None:
 
 
 LOSING = """
-import relay
-class Losing(relay.Store):
+import webhooks
+class Losing(webhooks.Store):
     async def accept(self, number, hook, headers, body):
         if number % 10:
             await super().accept(number, hook, headers, body)
-relay.Store = Losing
-app = relay.app
+webhooks.Store = Losing
+app = webhooks.app
 """
 
 
 def test_what_is_lost_is_counted(agent: Agent, tmp_path: Path) -> None:
-    """A relay that answers 202 for every tenth webhook without keeping it."""
+    """A webhook forwarder that answers 202 for every tenth webhook without keeping it."""
     (tmp_path / "losing.py").write_text(textwrap.dedent(LOSING))
     (pair,) = pairs(servers(), ["towline"])
-    apps = RELAY.app_folder
-    losing = replace(RELAY, app="losing:app", app_folder=tmp_path, env={"PYTHONPATH": str(apps)})
-    running = RelaySubject(pair, agent, CONFIG, settings=losing).start(PLACE)
+    apps = APPLICATION.app_folder
+    losing = replace(APPLICATION, app="losing:app", app_folder=tmp_path, env={"PYTHONPATH": str(apps)})
+    running = WebhookSubject(pair, agent, CONFIG, settings=losing).start(PLACE)
     try:
         running.verify()
-        one = running.slice(Work(0.0, requests=50))
+        one = running.slice(SliceSpec(0.0, requests=50))
     finally:
         running.stop()
     assert one.errors["lost"] == one.failed == 5
@@ -97,9 +97,9 @@ def test_what_is_lost_is_counted(agent: Agent, tmp_path: Path) -> None:
 
 def test_a_library_that_is_not_there_is_one_line(agent: Agent) -> None:
     (pair,) = pairs(servers(), ["towline"])
-    wrong = replace(RELAY, env={"RELAY_CLIENT": "no_such_library"})
+    wrong = replace(APPLICATION, env={"WEBHOOKS_CLIENT": "no_such_library"})
     with pytest.raises(Failed, match="No module named 'no_such_library'") as caught:
-        RelaySubject(pair, agent, CONFIG, settings=wrong).start(PLACE)
+        WebhookSubject(pair, agent, CONFIG, settings=wrong).start(PLACE)
     assert "\n" not in str(caught.value)
 
 
@@ -116,21 +116,21 @@ def test_pairs_by_name(agent: Agent) -> None:
 
 
 def test_the_rows_of_the_catalogue_are_cells(agent: Agent) -> None:
-    cells = relay_cells(servers(), agent, names=["towline"])
-    assert [cell.requests for cell in cells] == [800] * 3 + [2000, 3000] + [4000] * 5
-    assert cells[-1].load == {"requests": 4000, "connections": 4000}
-    assert len({cell.name for cell in cells}) == 10
-    assert [cell.name for cell in relay_cells(servers(), agent, quick=True)] == [
-        "relay 800x40",
-        "relay 800x80",
+    experiments = webhook_experiments(servers(), agent, names=["towline"])
+    assert [experiment.requests for experiment in experiments] == [800] * 3 + [2000, 3000] + [4000] * 5
+    assert experiments[-1].load == {"requests": 4000, "connections": 4000}
+    assert len({experiment.name for experiment in experiments}) == 10
+    assert [experiment.name for experiment in webhook_experiments(servers(), agent, quick=True)] == [
+        "webhooks 800x40",
+        "webhooks 800x80",
     ]
-    with pytest.raises(ValueError, match="no row of the relay"):
-        relay_cells(servers(), agent, loads=["1x1"])
+    with pytest.raises(ValueError, match="no row of webhooks"):
+        webhook_experiments(servers(), agent, loads=["1x1"])
 
 
 def test_rows_and_pairs_as_the_command_line_chooses_them() -> None:
-    assert chosen_rows(Options()) == [load.name for load in catalogue()["relay"].loads]
-    assert chosen_rows(Options(scenario=("relay", "tag:quick"))) == chosen_rows(Options(), quick=True)
+    assert chosen_rows(Options()) == [load.name for load in catalogue()["webhooks"].loads]
+    assert chosen_rows(Options(scenario=("webhooks", "tag:quick"))) == chosen_rows(Options(), quick=True)
     assert chosen_rows(Options(scenario=("800x*",), connections=(80,))) == ["800x80"]
     with pytest.raises(NothingToDo, match="'41'"):
         chosen_rows(Options(connections=(41,)))

@@ -1,4 +1,4 @@
-"""The databases that the relay is tested with."""
+"""The databases that the webhook forwarder is tested with."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def postgres_url() -> Iterator[str]:
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A database of this test's own."""
     if request.param == "sqlite":
-        return str(tmp_path / "relay.sqlite")
+        return str(tmp_path / "webhooks.sqlite")
     url: str = request.getfixturevalue("postgres_url")
-    name = f"relay_{next(_numbers)}"
+    name = f"webhooks_{next(_numbers)}"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
     return url.replace("///postgres?", f"///{name}?")

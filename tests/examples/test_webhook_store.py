@@ -1,4 +1,4 @@
-"""The relay's store: durable before it says so, one transaction for many, whatever the database."""
+"""The webhook forwarder's store: durable before it says so, one transaction for many, whatever the database."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_outcomes(database: str) -> None:
         now = time.time()
         await kept.record(Outcome(1, 1, 0.5, None, 204, [("a", "b")], b"answer"))
         await kept.record(Outcome(2, 1, 0.5, now + 60, error="down \0"))
-        await kept.record(Outcome(3, 7, 0.5, None, 503, error="the upstream answered 503"))
+        await kept.record(Outcome(3, 7, 0.5, None, 503, error="the destination answered 503"))
         ask = kept.ask
         assert [it.id for it in await ask(lambda database: database.fresh(0, 10))] == [4]
         assert await ask(lambda database: database.due(now, 10)) == []
@@ -139,13 +139,13 @@ def test_closing_writes_what_was_given_and_opening_goes_on(database: str) -> Non
     asyncio.run(main())
 
 
-def test_a_second_relay_is_kept_out(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_forwarder_is_kept_out(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (store, postgres):
-        monkeypatch.setattr(module, "LOCK_PATIENCE", 0.2)
+        monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.2)
 
     async def main() -> None:
         first = await opened(database)
-        with pytest.raises(RuntimeError, match="another relay has this database"):
+        with pytest.raises(RuntimeError, match="another forwarder has this database"):
             await opened(database)
         await first.close()
         await (await opened(database)).close()
@@ -183,6 +183,6 @@ def test_a_lost_connection_is_made_anew(database: str, monkeypatch: pytest.Monke
 
 
 def test_a_database_that_cannot_be_had(tmp_path: Path) -> None:
-    for url in (f"{tmp_path}/no/folder/relay.sqlite", f"postgresql:///x?host={tmp_path}"):
+    for url in (f"{tmp_path}/no/folder/webhooks.sqlite", f"postgresql:///x?host={tmp_path}"):
         with pytest.raises(Exception, match=r"No such file|connection"):
             asyncio.run(opened(url))

@@ -1,4 +1,4 @@
-"""The relay as users run it: answers, forwards, and loses nothing whatever ends."""
+"""The webhook forwarder as users run it: answers, forwards, and loses nothing whatever ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BODY = b'{"first_name":"Jony"}'
 FINAL = "SELECT count(*) FROM webhooks WHERE state <> 'accepted'"
 
 
-class Upstream(ThreadingHTTPServer):
+class Destination(ThreadingHTTPServer):
     """Answers with the next of `statuses`, or 200, and remembers what came."""
 
     daemon_threads = True
@@ -53,12 +53,12 @@ class Upstream(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A relay that was killed leaves connections behind."""
+        """A webhook forwarder that was killed leaves connections behind."""
 
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Upstream
+    server: Destination
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
@@ -77,16 +77,16 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    made = Upstream()
+def destination() -> Iterator[Destination]:
+    made = Destination()
     yield made
     made.close()
 
 
 @contextlib.contextmanager
-def relay(database: str, upstream: str, **settings: object) -> Iterator[Program]:
-    environment = {"RELAY_DATABASE": database, "RELAY_UPSTREAM": upstream}
-    environment |= {f"RELAY_{name.upper()}": str(value) for name, value in settings.items()}
+def program_of(database: str, destination: str, **settings: object) -> Iterator[Program]:
+    environment = {"WEBHOOKS_DATABASE": database, "WEBHOOKS_DESTINATION": destination}
+    environment |= {f"WEBHOOKS_{name.upper()}": str(value) for name, value in settings.items()}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
@@ -148,17 +148,17 @@ class Senders:
         return self.accepted
 
 
-def test_forwarded_and_stored(database: str, upstream: Upstream) -> None:
+def test_forwarded_and_stored(database: str, destination: Destination) -> None:
     headers = {
         "Content-Type": "application/json",
         "X-Signature": "abc",
         "Connection": "keep-alive, x-hop",
         "X-Hop": "1",
     }
-    with relay(database, upstream.url) as program:
+    with program_of(database, destination.url) as program:
         number = post(program.port, "a%2Fb%20c", headers=headers)
         finished(database, 1)
-    ((path, sent, body),) = upstream.requests
+    ((path, sent, body),) = destination.requests
     sent = {name.lower(): value for name, value in sent.items()}
     assert (path, body) == ("/hooks/a%2Fb%20c", BODY)
     assert sent["x-signature"] == "abc"
@@ -180,17 +180,17 @@ def test_forwarded_and_stored(database: str, upstream: Upstream) -> None:
     assert ["x-answer", "yes"] in json.loads(fields)
 
 
-def test_the_answer_does_not_wait_for_the_upstream(database: str, upstream: Upstream) -> None:
-    upstream.answers.clear()
-    with relay(database, upstream.url) as program:
+def test_the_answer_does_not_wait_for_the_upstream(database: str, destination: Destination) -> None:
+    destination.answers.clear()
+    with program_of(database, destination.url) as program:
         for _ in range(6):
             post(program.port)
-        upstream.answers.set()
+        destination.answers.set()
         finished(database, 6)
 
 
-def test_what_is_refused(tmp_path: Path, upstream: Upstream) -> None:
-    with relay(str(tmp_path / "db"), upstream.url, max_body_bytes=1000) as program:
+def test_what_is_refused(tmp_path: Path, destination: Destination) -> None:
+    with program_of(str(tmp_path / "db"), destination.url, max_body_bytes=1000) as program:
         port = program.port
         assert call(port, "POST", "/api/webhooks/x", bytes(1001))[0] == 413
         assert call(port, "POST", "/api/webhooks/")[0] == 404
@@ -200,20 +200,20 @@ def test_what_is_refused(tmp_path: Path, upstream: Upstream) -> None:
         eventually(lambda: call(port, "GET", "/api/status", b"")[1] == {"forwarded": 1}, "status")
 
 
-def test_an_upstream_that_fails_is_asked_again(database: str, upstream: Upstream) -> None:
-    upstream.statuses = [500, 429]
-    with relay(database, upstream.url) as program:
+def test_a_destination_that_fails_is_asked_again(database: str, destination: Destination) -> None:
+    destination.statuses = [500, 429]
+    with program_of(database, destination.url) as program:
         number = post(program.port)
         finished(database, 1)
-    assert upstream.seen[str(number)] == 3
+    assert destination.seen[str(number)] == 3
     assert rows(database, "SELECT state, attempts, status, error FROM webhooks") == [
         ("forwarded", 3, 200, None)
     ]
 
 
-def test_a_refusal_is_an_answer(database: str, upstream: Upstream) -> None:
-    upstream.statuses = [404]
-    with relay(database, upstream.url) as program:
+def test_a_refusal_is_an_answer(database: str, destination: Destination) -> None:
+    destination.statuses = [404]
+    with program_of(database, destination.url) as program:
         post(program.port)
         finished(database, 1)
     assert rows(database, "SELECT state, attempts, status FROM webhooks") == [("forwarded", 1, 404)]
@@ -221,7 +221,7 @@ def test_a_refusal_is_an_answer(database: str, upstream: Upstream) -> None:
 
 def test_an_old_webhook_is_given_up_with_its_error(tmp_path: Path) -> None:
     database = str(tmp_path / "db")
-    with relay(database, f"http://127.0.0.1:{free_port()}", give_up_after=0.1) as program:
+    with program_of(database, f"http://127.0.0.1:{free_port()}", give_up_after=0.1) as program:
         post(program.port)
         finished(database, 1)
     ((state, error, status),) = rows(database, "SELECT state, error, status FROM webhooks")
@@ -229,23 +229,23 @@ def test_an_old_webhook_is_given_up_with_its_error(tmp_path: Path) -> None:
     assert "ConnectError" in error
 
 
-def test_an_upstream_that_is_down_and_comes_back(database: str) -> None:
+def test_a_destination_that_is_down_and_comes_back(database: str) -> None:
     port = free_port()
-    with relay(database, f"http://127.0.0.1:{port}/hooks") as program:
+    with program_of(database, f"http://127.0.0.1:{port}/hooks") as program:
         numbers = [post(program.port) for _ in range(30)]
         tried = "SELECT count(*) FROM webhooks WHERE attempts > 0 AND error LIKE 'ConnectError%'"
         eventually(lambda: rows(database, tried)[0][0] == 30, "30 attempts")
-        upstream = Upstream(port)
+        destination = Destination(port)
         finished(database, 30)
-        upstream.close()
-    assert upstream.seen == Counter(map(str, numbers))
+        destination.close()
+    assert destination.seen == Counter(map(str, numbers))
 
 
-def test_killed_under_load_and_started_again(database: str, upstream: Upstream) -> None:
-    upstream.delay = 0.01
+def test_killed_under_load_and_started_again(database: str, destination: Destination) -> None:
+    destination.delay = 0.01
     accepted: list[int] = []
     for _ in range(2):
-        with relay(database, upstream.url) as program:
+        with program_of(database, destination.url) as program:
             senders = Senders(program.port)
             eventually(lambda senders=senders: len(senders.accepted) > 100, "load")
             for pid in (program.pid, *program.children()):
@@ -254,46 +254,46 @@ def test_killed_under_load_and_started_again(database: str, upstream: Upstream) 
             accepted += senders.stop()
     assert len(accepted) == len(set(accepted)) > 200
     all_of_them = rows(database, "SELECT count(*) FROM webhooks")[0][0]
-    with relay(database, upstream.url):
+    with program_of(database, destination.url):
         finished(database, all_of_them)
     forwarded = {number for (number,) in rows(database, "SELECT id FROM webhooks WHERE status = 200")}
     assert set(accepted) <= forwarded
-    assert set(map(str, accepted)) <= set(upstream.seen)
+    assert set(map(str, accepted)) <= set(destination.seen)
 
 
-def test_stopped_under_load(database: str, upstream: Upstream) -> None:
-    with relay(database, upstream.url) as program:
+def test_stopped_under_load(database: str, destination: Destination) -> None:
+    with program_of(database, destination.url) as program:
         senders = Senders(program.port)
         eventually(lambda: len(senders.accepted) > 100, "load")
         program.signal(signal.SIGTERM)
         assert program.wait() == 0
         accepted = senders.stop()
     assert set(accepted) <= {number for (number,) in rows(database, "SELECT id FROM webhooks")}
-    with relay(database, upstream.url):
+    with program_of(database, destination.url):
         finished(database, len(accepted))
     # Nothing was cut off, so nothing went twice.
-    assert upstream.seen == Counter(str(number) for (number,) in rows(database, "SELECT id FROM webhooks"))
+    assert destination.seen == Counter(str(number) for (number,) in rows(database, "SELECT id FROM webhooks"))
 
 
-def test_stopped_while_the_upstream_hangs(tmp_path: Path, upstream: Upstream) -> None:
+def test_stopped_while_the_destination_hangs(tmp_path: Path, destination: Destination) -> None:
     database = str(tmp_path / "db")
-    upstream.delay = 60.0
-    with relay(database, upstream.url, grace=0.3) as program:
+    destination.delay = 60.0
+    with program_of(database, destination.url, grace=0.3) as program:
         for _ in range(5):
             post(program.port)
-        eventually(lambda: len(upstream.seen) == 5, "five attempts under way")
+        eventually(lambda: len(destination.seen) == 5, "five attempts under way")
         program.signal(signal.SIGTERM)
         assert program.wait() == 0
     assert rows(database, "SELECT state, attempts FROM webhooks") == [("accepted", 0)] * 5
-    upstream.delay = 0.0
-    with relay(database, upstream.url):
+    destination.delay = 0.0
+    with program_of(database, destination.url):
         finished(database, 5)
 
 
-def test_more_callers_than_attempts_at_a_time(database: str, upstream: Upstream) -> None:
-    with relay(database, upstream.url, width=5) as program:
+def test_more_callers_than_attempts_at_a_time(database: str, destination: Destination) -> None:
+    with program_of(database, destination.url, width=5) as program:
         senders = Senders(program.port, threads=40)
         eventually(lambda: len(senders.accepted) > 400, "load")
         accepted = senders.stop()
         finished(database, len(accepted))
-    assert upstream.seen == Counter(map(str, accepted))
+    assert destination.seen == Counter(map(str, accepted))

@@ -139,7 +139,7 @@ def check(text: str) -> bool:
 def ours() -> Iterator[list[str]]:
     """Of ours the native responder and a server of each interface, plain and with TLS."""
     import trustme
-    from towline.bench.responder import Upstream
+    from towline.bench.responder import Responder
     from towline.testing import serve
 
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:
@@ -149,7 +149,7 @@ def ours() -> Iterator[list[str]]:
         issued.private_key_pem.write_to_path(key)
         urls = []
         for options in ([], ["--cert", cert, "--key", key]):
-            urls.append(f"{running.enter_context(Upstream(*options)).base_url}/after")
+            urls.append(f"{running.enter_context(Responder(*options)).base_url}/after")
         for interface, app in (("asgi", asgi), ("wsgi", wsgi)):
             for tls in ({}, {"ssl_certfile": cert, "ssl_keyfile": key}):
                 urls.append(running.enter_context(serve(app, interface=interface, **tls)).url)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from towline.bench.responder import Upstream
+from towline.bench.responder import Responder
 
 from tests.wire.http2_attacks import ATTACKS, attack
 
@@ -17,8 +17,8 @@ MOST_CPU_MS = 200
 @pytest.fixture(scope="module")
 def responder():
     """The engine without Python: what an attack costs here is the wire's cost."""
-    with Upstream() as upstream:
-        yield upstream
+    with Responder() as responder:
+        yield responder
 
 
 @pytest.mark.parametrize("name", ATTACKS)

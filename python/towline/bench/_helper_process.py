@@ -1,4 +1,4 @@
-"""A native helper in a process of its own: the responder, the relay. It cannot outlive whoever started it."""
+"""A native helper in a process of its own: the responder, the network emulator. It cannot outlive whoever started it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class HelperFailed(Exception):
     """The helper did not start, or ended; its own words stand in the message."""
 
 
-class Helper:
+class HelperProcess:
     """`python -m MODULE OPTIONS`, which prints its address first; pinned to `cores` if given; ends with `stop`."""
 
     def __init__(self, module: str, *options: str, cores: Sequence[int] | None = None) -> None:
@@ -29,7 +29,7 @@ class Helper:
         self._held = b""
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *options],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, preexec_fn=for_crowds(cores),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, preexec_fn=in_child(cores),
             start_new_session=True,
         )  # fmt: skip
         try:
@@ -81,7 +81,7 @@ class Helper:
         self._log.close()
 
 
-def for_crowds(cores: Sequence[int] | None) -> Callable[[], None]:
+def in_child(cores: Sequence[int] | None) -> Callable[[], None]:
     """For `preexec_fn` of what holds thousands of connections: the usual 1,024 descriptors are too few."""
     pin = pinned_to(cores)
 

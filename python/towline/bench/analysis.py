@@ -19,7 +19,7 @@ from . import statistics
 from .guards import refusal
 from .hdr import NotAHistogram, merged
 from .lints import lint, lint_record
-from .record import CellRecord, Record, Slice
+from .record import ExperimentRecord, Record, Slice
 
 MARGIN = 0.02
 """Differences within it are no difference to anybody: 2 %."""
@@ -64,7 +64,7 @@ class Comparison:
     low: float
     high: float
     p: float
-    """Adjusted by Holm's method across the cell's comparisons of this metric."""
+    """Adjusted by Holm's method across the experiment's comparisons of this metric."""
     verdict: Verdict
     reason: str | None = None
     restarts: int = 0
@@ -81,8 +81,8 @@ class SubjectAnalysis:
 
 
 @dataclass(frozen=True)
-class CellAnalysis:
-    cell: CellRecord
+class ExperimentAnalysis:
+    experiment: ExperimentRecord
     subjects: list[SubjectAnalysis]
     comparisons: list[Comparison]
     lints: list[str] = field(default_factory=list)
@@ -96,15 +96,15 @@ class CellAnalysis:
 @dataclass(frozen=True)
 class Analysis:
     record: Record
-    cells: list[CellAnalysis]
+    experiments: list[ExperimentAnalysis]
     margin: float = MARGIN
     alpha: float = ALPHA
 
-    def cell(self, name: str) -> CellAnalysis:
-        """Raises KeyError when the record has no such cell."""
-        for cell in self.cells:
-            if cell.cell.name == name:
-                return cell
+    def experiment(self, name: str) -> ExperimentAnalysis:
+        """Raises KeyError when the record has no such experiment."""
+        for experiment in self.experiments:
+            if experiment.experiment.name == name:
+                return experiment
         raise KeyError(name)
 
 
@@ -116,41 +116,43 @@ SHARES_BEYOND = {"p50_us": 0.5, "p90_us": 0.1, "p95_us": 0.05, "p99_us": 0.01, "
 
 
 def analyse(record: Record, baseline: str = "towline", margin: float = MARGIN) -> Analysis:
-    """Every other subject of a cell is compared with `baseline`, or with the cell's own where it has no such subject."""
+    """Every other subject of an experiment is compared with `baseline`, or with the experiment's own where it has no such subject."""
     alpha = float(record.settings.get("alpha", ALPHA))
-    cells = [analyse_cell(cell, baseline, margin, alpha) for cell in record.cells]
+    experiments = [
+        analyse_experiment(experiment, baseline, margin, alpha) for experiment in record.experiments
+    ]
     for name, found in lint_record(record).items():
-        for cell in cells:
-            if cell.cell.name == name:
-                cell.lints.extend(found)
-    return Analysis(record, cells, margin, alpha)
+        for experiment in experiments:
+            if experiment.experiment.name == name:
+                experiment.lints.extend(found)
+    return Analysis(record, experiments, margin, alpha)
 
 
-def analyse_cell(
-    cell: CellRecord, baseline: str, margin: float = MARGIN, alpha: float = ALPHA
-) -> CellAnalysis:
+def analyse_experiment(
+    experiment: ExperimentRecord, baseline: str, margin: float = MARGIN, alpha: float = ALPHA
+) -> ExperimentAnalysis:
     """Estimates of each subject, and comparisons of `baseline` with each other one."""
-    by_subject = _by_subject(cell.slices)
+    by_subject = _by_subject(experiment.slices)
     subjects = [
         SubjectAnalysis(one.name, one.failure, _figures(by_subject.get(one.name, [])))
-        for one in cell.subjects
+        for one in experiment.subjects
     ]
-    if cell.control and len(cell.subjects) == 2:
-        baseline = cell.subjects[0].name
-    elif cell.baseline is not None and all(one.name != baseline for one in cell.subjects):
-        baseline = cell.baseline
-    measured = [one.name for one in cell.subjects if one.failure is None and by_subject.get(one.name)]
+    if experiment.control and len(experiment.subjects) == 2:
+        baseline = experiment.subjects[0].name
+    elif experiment.baseline is not None and all(one.name != baseline for one in experiment.subjects):
+        baseline = experiment.baseline
+    measured = [one.name for one in experiment.subjects if one.failure is None and by_subject.get(one.name)]
     comparisons = []
     if baseline in measured:
         others = [name for name in measured if name != baseline]
-        for metric in metrics_of(cell):
-            comparisons += _compare_all(cell, metric, baseline, others, by_subject, margin, alpha)
-    return CellAnalysis(cell, subjects, comparisons, lint(cell))
+        for metric in metrics_of(experiment):
+            comparisons += _compare_all(experiment, metric, baseline, others, by_subject, margin, alpha)
+    return ExperimentAnalysis(experiment, subjects, comparisons, lint(experiment))
 
 
-def metrics_of(cell: CellRecord) -> tuple[str, ...]:
-    """What a cell's question is about, then what it cost."""
-    return ("per_s", "cpu_us") if cell.question == "capacity" else (*LATENCIES, "cpu_us")
+def metrics_of(experiment: ExperimentRecord) -> tuple[str, ...]:
+    """What an experiment's question is about, then what it cost."""
+    return ("per_s", "cpu_us") if experiment.question == "capacity" else (*LATENCIES, "cpu_us")
 
 
 def metric_value(one: Slice, metric: str) -> float | None:
@@ -166,7 +168,7 @@ def metric_value(one: Slice, metric: str) -> float | None:
 
 
 def _compare_all(
-    cell: CellRecord, metric: str, baseline: str, others: Sequence[str],
+    experiment: ExperimentRecord, metric: str, baseline: str, others: Sequence[str],
     by_subject: dict[str, list[Slice]], margin: float, alpha: float,
 ) -> list[Comparison]:  # fmt: skip
     logs = {name: log_ratios(by_subject[baseline], by_subject[name], metric) for name in others}
@@ -177,7 +179,7 @@ def _compare_all(
     return [
         judge(
             baseline, name, metric, values, adjusted[name], margin,
-            refusal(cell, metric, by_subject[baseline], by_subject[name]), family=len(logs), alpha=alpha,
+            refusal(experiment, metric, by_subject[baseline], by_subject[name]), family=len(logs), alpha=alpha,
         )
         for name, values in logs.items()
     ]  # fmt: skip

@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import UsageError
-from .analysis import MARGIN, Analysis, CellAnalysis, Comparison, Estimate, analyse
+from .analysis import MARGIN, Analysis, Comparison, Estimate, ExperimentAnalysis, analyse
 from .record import Record
 from .runner.agent import Agent
 from .runner.design import Cores, Design, WarmUp
-from .runner.loop import CellPlan
-from .runner.plan import MOST_RESTARTS_FACTOR
-from .runner.progress import Watch, for_terminal
-from .runner.servers import Ask, ServerSubject, load_over
+from .runner.loop import ExperimentPlan
+from .runner.plan import MAX_RESTARTS_FACTOR
+from .runner.progress import Progress, for_terminal
+from .runner.servers import Binding, ServerSubject, load_over
 from .runner.session import Session
-from .scenarios import Answer, Body, Request, Scenario
+from .scenarios import Body, Expect, Request, Scenario
 from .statistics.stopping import Rule
 from .subjects import Server, servers
 from .subjects.model import Ready
@@ -94,18 +94,18 @@ class Comparisons:
         return self.analysis.record
 
     @property
-    def cell(self) -> CellAnalysis:
-        return self.analysis.cells[0]
+    def experiment(self) -> ExperimentAnalysis:
+        return self.analysis.experiments[0]
 
     @property
     def metric(self) -> str:
         """What was asked: `per_s`, or `p50_us` at a fixed rate."""
-        return "per_s" if self.cell.cell.question == "capacity" else "p50_us"
+        return "per_s" if self.experiment.experiment.question == "capacity" else "p50_us"
 
     @property
     def failures(self) -> dict[str, str]:
         """Subjects that have no figure, and why."""
-        failed = {one.name: one.failure for one in self.cell.subjects if one.failure is not None}
+        failed = {one.name: one.failure for one in self.experiment.subjects if one.failure is not None}
         return failed | self.record.skipped
 
     def __getitem__(self, subject: str) -> Comparison:
@@ -114,7 +114,7 @@ class Comparisons:
 
     def comparison(self, subject: str, metric: str | None = None) -> Comparison:
         """The same of any metric: `per_s`, `cpu_us`, or `p50_us` to `p99_9_us` at a fixed rate."""
-        found = self.cell.comparison(self.baseline, subject, metric or self.metric)
+        found = self.experiment.comparison(self.baseline, subject, metric or self.metric)
         if found is None:
             why = self.failures.get(subject) or self.failures.get(self.baseline) or "not compared"
             raise KeyError(f"{subject}: {why}")
@@ -122,7 +122,7 @@ class Comparisons:
 
     def figure(self, subject: str, metric: str | None = None) -> Estimate:
         """The subject's own figure with its interval. Raises KeyError."""
-        one = next((one for one in self.cell.subjects if one.name == subject), None)
+        one = next((one for one in self.experiment.subjects if one.name == subject), None)
         if one is None or (metric or self.metric) not in one.figures:
             raise KeyError(f"{subject}: {self.failures.get(subject, 'no such figure')}")
         return one.figures[metric or self.metric]
@@ -207,51 +207,51 @@ def compare(
     if http2:
         scenario = replace(scenario, protocols=("h2",), pipeline=1, streams=streams)
     design = Design(
-        rule=Rule("precision", runs, MOST_RESTARTS_FACTOR * runs, precision, margin)
+        rule=Rule("precision", runs, MAX_RESTARTS_FACTOR * runs, precision, margin)
         if precision is not None
         else Rule("fixed", runs, runs, margin=margin),
         seconds=duration, warm_up=WarmUp(cap_s=warm_up), exclusive=exclusive, seed=seed, baseline=first,
         cores=Cores(tuple(cores[0]), tuple(cores[1])) if cores is not None else Cores.divided(),
     )  # fmt: skip
-    return measure(subjects, scenario, design, rate=rate, watch=for_terminal(quiet=not progress))
+    return measure(subjects, scenario, design, rate=rate, progress=for_terminal(quiet=not progress))
 
 
 def measure(
-    subjects: Mapping[str, Subject], scenario: Scenario, design: Design, *, rate: float | None = None, watch: Watch,
+    subjects: Mapping[str, Subject], scenario: Scenario, design: Design, *, rate: float | None = None, progress: Progress,
     title: str | None = None,
 ) -> Comparisons:  # fmt: skip
     """The same with a scenario of the catalogue's form and a whole design."""
-    session = Session(design, watch, command=["towline.bench.compare"])
+    session = Session(design, progress, command=["towline.bench.compare"])
     with Agent(design.cores.driver) as agent, tempfile.TemporaryDirectory():
         protocol = scenario.protocols[0]
-        ask = Ask(scenario, agent, protocol=protocol)
+        binding = Binding(scenario, agent, protocol=protocol)
         load: dict[str, object] = {"connections": scenario.connections, **load_over(scenario, protocol)}
-        plan = CellPlan(
+        plan = ExperimentPlan(
             name=scenario.name, scenario=scenario.name, title=title or scenario.title, section=scenario.section,
-            subjects=tuple(_subject(name, one, ask) for name, one in subjects.items()), load=load,
+            subjects=tuple(_subject(name, one, binding) for name, one in subjects.items()), load=load,
             question="capacity" if rate is None else "latency", rate_per_s=rate, baseline=design.baseline,
         )  # fmt: skip
         try:
             session.measure(plan)
         finally:
-            watch.close()
+            progress.close()
     record = session.finish()
-    if not record.cells:
+    if not record.experiments:
         why = "; ".join(f"{name}: {reason}" for name, reason in record.skipped.items())
         raise UsageError(f"compare: nothing could be measured: {why}")
     return Comparisons(analyse(record, design.baseline, design.rule.margin), design.baseline)
 
 
-def _subject(name: str, given: Subject, ask: Ask) -> ServerSubject:
+def _subject(name: str, given: Subject, binding: Binding) -> ServerSubject:
     if isinstance(given, str):
         is_app = ":" in given and " " not in given and "/" not in given
         given = App(given) if is_app else Command(given)
     if isinstance(given, Command):
-        return ServerSubject(replace(given.server(name), protocols=(ask.protocol,)), ask)
+        return ServerSubject(replace(given.server(name), protocols=(binding.protocol,)), binding)
     known = servers()
     if given.server not in known:
         raise UsageError(f"{name}: no server {given.server!r}; there is {', '.join(known)}")
-    own = replace(ask, interface=given.interface)
+    own = replace(binding, interface=given.interface)
     return ServerSubject(
         known[given.server], own, name=name, app=given.target, app_folder=given.folder or Path.cwd()
     )
@@ -275,7 +275,7 @@ def _scenario(
     wanted = _bytes(expect)
     request = Request(
         target=path, method=method.upper(), fields=tuple(fields), body=Body(sent) if sent is not None else None,
-        answer=Answer(status=status, body=Body(wanted) if wanted is not None else None),
+        expect=Expect(status=status, body=Body(wanted) if wanted is not None else None),
     )  # fmt: skip
     return Scenario(
         name=f"{method.upper()} {path}", section="own", title=f"{method.upper()} {path}", source="towline.bench.compare",

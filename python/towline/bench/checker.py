@@ -11,7 +11,7 @@ import zlib
 from dataclasses import replace
 from typing import Any
 
-from .scenarios import Answer, Body, Protocol, Request, Scenario
+from .scenarios import Body, Expect, Protocol, Request, Scenario
 
 WBITS = {"gzip": 31, "deflate": 15}
 SHOWN_BYTES = 40
@@ -19,43 +19,45 @@ NAMES: dict[Protocol, tuple[str, str]] = {"h1": ("HTTP/1.1", "http/1.1"), "h2": 
 """As the agent names the version of an answer, and ALPN what is spoken."""
 
 
-class WrongAnswer(Exception):
+class WrongResponse(Exception):
     """What came instead, in one line."""
 
 
-class Asks(typing.Protocol):
+class Prober(typing.Protocol):
     """The part of `runner.agent.Agent` that is used here."""
 
-    def ask(self, session: str) -> list[dict[str, Any]]:
+    def probe(self, session: str) -> list[dict[str, Any]]:
         """Each target of an open session once, on a fresh connection."""
 
 
-def check(agent: Asks, session: str, scenario: Scenario, base_url: str, protocol: Protocol = "h1") -> None:
-    """Asks every request of `scenario` over the open `session` to `base_url`. Raises `WrongAnswer`."""
-    answers = agent.ask(session)
+def check(agent: Prober, session: str, scenario: Scenario, base_url: str, protocol: Protocol = "h1") -> None:
+    """Asks every request of `scenario` over the open `session` to `base_url`. Raises `WrongResponse`."""
+    answers = agent.probe(session)
     if len(answers) != len(scenario.requests):
-        raise WrongAnswer(f"{len(answers)} answers to {len(scenario.requests)} requests")
+        raise WrongResponse(f"{len(answers)} answers to {len(scenario.requests)} requests")
     for request, found in zip(scenario.requests, answers, strict=True):
         wanted = request if scenario.message is None else _echoing(request, scenario.message)
         problem = problem_of(found, wanted, secure=base_url.startswith("https:"), protocol=protocol)
         if problem is None and scenario.message is not None and found.get("message") != "text":
             problem = f"a {found.get('message')} message instead of text"
         if problem is not None:
-            raise WrongAnswer(f"{request.method} {request.target:.80}: {problem}")
-    if scenario.at_once(protocol) > 1 and any(found["closed"] for found in answers):
-        raise WrongAnswer("it closes the connection after an answer, so that no further one can follow on it")
+            raise WrongResponse(f"{request.method} {request.target:.80}: {problem}")
+    if scenario.concurrency(protocol) > 1 and any(found["closed"] for found in answers):
+        raise WrongResponse(
+            "it closes the connection after an answer, so that no further one can follow on it"
+        )
 
 
 def _echoing(request: Request, message: Body) -> Request:
     """As though the message that must come back were the body of the handshake's answer, which has none."""
-    return replace(request, answer=replace(request.answer, body=message))
+    return replace(request, expect=replace(request.expect, body=message))
 
 
 def problem_of(
     found: dict[str, Any], request: Request, *, secure: bool, protocol: Protocol = "h1"
 ) -> str | None:
     """What is wrong with one answer as the agent gives it, the most telling first; None when nothing is."""
-    wanted = request.answer
+    wanted = request.expect
     if found["failure"] is not None:
         return f"no whole answer: {found['failure']}"
     status = found["status"]
@@ -82,7 +84,7 @@ def _protocol(found: dict[str, Any], protocol: Protocol, *, secure: bool) -> str
     return None
 
 
-def _fields(fields: list[list[str]], wanted: Answer) -> str | None:
+def _fields(fields: list[list[str]], wanted: Expect) -> str | None:
     coding = () if wanted.coding is None else (("Content-Encoding", wanted.coding),)
     for name, value in (*wanted.fields, *coding):
         values = [one for key, one in fields if key.lower() == name.lower()]
@@ -97,7 +99,7 @@ def _fields(fields: list[list[str]], wanted: Answer) -> str | None:
     return None
 
 
-def _body(found: dict[str, Any], wanted: Answer) -> str | None:
+def _body(found: dict[str, Any], wanted: Expect) -> str | None:
     if wanted.body is None:
         return None
     if found["body_base64"] is None:  # too long to be handed over whole
@@ -111,7 +113,7 @@ def _body(found: dict[str, Any], wanted: Answer) -> str | None:
     return difference(body, wanted.body.whole())
 
 
-def _digest(found: dict[str, Any], wanted: Answer) -> str | None:
+def _digest(found: dict[str, Any], wanted: Expect) -> str | None:
     if wanted.body is None or wanted.coding is not None:
         return "the coded body is too long to be compared"
     if found["body_bytes"] != wanted.body.length:
@@ -142,14 +144,14 @@ def _decoded(body: bytes, coding: str | None, most: int) -> bytes | None:
     return content if whole and len(content) <= most else None
 
 
-def _interim(found: dict[str, Any], wanted: Answer) -> str | None:
+def _interim(found: dict[str, Any], wanted: Expect) -> str | None:
     if tuple(found["interim"]) == wanted.interim:
         return None
     came, must = (", ".join(map(str, one)) or "none" for one in (found["interim"], wanted.interim))
     return f"interim answers: {came} instead of {must}"
 
 
-def _closing(found: dict[str, Any], wanted: Answer, protocol: Protocol) -> str | None:
+def _closing(found: dict[str, Any], wanted: Expect, protocol: Protocol) -> str | None:
     if wanted.closes is None or found["closed"] == wanted.closes:
         return None
     if protocol == "h2" and wanted.closes:

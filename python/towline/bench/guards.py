@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from .record import CellRecord, Slice
+from .record import ExperimentRecord, Slice
 
 DRIVER_SHARE = 0.8
 """A driver that is busier than this, beside a subject that is not, was the limit."""
@@ -19,16 +19,16 @@ STEAL_SHARE = 0.01
 """Of the cores' time, taken by the hypervisor. Less is a clock tick here and there."""
 
 
-def refusal(cell: CellRecord, metric: str, *sides: Sequence[Slice]) -> str | None:
+def refusal(experiment: ExperimentRecord, metric: str, *sides: Sequence[Slice]) -> str | None:
     """Why the slices of two subjects must not be compared; None when nothing speaks against it."""
     for slices in sides:
-        reason = _distrust(cell, metric, slices) or _disturbed(cell, slices)
+        reason = _distrust(experiment, metric, slices) or _disturbed(experiment, slices)
         if reason:
             return f"{slices[0].subject}: {reason}"
     return None
 
 
-def _distrust(cell: CellRecord, metric: str, slices: Sequence[Slice]) -> str | None:
+def _distrust(experiment: ExperimentRecord, metric: str, slices: Sequence[Slice]) -> str | None:
     failed = sum(one.failed for one in slices)
     if failed:
         why = next((one.first_failure for one in slices if one.first_failure), "see the errors by class")
@@ -37,7 +37,7 @@ def _distrust(cell: CellRecord, metric: str, slices: Sequence[Slice]) -> str | N
         return None
     if _share(slices, "driver_busiest_share") > DRIVER_SHARE > _share(slices, "subject_busiest_share"):
         return f"the driver used {_share(slices, 'driver_busiest_share'):.0%} of its core: it was the limit"
-    if cell.question == "latency":
+    if experiment.question == "latency":
         return _late(slices)
     return None
 
@@ -66,9 +66,9 @@ def _achieved(slices: Sequence[Slice]) -> float:
     return sum(kept) / sum(due)
 
 
-def _disturbed(cell: CellRecord, slices: Sequence[Slice]) -> str | None:
+def _disturbed(experiment: ExperimentRecord, slices: Sequence[Slice]) -> str | None:
     """What others did on the machine meanwhile."""
-    starts = [start for one in cell.subjects if one.name == slices[0].subject for start in one.starts]
+    starts = [start for one in experiment.subjects if one.name == slices[0].subject for start in one.starts]
     if not starts:
         return None
     pressure = median(start.pressure_cpu_share for start in starts)

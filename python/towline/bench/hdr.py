@@ -21,7 +21,7 @@ from functools import lru_cache
 COMPRESSED, PLAIN = 0x1C849304, 0x1C849303
 """Cookies of version 2; bits 4 to 7 of a cookie speak of the word size and say nothing here."""
 HEADER = struct.Struct(">iiiiqqd")
-MOST_BYTES = 8 << 20
+MAX_BYTES = 8 << 20
 """Of a decoded histogram: no file makes us swell."""
 
 
@@ -95,7 +95,7 @@ def decode(text: str) -> Histogram:
         if cookie & ~0xF0 != COMPRESSED:
             raise NotAHistogram(f"cookie {cookie:#x}: not a deflated HdrHistogram of version 2")
         inflate = zlib.decompressobj()
-        data = inflate.decompress(packed[8 : 8 + length], MOST_BYTES)
+        data = inflate.decompress(packed[8 : 8 + length], MAX_BYTES)
         cookie, length, _, digits, lowest, _, _ = HEADER.unpack_from(data)
     except (binascii.Error, struct.error, zlib.error) as error:
         raise NotAHistogram(f"not an HdrHistogram ({error})") from None

@@ -1,4 +1,4 @@
-"""What a reader must know before believing a cell: warnings that change no verdict."""
+"""What a reader must know before believing an experiment: warnings that change no verdict."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from .record import CellRecord, Record, Slice, SubjectRecord
+from .record import ExperimentRecord, Record, Slice, SubjectRecord
 
-FEWEST_RESTARTS = 5
-SHORTEST_S = 1.0
+MIN_RESTARTS = 5
+MIN_S = 1.0
 """Of load on a subject, all slices together."""
 MEDIANS_A_SLICE = 10
 """A slice holds 20 median latencies by design; with half as many what is cut off at its ends shows."""
@@ -20,14 +20,14 @@ WAIT_SHARE = 0.1
 DISTURBED_PRESSURE, DISTURBED_STEAL = 0.25, 0.002
 """Half of what the guards refuse, or less: worth knowing."""
 SAME = 0.02
-AT_ONCE = ("at_once", "tasks", "threads", "concurrency")
+CONCURRENCY_KEYS = ("concurrency", "tasks", "threads")
 """What the loads call the requests under way together."""
 LOGGING = frozenset({"log-level", "access-log", "access_log", "log_level", "control-socket"})
 """Options that are no advantage to anybody."""
 
 
 @dataclass(frozen=True)
-class Said:
+class Lint:
     """One warning about one subject; the same `what` about several is one line."""
 
     what: str
@@ -35,7 +35,7 @@ class Said:
     figure: float | None = None
     form: str = "{:.0f}"
 
-    def of(self, others: Sequence[Said]) -> str:
+    def of(self, others: Sequence[Lint]) -> str:
         """For all of them: the figure, or its range."""
         if self.figure is None:
             return self.what
@@ -44,88 +44,96 @@ class Said:
         return self.what.replace("{}", spread)
 
 
-def lint(cell: CellRecord) -> list[str]:
-    """Warnings about one cell, in plain words, each with its number: a line a kind, not a line a subject."""
-    found: dict[str, dict[str, Said]] = {}
+def lint(experiment: ExperimentRecord) -> list[str]:
+    """Warnings about one experiment, in plain words, each with its number: a line a kind, not a line a subject."""
+    found: dict[str, dict[str, Lint]] = {}
     measured = []
-    for subject in cell.subjects:
-        slices = [one for one in cell.slices if one.subject == subject.name]
+    for subject in experiment.subjects:
+        slices = [one for one in experiment.slices if one.subject == subject.name]
         if slices:
             measured.append(subject.name)
-            for said in (said for rule in RULES for said in rule(cell, subject, slices)):
+            for said in (said for rule in RULES for said in rule(experiment, subject, slices)):
                 found.setdefault(said.what, {})[subject.name] = said
-    return [*_options(cell), *(_line(measured, by_name) for by_name in found.values())]
+    return [*_options(experiment), *(_line(measured, by_name) for by_name in found.values())]
 
 
-def _line(measured: Sequence[str], found: dict[str, Said]) -> str:
+def _line(measured: Sequence[str], found: dict[str, Lint]) -> str:
     names = "all" if len(found) == len(measured) > 1 else ", ".join(found)
     said = list(found.values())
     return f"{names}: {said[0].of(said)}"
 
 
 def lint_record(record: Record) -> dict[str, list[str]]:
-    """Warnings that only several cells together show, by the name of the cell."""
+    """Warnings that only several experiments together show, by the name of the experiment."""
     found: dict[str, list[str]] = {}
-    by_scenario: dict[str, list[CellRecord]] = {}
-    for cell in record.cells:
-        if cell.question == "capacity" and not cell.control and cell.slices:
-            by_scenario.setdefault(cell.scenario, []).append(cell)
-    for cells in by_scenario.values():
-        for first, second in pairwise(cells):
+    by_scenario: dict[str, list[ExperimentRecord]] = {}
+    for experiment in record.experiments:
+        if experiment.question == "capacity" and not experiment.control and experiment.slices:
+            by_scenario.setdefault(experiment.scenario, []).append(experiment)
+    for experiments in by_scenario.values():
+        for first, second in pairwise(experiments):
             for said in _same_for_all_loads(first, second):
                 found.setdefault(second.name, []).append(said)
     return found
 
 
-def _unsteady(cell: CellRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Said]:
+def _unsteady(
+    experiment: ExperimentRecord, subject: SubjectRecord, slices: Sequence[Slice]
+) -> Iterator[Lint]:
     unsteady = [start for start in subject.starts if not start.steady]
     if unsteady:
-        yield Said(
+        yield Lint(
             f"no steady state before the end of warming up, in {{}} of {len(subject.starts)} starts",
             len(unsteady),
         )
 
 
-def _disturbed(cell: CellRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Said]:
+def _disturbed(
+    experiment: ExperimentRecord, subject: SubjectRecord, slices: Sequence[Slice]
+) -> Iterator[Lint]:
     pressure = max((start.pressure_cpu_share for start in subject.starts), default=0.0)
     steal = max((start.steal_share for start in subject.starts), default=0.0)
     if pressure > DISTURBED_PRESSURE:
-        yield Said("tasks waited for a core during up to {} of a restart", min(pressure, 1.0), "{:.0%}")
+        yield Lint("tasks waited for a core during up to {} of a restart", min(pressure, 1.0), "{:.0%}")
     if steal > DISTURBED_STEAL:
-        yield Said("the hypervisor took up to {} of the cores' time in a restart", steal, "{:.1%}")
+        yield Lint("the hypervisor took up to {} of the cores' time in a restart", steal, "{:.1%}")
 
 
-def _few_restarts(cell: CellRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Said]:
+def _few_restarts(
+    experiment: ExperimentRecord, subject: SubjectRecord, slices: Sequence[Slice]
+) -> Iterator[Lint]:
     restarts = len({one.restart for one in slices})
-    if restarts < FEWEST_RESTARTS:
+    if restarts < MIN_RESTARTS:
         count = f"{restarts} restart{'s' if restarts > 1 else ''}"
-        yield Said(
-            f"{count}: what differs from start to start is hardly seen in fewer than {FEWEST_RESTARTS}"
-        )
+        yield Lint(f"{count}: what differs from start to start is hardly seen in fewer than {MIN_RESTARTS}")
 
 
-def _too_short(cell: CellRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Said]:
+def _too_short(
+    experiment: ExperimentRecord, subject: SubjectRecord, slices: Sequence[Slice]
+) -> Iterator[Lint]:
     total = sum(one.measured_s for one in slices)
-    if total < SHORTEST_S:
-        yield Said("{} s of load in all is too short", total, "{:.2f}")
+    if total < MIN_S:
+        yield Lint("{} s of load in all is too short", total, "{:.2f}")
     length = median(one.measured_s for one in slices)
     p50 = median(one.response.p50_us for one in slices) / 1e6
     if length < MEDIANS_A_SLICE * p50:
-        yield Said("a slice holds only {} of its median latencies", length / p50, "{:.1f}")
+        yield Lint("a slice holds only {} of its median latencies", length / p50, "{:.1f}")
 
 
-def _few_samples(cell: CellRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Said]:
+def _few_samples(
+    experiment: ExperimentRecord, subject: SubjectRecord, slices: Sequence[Slice]
+) -> Iterator[Lint]:
     total = sum(one.response.count for one in slices)
     if total and total * 0.01 < SAMPLES_BEYOND:
-        yield Said(f"p99 rests on {{}} samples beyond it; {SAMPLES_BEYOND} are wanted", total * 0.01)
+        yield Lint(f"p99 rests on {{}} samples beyond it; {SAMPLES_BEYOND} are wanted", total * 0.01)
 
 
-def _little(cell: CellRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Said]:
+def _little(experiment: ExperimentRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Lint]:
     """In a closed loop without pauses mean latency is concurrency / rate, whatever the subject does."""
-    connections = cell.load.get("connections")
-    if cell.question != "capacity" or not isinstance(connections, int) or subject.kind != "server":
+    connections = experiment.load.get("connections")
+    if experiment.question != "capacity" or not isinstance(connections, int) or subject.kind != "server":
         return
-    under_way = connections * int(cell.load.get("pipeline") or cell.load.get("streams") or 1)
+    under_way = connections * int(experiment.load.get("pipeline") or experiment.load.get("streams") or 1)
     count = sum(one.response.count for one in slices)
     answered, measured = sum(one.answered for one in slices), sum(one.measured_s for one in slices)
     if not count or not answered:
@@ -133,7 +141,7 @@ def _little(cell: CellRecord, subject: SubjectRecord, slices: Sequence[Slice]) -
     mean = sum(one.response.mean_us * one.response.count for one in slices) / count
     wanted = under_way * measured / answered * 1e6
     if abs(mean / wanted - 1) > LITTLE_SHARE:
-        yield Said(
+        yield Lint(
             f"the mean latency is {{}} of what {under_way} requests under way give at its rate: time passes outside of "
             "requests, or some are not under way",
             mean / wanted,
@@ -141,21 +149,24 @@ def _little(cell: CellRecord, subject: SubjectRecord, slices: Sequence[Slice]) -
         )
 
 
-def _waiting(cell: CellRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Said]:
-    pool = cell.load.get("pool", subject.options.get("pool"))
-    at_once = max((cell.load[key] for key in AT_ONCE if isinstance(cell.load.get(key), int)), default=0)
-    if str(pool).isdecimal() and int(str(pool)) < at_once:
-        yield Said(
-            f"a pool of {pool} connections is smaller than the {at_once} requests at once: waiting is in its times"
+def _waiting(experiment: ExperimentRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Lint]:
+    pool = experiment.load.get("pool", subject.options.get("pool"))
+    concurrency = max(
+        (experiment.load[key] for key in CONCURRENCY_KEYS if isinstance(experiment.load.get(key), int)),
+        default=0,
+    )
+    if str(pool).isdecimal() and int(str(pool)) < concurrency:
+        yield Lint(
+            f"a pool of {pool} connections is smaller than the {concurrency} requests at once: waiting is in its times"
         )
     waits = [one.connection_wait_p99_us for one in slices if one.connection_wait_p99_us is not None]
     p50 = median(one.response.p50_us for one in slices)
     if waits and median(waits) > WAIT_SHARE * p50:
-        yield Said("requests waited {} us at p99 for a free connection: give more connections", median(waits))
+        yield Lint("requests waited {} us at p99 for a free connection: give more connections", median(waits))
 
 
-def _options(cell: CellRecord) -> Iterator[str]:
-    given = {one.name: _telling(one) for one in cell.subjects if not one.failure}
+def _options(experiment: ExperimentRecord) -> Iterator[str]:
+    given = {one.name: _telling(one) for one in experiment.subjects if not one.failure}
     tuned = [name for name, options in given.items() if options]
     if len(given) > 1 and len(tuned) == 1:
         said = ", ".join(f"{key} {value}" for key, value in given[tuned[0]].items())
@@ -166,13 +177,16 @@ def _telling(subject: SubjectRecord) -> dict[str, str]:
     return {key: value for key, value in subject.options.items() if key not in LOGGING}
 
 
-def _same_for_all_loads(first: CellRecord, second: CellRecord) -> Iterator[str]:
+def _same_for_all_loads(first: ExperimentRecord, second: ExperimentRecord) -> Iterator[str]:
     """Twice the connections at the same rate must double a closed loop's latency (Little)."""
     one, other = first.load.get("connections"), second.load.get("connections")
     if not isinstance(one, int) or not isinstance(other, int) or max(one, other) < 2 * min(one, other):
         return
     for subject in second.subjects:
-        sides = [[each for each in cell.slices if each.subject == subject.name] for cell in (first, second)]
+        sides = [
+            [each for each in experiment.slices if each.subject == subject.name]
+            for experiment in (first, second)
+        ]
         if not all(sides):
             continue
         p50 = [median(each.response.p50_us for each in side) for side in sides]
@@ -186,5 +200,5 @@ def _same_for_all_loads(first: CellRecord, second: CellRecord) -> Iterator[str]:
             yield f"{subject.name}: the same p50 of {p50[1]:.0f} us with {one} and {other} connections cannot be"
 
 
-Rule = Callable[[CellRecord, SubjectRecord, Sequence[Slice]], Iterator[Said]]
+Rule = Callable[[ExperimentRecord, SubjectRecord, Sequence[Slice]], Iterator[Lint]]
 RULES: tuple[Rule, ...] = (_unsteady, _disturbed, _few_restarts, _too_short, _few_samples, _little, _waiting)

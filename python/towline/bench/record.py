@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from ._json_data import from_plain, to_plain
 
-FORMAT = 1
+FORMAT = 2
 """Version of the file's layout; a file of another major layout is refused."""
 FILE = "result.json.gz"
 """Its name in the folder of a result."""
@@ -40,7 +40,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Slice:
-    """One window of load on one subject. The driver is our end: the generator, or a client's upstream."""
+    """One window of load on one subject. The driver is our end: the generator, or a client's responder."""
 
     subject: str
     restart: int
@@ -111,7 +111,7 @@ class Start:
 
 @dataclass(frozen=True)
 class SubjectRecord:
-    """One subject in one cell."""
+    """One subject in one experiment."""
 
     name: str
     kind: Literal["server", "client", "pair"]
@@ -128,7 +128,7 @@ class SubjectRecord:
 
 
 @dataclass(frozen=True)
-class CellRecord:
+class ExperimentRecord:
     """One scenario with one load on several subjects."""
 
     name: str
@@ -148,7 +148,7 @@ class CellRecord:
     """No subject can be faster: the arithmetic of the scenario."""
     notes: list[str] = field(default_factory=list)
     baseline: str | None = None
-    """Whom the others are compared with where the baseline that is asked for is not in the cell."""
+    """Whom the others are compared with where the baseline that is asked for is not in the experiment."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Record:
     command: list[str]
     seed: int
     settings: dict[str, Any]
-    cells: list[CellRecord]
+    experiments: list[ExperimentRecord]
     skipped: dict[str, str] = field(default_factory=dict)
     """Subjects that are not installed here, and why."""
     net: dict[str, Any] | None = None
@@ -174,7 +174,7 @@ class Record:
 
 
 CHOSEN = frozenset({"slice_s", "rounds"})
-"""Entries of a cell's load that the bench chose for how fast the subjects were on the day."""
+"""Entries of an experiment's load that the bench chose for how fast the subjects were on the day."""
 
 
 class NotARecord(ValueError):

@@ -1,4 +1,4 @@
-"""The native responder as a process: the upstream of client benches, and a subject of known behaviour.
+"""The native responder as a process: the responder of client benches, and a subject of known behaviour.
 
 `python -m towline.bench.responder [--port N] [--cert FILE --key FILE] ...` prints its addresses, one a line,
 and serves until SIGTERM, SIGINT, or the end of its standard input where that is a pipe; `--help` has the rest.
@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import _native
-from ._helper_process import Helper, HelperFailed, pinned_to
+from ._helper_process import HelperFailed, HelperProcess, pinned_to
 
-__all__ = ["Injected", "Upstream", "UpstreamFailed", "pinned_to"]
+__all__ = ["InjectedFaults", "Responder", "ResponderFailed", "pinned_to"]
 
-UpstreamFailed = HelperFailed
+ResponderFailed = HelperFailed
 
 
 @dataclass(frozen=True)
-class Injected:
+class InjectedFaults:
     """What the responder has done to its clients on purpose, by its own account."""
 
     requests: int
@@ -33,7 +33,7 @@ class Injected:
     """Begin and end, in nanoseconds of `time.monotonic_ns`."""
 
 
-class Upstream(Helper):
+class Responder(HelperProcess):
     """A responder; `options` are those of the command line."""
 
     def __init__(self, *options: str, cores: Sequence[int] | None = None) -> None:
@@ -41,19 +41,19 @@ class Upstream(Helper):
         scheme = "https" if "--cert" in options else "http"
         self.base_url = f"{scheme}://{self.address}"
 
-    def __enter__(self) -> Upstream:
+    def __enter__(self) -> Responder:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def injected(self) -> Injected:
+    def injected(self) -> InjectedFaults:
         # Our own process on loopback: there is nobody to verify.
         trust = ssl._create_unverified_context() if self.base_url.startswith("https") else None
         with urllib.request.urlopen(f"{self.base_url}/injected", timeout=10, context=trust) as answer:
             plain = json.load(answer)
         stalls = tuple((begin, end) for begin, end in plain.pop("stalls"))
-        return Injected(**plain, stalls=stalls)
+        return InjectedFaults(**plain, stalls=stalls)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from .api import Command, Comparisons, measure
 from .runner.design import Design
 from .runner.interrupts import Interrupted, Interrupts
 from .runner.plan import Options
-from .runner.progress import Watch
+from .runner.progress import Progress
 from .scenarios import catalogue
 
 SPIN_STEPS = 10_000
@@ -38,23 +38,27 @@ class Finding:
     good: bool
 
 
-def selftest(options: Options, watch: Watch) -> int:
+def selftest(options: Options, progress: Progress) -> int:
     """Prints what was found. Exit status: 0 all as it must be, 1 something is not, 130 interrupted."""
     design = options.design()
     if options.runs is None:
         design = replace(design, rule=replace(design.rule, least=6, most=6))
     if options.duration is None:
         design = replace(design, seconds=1.2)
-    with Interrupts(watch.say):
+    with Interrupts(progress.say):
         try:
             hello = catalogue()["hello"]
             named = {"plain": _responder(), "plain again": _responder(), "slower": _responder(SLOWER_PERCENT)}
             work = measure(
-                named, hello, replace(design, baseline="plain"), watch=watch, title="servers of known cost"
+                named,
+                hello,
+                replace(design, baseline="plain"),
+                progress=progress,
+                title="servers of known cost",
             )
             delayed = measure(
                 {"delayed": _delayed()}, hello, _short(design), rate=DELAY_RATE_PER_S,
-                watch=watch, title="a server of known delay",
+                progress=progress, title="a server of known delay",
             )  # fmt: skip
         except Interrupted as interrupted:
             return interrupted.status

@@ -25,9 +25,9 @@ MEASURING = {
     "quick": "a minute or two: hello on the servers and clients that are installed",
     "servers": "the scenarios of sections A and B, or --scenario, on servers",
     "clients": "those of sections C and D on clients",
-    "relay": "the relay of webhooks under crowds: nothing fails, nothing is lost",
-    "real": "an OpenAI-compatible endpoint as its users feel it; a local imitation without a key",
-    "all": "servers, clients, relay and the imitation of real (--real: the endpoint itself)",
+    "webhooks": "a webhook forwarder under load: no request fails, no webhook is lost",
+    "llm": "latency of an OpenAI-compatible endpoint for its users; without a key, of a local mock",
+    "all": "servers, clients, webhooks, and llm on the mock endpoint (--real-endpoint: the endpoint itself)",
 }
 FILES = {
     "report": "tables, charts and verdicts of a result again, without measuring",
@@ -50,7 +50,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
         "list",
     ),
     "clients": ("scenario", "subject", "client_python", "loop", "runs", "duration", "output", "list"),
-    "real": ("scenario", "subject", "base_url", "scale", "client_python", "loop", "runs", "output"),
+    "llm": ("scenario", "subject", "base_url", "scale", "client_python", "loop", "runs", "output"),
 }
 EVERYDAY = ("scenario", "subject", "runs", "duration", "seed", "cores", "output", "list")
 ENDING = (
@@ -130,14 +130,14 @@ def measure(command: str, arguments: Sequence[str]) -> int:
         return 0
     folder = options.output or Path("towline-bench", time.strftime("%Y%m%d-%H%M%S"))
     path = folder / FILE
-    watch = for_terminal(quiet=options.quiet)
-    with Interrupts(watch.say):
+    progress = for_terminal(quiet=options.quiet)
+    with Interrupts(progress.say):
         try:
-            done = run(command, options, watch, path=path, arguments=tuple(arguments))
+            done = run(command, options, progress, path=path, arguments=tuple(arguments))
         except Failed as failed:
             sys.stderr.write(f"towline bench: {failed}\n{failed.log or ''}")
             return NOTHING_MEASURED
-        measured = any(cell.slices for cell in done.record.cells)
+        measured = any(experiment.slices for experiment in done.record.experiments)
         publish(done.record, path, options)
     if not measured and done.status == 0:
         sys.stderr.write(
@@ -155,7 +155,11 @@ def publish(record: Any, path: Path, options: Any) -> None:
 
     analysis = analyse(record, options.baseline, options.margin)
     show(analysis)
-    if not options.no_history and not record.interrupted and any(cell.slices for cell in record.cells):
+    if (
+        not options.no_history
+        and not record.interrupted
+        and any(experiment.slices for experiment in record.experiments)
+    ):
         try:
             History().append(analysis)
         except (HistoryError, OSError) as error:

@@ -1,8 +1,8 @@
-"""The relay of section E: takes webhooks, keeps them, answers, forwards them in the background with a client library.
+"""The webhook forwarder of section E: takes webhooks, keeps them, answers, forwards them in the background with a client library.
 
 `POST /api/webhooks/<id>` is answered 202 when the webhook is in the database; its forwarding and what came of it,
-with the duration, are kept beside it. RELAY_CLIENT names the library, RELAY_UPSTREAM where to forward, RELAY_DATABASE
-the file, RELAY_WIDTH how many at a time. The standard library besides, so that any server can run it.
+with the duration, are kept beside it. WEBHOOKS_CLIENT names the library, WEBHOOKS_DESTINATION where to forward, WEBHOOKS_DATABASE
+the file, WEBHOOKS_WIDTH how many at a time. The standard library besides, so that any server can run it.
 
 One thread owns the database and writes all that came while it wrote before in one transaction. It does not wait
 for the disk (`synchronous = NORMAL`): the bench measures servers and clients. examples/webhooks does, and retries.
@@ -171,7 +171,7 @@ def aiohttp_poster(module: Any, width: int) -> tuple[Post, Callable[[], Awaitabl
 # --- the application ----------------------------------------------------------------------------------------
 
 
-class Relay:
+class WebhookApp:
     """Works between lifespan's startup and shutdown."""
 
     def __init__(self) -> None:
@@ -201,11 +201,11 @@ class Relay:
         await send({"type": "lifespan.shutdown.complete"})
 
     def _start(self) -> None:
-        width = int(os.environ.get("RELAY_WIDTH", "100"))
-        self._upstream = os.environ["RELAY_UPSTREAM"]
-        self._post, self._close = poster(os.environ.get("RELAY_CLIENT", "towline"), width)
+        width = int(os.environ.get("WEBHOOKS_WIDTH", "100"))
+        self._upstream = os.environ["WEBHOOKS_DESTINATION"]
+        self._post, self._close = poster(os.environ.get("WEBHOOKS_CLIENT", "towline"), width)
         self._accepted: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
-        self._store = Store(os.environ["RELAY_DATABASE"])
+        self._store = Store(os.environ["WEBHOOKS_DATABASE"])
         self._tasks = [asyncio.create_task(self._forward()) for _ in range(width)]
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -256,4 +256,4 @@ async def respond(send: Send, status: int, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-app = Relay()
+app = WebhookApp()

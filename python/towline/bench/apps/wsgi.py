@@ -19,7 +19,7 @@ Answer = tuple[str, list[tuple[str, str]], Iterable[bytes]]
 Handler = Callable[[Environ], Answer]
 
 TEXT, OCTETS, JSON = "text/plain", "application/octet-stream", "application/json"
-MOST_PIECE_BYTES = 65536
+MAX_PIECE_BYTES = 65536
 
 
 def answer(body: bytes, kind: str, *more: tuple[str, str], status: str = "200 OK") -> Answer:
@@ -99,7 +99,7 @@ def pieces(environ: Environ) -> Iterator[bytes]:
     left = int(environ.get("CONTENT_LENGTH") or -1)
     while left != 0:
         try:
-            data = reader.read(min(left, MOST_PIECE_BYTES) if left > 0 else MOST_PIECE_BYTES)
+            data = reader.read(min(left, MAX_PIECE_BYTES) if left > 0 else MAX_PIECE_BYTES)
         except OSError:  # what servers raise for a body that ends early, where they say it at all
             raise ClientGone from None
         if not data:

@@ -1,4 +1,4 @@
-"""From scenarios to cells: which job each face of a client's scenario is, and who takes part."""
+"""From scenarios to experiments: which job each face of a client's scenario is, and who takes part."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 from .. import scenarios
 from ..scenarios import Load, Scenario
-from .measure import ClientCell
+from .measure import ClientExperiment
 from .subjects import DROP_INS, HTTP1_ALONE
-from .worker.job import MICRO, SLOW, Face, Job, LoopName, Work
+from .worker.job import MICRO, SLOW, Backend, Job, JobKind, LoopName
 
 OWN = Path(__file__).parent / "scenarios.toml"
 SLICE_REQUESTS = 500
 """A load of thousands of plain requests is cut into slices of so many, as its source does (10 x 500)."""
 SEND_BUFFER_BYTES = 32 * 1024
 
-WORKS: Mapping[str, Work] = {
+JOB_KINDS: Mapping[str, JobKind] = {
     name: name
     for name in (
         "get", "upload", "post_json", "stream", "slow_pieces", "slow_events", "pool_assignment", "partial_write",
@@ -25,21 +25,21 @@ WORKS: Mapping[str, Work] = {
     )
 }  # fmt: skip
 
-DROP_IN_CELLS = {
+DROP_IN_EXPERIMENTS = {
     "dropin_httpx": ("towline.httpx", "httpx"),
     "dropin_httpx2": ("towline.httpx2", "httpx2"),
     "dropin_requests": ("towline.requests", "requests"),
 }
 """Ours, then what it stands below; ours is the baseline."""
 
-POOLS: Mapping[Face, tuple[str, ...]] = {
+POOLS: Mapping[Backend, tuple[str, ...]] = {
     "async": ("towline", "httpcore", "httpcorexyz", "aiohttp"),
     "sync": ("towline", "httpcore", "httpcorexyz", "urllib3"),
 }
 """Libraries whose pool can be driven by itself; they can be told to use a unix socket, too."""
 
 HTTP2_NOTES = (
-    "Prior knowledge, without TLS; the upstream speaks nothing else. Each opens as many connections as it thinks right.",
+    "Prior knowledge, without TLS; the responder speaks nothing else. Each opens as many connections as it thinks right.",
     f"Without HTTP/2, or not without TLS: {', '.join(sorted(HTTP1_ALONE - DROP_INS))}.",
 )
 
@@ -54,7 +54,7 @@ MICRO_NOTES = {
     ),
     "partial_write": (
         "A whole POST over one kept connection of a unix socket, through each client's own face, where its source writes "
-        "to a bare socketpair. The connection's send buffer is set to 32 KB from outside, and the upstream drains it.",
+        "to a bare socketpair. The connection's send buffer is set to 32 KB from outside, and the responder drains it.",
     ),
     "uncontended_acquire": (
         "One idle connection taken from a pool with room and given back, without a request; as in pool_assignment.",
@@ -69,56 +69,62 @@ def client_scenarios() -> dict[str, Scenario]:
     return found | scenarios.load(OWN)
 
 
-def cells_of(scenario: Scenario, loop: LoopName = "asyncio") -> list[ClientCell]:
+def experiments_of(scenario: Scenario, loop: LoopName = "asyncio") -> list[ClientExperiment]:
     """One for each load and face. Raises ValueError for a scenario whose call is not one of ours."""
-    work = WORKS.get(scenario.call or "")
-    if work is None:
+    kind = JOB_KINDS.get(scenario.call or "")
+    if kind is None:
         raise ValueError(
-            f"{scenario.name}: no client knows the call {scenario.call!r}; there is {', '.join(WORKS)}"
+            f"{scenario.name}: no client knows the call {scenario.call!r}; there is {', '.join(JOB_KINDS)}"
         )
     return [
-        _cell(scenario, load, work, face, loop)
+        _experiment(scenario, load, kind, backend, loop)
         for load in scenario.loads or (Load(),)
-        for face in scenario.faces
+        for backend in scenario.backends
     ]
 
 
-def _cell(scenario: Scenario, load: Load, work: Work, face: Face, loop: LoopName) -> ClientCell:
-    own_face = (face,) if len(scenario.faces) > 1 else ()
-    name = "_".join((scenario.name, *own_face, *filter(None, (load.name,))))
-    title = scenario.title + (f", {load.name}" if load.name else "") + (f" ({face})" if own_face else "")
+def _experiment(
+    scenario: Scenario, load: Load, kind: JobKind, backend: Backend, loop: LoopName
+) -> ClientExperiment:
+    own_backend = (backend,) if len(scenario.backends) > 1 else ()
+    name = "_".join((scenario.name, *own_backend, *filter(None, (load.name,))))
+    title = (
+        scenario.title + (f", {load.name}" if load.name else "") + (f" ({backend})" if own_backend else "")
+    )
     count, slices, floor_s = load.count, None, load.floor_s
-    if work == "get" and count is not None and count > SLICE_REQUESTS:
+    if kind == "get" and count is not None and count > SLICE_REQUESTS:
         slices, count = max(1, count // SLICE_REQUESTS), SLICE_REQUESTS
         floor_s = floor_s / slices if floor_s is not None else None
-    if work == "pool_assignment":
+    if kind == "pool_assignment":
         count = None
-    drop_in = DROP_IN_CELLS.get(scenario.name)
-    libraries = drop_in or (POOLS[face] if work in MICRO or work == "partial_write" else None)
-    return ClientCell(
+    drop_in = DROP_IN_EXPERIMENTS.get(scenario.name)
+    libraries = drop_in or (POOLS[backend] if kind in MICRO or kind == "partial_write" else None)
+    return ClientExperiment(
         name=name, scenario=scenario.name, title=title, section=scenario.section,
-        job=_job(scenario, load, work, face, loop, count), slices=slices, floor_s=floor_s, libraries=libraries,
-        baseline=drop_in[0] if drop_in else "towline", alone=work in SLOW,
-        notes=(*scenario.notes, *MICRO_NOTES.get(work, ()), *(HTTP2_NOTES if "h2" in scenario.protocols else ())),
+        job=_job(scenario, load, kind, backend, loop, count), slices=slices, floor_s=floor_s, libraries=libraries,
+        baseline=drop_in[0] if drop_in else "towline", alone=kind in SLOW,
+        notes=(*scenario.notes, *MICRO_NOTES.get(kind, ()), *(HTTP2_NOTES if "h2" in scenario.protocols else ())),
     )  # fmt: skip
 
 
-def _job(scenario: Scenario, load: Load, work: Work, face: Face, loop: LoopName, count: int | None) -> Job:
+def _job(
+    scenario: Scenario, load: Load, kind: JobKind, backend: Backend, loop: LoopName, count: int | None
+) -> Job:
     request = scenario.requests[0] if scenario.requests else None
     parameters: dict[str, int] = {}
     text, repeat = "", 1
-    if work == "partial_write":
+    if kind == "partial_write":
         parameters["send_buffer_bytes"] = SEND_BUFFER_BYTES
-    elif work in MICRO:
-        connections = load.pool if work == "pool_assignment" else 1
+    elif kind in MICRO:
+        connections = load.pool if kind == "pool_assignment" else 1
         parameters = {"connections": connections, "requests": load.count or 1, "origins": load.origins}
-    if work in ("upload", "partial_write"):
+    if kind in ("upload", "partial_write"):
         text = str(load.body_bytes)
-    elif work != "post_json" and request is not None and request.answer.body is not None:
-        text, repeat = request.answer.body.unit.decode(), request.answer.body.count
+    elif kind != "post_json" and request is not None and request.expect.body is not None:
+        text, repeat = request.expect.body.unit.decode(), request.expect.body.count
     return Job(
-        work=work, face=face, path=request.target if request is not None else "/upload", answer_text=text,
-        answer_repeat=repeat, body_bytes=load.body_bytes, at_once=max(1, load.at_once // load.batch),
+        kind=kind, backend=backend, path=request.target if request is not None else "/upload", answer_text=text,
+        answer_repeat=repeat, body_bytes=load.body_bytes, concurrency=max(1, load.concurrency // load.batch),
         batch=load.batch, count=count, pool=load.pool, loop=loop, protocol=scenario.protocols[0],
         parameters=parameters,
     )  # fmt: skip

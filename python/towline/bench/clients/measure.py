@@ -1,7 +1,7 @@
-"""Clients as the runner's subjects: one cell is one job for clients of one face, beside one upstream.
+"""Clients as the runner's subjects: one experiment is one job for clients of one face, beside one responder.
 
-    with Setting(cell, upstream_cores) as setting:
-        subjects = [setting.subject(client) for client in cell.clients()]    # runner.protocol.Subject each
+    with Setting(experiment, upstream_cores) as setting:
+        subjects = [setting.subject(client) for client in experiment.clients()]    # runner.protocol.Subject each
 
 A client that is not installed says so in `missing()`; one that fails in anything raises the runner's `Failed`.
 """
@@ -18,23 +18,23 @@ from pathlib import Path
 from typing import Any
 
 from .. import record
-from ..net import Relay
-from ..responder import Upstream, UpstreamFailed
-from ..runner.network import Network, with_relay
-from ..runner.protocol import Failed, Memory, Place, Work
+from ..netem import Netem
+from ..responder import Responder, ResponderFailed
+from ..runner.network import Network, with_netem
+from ..runner.protocol import Failed, Memory, SliceSpec, StartConfig
 from .process import ClientProcess, Worker
-from .subjects import CLIENTS, Client, Interpreters, Missing, of_face
+from .subjects import CLIENTS, Client, Interpreters, Missing, of_backend
 from .worker.job import MICRO, SLOW, Job
 
 SLOW_S = 6.0
 """What a slow reader reads, at least."""
-UPSTREAM_FULL, CLIENT_FULL = 0.9, 0.9
-"""Above this share of its core the upstream may have been the limit, unless the client's core was full too."""
-ASK_PATIENCE_S = 30.0
+RESPONDER_FULL, CLIENT_FULL = 0.9, 0.9
+"""Above this share of its core the responder may have been the limit, unless the client's core was full too."""
+ASK_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
-class ClientCell:
+class ClientExperiment:
     """A scenario with one load on clients of one face."""
 
     name: str
@@ -56,76 +56,76 @@ class ClientCell:
     @property
     def over_a_network(self) -> bool:
         """Not a step of a pool alone, nor what has a unix socket."""
-        return self.job.work not in MICRO and "send_buffer_bytes" not in self.job.parameters
+        return self.job.kind not in MICRO and "send_buffer_bytes" not in self.job.parameters
 
     def clients(self, chosen: Collection[str] | None = None) -> list[Client]:
-        """Those of the cell, or of them the chosen ones (by NAME, or NAME-sync)."""
-        mine = of_face(self.job.face, self.libraries, self.job.protocol)
+        """Those of the experiment, or of them the chosen ones (by NAME, or NAME-sync)."""
+        mine = of_backend(self.job.backend, self.libraries, self.job.protocol)
         if chosen is None:
             return mine
-        asked = of_face(self.job.face, chosen, self.job.protocol)
-        return asked if self.libraries is None else [client for client in asked if client in mine]
+        requested = of_backend(self.job.backend, chosen, self.job.protocol)
+        return requested if self.libraries is None else [client for client in requested if client in mine]
 
 
-class Setting:
-    """What all subjects of a cell share: the upstream and the interpreters."""
+class ClientEnvironment:
+    """What all subjects of an experiment share: the responder and the interpreters."""
 
     def __init__(
-        self, cell: ClientCell, upstream_cores: Sequence[int] | None = None,
-        interpreters: Interpreters | None = None, upstream: Upstream | None = None, network: Network | None = None,
+        self, experiment: ClientExperiment, responder_cores: Sequence[int] | None = None,
+        interpreters: Interpreters | None = None, responder: Responder | None = None, network: Network | None = None,
     ) -> None:  # fmt: skip
-        self.cell = cell
-        self.network = network if cell.over_a_network else None
-        self.relays: list[Relay] = []
+        self.experiment = experiment
+        self.network = network if experiment.over_a_network else None
+        self.netems: list[Netem] = []
         self.interpreters = interpreters or Interpreters.usual()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self.upstream, self.bases = (
-            (upstream, [upstream.base_url]) if upstream else self._listen(upstream_cores)
+        self.responder, self.bases = (
+            (responder, [responder.base_url]) if responder else self._listen(responder_cores)
         )
         if self.network is not None:
             try:
                 for base in self.bases:
-                    self.relays.append(self.network.relay(base.removeprefix("http://")))
+                    self.netems.append(self.network.netem(base.removeprefix("http://")))
             except BaseException:
                 self.close()
                 raise
-            self.bases = [f"http://{relay.address}" for relay in self.relays]
+            self.bases = [f"http://{netem.address}" for netem in self.netems]
 
-    def _listen(self, cores: Sequence[int] | None) -> tuple[Upstream, list[str]]:
-        """An upstream with as many origins as the job has, or on a unix socket."""
-        parameters = self.cell.job.parameters
+    def _listen(self, cores: Sequence[int] | None) -> tuple[Responder, list[str]]:
+        """A responder with as many origins as the job has, or on a unix socket."""
+        parameters = self.experiment.job.parameters
         origins = parameters.get("origins", 1)
         # One that speaks nothing else: whoever is answered has spoken HTTP/2.
-        protocol = ["--protocol", "h2"] if self.cell.job.protocol == "h2" else []
+        protocol = ["--protocol", "h2"] if self.experiment.job.protocol == "h2" else []
         binds = ["--bind", "127.0.0.1:0"] * origins
         if "send_buffer_bytes" in parameters:
             self._folder = tempfile.TemporaryDirectory(prefix="towline-bench-")
-            path = str(Path(self._folder.name, "upstream"))
+            path = str(Path(self._folder.name, "responder"))
             binds = ["--bind", f"unix:{path}"]
         try:
-            upstream = Upstream(*binds, *protocol, cores=cores)
-            more = [upstream.read_line() for _ in range(origins - 1)]
-        except UpstreamFailed as failed:
-            raise Failed(f"the upstream: {failed}") from None
+            responder = Responder(*binds, *protocol, cores=cores)
+            more = [responder.read_line() for _ in range(origins - 1)]
+        except ResponderFailed as failed:
+            raise Failed(f"the responder: {failed}") from None
         if self._folder is not None:
-            return upstream, [path]
-        return upstream, [upstream.base_url, *(f"http://{address}" for address in more)]
+            return responder, [path]
+        return responder, [responder.base_url, *(f"http://{address}" for address in more)]
 
     def subject(self, client: Client) -> ClientSubject:
         return ClientSubject(client, self)
 
-    def relayed_s(self) -> float:
+    def netem_s(self) -> float:
         """CPU time of the emulated network."""
-        return sum(relay.cpu_s() for relay in self.relays)
+        return sum(netem.cpu_s() for netem in self.netems)
 
     def close(self) -> None:
-        for relay in self.relays:
-            relay.stop()
-        self.upstream.stop()
+        for netem in self.netems:
+            netem.stop()
+        self.responder.stop()
         if self._folder is not None:
             self._folder.cleanup()
 
-    def __enter__(self) -> Setting:
+    def __enter__(self) -> ClientEnvironment:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -133,10 +133,10 @@ class Setting:
 
 
 class ClientSubject:
-    """One client in one cell; runner.protocol.Subject."""
+    """One client in one experiment; runner.protocol.Subject."""
 
-    def __init__(self, client: Client, setting: Setting) -> None:
-        self.client, self.setting = client, setting
+    def __init__(self, client: Client, environment: ClientEnvironment) -> None:
+        self.client, self.environment = client, environment
 
     @property
     def name(self) -> str:
@@ -150,39 +150,44 @@ class ClientSubject:
             return str(reason)
         absent = [package for package, version in versions.items() if version is None]
         return (
-            f"{', '.join(absent)}: not installed in {self.setting.interpreters.of(self.client)}"
+            f"{', '.join(absent)}: not installed in {self.environment.interpreters.of(self.client)}"
             if absent
             else None
         )
 
     def describe(self) -> record.SubjectRecord:
         """Asks the client's interpreter for the versions."""
-        job = self.setting.cell.job
-        options = {"face": job.face, "pool": str(job.pool)} | (
-            {"loop": job.loop} if job.face == "async" else {}
+        job = self.environment.experiment.job
+        options = {"backend": job.backend, "pool": str(job.pool)} | (
+            {"loop": job.loop} if job.backend == "async" else {}
         )
         if job.protocol != "h1":
             options["protocol"] = job.protocol
         command, versions = [], dict[str, str]()
         if (why := self.missing()) is None:
-            command = [str(self.setting.interpreters.of(self.client)), "towline/bench/clients/worker"]
+            command = [str(self.environment.interpreters.of(self.client)), "towline/bench/clients/worker"]
             versions = {package: version or "" for package, version in self._versions().items()}
         return record.SubjectRecord(self.name, "client", command, versions, options, failure=why)
 
-    def start(self, place: Place) -> RunningClient:
+    def start(self, start_config: StartConfig) -> RunningClient:
         """A fresh process whose client is open. Raises Failed."""
-        setting = self.setting
+        environment = self.environment
         try:
-            python = setting.interpreters.of(self.client)
+            python = environment.interpreters.of(self.client)
         except Missing as missing:
             raise Failed(f"not installed: {missing}") from None
         process = ClientProcess(
-            self.client, setting.cell.job, setting.bases, python, place.cores, place.padding_bytes
+            self.client,
+            environment.experiment.job,
+            environment.bases,
+            python,
+            start_config.cores,
+            start_config.padding_bytes,
         )
-        return RunningClient(self.name, process, setting, len(place.cores or (0,)))
+        return RunningClient(self.name, process, environment, len(start_config.cores or (0,)))
 
     def _versions(self) -> dict[str, str | None]:
-        found = versions_in(self.setting.interpreters.of(self.client))
+        found = versions_in(self.environment.interpreters.of(self.client))
         return {package: found[package] for package in self.client.packages}
 
 
@@ -192,7 +197,7 @@ def versions_in(python: Path) -> dict[str, str | None]:
     worker = Worker(python)
     try:
         packages = sorted({package for client in CLIENTS.values() for package in client.packages})
-        found: dict[str, str | None] = worker.tell(ASK_PATIENCE_S, op="versions", packages=packages)[
+        found: dict[str, str | None] = worker.call(ASK_TIMEOUT_S, op="versions", packages=packages)[
             "versions"
         ]
     finally:
@@ -203,25 +208,27 @@ def versions_in(python: Path) -> dict[str, str | None]:
 class RunningClient:
     """A client that is open; runner.protocol.Running."""
 
-    def __init__(self, name: str, process: ClientProcess, setting: Setting, cores: int) -> None:
-        self.name, self.process, self.setting, self.cores = name, process, setting, cores
+    def __init__(self, name: str, process: ClientProcess, environment: ClientEnvironment, cores: int) -> None:
+        self.name, self.process, self.environment, self.cores = name, process, environment, cores
 
     def verify(self) -> None:
         """Each request of the job, over a new connection and over the same again. Raises Failed."""
         self.process.verify()
 
-    def slice(self, work: Work) -> record.Slice:
+    def slice(self, work: SliceSpec) -> record.Slice:
         """Load for a while, or for the job's count. Raises Failed."""
         if work.rate_per_s is not None:
             raise Failed("clients are measured in a closed loop: their capacity is the question")
-        upstream = self.setting.upstream
-        seconds = max(work.duration_s, SLOW_S) if self.setting.cell.job.work in SLOW else work.duration_s
-        began, spent, relayed_s = time.time(), upstream.cpu_s(), self.setting.relayed_s()
+        responder = self.environment.responder
+        seconds = (
+            max(work.duration_s, SLOW_S) if self.environment.experiment.job.kind in SLOW else work.duration_s
+        )
+        began, spent, netem_s = time.time(), responder.cpu_s(), self.environment.netem_s()
         found = self.process.slice(seconds, work.discard_s, work.requests)
-        one = _slice(self.name, began, found, upstream.cpu_s() - spent, self.cores)
+        one = _slice(self.name, began, found, responder.cpu_s() - spent, self.cores)
         return (
-            with_relay(one, self.setting.relayed_s() - relayed_s, found["whole_s"])
-            if self.setting.relays
+            with_netem(one, self.environment.netem_s() - netem_s, found["whole_s"])
+            if self.environment.netems
             else one
         )
 
@@ -246,8 +253,8 @@ def _slice(name: str, began: float, found: dict[str, Any], driver_cpu_s: float, 
     share = min(found["cpu_s"] / measured_s, float(cores)) if measured_s else 0.0
     driver_share = min(driver_cpu_s / whole_s, 1.0) if whole_s else 0.0
     limit = None
-    if driver_share > UPSTREAM_FULL and share < CLIENT_FULL:
-        limit = f"the upstream used {driver_share:.0%} of its core"
+    if driver_share > RESPONDER_FULL and share < CLIENT_FULL:
+        limit = f"the responder used {driver_share:.0%} of its core"
     return record.Slice(
         subject=name, restart=0, round=0, position=0, began_unix_s=began,
         measured_s=measured_s, answered=found["answered"], failed=found["failed"],

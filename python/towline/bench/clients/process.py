@@ -20,9 +20,9 @@ from .subjects import Client
 from .worker.job import Job
 
 WORKER = Path(__file__).parent / "worker"
-OPEN_PATIENCE_S, VERIFY_PATIENCE_S, SLICE_PATIENCE_S = 60.0, 30.0, 90.0
+OPEN_TIMEOUT_S, VERIFY_TIMEOUT_S, SLICE_TIMEOUT_S = 60.0, 30.0, 90.0
 """A client that says nothing for so long (beyond its slice) has hung."""
-STOP_PATIENCE_S = 2.0
+STOP_TIMEOUT_S = 2.0
 
 
 class Worker:
@@ -40,7 +40,7 @@ class Worker:
         except OSError as error:
             raise Failed(f"{python} does not start: {error}") from None
 
-    def tell(self, patience_s: float, **asked: Any) -> dict[str, Any]:
+    def call(self, timeout_s: float, **asked: Any) -> dict[str, Any]:
         """Asks and waits for the answer. Raises Failed."""
         process = self._process
         assert process.stdin is not None
@@ -49,17 +49,17 @@ class Worker:
             process.stdin.flush()
         except BrokenPipeError:
             raise self._died() from None
-        answer = self._answer(patience_s)
+        answer = self._answer(timeout_s)
         if "error" in answer:
             raise Failed(str(answer["error"]), self.log_tail())
         return answer
 
-    def _answer(self, patience_s: float) -> dict[str, Any]:
+    def _answer(self, timeout_s: float) -> dict[str, Any]:
         assert self._process.stdout is not None
-        fd, deadline = self._process.stdout.fileno(), time.monotonic() + patience_s
+        fd, deadline = self._process.stdout.fileno(), time.monotonic() + timeout_s
         while b"\n" not in self._held:
             if not select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise Failed(f"it hangs: no answer in {patience_s:.0f} s", self.log_tail())
+                raise Failed(f"it hangs: no answer in {timeout_s:.0f} s", self.log_tail())
             data = os.read(fd, 65536)
             if not data:
                 raise self._died()
@@ -73,7 +73,7 @@ class Worker:
 
     def _died(self) -> Failed:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_PATIENCE_S)
+            self._process.wait(STOP_TIMEOUT_S)
         said = self.log_tail().strip().splitlines()[-1:]
         status = self._process.returncode
         return Failed(
@@ -112,8 +112,8 @@ class ClientProcess:
         began = time.monotonic()
         self.worker = Worker(python, cores, padding_bytes)
         try:
-            opened = self.worker.tell(
-                OPEN_PATIENCE_S, op="open", library=client.library, adapter=client.adapter, packages=client.packages, job=job.plain(),
+            opened = self.worker.call(
+                OPEN_TIMEOUT_S, op="open", library=client.library, adapter=client.adapter, packages=client.packages, job=job.plain(),
                 bases=list(bases),
             )  # fmt: skip
             if "missing" in opened:
@@ -126,12 +126,12 @@ class ClientProcess:
 
     def verify(self) -> None:
         """Each request of the job twice, the second over the connection that was kept. Raises Failed."""
-        self.worker.tell(VERIFY_PATIENCE_S, op="verify")
+        self.worker.call(VERIFY_TIMEOUT_S, op="verify")
 
     def slice(self, seconds: float, discard_s: float, count: int | None = None) -> dict[str, Any]:
         """One slice; worker/window.py says what is in it. Raises Failed."""
         asked = {"seconds": seconds, "discard_s": discard_s, "count": count}
-        found: dict[str, Any] = self.worker.tell(seconds + SLICE_PATIENCE_S, op="slice", **asked)["found"]
+        found: dict[str, Any] = self.worker.call(seconds + SLICE_TIMEOUT_S, op="slice", **asked)["found"]
         return found
 
     def memory_bytes(self) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .worker.job import Face, Protocol
+from .worker.job import Backend, Protocol
 
 
 class Missing(Exception):
@@ -21,8 +21,8 @@ class Client:
     name: str
     """Unique: the blocking face of a library that has both is NAME-sync."""
     library: str
-    """What it is called in a cell, where all have the same face."""
-    face: Face
+    """What it is called in an experiment, where all have the same face."""
+    backend: Backend
     adapter: str
     """module:Class in worker/adapters."""
     packages: tuple[str, ...]
@@ -30,14 +30,14 @@ class Client:
     environment: str | None = None
     """The environment that it needs for itself, if it cannot share one with the others."""
 
-    def speaks(self, protocol: Protocol) -> bool:
+    def supports(self, protocol: Protocol) -> bool:
         """Whether it can be told to."""
         return protocol == "h1" or self.library not in HTTP1_ALONE
 
 
-def _one(library: str, face: Face, adapter: str, *packages: str, environment: str | None = None,
+def _one(library: str, backend: Backend, adapter: str, *packages: str, environment: str | None = None,
          name: str | None = None) -> Client:  # fmt: skip
-    return Client(name or library, library, face, adapter, packages or (library,), environment)
+    return Client(name or library, library, backend, adapter, packages or (library,), environment)
 
 
 def _both(library: str, asynchronous: str, blocking: str, *packages: str,
@@ -75,21 +75,23 @@ CLIENTS = {
 }  # fmt: skip
 
 DROP_INS = frozenset(client.library for client in CLIENTS.values() if client.library.startswith("towline."))
-"""Measured beside what they replace, when asked for, and not in every cell."""
+"""Measured beside what they replace, when asked for, and not in every experiment."""
 
 
 HTTP1_ALONE = frozenset({"aiohttp", "requests", "towline.requests", "urllib3"})
 """They have no HTTP/2, or not without TLS."""
 
 
-def of_face(face: Face, libraries: Iterable[str] | None = None, protocol: Protocol = "h1") -> list[Client]:
-    """The clients of a cell. Without names: all but the drop-ins. A name without this face, or this protocol, is left out."""
+def of_backend(
+    backend: Backend, libraries: Iterable[str] | None = None, protocol: Protocol = "h1"
+) -> list[Client]:
+    """The clients of an experiment. Without names: all but the drop-ins. A name without this face, or this protocol, is left out."""
     chosen = None if libraries is None else set(libraries)
     return [
         client
         for client in CLIENTS.values()
-        if client.face == face
-        and client.speaks(protocol)
+        if client.backend == backend
+        and client.supports(protocol)
         and (
             client.library not in DROP_INS if chosen is None else bool({client.library, client.name} & chosen)
         )

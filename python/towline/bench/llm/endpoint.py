@@ -1,4 +1,4 @@
-"""Whom we ask: a real OpenAI-compatible endpoint from the environment, or the imitation."""
+"""Whom we ask: a real OpenAI-compatible endpoint from the environment, or the mock endpoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class BadEndpoint(ValueError):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """`key` None: the imitation answers, and `base_url` is known once it runs."""
+    """`key` None: the mock endpoint answers, and `base_url` is known once it runs."""
 
     base_url: str
     key: str | None
@@ -24,7 +24,7 @@ class Endpoint:
     max_tokens: int = MAX_TOKENS
 
     @property
-    def real(self) -> bool:
+    def is_remote(self) -> bool:
         return self.key is not None
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The scenarios of a real endpoint: when each call is made, and what the imitation shall do meanwhile."""
+"""The scenarios of a real endpoint: when each call is made, and what the mock endpoint shall do meanwhile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SLOW_PIECES, SLOW_PAUSE_S = 2000, 0.002
 
 
 @dataclass(frozen=True)
-class RealCell:
+class LlmExperiment:
     """`batches` of calls, or calls that arrive on their own."""
 
     name: str
@@ -17,7 +17,7 @@ class RealCell:
     title: str
     section: str
     batches: int = 1
-    at_once: int = 1
+    concurrency: int = 1
     gap_s: float = 0.0
     """Between the beginnings of two batches, at least."""
     arrivals_per_s: float | None = None
@@ -25,7 +25,7 @@ class RealCell:
     burstiness: float = 1.0
     """Of the arrivals: squared coefficient of variation of their gaps; 1 is Poisson, more comes in bursts."""
     profile: str = "quick"
-    """Of the imitation."""
+    """Of the mock endpoint."""
     max_tokens: int | None = None
     pause_s: float = 0.0
     """Of the reader after each piece."""
@@ -34,15 +34,15 @@ class RealCell:
 
     @property
     def calls(self) -> int:
-        return self.batches * self.at_once
+        return self.batches * self.concurrency
 
     def offsets(self, seed: int, scale: float) -> list[float]:
         """When each call of a batch is made: the same for every subject."""
         if self.arrivals_per_s is None:
-            return [0.0] * self.at_once
+            return [0.0] * self.concurrency
         chance, now, found = random.Random(f"{seed}/{self.name}"), 0.0, []
         shape = 1.0 / self.burstiness
-        for _ in range(self.at_once):
+        for _ in range(self.concurrency):
             found.append(now * scale)
             now += chance.gammavariate(shape, 1.0 / (shape * self.arrivals_per_s))
         return found
@@ -50,33 +50,35 @@ class RealCell:
     def load(self) -> dict[str, float | int | str | None]:
         """For the record."""
         return {
-            "calls": self.calls, "batches": self.batches, "at_once": self.at_once, "gap_s": self.gap_s,
+            "calls": self.calls, "batches": self.batches, "concurrency": self.concurrency, "gap_s": self.gap_s,
             "arrivals_per_s": self.arrivals_per_s, "burstiness": self.burstiness, "profile": self.profile,
             "pause_s": self.pause_s,
         }  # fmt: skip
 
 
-def sequential(name: str, profile: str, what: str) -> RealCell:
+def sequential(name: str, profile: str, what: str) -> LlmExperiment:
     title = f"10 calls, 4 s apart{what}"
-    return RealCell(name, "real_sequential", title, "D", batches=10, gap_s=4.0, profile=profile)
+    return LlmExperiment(name, "llm_sequential", title, "D", batches=10, gap_s=4.0, profile=profile)
 
 
-def parallel(name: str, profile: str, what: str) -> RealCell:
+def parallel(name: str, profile: str, what: str) -> LlmExperiment:
     title = f"3 batches of 5 calls, 15 s apart{what}"
-    return RealCell(name, "real_parallel", title, "D", batches=3, at_once=5, gap_s=15.0, profile=profile)
+    return LlmExperiment(
+        name, "llm_parallel", title, "D", batches=3, concurrency=5, gap_s=15.0, profile=profile
+    )
 
 
 LONG = " (about 1 s in 100 pieces)"
-CELLS = {
-    cell.name: cell
-    for cell in (
-        sequential("real_sequential", "quick", ""),
-        parallel("real_parallel", "quick", ""),
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in (
+        sequential("llm_sequential", "quick", ""),
+        parallel("llm_parallel", "quick", ""),
         sequential("real_sequential_long", "long", LONG),
         parallel("real_parallel_long", "long", LONG),
-        RealCell("chat_arrivals", "chat_arrivals", "40 calls that arrive in bursts, 8 a second" + LONG, "towline",
-                 at_once=40, arrivals_per_s=8.0, burstiness=4.0, profile="long", local_only=True),
-        RealCell("chat_slow_consumer", "chat_slow_consumer", "16 MiB of pieces, read slowly: what the client holds",
+        LlmExperiment("chat_arrivals", "chat_arrivals", "40 calls that arrive in bursts, 8 a second" + LONG, "towline",
+                 concurrency=40, arrivals_per_s=8.0, burstiness=4.0, profile="long", local_only=True),
+        LlmExperiment("chat_slow_consumer", "chat_slow_consumer", "16 MiB of pieces, read slowly: what the client holds",
                  "towline", profile="flood", max_tokens=SLOW_PIECES, pause_s=SLOW_PAUSE_S, local_only=True),
     )
 }  # fmt: skip
@@ -84,8 +86,12 @@ LOCAL_NAMES = {"real_sequential_long", "real_parallel_long"}
 """The same to a real endpoint as those without a profile."""
 
 
-def cells_for(real: bool, chosen: list[str] | None = None) -> list[RealCell]:
+def experiments_for(real: bool, chosen: list[str] | None = None) -> list[LlmExperiment]:
     """Those that make sense for the endpoint, or the chosen ones. Raises KeyError for an unknown name."""
     if chosen is not None:
-        return [CELLS[name] for name in chosen]
-    return [cell for cell in CELLS.values() if not (real and (cell.local_only or cell.name in LOCAL_NAMES))]
+        return [EXPERIMENTS[name] for name in chosen]
+    return [
+        experiment
+        for experiment in EXPERIMENTS.values()
+        if not (real and (experiment.local_only or experiment.name in LOCAL_NAMES))
+    ]

@@ -1,4 +1,4 @@
-"""`towline bench real`: chats with a real endpoint, or with the local imitation of one."""
+"""`towline bench llm`: chats with a real endpoint, or with the local mock of one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from ...errors import ConfigError
 from ..clients.subjects import Interpreters
-from ..record import CellRecord, Slice
+from ..record import ExperimentRecord, Slice
 from ..runner.plan import Options, select
 from ..runner.session import Session
 from .endpoint import BadEndpoint, Endpoint
-from .llm_experiments import CELLS, cells_for
+from .llm_experiments import EXPERIMENTS, experiments_for
 from .metrics import Objectives
-from .run import CHATS, Imitator, Plan, RealRun
+from .run import CHATS, LlmRun, MockEndpointProcess, Plan
 
 COLUMNS = (
     ("ttft_p50_ms", "first token p50 ms"),
@@ -28,24 +28,24 @@ COLUMNS = (
 )
 
 
-def run_real(session: Session, options: Options, *, imitate: bool = False) -> None:
-    """The chosen scenarios on the chosen clients, the imitation beside them where there is no key.
+def run_llm(session: Session, options: Options, *, use_mock: bool = False) -> None:
+    """The chosen scenarios on the chosen clients, the mock endpoint beside them where there is no key.
 
-    `imitate`: whatever key there may be, nobody is asked who may want money for it.
+    `use_mock`: whatever key there may be, nobody is asked who may want money for it.
 
-    Raises `ConfigError` for an environment or a name that makes no sense, `Failed` when the imitation does not start.
+    Raises `ConfigError` for an environment or a name that makes no sense, `Failed` when the mock endpoint does not start.
     """
     try:
         endpoint = Endpoint.from_environment(base_url=options.base_url)
     except BadEndpoint as error:
         raise ConfigError(str(error)) from None
-    if imitate:
+    if use_mock:
         endpoint = replace(endpoint, key=None)
-    elif options.base_url and not endpoint.real:
+    elif options.base_url and not endpoint.is_remote:
         endpoint = replace(endpoint, key="none")  # an endpoint of one's own that asks for no key
     design = session.design
-    cells = cells_for(
-        endpoint.real, select(options.scenario, CELLS, "scenario") if options.scenario else None
+    experiments = experiments_for(
+        endpoint.is_remote, select(options.scenario, EXPERIMENTS, "scenario") if options.scenario else None
     )
     plan = Plan(
         endpoint, tuple(select(options.subject, CHATS, "client")), options.runs or 1, design.seed, options.scale,
@@ -53,17 +53,17 @@ def run_real(session: Session, options: Options, *, imitate: bool = False) -> No
         Interpreters.usual(dict(options.client_python)), design.cores,
     )  # fmt: skip
     with ExitStack() as stack:
-        if not endpoint.real:
-            imitator = stack.enter_context(
-                Imitator(plan.seed, plan.scale, options.refuse_share, design.cores.driver)
+        if not endpoint.is_remote:
+            mock = stack.enter_context(
+                MockEndpointProcess(plan.seed, plan.scale, options.refuse_share, design.cores.driver)
             )
-            plan = replace(plan, endpoint=replace(endpoint, base_url=imitator.base_url))
-        for cell in cells:
-            measure(session, RealRun(cell, plan, session.watch.say))
+            plan = replace(plan, endpoint=replace(endpoint, base_url=mock.base_url))
+        for experiment in experiments:
+            measure(session, LlmRun(experiment, plan, session.progress.say))
 
 
-def measure(session: Session, run: RealRun) -> None:
-    """One cell; what was measured until an interrupt is kept."""
+def measure(session: Session, run: LlmRun) -> None:
+    """One experiment; what was measured until an interrupt is kept."""
     try:
         run.run()
     finally:
@@ -72,10 +72,10 @@ def measure(session: Session, run: RealRun) -> None:
         record = run.record()
         session.add(record)
         for line in table(record).splitlines():
-            session.watch.say(line)
+            session.progress.say(line)
 
 
-def table(cell: CellRecord) -> str:
+def table(experiment: ExperimentRecord) -> str:
     """Plain text: one line a subject and restart."""
     head = [
         "subject",
@@ -89,11 +89,13 @@ def table(cell: CellRecord) -> str:
         "max",
         *(title for _, title in COLUMNS),
     ]
-    rows = [head, *(_row(one) for one in cell.slices)]
+    rows = [head, *(_row(one) for one in experiment.slices)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     lines = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
-    failed = [f"{one.name}: no figure, {one.failure}" for one in cell.subjects if one.failure is not None]
-    return "\n".join([f"\n{cell.name}: {cell.title}", *lines, *failed, *cell.notes])
+    failed = [
+        f"{one.name}: no figure, {one.failure}" for one in experiment.subjects if one.failure is not None
+    ]
+    return "\n".join([f"\n{experiment.name}: {experiment.title}", *lines, *failed, *experiment.notes])
 
 
 def _row(one: Slice) -> list[str]:

@@ -34,7 +34,7 @@ class Call:
     """Of each piece of text."""
     tokens: int | None = None
     server_s: float | None = None
-    """What the imitation itself took."""
+    """What the mock endpoint itself took."""
     wrong: bool = False
     """The text is not what was sent."""
     error: str | None = None
@@ -90,7 +90,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Taken:
+class CallBatch:
     """All calls of one subject in one restart."""
 
     calls: list[Call]
@@ -118,7 +118,7 @@ def latency(seconds: Sequence[float]) -> Latency:
     )
 
 
-def slice_of(subject: str, taken: Taken, goal: Objectives, restart: int = 0, position: int = 0) -> Slice:
+def slice_of(subject: str, taken: CallBatch, goal: Objectives, restart: int = 0, position: int = 0) -> Slice:
     """What the report shows. Refusals (429) stand apart from failures; times are those of the good calls."""
     good = [call for call in taken.calls if call.good]
     refused = [call for call in taken.calls if call.status == TOO_MANY]
@@ -131,7 +131,7 @@ def slice_of(subject: str, taken: Taken, goal: Objectives, restart: int = 0, pos
         measured_s=taken.took_s, answered=len(good), failed=len(bad), refused=len(refused),
         response=latency([call.total_s for call in good]), first_byte=latency([call.first_s for call in good]),
         subject_cpu_s=taken.cpu_s, subject_busiest_share=min(1.0, taken.cpu_s / taken.took_s) if taken.took_s else 0.0,
-        errors=errors, first_failure=next((_why(call) for call in bad), None), extra=felt(good, taken, goal),
+        errors=errors, first_failure=next((_why(call) for call in bad), None), extra=user_metrics(good, taken, goal),
     )  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def _why(call: Call) -> str:
     return call.error or "an answer without any text"
 
 
-def felt(good: Sequence[Call], taken: Taken, goal: Objectives) -> dict[str, float]:
+def user_metrics(good: Sequence[Call], taken: CallBatch, goal: Objectives) -> dict[str, float]:
     """The figures that users feel, units in the names."""
     if not good:
         return {}

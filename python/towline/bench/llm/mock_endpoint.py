@@ -24,41 +24,41 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MEDIAN_S, SIGMA, LEAST_S, MOST_S = 0.4, 0.6, 0.15, 2.5
+MEDIAN_S, SIGMA, MIN_S, MAX_S = 0.4, 0.6, 0.15, 2.5
 LONG_S = 1.0
 FIRST_SHARE = 0.4
 """Of the whole time until the first piece comes."""
-MOST_REQUEST_BYTES = 1 << 20
+MAX_REQUEST_BYTES = 1 << 20
 WORDS = ("the", "answer", "is", "more", "than", "a", "question", "of", "time", "and", "tokens")
 
 
 @dataclass(frozen=True)
-class Answer:
+class Expect:
     """Pieces of text, each with the pause before it."""
 
     pieces: tuple[tuple[float, str], ...]
     tokens: int
 
 
-def answer_to(seed: int, profile: str, question: str, max_tokens: int, scale: float) -> Answer:
+def response_to(seed: int, profile: str, question: str, max_tokens: int, scale: float) -> Expect:
     """The same for the same arguments. `scale` shortens the pauses."""
     chance = random.Random(f"{seed}/{profile}/{question}")
     if profile == "flood":
-        return Answer(tuple((0.0, "x" * 8192) for _ in range(max_tokens)), max_tokens)
+        return Expect(tuple((0.0, "x" * 8192) for _ in range(max_tokens)), max_tokens)
     if profile == "long":
         number, whole_s = chance.randint(100, 160), LONG_S * chance.uniform(0.9, 1.1)
     else:
         number = chance.randint(8, 24)
-        whole_s = min(MOST_S, max(LEAST_S, chance.lognormvariate(math.log(MEDIAN_S), SIGMA)))
+        whole_s = min(MAX_S, max(MIN_S, chance.lognormvariate(math.log(MEDIAN_S), SIGMA)))
     weights = [chance.expovariate(1.0) for _ in range(number - 1)]
     rest_s = whole_s * (1 - FIRST_SHARE)
     pauses = [whole_s * FIRST_SHARE, *(rest_s * weight / sum(weights) for weight in weights)]
     words = [chance.choices(WORDS, k=chance.choice((1, 1, 1, 2))) for _ in pauses]
     pieces = tuple((pause * scale, " ".join(word) + " ") for pause, word in zip(pauses, words, strict=True))
-    return Answer(pieces, sum(map(len, words)))
+    return Expect(pieces, sum(map(len, words)))
 
 
-def refuses(seed: int, question: str, share: float) -> bool:
+def is_refused(seed: int, question: str, share: float) -> bool:
     """Whether this one is told to come back later (429)."""
     return random.Random(f"{seed}/refuse/{question}").random() < share
 
@@ -70,7 +70,7 @@ class Settings:
     refuse_share: float = 0.0
 
 
-class Imitation:
+class MockEndpoint:
     """HTTP/1.1 as far as these clients speak it: a head, a body with a length, chunked answers."""
 
     def __init__(self, settings: Settings) -> None:
@@ -91,7 +91,7 @@ class Imitation:
         line, *fields = head.decode("latin-1").split("\r\n")
         named = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
         length = int(named.get("content-length", "0"))
-        if length > MOST_REQUEST_BYTES:
+        if length > MAX_REQUEST_BYTES:
             raise ValueError("a question of that length is none")
         body = await reader.readexactly(length)
         if not line.startswith("POST /v1/chat/completions "):
@@ -102,11 +102,11 @@ class Imitation:
         asked = json.loads(body)
         question = str(asked["messages"][-1]["content"])
         settings = self.settings
-        if refuses(settings.seed, question, settings.refuse_share):
+        if is_refused(settings.seed, question, settings.refuse_share):
             await plain(writer, 429, {"error": {"message": "come back later", "type": "rate_limit_error"}})
             return True
         profile, most = str(asked["model"]), int(asked.get("max_tokens", 64))
-        answer = answer_to(settings.seed, profile, question, most, settings.scale)
+        answer = response_to(settings.seed, profile, question, most, settings.scale)
         await stream(writer, answer, profile, began)
         return True
 
@@ -121,7 +121,7 @@ async def plain(writer: asyncio.StreamWriter, status: int, value: object) -> Non
     await writer.drain()
 
 
-async def stream(writer: asyncio.StreamWriter, answer: Answer, model: str, began: float) -> None:
+async def stream(writer: asyncio.StreamWriter, answer: Expect, model: str, began: float) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
     text, due = hashlib.sha256(), began
     for pause_s, piece in answer.pieces:
@@ -134,7 +134,7 @@ async def stream(writer: asyncio.StreamWriter, answer: Answer, model: str, began
     usage = {"prompt_tokens": 1, "completion_tokens": answer.tokens, "total_tokens": answer.tokens + 1}
     known = {"sha256": text.hexdigest(), "took_s": time.perf_counter() - began}
     write(writer, event(model, [{"index": 0, "delta": {}, "finish_reason": "stop"}]))
-    write(writer, event(model, [], usage=usage, imitation=known))
+    write(writer, event(model, [], usage=usage, mock=known))
     write(writer, b"data: [DONE]\n\n")
     writer.write(b"0\r\n\r\n")
     await writer.drain()
@@ -159,7 +159,7 @@ def arguments(given: Sequence[str]) -> Settings:
 
 
 async def main(settings: Settings) -> None:
-    server = await asyncio.start_server(Imitation(settings).serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(MockEndpoint(settings).serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]
     sys.stdout.write(f"http://{host}:{port}/v1\n")
     sys.stdout.flush()

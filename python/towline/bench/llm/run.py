@@ -11,18 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..clients.process import OPEN_PATIENCE_S, Worker, end
+from ..clients.process import OPEN_TIMEOUT_S, Worker, end
 from ..clients.subjects import Client, Interpreters, Missing
-from ..record import CellRecord, Slice, Start, SubjectRecord
+from ..record import ExperimentRecord, Slice, Start, SubjectRecord
 from ..responder import pinned_to
 from ..runner.design import Cores
 from ..runner.protocol import Failed
 from .endpoint import Endpoint
-from .llm_experiments import RealCell
-from .metrics import Call, Objectives, Taken, slice_of
+from .llm_experiments import LlmExperiment
+from .metrics import Call, CallBatch, Objectives, slice_of
 
-CALL_PATIENCE_S = 150.0
-START_PATIENCE_S = 30.0
+CALL_TIMEOUT_S = 150.0
+START_TIMEOUT_S = 30.0
 
 
 def _chat(name: str, adapter: str, *packages: str) -> Client:
@@ -44,7 +44,7 @@ CHATS = {
 """Adapters of worker/chat; the SDK over each of what it can stand on."""
 
 
-class Imitator:
+class MockEndpointProcess:
     """The local endpoint in a process of its own."""
 
     def __init__(
@@ -60,12 +60,12 @@ class Imitator:
         self.base_url = self._process.stdout.readline().strip()
         if not self.base_url:
             self.stop()
-            raise Failed("the imitation of an endpoint did not start; its output says why")
+            raise Failed("the mock endpoint did not start; its output says why")
 
     def stop(self) -> None:
         end(self._process)
 
-    def __enter__(self) -> Imitator:
+    def __enter__(self) -> MockEndpointProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -81,7 +81,7 @@ class Plan:
     restarts: int = 1
     seed: int = 1
     scale: float = 1.0
-    """Of all gaps; the imitation's own pauses are scaled where it is started."""
+    """Of all gaps; the mock endpoint's own pauses are scaled where it is started."""
     loop: str = "asyncio"
     goal: Objectives = field(default_factory=Objectives)
     interpreters: Interpreters = field(default_factory=Interpreters.usual)
@@ -97,8 +97,8 @@ class ChatProcess:
         self.client, endpoint = client, plan.endpoint
         self.worker = Worker(plan.interpreters.of(client), plan.cores.subject)
         try:
-            opened = self.worker.tell(
-                OPEN_PATIENCE_S, op="chat_open", adapter=client.adapter, packages=client.packages,
+            opened = self.worker.call(
+                OPEN_TIMEOUT_S, op="chat_open", adapter=client.adapter, packages=client.packages,
                 base=endpoint.base_url, key=endpoint.key or "none", loop=plan.loop,
             )  # fmt: skip
             if "missing" in opened:
@@ -109,54 +109,56 @@ class ChatProcess:
         self.versions: dict[str, str] = opened["versions"]
         self.ready_after_s = time.monotonic() - began
 
-    def ask(self, asked: list[dict[str, Any]], pause_s: float) -> dict[str, Any]:
+    def binding(self, asked: list[dict[str, Any]], pause_s: float) -> dict[str, Any]:
         """The calls, each at its time. Raises Failed."""
         last_s = max(one["at_s"] for one in asked)
-        patience_s = CALL_PATIENCE_S + last_s
-        found: dict[str, Any] = self.worker.tell(patience_s, op="chat", asked=asked, pause_s=pause_s)["found"]
+        timeout_s = CALL_TIMEOUT_S + last_s
+        found: dict[str, Any] = self.worker.call(timeout_s, op="chat", asked=asked, pause_s=pause_s)["found"]
         return found
 
 
-class RealRun:
-    """One cell on all subjects."""
+class LlmRun:
+    """One experiment on all subjects."""
 
-    def __init__(self, cell: RealCell, plan: Plan, say: Callable[[str], None] = lambda _: None) -> None:
-        self.cell, self.plan, self.say = cell, plan, say
+    def __init__(
+        self, experiment: LlmExperiment, plan: Plan, say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.experiment, self.plan, self.say = experiment, plan, say
         self.skipped: dict[str, str] = {}
         self._records: dict[str, SubjectRecord] = {}
         self._slices: list[Slice] = []
 
-    def run(self) -> CellRecord:
+    def run(self) -> ExperimentRecord:
         for restart in range(self.plan.restarts):
             self._restart(restart)
         return self.record()
 
-    def record(self) -> CellRecord:
+    def record(self) -> ExperimentRecord:
         """True of what was measured until now."""
-        cell, plan = self.cell, self.plan
+        experiment, plan = self.experiment, self.plan
         load: dict[str, Any] = {
-            **cell.load(),
+            **experiment.load(),
             "model": self._model(),
             "scale": plan.scale,
-            "real": plan.endpoint.real,
+            "remote": plan.endpoint.is_remote,
         }
         notes = [
-            f"{plan.endpoint.base_url if plan.endpoint.real else 'a local imitation'} answered",
+            f"{plan.endpoint.base_url if plan.endpoint.is_remote else 'a local mock'} answered",
             f"goodput: first token within {plan.goal.first_token_ms:g} ms and {plan.goal.per_token_ms:g} ms a token",
             "subjects take their turns within a gap, in random order; a gap is longer where they need more of it",
         ]
-        if cell.calls < 100:
-            notes.append(f"a p95 of {cell.calls} calls is one of the slowest of them, no more")
-        return CellRecord(
-            name=cell.name, scenario=cell.scenario, title=cell.title, section=cell.section, question="latency",
+        if experiment.calls < 100:
+            notes.append(f"a p95 of {experiment.calls} calls is one of the slowest of them, no more")
+        return ExperimentRecord(
+            name=experiment.name, scenario=experiment.scenario, title=experiment.title, section=experiment.section, question="latency",
             load=load, subjects=list(self._records.values()), slices=list(self._slices), notes=notes,
         )  # fmt: skip
 
     def _model(self) -> str:
-        return self.plan.endpoint.model if self.plan.endpoint.real else self.cell.profile
+        return self.plan.endpoint.model if self.plan.endpoint.is_remote else self.experiment.profile
 
     def _restart(self, restart: int) -> None:
-        chance = random.Random(f"{self.plan.seed}/{self.cell.name}/{restart}")
+        chance = random.Random(f"{self.plan.seed}/{self.experiment.name}/{restart}")
         running: dict[str, ChatProcess] = {}
         began = {name: time.time() for name in self.plan.subjects}
         try:
@@ -168,7 +170,7 @@ class RealRun:
                 process.worker.stop()
         for position, (name, found) in enumerate(taken.items()):
             if found and self._records[name].failure is None:
-                whole = Taken(
+                whole = CallBatch(
                     [Call.of(one) for part in found for one in part["calls"]],
                     sum(part["took_s"] for part in found), sum(part["cpu_s"] for part in found),
                     max(part["rss_growth_bytes"] for part in found), began[name],
@@ -196,14 +198,14 @@ class RealRun:
         self._records[name] = SubjectRecord(
             name, "client", process.worker.command, process.versions, {"loop": self.plan.loop}, starts
         )
-        if not self.plan.endpoint.real:  # a real one is not asked more than the scenario says
+        if not self.plan.endpoint.is_remote:  # a real one is not asked more than the scenario says
             self._verify(name, running)
 
     def _verify(self, name: str, running: dict[str, ChatProcess]) -> None:
         body = self.plan.endpoint.body("verify") | {"model": "long"}
         with contextlib.suppress(KeyError):
             try:
-                call = Call.of(running[name].ask([{"body": body, "at_s": 0.0}], 0.0)["calls"][0])
+                call = Call.of(running[name].binding([{"body": body, "at_s": 0.0}], 0.0)["calls"][0])
                 if not call.good and call.status != 429:
                     raise Failed(call.error or "the text is not what the endpoint sent")
             except Failed as failed:
@@ -212,29 +214,31 @@ class RealRun:
     def _batches(
         self, restart: int, chance: random.Random, running: dict[str, ChatProcess]
     ) -> dict[str, list[dict[str, Any]]]:
-        cell, plan = self.cell, self.plan
+        experiment, plan = self.experiment, self.plan
         taken: dict[str, list[dict[str, Any]]] = {name: [] for name in running}
-        offsets = cell.offsets(plan.seed + restart, plan.scale)
-        for batch in range(cell.batches):
-            due = time.monotonic() + cell.gap_s * plan.scale
+        offsets = experiment.offsets(plan.seed + restart, plan.scale)
+        for batch in range(experiment.batches):
+            due = time.monotonic() + experiment.gap_s * plan.scale
             for name in chance.sample(sorted(running), len(running)):
                 try:
                     taken[name].append(
-                        running[name].ask(self._asked(restart, batch, offsets), cell.pause_s * plan.scale)
+                        running[name].binding(
+                            self._asked(restart, batch, offsets), experiment.pause_s * plan.scale
+                        )
                     )
                 except Failed as failed:
                     self._fail(name, failed, running)
-            if batch + 1 < cell.batches:
+            if batch + 1 < experiment.batches:
                 time.sleep(max(0.0, due - time.monotonic()))
         return taken
 
     def _asked(self, restart: int, batch: int, offsets: list[float]) -> list[dict[str, Any]]:
-        """The same questions for every subject, so that the imitation answers all alike."""
-        cell, endpoint = self.cell, self.plan.endpoint
-        most = cell.max_tokens and max(50, int(cell.max_tokens * min(1.0, self.plan.scale)))
+        """The same questions for every subject, so that the mock endpoint answers all alike."""
+        experiment, endpoint = self.experiment, self.plan.endpoint
+        most = experiment.max_tokens and max(50, int(experiment.max_tokens * min(1.0, self.plan.scale)))
         asked = []
         for number, at_s in enumerate(offsets):
-            question = f"Say hello. ({cell.name}, {restart}/{batch}/{number})"
+            question = f"Say hello. ({experiment.name}, {restart}/{batch}/{number})"
             asked.append({"body": endpoint.body(question, most) | {"model": self._model()}, "at_s": at_s})
         return asked
 

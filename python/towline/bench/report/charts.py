@@ -10,23 +10,23 @@ from statistics import fmean
 from ..analysis import metric_value
 from ..hdr import Histogram
 from ..record import Slice
-from .view import CellView
+from .view import ExperimentView
 
 Curve = dict[str, object]
 
 STEPS = 120
 SAMPLES_BEYOND = 10
 """A curve ends where fewer samples lie beyond: the rest is chance."""
-FEWEST_POINTS = 6
+MIN_POINTS = 6
 """Slices of one subject below which no drift can be seen."""
-MOST_POINTS = 300
+MAX_POINTS = 300
 """Slices of one subject that are drawn; of more, neighbours are averaged."""
 
 
-def latency(cell: CellView, colours: dict[str, int]) -> list[Curve]:
+def latency(experiment: ExperimentView, colours: dict[str, int]) -> list[Curve]:
     """Per subject: x is log10(1 / (1 - share)), y the response time in microseconds."""
     found = []
-    for one in cell.subjects:
+    for one in experiment.subjects:
         if one.histogram is None:
             continue
         x, y = percentile_curve(one.histogram)
@@ -54,17 +54,20 @@ def percentile_curve(histogram: Histogram) -> tuple[list[float], list[float]]:
     return x, y
 
 
-def slices(cell: CellView, colours: dict[str, int]) -> list[Curve]:
+def slices(experiment: ExperimentView, colours: dict[str, int]) -> list[Curve]:
     """Per subject: seconds since the first slice, and the slice as a share of the subject's own mean."""
-    every = sorted(cell.cell.slices, key=lambda one: one.began_unix_s)
+    every = sorted(experiment.experiment.slices, key=lambda one: one.began_unix_s)
     if not every:
         return []
-    zero, metric = every[0].began_unix_s, "per_s" if cell.cell.question == "capacity" else "p50_us"
+    zero, metric = (
+        every[0].began_unix_s,
+        "per_s" if experiment.experiment.question == "capacity" else "p50_us",
+    )
     found = []
-    for subject in cell.subjects:
+    for subject in experiment.subjects:
         mine = [one for one in every if one.subject == subject.name]
         points = _points(mine, metric, zero)
-        if len(points) < FEWEST_POINTS:
+        if len(points) < MIN_POINTS:
             continue
         mean = math.exp(fmean(math.log(value) for _, value in points))
         found.append({
@@ -76,10 +79,10 @@ def slices(cell: CellView, colours: dict[str, int]) -> list[Curve]:
     return found
 
 
-def starts(cell: CellView) -> list[float]:
+def starts(experiment: ExperimentView) -> list[float]:
     """When each restart's slices began, in seconds since the first."""
     began: dict[int, float] = {}
-    for one in cell.cell.slices:
+    for one in experiment.experiment.slices:
         began[one.restart] = min(one.began_unix_s, began.get(one.restart, math.inf))
     zero = min(began.values(), default=0.0)
     return sorted(round(when - zero, 2) for when in began.values())
@@ -91,9 +94,9 @@ def _points(mine: Sequence[Slice], metric: str, zero: float) -> list[tuple[float
         value = metric_value(one, metric)
         if value is not None and value > 0:
             points.append((one.began_unix_s - zero, value))
-    if len(points) <= MOST_POINTS:
+    if len(points) <= MAX_POINTS:
         return points
-    size = math.ceil(len(points) / MOST_POINTS)
+    size = math.ceil(len(points) / MAX_POINTS)
     groups = groupby(enumerate(points), key=lambda each: each[0] // size)
     gathered = [[point for _, point in group] for _, group in groups]
     return [(fmean(when for when, _ in group), fmean(value for _, value in group)) for group in gathered]

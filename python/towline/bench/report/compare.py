@@ -15,7 +15,7 @@ from statistics import fmean, variance
 from .. import statistics
 from ..analysis import ALPHA, HIGHER_IS_BETTER, MARGIN, Verdict, metrics_of, restart_logs
 from ..guards import refusal
-from ..record import CHOSEN, CellRecord, Record, Slice, SubjectRecord
+from ..record import CHOSEN, ExperimentRecord, Record, Slice, SubjectRecord
 from .machines import differences
 
 FEWEST = 3
@@ -42,7 +42,7 @@ class Welch:
 class Change:
     """One figure of one subject in two results; `ratio` is the second to the first."""
 
-    cell: str
+    experiment: str
     subject: str
     metric: str
     before: float
@@ -51,7 +51,7 @@ class Change:
     low: float
     high: float
     p: float
-    """Adjusted by Holm's method over all cells and subjects of this metric."""
+    """Adjusted by Holm's method over all experiments and subjects of this metric."""
     verdict: Verdict
     """Of the second beside the first: `slower` is a regression."""
     reason: str | None = None
@@ -65,18 +65,18 @@ class Difference:
     changes: list[Change]
     warnings: list[str]
     missing: list[str]
-    """Cells and subjects that only one of them has."""
+    """Experiments and subjects that only one of them has."""
 
 
 def compare(
     first: Record, second: Record, *, margin: float = MARGIN, alpha: float = ALPHA,
     metrics: Sequence[str] | None = None,
 ) -> Difference:  # fmt: skip
-    """Every subject of every cell that both have. Controls are left out."""
+    """Every subject of every experiment that both have. Controls are left out."""
     changes: list[Change] = []
     warnings = [f"machine: {one}" for one in differences(first.machine, second.machine)]
     missing: list[str] = []
-    for name, before, after in _cells(first, second, missing):
+    for name, before, after in _experiments(first, second, missing):
         warnings += [f"{name}: {one}" for one in _settings(before, after)]
         for subject, old, new in _subjects(name, before, after, missing):
             warnings += [f"{name}: {subject}: {one}" for one in _programs(old, new)]
@@ -104,9 +104,11 @@ def is_worse(metric: str, ratio: float) -> float:
     return 1 - ratio if metric in HIGHER_IS_BETTER else ratio - 1
 
 
-def _cells(first: Record, second: Record, missing: list[str]) -> Iterator[tuple[str, CellRecord, CellRecord]]:
-    before = {one.name: one for one in first.cells if not one.control}
-    after = {one.name: one for one in second.cells if not one.control}
+def _experiments(
+    first: Record, second: Record, missing: list[str]
+) -> Iterator[tuple[str, ExperimentRecord, ExperimentRecord]]:
+    before = {one.name: one for one in first.experiments if not one.control}
+    after = {one.name: one for one in second.experiments if not one.control}
     for name in dict.fromkeys([*before, *after]):
         if name in before and name in after:
             yield name, before[name], after[name]
@@ -115,23 +117,23 @@ def _cells(first: Record, second: Record, missing: list[str]) -> Iterator[tuple[
 
 
 def _subjects(
-    cell: str, before: CellRecord, after: CellRecord, missing: list[str]
+    experiment: str, before: ExperimentRecord, after: ExperimentRecord, missing: list[str]
 ) -> Iterator[tuple[str, SubjectRecord, SubjectRecord]]:
     old = {one.name: one for one in before.subjects}
     new = {one.name: one for one in after.subjects}
     for name in dict.fromkeys([*old, *new]):
         sides = (old.get(name), new.get(name))
         if sides[0] is None or sides[1] is None:
-            missing.append(f"{cell}: {name}: only in the {'first' if sides[1] is None else 'second'}")
+            missing.append(f"{experiment}: {name}: only in the {'first' if sides[1] is None else 'second'}")
             continue
         failed = [one.failure for one in sides if one is not None and one.failure]
         if failed:
-            missing.append(f"{cell}: {name}: {failed[0]}")
+            missing.append(f"{experiment}: {name}: {failed[0]}")
             continue
         yield name, sides[0], sides[1]
 
 
-def _settings(before: CellRecord, after: CellRecord) -> Iterator[str]:
+def _settings(before: ExperimentRecord, after: ExperimentRecord) -> Iterator[str]:
     if before.question != after.question:
         yield f"the first asks for {before.question}, the second for {after.question}"
     for key in sorted({*before.load, *after.load} - CHOSEN):
@@ -148,7 +150,7 @@ def _programs(before: SubjectRecord, after: SubjectRecord) -> Iterator[str]:
 
 
 def _changes(
-    before: CellRecord, after: CellRecord, subject: str, margin: float, alpha: float,
+    before: ExperimentRecord, after: ExperimentRecord, subject: str, margin: float, alpha: float,
     metrics: Sequence[str] | None,
 ) -> Iterator[Change]:  # fmt: skip
     old = [one for one in before.slices if one.subject == subject]
@@ -170,13 +172,13 @@ def _changes(
 
 
 def _reason(
-    cells: tuple[CellRecord, CellRecord], metric: str, old: list[Slice], new: list[Slice],
+    experiments: tuple[ExperimentRecord, ExperimentRecord], metric: str, old: list[Slice], new: list[Slice],
     logs: tuple[list[float], ...],
 ) -> str | None:  # fmt: skip
     if min(len(one) for one in logs) < FEWEST:
         return f"{len(logs[0])} and {len(logs[1])} restarts: at least {FEWEST} on each side are needed"
-    for cell, slices, word in ((cells[0], old, "first"), (cells[1], new, "second")):
-        if reason := refusal(cell, metric, slices):
+    for experiment, slices, word in ((experiments[0], old, "first"), (experiments[1], new, "second")):
+        if reason := refusal(experiment, metric, slices):
             return f"in the {word}: {reason}"
     return None
 
@@ -188,10 +190,12 @@ def _adjusted(changes: list[Change], margin: float, alpha: float) -> list[Change
     adjusted: dict[tuple[str, str, str], float] = {}
     for metric, ours in by_metric.items():
         values = statistics.holm([one.p for one in ours])
-        adjusted.update({(one.cell, one.subject, metric): p for one, p in zip(ours, values, strict=True)})
+        adjusted.update(
+            {(one.experiment, one.subject, metric): p for one, p in zip(ours, values, strict=True)}
+        )
     found = []
     for one in changes:
-        p = adjusted[(one.cell, one.subject, one.metric)]
+        p = adjusted[(one.experiment, one.subject, one.metric)]
         found.append(replace(one, p=p, verdict=_verdict(one, p, margin, alpha)))
     return found
 

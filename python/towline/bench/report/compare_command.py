@@ -43,22 +43,22 @@ def parser() -> argparse.ArgumentParser:
 
 
 def text(found: Difference) -> str:
-    """Aligned, by cell."""
+    """Aligned, by experiment."""
     lines = [f"warning: {one}" for one in found.warnings]
     by_cell: dict[str, list[Change]] = {}
     for one in found.changes:
-        by_cell.setdefault(one.cell, []).append(one)
-    for cell, changes in by_cell.items():
+        by_cell.setdefault(one.experiment, []).append(one)
+    for experiment, changes in by_cell.items():
         rows = [HEAD, *(row(one) for one in changes)]
         widths = [max(len(each[index]) for each in rows) for index in range(len(HEAD))]
-        lines += ["", cell]
+        lines += ["", experiment]
         lines += [
             "  " + "  ".join(value.ljust(width) for value, width in zip(each, widths, strict=True)).rstrip()
             for each in rows
         ]
         lines += [f"  ! {one.subject}: {one.reason}" for one in changes if one.reason]
     if not found.changes:
-        lines += ["the two results have no subject of a cell in common"]
+        lines += ["the two results have no subject of an experiment in common"]
     lines += [*([""] if found.missing else []), *(f"not compared: {one}" for one in found.missing)]
     return "\n".join([*lines, "", CAUTION, ""]).lstrip("\n")
 
@@ -67,10 +67,10 @@ def markdown(found: Difference) -> str:
     """The same for a pull request."""
     lines = ["### Towline bench: two results", ""]
     lines += [f"> ⚠️ {escape(one)}" for one in found.warnings]
-    lines += ["", f"| cell | {' | '.join(HEAD)} |", "|---|---|---|--:|--:|--:|---|---|"]
+    lines += ["", f"| experiment | {' | '.join(HEAD)} |", "|---|---|---|--:|--:|--:|---|---|"]
     for one in found.changes:
-        cells = [escape(value) for value in (one.cell, *row(one)[:-1])]
-        lines.append(f"| {' | '.join(cells)} | {MARKS[one.verdict]} {word(one)} |")
+        experiments = [escape(value) for value in (one.experiment, *row(one)[:-1])]
+        lines.append(f"| {' | '.join(experiments)} | {MARKS[one.verdict]} {word(one)} |")
     lines += [
         "",
         *(f"- not compared: {escape(one)}" for one in found.missing),

@@ -1,4 +1,4 @@
-"""Two tables for other programs: one row per cell and subject, and one per slice."""
+"""Two tables for other programs: one row per experiment and subject, and one per slice."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterable
 
 from ..analysis import Analysis, Estimate
 from ..record import Record
-from .view import CellView, SubjectView, views
+from .view import ExperimentView, SubjectView, views
 
 SUBJECT_COLUMNS = (
-    "cell", "scenario", "section", "question", "control", "subject", "failure", "answered", "failed", "refused",
+    "experiment", "scenario", "section", "question", "control", "subject", "failure", "answered", "failed", "refused",
     "per_s", "per_s_low", "per_s_high", "at_least", "p50_us", "p90_us", "p99_us", "p99_9_us", "cpu_us",
     "cpu_us_low", "cpu_us_high", "rss_peak_bytes", "rss_end_bytes", "switches_per_request",
     "compared_with", "metric", "ratio", "ratio_low", "ratio_high", "p", "verdict", "reason",
 )  # fmt: skip
 SLICE_COLUMNS = (
-    "cell", "subject", "restart", "round", "position", "began_unix_s", "measured_s", "answered", "failed",
+    "experiment", "subject", "restart", "round", "position", "began_unix_s", "measured_s", "answered", "failed",
     "refused", "target_per_s", "per_s", "p50_us", "p99_us", "p99_9_us", "lag_p99_us", "subject_cpu_s",
     "subject_busiest_share", "driver_cpu_s", "driver_busiest_share", "context_switches", "body_bytes",
 )  # fmt: skip
@@ -27,30 +27,30 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def subjects_csv(analysis: Analysis) -> str:
-    """One row per cell and subject; the ratio is the baseline's figure to this subject's."""
-    rows = [_row(cell, one) for cell in views(analysis) for one in cell.subjects]
+    """One row per experiment and subject; the ratio is the baseline's figure to this subject's."""
+    rows = [_row(experiment, one) for experiment in views(analysis) for one in experiment.subjects]
     return _table(SUBJECT_COLUMNS, rows)
 
 
 def slices_csv(record: Record) -> str:
     """One row per slice, in the order in which they were measured."""
     rows = []
-    for cell in record.cells:
-        for one in sorted(cell.slices, key=lambda each: each.began_unix_s):
+    for experiment in record.experiments:
+        for one in sorted(experiment.slices, key=lambda each: each.began_unix_s):
             rows.append(
-                [cell.name, *(getattr(one, name) for name in SLICE_COLUMNS[1:11]), one.per_s]
+                [experiment.name, *(getattr(one, name) for name in SLICE_COLUMNS[1:11]), one.per_s]
                 + [one.response.p50_us, one.response.p99_us, one.response.p99_9_us]
                 + [getattr(one, name) for name in SLICE_COLUMNS[15:]]
             )
     return _table(SLICE_COLUMNS, rows)
 
 
-def _row(shown: CellView, one: SubjectView) -> list[object]:
-    cell = shown.cell
+def _row(shown: ExperimentView, one: SubjectView) -> list[object]:
+    experiment = shown.experiment
     found = shown.against(one.name)
     rate, cpu = one.figures.get("per_s"), one.figures.get("cpu_us")
     return [
-        cell.name, cell.scenario, cell.section, cell.question, cell.control, one.name, one.record.failure,
+        experiment.name, experiment.scenario, experiment.section, experiment.question, experiment.control, one.name, one.record.failure,
         one.answered, one.failed, one.refused, *_estimate(rate), rate.at_least if rate else None,
         *(one.percentile_us(share) for share in (0.5, 0.9, 0.99, 0.999)), *_estimate(cpu),
         one.rss_peak_bytes, one.rss_end_bytes, one.switches_per_request,

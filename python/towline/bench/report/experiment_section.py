@@ -1,4 +1,4 @@
-"""The part of the page that shows one cell."""
+"""The part of the page that shows one experiment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .markup import Markup, el, join
 from .svg import Bar, bars, forest
 from .terminal import remarks
 from .verdict_counts import tiles
-from .view import CellView, SubjectView
+from .view import ExperimentView, SubjectView
 
 Charts = dict[str, dict[str, object]]
 """By the id of the element that a script fills."""
@@ -24,12 +24,12 @@ KNOWN = frozenset(formatting.METRICS)
 OPEN_REMARKS = 3
 
 
-def cell_section(
-    shown: CellView, index: int, colours: Mapping[str, int], margin: float, into: Charts, history: Mapping[str, object],
+def experiment_section(
+    shown: ExperimentView, index: int, colours: Mapping[str, int], margin: float, into: Charts, history: Mapping[str, object],
     *, folded: bool = False,
 ) -> Markup:  # fmt: skip
     """The section; what its charts need goes into `into`. `folded`: only its title and its verdicts until it is opened."""
-    cell = shown.cell
+    experiment = shown.experiment
     palette = dict(colours)
     blocks = [
         _rates(shown, palette),
@@ -39,16 +39,27 @@ def cell_section(
         _slices(shown, index, palette, into),
         _history(index, history, palette, into),
     ]
-    title = [el("span", cell.section, class_="badge", title="section of docs/scenarios.md"), cell.name]
-    kind = "at full load" if cell.question == "capacity" else "at a given rate"
+    title = [
+        el("span", experiment.section, class_="badge", title="section of docs/scenarios.md"),
+        experiment.name,
+    ]
+    kind = "at full load" if experiment.question == "capacity" else "at a given rate"
     inside = [
-        el("p", el("b", cell.title), " · ", kind, " · ", formatting.load(cell.load), class_="lead"),
+        el(
+            "p",
+            el("b", experiment.title),
+            " · ",
+            kind,
+            " · ",
+            formatting.load(experiment.load),
+            class_="lead",
+        ),
         _failures(shown),
         el("div", [block for block in blocks if block], class_="grid"),
         _remarks(shown),
         _table(shown),
         _published(shown),
-        _commands(cell.subjects),
+        _commands(experiment.subjects),
     ]
     if folded:
         content = el(
@@ -56,15 +67,15 @@ def cell_section(
         )
     else:
         content = join([el("h2", title), inside])
-    return el("section", content, class_="card cell", id=f"cell-{index}")
+    return el("section", content, class_="card experiment", id=f"experiment-{index}")
 
 
 def _block(title: str, said: str, *content: object, wide: bool = False) -> Markup:
     return el("figure", el("h3", title), el("figcaption", said), content, class_="wide" if wide else None)
 
 
-def _rates(shown: CellView, colours: Mapping[str, int]) -> Markup | None:
-    if shown.cell.question == "latency":
+def _rates(shown: ExperimentView, colours: Mapping[str, int]) -> Markup | None:
+    if shown.experiment.question == "latency":
         return _times(shown, colours)
     rows = [
         _bar(
@@ -81,13 +92,13 @@ def _rates(shown: CellView, colours: Mapping[str, int]) -> Markup | None:
     if not rows:
         return None
     said = "Verified answers a second; the whisker is the 95 % interval over restarts."
-    floor = shown.cell.floor_s
+    floor = shown.experiment.floor_s
     if floor:
         said += f" Nobody can be faster than {formatting.figure('floor_s', floor)} for the whole load."
     return _block("Requests a second", said, bars(rows))
 
 
-def _times(shown: CellView, colours: Mapping[str, int]) -> Markup | None:
+def _times(shown: ExperimentView, colours: Mapping[str, int]) -> Markup | None:
     found = []
     for share, name in ((0.5, "p50"), (0.99, "p99")):
         rows = [
@@ -105,7 +116,12 @@ def _times(shown: CellView, colours: Mapping[str, int]) -> Markup | None:
 
 
 def _bar(
-    one: SubjectView, colours: Mapping[str, int], figure: Estimate, label: str, note: str, shown: CellView
+    one: SubjectView,
+    colours: Mapping[str, int],
+    figure: Estimate,
+    label: str,
+    note: str,
+    shown: ExperimentView,
 ) -> Bar:
     return Bar(
         one.name,
@@ -119,7 +135,7 @@ def _bar(
     )
 
 
-def _ratios(shown: CellView, colours: dict[str, int], margin: float) -> Markup | None:
+def _ratios(shown: ExperimentView, colours: dict[str, int], margin: float) -> Markup | None:
     parts: list[object] = []
     for metric in (*shown.headline, "cpu_us"):
         found = shown.comparisons(metric)
@@ -130,13 +146,13 @@ def _ratios(shown: CellView, colours: dict[str, int], margin: float) -> Markup |
     return _block("Ratios and verdicts", said, parts) if parts else None
 
 
-def _latency(shown: CellView, index: int, colours: dict[str, int], into: Charts) -> Markup | None:
+def _latency(shown: ExperimentView, index: int, colours: dict[str, int], into: Charts) -> Markup | None:
     curves = charts.latency(shown, colours)
     if not curves:
         return None
     into[f"latency-{index}"] = {"kind": "latency", "series": curves}
     said = "All slices merged; a curve ends where fewer than ten samples lie beyond."
-    if shown.cell.question == "capacity":
+    if shown.experiment.question == "capacity":
         said = "Under full load, so mostly a queue's length: compare tails at a fixed rate instead. " + said
     most = max(one.histogram.total for one in shown.subjects if one.histogram)
     shares = [each for each in SHARES if each[0] == 1 or most * (1 - each[0]) >= charts.SAMPLES_BEYOND]
@@ -158,7 +174,7 @@ def _at(one: SubjectView, share: float) -> str:
     return _micro(one.percentile_us(share))
 
 
-def _cost(shown: CellView, colours: Mapping[str, int]) -> Markup | None:
+def _cost(shown: ExperimentView, colours: Mapping[str, int]) -> Markup | None:
     cpu = [
         _bar(one, colours, figure, _micro(figure.value), formatting.spread(figure), shown)
         for one in shown.subjects
@@ -188,7 +204,7 @@ def _at_the_end(one: SubjectView) -> str:
     return f"{formatting.size(end)} at the end" if end and peak and end < 0.95 * peak else ""
 
 
-def _slices(shown: CellView, index: int, colours: dict[str, int], into: Charts) -> Markup | None:
+def _slices(shown: ExperimentView, index: int, colours: dict[str, int], into: Charts) -> Markup | None:
     curves = charts.slices(shown, colours)
     if not curves:
         return None
@@ -216,9 +232,9 @@ def _canvas(name: str) -> Markup:
     return el("div", el("noscript", "This chart needs JavaScript."), class_="chart", id=name)
 
 
-def _remarks(shown: CellView) -> Markup | None:
+def _remarks(shown: ExperimentView) -> Markup | None:
     """What weakens the figures: open while it is short."""
-    lines = [*remarks(shown), *shown.cell.notes]
+    lines = [*remarks(shown), *shown.experiment.notes]
     if not lines:
         return None
     items = el("ul", [el("li", line) for line in lines], class_="remarks")
@@ -230,7 +246,7 @@ def _remarks(shown: CellView) -> Markup | None:
     )
 
 
-def _failures(shown: CellView) -> list[Markup]:
+def _failures(shown: ExperimentView) -> list[Markup]:
     found = []
     for one in shown.subjects:
         if one.record.failure:
@@ -245,7 +261,7 @@ def _failures(shown: CellView) -> list[Markup]:
     return found
 
 
-def _table(shown: CellView) -> Markup:
+def _table(shown: ExperimentView) -> Markup:
     head = [
         "subject",
         "requests/s",
@@ -285,7 +301,7 @@ def _bounds(figure: Estimate | None) -> str:
     return f"{formatting.number(figure.low)} to {formatting.number(figure.high)}"
 
 
-def _tests(shown: CellView) -> Markup | None:
+def _tests(shown: ExperimentView) -> Markup | None:
     found: Sequence[Comparison] = shown.analysis.comparisons
     if not found:
         return None
@@ -308,8 +324,8 @@ def _tests(shown: CellView) -> Markup | None:
     return _grid(head, rows)
 
 
-def _published(shown: CellView) -> Markup | None:
-    scenario = catalogue().get(shown.cell.scenario)
+def _published(shown: ExperimentView) -> Markup | None:
+    scenario = catalogue().get(shown.experiment.scenario)
     if scenario is None or not scenario.published:
         return None
     rows = [

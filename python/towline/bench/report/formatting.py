@@ -20,7 +20,7 @@ METRICS = {
 
 
 LOAD_WORDS = {
-    "at_once": "{} at once",
+    "concurrency": "{} at once",
     "batch": "batches of {}",
     "batches": "{} batches",
     "calls": "{} calls",
@@ -179,7 +179,7 @@ def moment(unix_s: float) -> str:
 
 
 def load(values: Mapping[str, object]) -> str:
-    """A cell's load in a few words: `50 connections, 8,000 requests/s`."""
+    """An experiment's load in a few words: `50 connections, 8,000 requests/s`."""
     words = []
     for key, value in values.items():
         if value is None or value is False or value == "":

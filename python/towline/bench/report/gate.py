@@ -45,7 +45,7 @@ class Checked:
 
     @property
     def key(self) -> Key:
-        return (self.change.cell, self.change.subject, self.change.metric)
+        return (self.change.experiment, self.change.subject, self.change.metric)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def check(
     problems: Iterable[str] = (),
 ) -> Gate:  # fmt: skip
     """`again`: the changes that a second, fresh job found; None when there was none yet."""
-    seconds = None if again is None else {(one.cell, one.subject, one.metric): one for one in again}
+    seconds = None if again is None else {(one.experiment, one.subject, one.metric): one for one in again}
     checked = [_check(one, threshold, seconds) for one in changes]
     return Gate(threshold, checked, list(problems))
 
@@ -106,38 +106,40 @@ def within(
 ) -> tuple[list[Change], list[str]]:
     """The same of two subjects that were measured together: paired, so that the interval is narrower."""
     changes, problems = [], []
-    for cell in analyse(record, baseline=new).cells:
-        if cell.cell.control:
+    for experiment in analyse(record, baseline=new).experiments:
+        if experiment.experiment.control:
             continue
-        ours = [one for one in cell.comparisons if one.baseline == old]
+        ours = [one for one in experiment.comparisons if one.baseline == old]
         if not ours:
             failed = next(
-                (one.failure for one in cell.subjects if one.name in (old, new) and one.failure), None
+                (one.failure for one in experiment.subjects if one.name in (old, new) and one.failure), None
             )
-            problems.append(f"{cell.cell.name}: {failed or f'{old} and {new} were not both measured'}")
+            problems.append(
+                f"{experiment.experiment.name}: {failed or f'{old} and {new} were not both measured'}"
+            )
         figures: Mapping[str, Mapping[str, float]] = {
             one.name: {metric: figure.value for metric, figure in one.figures.items()}
-            for one in cell.subjects
+            for one in experiment.subjects
         }
-        changes += [_paired(cell.cell.name, one, figures) for one in ours]
+        changes += [_paired(experiment.experiment.name, one, figures) for one in ours]
     return [one for one in changes if _asked(one, metrics)], problems
 
 
-def _paired(cell: str, one: Comparison, figures: Mapping[str, Mapping[str, float]]) -> Change:
+def _paired(experiment: str, one: Comparison, figures: Mapping[str, Mapping[str, float]]) -> Change:
     return Change(
-        cell, one.subject, one.metric, figures[one.baseline].get(one.metric, 0.0),
+        experiment, one.subject, one.metric, figures[one.baseline].get(one.metric, 0.0),
         figures[one.subject].get(one.metric, 0.0), one.ratio, one.low, one.high, one.p, one.verdict, one.reason,
         (one.restarts, one.restarts),
     )  # fmt: skip
 
 
 def _asked(one: Change, metrics: Sequence[str] | None) -> bool:
-    """By default what the cell asks about: requests/s, or p50 and p99 at a fixed rate."""
+    """By default what the experiment asks about: requests/s, or p50 and p99 at a fixed rate."""
     return one.metric in (metrics or ("per_s", "p50_us", "p99_us"))
 
 
 def _named(problem: str, subjects: set[str]) -> bool:
-    """Whether a line `cell: subject: why` is about one of the subjects; without any, all are."""
+    """Whether a line `experiment: subject: why` is about one of the subjects; without any, all are."""
     parts = problem.split(": ")
     return not subjects or len(parts) < 3 or parts[1] in subjects
 
@@ -146,7 +148,7 @@ def _check(one: Change, threshold: float, seconds: Mapping[Key, Change] | None) 
     outcome = _outcome(one, threshold)
     if outcome is not Outcome.SUSPECTED or seconds is None:
         return Checked(one, outcome)
-    second = seconds.get((one.cell, one.subject, one.metric))
+    second = seconds.get((one.experiment, one.subject, one.metric))
     if second is None:
         return Checked(one, Outcome.SUSPECTED)
     again = _outcome(second, threshold)

@@ -91,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
     rules.add_argument("--subject", action="append", metavar="NAME", help="only this one (may be repeated)")
     rules.add_argument(
         "--metric", action="append", metavar="NAME",
-        help="per_s, p50_us, p99_us, cpu_us ...; by default what each cell asks about",
+        help="per_s, p50_us, p99_us, cpu_us ...; by default what each experiment asks about",
     )  # fmt: skip
     rules.add_argument(
         "--allow-undecided", action="store_true", help="pass when the intervals are too wide to say"
@@ -124,11 +124,11 @@ def describe(one: Checked) -> str:
 def markdown(gate: Gate, status: int) -> str:
     """For the summary of a job."""
     lines = [f"### Towline bench gate: {ENDINGS[status]}", "", f"Threshold {gate.threshold * 100:.3g} %.", ""]
-    lines += ["| | cell | subject | of | ratio | interval |", "|---|---|---|---|--:|---|"]
+    lines += ["| | experiment | subject | of | ratio | interval |", "|---|---|---|---|--:|---|"]
     for one in gate.checked:
         change = one.change
         values = (
-            change.cell, change.subject, formatting.metric_name(change.metric), formatting.ratio(change.ratio),
+            change.experiment, change.subject, formatting.metric_name(change.metric), formatting.ratio(change.ratio),
             change.reason or formatting.interval(change.low, change.high),
         )  # fmt: skip
         lines.append(
@@ -152,13 +152,13 @@ def junit(gate: Gate) -> str:
 
 def _case(one: Checked) -> str:
     name = printable(f"{one.change.subject} {formatting.metric_name(one.change.metric)}")
-    cell = printable(one.change.cell)
+    experiment = printable(one.change.experiment)
     inside = ""
     if one.outcome in (Outcome.REGRESSION, Outcome.SUSPECTED):
         inside = f"<failure message={quoteattr(one.outcome.value)}>{xml_escape(printable(describe(one)))}</failure>"
     elif one.outcome in (Outcome.UNDECIDED, Outcome.REFUSED):
         inside = f"<skipped message={quoteattr(printable(describe(one)))}/>"
-    return f"<testcase classname={quoteattr(cell)} name={quoteattr(name)}>{inside}</testcase>"
+    return f"<testcase classname={quoteattr(experiment)} name={quoteattr(name)}>{inside}</testcase>"
 
 
 def _judge(given: argparse.Namespace, records: dict[Path, Record]) -> Gate:
@@ -187,7 +187,7 @@ def _write(given: argparse.Namespace, gate: Gate, status: int) -> None:
 
 
 def _where(change: Change) -> str:
-    return f"{change.cell}: {change.subject}: {formatting.metric_name(change.metric)}"
+    return f"{change.experiment}: {change.subject}: {formatting.metric_name(change.metric)}"
 
 
 def _figure(change: Change) -> str:

@@ -1,7 +1,7 @@
 """What was measured before: the estimates of each run in one SQLite file in the user's data folder.
 
 ```text
-runs ──< estimates        one run: when, machine, versions; one estimate: cell, subject, metric, value, interval
+runs ──< estimates        one run: when, machine, versions; one estimate: experiment, subject, metric, value, interval
 ```
 
 Any number of processes may write at once: each append is one transaction that waits for its turn.
@@ -38,6 +38,9 @@ MIGRATIONS = (
     ) WITHOUT ROWID;
     CREATE INDEX estimates_by_cell ON estimates (cell, subject, metric);
     """,
+    """
+    ALTER TABLE estimates RENAME COLUMN cell TO experiment;
+    """,
 )
 """One step a version; `PRAGMA user_version` tells how many were taken. A step once released is never changed."""
 
@@ -55,7 +58,7 @@ class Run:
     duration_s: float
     tool: str
     machine_id: str
-    cells: int
+    experiments: int
     subjects: int
     interrupted: bool
 
@@ -66,7 +69,7 @@ class Point:
 
     run: int
     began_unix_s: float
-    cell: str
+    experiment: str
     subject: str
     metric: str
     value: float
@@ -114,7 +117,7 @@ class History:
         """The latest first."""
         with self._open() as database:
             rows = database.execute(
-                "SELECT id, began_unix_s, duration_s, tool, machine_id, COUNT(DISTINCT cell), "
+                "SELECT id, began_unix_s, duration_s, tool, machine_id, COUNT(DISTINCT experiment), "
                 "COUNT(DISTINCT subject), interrupted FROM runs LEFT JOIN estimates ON run = id "
                 "GROUP BY id ORDER BY began_unix_s DESC, id DESC LIMIT ?",
                 (most,),
@@ -131,13 +134,13 @@ class History:
             return _points(database, "run = ?", (run,))
 
     def series(
-        self, cell: str, load: Mapping[str, object], machine: Mapping[str, object], metric: str
+        self, experiment: str, load: Mapping[str, object], machine: Mapping[str, object], metric: str
     ) -> dict[str, list[Point]]:
-        """By subject, oldest first: the same cell with the same load on machines like this one."""
+        """By subject, oldest first: the same experiment with the same load on machines like this one."""
         found: dict[str, list[Point]] = {}
         with self._open() as database:
-            where = "cell = ? AND load = ? AND metric = ? AND machine_id = ?"
-            for point in _points(database, where, (cell, _load(load), metric, fingerprint(machine))):
+            where = "experiment = ? AND load = ? AND metric = ? AND machine_id = ?"
+            for point in _points(database, where, (experiment, _load(load), metric, fingerprint(machine))):
                 found.setdefault(point.subject, []).append(point)
         return found
 
@@ -192,10 +195,10 @@ def mark(record: Record) -> str:
 
 
 def charts(history: History, analysis: Analysis) -> dict[str, dict[str, object]]:
-    """Curves for the page, by cell; a cell that was measured once on such a machine has none."""
+    """Curves for the page, by experiment; an experiment that was measured once on such a machine has none."""
     found: dict[str, dict[str, object]] = {}
-    for cell in analysis.cells:
-        one = cell.cell
+    for experiment in analysis.experiments:
+        one = experiment.experiment
         metric = "per_s" if one.question == "capacity" else "p50_us"
         series = history.series(one.name, one.load, analysis.record.machine, metric)
         lines = [
@@ -214,23 +217,23 @@ def charts(history: History, analysis: Analysis) -> dict[str, dict[str, object]]
 
 
 def _rows(run: int, analysis: Analysis) -> Iterator[tuple[object, ...]]:
-    for cell in analysis.cells:
-        if cell.cell.control:
+    for experiment in analysis.experiments:
+        if experiment.experiment.control:
             continue
-        records = {one.name: one for one in cell.cell.subjects}
-        for subject in cell.subjects:
+        records = {one.name: one for one in experiment.experiment.subjects}
+        for subject in experiment.subjects:
             for metric, one in subject.figures.items():
                 bounds = [value if math.isfinite(value) else None for value in (one.low, one.high)]
                 yield (
-                    run, cell.cell.name, _load(cell.cell.load), subject.name, _json(records[subject.name].versions),
+                    run, experiment.experiment.name, _load(experiment.experiment.load), subject.name, _json(records[subject.name].versions),
                     metric, one.value, *bounds, one.unit, one.at_least,
                 )  # fmt: skip
 
 
 def _points(database: sqlite3.Connection, where: str, values: Sequence[object]) -> list[Point]:
     rows = database.execute(
-        "SELECT run, began_unix_s, cell, subject, metric, value, low, high, unit FROM estimates "
-        f"JOIN runs ON id = run WHERE {where} ORDER BY began_unix_s, run, cell, subject, metric",
+        "SELECT run, began_unix_s, experiment, subject, metric, value, low, high, unit FROM estimates "
+        f"JOIN runs ON id = run WHERE {where} ORDER BY began_unix_s, run, experiment, subject, metric",
         tuple(values),
     )
     return [Point(*row) for row in rows]

@@ -65,23 +65,23 @@ def _list(history: History, given: argparse.Namespace) -> int:
     if not runs:
         sys.stdout.write("no run yet; `towline bench` keeps each one it makes\n")
         return 0
-    sys.stdout.write(f"{'run':>5}  {'began':<20}  {'took':>12}  cells  subjects  machine\n")
+    sys.stdout.write(f"{'run':>5}  {'began':<20}  {'took':>12}  experiments  subjects  machine\n")
     for run in runs:
         ended = "  (interrupted)" if run.interrupted else ""
         sys.stdout.write(
             f"{run.id:>5}  {formatting.moment(run.began_unix_s):<20}  {formatting.duration(run.duration_s):>12}  "
-            f"{run.cells:>5}  {run.subjects:>8}  {run.machine_id}{ended}\n"
+            f"{run.experiments:>5}  {run.subjects:>8}  {run.machine_id}{ended}\n"
         )
     return 0
 
 
 def _show(history: History, given: argparse.Namespace) -> int:
     points = history.points(given.number)
-    cell = ""
+    experiment = ""
     for point in points:
-        if point.cell != cell:
-            cell = point.cell
-            sys.stdout.write(f"{cell}\n")
+        if point.experiment != experiment:
+            experiment = point.experiment
+            sys.stdout.write(f"{experiment}\n")
         bounds = ""
         if point.low is not None and point.high is not None:
             bounds = f"  [{formatting.figure(point.metric, point.low)}, {formatting.figure(point.metric, point.high)}]"

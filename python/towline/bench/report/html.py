@@ -16,32 +16,32 @@ from importlib.resources import files
 from ..analysis import Analysis
 from ..record import Record
 from . import formatting
-from .experiment_section import Charts, cell_section
+from .experiment_section import Charts, experiment_section
 from .markup import Markup, data, el
 from .verdict_counts import tiles
 from .verdicts import headline, summary
-from .view import CellView, views
+from .view import ExperimentView, views
 
 COLOURS = 10
 """Of subjects; the stylesheet has as many."""
-OPEN_CELLS = 4
-"""A page of more shows each cell folded: the matrix of verdicts leads to them."""
+OPEN_EXPERIMENTS = 4
+"""A page of more shows each experiment folded: the matrix of verdicts leads to them."""
 
 
 def html(analysis: Analysis, history: Charts | None = None) -> str:
-    """The page. `history`: curves by cell, from `history.charts`."""
+    """The page. `history`: curves by experiment, from `history.charts`."""
     shown = views(analysis)
     colours = colours_of(shown)
     charts: Charts = {}
-    folded = len(shown) > OPEN_CELLS
+    folded = len(shown) > OPEN_EXPERIMENTS
     sections = [
-        cell_section(
+        experiment_section(
             one,
             index,
             colours,
             analysis.margin,
             charts,
-            (history or {}).get(one.cell.name, {}),
+            (history or {}).get(one.experiment.name, {}),
             folded=folded,
         )
         for index, one in enumerate(shown)
@@ -62,9 +62,9 @@ def html(analysis: Analysis, history: Charts | None = None) -> str:
     return f"<!doctype html>\n{page}\n"
 
 
-def colours_of(shown: Sequence[CellView]) -> dict[str, int]:
+def colours_of(shown: Sequence[ExperimentView]) -> dict[str, int]:
     """The same colour for a subject all over the page; the baseline has the first."""
-    first = [one.baseline for one in shown if one.baseline and not one.cell.control]
+    first = [one.baseline for one in shown if one.baseline and not one.experiment.control]
     names = [*first, *(subject.name for one in shown for subject in one.subjects)]
     return {name: index % COLOURS for index, name in enumerate(dict.fromkeys(names))}
 
@@ -96,7 +96,7 @@ def _head(record: Record) -> Markup:
     )
 
 
-def _header(analysis: Analysis, shown: Sequence[CellView]) -> Markup:
+def _header(analysis: Analysis, shown: Sequence[ExperimentView]) -> Markup:
     record = analysis.record
     facts = [
         formatting.moment(record.began_unix_s),

@@ -48,7 +48,9 @@ def parser() -> argparse.ArgumentParser:
     formats.add_argument("--terminal", action="store_true", help="print the table")
     formats.add_argument("--html", action="store_true", help="one self-contained page with charts")
     formats.add_argument("--markdown", action="store_true", help="for a pull request")
-    formats.add_argument("--csv", action="store_true", help="a row per subject and cell, and a row per slice")
+    formats.add_argument(
+        "--csv", action="store_true", help="a row per subject and experiment, and a row per slice"
+    )
     formats.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="where the files go")
     history = formats.add_mutually_exclusive_group()
     history.add_argument(

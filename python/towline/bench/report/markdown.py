@@ -7,7 +7,7 @@ import re
 from ..analysis import Analysis, Comparison, Verdict
 from . import formatting
 from .terminal import remarks
-from .view import CellView, SubjectView, tally, views
+from .view import ExperimentView, SubjectView, tally, views
 
 MARKS = {
     Verdict.FASTER: "🟢",
@@ -19,12 +19,12 @@ MARKS = {
 }
 
 
-MOST_CHARACTERS = 60_000
+MAX_CHARACTERS = 60_000
 """GitHub refuses a comment of more than 65,536."""
 
 
 def markdown(analysis: Analysis) -> str:
-    """GitHub's dialect, short enough for a comment: the verdicts always, the cells as far as there is room."""
+    """GitHub's dialect, short enough for a comment: the verdicts always, the experiments as far as there is room."""
     shown = views(analysis)
     head = ["### Towline bench", "", _summary(shown), ""]
     for kind in dict.fromkeys(_kind(one) for one in shown if _compared(one)):
@@ -36,23 +36,23 @@ def markdown(analysis: Analysis) -> str:
         )
         foot += [f"Skipped: {skipped}", ""]
     foot += _about(analysis)
-    room = MOST_CHARACTERS - sum(len(line) + 1 for line in (*head, *foot))
-    cells: list[str] = []
+    room = MAX_CHARACTERS - sum(len(line) + 1 for line in (*head, *foot))
+    experiments: list[str] = []
     left_out: list[str] = []
-    for cell in shown:
-        lines = _cell(cell)
+    for experiment in shown:
+        lines = _experiment(experiment)
         needed = sum(len(line) + 1 for line in lines)
         if needed > room or left_out:
-            left_out.append(cell.cell.name)
+            left_out.append(experiment.experiment.name)
             continue
         room -= needed
-        cells += lines
+        experiments += lines
     if left_out:
-        cells += [
-            f"The figures of {len(left_out)} more cells are in the page (report.html): a comment has no room.",
+        experiments += [
+            f"The figures of {len(left_out)} more experiments are in the page (report.html): a comment has no room.",
             "",
         ]
-    return "\n".join([*head, *cells, *foot]) + "\n"
+    return "\n".join([*head, *experiments, *foot]) + "\n"
 
 
 def _about(analysis: Analysis) -> list[str]:
@@ -69,22 +69,22 @@ def _about(analysis: Analysis) -> list[str]:
     return lines
 
 
-def _compared(one: CellView) -> bool:
-    return bool(one.headline) and not one.cell.control
+def _compared(one: ExperimentView) -> bool:
+    return bool(one.headline) and not one.experiment.control
 
 
-def _kind(one: CellView) -> str:
-    return one.cell.subjects[0].kind if one.cell.subjects else ""
+def _kind(one: ExperimentView) -> str:
+    return one.experiment.subjects[0].kind if one.experiment.subjects else ""
 
 
-def _matrix(shown: list[CellView]) -> list[str]:
-    """A row a cell, a column a peer: the ratio and the verdict's mark."""
+def _matrix(shown: list[ExperimentView]) -> list[str]:
+    """A row an experiment, a column a peer: the ratio and the verdict's mark."""
     peers = list(dict.fromkeys(peer for one in shown for peer in one.peers))
     lines = [f"| {escape(shown[0].baseline or '')} beside | {' | '.join(escape(peer) for peer in peers)} |"]
     lines.append(f"|---|{'---|' * len(peers)}")
     for one in shown:
         for metric in one.headline:
-            name = escape(one.cell.name) + (
+            name = escape(one.experiment.name) + (
                 f", {escape(formatting.metric_name(metric))}" if metric != "per_s" else ""
             )
             found = {each.baseline: each for each in one.comparisons(metric)}
@@ -105,27 +105,27 @@ def escape(text: str) -> str:
     return re.sub(r"@(?=\w)", "@\u2060", safe)
 
 
-def _summary(shown: list[CellView]) -> str:
+def _summary(shown: list[ExperimentView]) -> str:
     counted = tally(shown)
     if not counted:
         return "No comparison was made."
     return " · ".join(f"{MARKS[one]} {counted[one]} {one.value}" for one in Verdict if counted[one])
 
 
-def _cell(cell: CellView) -> list[str]:
+def _experiment(experiment: ExperimentView) -> list[str]:
     """Folded, but for its name and its counts."""
-    one = cell.cell
-    counted = tally([cell], controls=True)
+    one = experiment.experiment
+    counted = tally([experiment], controls=True)
     counts = ", ".join(f"{MARKS[each]} {counted[each]} {each.value}" for each in Verdict if counted[each])
     # After a tag the line is HTML: a backslash would be seen.
     title = re.sub(r"[^\w .,/:()-]", lambda found: f"&#{ord(found[0])};", " ".join(one.name.split()))
     title += " (A/A control)" if one.control else ""
     lines = [f"<details><summary><b>{title}</b>{f': {counts}' if counts else ''}</summary>", ""]
     lines += [escape(formatting.load(one.load)), ""]
-    found = [each for metric in cell.headline for each in cell.comparisons(metric)]
+    found = [each for metric in experiment.headline for each in experiment.comparisons(metric)]
     if found:
         lines += [
-            f"| {escape(cell.baseline or '')} beside | verdict | ratio | interval |",
+            f"| {escape(experiment.baseline or '')} beside | verdict | ratio | interval |",
             "|---|---|--:|---|",
         ]
         lines += [_verdict(each) for each in found]
@@ -134,9 +134,9 @@ def _cell(cell: CellView) -> list[str]:
         "| subject | requests/s | | p50 | p99 | CPU/request | memory |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
-    lines += [_figures(each) for each in cell.subjects]
+    lines += [_figures(each) for each in experiment.subjects]
     lines.append("")
-    lines += [f"- ⚠️ {escape(line)}" for line in remarks(cell)]
+    lines += [f"- ⚠️ {escape(line)}" for line in remarks(experiment)]
     lines += [f"- {escape(line)}" for line in one.notes]
     return [*lines, "", "</details>", ""]
 

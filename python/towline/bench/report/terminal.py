@@ -1,4 +1,4 @@
-"""The result in a terminal: one table a cell, verdicts first; with rich where it is installed."""
+"""The result in a terminal: one table an experiment, verdicts first; with rich where it is installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TextIO
 
 from ..analysis import Analysis, Verdict
 from . import formatting
-from .view import CellView, SubjectView, tally, views
+from .view import ExperimentView, SubjectView, tally, views
 
 COLOURS = {
     Verdict.FASTER: "green",
@@ -32,67 +32,67 @@ def show(analysis: Analysis, file: TextIO | None = None, *, plain: bool | None =
 def text(analysis: Analysis) -> str:
     """Clean aligned text without colours."""
     parts = []
-    for cell in views(analysis):
-        parts.append(heading(cell))
-        parts.append(_aligned([columns(cell), *(row(cell, one) for one in cell.subjects)]))
-        parts += [f"  ! {line}" for line in remarks(cell)]
-        parts += [f"  - {line}" for line in cell.cell.notes]
+    for experiment in views(analysis):
+        parts.append(heading(experiment))
+        parts.append(_aligned([columns(experiment), *(row(experiment, one) for one in experiment.subjects)]))
+        parts += [f"  ! {line}" for line in remarks(experiment)]
+        parts += [f"  - {line}" for line in experiment.experiment.notes]
         parts.append("")
     return "\n".join([*parts, *closing(analysis), ""])
 
 
-def heading(cell: CellView) -> str:
+def heading(experiment: ExperimentView) -> str:
     """`hello (A, capacity): 50 connections`."""
-    one = cell.cell
+    one = experiment.experiment
     kind = "A/A control" if one.control else f"{one.section}, {one.question}"
     return f"{one.name} ({kind}): {formatting.load(one.load)}".rstrip(": ")
 
 
-def columns(cell: CellView) -> list[str]:
-    against = f"{cell.baseline} is" if cell.baseline else "verdict"
-    what = formatting.metric_name(cell.headline[0]) if cell.headline else ""
+def columns(experiment: ExperimentView) -> list[str]:
+    against = f"{experiment.baseline} is" if experiment.baseline else "verdict"
+    what = formatting.metric_name(experiment.headline[0]) if experiment.headline else ""
     return [
         "subject", "requests/s", "", "p50", "p99", "CPU/request", "memory", against, f"{what} ratio".strip(),
         "interval",
     ]  # fmt: skip
 
 
-def row(cell: CellView, one: SubjectView) -> list[str]:
+def row(experiment: ExperimentView, one: SubjectView) -> list[str]:
     if one.record.failure:
         return [one.name, "-", "", "-", "-", "-", "-", "", "", f"failed: {one.record.failure}"]
     rate, cpu = one.figures.get("per_s"), one.figures.get("cpu_us")
-    cells = [
+    experiments = [
         one.name, formatting.rate(rate), formatting.spread(rate), formatting.microseconds(one.percentile_us(0.5)),
         formatting.microseconds(one.percentile_us(0.99)), formatting.microseconds(cpu.value if cpu else None),
         formatting.size(one.rss_peak_bytes),
     ]  # fmt: skip
-    found = cell.against(one.name)
+    found = experiment.against(one.name)
     if found is None:
-        return [*cells, "", "", ""]
+        return [*experiments, "", "", ""]
     if found.verdict is Verdict.REFUSED:
-        return [*cells, found.verdict.value, "", ""]
+        return [*experiments, found.verdict.value, "", ""]
     return [
-        *cells,
+        *experiments,
         found.verdict.value,
         formatting.ratio(found.ratio),
         formatting.interval(found.low, found.high),
     ]
 
 
-def remarks(cell: CellView) -> list[str]:
+def remarks(experiment: ExperimentView) -> list[str]:
     """Guards, what would decide, lints: each once; verdicts are in the table."""
-    lines = [one.reason for one in cell.analysis.comparisons if one.reason]
+    lines = [one.reason for one in experiment.analysis.comparisons if one.reason]
     open_ = [
         one
-        for metric in cell.headline[:1]
-        for one in cell.comparisons(metric)
+        for metric in experiment.headline[:1]
+        for one in experiment.comparisons(metric)
         if one.verdict is Verdict.UNDECIDED
     ]
-    if open_ and not cell.cell.control:
+    if open_ and not experiment.experiment.control:
         # Whichever takes the most decides them all.
         hardest = max(open_, key=lambda one: one.restarts_needed or math.inf)
         lines.append(f"{len(open_)} undecided: {formatting.more_restarts(hardest)}")
-    return list(dict.fromkeys([*lines, *cell.analysis.lints, *cell.notes]))
+    return list(dict.fromkeys([*lines, *experiment.analysis.lints, *experiment.notes]))
 
 
 def closing(analysis: Analysis) -> list[str]:
@@ -109,7 +109,7 @@ def closing(analysis: Analysis) -> list[str]:
         lines.append("interrupted: only what was measured until then is here")
     lines.append(
         f"{formatting.moment(record.began_unix_s)}, {formatting.duration(record.ended_unix_s - record.began_unix_s)}, "
-        f"seed {record.seed}; intervals of ratios are {formatting.confidence(analysis.alpha)} for all of a cell together"
+        f"seed {record.seed}; intervals of ratios are {formatting.confidence(analysis.alpha)} for all of an experiment together"
     )
     return lines
 
@@ -140,20 +140,22 @@ def _show_rich(analysis: Analysis, out: TextIO) -> bool:
     except ImportError:
         return False
     console = Console(file=out, highlight=False, soft_wrap=False)
-    for cell in views(analysis):
-        table = Table(title=Text(heading(cell), style="bold"), title_justify="left", box=None, pad_edge=False)
-        for index, title in enumerate(columns(cell)):
+    for experiment in views(analysis):
+        table = Table(
+            title=Text(heading(experiment), style="bold"), title_justify="left", box=None, pad_edge=False
+        )
+        for index, title in enumerate(columns(experiment)):
             table.add_column(Text(title, style="dim"), justify="right" if 0 < index < 7 else "left")
-        for one in cell.subjects:
-            found = cell.against(one.name)
+        for one in experiment.subjects:
+            found = experiment.against(one.name)
             style = COLOURS[found.verdict] if found else "red" if one.record.failure else "bold"
-            fields = row(cell, one)
-            ours = "bold" if one.name == cell.baseline else ""
+            fields = row(experiment, one)
+            ours = "bold" if one.name == experiment.baseline else ""
             table.add_row(*(Text(value, style=ours) for value in fields[:7]), *(Text(value, style=style) for value in fields[7:]))  # fmt: skip
         console.print(table)
-        for line in remarks(cell):
+        for line in remarks(experiment):
             console.print(Text(f"! {line}", style="yellow"))
-        for line in cell.cell.notes:
+        for line in experiment.experiment.notes:
             console.print(Text(f"- {line}", style="dim"))
         console.print()
     for line in closing(analysis):

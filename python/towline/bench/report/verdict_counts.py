@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from ..analysis import Verdict
 from .markup import Markup, el
 from .svg import VERDICT_CLASSES
-from .view import CellView, tally
+from .view import ExperimentView, tally
 
 
-def tiles(shown: Sequence[CellView], *, controls: bool = False) -> Markup | None:
+def tiles(shown: Sequence[ExperimentView], *, controls: bool = False) -> Markup | None:
     """Nothing where nothing was compared."""
     counted = tally(list(shown), controls=controls)
     found = [

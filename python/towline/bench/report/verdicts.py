@@ -8,7 +8,7 @@ from ..analysis import Analysis, Comparison, Verdict
 from . import formatting
 from .markup import Markup, el, join
 from .svg import VERDICT_CLASSES, chip
-from .view import CellView, tally
+from .view import ExperimentView, tally
 
 LEGEND = (
     (Verdict.FASTER, "the interval lies on one side of 1, after Holm's correction, and a second test agrees"),
@@ -18,16 +18,16 @@ LEGEND = (
     (Verdict.REFUSED, "a guard found a reason not to trust the figures"),
 )
 METHOD = (
-    "Every answer is verified to the last byte before it counts. All subjects of a cell live at the same time, pinned to the "
+    "Every answer is verified to the last byte before it counts. All subjects of an experiment live at the same time, pinned to the "
     "same cores, and are measured in short slices in random order, over several fresh starts. Each restart gives one number, the "
     "mean log ratio of its slices; the interval is Student's t over restarts. Percentiles come from merged histograms and are "
     "never averaged."
 )
 
 
-def headline(shown: Sequence[CellView]) -> str:
+def headline(shown: Sequence[ExperimentView]) -> str:
     """The page's title: what happened most."""
-    baseline = next((one.baseline for one in shown if one.baseline and not one.cell.control), None)
+    baseline = next((one.baseline for one in shown if one.baseline and not one.experiment.control), None)
     counted = tally(list(shown))
     if baseline is None or not counted:
         return "What was measured"
@@ -38,9 +38,11 @@ def headline(shown: Sequence[CellView]) -> str:
     return f"{baseline} is {word} in {counted[most]} of {sum(counted.values())} comparisons"
 
 
-def summary(analysis: Analysis, shown: Sequence[CellView]) -> Markup:
+def summary(analysis: Analysis, shown: Sequence[ExperimentView]) -> Markup:
     """Ratios and words by scenario and peer, the controls, how it was decided."""
-    compared = [(index, one) for index, one in enumerate(shown) if one.baseline and not one.cell.control]
+    compared = [
+        (index, one) for index, one in enumerate(shown) if one.baseline and not one.experiment.control
+    ]
     parts: list[object] = [el("h2", "Verdicts")]
     if compared:
         whose = f"Each ratio is {compared[0][1].baseline}'s figure to the peer's, paired slice by slice. "
@@ -54,24 +56,24 @@ def summary(analysis: Analysis, shown: Sequence[CellView]) -> Markup:
     return el("section", parts, class_="card", id="verdicts")
 
 
-def _kind(shown: CellView) -> str:
-    return shown.cell.subjects[0].kind
+def _kind(shown: ExperimentView) -> str:
+    return shown.experiment.subjects[0].kind
 
 
-def _matrix(shown: Sequence[tuple[int, CellView]]) -> Markup:
+def _matrix(shown: Sequence[tuple[int, ExperimentView]]) -> Markup:
     peers = list(dict.fromkeys(peer for _, one in shown for peer in one.peers))
     head = el("tr", el("th", "scenario"), [el("th", peer, title=peer, scope="col") for peer in peers])
     rows = []
     for index, one in shown:
         for metric in one.headline:
-            name = [one.cell.name, el("small", formatting.metric_name(metric))]
-            link = el("th", el("a", name, href=f"#cell-{index}"), scope="row")
+            name = [one.experiment.name, el("small", formatting.metric_name(metric))]
+            link = el("th", el("a", name, href=f"#experiment-{index}"), scope="row")
             rows.append(el("tr", link, [el("td", _pill(one, peer, metric)) for peer in peers]))
     table = el("table", el("thead", head), el("tbody", rows), class_="matrix")
     return el("div", table, class_="scroll", tabindex=0)
 
 
-def _pill(shown: CellView, peer: str, metric: str) -> Markup:
+def _pill(shown: ExperimentView, peer: str, metric: str) -> Markup:
     found = shown.analysis.comparison(shown.baseline or "", peer, metric)
     if found is None:
         record = next((one.record for one in shown.subjects if one.name == peer), None)
@@ -83,11 +85,11 @@ def _pill(shown: CellView, peer: str, metric: str) -> Markup:
     return el("span", el("b", ratio), word, class_=class_, title=formatting.sentence(found))
 
 
-def _controls(shown: Sequence[CellView]) -> list[Markup]:
+def _controls(shown: Sequence[ExperimentView]) -> list[Markup]:
     return [
         el("p", el("b", "Control. "), _control(found), class_=f"control {VERDICT_CLASSES[found.verdict]}")
         for one in shown
-        if one.cell.control
+        if one.experiment.control
         for peer in one.peers
         if (found := one.against(peer))
     ]
@@ -114,7 +116,7 @@ def _legend(analysis: Analysis) -> Markup:
     rows.append(
         (
             "intervals",
-            f"of ratios: {level} for all of a cell together (Holm); those of single figures, 95 % each",
+            f"of ratios: {level} for all of an experiment together (Holm); those of single figures, 95 % each",
         )
     )
     rows.append(("margin", f"differences within {analysis.margin * 100:.3g} % count as none"))

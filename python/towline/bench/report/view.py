@@ -10,9 +10,9 @@ from collections import Counter
 from dataclasses import dataclass
 from statistics import median
 
-from ..analysis import Analysis, CellAnalysis, Comparison, Estimate, SubjectAnalysis, Verdict
+from ..analysis import Analysis, Comparison, Estimate, ExperimentAnalysis, SubjectAnalysis, Verdict
 from ..hdr import Histogram, NotAHistogram, merge, merged
-from ..record import CellRecord, Slice, SubjectRecord
+from ..record import ExperimentRecord, Slice, SubjectRecord
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,18 @@ class SubjectView:
 
 
 @dataclass(frozen=True)
-class CellView:
-    """One cell, ready to be shown."""
+class ExperimentView:
+    """One experiment, ready to be shown."""
 
-    analysis: CellAnalysis
+    analysis: ExperimentAnalysis
     subjects: list[SubjectView]
     """Best first; those without a figure last."""
     notes: list[str]
     """What could not be shown, in plain words."""
 
     @property
-    def cell(self) -> CellRecord:
-        return self.analysis.cell
+    def experiment(self) -> ExperimentRecord:
+        return self.analysis.experiment
 
     @property
     def baseline(self) -> str | None:
@@ -62,8 +62,8 @@ class CellView:
 
     @property
     def headline(self) -> tuple[str, ...]:
-        """The metrics that answer the cell's question, as far as there are comparisons of them."""
-        wanted = ("per_s",) if self.cell.question == "capacity" else ("p50_us", "p99_us")
+        """The metrics that answer the experiment's question, as far as there are comparisons of them."""
+        wanted = ("per_s",) if self.experiment.question == "capacity" else ("p50_us", "p99_us")
         there = {one.metric for one in self.analysis.comparisons}
         return tuple(metric for metric in wanted if metric in there)
 
@@ -78,42 +78,45 @@ class CellView:
         return [one for one in found if one]
 
     def against(self, peer: str) -> Comparison | None:
-        """The comparison that answers the cell's question."""
+        """The comparison that answers the experiment's question."""
         for metric in self.headline:
             if found := self.analysis.comparison(self.baseline or "", peer, metric):
                 return found
         return None
 
 
-def views(analysis: Analysis) -> list[CellView]:
+def views(analysis: Analysis) -> list[ExperimentView]:
     """In the record's order; controls come last."""
-    return [view(cell) for cell in sorted(analysis.cells, key=lambda cell: cell.cell.control)]
+    return [
+        view(experiment)
+        for experiment in sorted(analysis.experiments, key=lambda experiment: experiment.experiment.control)
+    ]
 
 
-def view(cell: CellAnalysis) -> CellView:
+def view(experiment: ExperimentAnalysis) -> ExperimentView:
     """Merges the histograms of each subject; what cannot be read is noted, never fatal."""
-    records = {one.name: one for one in cell.cell.subjects}
+    records = {one.name: one for one in experiment.experiment.subjects}
     notes: list[str] = []
     subjects = []
-    for one in cell.subjects:
-        slices = [each for each in cell.cell.slices if each.subject == one.name]
+    for one in experiment.subjects:
+        slices = [each for each in experiment.experiment.slices if each.subject == one.name]
         subjects.append(_subject(records[one.name], one, slices, notes))
-    metric = "per_s" if cell.cell.question == "capacity" else "p50_us"
+    metric = "per_s" if experiment.experiment.question == "capacity" else "p50_us"
 
     def rank(one: SubjectView) -> tuple[bool, float]:
         figure = one.figures.get(metric)
         value = figure.value if figure else 0.0
         return (figure is None, -value if metric == "per_s" else value)
 
-    return CellView(cell, sorted(subjects, key=rank), notes)
+    return ExperimentView(experiment, sorted(subjects, key=rank), notes)
 
 
-def tally(shown: list[CellView], *, controls: bool = False) -> Counter[Verdict]:
-    """How often each verdict was given on the cells' own questions; controls count only where asked for."""
+def tally(shown: list[ExperimentView], *, controls: bool = False) -> Counter[Verdict]:
+    """How often each verdict was given on the experiments' own questions; controls count only where asked for."""
     return Counter(
         found.verdict
         for one in shown
-        if controls or not one.cell.control
+        if controls or not one.experiment.control
         for peer in one.peers
         if (found := one.against(peer))
     )

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from .._helper_process import for_crowds
+from .._helper_process import in_child
 from ..record import Latency, Slice
-from .protocol import Failed, Work
+from .protocol import Failed, SliceSpec
 
 COMMAND = (sys.executable, "-m", "towline", "load", "--agent")
-PATIENCE_S = 15.0
+TIMEOUT_S = 15.0
 """Beyond what an operation takes by its own terms."""
 LOG_TAIL_BYTES = 2000
 
@@ -59,7 +59,7 @@ class Agent:
         self._configs[session] = config
         self._ready(session)
 
-    def ask(self, session: str) -> list[dict[str, Any]]:
+    def probe(self, session: str) -> list[dict[str, Any]]:
         """Each target once on a fresh connection: the whole answers."""
         config = self._ready(session)
         # Sent in pieces, each may take its whole timeout.
@@ -69,7 +69,7 @@ class Agent:
         answers: list[dict[str, Any]] = self._tell({"op": "probe", "session": session}, patience)["responses"]
         return answers
 
-    def slice(self, session: str, work: Work) -> dict[str, Any]:
+    def slice(self, session: str, work: SliceSpec) -> dict[str, Any]:
         """Load for a while; the generator's report, with `histograms` and `refused`."""
         config = self._ready(session)
         open_loop = {"rate_per_s": work.rate_per_s, "poisson": work.poisson} if work.rate_per_s else {}
@@ -125,19 +125,19 @@ class Agent:
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
             # A Ctrl-C at the terminal is for the bench alone, which then ends what it started.
             start_new_session=True,
-            preexec_fn=for_crowds(self.cores),
+            preexec_fn=in_child(self.cores),
         )  # fmt: skip
         self._held = b""
 
-    def _tell(self, message: dict[str, Any], patience_s: float) -> dict[str, Any]:
+    def _tell(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         operation = message["op"]
         try:
             self._send(message)
-            line = self._line(time.monotonic() + patience_s + PATIENCE_S)
+            line = self._line(time.monotonic() + timeout_s + TIMEOUT_S)
         except TimeoutError:
             self._kill()
             raise AgentFailed(
-                f"the generator did not answer {operation!r} in {patience_s + PATIENCE_S:.0f} s and was killed",
+                f"the generator did not answer {operation!r} in {timeout_s + TIMEOUT_S:.0f} s and was killed",
                 self._tail(),
             ) from None
         except OSError:

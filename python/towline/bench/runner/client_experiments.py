@@ -1,25 +1,25 @@
-"""Which cells a run on clients has; the clients themselves know their jobs (bench/clients)."""
+"""Which experiments a run on clients has; the clients themselves know their jobs (bench/clients)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ..clients.jobs import cells_of, client_scenarios
-from ..clients.measure import ClientCell, ClientSubject, Setting
+from ..clients.jobs import client_scenarios, experiments_of
+from ..clients.measure import ClientEnvironment, ClientExperiment, ClientSubject
 from ..clients.subjects import CLIENTS, Interpreters
-from ..record import CellRecord
+from ..record import ExperimentRecord
 from ..scenarios import Scenario
-from .loop import CellPlan
+from .loop import ExperimentPlan
 from .plan import Options, select
 from .server_experiments import marks
 from .session import Session
 
-QUICK, QUICK_CELL = "hello_async", "hello_async_20"
+QUICK, QUICK_EXPERIMENT = "hello_async", "hello_async_20"
 """Twenty at once, answered at once: the clients' own cost, and short slices."""
 
 
-class ClientCells:
-    """Measures the chosen scenarios on the chosen clients, each cell beside an upstream of its own."""
+class ClientExperiments:
+    """Measures the chosen scenarios on the chosen clients, each experiment beside a responder of its own."""
 
     def __init__(self, session: Session, options: Options, *, quick: bool = False) -> None:
         self._session, self._options, self._quick = session, options, quick
@@ -31,46 +31,58 @@ class ClientCells:
         for scenario in chosen_scenarios(self._options, quick=self._quick):
             if self._options.protocol and not set(scenario.protocols) & set(self._options.protocol):
                 continue
-            cells = cells_of(scenario, "uvloop" if self._options.loop == "uvloop" else "asyncio")
+            experiments = experiments_of(scenario, "uvloop" if self._options.loop == "uvloop" else "asyncio")
             if self._quick and scenario.name == QUICK:
-                cells = [cell for cell in cells if cell.name == QUICK_CELL]
-            for cell in cells:
-                record = self._cell(cell, control=False)
+                experiments = [
+                    experiment for experiment in experiments if experiment.name == QUICK_EXPERIMENT
+                ]
+            for experiment in experiments:
+                record = self._experiment(experiment, control=False)
                 if control and record is not None and record.slices:
-                    self._cell(
-                        cell, control=True, names=[one.name for one in record.subjects if not one.failure]
+                    self._experiment(
+                        experiment,
+                        control=True,
+                        names=[one.name for one in record.subjects if not one.failure],
                     )
                     control = False
 
-    def _cell(self, cell: ClientCell, *, control: bool, names: list[str] | None = None) -> CellRecord | None:
-        clients = cell.clients(self._chosen)
+    def _experiment(
+        self, experiment: ClientExperiment, *, control: bool, names: list[str] | None = None
+    ) -> ExperimentRecord | None:
+        clients = experiment.clients(self._chosen)
         if not clients:
             return None
         if self._quick:  # a time, not a number of requests, ends a slice
-            cell = replace(cell, job=replace(cell.job, count=None), slices=None, floor_s=None)
-        with Setting(
-            cell, self._session.design.cores.driver, self._interpreters, network=self._session.network
-        ) as setting:
-            subjects = [setting.subject(client) for client in clients]
+            experiment = replace(
+                experiment, job=replace(experiment.job, count=None), slices=None, floor_s=None
+            )
+        with ClientEnvironment(
+            experiment, self._session.design.cores.driver, self._interpreters, network=self._session.network
+        ) as environment:
+            subjects = [environment.subject(client) for client in clients]
             if control:
                 subjects = twins(subjects, self._session.design.baseline, names or [])
-            return self._session.measure(self._plan(cell, subjects, control=control))
+            return self._session.measure(self._plan(experiment, subjects, control=control))
 
-    def _plan(self, cell: ClientCell, subjects: list[ClientSubject], *, control: bool) -> CellPlan:
-        job = cell.job
-        load: dict[str, object] = {"at_once": job.at_once, "pool": job.pool}
+    def _plan(
+        self, experiment: ClientExperiment, subjects: list[ClientSubject], *, control: bool
+    ) -> ExperimentPlan:
+        job = experiment.job
+        load: dict[str, object] = {"concurrency": job.concurrency, "pool": job.pool}
         if job.protocol != "h1":
             load["protocol"] = job.protocol
         if job.batch > 1:
             load["batch"] = job.batch
-        notes = cell.notes if not control else ("the same client twice: any difference is the bench's own",)
-        if (network := self._session.network) is not None and cell.over_a_network:
-            load["net"] = network.asked
+        notes = (
+            experiment.notes if not control else ("the same client twice: any difference is the bench's own",)
+        )
+        if (network := self._session.network) is not None and experiment.over_a_network:
+            load["net"] = network.requested
             notes = (*notes, network.said())
-        return CellPlan(
-            name=cell.name + (" control" if control else ""), scenario=cell.scenario, title=cell.title,
-            section=cell.section, subjects=tuple(subjects), load=load, control=control,
-            requests=job.count, rounds=cell.slices, alone=cell.alone, baseline=cell.baseline, floor_s=cell.floor_s,
+        return ExperimentPlan(
+            name=experiment.name + (" control" if control else ""), scenario=experiment.scenario, title=experiment.title,
+            section=experiment.section, subjects=tuple(subjects), load=load, control=control,
+            requests=job.count, rounds=experiment.slices, alone=experiment.alone, baseline=experiment.baseline, floor_s=experiment.floor_s,
             notes=notes,
         )  # fmt: skip
 
@@ -79,14 +91,14 @@ def twins(subjects: list[ClientSubject], baseline: str, names: list[str]) -> lis
     """The baseline, or the first that was measured, twice."""
     wanted = baseline if baseline in names else names[0]
     one = next(subject for subject in subjects if subject.name == wanted)
-    return [one, Again(one)]
+    return [one, Twin(one)]
 
 
-class Again(ClientSubject):
+class Twin(ClientSubject):
     """The same client under another name."""
 
     def __init__(self, other: ClientSubject) -> None:
-        super().__init__(other.client, other.setting)
+        super().__init__(other.client, other.environment)
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """The design of a measurement: restarts, rounds of slices in random order, lengths. Pure: chance is an argument.
 
 ```text
-cell ─┬─ restart 1: all subjects start in random order, fresh port, another size of the environment
+experiment ─┬─ restart 1: all subjects start in random order, fresh port, another size of the environment
       │     round 1: a slice of each in random order; round 2: another order; ...
       ├─ restart 2 ...
       └─ until the rule says that it is enough
@@ -16,16 +16,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..statistics.stopping import Rule
-from .protocol import Place, Work
+from .protocol import SliceSpec, StartConfig
 
 SLICE_S = 0.08
 MEDIANS_A_SLICE = 20
 """A slice holds at least so many median latencies: what is cut off at its ends must not show."""
 DISCARD_SHARE = 0.1
-MOST_PADDING_BYTES = 4096
+MAX_PADDING_BYTES = 4096
 SAMPLES_A_WINDOW = 1000
 """In an open loop: so many, and 100 of them lie beyond p90. What lies further out is that of a restart's histograms."""
-LONGEST_LATENCY_WINDOW_S, SHORTEST_LATENCY_WINDOW_S = 2.0, 0.2
+MAX_LATENCY_WINDOW_S, MIN_LATENCY_WINDOW_S = 2.0, 0.2
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Cores:
 
 @dataclass(frozen=True)
 class Design:
-    """How every cell of a run is measured."""
+    """How every experiment of a run is measured."""
 
     rule: Rule = field(default_factory=lambda: Rule("fixed", 8, 8))
     seconds: float = 2.5
@@ -67,17 +67,17 @@ class Design:
     cores: Cores = field(default_factory=Cores.divided)
     baseline: str = "towline"
 
-    def chance(self, cell: str, restart: int) -> random.Random:
-        """Of one restart of one cell: the same whatever else is measured in the run."""
-        return random.Random(f"{self.seed}/{cell}/{restart}")
+    def chance(self, experiment: str, restart: int) -> random.Random:
+        """Of one restart of one experiment: the same whatever else is measured in the run."""
+        return random.Random(f"{self.seed}/{experiment}/{restart}")
 
-    def place(self, chance: random.Random) -> Place:
-        return Place(self.cores.subject, chance.randrange(MOST_PADDING_BYTES), chance.randrange(1 << 31))
+    def start_config(self, chance: random.Random) -> StartConfig:
+        return StartConfig(self.cores.subject, chance.randrange(MAX_PADDING_BYTES), chance.randrange(1 << 31))
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """The slices of a cell, the same for all its subjects."""
+    """The slices of an experiment, the same for all its subjects."""
 
     slice_s: float
     rounds: int
@@ -98,15 +98,15 @@ class Lengths:
 
     def work(
         self, rate_per_s: float | None = None, *, poisson: bool = False, requests: int | None = None
-    ) -> Work:
-        return Work(self.slice_s, self.slice_s * DISCARD_SHARE, requests, rate_per_s, poisson)
+    ) -> SliceSpec:
+        return SliceSpec(self.slice_s, self.slice_s * DISCARD_SHARE, requests, rate_per_s, poisson)
 
 
 def lengths(seconds: float, median_s: float, rate_per_s: float | None = None) -> Lengths:
     """For `seconds` of load a restart on a subject whose answers take `median_s` (the slowest subject's)."""
     shortest = max(SLICE_S, MEDIANS_A_SLICE * median_s)
     if rate_per_s is not None:
-        wanted = min(max(SAMPLES_A_WINDOW / rate_per_s, SHORTEST_LATENCY_WINDOW_S), LONGEST_LATENCY_WINDOW_S)
+        wanted = min(max(SAMPLES_A_WINDOW / rate_per_s, MIN_LATENCY_WINDOW_S), MAX_LATENCY_WINDOW_S)
         shortest = max(shortest, wanted / (1 - DISCARD_SHARE))
     rounds = int(seconds / shortest + 1e-9)
     if rounds < 2:

@@ -37,7 +37,7 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+            self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
             Interrupts._current = self
         return self
 
@@ -48,7 +48,7 @@ class Interrupts:
         for number, handler in self._before.items():
             signal.signal(number, handler if self._heard is None else signal.SIG_IGN)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._heard is None:
             self._heard = number
             self._say("ending: what runs is stopped, what was measured is kept")
@@ -61,7 +61,7 @@ class Interrupts:
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def deferred() -> Iterator[None]:
     """A signal that comes inside is heard at the end: stopping a process must not be stopped itself."""
     current = Interrupts._current
     if current is None:

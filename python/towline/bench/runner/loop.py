@@ -1,4 +1,4 @@
-"""One cell: restarts, verification, warm-up, rounds of slices. The same for servers and clients.
+"""One experiment: restarts, verification, warm-up, rounds of slices. The same for servers and clients.
 
 Whatever happens to a subject ends as its `failure`; whatever happens to the bench, an interrupt included, leaves
 everything stopped and `record()` true of what was measured until then.
@@ -14,18 +14,18 @@ from statistics import median
 from typing import Any
 
 from .. import analysis
-from ..record import CellRecord, Question, Slice, Start, SubjectRecord
+from ..record import ExperimentRecord, Question, Slice, Start, SubjectRecord
 from ..statistics.steady import is_steady
 from ..subjects.machine import cpu_ticks, pressure_cpu_us, steal_share
 from .design import Design, Lengths, lengths, orders, shuffled
-from .interrupts import held
-from .progress import Silent, Watch
-from .protocol import Failed, Running, Subject, Work
-from .quiesce import aside, without_collections
+from .interrupts import deferred
+from .progress import NoProgress, Progress
+from .protocol import Failed, Running, SliceSpec, Subject
+from .quiesce import gc_disabled, pinned
 
 ANSWERS_A_WINDOW = 20
 """A window of warming up grows until it holds so many; their rate says nothing otherwise."""
-LONGEST_WINDOW_S = 1.0
+MAX_WINDOW_S = 1.0
 LAST_LOOK_S = 5.0
 """After a slice without an answer: long enough that a subject without one in it has stopped, however busy the machine."""
 AFTER_RESUME_S = 0.02
@@ -33,8 +33,8 @@ AFTER_RESUME_S = 0.02
 
 
 @dataclass(frozen=True)
-class CellPlan:
-    """What one cell measures. `load` is for the reader; what is done follows from the other fields."""
+class ExperimentPlan:
+    """What one experiment measures. `load` is for the reader; what is done follows from the other fields."""
 
     name: str
     scenario: str
@@ -56,13 +56,13 @@ class CellPlan:
     """Subjects live one after the other: what is measured is their memory."""
     control: bool = False
     baseline: str | None = None
-    """Of this cell, where the run's is not in it."""
+    """Of this experiment, where the run's is not in it."""
     floor_s: float | None = None
     notes: tuple[str, ...] = ()
 
 
 @dataclass
-class _Life:
+class _RunningState:
     """One subject between its start and its stop."""
 
     running: Running
@@ -73,11 +73,11 @@ class _Life:
     median_s: float = 0.0
 
 
-class CellRun:
-    """Measures one cell. `run` may end by any exception; `record` is good afterwards."""
+class ExperimentRun:
+    """Measures one experiment. `run` may end by any exception; `record` is good afterwards."""
 
-    def __init__(self, plan: CellPlan, design: Design, watch: Watch | None = None) -> None:
-        self.plan, self.design, self.watch = plan, design, watch or Silent()
+    def __init__(self, plan: ExperimentPlan, design: Design, progress: Progress | None = None) -> None:
+        self.plan, self.design, self.progress = plan, design, progress or NoProgress()
         self.notes = list(plan.notes)
         self.skipped: dict[str, str] = {}
         self._slices: list[Slice] = []
@@ -86,33 +86,33 @@ class CellRun:
 
     def run(self) -> None:
         """Restarts until the rule says that it is enough, or nobody is left to measure."""
-        with aside(self.design.cores.driver):
+        with pinned(self.design.cores.driver):
             self._run()
 
     def _run(self) -> None:
         plan, rule = self.plan, self.design.rule
         self._describe()
-        self.watch.cell(
+        self.progress.experiment(
             plan.title if not plan.control else f"{plan.title} (A/A control)", rule.most, list(self._records)
         )
         for restart in range(rule.most):
-            if not self._left():
+            if not self._remaining():
                 break
-            self.watch.restart(restart)
+            self.progress.restart(restart)
             self._restart(restart)
             reason = rule.reason_to_end(restart + 1, self._comparisons())
             if reason is not None:
                 if restart + 1 < rule.most:
                     self.notes.append(f"ended early: {reason}")
                 break
-        self.watch.ended(self.record())
+        self.progress.ended(self.record())
 
-    def record(self) -> CellRecord:
+    def record(self) -> ExperimentRecord:
         plan = self.plan
         load = dict(plan.load)
         if plan.rate_per_s is not None:
             load["rate_per_s"] = plan.rate_per_s
-        return CellRecord(
+        return ExperimentRecord(
             name=plan.name, scenario=plan.scenario, title=plan.title, section=plan.section, question=plan.question,
             load=load, subjects=list(self._records.values()), slices=list(self._slices), control=plan.control,
             floor_s=plan.floor_s, notes=list(self.notes), baseline=plan.baseline,
@@ -128,7 +128,7 @@ class CellRun:
             else:
                 self._records[subject.name] = described
 
-    def _left(self) -> list[Subject]:
+    def _remaining(self) -> list[Subject]:
         """Those without a failure."""
         return [
             one
@@ -138,17 +138,17 @@ class CellRun:
 
     def _fail(self, name: str, error: Failed) -> None:
         self._records[name] = replace(self._records[name], failure=str(error), log=error.log)
-        self.watch.say(f"{name} has no figure: {error}")
+        self.progress.say(f"{name} has no figure: {error}")
 
     def _note(self, line: str) -> None:
         if line not in self.notes:
             self.notes.append(line)
-            self.watch.say(line)
+            self.progress.say(line)
 
     def _comparisons(self) -> Iterator[list[float]]:
-        """The log ratios that the rule looks at: of the cell's first metric, the baseline beside each other one."""
+        """The log ratios that the rule looks at: of the experiment's first metric, the baseline beside each other one."""
         record = self.record()
-        names = [one.name for one in self._left()]
+        names = [one.name for one in self._remaining()]
         if not names:
             return
         wanted = () if record.control else (self.design.baseline, record.baseline)
@@ -163,60 +163,60 @@ class CellRun:
 
     def _restart(self, restart: int) -> None:
         chance = self.design.chance(self.plan.name, restart)
-        names = shuffled(chance, [one.name for one in self._left()])
+        names = shuffled(chance, [one.name for one in self._remaining()])
         if self.plan.alone:
             for name in names:
-                self._live(restart, [name], chance)
+                self._run_group(restart, [name], chance)
         else:
-            self._live(restart, names, chance)
+            self._run_group(restart, names, chance)
 
-    def _live(self, restart: int, names: list[str], chance: random.Random) -> None:
+    def _run_group(self, restart: int, names: list[str], chance: random.Random) -> None:
         """Start, warm up, measure and stop these subjects together."""
-        lives: dict[str, _Life] = {}
+        states: dict[str, _RunningState] = {}
         began_pressure, began_ticks, began = pressure_cpu_us(), cpu_ticks(), time.monotonic()
         try:
             for name in names:
-                self._start(name, lives, chance)
-            with without_collections():
-                for name in list(lives):
-                    self._warm_up(name, lives)
+                self._start(name, states, chance)
+            with gc_disabled():
+                for name in list(states):
+                    self._warm_up(name, states)
                 began_pressure, began_ticks, began = pressure_cpu_us(), cpu_ticks(), time.monotonic()
-                self._rounds(restart, lives, chance)
+                self._rounds(restart, states, chance)
         finally:
             waited = (pressure_cpu_us() or 0) - (began_pressure or 0)
             elapsed = max(time.monotonic() - began, 1e-9)
             share = (waited / 1e6 / elapsed, steal_share(began_ticks, cpu_ticks()))
-            with held():
-                for name in list(lives):
-                    self._stop(restart, name, lives.pop(name), share)
+            with deferred():
+                for name in list(states):
+                    self._stop(restart, name, states.pop(name), share)
 
-    def _start(self, name: str, lives: dict[str, _Life], chance: random.Random) -> None:
+    def _start(self, name: str, states: dict[str, _RunningState], chance: random.Random) -> None:
         subject = next(one for one in self.plan.subjects if one.name == name)
-        self.watch.doing(name, "starts")
+        self.progress.doing(name, "starts")
         began = time.monotonic()
         try:
-            running = subject.start(self.design.place(chance))
+            running = subject.start(self.design.start_config(chance))
         except Failed as error:
             self._fail(name, error)
             return
-        lives[name] = _Life(running, time.monotonic() - began, 0)
-        with _Failing(self, name, lives):
-            lives[name].rss_ready_bytes = running.memory().now_bytes
-            self.watch.doing(name, "is checked")
+        states[name] = _RunningState(running, time.monotonic() - began, 0)
+        with _Failing(self, name, states):
+            states[name].rss_ready_bytes = running.memory().now_bytes
+            self.progress.doing(name, "is checked")
             running.verify()
             if self.design.exclusive:
                 running.pause()
 
-    def _warm_up(self, name: str, lives: dict[str, _Life]) -> None:
-        life, rules = lives[name], self.design.warm_up
-        self.watch.doing(name, "warms up")
+    def _warm_up(self, name: str, states: dict[str, _RunningState]) -> None:
+        state, rules = states[name], self.design.warm_up
+        self.progress.doing(name, "warms up")
         window_s, rates, medians = rules.window_s, [], []
-        with _Failing(self, name, lives):
+        with _Failing(self, name, states):
             began = time.monotonic()
             while True:
                 sent = time.monotonic()
                 one = self._measure(
-                    life.running, Work(window_s, 0.0, None, self.plan.rate_per_s, self.plan.poisson)
+                    state.running, SliceSpec(window_s, 0.0, None, self.plan.rate_per_s, self.plan.poisson)
                 )
                 if one.failed and not one.answered:
                     raise Failed(f"no request was answered: {one.first_failure}")
@@ -225,19 +225,19 @@ class CellRun:
                 if one.answered:
                     medians.append(one.response.p50_us / 1e6)
                 if one.answered < ANSWERS_A_WINDOW:
-                    window_s = min(2 * window_s, LONGEST_WINDOW_S)
-                life.warm_up_s = time.monotonic() - began
-                life.steady = is_steady(rates, rules.windows)
-                if life.steady or life.warm_up_s >= rules.cap_s:
+                    window_s = min(2 * window_s, MAX_WINDOW_S)
+                state.warm_up_s = time.monotonic() - began
+                state.steady = is_steady(rates, rules.windows)
+                if state.steady or state.warm_up_s >= rules.cap_s:
                     break
             # What was under way at a window's end is awaited: an answer takes no longer than that.
-            life.median_s = median(medians) if medians else min(took_s, LONGEST_WINDOW_S)
+            state.median_s = median(medians) if medians else min(took_s, MAX_WINDOW_S)
 
-    def _rounds(self, restart: int, lives: dict[str, _Life], chance: random.Random) -> None:
-        if not lives:
+    def _rounds(self, restart: int, states: dict[str, _RunningState], chance: random.Random) -> None:
+        if not states:
             return
         if self._lengths is None:
-            slowest_s = max(life.median_s for life in lives.values())
+            slowest_s = max(state.median_s for state in states.values())
             self._lengths = lengths(self.design.seconds, slowest_s, self.plan.rate_per_s)
             if self.plan.rounds is not None:
                 self._lengths = replace(self._lengths, rounds=self.plan.rounds)
@@ -245,29 +245,29 @@ class CellRun:
         work = self._lengths.work(
             self.plan.rate_per_s, poisson=self.plan.poisson, requests=self.plan.requests
         )
-        for number, order in orders(chance, list(lives), self._lengths.rounds):
+        for number, order in orders(chance, list(states), self._lengths.rounds):
             for position, name in enumerate(order):
-                if name not in lives:
+                if name not in states:
                     continue  # it failed meanwhile
-                with _Failing(self, name, lives):
-                    one = self._measure(lives[name].running, work)
+                with _Failing(self, name, states):
+                    one = self._measure(states[name].running, work)
                     one = replace(one, subject=name, restart=restart, round=number, position=position)
                     self._slices.append(one)
-                    self.watch.slice(one)
+                    self.progress.slice(one)
                     if not one.answered:
-                        self._look_again(lives[name].running, one.first_failure)
+                        self._check_again(states[name].running, one.first_failure)
 
-    def _look_again(self, running: Running, first_failure: str | None) -> None:
+    def _check_again(self, running: Running, first_failure: str | None) -> None:
         """Raises `Failed` for a subject that answers no more. One that was only slow in its slice keeps it."""
         if first_failure is None:
-            look = Work(LAST_LOOK_S, 0.0, None, self.plan.rate_per_s, self.plan.poisson)
+            look = SliceSpec(LAST_LOOK_S, 0.0, None, self.plan.rate_per_s, self.plan.poisson)
             one = self._measure(running, look)
             if one.answered:
                 return
             first_failure = one.first_failure or f"{LAST_LOOK_S:g} s of load went by without a word"
         raise Failed(f"no request was answered any more: {first_failure}")
 
-    def _measure(self, running: Running, work: Work) -> Slice:
+    def _measure(self, running: Running, work: SliceSpec) -> Slice:
         if not self.design.exclusive:
             return running.slice(work)
         running.resume()
@@ -277,17 +277,17 @@ class CellRun:
         finally:
             running.pause()
 
-    def _stop(self, restart: int, name: str, life: _Life, share: tuple[float, float]) -> None:
+    def _stop(self, restart: int, name: str, state: _RunningState, share: tuple[float, float]) -> None:
         """Always to the end; its memory is read before."""
         try:
-            memory = life.running.memory()
+            memory = state.running.memory()
             peak, end = memory.peak_bytes, memory.now_bytes
         except Failed:
             peak = end = 0
         finally:
-            said = life.running.stop()
+            said = state.running.stop()
         start = Start(
-            restart, round(life.ready_after_s, 4), round(life.warm_up_s, 3), life.steady, life.rss_ready_bytes,
+            restart, round(state.ready_after_s, 4), round(state.warm_up_s, 3), state.steady, state.rss_ready_bytes,
             peak, end, round(share[0], 5), round(share[1], 5),
         )  # fmt: skip
         self._records[name] = replace(self._records[name], starts=[*self._records[name].starts, start])
@@ -298,8 +298,8 @@ class CellRun:
 class _Failing:
     """A subject that raises `Failed` inside is stopped and noted, and the others go on."""
 
-    def __init__(self, run: CellRun, name: str, lives: dict[str, _Life]) -> None:
-        self._run, self._name, self._lives = run, name, lives
+    def __init__(self, run: ExperimentRun, name: str, states: dict[str, _RunningState]) -> None:
+        self._run, self._name, self._lives = run, name, states
 
     def __enter__(self) -> None:
         pass
@@ -307,9 +307,9 @@ class _Failing:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if not isinstance(error, Failed):
             return False
-        with held():
-            life = self._lives.pop(self._name)
+        with deferred():
+            state = self._lives.pop(self._name)
             self._run._fail(self._name, error)
-            if said := life.running.stop():
+            if said := state.running.stop():
                 self._run._note(said)
         return True

@@ -1,4 +1,4 @@
-"""`--net` in a run: a relay of our own between driver and subject, and what it really does, for the record."""
+"""`--net` in a run: a network emulator of our own between driver and subject, and what it really does, for the record."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 
 from ...errors import ConfigError
 from .._helper_process import HelperFailed
-from ..net import BadConditions, Conditions, Measured, Relay, measure, parse
+from ..netem import BadConditions, Conditions, Measured, Netem, measure, parse
 from ..record import Slice
 from .protocol import Failed
 
-RELAY_FULL = 0.9
-"""Above this share of its core the relay may have been the limit."""
+NETEM_FULL = 0.9
+"""Above this share of its core the network emulator may have been the limit."""
 
 
 @dataclass(frozen=True)
 class Network:
     """Conditions with what was measured of them on this machine."""
 
-    asked: str
+    requested: str
     conditions: Conditions
     measured: Measured
     seed: int
     cores: Sequence[int] | None
-    """The relay's: the driver's, so that the subject's core is its own."""
+    """The network emulator's: the driver's, so that the subject's core is its own."""
 
     @classmethod
     def of(cls, text: str, seed: int, cores: Sequence[int] | None) -> Network:
-        """Measures. Raises `ConfigError` for what are no conditions, `Failed` where the relay does not run."""
+        """Measures. Raises `ConfigError` for what are no conditions, `Failed` where the network emulator does not run."""
         try:
             conditions = parse(text)
         except BadConditions as error:
@@ -39,17 +39,17 @@ class Network:
         except (HelperFailed, OSError) as error:
             raise Failed(f"the emulated network: {error}") from None
 
-    def relay(self, address: str) -> Relay:
+    def netem(self, address: str) -> Netem:
         """To `address` ("127.0.0.1:8000"). Raises `Failed`."""
         try:
-            return Relay(address, self.conditions, seed=self.seed, cores=self.cores)
+            return Netem(address, self.conditions, seed=self.seed, cores=self.cores)
         except HelperFailed as error:
             raise Failed(f"the emulated network: {error}") from None
 
     def plain(self) -> dict[str, Any]:
         """For the record."""
         return {
-            "asked": self.asked,
+            "requested": self.requested,
             **{f"measured_{name}": value for name, value in asdict(self.measured).items()},
         }
 
@@ -57,17 +57,17 @@ class Network:
         """For the reader of a result."""
         found = self.measured
         return (
-            f"network: {self.asked}; as measured {found.rtt_s * 1e3:.2f} ms ({found.rtt_least_s * 1e3:.2f} to "
+            f"network: {self.requested}; as measured {found.rtt_s * 1e3:.2f} ms ({found.rtt_least_s * 1e3:.2f} to "
             f"{found.rtt_most_s * 1e3:.2f}) there and back, {found.rate_bytes_per_s * 8 / 1e6:,.0f} Mbit/s"
         )
 
 
-def with_relay(one: Slice, cpu_s: float, elapsed_s: float) -> Slice:
-    """The relay works on the driver's core: what it used counts with it."""
+def with_netem(one: Slice, cpu_s: float, elapsed_s: float) -> Slice:
+    """The network emulator works on the driver's core: what it used counts with it."""
     share = cpu_s / elapsed_s if elapsed_s > 0 else 0.0
     limit = one.driver_limit
-    if limit is None and share > RELAY_FULL:
-        limit = f"the relay that emulates the network used {share:.0%} of its core"
+    if limit is None and share > NETEM_FULL:
+        limit = f"the network emulator that emulates the network used {share:.0%} of its core"
     return replace(
         one, driver_cpu_s=one.driver_cpu_s + cpu_s, driver_limit=limit,
         driver_busiest_share=min(one.driver_busiest_share + share, 1.0),

@@ -15,7 +15,7 @@ from ..scenarios import Protocol, Request, Scenario, SendMode
 from .protocol import Failed
 
 GOAL_MS, GOAL_PERCENTILE, GOAL_ERRORS, WINDOW_MS = 20, 99, 0.001, 500
-PATIENCE_S = 180.0
+TIMEOUT_S = 180.0
 
 
 def find_peak(
@@ -36,11 +36,11 @@ def find_peak(
         ]
         try:
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=TIMEOUT_S,
                 preexec_fn=(lambda: os.sched_setaffinity(0, cores)) if cores else None, start_new_session=True,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise Failed(f"the search for the peak did not end in {PATIENCE_S:.0f} s") from None
+            raise Failed(f"the search for the peak did not end in {TIMEOUT_S:.0f} s") from None
     try:
         runs = [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
     except ValueError:
@@ -86,12 +86,12 @@ def arguments(
         "load", "--find-peak", "--json", "--goal", f"{GOAL_MS}ms", "--goal-percentile", str(GOAL_PERCENTILE),
         "--goal-errors", str(GOAL_ERRORS), "-d", f"{WINDOW_MS}ms", "-c", str(connections), "--seed", str(seed),
         "-m", first.method, "--poisson",
-        *(("--http2", "--streams") if protocol == "h2" else ("-p",)), str(scenario.at_once(protocol)),
+        *(("--http2", "--streams") if protocol == "h2" else ("-p",)), str(scenario.concurrency(protocol)),
     ]  # fmt: skip
     for name, value in first.fields_over(protocol):
         found += ["-H", f"{name}: {value}"]
     if first.body is not None:
         (folder / "body").write_bytes(first.body.whole())
         found += ["--body-file", str(folder / "body")]
-    found += ["--expect-status", str(first.answer.status)]
+    found += ["--expect-status", str(first.expect.status)]
     return [*found, *(base_url.rstrip("/") + one.target for one in scenario.requests)]

@@ -26,7 +26,7 @@ GROUPS = {
     DESIGN: "restarts, slices, warming up, and when it is enough",
     OUTPUT: "where results go, and what is shown",
 }
-MOST_RESTARTS_FACTOR = 4
+MAX_RESTARTS_FACTOR = 4
 QUICK_RESTARTS, QUICK_SECONDS = 4, 0.25
 """Restarts decide, not the load in each: three leave a difference of three times undecided among ten subjects."""
 
@@ -171,22 +171,22 @@ class Options:
     net: str | None = option(
         None, "an emulated network: rtt=20ms,jitter=2ms,rate=100mbit", group=LOAD, metavar="CONDITIONS"
     )
-    real: bool = option(
-        False, "of all: ask the real endpoint, which may cost money (else the imitation)", group=LOAD
+    real_endpoint: bool = option(
+        False, "of all: ask the real endpoint, which may cost money (else the mock endpoint)", group=LOAD
     )
     base_url: str | None = option(
-        None, "of real: an OpenAI-compatible endpoint (or OPENROUTER_BASE_URL, with OPENROUTER_API_KEY)", group=LOAD,
+        None, "of llm: an OpenAI-compatible endpoint (or OPENROUTER_BASE_URL, with OPENROUTER_API_KEY)", group=LOAD,
         metavar="URL",
     )  # fmt: skip
     scale: float = option(
-        1.0, "of real: the gaps between calls, and the imitation's pauses, times this", group=LOAD, parse=_number,
+        1.0, "of llm: the gaps between calls, and the mock endpoint's pauses, times this", group=LOAD, parse=_number,
         metavar="FACTOR", check=_positive,
     )  # fmt: skip
     refuse_share: float = option(
-        0.0, "of real: the imitation's answers that are 429", group=LOAD, parse=_share, metavar="SHARE"
+        0.0, "of llm: the mock endpoint's answers that are 429", group=LOAD, parse=_share, metavar="SHARE"
     )
     runs: int | None = option(
-        None, "restarts (8; quick: 4; real: 1)", group=DESIGN, parse=kind.integer, metavar="N", variables=("RUNS",),
+        None, "restarts (8; quick: 4; llm: 1)", group=DESIGN, parse=kind.integer, metavar="N", variables=("RUNS",),
         check=kind.at_least(1),
     )  # fmt: skip
     duration: float | None = option(
@@ -244,7 +244,7 @@ class Options:
     def design(self, *, quick: bool = False) -> Design:
         """How this run is measured."""
         runs = self.runs or (QUICK_RESTARTS if quick else 8)
-        most = self.max_runs or MOST_RESTARTS_FACTOR * runs
+        most = self.max_runs or MAX_RESTARTS_FACTOR * runs
         half = self.precision or 0.01
         if self.looks:
             rule = Rule("looks", runs, max(runs, most), half, self.margin)

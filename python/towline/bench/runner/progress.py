@@ -6,16 +6,16 @@ import sys
 import time
 from typing import Any, Protocol, TextIO
 
-from ..record import CellRecord, Slice
+from ..record import ExperimentRecord, Slice
 
 PAINT_S = 0.2
 
 
-class Watch(Protocol):
+class Progress(Protocol):
     """Told by the loop what happens. Never raises."""
 
-    def cell(self, title: str, restarts: int, subjects: list[str]) -> None:
-        """A cell begins; at most so many restarts."""
+    def experiment(self, title: str, restarts: int, subjects: list[str]) -> None:
+        """An experiment begins; at most so many restarts."""
 
     def restart(self, number: int) -> None: ...
 
@@ -27,16 +27,16 @@ class Watch(Protocol):
     def say(self, line: str) -> None:
         """Something that the user must know: a subject that failed, an end before time."""
 
-    def ended(self, cell: CellRecord) -> None: ...
+    def ended(self, experiment: ExperimentRecord) -> None: ...
 
     def close(self) -> None:
         """Nothing more comes; the terminal is as it was."""
 
 
-class Silent:
+class NoProgress:
     """For callers that look at the result only."""
 
-    def cell(self, title: str, restarts: int, subjects: list[str]) -> None:
+    def experiment(self, title: str, restarts: int, subjects: list[str]) -> None:
         pass
 
     def restart(self, number: int) -> None:
@@ -51,46 +51,49 @@ class Silent:
     def say(self, line: str) -> None:
         pass
 
-    def ended(self, cell: CellRecord) -> None:
+    def ended(self, experiment: ExperimentRecord) -> None:
         pass
 
     def close(self) -> None:
         pass
 
 
-class Lines(Silent):
-    """A line a cell and one for whatever is worth saying; for logs and pipes."""
+class LineProgress(NoProgress):
+    """A line an experiment and one for whatever is worth saying; for logs and pipes."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr
         self._began = 0.0
 
-    def cell(self, title: str, restarts: int, subjects: list[str]) -> None:
+    def experiment(self, title: str, restarts: int, subjects: list[str]) -> None:
         self._began = time.monotonic()
         self._write(f"{title}: {', '.join(subjects)}")
 
     def say(self, line: str) -> None:
         self._write(f"  {line}")
 
-    def ended(self, cell: CellRecord) -> None:
-        starts = max((len(one.starts) for one in cell.subjects), default=0)
+    def ended(self, experiment: ExperimentRecord) -> None:
+        starts = max((len(one.starts) for one in experiment.subjects), default=0)
         took = time.monotonic() - self._began
-        self._write(f"  {len(cell.slices)} slices in {starts} restart{'s' * (starts != 1)}, {took:.0f} s")
+        self._write(
+            f"  {len(experiment.slices)} slices in {starts} restart{'s' * (starts != 1)}, {took:.0f} s"
+        )
 
     def _write(self, line: str) -> None:
         self._out.write(line + "\n")
         self._out.flush()
 
 
-class Live(Silent):
+class LiveProgress(NoProgress):
     """One line that changes, with rich."""
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
 
         self._console = Console(stderr=True)
-        self._progress = Progress(
+        self._progress = RichProgress(
             SpinnerColumn(), TextColumn("[bold]{task.description}"), BarColumn(24), TextColumn("{task.fields[now]}"),
             TimeElapsedColumn(), console=self._console, transient=True,
             # A thread that paints would run beside what is measured: it is painted between slices.
@@ -102,7 +105,7 @@ class Live(Silent):
         self._expected = self._restarts = 1
         self._progress.start()
 
-    def cell(self, title: str, restarts: int, subjects: list[str]) -> None:
+    def experiment(self, title: str, restarts: int, subjects: list[str]) -> None:
         self.close_task()
         self._title, self._restarts = title, restarts
         self._task = self._progress.add_task(title, total=restarts, now="")
@@ -128,7 +131,7 @@ class Live(Silent):
     def say(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False)
 
-    def ended(self, cell: CellRecord) -> None:
+    def ended(self, experiment: ExperimentRecord) -> None:
         self.close_task()
 
     def close_task(self) -> None:
@@ -140,13 +143,13 @@ class Live(Silent):
         self._progress.stop()
 
 
-def for_terminal(*, quiet: bool = False) -> Watch:
+def for_terminal(*, quiet: bool = False) -> Progress:
     """The best that standard error can show."""
     if quiet:
-        return Silent()
+        return NoProgress()
     if sys.stderr.isatty():
         try:
-            return Live()
+            return LiveProgress()
         except ImportError:
             pass  # rich comes with towline[bench]
-    return Lines()
+    return LineProgress()

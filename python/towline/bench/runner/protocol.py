@@ -24,7 +24,7 @@ class Failed(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class StartConfig:
     """How one start differs from the next: one unlucky layout must not colour every restart."""
 
     cores: tuple[int, ...] | None
@@ -35,7 +35,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Work:
+class SliceSpec:
     """One slice of load."""
 
     duration_s: float
@@ -64,7 +64,7 @@ class Running(Protocol):
     def verify(self) -> None:
         """Every request of the scenario once, each answer checked to its last byte."""
 
-    def slice(self, work: Work) -> Slice:
+    def slice(self, work: SliceSpec) -> Slice:
         """Load for a while, with the subject's and the driver's costs. Restart, round and position are the loop's."""
 
     def pause(self) -> None:
@@ -79,7 +79,7 @@ class Running(Protocol):
 
 
 class Subject(Protocol):
-    """What can be started again and again in one cell."""
+    """What can be started again and again in one experiment."""
 
     @property
     def name(self) -> str: ...
@@ -87,5 +87,5 @@ class Subject(Protocol):
     def describe(self) -> SubjectRecord:
         """Kind, command, versions and options, without starts. May look at the disk, starts nothing that lasts."""
 
-    def start(self, place: Place) -> Running:
+    def start(self, start_config: StartConfig) -> Running:
         """Fresh processes on a fresh port; returns when they are ready."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def aside(cores: Sequence[int] | None) -> Iterator[None]:
+def pinned(cores: Sequence[int] | None) -> Iterator[None]:
     """This thread runs on `cores` only; afterwards where it did before."""
     if cores is None or not hasattr(os, "sched_setaffinity"):
         yield
@@ -27,7 +27,7 @@ def aside(cores: Sequence[int] | None) -> Iterator[None]:
 
 
 @contextmanager
-def without_collections() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     """A full collection takes tens of milliseconds of the generator's core: it comes between restarts."""
     if not gc.isenabled():
         yield

@@ -9,26 +9,26 @@ from pathlib import Path
 
 from ...errors import ConfigError
 from ..clients.subjects import CLIENTS
-from ..llm.llm_experiments import CELLS
-from ..llm.main import run_real
+from ..llm.llm_experiments import EXPERIMENTS
+from ..llm.main import run_llm
 from ..llm.run import CHATS
 from ..record import Record
 from ..subjects import installed
-from ..webhooks.run import listing as relay_listing
-from ..webhooks.run import run_relay
+from ..webhooks.run import listing as webhooks_listing
+from ..webhooks.run import run_webhooks
 from . import client_experiments, server_experiments
 from .agent import Agent
-from .client_experiments import ClientCells
+from .client_experiments import ClientExperiments
 from .interrupts import Interrupted
 from .plan import Options, select
-from .progress import Watch
-from .server_experiments import ServerCells
+from .progress import Progress
+from .server_experiments import ServerExperiments
 from .session import Session
-from .suites import PARTS, options_by_part
+from .suites import SUITES, options_by_suite
 
 
 @dataclass(frozen=True)
-class Done:
+class RunResult:
     """What a run leaves."""
 
     record: Record
@@ -42,17 +42,17 @@ def run_servers(session: Session, options: Options, *, quick: bool = False) -> N
         tempfile.TemporaryDirectory(prefix="towline-bench-") as folder,
         Agent(session.design.cores.driver) as agent,
     ):
-        ServerCells(session, options, agent, Path(folder), quick=quick).run()
+        ServerExperiments(session, options, agent, Path(folder), quick=quick).run()
 
 
 def run_clients(session: Session, options: Options, *, quick: bool = False) -> None:
-    """Clients on the subjects' cores, the upstream on the driver's."""
-    ClientCells(session, options, quick=quick).run()
+    """Clients on the subjects' cores, the responder on the driver's."""
+    ClientExperiments(session, options, quick=quick).run()
 
 
 def run_quick(session: Session, options: Options) -> None:
     """hello on the servers and clients that are installed."""
-    parts = options_by_part(options, QUICK_PARTS)
+    parts = options_by_suite(options, QUICK_SUITES)
     if "servers" in parts:
         run_servers(session, parts["servers"], quick=True)
     if "clients" in parts:
@@ -61,56 +61,56 @@ def run_quick(session: Session, options: Options) -> None:
 
 def run_all(session: Session, options: Options) -> None:
     """Everything there is; names that are given choose among all of it. A real endpoint only when asked for."""
-    for name, mine in options_by_part(options).items():
-        part = _imitated if name == "real" and not options.real else RUNS[name]
+    for name, mine in options_by_suite(options).items():
+        part = _mock_llm if name == "llm" and not options.real_endpoint else RUNS[name]
         part(session, mine)
 
 
-def _imitated(session: Session, options: Options) -> None:
-    run_real(session, options, imitate=True)
+def _mock_llm(session: Session, options: Options) -> None:
+    run_llm(session, options, use_mock=True)
 
 
 RUNS: dict[str, Callable[[Session, Options], None]] = {
     "quick": run_quick,
     "servers": run_servers,
     "clients": run_clients,
-    "relay": run_relay,
-    "real": run_real,
+    "webhooks": run_webhooks,
+    "llm": run_llm,
     "all": run_all,
 }
 
 
-QUICK_PARTS = ("servers", "clients")
-OVER_A_NETWORK = ("quick", "servers", "clients")
+QUICK_SUITES = ("servers", "clients")
+NETWORK_SUITES = ("quick", "servers", "clients")
 
 
 def run(
-    command: str, options: Options, watch: Watch, *, path: Path | None = None, arguments: tuple[str, ...] = (),
-) -> Done:  # fmt: skip
+    command: str, options: Options, progress: Progress, *, path: Path | None = None, arguments: tuple[str, ...] = (),
+) -> RunResult:  # fmt: skip
     """Measures; what was measured until an `Interrupted` is kept. Raises `ConfigError` for what makes no sense."""
     session = Session(
-        options.design(quick=command == "quick"), watch, command=["towline", "bench", command, *arguments], path=path,
+        options.design(quick=command == "quick"), progress, command=["towline", "bench", command, *arguments], path=path,
         settings=options.chosen(),
     )  # fmt: skip
     status = 0
     try:
         if options.net is not None:
-            if command not in OVER_A_NETWORK:
-                raise ConfigError(f"net: {command} has no network of ours; {', '.join(OVER_A_NETWORK)} have")
+            if command not in NETWORK_SUITES:
+                raise ConfigError(f"net: {command} has no network of ours; {', '.join(NETWORK_SUITES)} have")
             session.over(options.net)
         RUNS[command](session, options)
     except Interrupted as interrupted:
         status = interrupted.status
     finally:
-        watch.close()
-    return Done(session.finish(interrupted=status != 0), status)
+        progress.close()
+    return RunResult(session.finish(interrupted=status != 0), status)
 
 
 def listing(command: str, options: Options) -> str:
     """What a run would measure, without starting anything that is measured."""
     lines: list[str] = []
-    parts = QUICK_PARTS if command == "quick" else tuple(PARTS) if command == "all" else ()
-    for name, mine in (options_by_part(options, parts) if parts else {command: options}).items():
+    parts = QUICK_SUITES if command == "quick" else tuple(SUITES) if command == "all" else ()
+    for name, mine in (options_by_suite(options, parts) if parts else {command: options}).items():
         lines += LISTINGS[name](mine, quick=command == "quick")
     return "\n".join([*lines, ""])
 
@@ -137,19 +137,22 @@ def _clients_listing(options: Options, *, quick: bool) -> list[str]:
     return [*lines, "", "clients:", *(f"  {name}" for name in names or CLIENTS), ""]
 
 
-def _relay_listing(options: Options, *, quick: bool) -> list[str]:
-    return [relay_listing(options)]
+def _webhooks_listing(options: Options, *, quick: bool) -> list[str]:
+    return [webhooks_listing(options)]
 
 
-def _real_listing(options: Options, *, quick: bool) -> list[str]:
+def _llm_listing(options: Options, *, quick: bool) -> list[str]:
     lines = ["chats:"]
-    lines += [f"  {name:<26} {CELLS[name].title}" for name in select(options.scenario, CELLS, "scenario")]
+    lines += [
+        f"  {name:<26} {EXPERIMENTS[name].title}"
+        for name in select(options.scenario, EXPERIMENTS, "scenario")
+    ]
     return [*lines, "", "clients:", *(f"  {name}" for name in select(options.subject, CHATS, "client")), ""]
 
 
 LISTINGS = {
     "servers": _servers_listing,
     "clients": _clients_listing,
-    "relay": _relay_listing,
-    "real": _real_listing,
+    "webhooks": _webhooks_listing,
+    "llm": _llm_listing,
 }

@@ -1,4 +1,4 @@
-"""Which cells a run on servers has: capacity, latency at common rates, curves, the A/A control."""
+"""Which experiments a run on servers has: capacity, latency at common rates, curves, the A/A control."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..analysis import analyse_cell
-from ..record import CellRecord
+from ..analysis import analyse_experiment
+from ..record import ExperimentRecord
 from ..scenarios import Protocol, Scenario, catalogue
 from ..scenarios import load as load_scenarios
 from ..scenarios.imports import from_curl, from_vegeta
 from ..subjects import Server, make_certificate, servers
 from . import peak
 from .agent import Agent
-from .loop import CellPlan
+from .loop import ExperimentPlan
 from .plan import Options, select
-from .servers import Ask, ServerSubject, load_over
+from .servers import Binding, ServerSubject, load_over
 from .session import Session
 
 NOT_UNASKED = frozenset({"native"})
@@ -32,20 +32,20 @@ QUICK_CONNECTIONS = 8
 
 
 @dataclass(frozen=True)
-class Way:
+class ServerVariant:
     """How a scenario is asked: through which interface of the application, in which protocol."""
 
     interface: str
     protocol: Protocol = "h1"
 
     def suffix(self, scenario: Scenario) -> str:
-        """Of a cell's name; what a scenario is asked in anyhow is not said."""
+        """Of an experiment's name; what a scenario is asked in anyhow is not said."""
         protocol = f"_{self.protocol}" if self.protocol != scenario.protocols[0] else ""
         return ("_wsgi" if self.interface == "wsgi" else "") + protocol
 
     @property
     def words(self) -> str:
-        """Of a cell's title."""
+        """Of an experiment's title."""
         found = [
             *(["WSGI"] if self.interface == "wsgi" else []),
             *(["HTTP/2"] if self.protocol == "h2" else []),
@@ -53,7 +53,7 @@ class Way:
         return f" ({', '.join(found)})" if found else ""
 
 
-class ServerCells:
+class ServerExperiments:
     """Measures the chosen scenarios on the chosen servers."""
 
     def __init__(
@@ -68,19 +68,19 @@ class ServerCells:
     def run(self) -> None:
         control = not self._options.no_control
         for scenario in chosen_scenarios(self._options, quick=self._quick):
-            for way in self._ways(scenario):
-                record = self._scenario(scenario, way)
-                if control and record is not None and self._control(scenario, way, record):
+            for variant in self._variants(scenario):
+                record = self._scenario(scenario, variant)
+                if control and record is not None and self._control(scenario, variant, record):
                     control = False
 
     # --- one scenario -----------------------------------------------------------------------------------
 
-    def _scenario(self, scenario: Scenario, way: Way) -> CellRecord | None:
-        """The cell of its capacity; None where there is none."""
+    def _scenario(self, scenario: Scenario, variant: ServerVariant) -> ExperimentRecord | None:
+        """The experiment of its capacity; None where there is none."""
         connections = self._connections(scenario)
-        first: CellRecord | None = None
+        first: ExperimentRecord | None = None
         for number in connections:
-            plan = self._plan(scenario, way, number, sweep=len(connections) > 1)
+            plan = self._plan(scenario, variant, number, sweep=len(connections) > 1)
             if plan.subjects:
                 record = self._session.measure(plan)
                 first = first or record
@@ -88,11 +88,11 @@ class ServerCells:
             return None
         if self._options.find_peak:
             if (why := peak.cannot(scenario)) is not None:
-                self._session.watch.say(f"{scenario.name}: no search for its peak: {why}")
+                self._session.progress.say(f"{scenario.name}: no search for its peak: {why}")
             else:
-                self._session.measure(self._peak_plan(scenario, way))
+                self._session.measure(self._peak_plan(scenario, variant))
         if not (self._quick or self._options.no_latency or scenario.barrier):
-            self._latency(scenario, way, first)
+            self._latency(scenario, variant, first)
         return first
 
     def _connections(self, scenario: Scenario) -> Sequence[int | None]:
@@ -103,48 +103,54 @@ class ServerCells:
         return (None, *CURVE_CONNECTIONS) if self._options.curve else (None,)
 
     def _plan(
-        self, scenario: Scenario, way: Way, connections: int | None, *, sweep: bool = False
-    ) -> CellPlan:
-        ask = self._ask(scenario, way, connections)
-        subjects, notes = self._subjects(scenario, way, ask)
+        self, scenario: Scenario, variant: ServerVariant, connections: int | None, *, sweep: bool = False
+    ) -> ExperimentPlan:
+        binding = self._binding(scenario, variant, connections)
+        subjects, notes = self._subjects(scenario, variant, binding)
         number = connections or scenario.connections
         load: dict[str, object] = {"connections": number}
-        load |= load_over(scenario, way.protocol)
+        load |= load_over(scenario, variant.protocol)
         if sweep and connections is not None:
             load["curve"] = "connections"
-        if ask.tls:
+        if binding.tls:
             load["tls"] = True
-        if ask.network is not None:
-            load["net"] = ask.network.asked
-            notes.append(ask.network.said())
-        suffix = way.suffix(scenario) + (f"_c{connections}" if connections is not None else "")
-        title = scenario.title + way.words
-        return CellPlan(
+        if binding.network is not None:
+            load["net"] = binding.network.requested
+            notes.append(binding.network.said())
+        suffix = variant.suffix(scenario) + (f"_c{connections}" if connections is not None else "")
+        title = scenario.title + variant.words
+        return ExperimentPlan(
             name=scenario.name + suffix, scenario=scenario.name, title=title, section=scenario.section,
             subjects=tuple(subjects), load=load, notes=(*scenario.notes, *notes),
             baseline=subjects[0].name if subjects else None,
         )  # fmt: skip
 
-    def _subjects(self, scenario: Scenario, way: Way, ask: Ask) -> tuple[list[ServerSubject], list[str]]:
-        """Those that can answer it, and why others are not in the cell."""
+    def _subjects(
+        self, scenario: Scenario, variant: ServerVariant, binding: Binding
+    ) -> tuple[list[ServerSubject], list[str]]:
+        """Those that can answer it, and why others are not in the experiment."""
         found, notes = [], []
         for server in self.servers.values():
             needed = scenario.limits.plain() if scenario.limits.needed else {}
-            if server.interfaces or way.interface == "asgi":
+            if server.interfaces or variant.interface == "asgi":
                 why = server.cannot(
-                    scenario.name, (way.interface,), (way.protocol,), needed, tls=ask.tls is not None
+                    scenario.name,
+                    (variant.interface,),
+                    (variant.protocol,),
+                    needed,
+                    tls=binding.tls is not None,
                 )
                 if why is None:
-                    found.append(ServerSubject(server, ask))
-                elif way.interface not in why:
+                    found.append(ServerSubject(server, binding))
+                elif variant.interface not in why:
                     notes.append(f"{server.name} {why}")
         return found, notes
 
-    def _ask(self, scenario: Scenario, way: Way, connections: int | None = None) -> Ask:
+    def _binding(self, scenario: Scenario, variant: ServerVariant, connections: int | None = None) -> Binding:
         tls = self._certificate() if scenario.tls or self._options.tls else None
-        return Ask(
-            scenario, self._agent, connections, way.interface, tls, self._options.peers_bin, self._session.network,
-            way.protocol,
+        return Binding(
+            scenario, self._agent, connections, variant.interface, tls, self._options.peers_bin, self._session.network,
+            variant.protocol,
         )  # fmt: skip
 
     def _certificate(self) -> tuple[Path, Path]:
@@ -152,11 +158,13 @@ class ServerCells:
             self._tls = make_certificate(self._folder).tls
         return self._tls
 
-    def _ways(self, scenario: Scenario) -> Iterator[Way]:
+    def _variants(self, scenario: Scenario) -> Iterator[ServerVariant]:
         wanted = self._options.protocol or (scenario.protocols[:1] if self._quick else scenario.protocols)
         for protocol in scenario.protocols:
             if protocol in wanted:
-                yield from (Way(interface, protocol) for interface in self._interfaces(scenario, protocol))
+                yield from (
+                    ServerVariant(interface, protocol) for interface in self._interfaces(scenario, protocol)
+                )
 
     def _interfaces(self, scenario: Scenario, protocol: Protocol) -> Sequence[str]:
         wanted = self._options.interface
@@ -168,7 +176,7 @@ class ServerCells:
 
     # --- what follows from the capacity -----------------------------------------------------------------
 
-    def _control(self, scenario: Scenario, way: Way, measured: CellRecord) -> bool:
+    def _control(self, scenario: Scenario, variant: ServerVariant, measured: ExperimentRecord) -> bool:
         """The same server twice. True when it was measured."""
         names = [one.name for one in measured.subjects if one.failure is None]
         if not names:
@@ -176,12 +184,12 @@ class ServerCells:
         baseline = self._session.design.baseline
         name = baseline if baseline in names else names[0]
         connections = self._connections(scenario)[0]
-        ask = self._ask(scenario, way, connections)
+        binding = self._binding(scenario, variant, connections)
         server = self.servers[name]
-        self._session.measure(control_of(self._plan(scenario, way, connections), server, ask))
+        self._session.measure(control_of(self._plan(scenario, variant, connections), server, binding))
         return True
 
-    def _latency(self, scenario: Scenario, way: Way, measured: CellRecord) -> None:
+    def _latency(self, scenario: Scenario, variant: ServerVariant, measured: ExperimentRecord) -> None:
         options = self._options
         peaks = peaks_of(measured, self._session.design.baseline)
         if not peaks:
@@ -190,17 +198,22 @@ class ServerCells:
         rates = [(rate, None) for rate in options.rate]
         slowest = min(peaks.values())
         for rate, share in [*rates, *((two_digits(slowest * share), share) for share in shares)]:
-            self._session.measure(self._at_rate(scenario, way, rate, share))
+            self._session.measure(self._at_rate(scenario, variant, rate, share))
         if options.curve:
             for name, peak in peaks.items():
                 for share in CURVE_SHARES:
-                    self._session.measure(self._at_rate(scenario, way, peak * share, share, only=name))
+                    self._session.measure(self._at_rate(scenario, variant, peak * share, share, only=name))
 
     def _at_rate(
-        self, scenario: Scenario, way: Way, rate: float, share: float | None, only: str | None = None
-    ) -> CellPlan:
+        self,
+        scenario: Scenario,
+        variant: ServerVariant,
+        rate: float,
+        share: float | None,
+        only: str | None = None,
+    ) -> ExperimentPlan:
         """The latency of all at one rate; of `only` one at a share of its own peak."""
-        plan = self._plan(scenario, way, None)
+        plan = self._plan(scenario, variant, None)
         subjects = tuple(one for one in plan.subjects if only is None or one.name == only)
         said = f"{share:.0%}" if share is not None else f"{rate:g}/s"
         load = {**plan.load, "rate_per_s": rate}
@@ -210,25 +223,25 @@ class ServerCells:
             load["curve"] = "rate"
         whose = "its own peak" if only is not None else "the slowest one's peak"
         title = f"{plan.title}, {said} of {whose}" if share is not None else f"{plan.title} at {said}"
-        return CellPlan(
+        return ExperimentPlan(
             name=f"{plan.name}@{said}" + (f" {only}" if only else ""), scenario=plan.scenario, title=title,
             section=plan.section, subjects=subjects, question="latency", load=load, rate_per_s=rate,
             notes=plan.notes, baseline=plan.baseline,
         )  # fmt: skip
 
-    def _peak_plan(self, scenario: Scenario, way: Way) -> CellPlan:
-        plan = self._plan(scenario, way, None)
-        return CellPlan(
+    def _peak_plan(self, scenario: Scenario, variant: ServerVariant) -> ExperimentPlan:
+        plan = self._plan(scenario, variant, None)
+        return ExperimentPlan(
             name=f"{plan.name} peak", scenario=plan.scenario, title=f"{plan.title}, highest rate within its goal",
             section=plan.section, subjects=plan.subjects, load={**plan.load, "search": "peak"}, search=True, rounds=1,
             notes=plan.notes, baseline=plan.baseline,
         )  # fmt: skip
 
 
-def control_of(plan: CellPlan, server: Server, ask: Ask) -> CellPlan:
+def control_of(plan: ExperimentPlan, server: Server, binding: Binding) -> ExperimentPlan:
     """The A/A control beside `plan`: what it calls faster or slower is the bench's own error."""
-    twins = (ServerSubject(server, ask), ServerSubject(server, ask, name=f"{server.name} again"))
-    return CellPlan(
+    twins = (ServerSubject(server, binding), ServerSubject(server, binding, name=f"{server.name} again"))
+    return ExperimentPlan(
         name=f"{plan.name} control", scenario=plan.scenario, title=plan.title, section=plan.section, subjects=twins,
         load=plan.load, control=True, baseline=server.name,
         notes=("the same server twice: any difference is the bench's own",),
@@ -272,17 +285,17 @@ def marks(scenario: Scenario) -> Iterator[str]:
     yield from (f"tag:{tag}" for tag in scenario.tags)
 
 
-def peaks_of(cell: CellRecord, baseline: str) -> dict[str, float]:
+def peaks_of(experiment: ExperimentRecord, baseline: str) -> dict[str, float]:
     """Measured answers a second of each subject that has them."""
     figures = {
         one.name: one.figures.get("per_s")
-        for one in analyse_cell(cell, baseline).subjects
+        for one in analyse_experiment(experiment, baseline).subjects
         if one.failure is None
     }
     return {name: figure.value for name, figure in figures.items() if figure is not None}
 
 
 def two_digits(rate: float) -> float:
-    """Rounded down, so that the load of a cell has a name that the next run may share."""
+    """Rounded down, so that the load of an experiment has a name that the next run may share."""
     unit = 10.0 ** (math.floor(math.log10(rate)) - 1)
     return math.floor(rate / unit) * unit

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..checker import WrongAnswer, check
-from ..net import Relay
+from ..checker import WrongResponse, check
+from ..netem import Netem
 from ..record import Slice, SubjectRecord
 from ..scenarios import Protocol, Scenario, session_config
 from ..subjects import (
@@ -24,14 +24,14 @@ from ..subjects import (
 from ..subjects.probe import HOST
 from ..subjects.render import APPS
 from .agent import Agent, slice_of
-from .network import Network, with_relay
+from .network import Network, with_netem
 from .peak import find_peak
-from .protocol import Failed, Memory, Place, Work
+from .protocol import Failed, Memory, SliceSpec, StartConfig
 
 
 @dataclass(frozen=True)
-class Ask:
-    """One scenario with one load, as all servers of a cell get it."""
+class Binding:
+    """One scenario with one load, as all servers of an experiment get it."""
 
     scenario: Scenario
     agent: Agent
@@ -45,22 +45,22 @@ class Ask:
 
 
 def load_over(scenario: Scenario, protocol: Protocol) -> dict[str, object]:
-    """Of a cell's load, for the reader: what the protocol makes of it."""
+    """Of an experiment's load, for the reader: what the protocol makes of it."""
     found: dict[str, object] = {} if protocol == "h1" else {"protocol": protocol}
-    if scenario.at_once(protocol) > 1:
-        found["pipeline" if protocol == "h1" else "streams"] = scenario.at_once(protocol)
+    if scenario.concurrency(protocol) > 1:
+        found["pipeline" if protocol == "h1" else "streams"] = scenario.concurrency(protocol)
     return found
 
 
 class ServerSubject:
-    """A definition in a cell; protocol.Subject."""
+    """A definition in an experiment; protocol.Subject."""
 
     def __init__(
-        self, server: Server, ask: Ask, *, name: str | None = None, app: str | None = None,
+        self, server: Server, binding: Binding, *, name: str | None = None, app: str | None = None,
         app_folder: Path | None = None,
     ) -> None:  # fmt: skip
         """`app`: another application than our fixture's. `name`: another than the definition's, for a control."""
-        self.server, self.ask, self._name = server, ask, name or server.name
+        self.server, self.binding, self._name = server, binding, name or server.name
         self._app, self._app_folder = app, app_folder or (Path.cwd() if app is not None else APPS)
 
     @property
@@ -68,7 +68,7 @@ class ServerSubject:
         return self._name
 
     def describe(self) -> SubjectRecord:
-        server, peers = self.server, self.ask.peers_bin
+        server, peers = self.server, self.binding.peers_bin
         if (missing := installed(server, peers)) is not None:
             return SubjectRecord(self._name, "server", failure=missing)
         try:
@@ -82,9 +82,9 @@ class ServerSubject:
             options["protocol"] = rendered.protocol
         return SubjectRecord(self._name, "server", rendered.shown, versions(server, peers), options)
 
-    def start(self, place: Place) -> RunningServer:
+    def start(self, start_config: StartConfig) -> RunningServer:
         try:
-            process = Process(self.server, self._settings(place))
+            process = Process(self.server, self._settings(start_config))
             try:
                 process.wait_ready()
             except BaseException:
@@ -94,36 +94,36 @@ class ServerSubject:
             raise Failed(str(error), error.log) from None
         except NotSupported as error:
             raise Failed(str(error)) from None
-        network = self.ask.network
+        network = self.binding.network
         try:
-            relay = network.relay(f"{HOST}:{process.port}") if network is not None else None
+            netem = network.netem(f"{HOST}:{process.port}") if network is not None else None
         except BaseException:
             process.stop()
             raise
-        return RunningServer(self._name, process, self.ask, place, relay)
+        return RunningServer(self._name, process, self.binding, start_config, netem)
 
-    def _settings(self, place: Place | None = None) -> Settings:
-        ask = self.ask
-        interface = ask.interface if self.server.interfaces else None
-        fixture = f"{interface}:{ask.scenario.app}" if interface is not None else None
+    def _settings(self, start_config: StartConfig | None = None) -> Settings:
+        binding = self.binding
+        interface = binding.interface if self.server.interfaces else None
+        fixture = f"{interface}:{binding.scenario.app}" if interface is not None else None
         settings = Settings(
             interface=interface,
             app=self._app or fixture,
             app_folder=self._app_folder,
-            protocol=ask.protocol,
-            tls=ask.tls,
+            protocol=binding.protocol,
+            tls=binding.tls,
             limits=self._limits(),
-            peers_bin=ask.peers_bin,
+            peers_bin=binding.peers_bin,
         )
-        if place is None:
+        if start_config is None:
             return settings
-        return replace(settings, cores=place.cores, padding_bytes=place.padding_bytes)
+        return replace(settings, cores=start_config.cores, padding_bytes=start_config.padding_bytes)
 
     def _limits(self) -> dict[str, int]:
-        """Those of the scenario that the server has an option for; where it must have one it is not in the cell."""
+        """Those of the scenario that the server has an option for; where it must have one it is not in the experiment."""
         return {
             name: value
-            for name, value in self.ask.scenario.limits.plain().items()
+            for name, value in self.binding.scenario.limits.plain().items()
             if name in self.server.limits
         }
 
@@ -132,46 +132,55 @@ class RunningServer:
     """A server that is ready; protocol.Running."""
 
     def __init__(
-        self, name: str, process: Process, ask: Ask, place: Place, relay: Relay | None = None
+        self,
+        name: str,
+        process: Process,
+        binding: Binding,
+        start_config: StartConfig,
+        netem: Netem | None = None,
     ) -> None:
-        self._name, self.process, self._ask, self._relay = name, process, ask, relay
+        self._name, self.process, self._binding, self._relay = name, process, binding, netem
         self.base_url = (
-            process.base_url.replace(f":{process.port}", f":{relay.port}") if relay else process.base_url
+            process.base_url.replace(f":{process.port}", f":{netem.port}") if netem else process.base_url
         )
-        self._cores = len(place.cores or (0,))
-        self._seed = place.seed
+        self._cores = len(start_config.cores or (0,))
+        self._seed = start_config.seed
         self._opened = False
 
     def verify(self) -> None:
-        ask = self._ask
-        ask.agent.open(self._name, self.config())
+        binding = self._binding
+        binding.agent.open(self._name, self.config())
         self._opened = True
         try:
-            check(ask.agent, self._name, ask.scenario, self.base_url, ask.protocol)
-        except WrongAnswer as error:
+            check(binding.agent, self._name, binding.scenario, self.base_url, binding.protocol)
+        except WrongResponse as error:
             raise self._failed(f"wrong answer: {error}") from None
         self._alive("while its answers were checked")
 
     def config(self) -> dict[str, Any]:
         """The session of the generator."""
-        ask = self._ask
+        binding = self._binding
         return session_config(
-            ask.scenario, self.base_url, protocol=ask.protocol, connections=ask.connections, seed=self._seed
+            binding.scenario,
+            self.base_url,
+            protocol=binding.protocol,
+            connections=binding.connections,
+            seed=self._seed,
         )
 
-    def slice(self, work: Work) -> Slice:
+    def slice(self, work: SliceSpec) -> Slice:
         if work.search:
             return self._search()
-        before, began, relayed_s = self.process.usage(), time.monotonic(), self._relayed_s()
+        before, began, netem_s = self.process.usage(), time.monotonic(), self._netem_s()
         try:
-            report = self._ask.agent.slice(self._name, work)
+            report = self._binding.agent.slice(self._name, work)
         except Failed as error:
             self._alive("while it was measured")
             raise self._failed(str(error)) from None
         spent = self.process.usage().since(before)
         one = slice_of(report, self._name)
         if self._relay is not None:
-            one = with_relay(one, self._relayed_s() - relayed_s, time.monotonic() - began)
+            one = with_netem(one, self._netem_s() - netem_s, time.monotonic() - began)
         if one.failed:
             self._alive("while it was measured")
         # What was discarded, and the last answers after the end, cost as much a second as what counts.
@@ -186,11 +195,11 @@ class RunningServer:
 
     def _search(self) -> Slice:
         """The window that confirmed the highest rate within the goal."""
-        ask = self._ask
-        connections = ask.connections or ask.scenario.connections
+        binding = self._binding
+        connections = binding.connections or binding.scenario.connections
         before = self.process.usage()
         report = find_peak(
-            ask.scenario, self.base_url, ask.protocol, connections, self._seed, ask.agent.cores
+            binding.scenario, self.base_url, binding.protocol, connections, self._seed, binding.agent.cores
         )
         spent = self.process.usage().since(before)
         one = slice_of(report, self._name)
@@ -208,14 +217,14 @@ class RunningServer:
 
     def stop(self) -> str | None:
         if self._opened:
-            self._ask.agent.close(self._name)
+            self._binding.agent.close(self._name)
         if self._relay is not None:
             self._relay.stop()
         notes = self.process.stop().notes(self._name)
         return "; ".join(notes) or None
 
-    def _relayed_s(self) -> float:
-        """CPU time of the relay; a relay that has ended is the bench's failure, not the server's."""
+    def _netem_s(self) -> float:
+        """CPU time of the network emulator; an emulator that has ended is the bench's failure, not the server's."""
         if self._relay is None:
             return 0.0
         if not self._relay.alive():

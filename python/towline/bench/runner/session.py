@@ -1,4 +1,4 @@
-"""One run of the bench: its cells one after the other, kept in a record that is true at every moment."""
+"""One run of the bench: its experiments one after the other, kept in a record that is true at every moment."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from ..._version import __version__
-from ..record import CellRecord, Record, save
+from ..record import ExperimentRecord, Record, save
 from ..subjects.machine import describe as describe_machine
 from ..subjects.machine import runtime_versions
-from ..subjects.orphans import sweep
+from ..subjects.orphans import kill_orphans
 from .design import Design
-from .loop import CellPlan, CellRun
+from .loop import ExperimentPlan, ExperimentRun
 from .network import Network
-from .progress import Silent, Watch
+from .progress import NoProgress, Progress
 
 
 class Session:
-    """Measures cells and keeps them."""
+    """Measures experiments and keeps them."""
 
     def __init__(
-        self, design: Design, watch: Watch | None = None, *, command: list[str] | None = None,
+        self, design: Design, progress: Progress | None = None, *, command: list[str] | None = None,
         path: Path | None = None, settings: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        self.design, self.watch, self.path = design, watch or Silent(), path
-        self.cells: list[CellRecord] = []
+        self.design, self.progress, self.path = design, progress or NoProgress(), path
+        self.experiments: list[ExperimentRecord] = []
         self.skipped: dict[str, str] = {}
         self.net: dict[str, Any] | None = None
         self.network: Network | None = None
@@ -33,14 +33,14 @@ class Session:
         self.versions = {"towline": __version__, **runtime_versions()}
         self._command, self._settings = command or [], settings or {}
         self._began = time.time()
-        if strays := sweep():
-            self.watch.say(f"an earlier run was killed and left {', '.join(strays)} running: ended")
+        if strays := kill_orphans():
+            self.progress.say(f"an earlier run was killed and left {', '.join(strays)} running: ended")
         # What the machine was like before we loaded it.
         self._machine = describe_machine()
 
-    def measure(self, plan: CellPlan) -> CellRecord:
-        """Runs the cell. It is kept also when this ends by an exception."""
-        run = CellRun(plan, self.design, self.watch)
+    def measure(self, plan: ExperimentPlan) -> ExperimentRecord:
+        """Runs the experiment. It is kept also when this ends by an exception."""
+        run = ExperimentRun(plan, self.design, self.progress)
         try:
             run.run()
         finally:
@@ -49,10 +49,10 @@ class Session:
             self.add(record)
         return record
 
-    def add(self, cell: CellRecord) -> None:
-        """A cell that was measured otherwise. What nobody was there for is no cell."""
-        if cell.subjects:
-            self.cells.append(cell)
+    def add(self, experiment: ExperimentRecord) -> None:
+        """An experiment that was measured otherwise. What nobody was there for is no experiment."""
+        if experiment.subjects:
+            self.experiments.append(experiment)
             if self.path is not None:
                 save(self.record(interrupted=True), self.path)
 
@@ -60,14 +60,14 @@ class Session:
         """What `--net` asks for, measured once for the record. Raises `ConfigError`."""
         self.network = network = Network.of(text, self.design.seed, self.design.cores.driver)
         self.net = network.plain()
-        self.watch.say(network.said())
+        self.progress.say(network.said())
         return network
 
     def skip(self, subject: str, reason: str) -> None:
         """Once, as a line and in the record."""
         if subject not in self.skipped:
             self.skipped[subject] = reason
-            self.watch.say(f"{subject} is left out: {reason}")
+            self.progress.say(f"{subject} is left out: {reason}")
 
     def record(self, *, interrupted: bool = False) -> Record:
         rule = self.design.rule
@@ -80,7 +80,7 @@ class Session:
         return Record(
             tool=f"towline bench {__version__}", began_unix_s=self._began, ended_unix_s=time.time(),
             machine=self._machine, versions=self.versions, command=self._command, seed=self.design.seed,
-            settings=settings, cells=list(self.cells), skipped=dict(self.skipped), net=self.net, interrupted=interrupted,
+            settings=settings, experiments=list(self.experiments), skipped=dict(self.skipped), net=self.net, interrupted=interrupted,
         )  # fmt: skip
 
     def finish(self, *, interrupted: bool = False) -> Record:

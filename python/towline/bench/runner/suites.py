@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..llm.llm_experiments import CELLS
+from ..llm.llm_experiments import EXPERIMENTS
 from ..llm.run import CHATS
 from ..webhooks.run import chosen_pairs, chosen_rows
 from . import client_experiments, server_experiments
@@ -15,25 +15,25 @@ Chooser = Callable[[Options], object]
 
 
 @dataclass(frozen=True)
-class Part:
+class Suite:
     """What tells whether it knows a name: each raises `NothingToDo` where it does not."""
 
     scenarios: Chooser
     subjects: Chooser
 
 
-PARTS = {
-    "servers": Part(server_experiments.chosen_scenarios, server_experiments.chosen_servers),
-    "clients": Part(client_experiments.chosen_scenarios, client_experiments.chosen_clients),
-    "relay": Part(chosen_rows, lambda options: chosen_pairs(options.subject)),
-    "real": Part(
-        lambda options: select(options.scenario, CELLS, "scenario"),
+SUITES = {
+    "servers": Suite(server_experiments.chosen_scenarios, server_experiments.chosen_servers),
+    "clients": Suite(client_experiments.chosen_scenarios, client_experiments.chosen_clients),
+    "webhooks": Suite(chosen_rows, lambda options: chosen_pairs(options.subject)),
+    "llm": Suite(
+        lambda options: select(options.scenario, EXPERIMENTS, "scenario"),
         lambda options: select(options.subject, CHATS, "client"),
     ),
 }
 
 
-def options_by_part(options: Options, names: Sequence[str] = tuple(PARTS)) -> dict[str, Options]:
+def options_by_suite(options: Options, names: Sequence[str] = tuple(SUITES)) -> dict[str, Options]:
     """The options of each part that has something to do. Raises `NothingToDo` for a name that none of them knows."""
     found = dict.fromkeys(names, options)
     for what in ("scenario", "subject"):
@@ -52,7 +52,7 @@ def options_by_part(options: Options, names: Sequence[str] = tuple(PARTS)) -> di
 
 
 def _knows(part: str, what: str, options: Options, pattern: str) -> bool:
-    chooser = PARTS[part].scenarios if what == "scenario" else PARTS[part].subjects
+    chooser = SUITES[part].scenarios if what == "scenario" else SUITES[part].subjects
     try:
         chooser(replace(_only(options, what, (pattern,)), connections=()))
     except NothingToDo:
@@ -65,9 +65,9 @@ def _only(options: Options, what: str, patterns: tuple[str, ...]) -> Options:
 
 
 def _has_scenarios(part: str, options: Options) -> bool:
-    """The relay has no row for every crowd of `--connections`."""
+    """The webhooks suite has no row for every crowd of `--connections`."""
     try:
-        PARTS[part].scenarios(options)
+        SUITES[part].scenarios(options)
     except NothingToDo:
         return False
     return True

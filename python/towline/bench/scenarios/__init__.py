@@ -3,8 +3,8 @@
 from .loader import catalogue, load, sections
 from .model import (
     PROTOCOLS,
-    Answer,
     Body,
+    Expect,
     Limits,
     Load,
     Protocol,
@@ -19,8 +19,8 @@ from .table import ScenarioError
 
 __all__ = [
     "PROTOCOLS",
-    "Answer",
     "Body",
+    "Expect",
     "Limits",
     "Load",
     "Protocol",

@@ -16,8 +16,8 @@ from .model import Body
 from .table import Table
 
 NUMBER = re.compile(r"\{n(?::0(\d{1,2}))?\}")
-MOST_MEMBERS = 1_000_000
-MOST_BYTES = 1 << 30
+MAX_MEMBERS = 1_000_000
+MAX_BYTES = 1 << 30
 
 KEYS = ("text", "base64", "repeat", "series", "file")
 
@@ -40,8 +40,8 @@ def read_body(table: Table, folder: Path | None) -> Body | None:
         case "repeat":
             if count is None:
                 raise table.error("`repeat` needs a `count`")
-            if len(text) * count > MOST_BYTES:
-                raise table.error(f"the body is larger than {MOST_BYTES:,} bytes")
+            if len(text) * count > MAX_BYTES:
+                raise table.error(f"the body is larger than {MAX_BYTES:,} bytes")
             return Body(text.encode(), count)
         case "series":
             return Body(_joined(table, text).encode())
@@ -56,8 +56,8 @@ def numbered(table: Table, template: str) -> list[str]:
     first, last = table.maybe("first", int), table.maybe("last", int)
     if first is None and last is None and not NUMBER.search(template):
         return [template]
-    if first is None or last is None or not 0 <= last - first < MOST_MEMBERS:
-        raise table.error(f"a series with {{n}} needs `first` and `last`, at most {MOST_MEMBERS:,} members")
+    if first is None or last is None or not 0 <= last - first < MAX_MEMBERS:
+        raise table.error(f"a series with {{n}} needs `first` and `last`, at most {MAX_MEMBERS:,} members")
     return [
         NUMBER.sub(lambda found, n=n: f"{n:0{found[1]}}" if found[1] else f"{n}", template)  # type: ignore[misc]
         for n in range(first, last + 1)

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from .model import Answer, Body, Fields, Request, Scenario
+from .model import Body, Expect, Fields, Request, Scenario
 from .table import ScenarioError
 
-ANY = Answer(status=None, body=None)
+ANY = Expect(status=None, body=None)
 FORM = "application/x-www-form-urlencoded"
 USER_AGENT = "towline-bench/1.0"
 
@@ -116,7 +116,7 @@ def _request(
             r"[\x00-\x08\x0a-\x1f\x7f]", value
         ):
             raise ScenarioError(f"{where}: {field_name!r:.60} is no header field that can be sent")
-    request = Request(target, method, given, Body(body) if body is not None else None, answer=ANY)
+    request = Request(target, method, given, Body(body) if body is not None else None, expect=ANY)
     return f"{parts.scheme}://{parts.netloc}", request
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from . import model
 from .bodies import numbered, read_body
-from .model import Answer, Fields, Limits, Load, Published, Request, Scenario, Section, SendMode
+from .model import Expect, Fields, Limits, Load, Published, Request, Scenario, Section, SendMode
 from .table import ScenarioError, Table
 
 if sys.version_info >= (3, 11):
@@ -22,8 +22,8 @@ else:
 CATALOGUE = ("servers", "applications", "clients", "json_clients", "webhooks")
 TOKEN = set("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
-KINDS: tuple[model.Kind, ...] = ("server", "client", "relay", "real")
-BY_GENERATOR = ("server", "relay")
+KINDS: tuple[model.Kind, ...] = ("server", "client", "webhooks", "llm")
+BY_GENERATOR = ("server", "webhooks")
 """Kinds whose requests are ours to the byte; in the others the client frames them."""
 
 Raw = Mapping[str, Any]
@@ -125,7 +125,7 @@ def _scenario(
         limits=_limits(Table(table.take("limits", dict, {}), f"{table.where}, limits")),
         message=read_body(message, folder),
         call=table.maybe("call", str),
-        faces=table.choices("faces", ("async", "sync"), ()),
+        backends=table.choices("backends", ("async", "sync"), ()),
         loads=tuple(_load(Table(one, f"{table.where}, load")) for one in table.several("load", dict)),
         refusals=table.several("refusals", int),
         timeout_s=table.seconds("timeout_s", 5.0),
@@ -168,7 +168,7 @@ def _check_combination(scenario: Scenario, table: Table) -> None:
 
 def _is_echo(scenario: Scenario) -> bool:
     plain = all(
-        (one.method, one.body, one.answer.status, one.send_mode) == ("GET", None, 101, SendMode())
+        (one.method, one.body, one.expect.status, one.send_mode) == ("GET", None, 101, SendMode())
         for one in scenario.requests
     )
     return plain and (scenario.protocols, scenario.interfaces) == (("h1",), ("asgi",))
@@ -200,10 +200,10 @@ def _requests(table: Table, folder: Path | None) -> list[Request]:
     chunk_bytes = table.at_least("chunk_bytes", 1, None)
     send_mode = _send_mode(table, body)
     weight = table.at_least("weight", 1, 1)
-    answer = _answer(Table(table.take("answer", dict, {}), f"{table.where}, answer"), folder)
+    expect = _expect_table(Table(table.take("expect", dict, {}), f"{table.where}, expect"), folder)
     table.end()
     return [
-        Request(target, method, fields, body, chunk_bytes, send_mode, weight, answer) for target in targets
+        Request(target, method, fields, body, chunk_bytes, send_mode, weight, expect) for target in targets
     ]
 
 
@@ -245,12 +245,12 @@ def _send_mode(table: Table, body: model.Body | None) -> SendMode:
     return send_mode
 
 
-def _answer(table: Table, folder: Path | None) -> Answer:
+def _expect_table(table: Table, folder: Path | None) -> Expect:
     any_body = table.take("any_body", bool, False)
     body = read_body(table, folder)
     if any_body and body is not None:
         raise table.error("`any_body` and a body exclude each other")
-    answer = Answer(
+    answer = Expect(
         status=table.at_least("status", 100, 200),
         body=None if any_body else body or model.Body(),
         fields=_fields(table),
@@ -293,7 +293,7 @@ def _limits(table: Table) -> Limits:
 def _load(table: Table) -> Load:
     load = Load(
         name=table.take("name", str, ""),
-        at_once=table.at_least("at_once", 1, 1),
+        concurrency=table.at_least("concurrency", 1, 1),
         count=table.at_least("count", 1, None),
         batch=table.at_least("batch", 1, 1),
         body_bytes=table.at_least("body_bytes", 0, 0),

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Kind = Literal["server", "client", "relay", "real"]
-"""What is measured: servers, clients, an application that relays, a real endpoint on the network."""
+Kind = Literal["server", "client", "webhooks", "llm"]
+"""What is measured: servers, clients, an application that forwards webhooks, a language model endpoint."""
 
 Protocol = Literal["h1", "h2"]
 PROTOCOLS: tuple[Protocol, ...] = ("h1", "h2")
@@ -56,7 +56,7 @@ class Body:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Expect:
     """What must come back. Everything that is given is verified."""
 
     status: int | None = 200
@@ -72,7 +72,7 @@ class Answer:
     closes: bool | None = None
     """Whether the server closes afterwards; None: as it likes. One that says so may close in any case."""
     delay_ms: float = 0.0
-    """For scenarios of clients: how long the upstream waits."""
+    """For scenarios of clients: how long the responder waits."""
     pieces: int = 1
     """For streamed answers: of how many writes the application makes it."""
 
@@ -112,7 +112,7 @@ class Request:
     send_mode: SendMode = SendMode()
     weight: int = 1
     """Relative frequency where requests are mixed at random."""
-    answer: Answer = Answer()
+    expect: Expect = Expect()
 
     def fields_over(self, protocol: Protocol) -> Fields:
         """Those that leave: HTTP/2 says with its frames what some of them say."""
@@ -175,7 +175,7 @@ class Load:
     """One load of a scenario that is measured from the client's side."""
 
     name: str = ""
-    at_once: int = 1
+    concurrency: int = 1
     """Tasks, threads or connections under way together."""
     count: int | None = None
     """Requests in all; None: for a time."""
@@ -225,7 +225,7 @@ class Scenario:
     """The load is messages: each connection is a WebSocket, and this text goes there and comes back."""
     call: str | None = None
     """Of a client's scenario: the load function that the client runs."""
-    faces: tuple[Literal["async", "sync"], ...] = ()
+    backends: tuple[Literal["async", "sync"], ...] = ()
     loads: tuple[Load, ...] = ()
     refusals: tuple[int, ...] = ()
     """Statuses that say no cleanly."""
@@ -235,7 +235,7 @@ class Scenario:
     notes: tuple[str, ...] = ()
     published: tuple[Published, ...] = ()
 
-    def at_once(self, protocol: Protocol) -> int:
+    def concurrency(self, protocol: Protocol) -> int:
         """Requests under way on each connection."""
         return self.pipeline if protocol == "h1" else self.streams
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .model import Answer, Body, Protocol, Request, Scenario
+from .model import Body, Expect, Protocol, Request, Scenario
 
 
 def session_config(
@@ -46,7 +46,7 @@ def target(request: Request, base_url: str, protocol: Protocol = "h1") -> dict[s
         "method": request.method,
         "fields": [list(pair) for pair in request.fields_over(protocol)],
         "body": request.body.plain() if request.body else None,
-        "expect": _expect(request.answer),
+        "expect": _expect(request.expect),
         "weight": request.weight,
         "send_mode": request.send_mode.plain(),
     }
@@ -67,7 +67,7 @@ def socket(request: Request, message: Body, base_url: str) -> dict[str, Any]:
     }
 
 
-def _expect(answer: Answer) -> dict[str, Any]:
+def _expect(answer: Expect) -> dict[str, Any]:
     body = answer.body
     return {
         "status": answer.status,

@@ -38,7 +38,7 @@ class Change:
     """The size in standard errors; of a curve in those of one window."""
 
     @property
-    def real(self) -> bool:
+    def significant(self) -> bool:
         """Too large for the noise, and large enough to matter."""
         least = LARGEST_DRIFT if self.shape == "curve" else MATTERS
         return self.score >= CRITICAL[self.shape] and abs(self.size) >= least
@@ -58,7 +58,7 @@ def is_steady(values: Sequence[float], windows: int = 20) -> bool:
     last = values[-windows:]
     if len(last) < max(windows, FEWEST) or min(last) <= 0:
         return False
-    return not any(change.real for change in changes(last))
+    return not any(change.significant for change in changes(last))
 
 
 def _step(logs: Sequence[float], at: int) -> Change:

@@ -18,7 +18,7 @@ LOOKS = 5
 LOOK_ALPHA = 0.0158
 PRECISION_ALPHA = 0.04
 """Series that happen to look quiet end sooner: at 0.04 six restarts and more find a difference where none is in 5 %."""
-FEWEST_FOR_PRECISION = 6
+MIN_FOR_PRECISION = 6
 """The width of an interval of fewer restarts is itself too uncertain to end on."""
 
 
@@ -55,7 +55,7 @@ class Rule:
         return None
 
     def _precise(self, restarts: int, known: Sequence[Sequence[float]]) -> str | None:
-        if restarts < FEWEST_FOR_PRECISION:
+        if restarts < MIN_FOR_PRECISION:
             return None
         widest = max(t_interval(values, PRECISION_ALPHA).half for values in known)
         if widest > self.half:

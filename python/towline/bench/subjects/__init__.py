@@ -10,8 +10,8 @@ from .certificate import Certificate, make_certificate
 from .installed import installed, versions
 from .machine import cpu_ticks, describe, pressure_cpu_us, steal_share
 from .model import Server, ServersFileError, load_servers, servers
-from .orphans import sweep
-from .process import Process, Stopped, SubjectFailed
+from .orphans import kill_orphans
+from .process import Process, StopReport, SubjectFailed
 from .render import NotSupported, Settings, render, shown
 from .resources import Peaks, Usage
 
@@ -23,12 +23,13 @@ __all__ = [
     "Server",
     "ServersFileError",
     "Settings",
-    "Stopped",
+    "StopReport",
     "SubjectFailed",
     "Usage",
     "cpu_ticks",
     "describe",
     "installed",
+    "kill_orphans",
     "load_servers",
     "make_certificate",
     "pressure_cpu_us",
@@ -36,6 +37,5 @@ __all__ = [
     "servers",
     "shown",
     "steal_share",
-    "sweep",
     "versions",
 ]

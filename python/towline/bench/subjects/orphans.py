@@ -6,10 +6,10 @@ import os
 import signal
 import time
 
-from .reaper import KILL_PATIENCE_S, MARKER, marker, name, stat
+from .reaper import KILL_TIMEOUT_S, MARKER, marker, name, stat
 
 
-def leftovers() -> list[int]:
+def orphans() -> list[int]:
     """Processes of this user that carry a mark of a keeper which is no more."""
     mark = f"{MARKER}=".encode()
     found = []
@@ -29,11 +29,11 @@ def leftovers() -> list[int]:
     return found
 
 
-def sweep() -> list[str]:
+def kill_orphans() -> list[str]:
     """Kills what earlier runs left behind; their names. To be called before the first start of a run."""
     names: list[str] = []
-    deadline = time.monotonic() + KILL_PATIENCE_S
-    while (found := leftovers()) and time.monotonic() < deadline:
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while (found := orphans()) and time.monotonic() < deadline:
         for pid in found:
             names.append(name(pid))
             try:

@@ -12,19 +12,19 @@ from pathlib import Path
 from . import probe_h2
 
 HOST = "127.0.0.1"
-MOST_HEAD_BYTES = 64 * 1024
+MAX_HEAD_BYTES = 64 * 1024
 STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: |\r?\n)")
 
 
-class Nonsense(Exception):
+class BadReply(Exception):
     """An answer that is no HTTP."""
 
 
 def ask(port: int, path: str, timeout_s: float, *, tls: bool = False, protocol: str = "h1") -> int:
-    """The status of a GET. Raises OSError (TimeoutError when the whole took longer), or `Nonsense`."""
+    """The status of a GET. Raises OSError (TimeoutError when the whole took longer), or `BadReply`."""
     due = time.monotonic() + timeout_s
     with socket.create_connection((HOST, port), timeout_s) as plain:
-        connection = _shaken(plain, due, protocol) if tls else plain
+        connection = _handshake(plain, due, protocol) if tls else plain
         with connection:
             of = _status_over_h2 if protocol == "h2" else _status_over_h1
             return of(connection, f"{HOST}:{port}", path, due)
@@ -39,20 +39,20 @@ def _status_over_h1(connection: socket.socket, authority: str, path: str, due: f
         if not piece:
             break
         head += piece
-        if not _may_be_status(head) or len(head) > MOST_HEAD_BYTES:
-            raise Nonsense(f"what it answers is no HTTP: {head[:60]!r}")
+        if not _may_be_status(head) or len(head) > MAX_HEAD_BYTES:
+            raise BadReply(f"what it answers is no HTTP: {head[:60]!r}")
     if not head:
         raise ConnectionResetError("the connection was closed without an answer")
     found = STATUS_LINE.match(head)
     if found is None or b"\r\n\r\n" not in head:
-        raise Nonsense(f"what it answers is no HTTP: {head[:60]!r}")
+        raise BadReply(f"what it answers is no HTTP: {head[:60]!r}")
     return int(found[1])
 
 
 def _status_over_h2(connection: socket.socket, authority: str, path: str, due: float) -> int:
     connection.sendall(probe_h2.request(authority, path, secure=isinstance(connection, ssl.SSLSocket)))
     answer = b""
-    while len(answer) <= MOST_HEAD_BYTES:
+    while len(answer) <= MAX_HEAD_BYTES:
         piece = _received(connection, due)
         if not piece:
             raise ConnectionResetError("the connection was closed without an answer")
@@ -60,10 +60,10 @@ def _status_over_h2(connection: socket.socket, authority: str, path: str, due: f
         try:
             status = probe_h2.status(answer)
         except ValueError as error:
-            raise Nonsense(str(error)) from None
+            raise BadReply(str(error)) from None
         if status is not None:
             return status
-    raise Nonsense("no answer among its frames of HTTP/2")
+    raise BadReply("no answer among its frames of HTTP/2")
 
 
 def _received(connection: socket.socket, due: float) -> bytes:
@@ -81,7 +81,7 @@ def _may_be_status(head: bytes) -> bool:
     )
 
 
-def _shaken(plain: socket.socket, due: float, protocol: str) -> ssl.SSLSocket:
+def _handshake(plain: socket.socket, due: float, protocol: str) -> ssl.SSLSocket:
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     if protocol == "h2":

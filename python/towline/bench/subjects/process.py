@@ -24,13 +24,13 @@ from typing import Any
 from ...errors import Error
 from . import reaper
 from .model import Server
-from .probe import HOST, Nonsense, ask, free_port, is_free
+from .probe import HOST, BadReply, ask, free_port, is_free
 from .render import Rendered, Settings, render
 from .resources import Meter, Peaks, Usage
 
-KEEPER = Path(reaper.__file__)
+REAPER = Path(reaper.__file__)
 ATTEMPT_TIMEOUT_S = 2.0
-NONSENSE_ANSWERS = 3
+MAX_BAD_REPLIES = 3
 """So many answers that are no HTTP in a row, and waiting on is of no use."""
 
 
@@ -43,7 +43,7 @@ class SubjectFailed(Error):
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StopReport:
     """How a subject ended."""
 
     exit_status: int | None
@@ -82,14 +82,14 @@ class Process:
         self.port = _port_for(server)
         self._began = time.monotonic()
         self.ready_after_s = 0.0
-        self._stopped: Stopped | None = None
+        self._stopped: StopReport | None = None
         self._folder = tempfile.mkdtemp(prefix="towline-bench-")
         try:
             self._rendered = render(
                 server, self._settings, host=HOST, port=self.port, folder=Path(self._folder)
             )
-            self._keeper = _KeeperLink()
-            self._meter = Meter(self._keeper.pid)
+            self._reaper = _ReaperLink()
+            self._meter = Meter(self._reaper.pid)
         except BaseException:
             os.rmdir(self._folder)
             raise
@@ -142,7 +142,7 @@ class Process:
                 if status == wanted or (wanted is None and status < 500):
                     break
                 last, nonsense = f"GET {self.server.ready.path} is answered {status}", 0
-            except Nonsense as error:
+            except BadReply as error:
                 last, nonsense = str(error), nonsense + 1
             except ConnectionRefusedError:
                 pass
@@ -152,7 +152,7 @@ class Process:
                 last = f"GET {self.server.ready.path}: {error.strerror or error}"
             if time.monotonic() >= deadline:
                 raise self._failure(f"not ready after {patience:g} s: {last}")
-            if nonsense >= NONSENSE_ANSWERS:
+            if nonsense >= MAX_BAD_REPLIES:
                 raise self._failure(last)
             time.sleep(pause)
             pause = min(pause * 1.5, 0.05)
@@ -177,13 +177,13 @@ class Process:
     def resume(self) -> None:
         self._signal_all(signal.SIGCONT)
 
-    def stop(self, grace_s: float | None = None) -> Stopped:
+    def stop(self, grace_s: float | None = None) -> StopReport:
         """SIGTERM, then SIGKILL, then whatever it left behind. Safe to call twice; never raises."""
         if self._stopped is not None:
             return self._stopped
         began, grace = time.monotonic(), self.server.grace_s if grace_s is None else grace_s
-        answer = self._keeper.stop(grace)
-        self._stopped = Stopped(
+        answer = self._reaper.stop(grace)
+        self._stopped = StopReport(
             answer.get("exit"), bool(answer.get("killed")), tuple(answer.get("strays", ())),
             int(answer.get("stuck", 0)), time.monotonic() - began,
         )  # fmt: skip
@@ -221,7 +221,7 @@ class Process:
         text = (
             self._last_log
             if self._stopped is not None
-            else str(self._keeper.ask({"op": "state"}).get("log", ""))
+            else str(self._reaper.ask({"op": "state"}).get("log", ""))
         )
         return "\n".join(text.splitlines()[-lines:])
 
@@ -236,7 +236,7 @@ class Process:
             path.chmod(0o644)
         # The program is said as it was written: its path is of this machine.
         said = rendered.shown[0]
-        answer = self._keeper.ask({
+        answer = self._reaper.ask({
             "op": "start", "argv": rendered.argv, "env": os.environ | rendered.env, "cwd": str(rendered.cwd),
             "cores": list(self._settings.cores or ()), "folder": self._folder,
         })  # fmt: skip
@@ -252,7 +252,7 @@ class Process:
             raise self._failure(f"ended {when}{self._how_it_ended()}")
 
     def _how_it_ended(self) -> str:
-        status = self._keeper.ask({"op": "state"}).get("exit")
+        status = self._reaper.ask({"op": "state"}).get("exit")
         if not isinstance(status, int):
             return ""
         if status < 0:
@@ -281,14 +281,14 @@ class Process:
                 pass
 
 
-class _KeeperLink:
+class _ReaperLink:
     """The bench's end of the keeper: one JSON object a line, answers bounded in time."""
 
     ANSWER_TIMEOUT_S = 10.0
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-B", str(KEEPER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [sys.executable, "-I", "-S", "-B", str(REAPER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, start_new_session=True, bufsize=0,
         )  # fmt: skip
         self.pid = self._process.pid
@@ -305,13 +305,13 @@ class _KeeperLink:
 
     def stop(self, grace_s: float) -> dict[str, Any]:
         answer = self.ask(
-            {"op": "stop", "grace_s": grace_s}, grace_s + reaper.KILL_PATIENCE_S + self.ANSWER_TIMEOUT_S
+            {"op": "stop", "grace_s": grace_s}, grace_s + reaper.KILL_TIMEOUT_S + self.ANSWER_TIMEOUT_S
         )
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             stream.close()  # at the end of its input it kills what there may be and leaves
         try:
-            self._process.wait(reaper.KILL_PATIENCE_S + self.ANSWER_TIMEOUT_S)
+            self._process.wait(reaper.KILL_TIMEOUT_S + self.ANSWER_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

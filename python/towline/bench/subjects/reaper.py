@@ -31,21 +31,21 @@ KEPT_BYTES = 64 * 1024
 DESCRIPTORS = 65_536
 AFTERWARDS_S = 0.5
 """What the subject's other processes have to end by themselves once the first has ended."""
-KILL_PATIENCE_S = 5.0
+KILL_TIMEOUT_S = 5.0
 MARKER = "TOWLINE_BENCH_SUBJECT"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def main() -> int:
-    keeper = Keeper()
+    reaper_process = Reaper()
     try:
-        keeper.serve()
+        reaper_process.serve()
     finally:
-        keeper.end()
+        reaper_process.end()
     return 0
 
 
-class Keeper:
+class Reaper:
     """Waits for the bench, the subject's output and the ends of processes, whichever comes."""
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class Keeper:
 
     def _kill_all(self) -> int:
         """How many are still there: uninterruptible, or of another user."""
-        deadline = time.monotonic() + KILL_PATIENCE_S
+        deadline = time.monotonic() + KILL_TIMEOUT_S
         while time.monotonic() < deadline:
             left = descendants()
             if not left:

@@ -53,7 +53,7 @@ class Peaks:
 
 
 @dataclass
-class _Seen:
+class _ThreadTimes:
     """The last figures of one process; they stay in the sum when it has ended."""
 
     cpu_s: float = 0.0
@@ -68,7 +68,7 @@ class Meter:
 
     def __init__(self, root: int) -> None:
         self._root = root
-        self._seen: dict[tuple[int, str], _Seen] = {}
+        self._seen: dict[tuple[int, str], _ThreadTimes] = {}
         self._alive: list[int] = []
         self._peaks = Peaks()
 
@@ -111,7 +111,7 @@ class Meter:
             fields = stat(pid)
             if fields is None:
                 continue
-            seen = self._seen.setdefault((pid, fields[19]), _Seen())
+            seen = self._seen.setdefault((pid, fields[19]), _ThreadTimes())
             seen.cpu_s = max(seen.cpu_s, _cpu_s(pid, fields))
             _read_threads(pid, seen)
             rss += int(fields[21]) * _PAGE_BYTES
@@ -167,7 +167,7 @@ def _cpu_s(pid: int, fields: list[str]) -> float:
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def _read_threads(pid: int, seen: _Seen) -> None:
+def _read_threads(pid: int, seen: _ThreadTimes) -> None:
     """/proc/PID/task/TID/schedstat: time on a core, time waiting for one, times run."""
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):

@@ -1,13 +1,13 @@
 """Section E: an application that accepts webhooks, keeps them and forwards them, on pairs of server and client.
 
-`relay_cells()` gives the runner its cells; each pair is a subject as a server is.
+`webhook_experiments()` gives the runner its experiments; each pair is a subject as a server is.
 """
 
 from __future__ import annotations
 
 from .pairs import PAIRS, Pair, pairs
-from .run import run_relay
-from .subject import RelaySubject
-from .webhook_experiments import QUICK_LOADS, relay_cells
+from .run import run_webhooks
+from .subject import WebhookSubject
+from .webhook_experiments import QUICK_LOADS, webhook_experiments
 
-__all__ = ["PAIRS", "QUICK_LOADS", "Pair", "RelaySubject", "pairs", "relay_cells", "run_relay"]
+__all__ = ["PAIRS", "QUICK_LOADS", "Pair", "WebhookSubject", "pairs", "run_webhooks", "webhook_experiments"]

@@ -1,4 +1,4 @@
-"""Which server with which client library: the subjects of the relay."""
+"""Which server with which client library: the subjects of the webhook forwarder."""
 
 from __future__ import annotations
 

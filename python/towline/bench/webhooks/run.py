@@ -1,4 +1,4 @@
-"""`towline bench relay`: the rows and pairs that were asked for, measured one row after the other."""
+"""`towline bench netem`: the rows and pairs that were asked for, measured one row after the other."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ..runner.session import Session
 from ..scenarios import catalogue
 from ..subjects import installed, servers
 from .pairs import OURS, PAIRS, pairs
-from .webhook_experiments import QUICK_LOADS, SCENARIO, relay_cells
+from .webhook_experiments import QUICK_LOADS, SCENARIO, webhook_experiments
 
 DEFAULT_PAIRS = tuple(dict.fromkeys("+".join(pair) if pair != (OURS, OURS) else OURS for pair in PAIRS))
 
 
-def run_relay(session: Session, options: Options, *, quick: bool = False) -> None:
+def run_webhooks(session: Session, options: Options, *, quick: bool = False) -> None:
     """`quick`: the first rows. Raises `ConfigError` for rows or pairs that there are not."""
     chosen_servers, cores = servers(options.servers), session.design.cores
     with Agent(cores.driver) as agent:
-        plans = relay_cells(
+        plans = webhook_experiments(
             chosen_servers, agent, names=chosen_pairs(options.subject), loads=chosen_rows(options, quick=quick),
             peers_bin=options.peers_bin, driver_cores=cores.driver, seed=session.design.seed,
         )  # fmt: skip
@@ -34,12 +34,12 @@ def chosen_rows(options: Options, *, quick: bool = False) -> list[str]:
     if quick and not patterns:
         patterns = ["tag:quick"]
     names = select(
-        patterns, loads, "row of the relay", lambda name: ("tag:quick",) if name in QUICK_LOADS else ()
+        patterns, loads, "row of webhooks", lambda name: ("tag:quick",) if name in QUICK_LOADS else ()
     )
     crowds = {f"{number}": number for number in options.connections}
     for crowd in crowds:
-        select([crowd], [f"{load.at_once}" for load in loads.values()], "row of the relay with a crowd of")
-    return [name for name in names if not crowds or loads[name].at_once in crowds.values()]
+        select([crowd], [f"{load.concurrency}" for load in loads.values()], "row of webhooks with a crowd of")
+    return [name for name in names if not crowds or loads[name].concurrency in crowds.values()]
 
 
 def chosen_pairs(patterns: Sequence[str]) -> list[str]:
@@ -53,9 +53,9 @@ def chosen_pairs(patterns: Sequence[str]) -> list[str]:
 def listing(options: Options) -> str:
     """What would be measured, and what is not installed."""
     loads = {load.name: load for load in catalogue()[SCENARIO].loads}
-    lines = ["rows of the relay:"]
+    lines = ["rows of webhooks:"]
     lines += [
-        f"  {name:<26} {loads[name].count:,} requests, {loads[name].at_once:,} at a time"
+        f"  {name:<26} {loads[name].count:,} requests, {loads[name].concurrency:,} at a time"
         for name in chosen_rows(options)
     ]
     lines += ["", "pairs:"]

@@ -1,4 +1,4 @@
-"""One pair as the runner's subject: the relay under load, then the account of what it accepted, kept and forwarded."""
+"""One pair as the runner's subject: the webhook forwarder under load, then the account of what it accepted, kept and forwarded."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from ..record import Slice, SubjectRecord
-from ..responder import Upstream, UpstreamFailed
+from ..responder import Responder, ResponderFailed
 from ..runner.agent import Agent, AgentFailed, slice_of
-from ..runner.protocol import Failed, Memory, Place, Work
+from ..runner.protocol import Failed, Memory, SliceSpec, StartConfig
 from ..subjects import NotSupported, Process, Settings, SubjectFailed, installed, shown, versions
 from .pairs import Pair
 
-RELAY = Settings(interface="asgi", app="webhooks:app")
+APPLICATION = Settings(interface="asgi", app="webhooks:app")
 WIDTH = 100
 """Forwarded at a time, for all alike."""
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 """Until all that was accepted must have been forwarded."""
 POLL_S = 0.01
 
@@ -36,12 +36,12 @@ class Account:
     concluded: int = 0
     """Forwarded, or given up."""
     forwarded: int = 0
-    """And answered by the upstream with the very bytes that came in."""
+    """And answered by the responder with the very bytes that came in."""
     first_error: str | None = None
 
 
 def account(database: Path, after: int) -> Account:
-    """Read beside the relay, which goes on writing."""
+    """Read beside the webhook forwarder, which goes on writing."""
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)) as connection:
         row = connection.execute(
             "SELECT count(*), count(duration), coalesce(sum(status = 200 AND response_body = request_body), 0),"
@@ -51,12 +51,12 @@ def account(database: Path, after: int) -> Account:
     return Account(*row)
 
 
-class RelaySubject:
+class WebhookSubject:
     """A pair that can be started again and again."""
 
     def __init__(
         self, pair: Pair, agent: Agent, config: Config, *, peers_bin: Path | None = None,
-        driver_cores: tuple[int, ...] | None = None, settings: Settings = RELAY,
+        driver_cores: tuple[int, ...] | None = None, settings: Settings = APPLICATION,
     ) -> None:  # fmt: skip
         self._pair, self._agent, self._config = pair, agent, config
         self._driver_cores = driver_cores
@@ -74,28 +74,28 @@ class RelaySubject:
             failure=installed(server, self._settings.peers_bin),
         )  # fmt: skip
 
-    def start(self, place: Place) -> RunningRelay:
+    def start(self, start_config: StartConfig) -> RunningWebhooks:
         try:
-            upstream = Upstream("--port", "0", cores=self._driver_cores)
-        except UpstreamFailed as error:
-            raise Failed(f"the upstream of {self.name}: {error}") from None
+            responder = Responder("--port", "0", cores=self._driver_cores)
+        except ResponderFailed as error:
+            raise Failed(f"the responder of {self.name}: {error}") from None
         environment = {
-            "RELAY_CLIENT": self._pair.client, "RELAY_UPSTREAM": f"{upstream.base_url}/echo",
-            "RELAY_DATABASE": "{folder}/relay.sqlite", "RELAY_WIDTH": str(WIDTH),
+            "WEBHOOKS_CLIENT": self._pair.client, "WEBHOOKS_DESTINATION": f"{responder.base_url}/echo",
+            "WEBHOOKS_DATABASE": "{folder}/webhooks.sqlite", "WEBHOOKS_WIDTH": str(WIDTH),
         }  # fmt: skip
         settings = replace(
-            self._settings, cores=place.cores, padding_bytes=place.padding_bytes,
+            self._settings, cores=start_config.cores, padding_bytes=start_config.padding_bytes,
             env={**environment, **self._settings.env},
         )  # fmt: skip
         try:
             process = Process(self._pair.server, settings)
         except (SubjectFailed, NotSupported) as error:
-            upstream.stop()
+            responder.stop()
             raise Failed(str(error), getattr(error, "log", None)) from None
         except BaseException:
-            upstream.stop()
+            responder.stop()
             raise
-        running = RunningRelay(process, upstream, self._agent, self._config(process.base_url))
+        running = RunningWebhooks(process, responder, self._agent, self._config(process.base_url))
         try:
             process.wait_ready()
         except SubjectFailed as error:
@@ -107,12 +107,12 @@ class RelaySubject:
         return running
 
 
-class RunningRelay:
-    """A relay with its upstream and its database."""
+class RunningWebhooks:
+    """A webhook forwarder with its responder and its database."""
 
-    def __init__(self, process: Process, upstream: Upstream, agent: Agent, config: dict[str, Any]) -> None:
-        self._process, self._upstream, self._agent, self._settings = process, upstream, agent, config
-        self._database = process.folder / "relay.sqlite"
+    def __init__(self, process: Process, responder: Responder, agent: Agent, config: dict[str, Any]) -> None:
+        self._process, self._upstream, self._agent, self._settings = process, responder, agent, config
+        self._database = process.folder / "webhooks.sqlite"
         self._session = f"{process.name}:{process.port}"
         self._known = 0
         """Webhooks in the database whose account has been taken."""
@@ -131,7 +131,7 @@ class RunningRelay:
             raise Failed(f"a webhook was accepted, but: {why}", self._process.log_tail())
         self._known += found.stored
 
-    def slice(self, work: Work) -> Slice:
+    def slice(self, work: SliceSpec) -> Slice:
         """The load; then, outside of the measured time, until all is forwarded, and the account."""
         self._open()
         before = self._process.usage()
@@ -190,7 +190,7 @@ class RunningRelay:
 
     def _asked(self) -> list[dict[str, Any]]:
         try:
-            return self._agent.ask(self._session)
+            return self._agent.probe(self._session)
         except AgentFailed as error:
             self._alive()
             raise Failed(str(error), error.log) from None
@@ -203,7 +203,7 @@ class RunningRelay:
 
     def _drained(self) -> Account:
         """When nothing is under way any more, or patience has ended."""
-        due = time.monotonic() + PATIENCE_S
+        due = time.monotonic() + TIMEOUT_S
         while True:
             try:
                 found = account(self._database, self._known)

@@ -1,4 +1,4 @@
-"""The rows of section E as cells of the runner: requests in all, and how many at a time."""
+"""The rows of section E as experiments of the runner: requests in all, and how many at a time."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from pathlib import Path
 
 from ...errors import ConfigError
 from ..runner.agent import Agent
-from ..runner.loop import CellPlan
+from ..runner.loop import ExperimentPlan
 from ..scenarios import Load, catalogue, session_config
 from ..subjects import Server
 from .pairs import pairs
-from .subject import RelaySubject
+from .subject import WebhookSubject
 
-SCENARIO = "relay"
+SCENARIO = "webhooks"
 QUICK_LOADS = ("800x40", "800x80")
 ROUNDS = 3
 """Of each restart; each sends the whole row once to each pair."""
 
 
-def relay_cells(
+def webhook_experiments(
     servers: Mapping[str, Server], agent: Agent, *, names: Iterable[str] | None = None, loads: Iterable[str] | None = None,
     quick: bool = False, rounds: int = ROUNDS, peers_bin: Path | None = None,
     driver_cores: tuple[int, ...] | None = None, seed: int = 1,
-) -> list[CellPlan]:  # fmt: skip
-    """One cell a row. Raises `ConfigError` for a pair or a row that there is not."""
+) -> list[ExperimentPlan]:  # fmt: skip
+    """One experiment a row. Raises `ConfigError` for a pair or a row that there is not."""
     scenario = catalogue()[SCENARIO]
     known = {load.name: load for load in scenario.loads}
     wanted = list(loads) if loads is not None else list(QUICK_LOADS if quick else known)
     if unknown := [name for name in wanted if name not in known]:
-        raise ConfigError(f"{unknown[0]!r} is no row of the relay; there are {', '.join(known)}")
+        raise ConfigError(f"{unknown[0]!r} is no row of webhooks; there are {', '.join(known)}")
     chosen = pairs(servers, names)
 
-    def subject_of(load: Load) -> tuple[RelaySubject, ...]:
-        config = partial(session_config, scenario, connections=load.at_once, seed=seed)
+    def subject_of(load: Load) -> tuple[WebhookSubject, ...]:
+        config = partial(session_config, scenario, connections=load.concurrency, seed=seed)
         return tuple(
-            RelaySubject(pair, agent, config, peers_bin=peers_bin, driver_cores=driver_cores)
+            WebhookSubject(pair, agent, config, peers_bin=peers_bin, driver_cores=driver_cores)
             for pair in chosen
         )
 
     return [
-        CellPlan(
+        ExperimentPlan(
             name=f"{SCENARIO} {name}", scenario=SCENARIO,
-            title=f"{scenario.title}: {known[name].count:,} requests, {known[name].at_once:,} at a time",
+            title=f"{scenario.title}: {known[name].count:,} requests, {known[name].concurrency:,} at a time",
             section=scenario.section, subjects=subject_of(known[name]), requests=known[name].count, rounds=rounds,
-            load={"requests": known[name].count, "connections": known[name].at_once}, notes=scenario.notes,
+            load={"requests": known[name].count, "connections": known[name].concurrency}, notes=scenario.notes,
         )
         for name in wanted
     ]  # fmt: skip

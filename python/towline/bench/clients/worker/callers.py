@@ -34,13 +34,13 @@ def plan(job: Job, seconds: float, discard_s: float, count: int | None) -> Itera
     wanted = count if count is not None else job.count
     if wanted is not None:
         window = Window(None, 0.0)
-        yield window, Quota(2 * job.at_once, window)
+        yield window, Quota(2 * job.concurrency, window)
         gc.collect()
     window = Window(seconds if wanted is None else None, discard_s)
     yield window, Quota(wanted, window)
 
 
-class AsyncLanes:
+class AsyncCallers:
     def __init__(self, call: Callable[[], Awaitable[Any]], job: Job, loop: asyncio.AbstractEventLoop) -> None:
         self.call, self.job, self.loop = call, job, loop
 
@@ -51,10 +51,10 @@ class AsyncLanes:
 
     async def _run(self, window: Window, quota: Quota) -> None:
         window.begin()
-        await asyncio.gather(*(self._lane(window, quota) for _ in range(self.job.at_once)))
+        await asyncio.gather(*(self._caller(window, quota) for _ in range(self.job.concurrency)))
         window.end()
 
-    async def _lane(self, window: Window, quota: Quota) -> None:
+    async def _caller(self, window: Window, quota: Quota) -> None:
         clock, call, note, more = time.perf_counter, self.call, window.note, quota.more
         while more():
             began = clock()
@@ -66,14 +66,14 @@ class AsyncLanes:
                 note(began, clock())
 
 
-class SyncLanes:
+class SyncCallers:
     def __init__(self, call: Callable[[], Any], job: Job) -> None:
         self.call, self.job = call, job
-        self.gate = threading.Barrier(job.at_once + 1)
+        self.gate = threading.Barrier(job.concurrency + 1)
         self.window = Window(None, 0.0)
         self.quota = Quota(0, self.window)
-        if job.at_once > 1:
-            for _ in range(job.at_once):
+        if job.concurrency > 1:
+            for _ in range(job.concurrency):
                 threading.Thread(target=self._live, daemon=True).start()
 
     def slice(self, seconds: float, discard_s: float, count: int | None) -> Window:
@@ -84,8 +84,8 @@ class SyncLanes:
     def _run(self, window: Window, quota: Quota) -> None:
         self.window, self.quota = window, quota
         window.begin()
-        if self.job.at_once == 1:
-            self._lane(window, quota)
+        if self.job.concurrency == 1:
+            self._caller(window, quota)
         else:
             self.gate.wait()
             self.gate.wait()
@@ -94,10 +94,10 @@ class SyncLanes:
     def _live(self) -> None:
         while True:
             self.gate.wait()
-            self._lane(self.window, self.quota)
+            self._caller(self.window, self.quota)
             self.gate.wait()
 
-    def _lane(self, window: Window, quota: Quota) -> None:
+    def _caller(self, window: Window, quota: Quota) -> None:
         clock, call, note, more = time.perf_counter, self.call, window.note, quota.more
         while more():
             began = clock()

@@ -9,7 +9,7 @@ from typing import Any
 
 from .adapters.base import Answer, AsyncAdapter, SyncAdapter
 from .job import Job
-from .window import WrongAnswer
+from .window import WrongResponse
 
 UPLOADS = ("upload", "partial_write")
 
@@ -18,12 +18,12 @@ def compare(answer: Answer, expected: bytes) -> None:
     status, body = answer
     if status != 200 or body != expected:
         shown = bytes(body[:60])
-        raise WrongAnswer(status, f"{status} with {len(body)} bytes, not {len(expected)}: {shown!r}")
+        raise WrongResponse(status, f"{status} with {len(body)} bytes, not {len(expected)}: {shown!r}")
 
 
 def compare_json(answer: Any, expected: Any) -> None:
     if answer != expected:
-        raise WrongAnswer(None, f"not the JSON that was sent: {str(answer)[:60]!r}")
+        raise WrongResponse(None, f"not the JSON that was sent: {str(answer)[:60]!r}")
 
 
 def document(job: Job) -> dict[str, str]:
@@ -40,15 +40,15 @@ def async_call(adapter: AsyncAdapter, job: Job) -> Callable[[], Awaitable[Any]]:
 
 def _async_one(adapter: AsyncAdapter, job: Job) -> Callable[[], Awaitable[None]]:
     path, expected = job.path, job.expected
-    if job.work == "get":
+    if job.kind == "get":
 
         async def one() -> None:
             compare(await adapter.get(path), expected)
-    elif job.work == "stream":
+    elif job.kind == "stream":
 
         async def one() -> None:
             compare((200, b"".join([piece async for piece in adapter.pieces(path)])), expected)
-    elif job.work in UPLOADS:
+    elif job.kind in UPLOADS:
         body = b"x" * job.body_bytes
 
         async def one() -> None:
@@ -73,11 +73,11 @@ def sync_call(adapter: SyncAdapter, job: Job) -> Callable[[], Any]:
 
 def _sync_one(adapter: SyncAdapter, job: Job) -> Callable[[], None]:
     path, expected = job.path, job.expected
-    if job.work == "get":
+    if job.kind == "get":
         return lambda: compare(adapter.get(path), expected)
-    if job.work == "stream":
+    if job.kind == "stream":
         return lambda: compare((200, b"".join(adapter.pieces(path))), expected)
-    if job.work in UPLOADS:
+    if job.kind in UPLOADS:
         body = b"x" * job.body_bytes
         return lambda: compare(adapter.upload(path, body), expected)
     value = document(job)

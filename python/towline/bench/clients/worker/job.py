@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-Work = Literal[
+JobKind = Literal[
     "get", "upload", "post_json", "stream", "slow_pieces", "slow_events",
     "pool_assignment", "partial_write", "uncontended_acquire",
 ]  # fmt: skip
-Face = Literal["async", "sync"]
+Backend = Literal["async", "sync"]
 LoopName = Literal["asyncio", "uvloop"]
 Protocol = Literal["h1", "h2"]
 
@@ -19,17 +19,17 @@ SLOW: frozenset[str] = frozenset({"slow_pieces", "slow_events"})
 
 @dataclass(frozen=True)
 class Job:
-    """Lanes that ask one after the other, `at_once` of them, for a time or a count."""
+    """Lanes that ask one after the other, `concurrency` of them, for a time or a count."""
 
-    work: Work
-    face: Face
+    kind: JobKind
+    backend: Backend
     path: str = "/"
     answer_text: str = "Hello, World!"
     """What every answer must be, to its last byte, `answer_repeat` times."""
     answer_repeat: int = 1
     body_bytes: int = 0
     """Of an upload, or of the text inside the JSON that is posted."""
-    at_once: int = 1
+    concurrency: int = 1
     """Tasks or threads."""
     batch: int = 1
     """Requests awaited together; one batch is one iteration."""
@@ -39,7 +39,7 @@ class Job:
     """Connections that the client may keep, the same for all."""
     loop: LoopName = "asyncio"
     protocol: Protocol = "h1"
-    """`h2`: without TLS and without asking (prior knowledge); the upstream then speaks nothing else."""
+    """`h2`: without TLS and without asking (prior knowledge); the responder then speaks nothing else."""
     parameters: dict[str, int] = field(default_factory=dict)
     """Of the micro loads: connections, requests, origins; of partial_write: send_buffer_bytes."""
 

@@ -80,7 +80,7 @@ def fill_sync(adapter: SyncAdapter, job: Job, bases: Sequence[str]) -> None:
 
 def sample(steps: Steps, job: Job, seconds: float, discard_s: float) -> Window:
     """Steps one after the other for a time. The slice's time is that of the steps alone."""
-    step = steps.assign if job.work == "pool_assignment" else steps.acquire
+    step = steps.assign if job.kind == "pool_assignment" else steps.acquire
     window = Window(None, 0.0)
     window.begin()
     began = time.perf_counter()
@@ -105,7 +105,7 @@ class HttpcoreSteps:
 
     def __init__(self, adapter: Any, job: Job, bases: Sequence[str]) -> None:
         self.pool = adapter.client
-        part, prefix = ("_async", "Async") if job.face == "async" else ("_sync", "")
+        part, prefix = ("_async", "Async") if job.backend == "async" else ("_sync", "")
         module = import_module(f"{adapter.library}.{part}.connection_pool")
         request = import_module(adapter.library).Request
         wanted = [request("GET", bases[n % len(bases)] + "/") for n in range(job.parameters["requests"])]
@@ -150,7 +150,7 @@ class AiohttpSteps:
     def assign(self) -> float:
         connector = self.connector
         began = time.perf_counter()
-        taken = [at_once(connector._get(key, [])) for key in self.keys]
+        taken = [run_once(connector._get(key, [])) for key in self.keys]
         took = time.perf_counter() - began
         for one in taken:
             one.release()
@@ -160,11 +160,11 @@ class AiohttpSteps:
         connector, key = self.connector, self.keys[0]
         began = time.perf_counter()
         for _ in range(ACQUIRES):
-            at_once(connector._get(key, [])).release()
+            run_once(connector._get(key, [])).release()
         return (time.perf_counter() - began) / ACQUIRES
 
 
-def at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
+def run_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """The result of a coroutine that has nothing to wait for."""
     try:
         coroutine.send(None)

@@ -25,7 +25,7 @@ from importlib import import_module, metadata
 from typing import Any
 
 from .adapters.base import AsyncAdapter, SyncAdapter
-from .callers import AsyncLanes, SyncLanes
+from .callers import AsyncCallers, SyncCallers
 from .calls import UPLOADS, async_call, sync_call
 from .job import MICRO, SLOW, Job, job_from
 from .llm.adapters import Chat
@@ -36,7 +36,7 @@ from .sockets import shrink_send_buffers
 from .window import Window
 
 
-class AsyncFace:
+class AsyncClientBackend:
     """The loop lives as long as the process: connections stay warm between slices."""
 
     def __init__(self, adapter: AsyncAdapter, job: Job) -> None:
@@ -44,7 +44,7 @@ class AsyncFace:
         asyncio.set_event_loop(self.loop)
         self.loop.run_until_complete(adapter.open())
         self.call = async_call(adapter, job)
-        self.lanes = AsyncLanes(self.call, job, self.loop)
+        self.callers = AsyncCallers(self.call, job, self.loop)
 
     def verify(self) -> None:
         async def twice() -> None:  # the second over a connection that is kept
@@ -66,12 +66,12 @@ class AsyncFace:
         return self.loop.run_until_complete(async_slow(self.adapter, self.job, seconds))
 
 
-class SyncFace:
+class SyncClientBackend:
     def __init__(self, adapter: SyncAdapter, job: Job) -> None:
         self.adapter, self.job = adapter, job
         adapter.open()
         self.call = sync_call(adapter, job)
-        self.lanes = SyncLanes(self.call, job)
+        self.callers = SyncCallers(self.call, job)
 
     def verify(self) -> None:
         self.call()
@@ -87,35 +87,37 @@ class SyncFace:
         return sync_slow(self.adapter, self.job, seconds)
 
 
-class Opened:
+class OpenClient:
     """A client that is open, and the one thing that its job asks of it."""
 
-    def __init__(self, face: AsyncFace | SyncFace, library: str, bases: list[str]) -> None:
-        self.face, self.job = face, face.job
+    def __init__(
+        self, backend: AsyncClientBackend | SyncClientBackend, library: str, bases: list[str]
+    ) -> None:
+        self.backend, self.job = backend, backend.job
         self.steps: Steps | None = None
-        if self.job.work in MICRO:
+        if self.job.kind in MICRO:
             allow_descriptors()
             if library != "towline":  # whose probe has no sockets
-                face.fill(bases)
-            self.steps = steps_for(face.adapter, self.job, bases, library)
+                backend.fill(bases)
+            self.steps = steps_for(backend.adapter, self.job, bases, library)
 
     def verify(self) -> None:
         if self.steps is not None:
-            self.face.steps(self.steps, 0.0, 0.0)
-        elif self.job.work not in SLOW:
-            self.face.verify()
+            self.backend.steps(self.steps, 0.0, 0.0)
+        elif self.job.kind not in SLOW:
+            self.backend.verify()
 
     def slice(self, seconds: float, discard_s: float, count: int | None) -> dict[str, Any]:
-        if self.job.work in SLOW:
-            return self.face.slow(seconds)
+        if self.job.kind in SLOW:
+            return self.backend.slow(seconds)
         if self.steps is not None:
-            return self.face.steps(self.steps, seconds, discard_s).found(0)
+            return self.backend.steps(self.steps, seconds, discard_s).found(0)
         buffer_bytes = self.job.parameters.get("send_buffer_bytes")
-        if buffer_bytes is not None and not shrink_send_buffers(self.face.adapter.uds or "", buffer_bytes):
+        if buffer_bytes is not None and not shrink_send_buffers(self.backend.adapter.uds or "", buffer_bytes):
             raise ValueError("the client keeps no connection whose send buffer could be set")
-        job, window = self.job, self.face.lanes.slice(seconds, discard_s, count)
-        found = window.found(job.body_bytes if job.work == "post_json" else len(job.expected), job.batch)
-        if job.work in UPLOADS and found["measured_s"]:
+        job, window = self.job, self.backend.callers.slice(seconds, discard_s, count)
+        found = window.found(job.body_bytes if job.kind == "post_json" else len(job.expected), job.batch)
+        if job.kind in UPLOADS and found["measured_s"]:
             sent_bytes = found["answered"] * job.body_bytes
             found["extra"]["upload_mib_per_s"] = sent_bytes / (1 << 20) / found["measured_s"]
         return found
@@ -149,12 +151,12 @@ def versions_of(packages: list[str]) -> dict[str, str | None]:
     return found
 
 
-class Talk:
+class RpcServer:
     """One client, from `open` to the end of the input."""
 
-    def __init__(self, say: Callable[..., None]) -> None:
-        self.say = say
-        self.opened: Opened | None = None
+    def __init__(self, send: Callable[..., None]) -> None:
+        self.send = send
+        self.opened: OpenClient | None = None
         self.chat: OpenChat | None = None
 
     def serve(self, lines: Iterable[str]) -> None:
@@ -164,26 +166,26 @@ class Talk:
                 self._answer(asked.pop("op"), asked)
             except BaseException as error:
                 traceback.print_exc()
-                self.say(error=f"{type(error).__name__}: {error}"[:300])
+                self.send(error=f"{type(error).__name__}: {error}"[:300])
 
     def _answer(self, op: str, asked: dict[str, Any]) -> None:
         if op == "open":
             self._open(**asked)
         elif op == "versions":
-            self.say(versions=versions_of(asked["packages"]))
+            self.send(versions=versions_of(asked["packages"]))
         elif op == "chat_open":
             self._open_chat(**asked)
         elif op == "chat" and self.chat is not None:
-            self.say(found=self.chat.loop.run_until_complete(calls(self.chat.client, **asked)))
+            self.send(found=self.chat.loop.run_until_complete(calls(self.chat.client, **asked)))
         elif self.opened is None:
-            self.say(error="the first thing to ask for is `open`")
+            self.send(error="the first thing to ask for is `open`")
         elif op == "verify":
             self.opened.verify()
-            self.say(found={})
+            self.send(found={})
         elif op == "slice":
-            self.say(found=self.opened.slice(**asked))
+            self.send(found=self.opened.slice(**asked))
         else:
-            self.say(error=f"nothing is called {op!r} here; there is open, verify, slice")
+            self.send(error=f"nothing is called {op!r} here; there is open, verify, slice")
 
     def _open(
         self, library: str, adapter: str, packages: list[str], job: dict[str, Any], bases: list[str]
@@ -196,12 +198,16 @@ class Talk:
             # A unix socket's base is its path.
             base, uds = (bases[0], None) if bases[0].startswith("http") else ("http://unix", bases[0])
             client = make(base, asked.pool, uds, http2=asked.protocol == "h2")
-            face = AsyncFace(client, asked) if asked.face == "async" else SyncFace(client, asked)
+            backend = (
+                AsyncClientBackend(client, asked)
+                if asked.backend == "async"
+                else SyncClientBackend(client, asked)
+            )
         except ImportError as error:
-            self.say(missing=f"{type(error).__name__}: {error}")
+            self.send(missing=f"{type(error).__name__}: {error}")
             return
-        self.opened = Opened(face, library, bases)
-        self.say(versions=versions | {"python": sys.version.split()[0]})
+        self.opened = OpenClient(backend, library, bases)
+        self.send(versions=versions | {"python": sys.version.split()[0]})
 
     def _open_chat(self, adapter: str, packages: list[str], base: str, key: str, loop: str) -> None:
         try:
@@ -210,9 +216,9 @@ class Talk:
                 getattr(import_module(".llm.adapters", __package__), adapter)(base, key), loop
             )
         except ImportError as error:
-            self.say(missing=f"{type(error).__name__}: {error}")
+            self.send(missing=f"{type(error).__name__}: {error}")
             return
-        self.say(versions=versions | {"python": sys.version.split()[0]})
+        self.send(versions=versions | {"python": sys.version.split()[0]})
 
 
 class OpenChat:
@@ -228,9 +234,9 @@ def main(_arguments: list[str]) -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints is not an answer
 
-    def say(**fields: Any) -> None:
+    def send(**fields: Any) -> None:
         answers.write(json.dumps(fields) + "\n")
 
-    Talk(say).serve(sys.stdin)
+    RpcServer(send).serve(sys.stdin)
     answers.flush()
     os._exit(0)  # a client's own threads do not keep the bench waiting

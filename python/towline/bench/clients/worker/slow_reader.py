@@ -25,11 +25,11 @@ def rss_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-class Watch:
+class SlowReader:
     """Counts what was taken, says when the next piece is due, and looks at the memory meanwhile."""
 
     def __init__(self, adapter: AsyncAdapter | SyncAdapter, job: Job, seconds: float) -> None:
-        self.adapter, self.events = adapter, job.work == "slow_events"
+        self.adapter, self.events = adapter, job.kind == "slow_events"
         gc.collect()
         self.before, self.most, self.held = rss_bytes(), 0, 0
         self.cpu_before = time.process_time()
@@ -49,7 +49,7 @@ class Watch:
         due = self.units * EVENT_S if self.events else self.taken / PIECE_BYTES * PIECE_S
         return max(0.0, self.began + due - now)
 
-    def found(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """For the pipe; the names are record.Slice's."""
         seconds = time.perf_counter() - self.began
         extra = {
@@ -71,30 +71,30 @@ class Watch:
 
 
 async def async_slow(adapter: AsyncAdapter, job: Job, seconds: float) -> dict[str, Any]:
-    stream = adapter.events if job.work == "slow_events" else adapter.pieces
-    async for _ in stream(WARM_UP[job.work]):
+    stream = adapter.events if job.kind == "slow_events" else adapter.pieces
+    async for _ in stream(WARM_UP[job.kind]):
         pass
-    watch, endless = Watch(adapter, job, seconds), stream(job.path)
+    reader, endless = SlowReader(adapter, job, seconds), stream(job.path)
     async for piece in endless:
-        pause = watch.pause(piece)
+        pause = reader.pause(piece)
         if pause is None:
             break
         await asyncio.sleep(pause)
-    found = watch.found()
+    result = reader.result()
     await endless.aclose()
-    return found
+    return result
 
 
 def sync_slow(adapter: SyncAdapter, job: Job, seconds: float) -> dict[str, Any]:
-    stream = adapter.events if job.work == "slow_events" else adapter.pieces
-    for _ in stream(WARM_UP[job.work]):
+    stream = adapter.events if job.kind == "slow_events" else adapter.pieces
+    for _ in stream(WARM_UP[job.kind]):
         pass
-    watch, endless = Watch(adapter, job, seconds), stream(job.path)
+    reader, endless = SlowReader(adapter, job, seconds), stream(job.path)
     for piece in endless:
-        pause = watch.pause(piece)
+        pause = reader.pause(piece)
         if pause is None:
             break
         time.sleep(pause)
-    found = watch.found()
+    result = reader.result()
     endless.close()
-    return found
+    return result

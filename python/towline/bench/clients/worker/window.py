@@ -16,11 +16,11 @@ from typing import Any
 
 from .histogram import encode, percentiles
 
-MOST_FAILURES = 100
+MAX_FAILURES = 100
 """A slice with so many failures has nothing more to say and ends."""
 
 
-class WrongAnswer(Exception):
+class WrongResponse(Exception):
     """What came instead of the expected answer."""
 
     def __init__(self, status: int | None, text: str) -> None:
@@ -78,7 +78,7 @@ class Window:
         self.errors[kind_of(error)] += 1
         self.first_failure = self.first_failure or f"{type(error).__name__}: {error}"[:300]
         now = time.perf_counter()
-        if not self.closed and (now >= self.close_at or sum(self.errors.values()) >= MOST_FAILURES):
+        if not self.closed and (now >= self.close_at or sum(self.errors.values()) >= MAX_FAILURES):
             if not self.opened:
                 self._open(now)
             self._close(now)
@@ -113,7 +113,7 @@ class Window:
 
 def kind_of(error: BaseException) -> str:
     """The class of an error, by record.Slice's words; libraries agree on names at least."""
-    if isinstance(error, WrongAnswer):
+    if isinstance(error, WrongResponse):
         return error.kind
     name = type(error).__name__.lower()
     for word, kind in (

@@ -126,15 +126,15 @@
   }));
   boxes.forEach(box => { near.observe(box); sized.observe(box); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(plot => plot.redraw(false, true)));
-  // A link of the matrix opens the cell that it leads to; paper has no folds.
+  // A link of the matrix opens the experiment that it leads to; paper has no folds.
   const unfold = () => {
-    const cell = /^#cell-\d+$/.test(location.hash) && document.querySelector(`${location.hash} > .fold`);
-    if (cell) { cell.open = true; cell.parentElement.scrollIntoView(); }
+    const experiment = /^#experiment-\d+$/.test(location.hash) && document.querySelector(`${location.hash} > .fold`);
+    if (experiment) { experiment.open = true; experiment.parentElement.scrollIntoView(); }
   };
   addEventListener("hashchange", unfold);
   unfold();
   addEventListener("beforeprint", () => {
-    document.querySelectorAll(".cell > .fold").forEach(one => { one.open = true; });
+    document.querySelectorAll(".experiment > .fold").forEach(one => { one.open = true; });
     boxes.forEach(draw);
   });
 })();

@@ -20,7 +20,7 @@ def check(status: int) -> None:
 
 
 class Adapter:
-    """`base` is the upstream's origin, `pool` how many connections the client may keep.
+    """`base` is the responder's origin, `pool` how many connections the client may keep.
 
     `uds`: the unix socket to connect to instead, for a client that can (`unix_sockets`).
     `http2`: HTTP/2 and nothing else, without asking the server, for a client that can (`prior_knowledge`).

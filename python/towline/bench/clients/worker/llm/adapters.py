@@ -20,7 +20,7 @@ class Chunk:
     tokens: int | None = None
     """Of the whole answer, where the event says it."""
     server: dict[str, Any] | None = None
-    """What the local imitation knows of its own answer."""
+    """What the local mock endpoint knows of its own answer."""
 
 
 class Refused(Exception):
@@ -39,7 +39,7 @@ def chunk_of(data: str) -> Chunk | None:
     choices = found.get("choices") or [{}]
     usage = found.get("usage") or {}
     content = (choices[0].get("delta") or {}).get("content") or ""
-    return Chunk(content, usage.get("completion_tokens"), found.get("imitation"))
+    return Chunk(content, usage.get("completion_tokens"), found.get("mock"))
 
 
 class Chat(ABC):
@@ -140,7 +140,7 @@ class OpenAI(Chat):
             async for found in await self.client.chat.completions.create(**body):
                 content = found.choices[0].delta.content if found.choices else None
                 tokens = found.usage.completion_tokens if found.usage is not None else None
-                yield Chunk(content or "", tokens, (found.model_extra or {}).get("imitation"))
+                yield Chunk(content or "", tokens, (found.model_extra or {}).get("mock"))
         except self.openai.APIStatusError as error:
             raise Refused(error.status_code, str(error)) from None
 

@@ -1,12 +1,12 @@
-"""Network conditions: what the text says, what the relay does, and what it is measured to do."""
+"""Network conditions: what the text says, what the network emulator does, and what it is measured to do."""
 
 import socket
 import time
 
 import pytest
 from towline.bench._helper_process import HelperFailed
-from towline.bench.net import BadConditions, Conditions, Relay, measure, parse
-from towline.bench.responder import Upstream
+from towline.bench.netem import BadConditions, Conditions, Netem, measure, parse
+from towline.bench.responder import Responder
 
 
 def test_the_text():
@@ -52,9 +52,9 @@ def test_what_it_is_measured_to_do():
 
 
 def test_http_through_the_relay():
-    with Upstream() as upstream, Relay(upstream.address, parse("rtt=30ms")) as relay:
+    with Responder() as responder, Netem(responder.address, parse("rtt=30ms")) as netem:
         began = time.monotonic()
-        with socket.create_connection(("127.0.0.1", relay.port), 10) as client:
+        with socket.create_connection(("127.0.0.1", netem.port), 10) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             answer = b"".join(iter(lambda: client.recv(4096), b""))
         assert answer.endswith(b"alive\r\n")
@@ -64,4 +64,4 @@ def test_http_through_the_relay():
 
 def test_wrong_options_are_said():
     with pytest.raises(HelperFailed, match="as in 100mbit"):
-        Relay("127.0.0.1:1", Conditions(rate_bytes_per_s=1.0))
+        Netem("127.0.0.1:1", Conditions(rate_bytes_per_s=1.0))

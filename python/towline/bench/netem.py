@@ -1,10 +1,10 @@
-"""Network conditions: `rtt=20ms,jitter=2ms,rate=100mbit,loss=0.1%` as text, as a relay process, and as measured.
+"""Network conditions: `rtt=20ms,jitter=2ms,rate=100mbit,loss=0.1%` as text, as a network emulator process, and as measured.
 
-The kernel's own emulation (netem) needs rights and a module; a relay of ours needs neither. It delays what it
+The kernel's own emulation (netem) needs rights and a module; an emulator of ours needs neither. It delays what it
 carries, so it is between client and server, and every figure beside it must say so. Losses are modelled by
 the delay that TCP makes of them, and a handshake's round trip is charged to the first request.
 
-`python -m towline.bench.net --to HOST:PORT --rtt 20ms ...` runs the relay by itself (`--help`).
+`python -m towline.bench.netem --to HOST:PORT --rtt 20ms ...` runs the emulator by itself (`--help`).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import _native
-from ._helper_process import Helper
+from ._helper_process import HelperProcess
 
 TIMES_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 RATES_BYTES_PER_S = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
-MOST_RTT_S = 60.0
-LEAST_RATE_BYTES_PER_S = 1000.0
+MAX_RTT_S = 60.0
+MIN_RATE_BYTES_PER_S = 1000.0
 
-EXCHANGES = 30
+ROUND_TRIPS = 30
 MEASURED_S = 0.5
 """How long the large transfer takes, at the rate that was asked for."""
-MOST_TRANSFER_BYTES = 32 << 20
-PATIENCE_S = 30.0
+MAX_TRANSFER_BYTES = 32 << 20
+TIMEOUT_S = 30.0
 
 
 class BadConditions(ValueError):
@@ -50,7 +50,7 @@ class Conditions:
     """Share of segments."""
 
     def options(self, seed: int = 1) -> list[str]:
-        """As the relay takes them."""
+        """As the network emulator takes them."""
         found = ["--rtt", f"{self.rtt_s * 1e6:.3f}us", "--jitter", f"{self.jitter_s * 1e6:.3f}us"]
         if self.rate_bytes_per_s is not None:
             found += ["--rate", f"{self.rate_bytes_per_s * 8 / 1e3:.3f}kbit"]
@@ -59,7 +59,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the relay really did, without anything behind it."""
+    """What the network emulator really did, without anything behind it."""
 
     rtt_s: float
     """Median of small exchanges."""
@@ -97,14 +97,14 @@ def _quantity(text: str, units: dict[str, float]) -> float | None:
 
 def _time(text: str) -> float:
     found = _quantity(text, TIMES_S)
-    if found is None or found > MOST_RTT_S:
-        raise BadConditions(f"{text!r} is no time up to {MOST_RTT_S:.0f}s: write 500us, 20ms or 1.5s")
+    if found is None or found > MAX_RTT_S:
+        raise BadConditions(f"{text!r} is no time up to {MAX_RTT_S:.0f}s: write 500us, 20ms or 1.5s")
     return found
 
 
 def _rate(text: str) -> float:
     found = _quantity(text, RATES_BYTES_PER_S)
-    if found is None or found < LEAST_RATE_BYTES_PER_S:
+    if found is None or found < MIN_RATE_BYTES_PER_S:
         raise BadConditions(f"{text!r} is no rate of 8kbit or more: write 512kbit, 100mbit or 1gbit")
     return found
 
@@ -119,15 +119,15 @@ def _loss(text: str) -> float:
 READERS = {"rtt": _time, "jitter": _time, "rate": _rate, "loss": _loss}
 
 
-class Relay(Helper):
-    """A relay to `to` ("127.0.0.1:8000"), in a process of its own."""
+class Netem(HelperProcess):
+    """A network emulator to `to` ("127.0.0.1:8000"), in a process of its own."""
 
     def __init__(
         self, to: str, conditions: Conditions, *, seed: int = 1, cores: Sequence[int] | None = None
     ) -> None:
-        super().__init__("towline.bench.net", "--to", to, *conditions.options(seed), cores=cores)
+        super().__init__("towline.bench.netem", "--to", to, *conditions.options(seed), cores=cores)
 
-    def __enter__(self) -> Relay:
+    def __enter__(self) -> Netem:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -135,15 +135,15 @@ class Relay(Helper):
 
 
 def measure(conditions: Conditions, *, seed: int = 1, cores: Sequence[int] | None = None) -> Measured:
-    """Runs a relay of these conditions to a server in this process, and times it. Takes a second or two."""
-    size = min(int((conditions.rate_bytes_per_s or 1e12) * MEASURED_S), MOST_TRANSFER_BYTES)
+    """Runs a network emulator of these conditions to a server in this process, and times it. Takes a second or two."""
+    size = min(int((conditions.rate_bytes_per_s or 1e12) * MEASURED_S), MAX_TRANSFER_BYTES)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=_serve, args=(listener, size), daemon=True).start()
-        with Relay(f"127.0.0.1:{listener.getsockname()[1]}", conditions, seed=seed, cores=cores) as relay:
-            with socket.create_connection(("127.0.0.1", relay.port), PATIENCE_S) as client:
+        with Netem(f"127.0.0.1:{listener.getsockname()[1]}", conditions, seed=seed, cores=cores) as netem:
+            with socket.create_connection(("127.0.0.1", netem.port), TIMEOUT_S) as client:
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                _exchange(client, b"x")  # the handshake's round trip belongs to this one
-                times = sorted(_exchange(client, b"x") for _ in range(EXCHANGES))
+                _round_trip(client, b"x")  # the handshake's round trip belongs to this one
+                times = sorted(_round_trip(client, b"x") for _ in range(ROUND_TRIPS))
                 rate = _transfer(client, size)
     return Measured(statistics.median(times), times[0], times[-1], rate)
 
@@ -153,17 +153,17 @@ def _serve(listener: socket.socket, size: int) -> None:
     with listener.accept()[0] as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            while asked := peer.recv(1):
-                peer.sendall(asked if asked == b"x" else bytes(size))
+            while requested := peer.recv(1):
+                peer.sendall(requested if requested == b"x" else bytes(size))
         except OSError:
-            return  # the relay was stopped: the measurement is over or has failed on the other side
+            return  # the network emulator was stopped: the measurement is over or has failed on the other side
 
 
-def _exchange(client: socket.socket, message: bytes) -> float:
+def _round_trip(client: socket.socket, message: bytes) -> float:
     began = time.perf_counter()
     client.sendall(message)
     if client.recv(1) != message:
-        raise ConnectionError("the relay closed the connection under measurement")
+        raise ConnectionError("the network emulator closed the connection under measurement")
     return time.perf_counter() - began
 
 
@@ -175,7 +175,7 @@ def _transfer(client: socket.socket, size: int) -> float:
     while received < size:
         data = client.recv(1 << 20)
         if not data:
-            raise ConnectionError("the relay closed the connection under measurement")
+            raise ConnectionError("the network emulator closed the connection under measurement")
         received += len(data)
     return (received - first) / (time.perf_counter() - began)
 
