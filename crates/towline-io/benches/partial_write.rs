@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use towline_io::call::{
+use towline_io::client::{
     Body, CallEvent, CallOptions, Caller, CallerConfig, Prepared, RequestText, Route,
 };
 

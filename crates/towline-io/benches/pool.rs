@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use towline_io::call::{Action, Lease, Pool, PoolLimits};
+use towline_io::client::{Action, Lease, Pool, PoolLimits};
 
 const ORIGINS: usize = 20;
 const ROUNDS: usize = 401;

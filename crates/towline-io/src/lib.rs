@@ -31,48 +31,29 @@
 //! # }
 //! ```
 
-pub mod call;
+pub mod client;
 pub mod coding;
 pub mod relay;
 pub mod serve;
 pub mod text;
 
-mod accept;
-mod addr;
-mod alarm;
-mod blocking;
-mod deadlines;
-mod dialling;
+mod conn;
 mod engine;
-#[cfg(target_os = "linux")]
-mod exact;
-mod file;
-mod flush;
 pub mod fork;
-mod helpers;
-mod id;
-mod lend;
-mod listener;
-mod peer;
-mod proxy;
-mod service;
-mod settle;
-mod streams;
 mod sys;
-mod table;
+mod thread_pool;
 mod tls;
-mod transport;
 
-pub use accept::Notice;
-pub use addr::PeerAddr;
-pub use blocking::Wait;
-pub use dialling::{DialId, Dialled};
+pub use conn::Peer;
+pub use conn::addr::PeerAddr;
+pub use conn::blocking_wait::Wait;
+pub use conn::id::ConnId;
+pub use conn::stream_map::Streams;
+pub use engine::accept::Notice;
+pub use engine::listener::{DEFAULT_BACKLOG, Listener};
+pub use engine::listener_config::{ProxyTrust, Service};
+pub use engine::pending_dials::{DialId, Dialled};
 pub use engine::{Engine, EngineConfig, Remote};
-pub use id::ConnId;
-pub use listener::{DEFAULT_BACKLOG, Listener};
-pub use peer::Peer;
-pub use service::{ProxyTrust, Service};
-pub use streams::Streams;
 pub use sys::{exact_timers, unix_seconds};
 pub use tls::{
     ClientCerts, ClientTls, ClientTlsSettings, ForeignContext, ForeignTls, Identity, MinVersion,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mio::Registry;
 
-use crate::id::Source;
+use crate::conn::id::Source;
 
 /// Registers a listener so that a new connection wakes one of the processes that share it, not all.
 /// Level-triggered: a listener left with waiting connections is reported again.

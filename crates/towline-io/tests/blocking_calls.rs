@@ -15,7 +15,7 @@ use support::PATIENCE;
 use support::blocking::{
     begin, body_of, client, exchange, failed, patiently, read_timeout, with_pool,
 };
-use towline_io::call::{
+use towline_io::client::{
     Body, CallErrorKind, CallOptions, Ended, Patience, PoolLimits, Prepared, RequestText, Route,
     Stale, Taken, Timeouts, Written,
 };
@@ -523,7 +523,7 @@ fn closing_ends_those_who_wait_and_refuses_those_who_come() {
     let error = failed(exchange(&client, get(&route)));
     assert_eq!(error.kind, CallErrorKind::Closed);
     drop(held);
-    assert_eq!(client.status(), towline_io::call::PoolStatus::default());
+    assert_eq!(client.status(), towline_io::client::PoolStatus::default());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use support::calls::{Hand, Scripted, get, head, ok, request, route, say};
 use support::{PATIENCE, Server};
-use towline_io::call::{
+use towline_io::client::{
     Body, CallErrorKind, CallEvent, CallId, CallOptions, CallPhase, CallRead, PoolStatus, Timeouts,
 };
 

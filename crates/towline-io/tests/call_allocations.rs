@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use support::Server;
 use support::calls::{get, route};
-use towline_io::call::{CallEvent, CallOptions, CallRead, Caller, CallerConfig};
+use towline_io::client::{CallEvent, CallOptions, CallRead, Caller, CallerConfig};
 
 /// Counts what the thread of the test allocates.
 struct Counting;

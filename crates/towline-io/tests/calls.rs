@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use support::calls::{Hand, Scripted, get, head, ok, request, route, say};
 use support::{PATIENCE, Server};
-use towline_io::call::{
+use towline_io::client::{
     Body, CallErrorKind, CallEvent, CallOptions, CallPhase, CallRead, Flush, PoolStatus, Route,
     Stale,
 };
 
 const SHORT: Duration = Duration::from_millis(5);
 
-fn limits(hand: &mut towline_io::call::CallerConfig, per_host: usize) {
+fn limits(hand: &mut towline_io::client::CallerConfig, per_host: usize) {
     hand.pool.max_connections_per_host = per_host;
 }
 

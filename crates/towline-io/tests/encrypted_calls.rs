@@ -10,7 +10,7 @@ use bytes::Bytes;
 use rcgen::{CertificateParams, KeyPair};
 use support::calls::{Hand, Scripted, get, request};
 use support::{PATIENCE, Server};
-use towline_io::call::{
+use towline_io::client::{
     Body, CallErrorKind, CallOptions, CallPhase, DialConfig, PoolStatus, Route, Timeouts,
 };
 use towline_io::{ClientTls, ClientTlsSettings, Service, TlsConfig, TlsSettings, Trust};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use support::PATIENCE;
 use support::calls::{Hand, Scripted, head, ok, request, route, say};
-use towline_io::call::{
+use towline_io::client::{
     Blocking, BlockingConfig, Body, CallEvent, CallOptions, Patience, Prepared, Route, Written,
 };
 

@@ -15,7 +15,7 @@ use support::frames::{
     DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, RESET, answer, frame, goaway,
 };
 use support::{PATIENCE, Server};
-use towline_io::call::{
+use towline_io::client::{
     Body, CallErrorKind, CallEvent, CallOptions, CallPhase, CallRead, DialConfig, Flush, Stale,
     Timeouts,
 };

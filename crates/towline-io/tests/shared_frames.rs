@@ -19,7 +19,7 @@ use support::calls::{Scripted, get, request, route};
 use support::frames::{
     DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, RESET, SETTINGS, answer, frame, goaway,
 };
-use towline_io::call::{
+use towline_io::client::{
     Body, CallErrorKind, CallOptions, CallPhase, Ended, Stale, Timeouts, Written,
 };
 use towline_proto::Limits;

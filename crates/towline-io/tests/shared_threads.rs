@@ -15,7 +15,7 @@ use support::blocking::{
 use support::calls::{get, request, route};
 use support::{PATIENCE, Server};
 use towline_io::Service;
-use towline_io::call::{
+use towline_io::client::{
     Blocking, BlockingConfig, Body, CallErrorKind, CallOptions, CallPhase, Ended, Patience,
     PoolLimits, Taken, Written,
 };

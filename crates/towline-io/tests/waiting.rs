@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use support::PATIENCE;
 use support::calls::{Hand, get, head, ok, route, say};
-use towline_io::call::{
+use towline_io::client::{
     Backoff, Blocking, BlockingConfig, CallError, CallErrorKind, CallId, CallOptions, Ended,
     Patience, Route, Timeouts,
 };

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use towline_io::call::{Action, Lease, Pool, PoolLimits};
+use towline_io::client::{Action, Lease, Pool, PoolLimits};
 
 /// A pool full of idle connections over some origins; nothing of it touches a socket.
 #[pyclass(module = "towline._native")]

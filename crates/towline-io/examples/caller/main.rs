@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use towline_io::EngineConfig;
-use towline_io::call::{
+use towline_io::client::{
     Body, CallEvent, CallId, CallOptions, CallRead, Caller, CallerConfig, Flush, Prepared,
     RequestText, Route,
 };

@@ -29,7 +29,7 @@ use slab::Slab;
 use socket2::SockRef;
 
 use crate::engine::Remote;
-use crate::listener::Listener;
+use crate::engine::listener::Listener;
 use crate::sys;
 use line::{Arrival, Line};
 use link::{Link, bytes_in};

@@ -19,7 +19,7 @@ use super::session::Session;
 use super::trust;
 use super::verify::Verifier;
 use crate::fork;
-use crate::helpers::{FILES, Task, Ticket};
+use crate::thread_pool::{FILES, Task, Ticket};
 
 /// Whom a client believes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

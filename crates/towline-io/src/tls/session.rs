@@ -8,7 +8,7 @@ use socket2::Socket;
 use super::TlsConfig;
 use super::foreign::ForeignTls;
 use super::records::{Foreign, Records};
-use crate::transport::SEND_FLAGS;
+use crate::conn::transport::SEND_FLAGS;
 
 /// What one read gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towline_io::call::{
+use towline_io::client::{
     Blocking, BlockingCall, BlockingConfig, CallError, CallOptions, DialConfig, Ended, Patience,
     PoolLimits, Prepared, Timeouts,
 };

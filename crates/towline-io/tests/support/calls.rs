@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use towline_io::call::{
+use towline_io::client::{
     Body, CallError, CallEvent, CallId, CallOptions, CallRead, Caller, CallerConfig, Prepared,
     RequestText, Route,
 };

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use towline_io::call::{Dial, DialConfig, DialError, DialErrorKind, Established};
+use towline_io::client::{Dial, DialConfig, DialError, DialErrorKind, Established};
 use towline_io::{ConnId, Engine, EngineConfig, Peer, Service};
 use towline_proto::{
     BodySize, Event, Field, Fields, HeadRef, Protocol, RequestHead, StreamId, StreamRead,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lexopt::prelude::{Long, Short, Value};
 use lexopt::{Arg, Parser};
-use towline_io::call::Credentials;
+use towline_io::client::Credentials;
 use towline_proto::Protocol;
 
 use super::body::{Bodies, read};

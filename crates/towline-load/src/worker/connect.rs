@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use towline_io::ConnId;
 use towline_io::Service;
-use towline_io::call::{Dial, DialErrorKind};
+use towline_io::client::{Dial, DialErrorKind};
 use towline_proto::{Http2Limits, Limits, Protocol, ProtocolPolicy};
 
 use super::slot::{QueuedRequest, State};

@@ -26,7 +26,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use towline_io::call::DialConfig;
+use towline_io::client::DialConfig;
 use towline_io::{ConnId, Engine, EngineConfig, Service};
 
 use crate::check::VerifiedBody;

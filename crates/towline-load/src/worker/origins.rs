@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use towline_io::call::Route;
+use towline_io::client::Route;
 use towline_io::{ClientTls, ClientTlsSettings};
 
 use crate::config::{Config, Mix, Trust};

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyType};
-use towline_io::call::{CallOptions, Prepared, Route, Timeouts};
+use towline_io::client::{CallOptions, Prepared, Route, Timeouts};
 
 use super::fast_path::{
     FastArguments, FastUrl, HeaderTemplate, MAX_TARGET_BYTES, is_canonical_target,

@@ -3,7 +3,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
-use towline_io::call::{CallError, CallErrorKind, CallPhase};
+use towline_io::client::{CallError, CallErrorKind, CallPhase};
 
 use crate::errors::ClientClosed;
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple, PyType};
-use towline_io::call::{Body, RequestText, Timeouts};
+use towline_io::client::{Body, RequestText, Timeouts};
 
 use super::pool_config;
 use super::request;

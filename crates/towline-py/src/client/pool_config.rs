@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
-use towline_io::call::{
+use towline_io::client::{
     Backoff, CallOptions, CallerConfig, Credentials, DialConfig, Flush, Keepalive, Overrides,
     PoolLimits, Proxy, ProxyScheme, Route, Stale, Timeouts,
 };

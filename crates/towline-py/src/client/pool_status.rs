@@ -1,7 +1,7 @@
 //! Connection and waiter counts of a pool, as Python sees them.
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use towline_io::call::PoolStatus;
+use towline_io::client::PoolStatus;
 
 /// The dictionary that `pool_status()` of either client returns.
 pub fn status_dict(py: Python<'_>, status: PoolStatus) -> PyResult<Bound<'_, PyDict>> {

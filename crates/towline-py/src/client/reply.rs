@@ -4,7 +4,7 @@ use std::sync::Arc;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use towline_io::call::{ConnectionFacts, Timings};
+use towline_io::client::{ConnectionFacts, Timings};
 use towline_io::{PeerAddr, TlsInfo};
 
 use super::head::Head;

@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyString};
-use towline_io::call::{Body, Prepared, RequestText, Route};
+use towline_io::client::{Body, Prepared, RequestText, Route};
 
 use super::pool_config::PoolConfig;
 use crate::errors::InvalidURL;

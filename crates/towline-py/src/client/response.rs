@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
-use towline_io::call::request::Timings;
+use towline_io::client::request::Timings;
 use towline_proto::{Version, standard_reason};
 
 use super::head::Head;

@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString};
-use towline_io::call::{Closed, Outgoing, SendRefusal, WebSocketTerms};
+use towline_io::client::{Closed, Outgoing, SendRefusal, WebSocketTerms};
 use towline_proto::ws::{self, Kind, SendError, deflate};
 
 use super::errors;

@@ -7,7 +7,7 @@ use towline_proto::{BodySize, Field, ResponseHead, StreamId, UserError};
 use super::super::files::{AnswerField, FileAnswer, FileBody};
 use super::super::metrics::CONTENT_TYPE;
 use super::{Payload, Site, Visit};
-use crate::peer::Peer;
+use crate::conn::Peer;
 
 /// A whole answer, ready to send.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
-use towline_io::call::{CallId, ConnectionFacts};
+use towline_io::client::{CallId, ConnectionFacts};
 
 use super::super::reply::{CallInfo, Source};
 use super::calls::ReadOutcome;

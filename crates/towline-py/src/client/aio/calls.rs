@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use towline_io::call::{
+use towline_io::client::{
     CallError, CallEvent, CallId, CallOptions, CallRead, Caller, Prepared, WebSocketTerms,
 };
 use towline_proto::OwnedHead;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
-use towline_io::call::Route;
+use towline_io::client::Route;
 
 use super::super::core::{Core, PoolKind, Setup, upper_case};
 use super::super::errors;

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use towline_io::call::{
+use towline_io::client::{
     CallError, CallId, CallOptions, Caller, CallerConfig, PoolStatus, Prepared, fork,
 };
 

@@ -5,7 +5,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use towline_io::call::CallId;
+use towline_io::client::CallId;
 
 use super::super::collector::{BodyError, BodyLimits, Collector};
 use super::super::finish::{BufferedResponse, FinishOutcome, ResponseFinish};

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use towline_io::call::{Body, PoolStatus, Route};
+use towline_io::client::{Body, PoolStatus, Route};
 
 use super::super::errors;
 use super::super::pool_config::PoolConfig;

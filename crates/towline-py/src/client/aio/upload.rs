@@ -1,7 +1,7 @@
 //! A request whose body is written while it is under way: what `_native_aio.upload` drives.
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use towline_io::call::{CallError, CallErrorKind, CallId};
+use towline_io::client::{CallError, CallErrorKind, CallId};
 
 use super::super::errors;
 use super::super::request::shared_bytes;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use towline_io::call::{CallId, Received};
+use towline_io::client::{CallId, Received};
 
 use super::super::errors;
 use super::super::websocket::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
-use towline_io::call::{BlockingCall, ConnectionFacts, Taken, Trailer};
+use towline_io::client::{BlockingCall, ConnectionFacts, Taken, Trailer};
 
 use super::super::collector::{BodyLimits, Collector};
 use super::super::head::Head;

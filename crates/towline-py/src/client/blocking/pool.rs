@@ -5,7 +5,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use towline_io::call::{
+use towline_io::client::{
     Blocking, BlockingCall, BlockingConfig, Body, CallOptions, Ended, Patience, PoolStatus,
     Prepared, Route,
 };

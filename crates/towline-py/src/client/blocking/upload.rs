@@ -4,7 +4,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator};
-use towline_io::call::{BlockingCall, Written};
+use towline_io::client::{BlockingCall, Written};
 
 use super::super::request::shared_bytes;
 use super::wait::detached;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use towline_io::call::fork;
-use towline_io::call::{Ended, Patience};
+use towline_io::client::fork;
+use towline_io::client::{Ended, Patience};
 
 use super::super::errors;
 

@@ -1,7 +1,7 @@
 //! A WebSocket on the threads that use it: what `WebSocket` stands on.
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use towline_io::call::{
+use towline_io::client::{
     BlockingSocket, CallOptions, CallerConfig, Heard, Prepared, Shaken, WebSocketTerms,
 };
 

@@ -1,0 +1,221 @@
+//! One connection and its socket, as a thread that may block on it sees them.
+//!
+//! The socket is in blocking mode, so that waiting for an answer is the same system call as reading it;
+//! what must not wait says so with `MSG_DONTWAIT`. How long a read waits stands in `SO_RCVTIMEO`, which
+//! is set only when it changes.
+
+use std::cell::RefCell;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use towline_proto::BufferPool;
+
+use super::adaptive_spin::{Haste, LOOK_FOR};
+use crate::client::fork;
+use crate::conn::flush::Flushed;
+use crate::conn::{Peer, rule_of};
+use crate::tls::Recv;
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Got {
+    /// Bytes, the end or a failure: drain the events.
+    News,
+    /// Nothing in time, or a signal came.
+    Nothing,
+    /// There is no room: the program is behind.
+    Full,
+}
+
+/// A connection that belongs to one thread at a time.
+pub(super) struct Line {
+    pub(super) peer: ManuallyDrop<Peer<()>>,
+    /// What `SO_RCVTIMEO` says, `None` before it was set.
+    recv_timeout: Option<Duration>,
+    send_failed: bool,
+    haste: Haste,
+    /// Bytes of HTTP received for the exchange in hand.
+    pub(super) received: u64,
+    /// The latest time that this thread knows.
+    pub(super) now: Instant,
+    /// The process that it belongs to.
+    generation: u64,
+}
+
+impl Line {
+    pub(super) fn new(peer: Peer<()>, generation: u64, now: Instant) -> io::Result<Self> {
+        peer.io.socket.set_nonblocking(false)?;
+        Ok(Self {
+            peer: ManuallyDrop::new(peer),
+            recv_timeout: None,
+            send_failed: false,
+            haste: Haste::default(),
+            received: 0,
+            now,
+            generation,
+        })
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.peer.as_raw_fd()
+    }
+
+    /// An idle connection may carry another request: neither its end nor a byte has come in the
+    /// meantime. Under TLS the records that say nothing to HTTP (session tickets) are taken in. Always
+    /// asked, however short the rest was: it costs 0.14 microseconds, and no retry saves a POST, nor
+    /// anybody from an answer that was not theirs.
+    pub(super) fn is_quiet(&mut self, buffers: &mut BufferPool, now: Instant) -> bool {
+        self.now = now;
+        self.recv(buffers, libc::MSG_DONTWAIT) == Got::Nothing && self.peer.conn.is_reusable()
+    }
+
+    /// Sends what the kernel takes at once. Whether that leaves a rest.
+    pub(super) fn flush(&mut self) -> bool {
+        if self.send_failed {
+            return false;
+        }
+        // `sendfile` knows no flag for not waiting.
+        let with_file = self.peer.is_sending_files();
+        if with_file {
+            self.set_nonblocking(true);
+        }
+        let flushed = self.peer.try_flush(self.now, usize::MAX);
+        if with_file {
+            self.set_nonblocking(false);
+        }
+        self.send_failed = flushed.is_err();
+        matches!(flushed, Ok(Flushed::Blocked))
+    }
+
+    fn set_nonblocking(&self, on: bool) {
+        // It worked once, when the connection was made.
+        let _ = self.peer.io.socket.set_nonblocking(on);
+    }
+
+    /// The kernel refused what we sent. What the server said before that may still be there to read.
+    pub(super) fn has_send_failed(&self) -> bool {
+        self.send_failed
+    }
+
+    /// Reads what is there.
+    pub(super) fn recv_at_once(&mut self, buffers: &mut BufferPool) -> Got {
+        self.recv(buffers, libc::MSG_DONTWAIT)
+    }
+
+    /// Reads what is about to come, where looking for it for a moment has paid lately.
+    pub(super) fn recv_soon(&mut self, buffers: &mut BufferPool) -> Got {
+        if !self.haste.tries() {
+            return Got::Nothing;
+        }
+        let begun = Instant::now();
+        loop {
+            let got = self.recv(buffers, libc::MSG_DONTWAIT);
+            if got != Got::Nothing {
+                self.haste.rewarded();
+                return got;
+            }
+            if begun.elapsed() > LOOK_FOR {
+                self.haste.disappointed();
+                return got;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Reads, waiting for `most` at the longest.
+    pub(super) fn recv_within(&mut self, buffers: &mut BufferPool, most: Duration) -> Got {
+        // Zero would mean for ever.
+        let most = most.max(Duration::from_millis(1));
+        if self.recv_timeout != Some(most)
+            && self.peer.io.socket.set_read_timeout(Some(most)).is_ok()
+        {
+            self.recv_timeout = Some(most);
+        }
+        self.recv(buffers, 0)
+    }
+
+    fn recv(&mut self, buffers: &mut BufferPool, flags: libc::c_int) -> Got {
+        let peer = &mut *self.peer;
+        let space = peer.conn.recv_space(buffers);
+        if space.is_empty() {
+            return Got::Full;
+        }
+        let result = peer.io.recv_once(space, flags);
+        if !matches!(result, Ok(Recv::WouldBlock)) {
+            self.now = Instant::now();
+        }
+        match result {
+            Ok(Recv::Data { bytes, .. }) => {
+                self.received += bytes as u64;
+                self.peer.conn.received(self.now, bytes);
+            }
+            Ok(Recv::WouldBlock) => return Got::Nothing,
+            Ok(Recv::Eof) => {
+                self.peer.input.over = true;
+                self.peer.conn.received_eof(self.now);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Got::Nothing,
+            Err(error) => self.peer.broke(self.now, rule_of(&error)),
+        }
+        Got::News
+    }
+
+    /// Sleeps until the socket can be written, or read where there is room, for `most` at the longest.
+    pub(super) fn poll(&self, most: Duration) -> io::Result<()> {
+        let reads = self.peer.conn.interest().read;
+        let events = libc::POLLOUT | if reads { libc::POLLIN } else { 0 };
+        let mut entry = libc::pollfd {
+            fd: self.fd(),
+            events,
+            revents: 0,
+        };
+        poll(std::slice::from_mut(&mut entry), most).map(drop)
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // In a child of fork the socket is the parent's: no word on it, and `Desk::abandon` closes it.
+        if self.generation == fork::generation() {
+            self.peer.part(Instant::now());
+            // SAFETY: nobody sees the field again.
+            unsafe { ManuallyDrop::drop(&mut self.peer) };
+        }
+    }
+}
+
+thread_local! {
+    static BUFFERS: RefCell<BufferPool> = RefCell::new(BufferPool::new(BUFFER_BYTES, 2));
+}
+
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Receive blocks of this thread.
+pub(super) fn with_buffers<T>(act: impl FnOnce(&mut BufferPool) -> T) -> T {
+    let mut act = Some(act);
+    let done = BUFFERS.try_with(|buffers| {
+        let mut buffers = buffers.try_borrow_mut().ok()?;
+        act.take().map(|act| act(&mut buffers))
+    });
+    match (done, act) {
+        (Ok(Some(value)), _) => value,
+        // While the thread ends its store is gone.
+        (_, Some(act)) => act(&mut BufferPool::new(BUFFER_BYTES, 0)),
+        (_, None) => unreachable!("what was taken has been called"),
+    }
+}
+
+/// `poll(2)`; a signal ends it as the end of the time does.
+pub(super) fn poll(entries: &mut [libc::pollfd], most: Duration) -> io::Result<usize> {
+    // Rounded up: waking a little too early would spin through the last millisecond.
+    let millis = most.as_micros().div_ceil(1000);
+    let millis = libc::c_int::try_from(millis).unwrap_or(libc::c_int::MAX);
+    // SAFETY: whole pollfds that outlive the call, as many as said.
+    let count = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, millis) };
+    usize::try_from(count).or_else(|_| match io::Error::last_os_error() {
+        error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+        error => Err(error),
+    })
+}

@@ -1,0 +1,157 @@
+//! The synchronous client below Python: one pool for all threads, and every call on the thread that
+//! makes it, blocking on its own socket.
+//!
+//! ```text
+//!   begin ─► Desk: a connection that is free, waited for, or dialled here ─► request written
+//!              ▲                                                              │ (write, finish)
+//!              └── stale: sent again on another ◄── await_head ◄──────────────┘
+//!                                                      └─► take / fill ... End ─► connection back
+//! ```
+//!
+//! A connection of HTTP/1 is one call's at a time (`solo`, `exchange`, `line`); one of HTTP/2 is shared
+//! (`ride`, `shared`).
+//!
+//! A warm request over HTTP/1 costs three system calls: one look at the idle connection, one send, one
+//! receive; a thread that is alone may receive a few times without waiting first (`haste`).
+
+mod acquire;
+mod adaptive_spin;
+mod call;
+mod h1_call;
+mod h1_conn;
+mod h1_exchange;
+mod h2_call;
+mod h2_conn;
+mod pooled_conn;
+mod read_buffer;
+mod shared_pool;
+mod wait_policy;
+mod waiter;
+mod wake_pipe;
+mod websocket;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towline_proto::Limits;
+
+use super::dial::DialConfig;
+use super::fork;
+use super::pool::{PoolLimits, PoolStatus};
+use super::request::{CallError, CallOptions, Prepared};
+use super::route::Route;
+
+pub use call::{BlockingCall, Taken, Trailer, Written};
+pub use wait_policy::Patience;
+pub use websocket::{BlockingSocket, Heard, Shaken};
+
+use shared_pool::Desk;
+
+/// The bounds and terms of a client.
+#[derive(Clone, Debug)]
+pub struct BlockingConfig {
+    pub pool: PoolLimits,
+    pub dial: Arc<DialConfig>,
+    /// Of each connection; `window_bytes` is what a response may have here that nobody has read.
+    pub limits: Arc<Limits>,
+}
+
+impl Default for BlockingConfig {
+    fn default() -> Self {
+        Self {
+            pool: PoolLimits::default(),
+            dial: Arc::default(),
+            limits: Arc::new(Limits::client()),
+        }
+    }
+}
+
+/// Why an operation ended without its result.
+#[derive(Debug)]
+pub enum Ended {
+    /// The patience said so; the call is over.
+    Interrupted,
+    Failed(Box<CallError>),
+}
+
+impl From<Box<CallError>> for Ended {
+    fn from(error: Box<CallError>) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interrupted => f.write_str("interrupted"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Ended {}
+
+/// See the module's picture.
+pub struct Blocking {
+    desk: Arc<Desk>,
+}
+
+impl Blocking {
+    pub fn new(config: BlockingConfig) -> Self {
+        Self {
+            desk: Arc::new(Desk::new(config)),
+        }
+    }
+
+    /// Finds a connection and writes the request, the whole body where it is not streamed. Then
+    /// [`BlockingCall::write`] and [`finish`](BlockingCall::finish) a streamed body, and
+    /// [`await_head`](BlockingCall::await_head).
+    pub fn begin(
+        &self,
+        prepared: Prepared,
+        options: CallOptions,
+        patience: &mut Patience<'_>,
+    ) -> Result<BlockingCall, Ended> {
+        BlockingCall::begin(Arc::clone(&self.desk), prepared, options, patience)
+    }
+
+    /// Opens connections ahead of need, until there are `n` of this route; returns how many it opened.
+    pub fn prewarm(
+        &self,
+        route: &Arc<Route>,
+        n: usize,
+        timeout: Option<Duration>,
+        patience: &mut Patience<'_>,
+    ) -> Result<usize, Ended> {
+        self.desk.open_ahead(route, n, timeout, patience)
+    }
+
+    pub fn status(&self) -> PoolStatus {
+        self.desk.status()
+    }
+
+    /// Closes what is idle and fails those who wait; connections in use close when their calls end.
+    pub fn close(&self) {
+        self.desk.close();
+    }
+
+    /// It was made in another process: [`abandon`](Self::abandon) it and make a new one.
+    pub fn is_foreign(&self) -> bool {
+        self.desk.generation != fork::generation()
+    }
+
+    /// Closes the parent's sockets in this process, without a word to the servers.
+    pub fn abandon(&self) {
+        if self.is_foreign() {
+            self.desk.abandon();
+        }
+    }
+}
+
+impl Drop for Blocking {
+    fn drop(&mut self) {
+        self.abandon();
+        self.desk.outlive_fork();
+    }
+}

@@ -1,0 +1,122 @@
+//! What both faces do alike with a connection that carries calls: events out of it, requests into it.
+
+use std::fs::File;
+use std::time::Instant;
+
+use bytes::Bytes;
+use towline_proto::{Event, OwnedHead, Protocol, StreamError, StreamId, StreamStats, UserError};
+
+use super::request::{Body, Prepared};
+use crate::conn::Peer;
+
+/// An event of one stream, without its borrow.
+pub(super) enum News {
+    Head { head: OwnedHead, end: bool },
+    Interim(OwnedHead),
+    Readable,
+    Writable,
+    Switched,
+    Failed(StreamError),
+}
+
+impl News {
+    /// `None`: the connection is about to end.
+    pub(super) fn of(event: Event<'_>) -> Option<(StreamId, Self)> {
+        Some(match event {
+            Event::Head { stream, head, end } => {
+                let head = head.to_owned_head();
+                (stream, Self::Head { head, end })
+            }
+            Event::Informational { stream, head } => (stream, Self::Interim(head.to_owned_head())),
+            Event::Readable(stream) => (stream, Self::Readable),
+            Event::Writable(stream) => (stream, Self::Writable),
+            Event::Switched { stream } => (stream, Self::Switched),
+            Event::Failed(stream, error) => (stream, Self::Failed(error)),
+            Event::GoingAway { .. } | Event::Closed(_) | Event::HalfClosed(_) => return None,
+        })
+    }
+}
+
+impl<S> Peer<S> {
+    pub(super) fn is_shared(&self) -> bool {
+        self.conn.protocol() == Some(Protocol::Http2)
+    }
+
+    /// A part of the request on `stream` is still here.
+    pub(super) fn has_unsent(&mut self, stream: StreamId) -> bool {
+        let queued = self.conn.stream(stream).map_or(0, |body| body.queued());
+        queued > 0 || self.conn.pending_bytes() > 0 || self.is_sending_file(stream)
+    }
+
+    /// When a part of the request on `stream` left last, as far as it had to wait.
+    pub(super) fn last_sent(&mut self, stream: StreamId) -> Option<Instant> {
+        let body = self.conn.stream(stream).ok()?;
+        let (queued, own) = (body.queued(), body.stats()?.last_sent);
+        if queued == 0 && self.conn.pending_bytes() > 0 {
+            // It waits together with everything else.
+            return own.max(self.traffic.last_sent);
+        }
+        own
+    }
+
+    /// What has gone and come on a `stream` of HTTP/2.
+    pub(super) fn stream_stats(&mut self, stream: StreamId) -> Option<StreamStats> {
+        self.conn.stream(stream).ok()?.stats()
+    }
+
+    /// The last word on a connection of many, so that the server does not take its end for a failure
+    /// (RFC 9113 6.8).
+    pub(super) fn take_leave(&mut self, now: Instant) {
+        self.conn.close();
+        self.flush(now, usize::MAX);
+    }
+}
+
+/// Queues the request and what there is of its body.
+pub(super) fn write_request<S>(
+    peer: &mut Peer<S>,
+    prepared: &Prepared,
+) -> Result<StreamId, UserError> {
+    let size = prepared.body.size();
+    // Opened first: afterwards there would be a request to take back.
+    let file = duplicate(&prepared.body)?;
+    let stream = prepared
+        .head
+        .with_head(|head| peer.conn.request(head, size))?;
+    if !prepared.holds_back()
+        && let Err(error) = write_body(peer, stream, &prepared.body, file)
+    {
+        if peer.is_shared() {
+            peer.conn.stream(stream)?.reset();
+        }
+        return Err(error);
+    }
+    Ok(stream)
+}
+
+pub(super) fn duplicate(body: &Body) -> Result<Option<File>, UserError> {
+    match body {
+        Body::File { file, .. } => file
+            .try_clone()
+            .map(Some)
+            .map_err(|_| UserError::StreamFailed),
+        _ => Ok(None),
+    }
+}
+
+pub(super) fn write_body<S>(
+    peer: &mut Peer<S>,
+    stream: StreamId,
+    body: &Body,
+    file: Option<File>,
+) -> Result<(), UserError> {
+    match (body, file) {
+        (Body::Bytes(bytes), _) => {
+            let mut body = peer.conn.stream(stream)?;
+            body.write_shared(Bytes::clone(bytes))?;
+            body.finish()
+        }
+        (Body::File { offset, len, .. }, Some(file)) => peer.send_file(stream, file, *offset, *len),
+        _ => Ok(()),
+    }
+}

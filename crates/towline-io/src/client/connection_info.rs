@@ -1,0 +1,26 @@
+//! What stays true of a connection for as long as it lives, and after.
+
+use crate::client::dial::DialTimings;
+use crate::conn::Peer;
+use crate::conn::addr::PeerAddr;
+use crate::tls::TlsInfo;
+
+/// Shared by the calls that the connection carries.
+#[derive(Clone, Debug)]
+pub struct ConnectionFacts {
+    pub remote: PeerAddr,
+    pub local: PeerAddr,
+    pub tls: Option<TlsInfo>,
+    pub timings: DialTimings,
+}
+
+impl ConnectionFacts {
+    pub(super) fn of<S>(peer: &Peer<S>, timings: DialTimings) -> Self {
+        Self {
+            remote: peer.remote_addr().clone(),
+            local: peer.local_addr().clone(),
+            tls: peer.tls(),
+            timings,
+        }
+    }
+}

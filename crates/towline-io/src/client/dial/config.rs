@@ -1,0 +1,231 @@
+//! What holds for all dials of a client.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use towline_proto::ProtocolPolicy;
+
+use super::Resolver;
+use crate::client::route::Route;
+use crate::conn::ALPN_H2;
+
+/// The terms of dialling; shared.
+#[derive(Clone, Debug)]
+pub struct DialConfig {
+    /// For everything from the lookup to the end of the TLS handshake. [`Dial::set_deadline`] has the
+    /// last word.
+    ///
+    /// [`Dial::set_deadline`]: super::Dial::set_deadline
+    pub connect_timeout: Option<Duration>,
+    /// How long an attempt runs before the next address is tried beside it (RFC 8305 5).
+    pub happy_eyeballs_delay: Duration,
+    pub tcp_keepalive: Option<Keepalive>,
+    pub overrides: Overrides,
+    pub resolver: Arc<Resolver>,
+    /// Offered to the origin in the TLS handshake, the preferred one first.
+    pub alpn: Vec<Vec<u8>>,
+    /// What may be spoken with the origin; HTTP/1 by default. [`with_protocols`](Self::with_protocols) sets it.
+    pub protocols: ProtocolPolicy,
+}
+
+impl Default for DialConfig {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Some(Duration::from_secs(5)),
+            happy_eyeballs_delay: Duration::from_millis(250),
+            tcp_keepalive: Some(Keepalive::default()),
+            overrides: Overrides::default(),
+            resolver: Resolver::shared(),
+            alpn: vec![ALPN_H1.to_vec()],
+            protocols: ProtocolPolicy::default(),
+        }
+    }
+}
+
+const ALPN_H1: &[u8] = b"http/1.1";
+
+/// Exchanges that a connection of HTTP/2 is hoped to carry at once before its server has said how many:
+/// what RFC 9113 6.5.2 asks of servers at least.
+const HOPED_SHARE: u32 = 100;
+
+impl DialConfig {
+    /// Exchanges that the first connection of a route may turn out to carry at once.
+    pub(crate) fn hoped_share(&self, route: &Route) -> u32 {
+        if self.may_share(route) {
+            HOPED_SHARE
+        } else {
+            1
+        }
+    }
+
+    /// A connection of the route may turn out to speak HTTP/2.
+    pub(crate) fn may_share(&self, route: &Route) -> bool {
+        match self.protocols {
+            _ if route.http1_only => false,
+            ProtocolPolicy::Http1 => false,
+            ProtocolPolicy::Http2 => true,
+            ProtocolPolicy::Either => route.secure,
+        }
+    }
+
+    /// What is offered to the origin of that route.
+    pub(super) fn alpn(&self, route: &Route) -> &[Vec<u8>] {
+        let h1 = self.alpn.iter().position(|name| name != ALPN_H2);
+        let from = h1.filter(|_| route.http1_only).unwrap_or(0);
+        &self.alpn[from..]
+    }
+
+    /// What is spoken, and offered by ALPN (RFC 7301): under TLS the server chooses; without TLS HTTP/2 is
+    /// spoken only where nothing else is allowed (RFC 9113 3.3).
+    #[must_use]
+    pub fn with_protocols(mut self, protocols: ProtocolPolicy) -> Self {
+        let (h1, h2) = (ALPN_H1.to_vec(), ALPN_H2.to_vec());
+        self.protocols = protocols;
+        self.alpn = match protocols {
+            ProtocolPolicy::Http1 => vec![h1],
+            ProtocolPolicy::Http2 => vec![h2],
+            ProtocolPolicy::Either => vec![h2, h1],
+        };
+        self
+    }
+}
+
+/// When the kernel asks a silent peer whether it is still there (RFC 9293 3.8.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    pub idle: Duration,
+    pub interval: Duration,
+    pub count: u32,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(60),
+            interval: Duration::from_secs(30),
+            count: 5,
+        }
+    }
+}
+
+/// Addresses that stand in for a lookup, by host, or by host and port.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides(HashMap<Key, Vec<Substitute>>);
+
+/// A host, and the port if only that one is meant.
+type Key = (Box<str>, Option<u16>);
+
+/// An address, and its port if not the wanted one.
+type Substitute = (IpAddr, Option<u16>);
+
+impl Overrides {
+    /// `key` is `host` or `host:port`, an address `192.0.2.1`, `2001:db8::1`, or one with a port of its own:
+    /// `127.0.0.1:8080`, `[::1]:8080`. `Err` is a message for the user.
+    pub fn add<'a>(
+        &mut self,
+        key: &str,
+        addrs: impl IntoIterator<Item = &'a str>,
+    ) -> Result<(), String> {
+        let (host, port) =
+            split_port(key).ok_or_else(|| format!("{key:?} is not HOST or HOST:PORT"))?;
+        let addrs: Vec<_> = addrs
+            .into_iter()
+            .map(|addr| parse_addr(addr).ok_or_else(|| format!("{addr:?} is not an IP address")))
+            .collect::<Result<_, _>>()?;
+        if addrs.is_empty() {
+            return Err(format!("no address for {key:?}"));
+        }
+        self.0
+            .insert((host.to_ascii_lowercase().into(), port), addrs);
+        Ok(())
+    }
+
+    /// The more exact entry wins.
+    pub(super) fn find(&self, host: &str, port: u16) -> Option<Vec<SocketAddr>> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let exact = self.0.get(&(host.into(), Some(port)));
+        let addrs = exact.or_else(|| self.0.get(&(host.into(), None)))?;
+        let at = |&(ip, own): &Substitute| SocketAddr::new(ip, own.unwrap_or(port));
+        Some(addrs.iter().map(at).collect())
+    }
+}
+
+/// `host`, `host:port`, `[v6]:port` or a bare IPv6 address.
+fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
+    if text.parse::<IpAddr>().is_ok() {
+        return Some((text, None));
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) => (host, Some(port_number(port)?)),
+        None => (text, None),
+    };
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    (!host.is_empty()).then_some((host, port))
+}
+
+fn parse_addr(text: &str) -> Option<Substitute> {
+    let (host, port) = split_port(text)?;
+    Some((host.parse().ok()?, port))
+}
+
+fn port_number(text: &str) -> Option<u16> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_exact_override_wins() {
+        let mut overrides = Overrides::default();
+        overrides
+            .add("Example.com", ["192.0.2.1", "2001:db8::1"])
+            .unwrap();
+        overrides
+            .add("example.com:8443", ["127.0.0.1:9000", "[::1]:9001"])
+            .unwrap();
+        overrides.add("2001:db8::2", ["::1"]).unwrap();
+        let find = |host, port| {
+            let found = overrides.find(host, port)?;
+            Some(
+                found
+                    .iter()
+                    .map(SocketAddr::to_string)
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            )
+        };
+        assert_eq!(
+            find("example.com", 80).unwrap(),
+            "192.0.2.1:80 [2001:db8::1]:80"
+        );
+        assert_eq!(
+            find("example.com", 8443).unwrap(),
+            "127.0.0.1:9000 [::1]:9001"
+        );
+        assert_eq!(find("2001:db8::2", 80).unwrap(), "[::1]:80");
+        assert_eq!(find("example.org", 80), None);
+    }
+
+    #[test]
+    fn a_wrong_override_is_named() {
+        let mut overrides = Overrides::default();
+        for (key, addr, message) in [
+            ("a:+5", "127.0.0.1", "\"a:+5\" is not HOST or HOST:PORT"),
+            (":80", "127.0.0.1", "\":80\" is not HOST or HOST:PORT"),
+            ("a", "localhost", "\"localhost\" is not an IP address"),
+        ] {
+            assert_eq!(overrides.add(key, [addr]).unwrap_err(), message);
+        }
+        assert_eq!(overrides.add("a", []).unwrap_err(), "no address for \"a\"");
+    }
+}

@@ -1,0 +1,297 @@
+//! The race of connection attempts over real sockets, and the one attempt at a Unix socket.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
+
+use super::config::Keepalive;
+use super::happy_eyeballs::Race;
+use super::{DialError, DialErrorKind, Watch};
+use crate::conn::addr::PeerAddr;
+
+/// tcp(7) counts in seconds.
+const SHORTEST_KEEPALIVE: Duration = Duration::from_secs(1);
+
+/// What every attempt is made with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SocketTerms {
+    pub(super) local_address: Option<IpAddr>,
+    pub(super) keepalive: Option<Keepalive>,
+}
+
+/// Attempts at one server's addresses.
+pub(super) struct Connecting {
+    /// For messages: `host:port`.
+    authority: String,
+    terms: SocketTerms,
+    race: Race,
+    attempts: Vec<Attempt>,
+    failures: Vec<(SocketAddr, io::Error)>,
+}
+
+/// The attempt that has won.
+pub(super) struct Connected {
+    pub(super) socket: Socket,
+    pub(super) remote: PeerAddr,
+    pub(super) serial: u32,
+}
+
+struct Attempt {
+    addr: SocketAddr,
+    socket: Socket,
+    serial: u32,
+}
+
+impl Connecting {
+    pub(super) fn new(authority: String, terms: SocketTerms, race: Race) -> Self {
+        Self {
+            authority,
+            terms,
+            race,
+            attempts: Vec::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    /// Looks at the attempts and begins those that are due. The first that is connected ends the race,
+    /// and with this value the others.
+    pub(super) fn advance(
+        &mut self,
+        now: Instant,
+        serial: &mut u32,
+    ) -> Result<Option<Connected>, DialError> {
+        let mut at = 0;
+        while at < self.attempts.len() {
+            match is_connected(&self.attempts[at]) {
+                Ok(false) => at += 1,
+                Ok(true) => {
+                    let attempt = self.attempts.swap_remove(at);
+                    return Ok(Some(Connected {
+                        socket: attempt.socket,
+                        remote: PeerAddr::Inet(attempt.addr),
+                        serial: attempt.serial,
+                    }));
+                }
+                Err(error) => {
+                    let attempt = self.attempts.swap_remove(at);
+                    self.failed(attempt.addr, error, now);
+                }
+            }
+        }
+        while let Some(addr) = self.race.next_due(now) {
+            match self.terms.connect(addr) {
+                Ok(socket) => {
+                    *serial += 1;
+                    self.attempts.push(Attempt {
+                        addr,
+                        socket,
+                        serial: *serial,
+                    });
+                }
+                Err(error) => self.failed(addr, error, now),
+            }
+        }
+        if self.race.is_lost() {
+            return Err(self.lost());
+        }
+        Ok(None)
+    }
+
+    fn failed(&mut self, addr: SocketAddr, error: io::Error, now: Instant) {
+        self.failures.push((addr, error));
+        self.race.failed(now);
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.race.deadline()
+    }
+
+    pub(super) fn fds(&self, watches: &mut Vec<Watch>) {
+        watches.extend(self.attempts.iter().map(|attempt| Watch {
+            fd: attempt.socket.as_raw_fd(),
+            serial: attempt.serial,
+            readable: false,
+            writable: true,
+        }));
+    }
+
+    fn lost(&self) -> DialError {
+        let mut message = format!("cannot connect to {}", self.authority);
+        for (index, (addr, error)) in self.failures.iter().enumerate() {
+            let before = if index == 0 { ": " } else { "; " };
+            let _ = match addr.to_string() {
+                addr if addr == self.authority => write!(message, "{before}{}", said(error)),
+                addr => write!(message, "{before}{addr}: {}", said(error)),
+            };
+        }
+        let error = DialError::new(DialErrorKind::Connect, message);
+        match self.failures.last() {
+            Some((_, why)) => error.because(why),
+            None => error,
+        }
+    }
+
+    /// What has been tried, for the message that time is over.
+    pub(super) fn tried(&self) -> String {
+        let mut text = String::new();
+        for attempt in &self.attempts {
+            let before = if text.is_empty() { "" } else { ", " };
+            let _ = write!(text, "{before}no answer from {}", attempt.addr);
+        }
+        for (addr, error) in &self.failures {
+            let _ = write!(text, "; {addr}: {}", said(error));
+        }
+        text
+    }
+}
+
+impl SocketTerms {
+    /// A connection that is under way.
+    fn connect(self, addr: SocketAddr) -> io::Result<Socket> {
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        socket.set_tcp_nodelay(true)?;
+        if let Some(keepalive) = self.keepalive {
+            let settings = TcpKeepalive::new()
+                .with_time(keepalive.idle.max(SHORTEST_KEEPALIVE))
+                .with_interval(keepalive.interval.max(SHORTEST_KEEPALIVE))
+                .with_retries(keepalive.count.max(1));
+            socket.set_tcp_keepalive(&settings)?;
+        }
+        if let Some(local) = self.local_address {
+            if local.is_ipv4() != addr.is_ipv4() {
+                return Err(io::Error::other("the local address is of the other family"));
+            }
+            leave_port_to_connect(&socket);
+            socket.bind(&SocketAddr::new(local, 0).into())?;
+        }
+        begin(&socket, &addr.into())?;
+        Ok(socket)
+    }
+}
+
+/// Else each bind takes one of the ports from all destinations, not from this one only (ip(7)).
+#[cfg(target_os = "linux")]
+fn leave_port_to_connect(socket: &Socket) {
+    let on: libc::c_int = 1;
+    // SAFETY: the option takes an int, which outlives the call. Where it is not known nothing is lost.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        );
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn leave_port_to_connect(_socket: &Socket) {}
+
+fn begin(socket: &Socket, addr: &SockAddr) -> io::Result<()> {
+    match socket.connect(addr) {
+        Err(error) if !is_under_way(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// connect(2): a signal does not end what has begun.
+fn is_under_way(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR))
+}
+
+/// Whether the attempt has ended well. `Err`: it has ended.
+fn is_connected(attempt: &Attempt) -> io::Result<bool> {
+    if let Some(error) = attempt.socket.take_error()? {
+        return Err(error);
+    }
+    match attempt.socket.peer_addr() {
+        // A free port of this machine may have met itself (RFC 9293 3.5, simultaneous open).
+        Ok(peer) if peer.as_socket() == attempt.socket.local_addr()?.as_socket() => {
+            Err(io::Error::from_raw_os_error(libc::ECONNREFUSED))
+        }
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// A Unix socket: there is one, it takes us at once or its queue is full, and nothing tells when that has
+/// room again (connect(2), `EAGAIN`).
+pub(super) struct Knocking {
+    path: PathBuf,
+    pause: Duration,
+    again_at: Instant,
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+impl Knocking {
+    pub(super) fn new(path: &Path, now: Instant) -> Self {
+        Self {
+            path: path.to_owned(),
+            pause: FIRST_PAUSE,
+            again_at: now,
+        }
+    }
+
+    pub(super) fn advance(
+        &mut self,
+        now: Instant,
+        serial: &mut u32,
+    ) -> Result<Option<Connected>, DialError> {
+        if now < self.again_at {
+            return Ok(None);
+        }
+        match self.knock() {
+            Ok(socket) => {
+                *serial += 1;
+                Ok(Some(Connected {
+                    socket,
+                    remote: PeerAddr::Unix(self.path.as_path().into()),
+                    serial: *serial,
+                }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.again_at = now + self.pause;
+                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                Ok(None)
+            }
+            Err(error) => {
+                let message = format!(
+                    "cannot connect to {}: {}",
+                    self.path.display(),
+                    said(&error)
+                );
+                Err(DialError::new(DialErrorKind::Connect, message).because(&error))
+            }
+        }
+    }
+
+    fn knock(&self) -> io::Result<Socket> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        socket.connect(&SockAddr::unix(&self.path)?)?;
+        Ok(socket)
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.again_at
+    }
+}
+
+/// What the system says, without its number.
+pub(super) fn said(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}

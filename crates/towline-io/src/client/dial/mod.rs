@@ -1,0 +1,142 @@
+//! From a route to a connection, as one state machine for both faces. It owns descriptors and never waits
+//! for one; whoever drives it waits, with epoll or poll(2).
+//!
+//! ```text
+//! (Resting ─►)
+//! New ─┬─► Resolving ─► Connecting ─┐   ┌───────────────── one hop after the other ──────────────────┐
+//!      │   (twice for socks5)       ├─► │ ProxyTls (https proxy) ─► Greet (CONNECT, SOCKS) ─► Tls │ ─► Done
+//!      └─► Knocking (Unix socket) ──┘   └─── Loading ─► Handshaking ── Greeting ──────────────────────┘
+//! ```
+
+mod config;
+mod connect;
+mod error;
+mod happy_eyeballs;
+mod partial_transport;
+mod proxy;
+mod resolve;
+mod stage;
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use config::{DialConfig, Keepalive, Overrides};
+pub use error::{DialError, DialErrorKind, DialPhase};
+pub use resolve::Resolver;
+
+use super::route::Route;
+use stage::Stage;
+
+use crate::conn::addr::PeerAddr;
+use crate::conn::transport::Transport;
+
+/// A connection that may carry requests. TLS may have plain bytes already: with an edge-triggered poll,
+/// read once without being told.
+pub struct Established {
+    pub(crate) transport: Transport,
+    /// What the origin chose.
+    pub alpn: Option<Vec<u8>>,
+    /// Who is at the other end of the socket: the proxy where there is one.
+    pub remote: PeerAddr,
+    pub timings: DialTimings,
+}
+
+/// How long each phase took; `None` where there was none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DialTimings {
+    pub dns: Option<Duration>,
+    pub connect: Duration,
+    pub proxy: Option<Duration>,
+    pub tls: Option<Duration>,
+}
+
+/// What a dial waits for. `serial` tells apart two sockets of one dial which got the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watch {
+    pub fd: RawFd,
+    pub serial: u32,
+    pub readable: bool,
+    pub writable: bool,
+}
+
+pub enum Progress {
+    /// Wait for `fds` and `deadline`, then advance again.
+    Pending,
+    Done(Box<Established>),
+    Failed(DialError),
+}
+
+/// Dropping it frees everything at once.
+pub struct Dial {
+    route: Arc<Route>,
+    config: Arc<DialConfig>,
+    started: Instant,
+    /// When the phase under way began.
+    since: Instant,
+    deadline: Option<Instant>,
+    /// Given to the last descriptor.
+    serial: u32,
+    stage: Stage,
+    timings: DialTimings,
+}
+
+impl Dial {
+    /// Begins nothing yet: the first `advance` does.
+    pub fn start(route: Arc<Route>, config: &Arc<DialConfig>, now: Instant) -> Self {
+        Self {
+            stage: Stage::New,
+            route,
+            config: Arc::clone(config),
+            started: now,
+            since: now,
+            deadline: (config.connect_timeout).and_then(|timeout| now.checked_add(timeout)),
+            serial: 0,
+            timings: DialTimings::default(),
+        }
+    }
+
+    pub fn route(&self) -> &Arc<Route> {
+        &self.route
+    }
+
+    /// It begins no earlier than `at`, and its time counts from there. Before the first `advance`.
+    pub fn rest_until(&mut self, at: Instant) {
+        self.stage = Stage::Resting(at);
+        self.started = at;
+        self.deadline = (self.config.connect_timeout).and_then(|timeout| at.checked_add(timeout));
+    }
+
+    /// In place of what `connect_timeout` gave.
+    pub fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+    }
+
+    /// As far as it goes without waiting: until every descriptor would block. After `Done` or `Failed`
+    /// there is nothing more to advance.
+    pub fn advance(&mut self, now: Instant) -> Progress {
+        let result = self.run(now);
+        if !matches!(result, Ok(None)) {
+            self.stage = Stage::Over;
+        }
+        match result {
+            Ok(None) => Progress::Pending,
+            Ok(Some(established)) => Progress::Done(established),
+            Err(error) => Progress::Failed(error),
+        }
+    }
+
+    /// When to advance even though no descriptor is ready.
+    pub fn deadline(&self) -> Option<Instant> {
+        let own = self.stage.deadline();
+        [self.deadline, own].into_iter().flatten().min()
+    }
+
+    /// Adds what to wait for now. It changes with every `advance`.
+    pub fn fds(&self, watches: &mut Vec<Watch>) {
+        self.stage.fds(watches);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! A connected socket on its way to become a transport: what has been built on it so far.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use socket2::Socket;
+
+use super::Watch;
+use crate::conn::transport::Transport;
+use crate::tls::{Recv, Session};
+
+pub(super) struct Line {
+    pub(super) transport: Transport,
+    serial: u32,
+}
+
+impl Line {
+    pub(super) fn new(socket: Socket, serial: u32) -> Self {
+        Self {
+            transport: Transport {
+                socket,
+                tls: None,
+                proxy: None,
+                proxied: None,
+            },
+            serial,
+        }
+    }
+
+    /// Puts TLS on it; `make` is given what is there already, to carry the new one.
+    pub(super) fn secure(
+        &mut self,
+        make: impl FnOnce(Option<Box<Session>>) -> Result<Session, String>,
+    ) -> Result<(), String> {
+        self.transport.tls = Some(Box::new(make(self.transport.tls.take())?));
+        Ok(())
+    }
+
+    /// How much of `bytes` is on its way; 0 when the socket takes nothing now.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let slices = [io::IoSlice::new(bytes)];
+        if let Some(tls) = &mut self.transport.tls {
+            let taken = if tls.takes_plain() {
+                tls.encrypt(&slices)?
+            } else {
+                0
+            };
+            self.flush()?;
+            return Ok(taken);
+        }
+        match self.transport.send_plain(&slices) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            result => result,
+        }
+    }
+
+    /// Whether everything is out.
+    pub(super) fn flush(&mut self) -> io::Result<bool> {
+        let Some(tls) = &mut self.transport.tls else {
+            return Ok(true);
+        };
+        while tls.wants_write() {
+            if tls.flush(&self.transport.socket)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn recv(&mut self, space: &mut [u8]) -> io::Result<Recv> {
+        self.transport.recv(space)
+    }
+
+    /// What to wait for while its peer is to speak; `unsent`: and while something of ours waits.
+    pub(super) fn watch(&self, unsent: bool) -> Watch {
+        let tls = self.transport.tls.as_ref();
+        Watch {
+            fd: self.transport.socket.as_raw_fd(),
+            serial: self.serial,
+            readable: true,
+            writable: unsent || tls.is_some_and(|tls| tls.wants_write()),
+        }
+    }
+}

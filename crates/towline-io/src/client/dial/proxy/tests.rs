@@ -1,0 +1,379 @@
+//! Wire texts of both protocols and what comes of them, whole and cut at every byte.
+
+use super::*;
+use crate::client::route::Credentials;
+
+/// What we sent in all and how it ended, for the proxy's answers given one after the other, each when
+/// everything before it is sent.
+fn run(
+    proxy: &Proxy,
+    route: &Route,
+    addr: Option<&str>,
+    answers: &[&[u8]],
+    piece: usize,
+) -> (Vec<u8>, Result<Step, Refusal>) {
+    let addr = addr.map(|addr| addr.parse().unwrap());
+    let mut greeting = match Greeting::new(proxy, route, addr) {
+        Ok(greeting) => greeting,
+        Err(refusal) => return (Vec::new(), Err(refusal)),
+    };
+    let mut out = Vec::new();
+    let mut step = Ok(Step::More);
+    for answer in answers {
+        while let Some(&byte) = greeting.outgoing().first() {
+            out.push(byte);
+            greeting.sent(1);
+        }
+        for bytes in answer.chunks(piece) {
+            assert_eq!(step, Ok(Step::More), "bytes after the end");
+            step = greeting.received(bytes);
+            if step.is_err() {
+                return (out, step);
+            }
+        }
+    }
+    (out, step)
+}
+
+/// As `run`, with the same outcome however the answers are cut.
+fn talk(
+    proxy: &Proxy,
+    route: &Route,
+    addr: Option<&str>,
+    answers: &[&[u8]],
+) -> (Vec<u8>, Result<Step, Refusal>) {
+    let whole = run(proxy, route, addr, answers, usize::MAX);
+    for piece in 1..8 {
+        assert_eq!(
+            run(proxy, route, addr, answers, piece),
+            whole,
+            "in pieces of {piece}"
+        );
+    }
+    whole
+}
+
+fn origin() -> Route {
+    let mut route = Route::plain("example.com", 443);
+    route.secure = true;
+    route
+}
+
+fn http() -> Proxy {
+    Proxy::new(ProxyScheme::Http, "proxy", 3128)
+}
+
+fn socks(scheme: ProxyScheme) -> Proxy {
+    Proxy::new(scheme, "proxy", 1080)
+}
+
+fn refused(text: &str, status: Option<u16>) -> Result<Step, Refusal> {
+    Err(Refusal {
+        text: text.to_owned(),
+        status,
+        of_address: text.contains("(reply ") && !["7)", "9)"].iter().any(|end| text.ends_with(end)),
+    })
+}
+
+#[test]
+fn a_tunnel_is_asked_for_and_given() {
+    let mut proxy = http();
+    proxy.credentials = Some(Credentials::new("Aladdin", "open sesame"));
+    proxy.headers = vec![(b"x-team".to_vec(), b"blue".to_vec())];
+    let (out, end) = talk(
+        &proxy,
+        &origin(),
+        None,
+        &[b"HTTP/1.1 200 OK\r\nvia: p\r\n\r\n"],
+    );
+    assert_eq!(end, Ok(Step::Done));
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        "CONNECT example.com:443 HTTP/1.1\r\nhost: example.com:443\r\n\
+         proxy-authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\nx-team: blue\r\n\r\n"
+    );
+    let mut v6 = origin();
+    v6.host = "2001:db8::1".into();
+    let (out, _) = talk(&http(), &v6, None, &[b"HTTP/1.0 200\r\n\r\n"]);
+    assert!(
+        out.starts_with(b"CONNECT [2001:db8::1]:443 HTTP/1.1\r\nhost: [2001:db8::1]:443\r\n\r\n")
+    );
+}
+
+#[test]
+fn answers_to_connect() {
+    let endless = [b"HTTP/1.1 200 OK\r\nx: ", &vec![b'a'; 20_000][..]].concat();
+    let cases: &[(&[u8], Result<Step, Refusal>)] = &[
+        (b"HTTP/1.1 204 \r\n\r\n", Ok(Step::Done)),
+        (
+            b"HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+            Ok(Step::Done),
+        ),
+        (b"HTTP/1.1 200 OK\r\nx: y\r\n", Ok(Step::More)),
+        (
+            b"HTTP/1.1 407 Auth\r\nproxy-authenticate: Basic\r\n\r\n",
+            refused("wants credentials (407)", Some(407)),
+        ),
+        (
+            b"HTTP/1.1 403 Not\x1b[31m here\r\n\r\nbody",
+            refused("refuses the tunnel: 403 Not[31m here", Some(403)),
+        ),
+        (
+            b"HTTP/1.1 502\r\n\r\n",
+            refused("refuses the tunnel: 502", Some(502)),
+        ),
+        (
+            b"SSH-2.0-OpenSSH",
+            refused("does not answer in HTTP/1.1", None),
+        ),
+        (
+            b"HTTP/2 200\r\n\r\n",
+            refused("does not answer in HTTP/1.1", None),
+        ),
+        (
+            b"HTTP/1.1 20\r\n\r\n",
+            refused("answers with a status line that is none (RFC 9112 4)", None),
+        ),
+        (
+            b"HTTP/1.1 +20 OK\r\n\r\n",
+            refused("answers with a status line that is none (RFC 9112 4)", None),
+        ),
+        (
+            b"HTTP/1.1 2000 OK\r\n\r\n",
+            refused("answers with a status line that is none (RFC 9112 4)", None),
+        ),
+        (&endless, refused("answers with a head without end", None)),
+    ];
+    for (answer, end) in cases {
+        assert_eq!(
+            &talk(&http(), &origin(), None, &[answer]).1,
+            end,
+            "{}",
+            answer.escape_ascii()
+        );
+    }
+    // Bytes behind the answer: with the last piece of it, or there would be bytes after the end.
+    let early = run(
+        &http(),
+        &origin(),
+        None,
+        &[b"HTTP/1.1 200 OK\r\n\r\n\x16"],
+        64,
+    );
+    assert_eq!(early.1, refused("sent bytes after its answer", None));
+    let mut proxy = http();
+    proxy.credentials = Some(Credentials::new("u", "p"));
+    let end = talk(&proxy, &origin(), None, &[b"HTTP/1.1 407 no\r\n\r\n"]).1;
+    assert_eq!(
+        end,
+        refused("does not accept the credentials (407)", Some(407))
+    );
+}
+
+#[test]
+fn what_would_break_the_request_is_refused() {
+    let mut proxy = http();
+    proxy.headers = vec![(b"a".to_vec(), b"b\r\nc: d".to_vec())];
+    let end = talk(&proxy, &origin(), None, &[]).1;
+    assert_eq!(
+        end,
+        refused("was given a header that is none (RFC 9110 5.5)", None)
+    );
+    let mut route = origin();
+    route.host = "a b".into();
+    let end = talk(&http(), &route, None, &[]).1;
+    assert_eq!(
+        end,
+        refused("cannot be asked for a host with spaces in its name", None)
+    );
+}
+
+const NO_AUTH: &[u8] = b"\x05\x00";
+const GRANTED: &[u8] = b"\x05\x00\x00\x01\x7f\x00\x00\x01\x1f\x90";
+
+#[test]
+fn socks_names_and_addresses() {
+    let request = |scheme, host: &str, addr| {
+        let mut route = origin();
+        route.host = host.into();
+        let (out, end) = talk(&socks(scheme), &route, addr, &[NO_AUTH, GRANTED]);
+        assert_eq!(end, Ok(Step::Done));
+        assert_eq!(out[..3], *b"\x05\x01\x00");
+        out[3..].to_vec()
+    };
+    let h = ProxyScheme::Socks5h;
+    assert_eq!(
+        request(h, "example.com", None),
+        b"\x05\x01\x00\x03\x0bexample.com\x01\xbb"
+    );
+    assert_eq!(
+        request(h, "127.0.0.1", None),
+        b"\x05\x01\x00\x01\x7f\x00\x00\x01\x01\xbb"
+    );
+    let looked_up = request(ProxyScheme::Socks5, "example.com", Some("[::1]:8443"));
+    assert_eq!(
+        looked_up,
+        b"\x05\x01\x00\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x20\xfb"
+    );
+}
+
+#[test]
+fn socks_replies_of_every_form() {
+    let name = b"\x05\x00\x00\x03\x04host\x00\x50";
+    let v6 = b"\x05\x00\x00\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x00\x50";
+    for reply in [GRANTED, &name[..], &v6[..]] {
+        let end = talk(
+            &socks(ProxyScheme::Socks5h),
+            &origin(),
+            None,
+            &[NO_AUTH, reply],
+        )
+        .1;
+        assert_eq!(end, Ok(Step::Done));
+        for cut in 0..reply.len() {
+            let end = talk(
+                &socks(ProxyScheme::Socks5h),
+                &origin(),
+                None,
+                &[NO_AUTH, &reply[..cut]],
+            )
+            .1;
+            assert_eq!(end, Ok(Step::More));
+        }
+    }
+}
+
+#[test]
+fn socks_with_a_password() {
+    let mut proxy = socks(ProxyScheme::Socks5h);
+    proxy.credentials = Some(Credentials::new("me", "pass"));
+    let (out, end) = talk(
+        &proxy,
+        &origin(),
+        None,
+        &[b"\x05\x02", b"\x01\x00", GRANTED],
+    );
+    assert_eq!(end, Ok(Step::Done));
+    assert_eq!(
+        out,
+        b"\x05\x02\x00\x02\x01\x02me\x04pass\x05\x01\x00\x03\x0bexample.com\x01\xbb"
+    );
+    let end = talk(&proxy, &origin(), None, &[b"\x05\x02", b"\x01\x01"]).1;
+    assert_eq!(
+        end,
+        refused("does not accept the user or the password", None)
+    );
+    let (out, end) = talk(&proxy, &origin(), None, &[NO_AUTH, GRANTED]);
+    assert_eq!(end, Ok(Step::Done));
+    assert!(
+        !out.windows(4).any(|window| window == b"pass"),
+        "nobody asked for it"
+    );
+    proxy.credentials = Some(Credentials::new("", "p"));
+    let end = talk(&proxy, &origin(), None, &[]).1;
+    assert_eq!(
+        end,
+        refused(
+            "takes a user and a password of 1 to 255 bytes (RFC 1929 2)",
+            None
+        )
+    );
+}
+
+#[test]
+fn socks_refusals() {
+    let plain = socks(ProxyScheme::Socks5h);
+    let mut named = plain.clone();
+    named.credentials = Some(Credentials::new("u", "p"));
+    let cases: &[(&Proxy, &[&[u8]], &str)] = &[
+        (&plain, &[b"HTTP/1.1 400"], "does not speak SOCKS 5"),
+        (&plain, &[b"\x04\x5a"], "does not speak SOCKS 5"),
+        (&plain, &[b"\x05\xff"], "wants credentials"),
+        (
+            &named,
+            &[b"\x05\xff"],
+            "accepts neither no authentication nor user and password",
+        ),
+        (
+            &plain,
+            &[b"\x05\x02"],
+            "chose a method that was not offered (RFC 1928 3)",
+        ),
+        (
+            &plain,
+            &[b"\x05\x01"],
+            "chose a method that was not offered (RFC 1928 3)",
+        ),
+        (
+            &named,
+            &[b"\x05\x02", b"\x05\x00"],
+            "does not speak SOCKS 5",
+        ),
+        (
+            &plain,
+            &[NO_AUTH, b"\x05\x00\x00\x02"],
+            "answers with an address of no type (RFC 1928 6)",
+        ),
+        (
+            &plain,
+            &[NO_AUTH, b"\x05\x01"],
+            "cannot connect: general failure (reply 1)",
+        ),
+        (
+            &plain,
+            &[NO_AUTH, b"\x05\x02"],
+            "cannot connect: not allowed by its rules (reply 2)",
+        ),
+        (
+            &plain,
+            &[NO_AUTH, b"\x05\x03"],
+            "cannot connect: network unreachable (reply 3)",
+        ),
+        (
+            &plain,
+            &[NO_AUTH, b"\x05\x04"],
+            "cannot connect: host unreachable (reply 4)",
+        ),
+        (
+            &plain,
+            &[NO_AUTH, b"\x05\x05"],
+            "cannot connect: connection refused (reply 5)",
+        ),
+        (
+            &plain,
+            &[NO_AUTH, b"\x05\x06"],
+            "cannot connect: time to live expired (reply 6)",
+        ),
+        (
+            &plain,
+            &[NO_AUTH, b"\x05\x07"],
+            "cannot connect: it does not know CONNECT (reply 7)",
+        ),
+        (
+            &plain,
+            &[NO_AUTH, b"\x05\x08"],
+            "cannot connect: it does not know this type of address (reply 8)",
+        ),
+        (
+            &plain,
+            &[NO_AUTH, b"\x05\x09"],
+            "cannot connect: unassigned reason (reply 9)",
+        ),
+    ];
+    for (proxy, answers, text) in cases {
+        assert_eq!(talk(proxy, &origin(), None, answers).1, refused(text, None));
+    }
+    let mut long = origin();
+    long.host = "a".repeat(256).into();
+    let end = talk(&plain, &long, None, &[]).1;
+    assert_eq!(
+        end,
+        refused(
+            "cannot be asked for a name of that length (RFC 1928 5)",
+            None
+        )
+    );
+    let early = [GRANTED, b"x"].concat();
+    let end = run(&plain, &origin(), None, &[NO_AUTH, &early], 64).1;
+    assert_eq!(end, refused("sent bytes after its answer", None));
+}

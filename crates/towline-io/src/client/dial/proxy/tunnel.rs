@@ -1,0 +1,143 @@
+//! CONNECT (RFC 9110 9.3.6).
+
+use super::{Refusal, Step, nothing_behind};
+use crate::client::route::Proxy;
+
+/// Heads of the answer, interim ones included.
+const MAX_ANSWER_BYTES: usize = 16 * 1024;
+
+/// Characters of the proxy's own words that are repeated in a message.
+const MAX_REASON_CHARS: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Tunnel {
+    has_credentials: bool,
+    answer: Vec<u8>,
+    /// Where the head that is being read begins.
+    head_at: usize,
+    /// Before this there is no end of it.
+    scanned: usize,
+}
+
+impl Tunnel {
+    pub(super) fn begin(
+        proxy: &Proxy,
+        authority: &str,
+        outbox: &mut Vec<u8>,
+    ) -> Result<Self, Refusal> {
+        let mut field = |name: &[u8], value: &[u8]| {
+            outbox.extend_from_slice(name);
+            outbox.extend_from_slice(b": ");
+            outbox.extend_from_slice(value);
+            outbox.extend_from_slice(b"\r\n");
+        };
+        let breaks = |text: &[u8]| text.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
+        if authority.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+            return Err(Refusal::new(
+                "cannot be asked for a host with spaces in its name",
+            ));
+        }
+        field(
+            format!("CONNECT {authority} HTTP/1.1\r\nhost").as_bytes(),
+            authority.as_bytes(),
+        );
+        if let Some(value) = proxy.authorization() {
+            field(b"proxy-authorization", &value);
+        }
+        for (name, value) in &proxy.headers {
+            if name.is_empty() || breaks(name) || name.contains(&b':') || breaks(value) {
+                return Err(Refusal::new(
+                    "was given a header that is none (RFC 9110 5.5)",
+                ));
+            }
+            field(name, value);
+        }
+        outbox.extend_from_slice(b"\r\n");
+        Ok(Self {
+            has_credentials: proxy.credentials.is_some(),
+            answer: Vec::new(),
+            head_at: 0,
+            scanned: 0,
+        })
+    }
+
+    pub(super) fn received(&mut self, bytes: &[u8]) -> Result<Step, Refusal> {
+        let room = MAX_ANSWER_BYTES - self.answer.len().min(MAX_ANSWER_BYTES);
+        self.answer
+            .extend_from_slice(&bytes[..bytes.len().min(room)]);
+        loop {
+            let text = &self.answer[self.head_at..];
+            check_start(text)?;
+            let from = self.scanned.saturating_sub(self.head_at);
+            let Some(length) = head_length(text, from) else {
+                self.scanned = self.answer.len().saturating_sub(3);
+                if self.answer.len() >= MAX_ANSWER_BYTES {
+                    return Err(Refusal::new("answers with a head without end"));
+                }
+                return Ok(Step::More);
+            };
+            let (head, rest) = text.split_at(length);
+            match status(head)? {
+                // Interim answers come before the real one (RFC 9110 15.2).
+                100..200 => self.head_at += length,
+                200..300 => return nothing_behind(rest),
+                status => return Err(self.refusal(status, head)),
+            }
+        }
+    }
+
+    fn refusal(&self, status: u16, head: &[u8]) -> Refusal {
+        let text = match status {
+            407 if self.has_credentials => "does not accept the credentials (407)".to_owned(),
+            407 => "wants credentials (407)".to_owned(),
+            _ => format!("refuses the tunnel: {status}{}", reason(head)),
+        };
+        Refusal {
+            text,
+            status: Some(status),
+            ..Refusal::new("")
+        }
+    }
+}
+
+/// What is no HTTP is told at once: its end may never come.
+fn check_start(text: &[u8]) -> Result<(), Refusal> {
+    let expected = b"HTTP/1.";
+    let length = text.len().min(expected.len());
+    if text[..length] == expected[..length] {
+        Ok(())
+    } else {
+        Err(Refusal::new("does not answer in HTTP/1.1"))
+    }
+}
+
+fn head_length(text: &[u8], from: usize) -> Option<usize> {
+    let mut windows = text.get(from..)?.windows(4);
+    let at = windows.position(|window| window == b"\r\n\r\n")?;
+    Some(from + at + 4)
+}
+
+/// RFC 9112 4: `HTTP/1.` DIGIT SP 3DIGIT, then SP or the end of the line.
+fn status(head: &[u8]) -> Result<u16, Refusal> {
+    let wrong = || Refusal::new("answers with a status line that is none (RFC 9112 4)");
+    let [b'0'..=b'9', b' ', digits @ .., b' ' | b'\r'] = head.get(7..13).ok_or_else(wrong)? else {
+        return Err(wrong());
+    };
+    let status = digits.iter().try_fold(0, |status, byte| {
+        byte.is_ascii_digit()
+            .then(|| status * 10 + u16::from(byte - b'0'))
+    });
+    status.filter(|status| *status >= 100).ok_or_else(wrong)
+}
+
+/// A space and the reason phrase, as far as it is harmless to print.
+fn reason(head: &[u8]) -> String {
+    let line = head.split(|&byte| byte == b'\r').next().unwrap_or_default();
+    let words = line.get(12..).unwrap_or_default();
+    words
+        .iter()
+        .take(MAX_REASON_CHARS)
+        .map(|&byte| char::from(byte))
+        .filter(|c| matches!(c, ' '..='~'))
+        .collect()
+}

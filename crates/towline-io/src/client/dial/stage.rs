@@ -1,0 +1,545 @@
+//! The stages of a dial, and what leads from one to the next.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use towline_proto::ProtocolPolicy;
+
+use super::connect::{Connected, Connecting, Knocking, SocketTerms, said};
+use super::happy_eyeballs::Race;
+use super::partial_transport::Line;
+use super::proxy::{Greeting, Refusal, Step};
+use super::resolve::{Answer, literal};
+use super::{Dial, DialError, DialErrorKind, DialPhase, Established, Watch};
+use crate::client::route::{Proxy, ProxyScheme, Route, authority};
+use crate::conn::ALPN_H2;
+use crate::conn::addr::PeerAddr;
+use crate::thread_pool::{Panicked, Ticket};
+use crate::tls::{ClientTls, Handshake, Recv, explain};
+
+/// Read from a proxy at once.
+const ANSWER_BYTES: usize = 1024;
+
+/// See the picture of the module above.
+pub(super) enum Stage {
+    /// Until then.
+    Resting(Instant),
+    New,
+    Resolving(Resolving),
+    Connecting(Connecting, Plan),
+    Knocking(Knocking, Plan),
+    Loading(Course, Loading),
+    Greeting(Course, Greeting),
+    Handshaking(Course, Hop),
+    Over,
+}
+
+pub(super) struct Resolving {
+    whose: Whose,
+    answer: Ticket<Answer>,
+    serial: u32,
+    plan: Plan,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// The origin's, for a proxy which wants an address.
+    Target,
+    /// That of the server we connect to: the proxy or the origin.
+    Server,
+}
+
+/// What is known of the way before there is a connection.
+#[derive(Default)]
+pub(super) struct Plan {
+    /// What a `socks5` proxy shall connect to, the address to try first last.
+    targets: Vec<SocketAddr>,
+    loading: Loading,
+}
+
+/// Files of TLS settings that are being read meanwhile.
+type Loading = Vec<(u32, Ticket<()>)>;
+
+/// A connection, and what is still to be built on it.
+pub(super) struct Course {
+    line: Line,
+    remote: PeerAddr,
+    /// The last one comes first.
+    hops: Vec<Hop>,
+    targets: Vec<SocketAddr>,
+}
+
+/// What stands between a connected socket and the origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hop {
+    /// TLS to the proxy.
+    ProxyTls,
+    /// CONNECT or SOCKS.
+    Greet,
+    /// TLS to the origin.
+    Tls,
+}
+
+/// All that stands between, in order.
+fn hops(route: &Route) -> Vec<Hop> {
+    let mut hops = Vec::new();
+    if let Some(proxy) = route.proxy() {
+        if proxy.scheme == ProxyScheme::Https {
+            hops.push(Hop::ProxyTls);
+        }
+        if !route.absolute_form() {
+            hops.push(Hop::Greet);
+        }
+    }
+    if route.secure {
+        hops.push(Hop::Tls);
+    }
+    hops
+}
+
+/// The stage that follows, or the one that has to wait.
+enum Flow {
+    On(Stage),
+    Wait(Stage),
+    Done(Box<Established>),
+}
+
+impl Stage {
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Connecting(connecting, _) => connecting.deadline(),
+            Self::Knocking(knocking, _) => Some(knocking.deadline()),
+            Self::Resting(until) => Some(*until),
+            _ => None,
+        }
+    }
+
+    pub(super) fn fds(&self, watches: &mut Vec<Watch>) {
+        let ticket = |fd, serial| Watch {
+            fd,
+            serial,
+            readable: true,
+            writable: false,
+        };
+        match self {
+            Self::Resting(_) | Self::New | Self::Knocking(..) | Self::Over => {}
+            Self::Resolving(resolving) => {
+                watches.push(ticket(resolving.answer.fd(), resolving.serial));
+            }
+            Self::Connecting(connecting, _) => connecting.fds(watches),
+            Self::Loading(_, loading) => {
+                watches.extend(
+                    loading
+                        .iter()
+                        .map(|(serial, file)| ticket(file.fd(), *serial)),
+                );
+            }
+            Self::Greeting(course, greeting) => {
+                watches.push(course.line.watch(!greeting.outgoing().is_empty()));
+            }
+            Self::Handshaking(course, _) => watches.push(course.line.watch(false)),
+        }
+    }
+}
+
+impl Dial {
+    /// From stage to stage until one has to wait.
+    pub(super) fn run(&mut self, now: Instant) -> Result<Option<Box<Established>>, DialError> {
+        let mut stage = std::mem::replace(&mut self.stage, Stage::Over);
+        loop {
+            match self.step(stage, now)? {
+                Flow::On(next) => stage = next,
+                Flow::Done(established) => return Ok(Some(established)),
+                Flow::Wait(stage) => {
+                    if self.deadline.is_some_and(|deadline| deadline <= now) {
+                        return Err(self.timed_out(&stage, now));
+                    }
+                    self.stage = stage;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, stage: Stage, now: Instant) -> Result<Flow, DialError> {
+        match stage {
+            Stage::Resting(until) if now < until => Ok(Flow::Wait(stage)),
+            Stage::Resting(_) | Stage::New => {
+                self.since = now;
+                self.begin(now)
+            }
+            Stage::Resolving(resolving) => self.resolve(resolving, now),
+            Stage::Connecting(mut connecting, plan) => {
+                match connecting.advance(now, &mut self.serial)? {
+                    Some(connected) => self.connected(connected, plan, now),
+                    None => Ok(Flow::Wait(Stage::Connecting(connecting, plan))),
+                }
+            }
+            Stage::Knocking(mut knocking, plan) => match knocking.advance(now, &mut self.serial)? {
+                Some(connected) => self.connected(connected, plan, now),
+                None => Ok(Flow::Wait(Stage::Knocking(knocking, plan))),
+            },
+            Stage::Loading(course, mut loading) => {
+                loading.retain(|(_, file)| file.outcome().is_none());
+                if loading.is_empty() {
+                    self.next_hop(course)
+                } else {
+                    Ok(Flow::Wait(Stage::Loading(course, loading)))
+                }
+            }
+            Stage::Greeting(course, greeting) => self.greet(course, greeting, now),
+            Stage::Handshaking(course, hop) => self.shake_hands(course, hop, now),
+            Stage::Over => Err(DialError::new(DialErrorKind::Connect, "this dial is over")),
+        }
+    }
+
+    fn begin(&mut self, now: Instant) -> Result<Flow, DialError> {
+        let route = Arc::clone(&self.route);
+        let mut plan = Plan::default();
+        for hop in hops(&route) {
+            let Some(tls) = tls_of(&route, hop)? else {
+                continue;
+            };
+            // Where there is no helper to be had, the handshake reads them.
+            if let Ok(Some(file)) = tls.load() {
+                self.serial += 1;
+                plan.loading.push((self.serial, file));
+            }
+        }
+        if let Some(path) = &route.uds {
+            return Ok(Flow::On(Stage::Knocking(Knocking::new(path, now), plan)));
+        }
+        let wants_address = |proxy: &Proxy| proxy.scheme == ProxyScheme::Socks5;
+        if route.proxy().is_some_and(wants_address) {
+            self.look_up(Whose::Target, plan, now)
+        } else {
+            self.look_up(Whose::Server, plan, now)
+        }
+    }
+
+    /// The host and port of the origin, or of the server that is next.
+    fn place(&self, whose: Whose) -> (&str, u16) {
+        match self.route.proxy().filter(|_| whose == Whose::Server) {
+            Some(proxy) => (&proxy.host, proxy.port),
+            None => (&self.route.host, self.route.port),
+        }
+    }
+
+    fn look_up(&mut self, whose: Whose, plan: Plan, now: Instant) -> Result<Flow, DialError> {
+        let (host, port) = self.place(whose);
+        let known = self.config.overrides.find(host, port);
+        let known = known.or_else(|| literal(host, port).map(|addr| vec![addr]));
+        if let Some(addrs) = known {
+            return self.resolved(whose, plan, &addrs, now);
+        }
+        let answer = self.config.resolver.ask(host).map_err(|error| {
+            let message = format!("cannot resolve {host:?}: {}", said(&error));
+            DialError::new(DialErrorKind::Dns, message).because(&error)
+        })?;
+        self.serial += 1;
+        Ok(Flow::On(Stage::Resolving(Resolving {
+            whose,
+            answer,
+            serial: self.serial,
+            plan,
+        })))
+    }
+
+    fn resolve(&mut self, resolving: Resolving, now: Instant) -> Result<Flow, DialError> {
+        let (host, port) = self.place(resolving.whose);
+        let why = match resolving.answer.outcome() {
+            None => return Ok(Flow::Wait(Stage::Resolving(resolving))),
+            Some(Ok(Ok(addrs))) => {
+                let at_port = |addr: &SocketAddr| {
+                    let mut addr = *addr;
+                    addr.set_port(port);
+                    addr
+                };
+                let addrs: Vec<_> = addrs.iter().map(at_port).collect();
+                let spent = self.lap(now);
+                *self.timings.dns.get_or_insert_default() += spent;
+                return self.resolved(resolving.whose, resolving.plan, &addrs, now);
+            }
+            Some(Ok(Err(error))) => error.to_string(),
+            Some(Err(Panicked)) => "the lookup failed in an unexpected way".to_owned(),
+        };
+        let message = format!("cannot resolve {host:?}: {why}");
+        Err(DialError::new(DialErrorKind::Dns, message))
+    }
+
+    fn resolved(
+        &mut self,
+        whose: Whose,
+        mut plan: Plan,
+        addrs: &[SocketAddr],
+        now: Instant,
+    ) -> Result<Flow, DialError> {
+        if whose == Whose::Target {
+            // A request has room for one; the system prefers the first (RFC 6724).
+            plan.targets = addrs.iter().rev().copied().collect();
+            return self.look_up(Whose::Server, plan, now);
+        }
+        let (host, port) = self.place(whose);
+        let terms = SocketTerms {
+            local_address: self.route.local_address,
+            keepalive: self.config.tcp_keepalive,
+        };
+        let race = Race::new(addrs, self.config.happy_eyeballs_delay, now);
+        let connecting = Connecting::new(authority(host, port), terms, race);
+        Ok(Flow::On(Stage::Connecting(connecting, plan)))
+    }
+
+    fn connected(
+        &mut self,
+        connected: Connected,
+        plan: Plan,
+        now: Instant,
+    ) -> Result<Flow, DialError> {
+        self.timings.connect = self.lap(now);
+        let mut hops = hops(&self.route);
+        hops.reverse();
+        let course = Course {
+            line: Line::new(connected.socket, connected.serial),
+            remote: connected.remote,
+            hops,
+            targets: plan.targets,
+        };
+        if plan.loading.is_empty() {
+            self.next_hop(course)
+        } else {
+            Ok(Flow::On(Stage::Loading(course, plan.loading)))
+        }
+    }
+
+    fn next_hop(&mut self, mut course: Course) -> Result<Flow, DialError> {
+        let route = Arc::clone(&self.route);
+        let Some(hop) = course.hops.pop() else {
+            return self.established(course).map(Flow::Done);
+        };
+        let Some(tls) = tls_of(&route, hop)? else {
+            let Some(proxy) = route.proxy() else {
+                return self.next_hop(course);
+            };
+            let greeting = Greeting::new(proxy, &route, course.targets.last().copied());
+            let greeting = greeting.map_err(|refusal| refused(proxy, &refusal))?;
+            return Ok(Flow::On(Stage::Greeting(course, greeting)));
+        };
+        let http1 = [b"http/1.1".to_vec()];
+        let (name, alpn) = match route.proxy().filter(|_| hop == Hop::ProxyTls) {
+            Some(proxy) => (&*proxy.host, &http1[..]),
+            None => (route.server_name(), self.config.alpn(&route)),
+        };
+        let secured = course.line.secure(|below| tls.connect(name, alpn, below));
+        secured.map_err(|message| DialError::new(DialErrorKind::Tls, message))?;
+        Ok(Flow::On(Stage::Handshaking(course, hop)))
+    }
+
+    fn greet(
+        &mut self,
+        mut course: Course,
+        mut greeting: Greeting,
+        now: Instant,
+    ) -> Result<Flow, DialError> {
+        let route = Arc::clone(&self.route);
+        let Some(proxy) = route.proxy() else {
+            return self.next_hop(course);
+        };
+        match exchange(&mut course.line, &mut greeting) {
+            Ok(Ok(Step::Done)) => {
+                let spent = self.lap(now);
+                *self.timings.proxy.get_or_insert_default() += spent;
+                self.next_hop(course)
+            }
+            Ok(Ok(Step::More)) => Ok(Flow::Wait(Stage::Greeting(course, greeting))),
+            Ok(Err(refusal)) if refusal.of_address && course.targets.len() > 1 => {
+                // Each attempt takes a connection of its own (RFC 1928 6).
+                course.targets.pop();
+                let plan = Plan {
+                    targets: course.targets,
+                    ..Plan::default()
+                };
+                self.look_up(Whose::Server, plan, now)
+            }
+            Ok(Err(refusal)) => Err(refused(proxy, &refusal)),
+            Err(error) => {
+                let text = match error.kind() {
+                    io::ErrorKind::UnexpectedEof => {
+                        "closed the connection before its answer".to_owned()
+                    }
+                    _ => format!("failed us: {}", said(&error)),
+                };
+                let refusal = Refusal::new(text);
+                Err(refused(proxy, &refusal).because(&error))
+            }
+        }
+    }
+
+    fn shake_hands(
+        &mut self,
+        mut course: Course,
+        hop: Hop,
+        now: Instant,
+    ) -> Result<Flow, DialError> {
+        let transport = &mut course.line.transport;
+        let Some(tls) = &mut transport.tls else {
+            return self.next_hop(course);
+        };
+        match tls.shake_hands(&transport.socket) {
+            Ok(Handshake::Pending) => Ok(Flow::Wait(Stage::Handshaking(course, hop))),
+            Ok(Handshake::Done) => {
+                let spent = self.lap(now);
+                if hop == Hop::Tls {
+                    self.timings.tls = Some(spent);
+                } else {
+                    *self.timings.proxy.get_or_insert_default() += spent;
+                }
+                self.next_hop(course)
+            }
+            Err(error) => {
+                let message = explain(&error, &self.tls_peer(hop));
+                Err(DialError::new(DialErrorKind::Tls, message).because(&error))
+            }
+        }
+    }
+
+    fn established(&self, course: Course) -> Result<Box<Established>, DialError> {
+        let transport = course.line.transport;
+        let tls = transport.tls.as_ref().filter(|_| self.route.secure);
+        let alpn = tls.and_then(|tls| tls.alpn());
+        let refuses_h2 = tls.is_some() && alpn.as_deref() != Some(ALPN_H2);
+        if refuses_h2 && self.config.protocols == ProtocolPolicy::Http2 {
+            let message = format!(
+                "{} does not speak HTTP/2 (no h2 in its ALPN answer, RFC 9113 3.2), and HTTP/1.1 is switched off",
+                self.route.authority()
+            );
+            return Err(DialError::new(DialErrorKind::Tls, message));
+        }
+        Ok(Box::new(Established {
+            alpn,
+            remote: course.remote,
+            timings: self.timings,
+            transport,
+        }))
+    }
+
+    /// The time that the phase took which ends now.
+    fn lap(&mut self, now: Instant) -> Duration {
+        let spent = now.saturating_duration_since(self.since);
+        self.since = now;
+        spent
+    }
+
+    fn tls_peer(&self, hop: Hop) -> String {
+        match self.route.proxy().filter(|_| hop == Hop::ProxyTls) {
+            Some(proxy) => format!("the proxy {}", proxy.url()),
+            None => self.route.authority(),
+        }
+    }
+
+    fn timed_out(&self, stage: &Stage, now: Instant) -> DialError {
+        let limit = self
+            .deadline
+            .unwrap_or(now)
+            .saturating_duration_since(self.started);
+        let within = format!("within {} s", (limit.as_secs_f64() * 1e3).round() / 1e3);
+        let server = || {
+            let (host, port) = self.place(Whose::Server);
+            authority(host, port)
+        };
+        let (phase, message) = match stage {
+            Stage::Resting(_) | Stage::New | Stage::Resolving(_) | Stage::Over => {
+                let whose = match stage {
+                    Stage::Resolving(resolving) => resolving.whose,
+                    _ => Whose::Server,
+                };
+                let host = self.place(whose).0;
+                (
+                    DialPhase::Resolve,
+                    format!("no address of {host:?} {within}: the name server is slow"),
+                )
+            }
+            Stage::Connecting(connecting, _) => {
+                let tried = connecting.tried();
+                (
+                    DialPhase::Connect,
+                    format!("no connection to {} {within}: {tried}", server()),
+                )
+            }
+            Stage::Knocking(..) => {
+                let path = self.route.uds.as_deref().unwrap_or("".as_ref()).display();
+                (
+                    DialPhase::Connect,
+                    format!("no connection to {path} {within}: its queue is full"),
+                )
+            }
+            Stage::Greeting(..) => {
+                let url = self.route.proxy().map(Proxy::url).unwrap_or_default();
+                (
+                    DialPhase::Proxy,
+                    format!("no answer from the proxy {url} {within}"),
+                )
+            }
+            Stage::Loading(..) => (
+                DialPhase::Tls,
+                format!("the trusted certificates were not read {within}"),
+            ),
+            Stage::Handshaking(_, hop) => {
+                let peer = self.tls_peer(*hop);
+                (
+                    DialPhase::Tls,
+                    format!("no end of the TLS handshake with {peer} {within}"),
+                )
+            }
+        };
+        DialError::timeout(phase, message)
+    }
+}
+
+/// The settings of a hop that is TLS.
+fn tls_of(route: &Route, hop: Hop) -> Result<Option<&Arc<ClientTls>>, DialError> {
+    let own = route.tls.as_ref();
+    let tls = match hop {
+        Hop::Greet => return Ok(None),
+        Hop::Tls => own,
+        Hop::ProxyTls => route.proxy().and_then(|proxy| proxy.tls.as_ref()).or(own),
+    };
+    let missing = || {
+        DialError::new(
+            DialErrorKind::Tls,
+            "no TLS settings for a route that needs them",
+        )
+    };
+    tls.map(Some).ok_or_else(missing)
+}
+
+/// Speaks with the proxy as far as the socket allows.
+fn exchange(line: &mut Line, greeting: &mut Greeting) -> io::Result<Result<Step, Refusal>> {
+    let mut space = [0; ANSWER_BYTES];
+    loop {
+        while !greeting.outgoing().is_empty() {
+            match line.send(greeting.outgoing())? {
+                0 => return Ok(Ok(Step::More)),
+                bytes => greeting.sent(bytes),
+            }
+        }
+        line.flush()?;
+        match line.recv(&mut space)? {
+            Recv::Data { bytes, .. } => match greeting.received(&space[..bytes]) {
+                Ok(Step::More) => {}
+                end => return Ok(end),
+            },
+            Recv::WouldBlock => return Ok(Ok(Step::More)),
+            Recv::Eof => return Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+fn refused(proxy: &Proxy, refusal: &Refusal) -> DialError {
+    let message = format!("the proxy {} {}", proxy.url(), refusal.text);
+    DialError {
+        proxy_status: refusal.status,
+        ..DialError::new(DialErrorKind::Proxy, message)
+    }
+}

@@ -1,0 +1,461 @@
+//! From a request to a connection that carries it: the pool's wishes are carried out here.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use towline_proto::UserError;
+
+use super::call::{Carrier, Upload};
+use super::websocket_state::Talk;
+use super::{Call, CallEvent, CallId, Caller, Carried, Flush, Stage};
+use crate::client::acquire_timer::Waiting;
+use crate::client::conn_ext::{duplicate, write_body, write_request};
+use crate::client::connection_info::ConnectionFacts;
+use crate::client::dial::{Dial, DialError, Established};
+use crate::client::pool::{Action, Lease, OriginId, SlotId};
+use crate::client::request::{CallError, CallErrorKind, CallOptions, CallPhase, Prepared};
+use crate::client::retry::{self, Standing};
+use crate::client::route::Route;
+use crate::client::websocket::WebSocketTerms;
+use crate::conn::id::ConnId;
+
+/// Longer than this after a turn an idle connection is asked before it is used: one read.
+const UNWATCHED: Duration = Duration::from_millis(1);
+
+impl Caller {
+    /// Starts a call. When a connection is at hand the request is written now. `Err`: it is malformed,
+    /// too many wait, or the client is closed.
+    pub fn begin(
+        &mut self,
+        request: Prepared,
+        options: CallOptions,
+    ) -> Result<CallId, Box<CallError>> {
+        self.begin_with(request, options, None)
+    }
+
+    /// Starts a call that is to become a WebSocket: `request` is a GET without the handshake's fields. Where
+    /// the server grants it, [`is_websocket`](Self::is_websocket) holds from its head on.
+    pub fn begin_websocket(
+        &mut self,
+        mut request: Prepared,
+        options: CallOptions,
+        terms: WebSocketTerms,
+    ) -> Result<CallId, Box<CallError>> {
+        let talk = self.talk_on(terms)?;
+        if !self.dial.may_share(&request.route) {
+            request.route = request.route.for_websocket();
+        }
+        self.begin_with(request, options, Some(talk))
+    }
+
+    fn begin_with(
+        &mut self,
+        request: Prepared,
+        options: CallOptions,
+        talk: Option<Box<Talk>>,
+    ) -> Result<CallId, Box<CallError>> {
+        if self.closed {
+            return Err(Box::new(CallError::closed()));
+        }
+        retry::check_protocols(self.dial.protocols, &request.route)?;
+        let now = self.now();
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation;
+        let mut call = Call::new(generation, request, options, now);
+        call.talk = talk;
+        let id = CallId {
+            index: self.calls.insert(call) as u32,
+            generation,
+        };
+        let started = self.find_connection(id, false, now);
+        self.act();
+        match started {
+            Ok(()) => Ok(id),
+            Err(error) => {
+                self.calls.try_remove(id.index as usize);
+                Err(Box::new(error))
+            }
+        }
+    }
+
+    /// Puts a call on a connection that is free, or in the queue.
+    pub(super) fn find_connection(
+        &mut self,
+        id: CallId,
+        urgent: bool,
+        now: Instant,
+    ) -> Result<(), CallError> {
+        let Some(call) = self.calls.get(id.index as usize) else {
+            return Ok(());
+        };
+        let route = &call.prepared.route;
+        let origin = self.pool.origin(route, self.dial.hoped_share(route));
+        // What cannot be sent again goes only where no end of the connection is at hand.
+        let standing = Standing {
+            reused: true,
+            response_started: false,
+            unprocessed: false,
+            resends: call.resends,
+        };
+        // And where no turn has looked for a while (the loop was busy, or did not run), bytes may wait
+        // that nobody asked for: on an idle connection they would be read as this call's response.
+        let unwatched = now.saturating_duration_since(self.engine.clock()) > UNWATCHED;
+        let checks =
+            urgent || unwatched || !retry::may_resend(&call.prepared, &call.options, standing);
+        while let Some(lease) = self.pool.acquire(origin, now) {
+            if checks && lease.reused && !self.is_alive(lease.conn, now) {
+                self.pool.remove(lease.slot);
+                self.engine.hang_up(lease.conn);
+                continue;
+            }
+            return self.start(id, &lease, now);
+        }
+        match self.pool.wait(origin, id, urgent) {
+            Ok(waiter) => {
+                if let Some(call) = self.call_mut(id) {
+                    call.stage = Stage::Waiting(waiter);
+                    call.waiting.queue(now);
+                }
+                self.promise(id);
+                Ok(())
+            }
+            Err(_) => Err(CallError {
+                retryable: true,
+                ..CallError::new(
+                    CallErrorKind::QueueFull,
+                    CallPhase::Pool,
+                    "as many calls are waiting for a connection as max_queue allows",
+                )
+            }),
+        }
+    }
+
+    /// Whether nothing has come that ends an idle connection, asking the socket itself.
+    fn is_alive(&mut self, conn: ConnId, now: Instant) -> bool {
+        let (peer, buffers) = self.engine.peer_and_buffers(conn);
+        let Some(peer) = peer else {
+            return false;
+        };
+        if !peer.state.shared.is_idle() {
+            // Its end would be told.
+            return true;
+        }
+        peer.input.readable = true;
+        peer.receive(buffers, now);
+        let is_alive = peer.conn.is_reusable() && peer.input.broken.is_none();
+        if peer.is_shared() {
+            // What has come is looked at in the next turn.
+            self.engine.revisit(conn);
+        }
+        is_alive
+    }
+
+    /// Writes the request of a call on its connection.
+    pub(super) fn start(
+        &mut self,
+        id: CallId,
+        lease: &Lease<ConnId>,
+        now: Instant,
+    ) -> Result<(), CallError> {
+        let Some(call) = self.calls.get_mut(id.index as usize) else {
+            self.pool.release(lease.slot, now);
+            return Ok(());
+        };
+        let Some(peer) = self.engine.peer(lease.conn) else {
+            self.pool.remove(lease.slot);
+            return self.find_connection(id, true, now);
+        };
+        let is_shared = peer.is_shared();
+        if is_shared && call.talk.is_some() {
+            match peer.conn.extended_connect() {
+                Some(true) => {}
+                Some(false) => return self.start_elsewhere(id, lease, now),
+                None => {
+                    peer.state.shared.greet(id);
+                    peer.kept = true;
+                    call.stage = Stage::Greeted(*lease);
+                    call.clock.progress = now;
+                    self.promise(id);
+                    return Ok(());
+                }
+            }
+        }
+        let written = match &mut call.talk {
+            Some(talk) => talk.ask(peer, &call.prepared, self.sockets.as_mut()),
+            None => write_request(peer, &call.prepared),
+        };
+        let stream = match written {
+            Ok(stream) => stream,
+            Err(UserError::NotIdle) if is_shared => return self.crowded_out(id, lease, now),
+            Err(error) => {
+                call.stage = Stage::Over;
+                self.return_unused(lease, now);
+                return Err(CallError::local(error));
+            }
+        };
+        if is_shared {
+            peer.state.shared.begin(stream, id);
+            peer.kept = true;
+        } else {
+            peer.state.call = Some(id);
+        }
+        call.clock.dial = peer.state.dial.take().or(call.clock.dial);
+        call.clock.started = Some(now);
+        call.clock.progress = now;
+        call.before = peer.traffic;
+        call.reused = lease.reused;
+        call.facts.clone_from(&peer.state.facts);
+        call.stage = Stage::Active(Carrier {
+            conn: lease.conn,
+            slot: lease.slot,
+            stream,
+        });
+        call.held = (call.prepared.holds_back()).then(|| now + retry::CONTINUE_WITHIN);
+        if call.prepared.body.is_streamed() {
+            call.upload = Upload::Open;
+            if call.held.is_none() {
+                self.tell(id, CallEvent::Writable);
+            }
+        }
+        self.promise(id);
+        self.leave(lease.conn);
+        Ok(())
+    }
+
+    /// The server wants the body, or has been asked for long enough.
+    pub(super) fn release_body(&mut self, id: CallId) {
+        let now = self.now();
+        let Some(call) = self.calls.get_mut(id.index as usize) else {
+            return;
+        };
+        let Some(carrier) = call.carrier() else {
+            return;
+        };
+        let Carrier { conn, stream, .. } = carrier;
+        if call.held.take().is_none() {
+            return;
+        }
+        call.clock.progress = now;
+        if call.upload == Upload::Open {
+            self.tell(id, CallEvent::Writable);
+        } else if let Some(peer) = self.engine.peer(conn)
+            && let Err(error) = duplicate(&call.prepared.body)
+                .and_then(|file| write_body(peer, stream, &call.prepared.body, file))
+        {
+            // The request can no longer be completed.
+            self.discard(carrier);
+            self.fail(id, CallError::local(error));
+            return self.act();
+        }
+        self.promise(id);
+        self.leave(conn);
+    }
+
+    /// Sends what a connection has to send, now or together with others.
+    pub(super) fn leave(&mut self, conn: ConnId) {
+        if self.driving == Some(conn) {
+            // Behind the last of its events.
+            return;
+        }
+        let waits = match self.flush {
+            Flush::AtOnce => false,
+            Flush::TurnEnd => self.in_turn,
+            Flush::Together => true,
+        };
+        if self.touched == Some(conn) {
+            // It is settled when the face is done with it; sending can come before or after that.
+            self.touched = None;
+        }
+        if waits {
+            self.engine.release(conn);
+            if let Some(peer) = self.engine.peer(conn)
+                && !std::mem::replace(&mut peer.state.unflushed, true)
+            {
+                self.unflushed.push(conn);
+            }
+        } else {
+            self.engine.settle(conn);
+        }
+    }
+
+    /// Ends the exchange of a connection: it carries another, or is closed.
+    pub(super) fn give_back(&mut self, carrier: Carrier, now: Instant) {
+        let Carrier { conn, slot, .. } = carrier;
+        let reusable = match self.engine.peer(conn) {
+            Some(peer) if peer.is_shared() => return self.put_back(carrier, now),
+            Some(peer) => {
+                peer.state.call = None;
+                peer.conn.is_reusable() && !peer.is_sending_files()
+            }
+            None => false,
+        };
+        if reusable {
+            self.pool.release(slot, now);
+        } else {
+            self.pool.remove(slot);
+            self.engine.hang_up(conn);
+        }
+    }
+
+    /// Ends an exchange that cannot be completed, and with it a connection that carries nothing else.
+    pub(super) fn discard(&mut self, carrier: Carrier) {
+        let Carrier { conn, slot, .. } = carrier;
+        if self.engine.peer(conn).is_some_and(|peer| peer.is_shared()) {
+            let now = self.now();
+            return self.put_back(carrier, now);
+        }
+        self.pool.remove(slot);
+        self.engine.hang_up(conn);
+    }
+
+    /// No request went out on it.
+    pub(super) fn return_unused(&mut self, lease: &Lease<ConnId>, now: Instant) {
+        let peer = self.engine.peer(lease.conn);
+        if peer.is_some_and(|peer| peer.is_shared() || peer.conn.is_reusable()) {
+            self.pool.release(lease.slot, now);
+        } else {
+            self.pool.remove(lease.slot);
+            self.engine.hang_up(lease.conn);
+        }
+    }
+
+    /// Carries out what the pool wants.
+    pub(super) fn act(&mut self) {
+        while let Some(action) = self.pool.next_action() {
+            match action {
+                Action::Dial(slot, origin) => self.open(slot, origin),
+                Action::CancelDial(slot) => {
+                    if let Some(dial) = self.dials.remove(&slot) {
+                        self.engine.cancel_dial(dial);
+                    }
+                }
+                Action::Serve(lease, call) => {
+                    let now = self.now();
+                    if let Err(error) = self.start(call, &lease, now) {
+                        self.fail(call, error);
+                    }
+                }
+                Action::Close(conn) => self.part_with(conn),
+                Action::Expect(call) => self.waits_for(call, Waiting::expect),
+                Action::Queue(call) => self.waits_for(call, Waiting::queue),
+            }
+        }
+    }
+
+    /// What a call waits for has changed.
+    fn waits_for(&mut self, id: CallId, turn: fn(&mut Waiting, Instant)) {
+        let now = self.now();
+        if let Some(call) = self.call_mut(id)
+            && matches!(call.stage, Stage::Waiting(_))
+        {
+            turn(&mut call.waiting, now);
+            self.promise(id);
+        }
+    }
+
+    // Dials.
+
+    fn open(&mut self, slot: SlotId, origin: OriginId) {
+        let Some(route) = self.pool.key(origin) else {
+            return;
+        };
+        let now = self.now();
+        let dial = Dial::start(Arc::clone(route), &self.dial, now);
+        self.begin_dial(slot, dial);
+        if !self.in_turn {
+            self.take_dialled();
+        }
+    }
+
+    /// On the terms of the call that it is for.
+    fn begin_dial(&mut self, slot: SlotId, mut dial: Dial) {
+        let first = self.pool.dialled_for(slot).copied();
+        if let Some(call) = first.and_then(|first| self.call(first)) {
+            let bound = call.waiting.bound(&call.options.timeouts);
+            dial.set_deadline(bound.map(|(at, _)| at));
+        }
+        let id = self.engine.dial(dial, slot.as_u64());
+        self.dials.insert(slot, id);
+    }
+
+    /// Deals with dials that have ended; whether there were any.
+    pub(super) fn take_dialled(&mut self) -> bool {
+        let mut any = false;
+        while let Some(dialled) = self.engine.next_dialled() {
+            any = true;
+            let slot = SlotId::from_u64(dialled.tag);
+            self.dials.remove(&slot);
+            match dialled.result {
+                Ok(established) => self.adopt(slot, *established),
+                Err(error) => self.dial_failed(slot, &error),
+            }
+        }
+        if any {
+            self.act();
+        }
+        any
+    }
+
+    fn adopt(&mut self, slot: SlotId, established: Established) {
+        let timings = established.timings;
+        match self.engine.adopt(established, &self.service) {
+            Ok(conn) => {
+                if let Some(peer) = self.engine.peer(conn) {
+                    peer.state = Carried {
+                        slot: Some(slot),
+                        dial: Some(timings),
+                        facts: Some(Arc::new(ConnectionFacts::of(peer, timings))),
+                        ..Carried::default()
+                    };
+                }
+                let capacity = self.greet(conn);
+                self.pool.dialled(slot, conn, capacity, self.engine.now());
+            }
+            Err(error) => {
+                let error = DialError::adoption(&error);
+                self.dial_failed(slot, &error);
+            }
+        }
+    }
+
+    fn dial_failed(&mut self, slot: SlotId, error: &DialError) {
+        let error = CallError::dial(error);
+        if self.redial(slot, &error) {
+            return;
+        }
+        if let Some((waiter, &id)) = self.pool.dial_failed(slot) {
+            self.pool.cancel(waiter);
+            self.fail(id, error);
+        }
+    }
+
+    /// Another attempt after a pause, in which the dial keeps its place in the pool.
+    fn redial(&mut self, slot: SlotId, error: &CallError) -> bool {
+        let now = self.now();
+        let Some(id) = self.pool.dialled_for(slot).copied() else {
+            return false;
+        };
+        let Some(call) = self.call_mut(id) else {
+            return false;
+        };
+        call.failed_dials = call.failed_dials.saturating_add(1);
+        if !retry::may_redial(&call.options, error, call.failed_dials) {
+            return false;
+        }
+        let at = now + call.options.backoff.pause(call.failed_dials, retry::draw());
+        call.waiting.retry(at);
+        let route = Arc::clone(&call.prepared.route);
+        let mut dial = Dial::start(route, &self.dial, now);
+        dial.rest_until(at);
+        self.begin_dial(slot, dial);
+        self.promise(id);
+        true
+    }
+
+    /// Opens connections ahead of need, until there are `n` of this route.
+    pub fn prewarm(&mut self, route: &Arc<Route>, n: usize) {
+        let origin = self.pool.origin(route, self.dial.hoped_share(route));
+        self.pool.prewarm(origin, n);
+        self.act();
+    }
+}

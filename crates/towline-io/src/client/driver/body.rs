@@ -1,0 +1,264 @@
+//! Reading responses and writing streamed requests, both at the program's pace.
+
+use bytes::Bytes;
+use towline_proto::{Field, StreamError, StreamRead, UserError};
+
+use super::call::{Carrier, Upload};
+use super::{CallId, CallRead, Caller, Stage};
+use crate::client::request::{CallError, CallErrorKind, CallPhase};
+use crate::conn::id::ConnId;
+
+/// A rest of a response that is here already is read up to this size to keep its connection.
+const MAX_DRAIN_BYTES: usize = 64 * 1024;
+
+/// The next step of a read, before anything is borrowed.
+enum Step {
+    Data,
+    Pending,
+    End,
+    Failed,
+}
+
+impl Caller {
+    /// Takes up to `max` bytes of the body.
+    pub fn read(&mut self, id: CallId, max: usize) -> CallRead<'_> {
+        let Some(call) = self.call(id) else {
+            return CallRead::End;
+        };
+        let Some(Carrier { conn, stream, .. }) = call.carrier() else {
+            return self.read_nothing(id);
+        };
+        match self.step(id, conn) {
+            Step::Data => {}
+            Step::Pending => return CallRead::Pending,
+            Step::End => {
+                self.complete(id);
+                return CallRead::End;
+            }
+            Step::Failed => return self.read_failure(id, conn),
+        }
+        match self.engine.peer(conn).map(|peer| peer.conn.stream(stream)) {
+            Some(Ok(body)) => match body.into_read(max) {
+                StreamRead::Data(data) => CallRead::Data(data),
+                _ => CallRead::Pending,
+            },
+            _ => CallRead::End,
+        }
+    }
+
+    /// Tells the server what `read` has given back. For a program that is in no turn and may not read on
+    /// for a while.
+    pub fn send_credit(&mut self) {
+        let has_credit = self.touched.filter(|_| !self.in_turn).is_some_and(|conn| {
+            let peer = self.engine.peer(conn);
+            peer.is_some_and(|peer| peer.is_shared() && peer.conn.pending_bytes() > 0)
+        });
+        if has_credit {
+            self.settle_touched();
+        }
+    }
+
+    /// A call without a connection: it waits for one, or is over.
+    fn read_nothing(&mut self, id: CallId) -> CallRead<'_> {
+        let Some(call) = self.call_mut(id) else {
+            return CallRead::End;
+        };
+        match (&call.stage, &call.error) {
+            (_, Some(error)) => CallRead::Failed(error.clone()),
+            (Stage::Over, None) => CallRead::End,
+            _ => CallRead::Pending,
+        }
+    }
+
+    /// Reads framing, and from the socket where it is known to have something.
+    fn step(&mut self, id: CallId, conn: ConnId) -> Step {
+        if self.touched.is_some_and(|touched| touched != conn) {
+            self.settle_touched();
+        }
+        let now = self.now();
+        let (Some(peer), buffers) = self.engine.peer_and_buffers(conn) else {
+            return Step::End;
+        };
+        let Some(call) = self.calls.get_mut(id.index as usize) else {
+            return Step::End;
+        };
+        let Some(Carrier { stream, .. }) = call.carrier() else {
+            return Step::End;
+        };
+        if !call.has_head {
+            // The head comes first, as an event.
+            return Step::Pending;
+        }
+        self.touched = Some(conn);
+        loop {
+            let Ok(mut body) = peer.conn.stream(stream) else {
+                return Step::End;
+            };
+            if body.available() > 0 {
+                return Step::Data;
+            }
+            match body.read(1) {
+                StreamRead::End => return Step::End,
+                StreamRead::Failed => return Step::Failed,
+                StreamRead::Data(_) | StreamRead::Pending => {}
+            }
+            if !peer.input.readable || peer.input.over || !peer.receive(buffers, now) {
+                break;
+            }
+        }
+        call.reader_waits = true;
+        call.clock.progress = now;
+        self.settle_touched();
+        self.promise(id);
+        Step::Pending
+    }
+
+    fn read_failure(&mut self, id: CallId, conn: ConnId) -> CallRead<'_> {
+        let Some(peer) = self.engine.peer(conn) else {
+            return self.read_nothing(id);
+        };
+        if peer.is_shared() {
+            // Its event is in line, behind those of others.
+            self.settle_touched();
+            return CallRead::Pending;
+        }
+        while peer.conn.next_event().is_some() {}
+        if let Some(error) = peer.conn.error().cloned() {
+            self.broke(id, &StreamError::Connection(error));
+            // Said here; the event would say it again.
+            self.events.retain(|(call, _)| *call != id);
+        }
+        self.read_nothing(id)
+    }
+
+    /// Bytes held that have not been read, framing included: never more than the window.
+    pub fn buffered(&mut self, id: CallId) -> usize {
+        let carrier = self.call(id).and_then(super::Call::carrier);
+        let Some(Carrier { conn, stream, .. }) = carrier else {
+            return 0;
+        };
+        let peer = self.engine.peer(conn);
+        let body = peer.and_then(|peer| peer.conn.stream(stream).ok());
+        body.map_or(0, |body| body.buffered())
+    }
+
+    /// Queues bytes of a streamed body; large ones by reference. Returns the room that is left: 0 means
+    /// to wait for [`CallEvent::Writable`](super::CallEvent::Writable). What is written after the response has ended goes nowhere.
+    pub fn write(&mut self, id: CallId, data: Bytes) -> Result<usize, Box<CallError>> {
+        let room = self.on_body(id, |body| {
+            body.write_shared(data)?;
+            Ok(body.send_capacity())
+        })?;
+        Ok(room.unwrap_or(usize::MAX))
+    }
+
+    /// Bytes that may be written before waiting. 0 also before the request has got its connection, and
+    /// while the server is to say whether it wants the body.
+    pub fn room(&mut self, id: CallId) -> usize {
+        let carrier = self.call(id).and_then(super::Call::carrier);
+        let Some(Carrier { conn, stream, .. }) = carrier else {
+            return 0;
+        };
+        if self.call(id).is_some_and(|call| call.held.is_some()) {
+            return 0;
+        }
+        let peer = self.engine.peer(conn);
+        let body = peer.and_then(|peer| peer.conn.stream(stream).ok());
+        body.map_or(0, |body| body.send_capacity())
+    }
+
+    /// Ends a streamed body.
+    pub fn finish(&mut self, id: CallId, trailers: &[Field<'_>]) -> Result<(), Box<CallError>> {
+        self.on_body(id, |body| body.finish_with(trailers))?;
+        if let Some(call) = self.call_mut(id) {
+            call.upload = Upload::Done;
+        }
+        self.promise(id);
+        Ok(())
+    }
+
+    /// Does something with the body that is being sent, then sends. `None`: nobody wants it any more.
+    fn on_body<T>(
+        &mut self,
+        id: CallId,
+        work: impl FnOnce(&mut towline_proto::StreamMut<'_>) -> Result<T, UserError>,
+    ) -> Result<Option<T>, Box<CallError>> {
+        let Some(call) = self.call(id) else {
+            return Ok(None);
+        };
+        let carrier = match (&call.stage, &call.error) {
+            (_, Some(error)) => return Err(error.clone()),
+            (Stage::Over, None) => return Ok(None),
+            (Stage::Waiting(_) | Stage::Greeted(_), None) => {
+                return Err(Box::new(CallError::new(
+                    CallErrorKind::LocalProtocol,
+                    CallPhase::Pool,
+                    "body bytes before the request has a connection",
+                )));
+            }
+            (Stage::Active(carrier), None) => *carrier,
+        };
+        let Some(peer) = self.engine.peer(carrier.conn) else {
+            return Ok(None);
+        };
+        let local = |error| Box::new(CallError::local(error));
+        let mut body = peer.conn.stream(carrier.stream).map_err(local)?;
+        let done = match work(&mut body) {
+            Ok(done) => done,
+            // Its end has not been told yet, or the response came first.
+            Err(UserError::StreamFailed | UserError::AlreadyFinished) => return Ok(None),
+            Err(error) => return Err(local(error)),
+        };
+        let now = self.now();
+        if let Some(call) = self.call_mut(id) {
+            call.clock.progress = now;
+        }
+        self.leave(carrier.conn);
+        self.promise(id);
+        Ok(Some(done))
+    }
+
+    /// Gives a call up, or puts away one that is over. Its slot is free at once.
+    pub fn cancel(&mut self, id: CallId) {
+        let Some(call) = self.call(id) else {
+            return;
+        };
+        match call.stage {
+            Stage::Over => {}
+            Stage::Waiting(waiter) => {
+                self.pool.cancel(waiter);
+            }
+            Stage::Greeted(_) => self.part_unused(id),
+            Stage::Active(carrier) => {
+                if call.has_head && call.upload == Upload::Done {
+                    self.drain(carrier);
+                }
+                let now = self.now();
+                self.give_back(carrier, now);
+                if !self.in_turn && !self.unflushed.is_empty() {
+                    // The end of its stream is to leave, and nobody may have anything else to send.
+                    self.engine.rearm();
+                }
+            }
+        }
+        self.calls.try_remove(id.index as usize);
+        if !self.events.is_empty() {
+            self.events.retain(|(call, _)| *call != id);
+        }
+        self.act();
+    }
+
+    /// Reads what is here of a response that nobody wants.
+    fn drain(&mut self, carrier: Carrier) {
+        let peer = self.engine.peer(carrier.conn);
+        let Some(Ok(mut body)) = peer.map(|peer| peer.conn.stream(carrier.stream)) else {
+            return;
+        };
+        let mut left = MAX_DRAIN_BYTES;
+        while left > 0
+            && let StreamRead::Data(data) = body.read(left)
+        {
+            left -= data.len();
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! One call: where it stands, what it needs to be sent again, and its times.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use towline_proto::{OwnedHead, StreamId};
+
+use super::websocket_state::Talk;
+
+use crate::client::acquire_timer::Waiting;
+use crate::client::connection_info::ConnectionFacts;
+use crate::client::dial::DialTimings;
+use crate::client::pool::{Lease, SlotId, WaiterId};
+use crate::client::request::{CallError, CallOptions, CallPhase, Prepared, Timings};
+use crate::conn::Traffic;
+use crate::conn::id::ConnId;
+
+/// ```text
+///  Waiting ──served──► Active ──whole response read──► Over
+///     │  └─served─► Greeted ▲  (a WebSocket waits for what the server allows)
+///     ▲                  │
+///     └──stale, resent───┴──failed──► Over
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Stage {
+    /// In the pool's queue.
+    Waiting(WaiterId),
+    /// On a connection of HTTP/2 whose server has not said yet whether `WebSockets` may come (RFC 8441 3).
+    Greeted(Lease<ConnId>),
+    /// On a connection.
+    Active(Carrier),
+    /// Nothing happens any more; the call only answers questions.
+    #[default]
+    Over,
+}
+
+/// The exchange that carries a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Carrier {
+    pub(super) conn: ConnId,
+    pub(super) slot: SlotId,
+    pub(super) stream: StreamId,
+}
+
+/// What the program is still to do with the request's body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Upload {
+    /// Nothing: it was given whole, or is finished.
+    #[default]
+    Done,
+    /// To write it.
+    Open,
+}
+
+pub(super) struct Call {
+    pub(super) generation: u32,
+    pub(super) stage: Stage,
+    pub(super) prepared: Prepared,
+    pub(super) options: CallOptions,
+    pub(super) upload: Upload,
+    pub(super) head: Option<OwnedHead>,
+    pub(super) has_head: bool,
+    /// The program has asked for body bytes that were not there.
+    pub(super) reader_waits: bool,
+    pub(super) reused: bool,
+    pub(super) facts: Option<Arc<ConnectionFacts>>,
+    pub(super) resends: u8,
+    pub(super) failed_dials: u8,
+    pub(super) waiting: Waiting,
+    /// The body waits until then for the server to want it.
+    pub(super) held: Option<Instant>,
+    /// What the connection had carried before.
+    pub(super) before: Traffic,
+    pub(super) trailers: Vec<(Vec<u8>, Vec<u8>)>,
+    /// It is, or is to become, a WebSocket.
+    pub(super) talk: Option<Box<Talk>>,
+    /// Told by an event already, or to be told by the next read.
+    pub(super) error: Option<Box<CallError>>,
+    pub(super) clock: Clock,
+}
+
+/// The instants of a call that the engine knows anyway.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    pub(super) begun: Instant,
+    /// When it got its connection.
+    pub(super) started: Option<Instant>,
+    /// When its connection last did anything.
+    pub(super) progress: Instant,
+    pub(super) head: Option<Instant>,
+    pub(super) over: Option<Instant>,
+    /// What opening the connection took, when it was opened for this call.
+    pub(super) dial: Option<DialTimings>,
+}
+
+impl Clock {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            begun: now,
+            started: None,
+            progress: now,
+            head: None,
+            over: None,
+            dial: None,
+        }
+    }
+
+    pub(super) fn timings(&self) -> Timings {
+        let since = |at: Instant| at.saturating_duration_since(self.begun);
+        let dial = self.dial.unwrap_or_default();
+        let dns = dial.dns.unwrap_or_default();
+        let tls = dial.tls.unwrap_or_default();
+        let dialled = dns + dial.connect + dial.proxy.unwrap_or_default() + tls;
+        let waited = self.started.map_or(Duration::ZERO, since);
+        Timings {
+            queued: waited.saturating_sub(dialled),
+            dns,
+            connect: dial.connect,
+            tls,
+            first_byte: self.head.map(since),
+            total: self.over.map(since),
+        }
+    }
+}
+
+impl Call {
+    pub(super) fn new(
+        generation: u32,
+        prepared: Prepared,
+        options: CallOptions,
+        now: Instant,
+    ) -> Self {
+        Self {
+            generation,
+            stage: Stage::Over,
+            prepared,
+            options,
+            upload: Upload::Done,
+            head: None,
+            has_head: false,
+            reader_waits: false,
+            reused: false,
+            facts: None,
+            resends: 0,
+            failed_dials: 0,
+            waiting: Waiting::new(now),
+            held: None,
+            before: Traffic::default(),
+            trailers: Vec::new(),
+            talk: None,
+            error: None,
+            clock: Clock::new(now),
+        }
+    }
+
+    pub(super) fn carrier(&self) -> Option<Carrier> {
+        match self.stage {
+            Stage::Active(carrier) => Some(carrier),
+            Stage::Waiting(_) | Stage::Greeted(_) | Stage::Over => None,
+        }
+    }
+
+    /// How far it has come; `unsent`: bytes of the request are still here.
+    pub(super) fn phase(&self, unsent: bool) -> CallPhase {
+        match self.stage {
+            Stage::Waiting(_) => CallPhase::Pool,
+            _ if self.has_head => CallPhase::Body,
+            _ if unsent || self.upload == Upload::Open => CallPhase::Send,
+            _ => CallPhase::Head,
+        }
+    }
+}

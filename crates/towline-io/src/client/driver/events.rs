@@ -1,0 +1,234 @@
+//! What happens on connections becomes the events of their calls.
+
+use std::sync::Arc;
+
+use towline_proto::{Event, StreamError};
+
+use super::call::{Call, Upload};
+use super::{CallEvent, CallId, Caller, Stage};
+use crate::client::request::{CallError, CallErrorKind, CallPhase};
+use crate::client::retry::{self, Standing};
+use crate::conn::id::ConnId;
+
+impl Caller {
+    /// Takes the events of a connection that is ready.
+    pub(super) fn drive(&mut self, conn: ConnId) {
+        let now = self.engine.clock();
+        let Some(peer) = self.engine.peer(conn) else {
+            return;
+        };
+        if peer.is_shared() {
+            self.driving = Some(conn);
+            return;
+        }
+        let Some(id) = peer.state.call else {
+            return self.drive_idle(conn);
+        };
+        let Some(call) = self.calls.get_mut(id.index as usize) else {
+            return;
+        };
+        call.clock.progress = now;
+        let mut failure = None;
+        let mut is_whole = false;
+        let mut is_wanted = false;
+        let mut refused = None;
+        while let Some(peer) = self.engine.peer(conn)
+            && let Some(event) = peer.conn.next_event()
+        {
+            let event = match event {
+                Event::Head { head, end, .. } => {
+                    // Whoever answers without having asked for the body does not want it.
+                    call.held = None;
+                    refused = call.hear(&head, now).err();
+                    call.head = Some(head.to_owned_head());
+                    call.has_head = true;
+                    call.clock.head = Some(now);
+                    is_whole = end;
+                    CallEvent::Head { end }
+                }
+                Event::Informational { head, .. } => {
+                    is_wanted |= head.status() == 100;
+                    CallEvent::Informational(head.to_owned_head())
+                }
+                // It is read below, and what has failed is told by reading.
+                Event::Readable(_) | Event::Failed(..) if call.conversation().is_some() => continue,
+                Event::Readable(_) => {
+                    call.reader_waits = false;
+                    CallEvent::Readable
+                }
+                Event::Writable(_) if call.upload == Upload::Open => CallEvent::Writable,
+                Event::Switched { .. } => {
+                    call.upload = Upload::Open;
+                    CallEvent::Switched
+                }
+                Event::Failed(_, error @ StreamError::Connection(_)) => {
+                    failure = Some(error);
+                    continue;
+                }
+                Event::Writable(_)
+                | Event::Failed(..)
+                | Event::HalfClosed(_)
+                | Event::GoingAway { .. }
+                | Event::Closed(_) => continue,
+            };
+            self.events.push_back((id, event));
+        }
+        let talks = call.conversation().is_some();
+        if let Some(rule) = refused {
+            self.events.retain(|(call, _)| *call != id);
+            self.misled(id, rule);
+        } else if talks {
+            if let Some(peer) = self.engine.peer(conn) {
+                peer.kept = true;
+            }
+            self.converse(id);
+        } else if is_whole {
+            // Whatever else it was, it came after the response.
+            self.complete(id);
+        } else if let Some(error) = failure {
+            self.broke(id, &error);
+        } else if is_wanted {
+            self.release_body(id);
+        }
+    }
+
+    /// A connection that carries nothing is ready only to end.
+    fn drive_idle(&mut self, conn: ConnId) {
+        let Some(peer) = self.engine.peer(conn) else {
+            return;
+        };
+        while peer.conn.next_event().is_some() {}
+        if !peer.conn.is_reusable()
+            && let Some(slot) = peer.state.slot
+        {
+            self.pool.remove(slot);
+            self.engine.hang_up(conn);
+            self.act();
+        }
+    }
+
+    /// The exchange of a call has failed: once more, or the end.
+    pub(super) fn broke(&mut self, id: CallId, why: &StreamError) {
+        let Some(call) = self.call(id) else {
+            return;
+        };
+        let Some(carrier) = call.carrier() else {
+            return;
+        };
+        let error = retry::stream_failure(why, call.phase(false));
+        let mut error = self.describe(id, error);
+        let protocols = self.dial.protocols;
+        let Some(call) = self.call(id) else {
+            return;
+        };
+        let standing = Standing {
+            reused: call.reused,
+            response_started: call.has_head || error.bytes_received > 0,
+            unprocessed: false,
+            resends: call.resends,
+        };
+        let again = !self.closed
+            && standing
+                .failed(why, protocols)
+                .is_some_and(|standing| retry::may_resend(&call.prepared, &call.options, standing));
+        error.retryable |= why.is_unprocessed() && call.prepared.body.is_replayable();
+        self.discard(carrier);
+        if again {
+            if retry::wants_http1(why, protocols)
+                && let Some(call) = self.call_mut(id)
+            {
+                call.prepared.route = Arc::new(call.prepared.route.over_http1());
+            }
+            self.resend(id);
+        } else {
+            self.fail(id, error);
+        }
+        self.act();
+    }
+
+    fn resend(&mut self, id: CallId) {
+        let now = self.now();
+        let Some(call) = self.call_mut(id) else {
+            return;
+        };
+        call.resends += 1;
+        call.stage = Stage::Over;
+        if let Err(error) = self.find_connection(id, true, now) {
+            self.fail(id, error);
+        }
+    }
+
+    /// The server has granted a WebSocket in a way that breaks a rule.
+    pub(super) fn misled(&mut self, id: CallId, rule: &'static str) {
+        let error = CallError::new(CallErrorKind::RemoteProtocol, CallPhase::Head, rule);
+        let error = self.describe(id, error);
+        if let Some(carrier) = self.call(id).and_then(Call::carrier) {
+            self.discard(carrier);
+        }
+        self.fail(id, error);
+        self.act();
+    }
+
+    /// Adds what the connection knows to an error.
+    pub(super) fn describe(&mut self, id: CallId, mut error: CallError) -> CallError {
+        let Some(call) = self.calls.get(id.index as usize) else {
+            return error;
+        };
+        if let Some(carrier) = call.carrier()
+            && let Some(peer) = self.engine.peer(carrier.conn)
+        {
+            error.reused = call.reused;
+            if let Some(stats) = peer.stream_stats(carrier.stream) {
+                error.bytes_sent = stats.sent;
+                error.bytes_received = stats.received;
+            } else {
+                error.bytes_sent = peer.traffic.sent - call.before.sent;
+                error.bytes_received = peer.traffic.received - call.before.received;
+            }
+        }
+        let prepared = &call.prepared;
+        error.retryable = prepared.body.is_replayable()
+            && (prepared.idempotent || error.bytes_sent == 0)
+            && !call.has_head;
+        error
+    }
+
+    /// Ends a call whose connection, if it had one, has been seen to.
+    pub(super) fn fail(&mut self, id: CallId, error: CallError) {
+        let now = self.now();
+        let Some(call) = self.call_mut(id) else {
+            return;
+        };
+        call.stage = Stage::Over;
+        call.upload = Upload::Done;
+        call.clock.over = Some(now);
+        let error = Box::new(error);
+        call.error = Some(error.clone());
+        self.tell(id, CallEvent::Failed(error));
+    }
+
+    /// The whole response is here and read: the connection goes back.
+    pub(super) fn complete(&mut self, id: CallId) {
+        let now = self.now();
+        let Some(call) = self.calls.get_mut(id.index as usize) else {
+            return;
+        };
+        let Some(carrier) = call.carrier() else {
+            return;
+        };
+        call.stage = Stage::Over;
+        call.upload = Upload::Done;
+        call.clock.over = Some(now);
+        if let Some(peer) = self.engine.peer(carrier.conn)
+            && let Ok(body) = peer.conn.stream(carrier.stream)
+        {
+            let trailers = body.trailers();
+            if trailers.len() > 0 {
+                let owned = trailers.map(|field| (field.name.to_vec(), field.value.to_vec()));
+                call.trailers = owned.collect();
+            }
+        }
+        self.give_back(carrier, now);
+        self.act();
+    }
+}

@@ -1,0 +1,237 @@
+//! A connection that carries many calls at once (HTTP/2). A call that ends ends its stream; the connection
+//! goes on, and ends with its last call when it has been retired.
+//!
+//! ```text
+//!  adopted ─greet─► calls begin and are put back ──GOAWAY, end of input, silence──► retired ─last─► closed
+//! ```
+
+use std::time::Instant;
+
+use towline_proto::StreamId;
+
+use super::call::{Carrier, Upload};
+use super::{CallEvent, CallId, Caller};
+use crate::client::conn_ext::News;
+use crate::client::pool::Lease;
+use crate::client::request::CallError;
+use crate::conn::Peer;
+use crate::conn::id::ConnId;
+use crate::conn::stream_map::Streams;
+
+/// What is kept of a connection of many.
+#[derive(Default)]
+pub(super) struct Shared {
+    calls: Streams<CallId>,
+    /// They are to become `WebSockets`, once the server has said whether it allows that.
+    greeted: Vec<CallId>,
+    /// When something was received last, and how much that was with everything before.
+    heard: Option<Instant>,
+    received: u64,
+}
+
+impl Shared {
+    pub(super) fn begin(&mut self, stream: StreamId, call: CallId) {
+        self.calls.insert(stream, call);
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.calls.is_empty() && self.greeted.is_empty()
+    }
+
+    pub(super) fn take_greeted(&mut self) -> Vec<CallId> {
+        std::mem::take(&mut self.greeted)
+    }
+
+    pub(super) fn greet(&mut self, call: CallId) {
+        self.greeted.push(call);
+    }
+}
+
+impl Caller {
+    /// Takes events of a shared connection until one of them is for the face, which acts on it before the
+    /// next is taken: what it reads then need not be copied.
+    pub(super) fn drive_shared(&mut self, conn: ConnId) {
+        let now = self.engine.clock();
+        while self.events.is_empty() {
+            let Some(peer) = self.engine.peer(conn) else {
+                self.driving = None;
+                return;
+            };
+            let Peer {
+                conn: wire, state, ..
+            } = peer;
+            let Some(event) = wire.next_event() else {
+                return self.driven(conn, now);
+            };
+            match News::of(event) {
+                Some((stream, news)) => {
+                    if let Some(&id) = state.shared.calls.get(stream) {
+                        self.happened(id, news, now);
+                    }
+                }
+                None => self.ends(conn),
+            }
+        }
+    }
+
+    /// No further call is to begin on it. It closes with its last one.
+    fn ends(&mut self, conn: ConnId) {
+        self.lose_greeted(conn);
+        if let Some(slot) = self.engine.peer(conn).and_then(|peer| peer.state.slot) {
+            self.pool.retire(slot);
+            self.act();
+        }
+    }
+
+    fn happened(&mut self, id: CallId, news: News, now: Instant) {
+        let Some(call) = self.calls.get_mut(id.index as usize) else {
+            return;
+        };
+        call.clock.progress = now;
+        match news {
+            News::Head { head, end } => {
+                // Whoever answers without having asked for the body does not want it.
+                call.held = None;
+                if let Err(rule) = call.hear(&head.view(), now) {
+                    return self.misled(id, rule);
+                }
+                call.head = Some(head);
+                call.has_head = true;
+                call.clock.head = Some(now);
+                self.events.push_back((id, CallEvent::Head { end }));
+                if end {
+                    self.complete(id);
+                }
+            }
+            News::Interim(head) => {
+                let is_wanted = head.view().status() == 100;
+                self.events.push_back((id, CallEvent::Informational(head)));
+                if is_wanted {
+                    self.release_body(id);
+                }
+            }
+            News::Readable | News::Failed(_) if call.conversation().is_some() => self.converse(id),
+            News::Readable => {
+                call.reader_waits = false;
+                self.events.push_back((id, CallEvent::Readable));
+            }
+            News::Writable => {
+                let talks = call.conversation().is_some();
+                if call.upload == Upload::Open {
+                    self.events.push_back((id, CallEvent::Writable));
+                }
+                if talks {
+                    self.converse(id);
+                }
+            }
+            News::Switched => {
+                call.upload = Upload::Open;
+                let talks = call.conversation().is_some();
+                self.events.push_back((id, CallEvent::Switched));
+                if talks {
+                    self.converse(id);
+                }
+            }
+            News::Failed(error) => self.broke(id, &error),
+        }
+    }
+
+    /// All its events have been taken.
+    fn driven(&mut self, conn: ConnId, now: Instant) {
+        self.driving = None;
+        if self.touched != Some(conn) {
+            self.settle_touched();
+            self.touched = Some(conn);
+        }
+        let Some(peer) = self.engine.peer(conn) else {
+            return;
+        };
+        let received = peer.traffic.received;
+        let shared = &mut peer.state.shared;
+        if std::mem::replace(&mut shared.received, received) != received {
+            shared.heard = Some(now);
+        }
+        // The peer's settings may have changed it.
+        let room = peer.conn.stream_capacity() as u32;
+        let said = peer.conn.extended_connect().is_some();
+        let greeted = if said {
+            peer.state.shared.take_greeted()
+        } else {
+            Vec::new()
+        };
+        if let Some(slot) = peer.state.slot {
+            let leases = self.pool.leases(slot);
+            self.pool.set_capacity(slot, leases + room);
+            self.act();
+        }
+        for id in greeted {
+            self.start_greeted(id, now);
+        }
+    }
+
+    /// A connection has been made: how many calls it takes at once.
+    pub(super) fn greet(&mut self, conn: ConnId) -> u32 {
+        let now = self.now();
+        let Some(peer) = self.engine.peer(conn).filter(|peer| peer.is_shared()) else {
+            return 1;
+        };
+        peer.state.shared.heard = Some(now);
+        let room = peer.conn.stream_capacity() as u32;
+        // Its preface leaves, with the first request where one waits.
+        self.leave(conn);
+        room
+    }
+
+    /// The connection takes fewer calls than it did: this one waits on, in front of the others.
+    pub(super) fn crowded_out(
+        &mut self,
+        id: CallId,
+        lease: &Lease<ConnId>,
+        now: Instant,
+    ) -> Result<(), CallError> {
+        let others = self.pool.leases(lease.slot).saturating_sub(1);
+        self.pool.set_capacity(lease.slot, others);
+        self.pool.release(lease.slot, now);
+        self.find_connection(id, true, now)
+    }
+
+    /// An exchange is over, whole or not; the connection goes on.
+    pub(super) fn put_back(&mut self, carrier: Carrier, now: Instant) {
+        let Carrier { conn, slot, stream } = carrier;
+        let Some(peer) = self.engine.peer(conn) else {
+            return self.pool.remove(slot);
+        };
+        peer.state.shared.calls.remove(stream);
+        peer.kept = !peer.state.shared.is_idle();
+        if let Ok(mut body) = peer.conn.stream(stream) {
+            // Without effect when both directions are complete.
+            body.reset();
+        }
+        let room = peer.conn.stream_capacity() as u32;
+        let others = self.pool.leases(slot).saturating_sub(1);
+        self.leave(conn);
+        self.pool.set_capacity(slot, others + room);
+        self.pool.release(slot, now);
+    }
+
+    /// A call has timed out that had waited since `since`. When nothing at all has come meanwhile, the
+    /// connection is as dead as the call, and none is to follow it there.
+    pub(super) fn distrust(&mut self, carrier: Carrier, since: Instant) {
+        let heard = self.engine.peer(carrier.conn).and_then(|peer| {
+            let is_shared = peer.is_shared();
+            peer.state.shared.heard.filter(|_| is_shared)
+        });
+        if heard.is_some_and(|heard| heard <= since) {
+            self.pool.retire(carrier.slot);
+        }
+    }
+
+    /// The pool has done with a connection that carries nothing.
+    pub(super) fn part_with(&mut self, conn: ConnId) {
+        let now = self.now();
+        if let Some(peer) = self.engine.peer(conn).filter(|peer| peer.is_shared()) {
+            peer.take_leave(now);
+        }
+        self.engine.hang_up(conn);
+    }
+}

@@ -1,0 +1,354 @@
+//! The asynchronous client below Python: one engine, one pool, and the calls of one event loop.
+//!
+//! ```text
+//!   begin ─► connection at hand? ─yes─► request written ─► Head ─► read ... End ─► connection back
+//!               └─no─► waits (pool) ◄─ stale or connect retry ─┘ Failed ─► connection closed
+//! ```
+//!
+//! A turn: [`Caller::turn`], then [`Caller::next_event`] until there is none. Act on an event before
+//! asking for the next one (take the head, read what is there): the connection that it came from is
+//! settled then, and gives its block back. Every call ends with [`Caller::cancel`], which is harmless
+//! after its last event: a call that is over keeps its trailers and timings until then.
+//!
+//! `call` holds the state of one call, `start` brings calls onto connections, `drive` turns what
+//! happens there into events, `shared` does so where a connection carries many calls (HTTP/2), `body`
+//! reads and writes, `clock` keeps the deadlines, `talk` is what follows where a call becomes a
+//! WebSocket, whose state is in `conversation`.
+
+mod acquire;
+mod body;
+mod call;
+mod events;
+mod h2_events;
+mod timers;
+mod websocket;
+mod websocket_state;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+use towline_proto::{Limits, OwnedHead};
+
+use super::connection_info::ConnectionFacts;
+use super::dial::{DialConfig, DialTimings};
+use super::pool::{Pool, PoolLimits, PoolStatus, SlotId};
+use super::request::{CallError, Timings};
+use super::route::Route;
+use crate::conn::id::ConnId;
+use crate::engine::listener_config::Service;
+use crate::engine::pending_dials::DialId;
+use crate::engine::{Engine, EngineConfig, Remote};
+
+use call::{Call, Stage};
+use h2_events::Shared;
+use timers::Promises;
+use websocket_state::Sockets;
+
+/// The bounds and terms of a client.
+#[derive(Clone, Debug)]
+pub struct CallerConfig {
+    pub engine: EngineConfig,
+    pub pool: PoolLimits,
+    pub dial: Arc<DialConfig>,
+    /// Of each connection; `window_bytes` is what a response may have here that nobody has read.
+    pub limits: Arc<Limits>,
+    pub flush: Flush,
+}
+
+impl Default for CallerConfig {
+    fn default() -> Self {
+        Self {
+            engine: EngineConfig::default(),
+            pool: PoolLimits::default(),
+            dial: Arc::default(),
+            limits: Arc::new(Limits::client()),
+            flush: Flush::default(),
+        }
+    }
+}
+
+/// When a request leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flush {
+    /// When it is begun.
+    AtOnce,
+    /// When it is begun, and at the end of the turn when that is within one: those of a turn together.
+    #[default]
+    TurnEnd,
+    /// With [`Caller::flush`], or at the end of the turn.
+    Together,
+}
+
+/// One call of one [`Caller`]. Once the call is gone the name finds nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallId {
+    index: u32,
+    generation: u32,
+}
+
+impl CallId {
+    /// As one number, for languages that cannot hold a struct.
+    pub fn as_u64(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// The inverse of [`CallId::as_u64`].
+    pub fn from_u64(number: u64) -> Self {
+        Self {
+            index: number as u32,
+            generation: (number >> 32) as u32,
+        }
+    }
+}
+
+/// What happened to a call.
+#[derive(Debug)]
+pub enum CallEvent {
+    /// The response has begun: [`Caller::take_head`]. `end`: no body follows.
+    Head {
+        end: bool,
+    },
+    /// An interim response.
+    Informational(OwnedHead),
+    /// After [`CallRead::Pending`]: body bytes, or the end. After [`Received::Pending`](super::Received::Pending):
+    /// a message, the end, or the end of the time.
+    Readable,
+    /// A streamed body may go on. Comes first when the request has got its connection, then after each
+    /// `write` that left no room.
+    Writable,
+    /// After a 101, or a 2xx to CONNECT, and its `Head`: `read` and `write` now carry raw bytes.
+    Switched,
+    Failed(Box<CallError>),
+}
+
+/// What reading a response gave.
+#[derive(Debug)]
+pub enum CallRead<'a> {
+    /// Never empty. Taking it is what lets the server send more.
+    Data(&'a [u8]),
+    /// Nothing now: [`CallEvent::Readable`] or [`CallEvent::Failed`] follows.
+    Pending,
+    /// The whole body has been read and the connection has been given back.
+    End,
+    Failed(Box<CallError>),
+}
+
+/// What a connection of the engine is about.
+#[derive(Default)]
+struct Carried {
+    /// HTTP/1: the call that it carries.
+    call: Option<CallId>,
+    /// HTTP/2: all of them.
+    shared: Shared,
+    /// Its place in the pool, once it has one.
+    slot: Option<SlotId>,
+    /// What opening it took, for the first call to tell.
+    dial: Option<DialTimings>,
+    facts: Option<Arc<ConnectionFacts>>,
+    /// Stands in `unflushed`.
+    unflushed: bool,
+}
+
+/// See the module's picture. It belongs to one event loop.
+pub struct Caller {
+    engine: Engine<Carried>,
+    pool: Pool<Route, ConnId, CallId>,
+    calls: Slab<Call>,
+    events: VecDeque<(CallId, CallEvent)>,
+    dials: HashMap<SlotId, DialId>,
+    promises: Promises,
+    /// The connection that the face is dealing with, or has read from: still to be settled.
+    touched: Option<ConnId>,
+    /// The shared connection whose events are being taken, one by one. It is settled when there are no
+    /// more.
+    driving: Option<ConnId>,
+    unflushed: Vec<ConnId>,
+    /// Made for the first WebSocket.
+    sockets: Option<Sockets>,
+    in_turn: bool,
+    service: Arc<Service>,
+    dial: Arc<DialConfig>,
+    flush: Flush,
+    generation: u32,
+    closed: bool,
+}
+
+impl Caller {
+    pub fn new(config: CallerConfig) -> io::Result<Self> {
+        Ok(Self {
+            engine: Engine::new(config.engine)?,
+            pool: Pool::new(config.pool),
+            calls: Slab::new(),
+            events: VecDeque::new(),
+            dials: HashMap::new(),
+            promises: Promises::default(),
+            touched: None,
+            driving: None,
+            unflushed: Vec::new(),
+            sockets: None,
+            in_turn: false,
+            service: Arc::new(Service {
+                limits: config.limits,
+                protocols: config.dial.protocols,
+                ..Service::default()
+            }),
+            dial: config.dial,
+            flush: config.flush,
+            generation: 0,
+            closed: false,
+        })
+    }
+
+    /// Readable whenever `turn` has something to do. For another poll; never read from it.
+    pub fn as_raw_fd(&self) -> RawFd {
+        self.engine.as_raw_fd()
+    }
+
+    /// Starts a turn from another thread.
+    pub fn remote(&self) -> Remote {
+        self.engine.remote()
+    }
+
+    /// Polls. `Some(0)` never blocks and is what a foreign loop calls. Take every event afterwards.
+    pub fn turn(&mut self, wait: Option<Duration>) -> io::Result<()> {
+        self.settle_touched();
+        self.flush();
+        let wait = if self.events.is_empty() {
+            wait
+        } else {
+            Some(Duration::ZERO)
+        };
+        self.engine.turn_start(wait)?;
+        self.in_turn = true;
+        Ok(())
+    }
+
+    /// What has happened, in and outside turns. `None` ends the turn.
+    pub fn next_event(&mut self) -> Option<(CallId, CallEvent)> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            if let Some(conn) = self.driving {
+                self.drive_shared(conn);
+                continue;
+            }
+            self.settle_touched();
+            if !self.in_turn {
+                return None;
+            }
+            if let Some(conn) = self.engine.next_ready() {
+                self.touched = Some(conn);
+                self.drive(conn);
+            } else if !self.take_dialled() && !self.expire() {
+                self.end_turn();
+                return None;
+            }
+        }
+    }
+
+    fn end_turn(&mut self) {
+        self.in_turn = false;
+        self.flush();
+        self.promise_expiry();
+        self.engine.turn_end();
+    }
+
+    /// Sends what has been held back to leave together.
+    pub fn flush(&mut self) {
+        while let Some(conn) = self.unflushed.pop() {
+            if let Some(peer) = self.engine.peer(conn) {
+                peer.state.unflushed = false;
+            }
+            self.engine.settle(conn);
+        }
+    }
+
+    fn settle_touched(&mut self) {
+        if let Some(conn) = self.touched.take() {
+            self.engine.settle(conn);
+        }
+    }
+
+    /// The final head, once.
+    pub fn take_head(&mut self, call: CallId) -> Option<OwnedHead> {
+        self.call_mut(call)?.head.take()
+    }
+
+    /// Trailer fields of a response that has been read to its end.
+    pub fn trailers(&self, call: CallId) -> &[(Vec<u8>, Vec<u8>)] {
+        self.call(call).map_or(&[], |call| &call.trailers)
+    }
+
+    pub fn timings(&self, call: CallId) -> Timings {
+        let call = self.call(call);
+        call.map(|call| call.clock.timings()).unwrap_or_default()
+    }
+
+    /// The connection had carried an exchange before.
+    pub fn is_reused(&self, call: CallId) -> bool {
+        self.call(call).is_some_and(|call| call.reused)
+    }
+
+    /// Of the connection that carries the call, or did.
+    pub fn facts(&self, call: CallId) -> Option<&Arc<ConnectionFacts>> {
+        self.call(call)?.facts.as_ref()
+    }
+
+    pub fn status(&self) -> PoolStatus {
+        self.pool.status()
+    }
+
+    /// The same per route.
+    pub fn status_by_route(&self) -> impl Iterator<Item = (&Arc<Route>, PoolStatus)> {
+        self.pool.status_by_origin()
+    }
+
+    /// Takes no further call and fails those that wait; `WebSockets` are closed (1001), the others go on. Over when
+    /// `is_empty`.
+    pub fn close(&mut self) {
+        self.closed = true;
+        self.close_websockets();
+        for call in self.pool.close() {
+            self.fail(call, CallError::closed());
+        }
+        self.act();
+    }
+
+    /// No connection is open and no call is under way.
+    pub fn is_empty(&self) -> bool {
+        let status = self.pool.status();
+        status == PoolStatus::default() && self.events.is_empty()
+    }
+
+    /// Calls that have been begun and not yet put away with `cancel`.
+    pub fn calls(&self) -> usize {
+        self.calls.len()
+    }
+
+    fn call(&self, id: CallId) -> Option<&Call> {
+        let call = self.calls.get(id.index as usize)?;
+        (call.generation == id.generation).then_some(call)
+    }
+
+    fn call_mut(&mut self, id: CallId) -> Option<&mut Call> {
+        let call = self.calls.get_mut(id.index as usize)?;
+        (call.generation == id.generation).then_some(call)
+    }
+
+    fn tell(&mut self, call: CallId, event: CallEvent) {
+        self.events.push_back((call, event));
+        if !self.in_turn {
+            // A foreign loop must come and take it.
+            self.engine.rearm();
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.engine.now()
+    }
+}

@@ -1,0 +1,231 @@
+//! The deadlines of calls, kept lazily: one promise to look per place in the table of calls, whoever
+//! has that place when its time comes. A call that ends in time costs nothing.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::{Duration, Instant};
+
+use super::call::{Call, Upload};
+use super::{CallId, Caller, Stage};
+use crate::client::acquire_timer::timed_out;
+use crate::client::request::{CallError, CallErrorKind};
+
+/// A connection that has news in line is looked at before its call can time out.
+const RECHECK: Duration = Duration::from_millis(5);
+
+#[derive(Default)]
+pub(super) struct Promises {
+    heap: BinaryHeap<Reverse<(Instant, u32)>>,
+    /// The earliest promise for each place.
+    looked: Vec<Option<Instant>>,
+    /// When the pool's idle connections will be looked at.
+    expiry: Option<Instant>,
+}
+
+impl Promises {
+    /// Whether this is the earliest of all.
+    fn add(&mut self, index: u32, at: Instant) -> bool {
+        let place = index as usize;
+        if place >= self.looked.len() {
+            self.looked.resize(place + 1, None);
+        }
+        if self.looked[place].is_some_and(|earlier| earlier <= at) {
+            return false;
+        }
+        self.looked[place] = Some(at);
+        let first = self.next();
+        self.heap.push(Reverse((at, index)));
+        first.is_none_or(|first| at < first)
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.heap.peek().map(|Reverse((at, _))| *at)
+    }
+
+    fn pop_due(&mut self, now: Instant) -> Option<u32> {
+        while self.next()? <= now {
+            let Reverse((at, index)) = self.heap.pop()?;
+            let looked = &mut self.looked[index as usize];
+            if *looked == Some(at) {
+                *looked = None;
+                return Some(index);
+            }
+        }
+        None
+    }
+}
+
+/// The first bound that a call will run into, and which one it is.
+fn deadline(call: &Call, unsent: bool) -> Option<(Instant, CallErrorKind)> {
+    let timeouts = &call.options.timeouts;
+    // A time beyond the clock's range is no bound.
+    let since_progress =
+        |timeout: Option<Duration>, kind| Some((call.clock.progress.checked_add(timeout?)?, kind));
+    let phase = match call.stage {
+        Stage::Over => return None,
+        Stage::Waiting(_) => call.waiting.bound(timeouts),
+        // It is the server's turn, for a short time.
+        Stage::Active(_) if call.held.is_some() => None,
+        Stage::Active(_) if unsent => since_progress(timeouts.write, CallErrorKind::WriteTimeout),
+        // It is the program's turn to write, or to read.
+        Stage::Active(_) if call.upload == Upload::Open && !call.reader_waits => None,
+        Stage::Active(_) if call.has_head && !call.reader_waits => None,
+        Stage::Active(_) | Stage::Greeted(_) => {
+            since_progress(timeouts.read, CallErrorKind::ReadTimeout)
+        }
+    };
+    let total = (timeouts.total).and_then(|timeout| {
+        Some((
+            call.clock.begun.checked_add(timeout)?,
+            CallErrorKind::TotalTimeout,
+        ))
+    });
+    match (phase, total) {
+        (Some(phase), Some(total)) => Some(if total.0 <= phase.0 { total } else { phase }),
+        (phase, total) => phase.or(total),
+    }
+}
+
+impl Caller {
+    /// Sees to it that a call is looked at when its deadline comes, at the latest.
+    pub(super) fn promise(&mut self, id: CallId) {
+        let Some(call) = self.calls.get(id.index as usize) else {
+            return;
+        };
+        let timeouts = &call.options.timeouts;
+        let phase = match call.stage {
+            Stage::Waiting(_) => call.waiting.bound(timeouts).map(|(at, _)| at),
+            _ if call.held.is_some() => call.held,
+            // Whether bytes wait is not asked here: the shorter of both is early enough.
+            _ => {
+                let shorter = [timeouts.read, timeouts.write].into_iter().flatten().min();
+                shorter.and_then(|timeout| call.clock.progress.checked_add(timeout))
+            }
+        };
+        let total = (timeouts.total).and_then(|timeout| call.clock.begun.checked_add(timeout));
+        let talk = call.talk_deadline();
+        if let Some(at) = [phase, total, talk].into_iter().flatten().min()
+            && self.promises.add(id.index, at)
+        {
+            self.engine.wake_by(at);
+        }
+    }
+
+    /// Has the pool's idle connections looked at when the first expires.
+    pub(super) fn promise_expiry(&mut self) {
+        if self.promises.expiry.is_none()
+            && let Some(at) = self.pool.next_expiry()
+        {
+            self.promises.expiry = Some(at);
+        }
+        let next = [self.promises.next(), self.promises.expiry];
+        if let Some(at) = next.into_iter().flatten().min() {
+            self.engine.wake_by(at);
+        }
+    }
+
+    /// Ends what has run out of time; whether anything was there to look at.
+    pub(super) fn expire(&mut self) -> bool {
+        let now = self.engine.clock();
+        let mut any = false;
+        if self.promises.expiry.is_some_and(|at| at <= now) {
+            any = true;
+            self.promises.expiry = None;
+            self.pool.expire(now);
+            self.act();
+        }
+        while let Some(index) = self.promises.pop_due(now) {
+            any = true;
+            if let Some(again) = self.look(index, now) {
+                self.promises.add(index, again);
+            }
+        }
+        any
+    }
+
+    /// Looks at the call in that place. Returned: when to look again.
+    fn look(&mut self, index: u32, now: Instant) -> Option<Instant> {
+        let call = self.calls.get(index as usize)?;
+        let id = CallId {
+            index,
+            generation: call.generation,
+        };
+        let carrier = call.carrier();
+        let peer =
+            carrier.and_then(|carrier| self.engine.peer(carrier.conn).zip(Some(carrier.stream)));
+        let (unsent, has_news) = match peer {
+            Some((peer, stream)) if peer.is_shared() => {
+                if let Some(call) = self.calls.get_mut(index as usize)
+                    && let Some(at) = peer.last_sent(stream)
+                {
+                    call.clock.progress = call.clock.progress.max(at);
+                }
+                (peer.has_unsent(stream), peer.queued)
+            }
+            Some((peer, _)) => (
+                peer.conn.pending_bytes() > 0 || peer.is_sending_files(),
+                peer.queued,
+            ),
+            None => (false, false),
+        };
+        let held = self.calls.get(index as usize)?.held;
+        if held.is_some_and(|until| until <= now) {
+            self.release_body(id);
+        }
+        let talk = self.calls.get(index as usize)?.talk_deadline();
+        if talk.is_some_and(|at| at <= now) {
+            self.converse(id);
+        }
+        let call = self.calls.get(index as usize)?;
+        // What else is to be looked at.
+        let other = [call.held, call.talk_deadline()]
+            .into_iter()
+            .flatten()
+            .min();
+        let Some((at, kind)) = deadline(call, unsent) else {
+            // It begins to run again with the program's next step, which promises anew.
+            return other;
+        };
+        if at > now {
+            return Some(other.map_or(at, |other| other.min(at)));
+        }
+        if has_news && kind != CallErrorKind::TotalTimeout {
+            return Some(now + RECHECK);
+        }
+        self.time_out(id, kind, unsent);
+        None
+    }
+
+    fn time_out(&mut self, id: CallId, kind: CallErrorKind, unsent: bool) {
+        let Some(call) = self.call(id) else {
+            return;
+        };
+        if let Stage::Waiting(waiter) = call.stage {
+            self.pool.cancel(waiter);
+            self.fail(id, timed_out(kind));
+            return self.act();
+        }
+        let phase = call.phase(unsent);
+        let rule = match kind {
+            CallErrorKind::WriteTimeout => "the server took no byte of the request in time",
+            CallErrorKind::ReadTimeout => "the server sent no byte of the response in time",
+            _ => "the call was not complete in its total time",
+        };
+        let since = match (kind, call.clock.started) {
+            // However slow it was: only a connection without a sign of life is in doubt.
+            (CallErrorKind::TotalTimeout, Some(started)) => started,
+            _ => call.clock.progress,
+        };
+        let stage = call.stage;
+        let error = self.describe(id, CallError::new(kind, phase, rule));
+        let Stage::Active(carrier) = stage else {
+            self.part_unused(id);
+            self.fail(id, error);
+            return self.act();
+        };
+        self.distrust(carrier, since);
+        self.discard(carrier);
+        self.fail(id, error);
+        self.act();
+    }
+}

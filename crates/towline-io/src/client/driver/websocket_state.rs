@@ -1,0 +1,317 @@
+//! What a call has of its WebSocket: the codec, who waits, how it ends.
+
+use std::time::{Duration, Instant};
+
+use towline_proto::ws::{self, Event, Kind, ReadAhead, SendError, Status, WebSocket};
+use towline_proto::{
+    BodySize, BufferPool, HeadRef, Side, StreamId, StreamMut, StreamRead, UserError,
+};
+
+use super::Carried;
+use super::call::{Call, Upload};
+use crate::client::request::Prepared;
+use crate::client::websocket::{AHEAD_BYTES, Asked, Closed, Outgoing, WebSocketTerms};
+use crate::conn::Peer;
+
+/// See the module's picture.
+pub(super) struct Talk {
+    pub(super) terms: WebSocketTerms,
+    pub(super) stage: Talking,
+}
+
+pub(super) enum Talking {
+    /// `None`: its connection is still to come.
+    Asked(Option<Asked>),
+    Open(Box<Conversation>),
+}
+
+pub(super) struct Conversation {
+    pub(super) socket: WebSocket,
+    pub(super) protocol: Option<Vec<u8>>,
+    pub(super) close_timeout: Duration,
+    /// The program waits for a message, and until when.
+    pub(super) asks: Asks,
+    /// When to read on behind a message that has been taken, if the program has not asked for the next by then.
+    pub(super) ahead_at: Option<Instant>,
+    /// What ended it. Messages before it have been taken.
+    pub(super) closed: Option<Closed>,
+    /// The connection is kept for the server's end until then: closed at once it could lose our close frame.
+    pub(super) leaving: Option<Instant>,
+    /// Those who wait have been told that it is not open any more.
+    pub(super) told: bool,
+}
+
+/// What the program waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asks {
+    Nothing,
+    Message { until: Option<Instant> },
+}
+
+impl Asks {
+    fn until(self) -> Option<Instant> {
+        match self {
+            Self::Nothing => None,
+            Self::Message { until } => until,
+        }
+    }
+}
+
+/// How far reading came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// All that is here has been read.
+    Empty,
+    /// No more is read for now.
+    Rests,
+    /// Nothing comes any more.
+    Ended,
+}
+
+/// What the `WebSockets` of one caller share.
+pub(super) struct Sockets {
+    pub(super) shared: ws::Scratch,
+    /// Short messages are put together here.
+    pub(super) frames: Vec<u8>,
+}
+
+/// The code of a connection that ended without a close frame (RFC 6455 7.1.5).
+const VANISHED: u16 = 1006;
+
+/// Messages shorter than this are put together with others; longer ones are handed over whole.
+const COPIED_BYTES: usize = 16 * 1024;
+
+impl Talk {
+    /// Writes the request. Each connection gets a key of its own (RFC 6455 4.1).
+    pub(super) fn ask(
+        &mut self,
+        peer: &mut Peer<Carried>,
+        prepared: &Prepared,
+        sockets: Option<&mut Sockets>,
+    ) -> Result<StreamId, UserError> {
+        let nonce = sockets.map(|sockets| sockets.shared.nonce());
+        let nonce = nonce.unwrap_or_default();
+        let asked = if peer.is_shared() {
+            Asked::extended(&self.terms)
+        } else {
+            Asked::upgrade(&self.terms, nonce)
+        };
+        let text = asked.request(&prepared.head);
+        self.stage = Talking::Asked(Some(asked));
+        text.with_head(|head| peer.conn.request(head, BodySize::Empty))
+    }
+}
+
+impl Call {
+    pub(super) fn conversation(&self) -> Option<&Conversation> {
+        match &self.talk.as_deref()?.stage {
+            Talking::Open(conversation) => Some(conversation),
+            Talking::Asked(_) => None,
+        }
+    }
+
+    /// When its conversation is to be looked at, while it has a connection.
+    pub(super) fn talk_deadline(&self) -> Option<Instant> {
+        self.carrier()?;
+        self.conversation()?.deadline()
+    }
+
+    pub(super) fn conversation_mut(&mut self) -> Option<&mut Conversation> {
+        match &mut self.talk.as_deref_mut()?.stage {
+            Talking::Open(conversation) => Some(conversation),
+            Talking::Asked(_) => None,
+        }
+    }
+
+    /// The final head: where it grants the WebSocket that was asked for, the conversation begins. `Err`: the rule
+    /// that it breaks.
+    pub(super) fn hear(&mut self, head: &HeadRef<'_>, now: Instant) -> Result<(), &'static str> {
+        let Some(talk) = self.talk.as_deref_mut() else {
+            return Ok(());
+        };
+        let Talking::Asked(Some(asked)) = &talk.stage else {
+            return Ok(());
+        };
+        let Some(answer) = asked.answer(head) else {
+            return Ok(());
+        };
+        let agreed = answer?;
+        let deflate = agreed.deflate.zip(talk.terms.deflate);
+        let limits = talk.terms.limits.clone();
+        talk.stage = Talking::Open(Box::new(Conversation {
+            socket: WebSocket::new(Side::Client, limits, deflate, now),
+            protocol: agreed.protocol,
+            close_timeout: talk.terms.limits.close_timeout,
+            asks: Asks::Nothing,
+            ahead_at: None,
+            closed: None,
+            leaving: None,
+            told: false,
+        }));
+        self.upload = Upload::Open;
+        // These were of the handshake; a message may be as long in coming as it likes.
+        (self.options.timeouts.read, self.options.timeouts.total) = (None, None);
+        Ok(())
+    }
+}
+
+impl Conversation {
+    /// When something is to be done, whatever comes.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let times = [
+            self.socket.deadline(),
+            self.leaving,
+            self.ahead_at,
+            self.asks.until(),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// Nothing is said any more; the server's end, and our own close frame, are still to come.
+    pub(super) fn is_finished(&self) -> bool {
+        self.socket.status() != Status::Open && self.socket.deadline().is_none()
+    }
+
+    /// Reads what may be read of what is here, and sends what is due.
+    fn advance(
+        &mut self,
+        stream: &mut StreamMut<'_>,
+        now: Instant,
+        shared: &mut ws::Scratch,
+    ) -> Progress {
+        if !self.is_finished() {
+            let most = match self.asks {
+                Asks::Message { .. } => usize::MAX,
+                Asks::Nothing => AHEAD_BYTES,
+            };
+            let mut ahead = self.socket.read_ahead(stream, now, shared, most);
+            // A refusal is about a stream that has failed, which the next read tells.
+            let _ = self.socket.flush(stream, shared);
+            if self.hear_end(shared) {
+                ahead = self.socket.read_ahead(stream, now, shared, most);
+            }
+            if !self.is_finished() {
+                return match ahead {
+                    ReadAhead::Pending => Progress::Empty,
+                    ReadAhead::Event | ReadAhead::Full | ReadAhead::Ended => Progress::Rests,
+                };
+            }
+        }
+        let _ = self.socket.flush(stream, shared);
+        loop {
+            match stream.read(usize::MAX) {
+                StreamRead::Data(_) => {}
+                StreamRead::Pending => return Progress::Empty,
+                StreamRead::End | StreamRead::Failed => return Progress::Ended,
+            }
+        }
+    }
+
+    /// `advance`, and reading from the socket where it is known to have something.
+    pub(super) fn pull(
+        &mut self,
+        peer: &mut Peer<Carried>,
+        id: StreamId,
+        buffers: &mut BufferPool,
+        (now, shared): (Instant, &mut ws::Scratch),
+    ) -> Progress {
+        loop {
+            let is_shared = peer.is_shared();
+            let Ok(mut stream) = peer.conn.stream(id) else {
+                return Progress::Ended;
+            };
+            let progress = self.advance(&mut stream, now, shared);
+            if is_shared && self.is_finished() && !self.socket.has_output() {
+                // What is the end of a connection on HTTP/1.1 is the end of a stream here (RFC 8441 5).
+                let _ = stream.finish();
+            }
+            if progress != Progress::Empty
+                || !peer.input.readable
+                || peer.input.over
+                || !peer.receive(buffers, now)
+            {
+                return progress;
+            }
+        }
+    }
+
+    /// Its end needs nobody who asks for it; what follows is read.
+    pub(super) fn hear_end(&mut self, shared: &mut ws::Scratch) -> bool {
+        let ends = self.socket.status() != Status::Open && self.socket.has_event();
+        if ends {
+            self.take(shared, |_, _| ());
+        }
+        ends
+    }
+
+    /// Takes the event that waits. The message goes to `sink`.
+    pub(super) fn take<T>(
+        &mut self,
+        shared: &mut ws::Scratch,
+        sink: impl FnOnce(Kind, &[u8]) -> T,
+    ) -> Option<T> {
+        let taken = match self.socket.next_event() {
+            Some(Event::Message { kind, data }) => Some(sink(kind, data)),
+            Some(Event::Close { code, reason }) => {
+                self.closed.get_or_insert(Closed {
+                    code,
+                    reason: reason.to_owned(),
+                    rule: None,
+                });
+                None
+            }
+            Some(Event::Failed(violation)) => {
+                self.closed.get_or_insert(Closed {
+                    code: violation.code,
+                    reason: String::new(),
+                    rule: Some(violation.rule),
+                });
+                None
+            }
+            Some(Event::Ping(_) | Event::Pong(_)) | None => None,
+        };
+        self.socket.release(shared);
+        taken
+    }
+
+    /// Somebody has to look: at a message, at the time, at the end.
+    pub(super) fn has_news(&mut self, now: Instant, over: bool) -> bool {
+        let late = self.asks.until().is_some_and(|until| until <= now);
+        let ends = self.socket.status() != Status::Open && !std::mem::replace(&mut self.told, true);
+        let ended = self.closed.is_some();
+        let due = self.asks != Asks::Nothing && (self.socket.has_event() || ended || late);
+        if due {
+            self.asks = Asks::Nothing;
+        }
+        due || ends || over
+    }
+}
+
+/// Queues what there is room for.
+pub(super) fn write(
+    socket: &mut WebSocket,
+    stream: &mut StreamMut<'_>,
+    sockets: &mut Sockets,
+    what: Outgoing<'_>,
+) -> Result<Result<(), UserError>, SendError> {
+    let Sockets { shared, frames } = sockets;
+    frames.clear();
+    match what {
+        Outgoing::Message(kind, data) if data.len() >= COPIED_BYTES => {
+            let frame = socket.frame(kind, data, true, shared)?;
+            let head = stream.write(frame.head.as_bytes());
+            return Ok(head.and_then(|()| stream.write_shared(frame.payload)));
+        }
+        Outgoing::Message(kind, data) => socket.send(kind, &data, true, shared, frames)?,
+        Outgoing::Ping(payload) => socket.ping(payload, shared, frames)?,
+    }
+    Ok(stream.write(frames))
+}
+
+pub(super) fn vanished() -> Closed {
+    Closed {
+        code: VANISHED,
+        reason: String::new(),
+        rule: Some("the WebSocket has been closed"),
+    }
+}

@@ -1,0 +1,280 @@
+//! What both faces of the client decide alike, as pure functions: what is sent again, and what a
+//! connection's end means to its call.
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+
+use towline_proto::{CloseReason, ConnectionError, ErrorSource, ProtocolPolicy, StreamError};
+
+use super::request::{CallError, CallErrorKind, CallOptions, CallPhase, Prepared, Stale};
+use super::route::Route;
+
+/// A request is sent again at most so often. Each time takes a reused connection that was dying, and a
+/// server that closes its idle connections closes several at once.
+const MAX_RESENDS: u8 = 3;
+
+/// What the server has not begun with is sent again so often: one that ends a connection after so many requests
+/// refuses those under way each time.
+const MAX_REFUSALS: u8 = 8;
+
+/// A body that is held back goes without being asked for after this long: servers may say nothing
+/// (RFC 9110 10.1.1), and curl waits as long.
+pub const CONTINUE_WITHIN: Duration = Duration::from_secs(1);
+
+/// How the exchange of a call stood when it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// It had carried an exchange before.
+    pub reused: bool,
+    /// A byte of the response had come.
+    pub response_started: bool,
+    /// The server has said that it has not begun with the request and never will (RFC 9113 8.7).
+    pub unprocessed: bool,
+    /// The request has been sent again so often.
+    pub resends: u8,
+}
+
+impl Standing {
+    /// What `why` its exchange failed adds. `None`: it would fail so again.
+    #[must_use]
+    pub fn failed(self, why: &StreamError, protocols: ProtocolPolicy) -> Option<Self> {
+        match why {
+            StreamError::Connection(_) => Some(self),
+            StreamError::Http1Required { unprocessed } => {
+                wants_http1(why, protocols).then_some(Self {
+                    unprocessed: *unprocessed,
+                    // What left it unanswered was no failure of the server's, however new the connection was.
+                    reused: true,
+                    ..self
+                })
+            }
+            _ => why.is_unprocessed().then_some(Self {
+                unprocessed: true,
+                ..self
+            }),
+        }
+    }
+}
+
+/// Whether a request is sent again on another connection: a reused one that ends without a byte of the
+/// response was probably being closed when the request went out (RFC 9112 9.3.1). What was certainly not
+/// processed may be sent again whatever its method, as long as its body is at hand.
+pub fn may_resend(prepared: &Prepared, options: &CallOptions, standing: Standing) -> bool {
+    let wanted = match options.stale {
+        Stale::Never => false,
+        Stale::Idempotent => prepared.idempotent,
+        Stale::Any => true,
+    };
+    let (is_due, most) = if standing.unprocessed {
+        (options.stale != Stale::Never, MAX_REFUSALS)
+    } else {
+        (wanted && standing.reused, MAX_RESENDS)
+    };
+    is_due && prepared.body.is_replayable() && !standing.response_started && standing.resends < most
+}
+
+/// Whether the server wants the request over HTTP/1.1 (RFC 9113 7), and can have it so.
+pub fn wants_http1(why: &StreamError, protocols: ProtocolPolicy) -> bool {
+    matches!(why, StreamError::Http1Required { .. }) && protocols == ProtocolPolicy::Either
+}
+
+/// Whether another connection is tried after `attempts` that failed. A wrong certificate or a refusal
+/// by the proxy does not change by asking again, and a time that is over is not given twice.
+pub fn may_redial(options: &CallOptions, error: &CallError, attempts: u8) -> bool {
+    error.kind == CallErrorKind::Connect && attempts <= options.connect_retries
+}
+
+/// `Err`: nothing that may be spoken goes that way.
+pub(super) fn check_protocols(
+    protocols: ProtocolPolicy,
+    route: &Route,
+) -> Result<(), Box<CallError>> {
+    if protocols != ProtocolPolicy::Http2 || !route.absolute_form() {
+        return Ok(());
+    }
+    Err(Box::new(CallError::new(
+        CallErrorKind::LocalProtocol,
+        CallPhase::Pool,
+        "http:// through an HTTP proxy goes as HTTP/1.1 (RFC 9112 3.2.2), which is switched off",
+    )))
+}
+
+/// Chance for what decides with it. Not a secret.
+pub(super) fn draw() -> u32 {
+    // Every state of the standard library's hashes has a key of its own.
+    RandomState::new().build_hasher().finish() as u32
+}
+
+/// What the end of its connection means to a call that was in `phase`.
+pub fn failure(error: &ConnectionError, phase: CallPhase) -> CallError {
+    let kind = match (error.reason, error.source) {
+        (CloseReason::Protocol | CloseReason::Limit, _) => CallErrorKind::RemoteProtocol,
+        (CloseReason::Done | CloseReason::Truncated, _) => CallErrorKind::ServerDisconnected,
+        (CloseReason::Timeout, _) => CallErrorKind::ReadTimeout,
+        (CloseReason::Reset, ErrorSource::Program) => CallErrorKind::LocalProtocol,
+        (CloseReason::Reset | CloseReason::Aborted, _) if phase == CallPhase::Send => {
+            CallErrorKind::Write
+        }
+        (CloseReason::Reset | CloseReason::Aborted, _) => CallErrorKind::Read,
+    };
+    CallError::new(kind, phase, error.rule)
+}
+
+/// What the end of its exchange means to a call that was in `phase`.
+pub fn stream_failure(error: &StreamError, phase: CallPhase) -> CallError {
+    let (kind, rule): (_, Cow<'static, str>) = match error {
+        StreamError::Connection(error) => return failure(error, phase),
+        StreamError::Reset => (CallErrorKind::LocalProtocol, "the call was given up".into()),
+        StreamError::Http1Required { .. } => (
+            CallErrorKind::RemoteProtocol,
+            "the server wants HTTP/1.1 for this request (HTTP_1_1_REQUIRED, RFC 9113 7)".into(),
+        ),
+        StreamError::ResetByPeer(code) => (
+            CallErrorKind::RemoteProtocol,
+            format!("the server reset the stream: {code} (RFC 9113 5.4.2)").into(),
+        ),
+        StreamError::Refused(rule) => (
+            CallErrorKind::RemoteProtocol,
+            format!("the server did not begin with the request: {rule}").into(),
+        ),
+        StreamError::Broken { reason, rule } => match reason {
+            CloseReason::Timeout => (CallErrorKind::ReadTimeout, (*rule).into()),
+            _ => (CallErrorKind::RemoteProtocol, (*rule).into()),
+        },
+    };
+    CallError::new(kind, phase, rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::client::{Body, RequestText};
+
+    const DYING: Standing = Standing {
+        reused: true,
+        response_started: false,
+        unprocessed: false,
+        resends: 0,
+    };
+
+    fn request(idempotent: bool, body: Body) -> Prepared {
+        Prepared {
+            route: Arc::new(Route::plain("a", 80)),
+            head: RequestText::new(b"GET", b"/"),
+            body,
+            idempotent,
+        }
+    }
+
+    fn stale(stale: Stale) -> CallOptions {
+        CallOptions {
+            stale,
+            ..CallOptions::default()
+        }
+    }
+
+    #[test]
+    fn only_what_is_idempotent_is_sent_again_unless_anything_goes() {
+        let (get, post) = (request(true, Body::Empty), request(false, Body::Empty));
+        for (policy, again, posted_again) in [
+            (Stale::Never, false, false),
+            (Stale::Idempotent, true, false),
+            (Stale::Any, true, true),
+        ] {
+            assert_eq!(may_resend(&get, &stale(policy), DYING), again);
+            assert_eq!(may_resend(&post, &stale(policy), DYING), posted_again);
+        }
+    }
+
+    #[test]
+    fn nothing_is_sent_again_once_it_may_have_been_heard() {
+        let options = stale(Stale::Any);
+        let get = request(true, Body::Bytes(Bytes::from_static(b"x")));
+        assert!(may_resend(&get, &options, DYING));
+        let fresh = Standing {
+            reused: false,
+            ..DYING
+        };
+        let answered = Standing {
+            response_started: true,
+            ..DYING
+        };
+        let often = Standing {
+            resends: MAX_RESENDS,
+            ..DYING
+        };
+        for standing in [fresh, answered, often] {
+            assert!(!may_resend(&get, &options, standing), "{standing:?}");
+        }
+        assert!(!may_resend(&request(true, Body::Unknown), &options, DYING));
+    }
+
+    #[test]
+    fn what_the_server_has_not_begun_with_is_sent_again_whatever_it_is() {
+        let refused = Standing {
+            reused: false,
+            unprocessed: true,
+            ..DYING
+        };
+        let post = request(false, Body::Bytes(Bytes::from_static(b"x")));
+        assert!(may_resend(&post, &stale(Stale::Idempotent), refused));
+        assert!(!may_resend(&post, &stale(Stale::Never), refused));
+        let streamed = request(true, Body::Unknown);
+        assert!(!may_resend(&streamed, &stale(Stale::Any), refused));
+        let again = Standing {
+            resends: MAX_REFUSALS,
+            ..refused
+        };
+        assert!(!may_resend(&post, &stale(Stale::Any), again));
+    }
+
+    #[test]
+    fn http1_is_fallen_back_to_where_it_may_be_spoken() {
+        let unprocessed = StreamError::Http1Required { unprocessed: true };
+        let begun = StreamError::Http1Required { unprocessed: false };
+        let fresh = Standing {
+            reused: false,
+            ..DYING
+        };
+        let options = stale(Stale::Idempotent);
+        let (get, post) = (request(true, Body::Empty), request(false, Body::Empty));
+        for (why, posted_again) in [(&unprocessed, true), (&begun, false)] {
+            assert!(wants_http1(why, ProtocolPolicy::Either));
+            let standing = fresh.failed(why, ProtocolPolicy::Either).unwrap();
+            assert!(may_resend(&get, &options, standing));
+            assert_eq!(may_resend(&post, &options, standing), posted_again);
+            assert!(!wants_http1(why, ProtocolPolicy::Http2));
+            assert_eq!(fresh.failed(why, ProtocolPolicy::Http2), None);
+        }
+    }
+
+    #[test]
+    fn only_what_is_not_the_requests_own_fault_is_sent_again() {
+        let refused = StreamError::Refused("");
+        let standing = DYING.failed(&refused, ProtocolPolicy::Http2).unwrap();
+        assert!(standing.unprocessed);
+        let reset = StreamError::ResetByPeer(towline_proto::ErrorCode::INTERNAL_ERROR);
+        assert_eq!(DYING.failed(&reset, ProtocolPolicy::Either), None);
+        assert_eq!(
+            DYING.failed(&StreamError::Reset, ProtocolPolicy::Either),
+            None
+        );
+    }
+
+    #[test]
+    fn a_dial_is_repeated_only_where_that_can_help() {
+        let options = CallOptions::default();
+        let error = |kind| CallError::new(kind, CallPhase::Connect, "");
+        assert!(may_redial(&options, &error(CallErrorKind::Connect), 1));
+        assert!(!may_redial(&options, &error(CallErrorKind::Connect), 2));
+        assert!(!may_redial(&options, &error(CallErrorKind::Tls), 1));
+        let late = error(CallErrorKind::ConnectTimeout);
+        assert!(!may_redial(&options, &late, 1));
+        assert!(!may_redial(&options, &error(CallErrorKind::Dns), 1));
+    }
+}

@@ -1,0 +1,138 @@
+//! The bytes below HTTP: a socket, TLS on it when the service says so, and before both a PROXY header.
+
+use std::io::{self, IoSlice, Read};
+use std::os::fd::{AsRawFd, RawFd};
+
+use socket2::Socket;
+
+use crate::conn::addr::PeerAddr;
+use crate::conn::proxy_header::ProxyStage;
+use crate::tls::{Recv, Session};
+
+/// No SIGPIPE, and no waiting on sockets in blocking mode.
+pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+
+pub(crate) struct Transport {
+    pub(crate) socket: Socket,
+    pub(crate) tls: Option<Box<Session>>,
+    /// Present until the PROXY header has been read, and while bytes that came with it wait.
+    pub(crate) proxy: Option<Box<ProxyStage>>,
+    /// What the PROXY header put in place of the socket's addresses, remote then local.
+    pub(crate) proxied: Option<Box<(PeerAddr, PeerAddr)>>,
+}
+
+impl Transport {
+    pub(crate) fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// HTTP bytes into `space`.
+    pub(crate) fn recv(&mut self, space: &mut [u8]) -> io::Result<Recv> {
+        if self.proxy.is_some() {
+            return self.recv_behind_proxy(space);
+        }
+        match &mut self.tls {
+            None => recv_plain(&mut &self.socket, space),
+            Some(tls) => tls.recv(&mut &self.socket, space),
+        }
+    }
+
+    /// HTTP bytes into `space` by way of `recv(2)` with `flags`. A blocking socket is waited for unless
+    /// `MSG_DONTWAIT` is among them; then a signal gives `Interrupted`, and the end of the time `WouldBlock`.
+    pub(crate) fn recv_once(&mut self, space: &mut [u8], flags: libc::c_int) -> io::Result<Recv> {
+        let mut source = Flagged(&self.socket, flags);
+        match &mut self.tls {
+            Some(tls) => tls.recv(&mut source, space),
+            None => match source.read(space) {
+                Ok(0) => Ok(Recv::Eof),
+                Ok(bytes) => Ok(Recv::Data {
+                    bytes,
+                    drained: bytes < space.len(),
+                }),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Recv::WouldBlock),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    #[cold]
+    fn recv_behind_proxy(&mut self, space: &mut [u8]) -> io::Result<Recv> {
+        let Some(stage) = &mut self.proxy else {
+            return Ok(Recv::WouldBlock);
+        };
+        match stage.read_header(&self.socket)? {
+            Recv::Data { .. } => {}
+            other => return Ok(other),
+        }
+        self.proxied = stage.addresses().map(Box::new);
+        let mut source = stage.rest(&self.socket);
+        let result = match &mut self.tls {
+            None => recv_plain(&mut source, space),
+            Some(tls) => tls.recv(&mut source, space),
+        };
+        if stage.is_spent() {
+            self.proxy = None;
+        }
+        // A short read of the bytes kept here says nothing about the socket.
+        result.map(|recv| match recv {
+            Recv::Data { bytes, .. } => Recv::Data {
+                bytes,
+                drained: false,
+            },
+            other => other,
+        })
+    }
+
+    /// One plain write of as much as the kernel takes at once, whatever the mode of the socket.
+    pub(crate) fn send_plain(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match slices {
+            [one] => self.socket.send_with_flags(one, SEND_FLAGS),
+            many => self.socket.send_vectored_with_flags(many, SEND_FLAGS),
+        }
+    }
+
+    /// What stands in front of HTTP is not over yet.
+    pub(crate) fn is_before_http(&self) -> bool {
+        self.is_handshaking() || self.proxy.is_some()
+    }
+
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+}
+
+/// A socket read with flags, once.
+struct Flagged<'a>(&'a Socket, libc::c_int);
+
+impl Read for Flagged<'_> {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the descriptor is open as long as the socket is borrowed, and the kernel writes at
+        // most `space.len()` bytes into it.
+        let n = unsafe {
+            libc::recv(
+                self.0.as_raw_fd(),
+                space.as_mut_ptr().cast(),
+                space.len(),
+                self.1,
+            )
+        };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+fn recv_plain(socket: &mut dyn Read, space: &mut [u8]) -> io::Result<Recv> {
+    loop {
+        return match socket.read(space) {
+            Ok(0) => Ok(Recv::Eof),
+            Ok(bytes) => Ok(Recv::Data {
+                bytes,
+                drained: bytes < space.len(),
+            }),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => Ok(Recv::WouldBlock),
+                io::ErrorKind::Interrupted => continue,
+                _ => Err(error),
+            },
+        };
+    }
+}

@@ -1,0 +1,311 @@
+//! Accepting: a few connections of every listener per turn, and patience when the system has no more
+//! descriptors to give.
+//!
+//! Without a free descriptor a waiting connection keeps its listener readable for ever; a loop that
+//! tries again at once burns a core. Here the listeners leave the poll for a while, and a reserve
+//! descriptor is spent on closing one waiting connection, so that its client learns where it stands.
+
+use std::fmt;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use mio::Interest;
+use mio::unix::SourceFd;
+use socket2::Socket;
+
+use crate::conn::Peer;
+use crate::conn::addr::PeerAddr;
+use crate::conn::id::{ConnId, Source};
+use crate::engine::Engine;
+use crate::engine::listener::Listener;
+use crate::engine::listener_config::Service;
+use crate::sys;
+
+/// Connections accepted per listener and turn: those that are open already want their turn too, and
+/// so do the other processes that share the listener.
+const ACCEPTS_PER_TURN: usize = 8;
+
+/// How long a worker that holds more connections than another leaves new ones to it. Nobody need take
+/// them (it may be stuck): then this one takes one more each time.
+const COURTESY: Duration = Duration::from_micros(500);
+
+/// Connections more than another's that mean nothing.
+const TOLERATED_LEAD: u64 = 2;
+
+/// Connections accepted per listener when it is about to close.
+const LAST_ACCEPTS: usize = 512;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const NOTICE_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) struct Listening {
+    pub(crate) listener: Listener,
+    pub(crate) service: Arc<Service>,
+    /// The poll has said that connections wait, and `accept` has not yet said that none does.
+    pub(crate) pending: bool,
+    pub(crate) is_tcp: bool,
+}
+
+impl Listening {
+    pub(crate) fn accept(&self) -> io::Result<Option<(Socket, PeerAddr)>> {
+        loop {
+            return match accept(self.listener.socket()) {
+                Ok((socket, addr)) => {
+                    // Elsewhere than on Linux the listener's setting is not inherited.
+                    if self.is_tcp && cfg!(not(target_os = "linux")) {
+                        socket.set_tcp_nodelay(true)?;
+                    }
+                    Ok(Some((socket, PeerAddr::from_sock_addr(&addr))))
+                }
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => Ok(None),
+                    // A connection that died in the queue is not the listener's trouble.
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
+                    _ => Err(error),
+                },
+            };
+        }
+    }
+}
+
+impl<S: Default> Engine<S> {
+    /// A listener is known to have connections waiting, and nothing speaks against taking them.
+    pub(crate) fn accept_pending(&self) -> bool {
+        self.takes_connections() && self.listeners.iter().any(|listening| listening.pending)
+    }
+
+    fn takes_connections(&self) -> bool {
+        self.shortage.until.is_none() && self.courtesy.is_none()
+    }
+
+    pub(crate) fn accept(&mut self, now: Instant) {
+        if self.shortage.is_over(now) {
+            self.shortage.resume();
+            self.register_listeners();
+        }
+        if self.courtesy.is_some_and(|until| until <= now) {
+            self.courtesy = None;
+            self.register_listeners();
+        }
+        for index in 0..self.listeners.len() {
+            let mut left = ACCEPTS_PER_TURN;
+            while self.takes_connections() && self.listeners[index].pending && left > 0 {
+                left -= 1;
+                self.accept_one(index, now);
+                if self.listeners[index].pending && self.is_ahead(index) {
+                    self.courtesy = Some(now + COURTESY);
+                    self.deregister_listeners();
+                }
+            }
+        }
+    }
+
+    /// Whether another worker that takes connections holds clearly fewer than this one. The kernel
+    /// wakes the same one of several again and again, and a kept-alive connection stays where it is.
+    fn is_ahead(&self, index: usize) -> bool {
+        let Some(meter) = &self.listeners[index].service.meter else {
+            return false;
+        };
+        let accepting = meter
+            .slots()
+            .in_use()
+            .filter(|slot| slot.accepting.load(Relaxed) != 0);
+        let fewest = accepting
+            .map(|slot| slot.connections_open.load(Relaxed))
+            .min();
+        let mine = meter.connections_open.load(Relaxed);
+        fewest.is_some_and(|fewest| mine > fewest + TOLERATED_LEAD + fewest / 8)
+    }
+
+    /// Accepts what waits now. A bound, since clients may connect as fast as we accept.
+    pub(crate) fn accept_waiting(&mut self, now: Instant) {
+        for index in 0..self.listeners.len() {
+            self.listeners[index].pending = true;
+            let mut left = LAST_ACCEPTS;
+            while self.shortage.until.is_none() && self.listeners[index].pending && left > 0 {
+                left -= 1;
+                self.accept_one(index, now);
+            }
+        }
+    }
+
+    fn accept_one(&mut self, index: usize, now: Instant) {
+        let listening = &mut self.listeners[index];
+        match listening.accept() {
+            Ok(None) => listening.pending = false,
+            Ok(Some((socket, remote))) => {
+                self.shortage.accepted();
+                let service = Arc::clone(&listening.service);
+                let id = self.table.next_id();
+                let fd = socket.as_raw_fd();
+                let registry = self.poll.registry();
+                let registered =
+                    registry.register(&mut SourceFd(&fd), id.token(), Interest::READABLE);
+                let peer = Peer::accepted(id, socket, remote, &service, now);
+                if let (Ok(()), Ok(peer)) = (registered, peer) {
+                    self.add(id, peer, now);
+                }
+            }
+            Err(error) => {
+                self.shortage.begin(&self.listeners[index], &error, now);
+                self.deregister_listeners();
+            }
+        }
+    }
+
+    fn add(&mut self, id: ConnId, mut peer: Peer<S>, now: Instant) {
+        self.accepted += 1;
+        if let Some(deadline) = peer.conn.deadline() {
+            self.deadlines.promise(id, &mut peer.looked, deadline);
+        }
+        if peer.is_tls() {
+            self.handshakes.push_back(id);
+        }
+        self.table.insert(Box::new(peer));
+        if self.handshakes.len() > self.config.max_handshakes
+            && let Some(oldest) = self.handshakes.pop_front()
+            && self
+                .table
+                .peer(oldest)
+                .is_some_and(|peer| peer.io.is_handshaking())
+        {
+            self.shortage.evicted_handshake();
+            self.close(oldest, now);
+        }
+    }
+
+    fn deregister_listeners(&self) {
+        for listening in &self.listeners {
+            let fd = listening.listener.socket().as_raw_fd();
+            // Fails where it was not registered, as wanted.
+            let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
+        }
+    }
+
+    fn register_listeners(&mut self) {
+        for (index, listening) in self.listeners.iter_mut().enumerate() {
+            let fd = listening.listener.socket().as_raw_fd();
+            // It was registered before: what could fail now failed then.
+            let _ = sys::register_listener(self.poll.registry(), fd, Source::Listener(index));
+            listening.pending = true;
+        }
+    }
+}
+
+/// What went wrong since the last notice; for one line of log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notice {
+    /// Attempts to accept that failed for want of descriptors or memory.
+    pub accept_failures: u64,
+    /// Waiting connections closed by means of the reserve descriptor.
+    pub shed: u64,
+    /// TLS handshakes given up for newer ones.
+    pub handshakes_evicted: u64,
+    /// What the system said last.
+    pub error: String,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "short of descriptors or memory: accept failed {} times ({}), {} connections shed, \
+             {} handshakes given up",
+            self.accept_failures, self.error, self.shed, self.handshakes_evicted
+        )
+    }
+}
+
+/// The reserve descriptor, the pause, and the account of both.
+pub(crate) struct Shortage {
+    reserve: Option<UnixDatagram>,
+    pause: Duration,
+    pub(crate) until: Option<Instant>,
+    notice: Notice,
+    last_notice: Option<Instant>,
+}
+
+impl Shortage {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            reserve: Some(reserve()?),
+            pause: FIRST_PAUSE,
+            until: None,
+            notice: Notice::default(),
+            last_notice: None,
+        })
+    }
+
+    /// An accept failed: sheds one connection of `listening` and says until when to pause.
+    pub(crate) fn begin(&mut self, listening: &Listening, error: &io::Error, now: Instant) {
+        self.notice.accept_failures += 1;
+        if let Some(meter) = &listening.service.meter {
+            meter.accept_errors.fetch_add(1, Relaxed);
+        }
+        self.notice.error = error.to_string();
+        if self.reserve.take().is_some() && matches!(listening.accept(), Ok(Some(_))) {
+            self.notice.shed += 1;
+        }
+        self.reserve = reserve().ok();
+        self.until = Some(now + self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+    }
+
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+
+    /// The pause is over; whether the shortage is, the next accept will show.
+    pub(crate) fn resume(&mut self) {
+        self.until = None;
+        if self.reserve.is_none() {
+            self.reserve = reserve().ok();
+        }
+    }
+
+    pub(crate) fn accepted(&mut self) {
+        self.pause = FIRST_PAUSE;
+    }
+
+    pub(crate) fn evicted_handshake(&mut self) {
+        self.notice.handshakes_evicted += 1;
+    }
+
+    /// At most once a second, and only when there is something to say.
+    pub(crate) fn take_notice(&mut self) -> Option<Notice> {
+        if self.notice == Notice::default() {
+            return None;
+        }
+        let now = Instant::now();
+        let said_lately = self
+            .last_notice
+            .is_some_and(|last| now < last + NOTICE_INTERVAL);
+        if said_lately {
+            return None;
+        }
+        self.last_notice = Some(now);
+        Some(std::mem::take(&mut self.notice))
+    }
+}
+
+/// Any descriptor does; this one needs no file system.
+fn reserve() -> io::Result<UnixDatagram> {
+    UnixDatagram::unbound()
+}
+
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+fn accept(listener: &Socket) -> io::Result<(Socket, socket2::SockAddr)> {
+    listener.accept4(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+fn accept(listener: &Socket) -> io::Result<(Socket, socket2::SockAddr)> {
+    let (socket, addr) = listener.accept()?;
+    socket.set_nonblocking(true)?;
+    Ok((socket, addr))
+}

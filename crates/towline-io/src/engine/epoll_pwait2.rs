@@ -1,0 +1,85 @@
+//! Waiting to the microsecond. mio rounds up to milliseconds, so the poll that stands below it is asked
+//! directly, by the one call that takes nanoseconds.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use crate::conn::id::Source;
+use crate::engine::conn_table::News;
+
+/// Room for the events of one wait.
+pub(crate) struct Exact {
+    events: Vec<libc::epoll_event>,
+    most: usize,
+    /// The kernel (before 5.11) or a filter does not have the call.
+    missing: bool,
+}
+
+impl Exact {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            events: Vec::new(),
+            most,
+            missing: false,
+        }
+    }
+
+    /// Waits on the epoll instance `fd` until there are events or the time is over, to the nanosecond as
+    /// far as the kernel's slack allows. False: nobody has waited, since the system has nothing so fine.
+    pub(crate) fn wait(&mut self, fd: RawFd, wait: Duration) -> io::Result<bool> {
+        self.events.clear();
+        if self.missing {
+            return Ok(false);
+        }
+        self.events.reserve(self.most);
+        let wait = libc::timespec {
+            tv_sec: wait.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: wait.subsec_nanos().into(),
+        };
+        // SAFETY: `events` has room for `most` of them, the timespec is that of the kernel on 64-bit
+        // machines (id.rs wants one), both outlive the call, and there is no signal mask.
+        let n = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                fd,
+                self.events.as_mut_ptr(),
+                libc::c_int::try_from(self.most).unwrap_or(libc::c_int::MAX),
+                &raw const wait,
+                std::ptr::null::<libc::sigset_t>(),
+                0_usize,
+            )
+        };
+        if let Ok(n) = usize::try_from(n) {
+            // SAFETY: the kernel has filled so many.
+            unsafe { self.events.set_len(n) };
+            return Ok(true);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => Ok(true),
+            Some(libc::ENOSYS | libc::EPERM) => {
+                self.missing = true;
+                Ok(false)
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// What the last wait gave.
+    pub(crate) fn events(&self) -> impl Iterator<Item = (Source, News)> {
+        self.events.iter().map(|event| {
+            let (bits, token) = (event.events, event.u64);
+            let any = |flags: libc::c_int| bits & flags.cast_unsigned() != 0;
+            // As mio reads them.
+            let error = any(libc::EPOLLERR);
+            let read_closed = any(libc::EPOLLHUP) || any(libc::EPOLLIN) && any(libc::EPOLLRDHUP);
+            let news = News {
+                readable: any(libc::EPOLLIN | libc::EPOLLPRI) || error,
+                closed: read_closed || error,
+                writable: any(libc::EPOLLOUT) || error,
+            };
+            (Source::from_token(mio::Token(token as usize)), news)
+        })
+    }
+}

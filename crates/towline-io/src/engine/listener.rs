@@ -1,0 +1,184 @@
+//! Sockets that listen: TCP, Unix, or opened by somebody else.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::conn::addr::PeerAddr;
+
+/// Connections that the kernel holds for us before we accept them.
+pub const DEFAULT_BACKLOG: u32 = 2048;
+
+/// A socket that listens. It is non-blocking, and what it accepts has Nagle's algorithm off.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    /// The path to remove at the end, and the process that may: a forked worker shares the
+    /// listener, but its end is not the end of the service.
+    owned_path: Option<(PathBuf, u32)>,
+}
+
+impl Listener {
+    /// Opens every listener that `spec` names: `host:port`, `[v6]:port`, `:port`, `unix:PATH` or
+    /// `fd://N`. A host name gives one listener per address; `[::]` serves IPv4 too.
+    pub fn open(spec: &str, backlog: u32) -> io::Result<Vec<Self>> {
+        if let Some(path) = spec.strip_prefix("unix:") {
+            return Ok(vec![Self::unix(Path::new(path), None, backlog)?]);
+        }
+        if let Some(number) = spec.strip_prefix("fd://") {
+            let fd = number
+                .parse()
+                .map_err(|_| invalid(spec, "fd:// needs a number"))?;
+            return Ok(vec![Self::inherited(fd, backlog)?]);
+        }
+        let (host, port) = spec
+            .rsplit_once(':')
+            .ok_or_else(|| invalid(spec, "no port"))?;
+        let port: u16 = port
+            .parse()
+            .map_err(|_| invalid(spec, "the port is not 0 to 65535"))?;
+        let host = host
+            .strip_prefix('[')
+            .and_then(|h| h.strip_suffix(']'))
+            .unwrap_or(host);
+        let host = if host.is_empty() { "0.0.0.0" } else { host };
+        let addrs = (host, port)
+            .to_socket_addrs()
+            .map_err(|error| named(&error, spec))?;
+        addrs.map(|addr| Self::tcp(addr, backlog)).collect()
+    }
+
+    /// Listens on a TCP address. The unspecified IPv6 address serves both families.
+    pub fn tcp(addr: SocketAddr, backlog: u32) -> io::Result<Self> {
+        Self::bind_tcp(addr, backlog).map_err(|error| named(&error, &addr.to_string()))
+    }
+
+    fn bind_tcp(addr: SocketAddr, backlog: u32) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+        if let SocketAddr::V6(v6) = addr {
+            socket.set_only_v6(!v6.ip().is_unspecified())?;
+        }
+        // A restart must not wait for the last connections to leave TIME-WAIT.
+        socket.set_reuse_address(true)?;
+        socket.bind(&addr.into())?;
+        Self::listening(socket, backlog, None)
+    }
+
+    /// Listens on a Unix socket. A file left by a dead process is replaced; one that somebody
+    /// listens on is `AddrInUse`. `mode` is set before the first connection can arrive.
+    pub fn unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Self> {
+        Self::bind_unix(path, mode, backlog)
+            .map_err(|error| named(&error, &format!("unix:{}", path.display())))
+    }
+
+    fn bind_unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Self> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        let addr = socket2::SockAddr::unix(path)?;
+        if let Err(error) = socket.bind(&addr) {
+            if error.kind() != io::ErrorKind::AddrInUse || !is_stale(path) {
+                return Err(error);
+            }
+            fs::remove_file(path)?;
+            socket.bind(&addr)?;
+        }
+        if let Some(mode) = mode {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        }
+        Self::listening(socket, backlog, Some((path.to_owned(), std::process::id())))
+    }
+
+    /// Takes over a stream socket opened by somebody else (systemd, a supervisor); its family is
+    /// found out. The descriptor belongs to the listener from here on, also when this fails.
+    pub fn inherited(fd: RawFd, backlog: u32) -> io::Result<Self> {
+        let name = || format!("fd://{fd}");
+        // SAFETY: F_GETFD only looks the number up, whatever it is.
+        if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+            return Err(named(&io::Error::last_os_error(), &name()));
+        }
+        // SAFETY: the descriptor is open, and by contract the caller gives it away.
+        let socket = unsafe { Socket::from_raw_fd(fd) };
+        let kind = socket.r#type().map_err(|error| named(&error, &name()))?;
+        if kind != Type::STREAM {
+            return Err(invalid(&name(), "not a stream socket"));
+        }
+        Self::listening(socket, backlog, None).map_err(|error| named(&error, &name()))
+    }
+
+    fn listening(
+        socket: Socket,
+        backlog: u32,
+        owned_path: Option<(PathBuf, u32)>,
+    ) -> io::Result<Self> {
+        let listener = Self { socket, owned_path };
+        if listener.is_tcp()? {
+            // Accepted sockets inherit it on Linux: one system call fewer for each of them.
+            listener.socket.set_tcp_nodelay(true)?;
+        }
+        listener.socket.set_cloexec(true)?;
+        listener.socket.set_nonblocking(true)?;
+        listener
+            .socket
+            .listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        Ok(listener)
+    }
+
+    pub(crate) fn is_tcp(&self) -> io::Result<bool> {
+        Ok(matches!(
+            self.socket.local_addr()?.domain(),
+            Domain::IPV4 | Domain::IPV6
+        ))
+    }
+
+    /// Where it listens; port 0 has become the real one.
+    pub fn local_addr(&self) -> io::Result<PeerAddr> {
+        self.socket
+            .local_addr()
+            .map(|addr| PeerAddr::from_sock_addr(&addr))
+    }
+
+    /// Gives the descriptor away. A Unix socket's file is then the new owner's to remove.
+    pub fn into_raw_fd(mut self) -> RawFd {
+        self.owned_path = None;
+        let fd = self.socket.as_raw_fd();
+        // `Drop` stands in the way of moving the socket out; nothing else is left to drop.
+        std::mem::forget(self);
+        fd
+    }
+
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some((path, pid)) = &self.owned_path
+            && *pid == std::process::id()
+        {
+            // Nothing can be done about a failure, and the next start replaces a stale file.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// A socket file that nobody listens on any more.
+fn is_stale(path: &Path) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    is_socket
+        && UnixStream::connect(path)
+            .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+fn named(error: &io::Error, name: &str) -> io::Error {
+    io::Error::new(error.kind(), format!("{name}: {error}"))
+}
+
+fn invalid(name: &str, why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{name}: {why}"))
+}

@@ -1,0 +1,529 @@
+//! The engine: one poll, its listeners, its connections, and the turn that serves them.
+//!
+//! ```text
+//! turn_start ─ poll, accept, timers ─► ready list ─ next_ready (reads) ─► face: next_event, respond
+//!      ▲                                   ▲                                   │
+//!      └── turn_end (re-arms itself) ◄─────┴────────── settle (flushes) ◄──────┘
+//! ```
+//!
+//! The poll is edge-triggered and a turn is bounded, in connections and in time. What a turn leaves
+//! stays in the ready list, and the engine wakes itself, so that nobody starves on either side.
+
+pub(crate) mod accept;
+mod checkout;
+pub(crate) mod conn_table;
+#[cfg(target_os = "linux")]
+pub(crate) mod epoll_pwait2;
+pub(crate) mod listener;
+pub(crate) mod listener_config;
+pub(crate) mod pending_dials;
+mod rearm;
+mod timer_fd;
+mod timers;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use mio::unix::SourceFd;
+use mio::{Events, Poll, Waker};
+use towline_proto::BufferPool;
+
+use crate::conn::id::{ConnId, Source};
+use crate::conn::{Output, Peer};
+use crate::engine::accept::{Listening, Notice, Shortage};
+use crate::engine::conn_table::{Away, News, Place, Table};
+#[cfg(target_os = "linux")]
+use crate::engine::epoll_pwait2::Exact;
+use crate::engine::listener::Listener;
+use crate::engine::listener_config::Service;
+use crate::engine::pending_dials::Dials;
+use crate::engine::timer_fd::Alarm;
+use crate::engine::timers::Deadlines;
+use crate::sys;
+
+/// The bounds of an engine.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Connections handed out per turn. 16 keeps a foreign loop's other callbacks on time; a face
+    /// that owns its thread may take more.
+    pub max_ready_per_turn: usize,
+    /// No further connection is handed out after this time in a turn.
+    pub turn_time: Duration,
+    /// A connection that has more to do after this time goes to the end of the line, and is not visited
+    /// again in a turn that has lasted as long: others may have come, and nobody has looked.
+    pub visit_time: Duration,
+    /// Bytes written per connection before others get their turn.
+    pub settle_bytes: usize,
+    /// Size of one receive buffer.
+    pub buffer_bytes: usize,
+    /// Number of unused buffers kept.
+    pub spare_buffers: usize,
+    /// TLS handshakes under way; the oldest makes room for a new one.
+    pub max_handshakes: usize,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            max_ready_per_turn: 16,
+            turn_time: Duration::from_micros(500),
+            // What others wait for somebody who is busy; ten times what a turn costs.
+            visit_time: Duration::from_micros(100),
+            settle_bytes: 1024 * 1024,
+            buffer_bytes: 64 * 1024,
+            spare_buffers: 16,
+            max_handshakes: 1024,
+        }
+    }
+}
+
+/// Wakes an engine from any thread or from a signal handler: its next turn starts at once.
+#[derive(Clone, Debug)]
+pub struct Remote(pub(crate) Arc<Waker>);
+
+impl Remote {
+    pub fn wake(&self) -> io::Result<()> {
+        self.0.wake()
+    }
+}
+
+/// See the module's picture. `S` is what a face keeps per connection.
+pub struct Engine<S> {
+    pub(crate) config: EngineConfig,
+    pub(crate) poll: Poll,
+    pub(crate) events: Events,
+    #[cfg(target_os = "linux")]
+    exact: Exact,
+    pub(crate) waker: Arc<Waker>,
+    pub(crate) listeners: Vec<Listening>,
+    pub(crate) shortage: Shortage,
+    /// Until when new connections are left to workers that have fewer.
+    pub(crate) courtesy: Option<Instant>,
+    pub(crate) table: Table<S>,
+    pub(crate) handshakes: VecDeque<ConnId>,
+    pub(crate) buffers: BufferPool,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) alarm: Alarm,
+    pub(crate) alarm_at: Option<Instant>,
+    /// When a face wants a turn, at the latest.
+    pub(crate) wake_at: Option<Instant>,
+    pub(crate) dials: Dials,
+    pub(crate) ready: VecDeque<ConnId>,
+    pub(crate) turn: Turn,
+    pub(crate) draining: bool,
+    pub(crate) accepted: u64,
+}
+
+/// The turn under way, or the last one.
+pub(crate) struct Turn {
+    pub(crate) running: bool,
+    /// Started from a foreign loop, which must be told when work is left.
+    pub(crate) foreign: bool,
+    /// The engine's descriptor is readable because we made it so.
+    pub(crate) rearmed: bool,
+    pub(crate) started: Instant,
+    pub(crate) now: Instant,
+    /// What the face said the time was, after the last connection was handed out.
+    pub(crate) told: Option<Instant>,
+    pub(crate) served: usize,
+    /// When the connection in hand was handed out.
+    pub(crate) visited: Instant,
+    /// How many of those in line have not been visited in this turn.
+    pub(crate) unvisited: usize,
+}
+
+impl<S: Default> Engine<S> {
+    pub fn new(config: EngineConfig) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), Source::Wake.token())?);
+        let alarm = Alarm::new(poll.registry(), &waker)?;
+        let now = Instant::now();
+        Ok(Self {
+            // What does not fit stays in the kernel, which keeps our descriptor readable for free.
+            events: Events::with_capacity(config.max_ready_per_turn.max(4)),
+            #[cfg(target_os = "linux")]
+            exact: Exact::new(config.max_ready_per_turn.max(4)),
+            buffers: BufferPool::new(config.buffer_bytes, config.spare_buffers),
+            poll,
+            waker,
+            listeners: Vec::new(),
+            shortage: Shortage::new()?,
+            courtesy: None,
+            table: Table::new(),
+            handshakes: VecDeque::new(),
+            deadlines: Deadlines::default(),
+            alarm,
+            alarm_at: None,
+            wake_at: None,
+            dials: Dials::default(),
+            ready: VecDeque::new(),
+            turn: Turn {
+                running: false,
+                foreign: false,
+                rearmed: false,
+                started: now,
+                now,
+                told: None,
+                served: 0,
+                visited: now,
+                unvisited: 0,
+            },
+            draining: false,
+            accepted: 0,
+            config,
+        })
+    }
+
+    /// Readable whenever `turn_start` has something to do. For another poll; never read from it.
+    pub fn as_raw_fd(&self) -> RawFd {
+        self.poll.as_raw_fd()
+    }
+
+    pub fn remote(&self) -> Remote {
+        Remote(Arc::clone(&self.waker))
+    }
+
+    /// Accepts from `listener` from the next turn on.
+    pub fn add_listener(&mut self, listener: Listener, service: Arc<Service>) -> io::Result<()> {
+        let source = Source::Listener(self.listeners.len());
+        let fd = listener.socket().as_raw_fd();
+        sys::register_listener(self.poll.registry(), fd, source)?;
+        if let Some(meter) = &service.meter {
+            meter.accepting.store(1, Relaxed);
+        }
+        self.listeners.push(Listening {
+            is_tcp: listener.is_tcp()?,
+            listener,
+            service,
+            pending: true,
+        });
+        self.rearm();
+        Ok(())
+    }
+
+    /// Where the listeners listen.
+    pub fn listeners(&self) -> impl Iterator<Item = &Listener> {
+        self.listeners.iter().map(|listening| &listening.listener)
+    }
+
+    /// Closes the listeners. Connections that are open stay, and those that wait in the kernel's queue
+    /// are accepted first: the last process to close a listener resets them.
+    pub fn stop_listening(&mut self) {
+        let now = self.now();
+        self.accept_waiting(now);
+        for listening in self.listeners.drain(..) {
+            if let Some(meter) = &listening.service.meter {
+                meter.accepting.store(0, Relaxed);
+            }
+            // Explicitly, since another process may hold the same socket open.
+            let fd = listening.listener.socket().as_raw_fd();
+            let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
+        }
+    }
+
+    /// Polls, accepts and looks at the deadlines. `Some(0)` never blocks and is what a foreign loop
+    /// calls; a face with its own thread waits with `None` (until there is work) or up to a time.
+    pub fn turn_start(&mut self, wait: Option<Duration>) -> io::Result<()> {
+        self.turn.foreign = wait == Some(Duration::ZERO);
+        self.begin_turn(wait)
+    }
+
+    /// `turn_start` for a face with its own thread that waits until `at`, to the microsecond where the
+    /// system can ([`exact_timers`](crate::exact_timers)); `turn_start` rounds up to milliseconds. A time
+    /// that has passed waits for nothing.
+    pub fn turn_start_by(&mut self, at: Instant) -> io::Result<()> {
+        self.turn.foreign = false;
+        let wait = at.saturating_duration_since(Instant::now());
+        #[cfg(target_os = "linux")]
+        if !wait.is_zero() && self.ready.is_empty() && !self.accept_pending() {
+            let fd = self.poll.as_raw_fd();
+            if self.exact.wait(fd, wait)? {
+                let now = self.begin_clock();
+                let exact = std::mem::replace(&mut self.exact, Exact::new(0));
+                for (source, news) in exact.events() {
+                    self.take_event(source, news);
+                }
+                self.exact = exact;
+                self.go_on(now);
+                return Ok(());
+            }
+        }
+        self.begin_turn(Some(wait))
+    }
+
+    fn begin_turn(&mut self, wait: Option<Duration>) -> io::Result<()> {
+        let backlog = !self.ready.is_empty() || self.accept_pending();
+        let wait = if backlog { Some(Duration::ZERO) } else { wait };
+        // Enough is ready for a whole turn: the kernel keeps the rest.
+        let polled = self.ready.len() < self.config.max_ready_per_turn;
+        if polled {
+            match self.poll.poll(&mut self.events, wait) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                Err(_) => self.events.clear(),
+                Ok(()) => {}
+            }
+        }
+        let now = self.begin_clock();
+        if polled {
+            self.take_events();
+        }
+        self.go_on(now);
+        Ok(())
+    }
+
+    fn begin_clock(&mut self) -> Instant {
+        let now = Instant::now();
+        self.turn = Turn {
+            running: true,
+            rearmed: false,
+            started: now,
+            now,
+            told: None,
+            served: 0,
+            visited: now,
+            unvisited: 0,
+            foreign: self.turn.foreign,
+        };
+        now
+    }
+
+    /// What a turn looks at behind its poll.
+    fn go_on(&mut self, now: Instant) {
+        if self.alarm_at.is_some_and(|at| at <= now) {
+            self.alarm_at = None;
+        }
+        if self.wake_at.is_some_and(|at| at <= now) {
+            self.wake_at = None;
+        }
+        self.expire(now);
+        self.dials.advance(self.poll.registry(), now);
+        self.accept(now);
+        self.turn.unvisited = self.ready.len();
+    }
+
+    fn take_events(&mut self) {
+        let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        for event in &events {
+            let news = News {
+                readable: event.is_readable() || event.is_error(),
+                closed: event.is_read_closed() || event.is_error(),
+                writable: event.is_writable() || event.is_error(),
+            };
+            self.take_event(Source::from_token(event.token()), news);
+        }
+        self.events = events;
+    }
+
+    fn take_event(&mut self, source: Source, news: News) {
+        match source {
+            Source::Wake | Source::Alarm => {}
+            Source::Listener(index) => {
+                if let Some(listening) = self.listeners.get_mut(index) {
+                    listening.pending = true;
+                }
+            }
+            Source::Dial(index) => self.dials.noticed(index),
+            Source::Connection(id) => self.noticed(id, news),
+        }
+    }
+
+    /// Notes what the poll, or a check-in, says about a connection.
+    pub(crate) fn noticed(&mut self, id: ConnId, news: News) {
+        match self.table.place(id) {
+            Some(Place::Here(peer)) => {
+                peer.input.readable |= news.readable || news.closed;
+                peer.input.closed |= news.closed;
+                let unblocked = news.writable && peer.output == Output::Blocked;
+                if unblocked {
+                    peer.output = Output::Open;
+                }
+                if unblocked || peer.input.readable {
+                    self.enqueue(id);
+                }
+            }
+            Some(Place::Away(away)) => {
+                away.news.readable |= news.readable;
+                away.news.closed |= news.closed;
+                away.news.writable |= news.writable;
+                self.enqueue(id);
+            }
+            None => {}
+        }
+    }
+
+    pub(crate) fn enqueue(&mut self, id: ConnId) {
+        let queued = match self.table.place(id) {
+            Some(Place::Here(peer)) => &mut peer.queued,
+            Some(Place::Away(Away {
+                queued: Some(queued),
+                ..
+            })) => queued,
+            _ => return,
+        };
+        if !std::mem::replace(queued, true) {
+            self.ready.push_back(id);
+            // A face with its own thread comes by anyway, and then finds it.
+            if self.turn.foreign && !self.turn.running {
+                self.rearm();
+            }
+        }
+    }
+
+    /// Makes our own descriptor readable: there is work that no socket will announce.
+    pub fn rearm(&mut self) {
+        if !std::mem::replace(&mut self.turn.rearmed, true) {
+            // A counter that is full keeps the descriptor readable just as well.
+            let _ = self.waker.wake();
+        }
+    }
+
+    /// The next connection to look at, its socket read. Drain its events, then `settle` it. `None`
+    /// when nothing is ready or this turn has taken its share.
+    pub fn next_ready(&mut self) -> Option<ConnId> {
+        if self.turn.served > 0 && !self.ready.is_empty() {
+            if self.turn.served >= self.config.max_ready_per_turn {
+                return None;
+            }
+            self.turn.now = self.turn.told.take().unwrap_or_else(Instant::now);
+            let most = if self.turn.unvisited > 0 {
+                self.config.turn_time
+            } else {
+                self.config.turn_time.min(self.config.visit_time)
+            };
+            if self.turn.now.duration_since(self.turn.started) >= most {
+                return None;
+            }
+        }
+        let now = self.turn.now;
+        self.turn.visited = now;
+        while let Some(id) = self.ready.pop_front() {
+            self.turn.unvisited = self.turn.unvisited.saturating_sub(1);
+            match self.table.place(id) {
+                Some(Place::Here(peer)) => {
+                    peer.queued = false;
+                    peer.begin_visit(&mut self.buffers, now, self.config.settle_bytes);
+                }
+                Some(Place::Away(Away {
+                    queued: Some(queued),
+                    ..
+                })) => *queued = false,
+                _ => continue,
+            }
+            self.turn.served += 1;
+            return Some(id);
+        }
+        None
+    }
+
+    /// Whether the connection in hand has had its time: if it has more to do, `revisit` it. Reads the clock.
+    pub fn is_visit_over(&self) -> bool {
+        self.turn.visited.elapsed() >= self.config.visit_time
+    }
+
+    /// Whether somebody is in line who has not been visited in this turn.
+    pub fn has_unvisited(&self) -> bool {
+        self.turn.unvisited > 0
+    }
+
+    /// Whether `next_ready` has more to give, in this turn or the next.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// What the time is for this turn.
+    pub fn clock(&self) -> Instant {
+        self.turn.now
+    }
+
+    /// In a turn, time stands still; a face that was busy for a while says so before it settles.
+    pub fn refresh_clock(&mut self) {
+        self.set_clock(Instant::now());
+    }
+
+    /// [`refresh_clock`](Self::refresh_clock) by a face that has just looked at the clock itself.
+    pub fn set_clock(&mut self, now: Instant) {
+        self.turn.now = now;
+        self.turn.told = Some(now);
+    }
+
+    /// Ends the turn. When work is left, the next one is announced.
+    pub fn turn_end(&mut self) {
+        self.turn.running = false;
+        self.set_alarm(self.turn.now);
+        if self.turn.foreign && (!self.ready.is_empty() || self.accept_pending()) {
+            self.rearm();
+        }
+    }
+
+    pub fn peer(&mut self, id: ConnId) -> Option<&mut Peer<S>> {
+        self.table.peer(id)
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        if self.turn.running {
+            self.turn.now
+        } else {
+            Instant::now()
+        }
+    }
+
+    pub(crate) fn set_alarm(&mut self, now: Instant) {
+        let next = [
+            self.deadlines.next(),
+            self.shortage.until,
+            self.courtesy,
+            self.wake_at,
+            self.dials.next_deadline(),
+        ];
+        let Some(next) = next.into_iter().flatten().min() else {
+            return;
+        };
+        if self.alarm_at.is_none_or(|at| next < at) {
+            self.alarm.set(next, now);
+            self.alarm_at = Some(next);
+        }
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    pub fn connection_ids(&self) -> Vec<ConnId> {
+        self.table.ids().collect()
+    }
+
+    /// Connections open now, checked-out ones included.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Connections accepted since the start.
+    pub fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
+    /// Trouble to log, at most once a second.
+    pub fn take_notice(&mut self) -> Option<Notice> {
+        self.shortage.take_notice()
+    }
+
+    pub(crate) fn peer_and_buffers(
+        &mut self,
+        id: ConnId,
+    ) -> (Option<&mut Peer<S>>, &mut BufferPool) {
+        (self.table.peer(id), &mut self.buffers)
+    }
+
+    /// The engine's pool, for reading on a peer by hand.
+    pub fn buffers(&mut self) -> &mut BufferPool {
+        &mut self.buffers
+    }
+}

@@ -1,0 +1,204 @@
+//! Connections that the engine opens: the descriptors of each dial stand in the same poll, and what
+//! comes of it is adopted as a connection like any other.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry};
+use slab::Slab;
+
+use crate::client::{Dial, DialError, Established, Progress, Watch};
+use crate::conn::Peer;
+use crate::conn::id::{ConnId, Source};
+use crate::engine::Engine;
+use crate::engine::listener_config::Service;
+use crate::engine::timers::Deadlines;
+
+/// The name of one dial of one engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DialId(ConnId);
+
+/// What came of a dial.
+pub struct Dialled {
+    /// As given with the dial.
+    pub tag: u64,
+    pub result: Result<Box<Established>, DialError>,
+}
+
+struct Dialling {
+    generation: u32,
+    dial: Dial,
+    tag: u64,
+    /// What stands in the poll.
+    watches: Vec<Watch>,
+    looked: Option<Instant>,
+}
+
+/// The dials of an engine. Empty in a server, and then it costs a turn two comparisons.
+#[derive(Default)]
+pub(crate) struct Dials {
+    slab: Slab<Dialling>,
+    ready: Vec<usize>,
+    deadlines: Deadlines,
+    over: VecDeque<Dialled>,
+    generation: u32,
+    /// Reused from one `fds` to the next.
+    scratch: Vec<Watch>,
+}
+
+impl Dials {
+    pub(crate) fn noticed(&mut self, index: usize) {
+        self.ready.push(index);
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.next()
+    }
+
+    /// Advances the dials that the poll or the clock has called.
+    pub(crate) fn advance(&mut self, registry: &Registry, now: Instant) {
+        while let Some((at, id)) = self.deadlines.pop_due(now) {
+            let Some(dialling) = self.slab.get_mut(id.index()) else {
+                continue;
+            };
+            if dialling.looked == Some(at) && id == ConnId::new(id.index(), dialling.generation) {
+                dialling.looked = None;
+                self.ready.push(id.index());
+            }
+        }
+        while let Some(index) = self.ready.pop() {
+            self.advance_one(index, registry, now);
+        }
+    }
+
+    fn advance_one(&mut self, index: usize, registry: &Registry, now: Instant) {
+        let Some(dialling) = self.slab.get_mut(index) else {
+            return;
+        };
+        let result = match dialling.dial.advance(now) {
+            Progress::Pending => {
+                self.scratch.clear();
+                dialling.dial.fds(&mut self.scratch);
+                watch(registry, index, &dialling.watches, &self.scratch);
+                std::mem::swap(&mut dialling.watches, &mut self.scratch);
+                if let Some(deadline) = dialling.dial.deadline() {
+                    let id = ConnId::new(index, dialling.generation);
+                    (self.deadlines).promise(id, &mut dialling.looked, deadline);
+                }
+                return;
+            }
+            Progress::Done(established) => Ok(established),
+            Progress::Failed(error) => Err(error),
+        };
+        let tag = self.slab.remove(index).tag;
+        self.over.push_back(Dialled { tag, result });
+    }
+}
+
+/// Brings the poll from the watches `before` to `after`. A descriptor that was closed has left the
+/// poll by itself; its number may have come back as another socket, which `serial` tells.
+fn watch(registry: &Registry, index: usize, before: &[Watch], after: &[Watch]) {
+    let token = Source::Dial(index).token();
+    for old in before {
+        if !after.iter().any(|new| new.fd == old.fd) {
+            // It fails where the descriptor is closed, as wanted.
+            let _ = registry.deregister(&mut SourceFd(&old.fd));
+        }
+    }
+    for new in after.iter().filter(|new| !before.contains(new)) {
+        let interest = match (new.readable, new.writable) {
+            (true, true) => Interest::READABLE | Interest::WRITABLE,
+            (false, true) => Interest::WRITABLE,
+            _ => Interest::READABLE,
+        };
+        // What cannot be watched ends with the dial's deadline.
+        let _ = registry
+            .register(&mut SourceFd(&new.fd), token, interest)
+            .or_else(|_| registry.reregister(&mut SourceFd(&new.fd), token, interest));
+    }
+}
+
+impl<S: Default> Engine<S> {
+    /// Starts a dial. Its end comes from `next_dialled`, with `tag`; that may be so at once.
+    pub fn dial(&mut self, dial: Dial, tag: u64) -> DialId {
+        let now = self.now();
+        let dials = &mut self.dials;
+        // The two largest mark the engine's own tokens.
+        dials.generation = (dials.generation + 1) % (u32::MAX - 1);
+        let generation = dials.generation;
+        let index = dials.slab.insert(Dialling {
+            generation,
+            dial,
+            tag,
+            watches: Vec::new(),
+            looked: None,
+        });
+        dials.advance_one(index, self.poll.registry(), now);
+        if !self.turn.running {
+            self.set_alarm(now);
+        }
+        DialId(ConnId::new(index, generation))
+    }
+
+    /// Gives a dial up and frees what it holds. Nothing comes of it any more.
+    pub fn cancel_dial(&mut self, id: DialId) {
+        let index = id.0.index();
+        let found = self.dials.slab.get(index);
+        if found.is_some_and(|dialling| ConnId::new(index, dialling.generation) == id.0) {
+            self.dials.slab.remove(index);
+        }
+    }
+
+    /// The next dial that has ended.
+    pub fn next_dialled(&mut self) -> Option<Dialled> {
+        self.dials.over.pop_front()
+    }
+
+    /// Takes an established connection in as a client's, under the limits and the meter of `service`.
+    pub fn adopt(
+        &mut self,
+        established: Established,
+        service: &Arc<Service>,
+    ) -> io::Result<ConnId> {
+        let now = self.now();
+        let id = self.table.next_id();
+        let fd = established.transport.fd();
+        let registry = self.poll.registry();
+        // The dial has most often registered it already, under its own name.
+        registry
+            .reregister(&mut SourceFd(&fd), id.token(), Interest::READABLE)
+            .or_else(|_| registry.register(&mut SourceFd(&fd), id.token(), Interest::READABLE))?;
+        let mut peer = Peer::called(id, established, service, now);
+        // What TLS has decrypted already no poll will announce.
+        let may_hold_bytes = peer.is_tls();
+        peer.input.readable = may_hold_bytes;
+        if let Some(deadline) = peer.conn.deadline() {
+            self.deadlines.promise(id, &mut peer.looked, deadline);
+        }
+        self.table.insert(Box::new(peer));
+        if may_hold_bytes {
+            self.enqueue(id);
+        }
+        Ok(id)
+    }
+
+    /// Has the engine's descriptor become readable at `at`, if nothing makes it so before.
+    pub fn wake_by(&mut self, at: Instant) {
+        if self.wake_at.is_none_or(|earlier| at < earlier) {
+            self.wake_at = Some(at);
+            if !self.turn.running {
+                let now = self.now();
+                self.set_alarm(now);
+            }
+        }
+    }
+
+    /// Closes a connection now, under TLS with a word of farewell.
+    pub fn hang_up(&mut self, id: ConnId) {
+        let now = self.now();
+        self.close(id, now);
+    }
+}
