@@ -1,8 +1,8 @@
-"""The arrow between the rooms, held by CI (DESIGN.md, "The rooms and the one arrow").
+"""Checks the direction of imports and the length of files (ARCHITECTURE.md, "Layers").
 
-Rust: which of our crates a crate may depend on, where pyo3, mio and rustls may stand, and where unsafe
-code is forbidden. Python: the rooms `server`, `client` and `bench` import the foundation and never each
-other. Both: a file keeps one subject; over 600 lines it is listed, over 700 it fails.
+Rust: which of our crates a crate may depend on, which may use pyo3, mio and rustls, and where unsafe code is
+forbidden. Python: `server`, `client` and `bench` import the foundation and never each other. A file of more than 600
+lines is listed, one of more than 700 fails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ else:
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# crate -> those of our crates that it may depend on (testkit only as a dev-dependency, by anybody below py)
+# crate -> our crates that it may depend on (testkit only as a dev-dependency, of any crate below py)
 CRATES = {
     "towline-proto": set(),
     "towline-io": {"towline-proto"},
@@ -28,15 +28,16 @@ CRATES = {
     "towline-py": {"towline-proto", "towline-io", "towline-load"},
     "towline-testkit": {"towline-proto"},
 }
-# outside crate -> the crates in which it may stand
+# outside crate -> our crates that may use it
 CONFINED = {"pyo3": {"towline-py"}, "mio": {"towline-io"}, "rustls": {"towline-io"}}
-# crate -> those that its tests may use all the same, as the other end
+# crate -> confined crates that its tests may use, as the other end
 TEST_PEERS = {"towline-load": {"rustls"}}
 FORBID_UNSAFE = {"towline-proto", "towline-testkit"}
 
 PACKAGE = "towline"
-ROOMS = {"server", "client", "bench"}
-FOUNDATION = {"models", "errors", "config"}  # and the private modules, `_native` first of all
+LAYERS = {"server", "client", "bench"}
+FOUNDATION = {"errors", "config"}  # and the private modules, above all `_native`
+ABOVE = {"_dropins"}  # private, and yet above the layers: the drop-ins use the client
 
 LISTED_LINES, MOST_LINES = 600, 700
 
@@ -46,7 +47,7 @@ def crate_problems() -> Iterator[str]:
         manifest = tomllib.loads(manifest_path.read_text())
         crate, folder = manifest["package"]["name"], manifest_path.parent
         if crate not in CRATES:
-            yield f"{manifest_path.relative_to(ROOT)}: {crate} has no place in scripts/check_layering.py"
+            yield f"{manifest_path.relative_to(ROOT)}: {crate} is not listed in scripts/check_layering.py"
             continue
         yield from dependency_problems(crate, manifest)
         yield from source_problems(crate, folder)
@@ -63,11 +64,11 @@ def dependency_problems(crate: str, manifest: dict) -> Iterator[str]:
     used |= set(manifest.get("dev-dependencies", {})) - TEST_PEERS.get(crate, set())
     for name, homes in CONFINED.items():
         if name in used and crate not in homes:
-            yield f"{crate}: {name} may stand only in {', '.join(sorted(homes))}"
+            yield f"{crate}: {name} may be used only in {', '.join(sorted(homes))}"
 
 
 def source_problems(crate: str, folder: Path) -> Iterator[str]:
-    """A re-export would let a confined crate in without a dependency: look at the paths in the source too."""
+    """Uses of a confined crate through a re-export, which needs no dependency."""
     barred = [name for name, homes in CONFINED.items() if crate not in homes]
     path = re.compile(rf"\b({'|'.join(barred)})::") if barred else None
     for source in sorted((folder / "src").rglob("*.rs")) if path else []:
@@ -77,7 +78,7 @@ def source_problems(crate: str, folder: Path) -> Iterator[str]:
 
 
 def imported(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
-    """Absolute names of everything a module imports, with the line."""
+    """Line and absolute name of each import of a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -87,11 +88,11 @@ def imported(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int
                 parts = module.split(".")
                 kept = parts[: len(parts) - node.level + is_package]
                 base = ".".join([*kept, base] if base else kept)
-            # `from towline import server` imports a room as well
+            # `from towline import server` imports a layer as well
             yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
 
 
-def room_of(dotted: str) -> str | None:
+def layer_of(dotted: str) -> str | None:
     parts = dotted.split(".")
     return parts[1] if parts[0] == PACKAGE and len(parts) > 1 else None
 
@@ -99,17 +100,18 @@ def room_of(dotted: str) -> str | None:
 def python_problems() -> Iterator[str]:
     base = ROOT / "python" / PACKAGE
     present = {path.stem for path in base.iterdir()}
-    foundation = FOUNDATION | {name for name in present | {"_native"} if re.match("_[^_]", name)}
+    private = {name for name in present | {"_native"} if re.match("_[^_]", name)}
+    foundation = FOUNDATION | private - ABOVE
     for source in sorted(base.rglob("*.py")):
         relative = source.relative_to(base.parent).with_suffix("")
         module = ".".join(relative.parts).removesuffix(".__init__")
-        here = room_of(module)
-        if here not in ROOMS | foundation:
-            continue  # the package's face, the command line and the helpers stand above all rooms
-        allowed = foundation | ({here} if here in ROOMS else set())
+        here = layer_of(module)
+        if here not in LAYERS | foundation:
+            continue  # the package itself, the command line and the helpers are above all layers
+        allowed = foundation | ({here} if here in LAYERS else set())
         names = imported(ast.parse(source.read_text()), module, source.name == "__init__.py")
-        for line, there in sorted({(line, room_of(name)) for line, name in names if room_of(name)}):
-            if there in present | ROOMS and there not in allowed:
+        for line, there in sorted({(line, layer_of(name)) for line, name in names if layer_of(name)}):
+            if there in present | LAYERS and there not in allowed:
                 yield f"{source.relative_to(ROOT)}:{line}: {here} may not import {there}"
 
 
@@ -127,7 +129,7 @@ def main() -> int:
         print(f"long file: {source} has {lines} lines")
         if lines > MOST_LINES:
             problems.append(f"{source}: {lines} lines; split it by subject (at most {MOST_LINES})")
-    print("\n".join(problems) if problems else "layering: the arrows hold")
+    print("\n".join(problems) if problems else "layering: every import goes the allowed way")
     return 1 if problems else 0
 
 

@@ -1,4 +1,4 @@
-"""The house's own tools: a layering check that lets everything pass would be worse than none."""
+"""The project's own checks find what they are for."""
 
 import importlib.util
 from pathlib import Path
@@ -39,10 +39,10 @@ def module(root, path, source):
     ("name", "dependencies", "complaint"),
     [
         ("towline-proto", "[dependencies]\ntowline-io.workspace = true", "may not depend on towline-io"),
-        ("towline-io", "[dependencies]\npyo3 = '1'", "pyo3 may stand only in towline-py"),
-        ("towline-proto", "[dev-dependencies]\nmio = '1'", "mio may stand only in towline-io"),
+        ("towline-io", "[dependencies]\npyo3 = '1'", "pyo3 may be used only in towline-py"),
+        ("towline-proto", "[dev-dependencies]\nmio = '1'", "mio may be used only in towline-io"),
         ("towline-io", "[dependencies]\ntowline-testkit = '1'", "may not depend on towline-testkit"),
-        ("towline-new", "", "has no place"),
+        ("towline-new", "", "is not listed"),
     ],
 )
 def test_crates(layering, tmp_path, name, dependencies, complaint):
@@ -75,13 +75,13 @@ def test_source_paths_and_unsafe(layering, tmp_path):
         ("bench/runner.py", "from ..server import serve\n", "bench may not import server"),
     ],
 )
-def test_python_rooms(layering, tmp_path, path, source, complaint):
+def test_python_layers(layering, tmp_path, path, source, complaint):
     module(tmp_path, path, source)
     (problem,) = layering.python_problems()
     assert complaint in problem
 
 
-def test_python_rooms_that_keep_the_rule(layering, tmp_path):
+def test_python_layers_that_keep_the_rule(layering, tmp_path):
     module(tmp_path, "_private.py", "import os\n")
     module(
         tmp_path,
