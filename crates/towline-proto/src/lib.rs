@@ -32,6 +32,7 @@
 
 mod body;
 mod buffer;
+mod byte_class;
 mod connection;
 mod error;
 mod event;
@@ -39,7 +40,6 @@ mod h1;
 mod h2;
 mod head;
 mod limits;
-mod tables;
 mod timer;
 pub mod ws;
 

@@ -183,7 +183,7 @@ impl Decoder {
         if self.extension_bytes > limits.max_chunk_extension_bytes {
             return Err(EXTENSIONS);
         }
-        let token = crate::tables::is_token(byte);
+        let token = crate::byte_class::is_token(byte);
         let text = byte == b'\t' || (byte >= b' ' && byte != 0x7f);
         Ok(State::Extension(match (at, byte) {
             (Extension::Name | Extension::Value | Extension::QuotedEnd, b'\r') => {

@@ -3,8 +3,8 @@
 use crate::body::parse_length;
 use crate::{Field, UserError};
 
-use super::facts::Options;
-use crate::tables::{is_token_bytes, is_value_bytes};
+use super::head_info::Options;
+use crate::byte_class::{is_token_bytes, is_value_bytes};
 
 /// What the program's fields said of framing, so that each such field is written once and in agreement
 /// with the body.

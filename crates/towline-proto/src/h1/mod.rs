@@ -12,19 +12,19 @@
 //!  phase     Open ──error, last answer──► Closing (flush, FIN, linger) ──► Closed
 //! ```
 //!
-//! This file holds the state and what comes from the network and the clock; `incoming` reads messages,
-//! `outgoing` writes them, `ending` ends exchanges and the connection.
+//! This file holds the state and what comes from the network and the clock; `recv` reads messages,
+//! `send` writes them, `close` ends exchanges and the connection.
 
 mod chunked;
+mod close;
 pub mod encode;
-mod ending;
-mod facts;
-pub mod handover;
-mod incoming;
-mod outgoing;
+mod head_info;
 mod parse;
 mod prepared;
+pub mod protocol_switch;
+mod recv;
 mod rules;
+mod send;
 mod start_line;
 pub mod target;
 
@@ -43,11 +43,11 @@ use crate::{
 pub use encode::standard_reason;
 
 use chunked::Decoder;
-use incoming::Trailers;
 use parse::HeadParser;
 pub use parse::HeadScratch;
 pub(crate) use prepared::Parts;
 pub use prepared::PreparedRequest;
+use recv::Trailers;
 
 /// What an idle client connection keeps to write its next head and a small body into.
 const CLIENT_SEND_BYTES: usize = 8 * 1024;
@@ -185,7 +185,7 @@ pub(crate) struct Connection {
         clippy::box_collection,
         reason = "servers and most clients have none: 8 bytes, not 32"
     )]
-    ahead: Option<Box<VecDeque<outgoing::Ahead>>>,
+    ahead: Option<Box<VecDeque<send::Ahead>>>,
 }
 
 impl Connection {

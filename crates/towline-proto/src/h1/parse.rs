@@ -7,9 +7,9 @@
 use crate::head::{FieldSpan, StartLine};
 use crate::{ConnectionError, Limits, Side};
 
-use super::facts::Facts;
+use super::head_info::Facts;
 use super::start_line::{request_line, status_line};
-use crate::tables::{not_visible, token_end, value_end};
+use crate::byte_class::{not_visible, token_end, value_end};
 
 const EMPTY_LINES: ConnectionError =
     ConnectionError::peer(400, "empty lines instead of a start line (RFC 9112 2.2)");

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::head::KeptFields;
 use crate::{Field, RequestHead, UserError};
 
-use super::outgoing::{Ahead, size_of, write_request};
+use super::send::{Ahead, size_of, write_request};
 
 /// A whole request, checked and written once, that any number of connections may send
 /// ([`request_prepared`](crate::Connection::request_prepared)).

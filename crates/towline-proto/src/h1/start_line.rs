@@ -4,7 +4,7 @@ use crate::head::StartLine;
 use crate::{ConnectionError, Version};
 
 use super::parse::{LINE_END, Scan, Stop};
-use crate::tables::{not_visible, token_end, value_end};
+use crate::byte_class::{not_visible, token_end, value_end};
 
 pub(super) const METHOD: ConnectionError =
     ConnectionError::peer(400, "method is not a token (RFC 9112 3)");

@@ -2,7 +2,7 @@
 
 use crate::ConnectionError;
 
-use crate::tables::is_reg_name_byte;
+use crate::byte_class::is_reg_name_byte;
 
 const FORM: ConnectionError =
     ConnectionError::peer(400, "request target of no known form (RFC 9112 3.2)");

@@ -14,9 +14,9 @@
 //! table, is the head that stands here already.
 
 use crate::body::{Length, Method};
+use crate::byte_class::{is_token_bytes, not_visible};
 use crate::h1::target::{check_target, is_host};
 use crate::head::{FieldSpan, StartLine};
-use crate::tables::{is_token_bytes, not_visible};
 use crate::{Fields, HeadRef, Limits, Version};
 
 use super::hpack::{Bounds, Decoder, Delivered, HpackError, Line, Name};

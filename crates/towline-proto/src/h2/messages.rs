@@ -8,7 +8,7 @@ use crate::{Fields, Side, StreamRead};
 use super::frame::{self, FrameHeader, Kind, flag};
 use super::head::{Refusal, Request};
 use super::hpack::Delivered;
-use super::incoming::{Signal, Step};
+use super::recv::{Signal, Step};
 use super::rules::{self, Fault};
 use super::stream::{Notices, Receiving, Sending, Tunnel};
 use super::streams::At;

@@ -10,27 +10,27 @@
 //! its event is looked at; body bytes stand in the receive block until the next event is asked for, and move
 //! to their stream then.
 //!
-//! This file holds the state and what comes from the network; `incoming` reads frames and `messages` what
-//! they make up; `responses` and `outgoing` write messages and `prepared` requests that are sent again and again;
-//! `schedule` decides who sends, `clocks` watches the time, `ending` ends streams and the connection.
+//! This file holds the state and what comes from the network; `recv` reads frames and `messages` what
+//! they make up; `responses` and `send` write messages and `prepared` requests that are sent again and again;
+//! `send_queue` decides which stream sends, `timers` watches the time, `close` ends streams and the connection.
 
-mod clocks;
+mod close;
 mod encode;
-mod ending;
-mod flood;
 mod frame;
 mod head;
 pub(crate) mod hpack;
-mod incoming;
 mod messages;
-mod outgoing;
 mod prepared;
+mod rate_limit;
+mod recv;
 mod responses;
 mod rules;
-mod schedule;
+mod send;
+mod send_queue;
 mod settings;
 mod stream;
 mod streams;
+mod timers;
 mod window;
 
 use std::collections::VecDeque;
@@ -39,20 +39,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::buffer::{RecvBuffer, Room, SendBuffer};
-use crate::h1::handover::Handover;
+use crate::h1::protocol_switch::Handover;
 use crate::{BufferPool, ConnectionError, Interest, Limits, Side, StreamId, UserError};
 
-use clocks::Clocks;
-use flood::Bucket;
 use frame::{HEADER_BYTES, PREFACE};
 use head::Heads;
 use hpack::{Decoder, Encoder};
 use prepared::Written;
+use rate_limit::Bucket;
 use responses::Repeated;
-use schedule::Turns;
+use send_queue::Turns;
 use settings::Peer;
 pub use streams::At;
 use streams::{Cancelled, Forgotten, Streams};
+use timers::Clocks;
 use window::{RecvWindow, SendWindow};
 
 /// What an idle client connection keeps to write its next head and a small body into.

@@ -13,7 +13,7 @@ use crate::{BodySize, PreparedRequest, RequestHead, StreamId, UserError};
 
 use super::Connection;
 use super::frame::{self, HEADER_BYTES};
-use super::outgoing::{Asked, MOST_BLOCK_BYTES};
+use super::send::{Asked, MOST_BLOCK_BYTES};
 use super::streams::At;
 
 /// So many requests of a mix are remembered.

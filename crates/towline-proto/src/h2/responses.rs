@@ -10,8 +10,8 @@ use crate::{BodySize, ErrorCode, Field, ResponseHead, Side, StreamId, UserError}
 use super::Connection;
 use super::encode;
 use super::frame::{self, HEADER_BYTES};
-use super::outgoing::{MOST_BLOCK_BYTES, check_fields};
 use super::rules::Fault;
+use super::send::{MOST_BLOCK_BYTES, check_fields};
 use super::stream::{End, Notices, Sending, Tunnel};
 use super::streams::At;
 

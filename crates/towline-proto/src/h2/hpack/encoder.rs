@@ -7,7 +7,7 @@
 //! Values that are often new (paths, dates, unknown names) go into the table when they come a second time;
 //! a value that never returns would only push others out. Secrets never do (RFC 7541 7.1.3).
 
-use super::finder::{Finder, hash};
+use super::hash_index::{Finder, hash};
 use super::huffman;
 use super::integer;
 use super::names::{Habit, Known, STATIC_ENTRIES, is_static, known};

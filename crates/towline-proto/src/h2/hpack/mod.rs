@@ -13,7 +13,7 @@
 
 mod decoder;
 mod encoder;
-mod finder;
+mod hash_index;
 mod huffman;
 mod integer;
 mod names;

@@ -1,6 +1,6 @@
 //! The static table (RFC 7541 appendix A), and the names that HTTP/2 treats in a way of its own.
 
-use crate::tables::{is_token_bytes, is_value_bytes};
+use crate::byte_class::{is_token_bytes, is_value_bytes};
 
 /// The fields that mean something below the program. A line says which it is, so that nobody above compares
 /// names again.

@@ -7,7 +7,7 @@ use crate::{ConnectionError, Event, Fields, HeadRef, Side, StreamId, StreamRead,
 
 use super::chunked::{Decoder, Next};
 use super::encode::is_forbidden_trailer;
-use super::facts::{Expect, Facts, Host};
+use super::head_info::{Expect, Facts, Host};
 use super::parse::{Parsed, Stop, empty_lines, field_line};
 use super::target::{check_host, check_target};
 use super::{Connection, Incoming, Notices, Outgoing, Phase, rules};

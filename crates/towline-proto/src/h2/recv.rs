@@ -7,7 +7,7 @@ use super::frame::{self, FrameHeader, HEADER_BYTES, Kind, PREFACE, flag};
 use super::rules::{self, Fault};
 use super::stream::{Notices, Priority, Receiving, Tunnel};
 use super::streams::At;
-use super::{Chunk, Connection, Part, Preface, Reading, clocks, settings};
+use super::{Chunk, Connection, Part, Preface, Reading, settings, timers};
 
 /// An event before it borrows anything.
 pub(super) enum Signal {
@@ -277,7 +277,7 @@ impl Connection {
             self.write_control(|out| frame::ping(out, flag::ACK, data));
             return Ok(());
         }
-        if data == clocks::LEAVING && self.clocks.left.is_some() {
+        if data == timers::LEAVING && self.clocks.left.is_some() {
             self.leave();
             return Ok(());
         }

@@ -14,7 +14,7 @@ use super::parse::HeadParser;
 use super::prepared::PreparedRequest;
 use super::target::{check_target, is_host};
 use super::{Connection, HeadClock, Incoming, Notices, Outgoing, Phase, rules};
-use crate::tables::is_token_bytes;
+use crate::byte_class::is_token_bytes;
 
 /// How a body is sent: what the head says about it, and the state behind the head.
 #[derive(Debug, Clone, Copy)]

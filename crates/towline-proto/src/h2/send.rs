@@ -6,17 +6,17 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::body::{Method, parse_length};
+use crate::byte_class::{is_token_bytes, is_value_bytes};
 use crate::h1::encode::is_forbidden_trailer;
 use crate::h1::target::{check_target, is_host};
 use crate::head::KeptFields;
-use crate::tables::{is_token_bytes, is_value_bytes};
 use crate::{BodySize, Field, RequestHead, Side, StreamId, StreamStats, UserError};
 
 use super::Connection;
 use super::encode;
 use super::frame::{self, Kind, flag};
 use super::hpack::Encoder;
-use super::schedule::Data;
+use super::send_queue::Data;
 use super::stream::{End, Sending, Tunnel};
 use super::streams::At;
 

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use crate::{ConnectionError, ErrorCode, Side, StreamError};
 
-use super::clocks;
 use super::frame;
 use super::rules::{self, Fault};
 use super::stream::{End, Notices, Receiving, Sending, Tunnel};
 use super::streams::At;
+use super::timers;
 use super::{Connection, Leaving, PeerLeft, Phase, settings};
 
 /// The last stream of a GOAWAY that names none yet (RFC 9113 6.8).
@@ -306,7 +306,7 @@ impl Connection {
         self.clocks.left = Some(self.now);
         self.write_control(|out| {
             frame::go_away(out, ANY_STREAM, ErrorCode::NO_ERROR, "");
-            frame::ping(out, 0, clocks::LEAVING);
+            frame::ping(out, 0, timers::LEAVING);
         });
     }
 
