@@ -33,7 +33,7 @@ fi
 if [ ! -e "$root/.complete" ]; then
     say "Debian sid into $root"
     mkdir -p "$root"
-    debootstrap --variant=minbase --include=ca-certificates,build-essential sid "$root" "$mirror" >"$root.log" \
+    debootstrap --variant=minbase --include=ca-certificates,build-essential,nghttp2-server sid "$root" "$mirror" >"$root.log" \
         || { tail -5 "$root.log" >&2; exit 1; }
     touch "$root/.complete"
 fi

@@ -183,6 +183,7 @@ def test_control_c_ends_one_call_and_the_connection_goes_on() -> None:
     held = socket.create_server(("127.0.0.1", 0))
     program = f"""
 import os, signal, threading, time, towline
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits it ignored
 client = towline.Client(http1=False, http2=True)
 silent = "http://127.0.0.1:{held.getsockname()[1]}/"
 other = threading.Thread(target=lambda: client.get(silent, timeout=20.0), daemon=True)

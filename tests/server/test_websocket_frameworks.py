@@ -51,6 +51,7 @@ def fastapi() -> Any:
 
 
 def litestar() -> Any:
+    pytest.importorskip("litestar")
     from litestar import Litestar, WebSocket, websocket, websocket_listener
 
     @websocket_listener("/echo")
