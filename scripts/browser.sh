@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Chromium for the tests of the bench's page: installs Debian's where that is possible, and says so where it is not.
+# Installs Debian's Chromium for the tests of the bench's page where that is possible.
 # Never fails: without a browser those tests are skipped, with the reason.
 set -uo pipefail
 

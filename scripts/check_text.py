@@ -1,4 +1,4 @@
-"""No file of the repository may speak of one particular machine: absolute home or work paths, secrets."""
+"""Finds paths of one particular machine and secrets in the files of the repository."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATTERNS = {
     "path of one machine": re.compile(r"(?<![\w.*~-])/(root|work|Users|home/\w+)/\w"),
     "private key": re.compile(r"^-----BEGIN [A-Z ]*PRIVATE KEY-----$"),
 }
-DATA = {".json", ".lock", ".gz", ".png", ".bin"}  # corpora and lists: what others wrote
+DATA = {".json", ".lock", ".gz", ".png", ".bin"}  # corpora and lists, written elsewhere
 
 
 def tracked() -> list[Path]:
@@ -39,7 +39,7 @@ def problems_in(path: Path) -> list[str]:
 def main() -> int:
     paths = [path for path in tracked() if path.suffix not in DATA and path != HERE]
     problems = [problem for path in paths for problem in problems_in(path)]
-    print("\n".join(problems) if problems else f"text: {len(paths)} files speak of no machine")
+    print("\n".join(problems) if problems else f"text: {len(paths)} files name no machine")
     return 1 if problems else 0
 
 

@@ -1,4 +1,4 @@
-"""Writes the corpora as seeds of a fuzz target: ``fuzz_seeds.py TARGET FOLDER``."""
+"""Writes the corpora as seeds of a fuzz target: `fuzz_seeds.py TARGET FOLDER`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def compressor(window_bits: int) -> zlib._Compress:
 
 
 def wires(target: str) -> list[bytes]:
-    """The wire text that suits a target."""
+    """The wire text for a target."""
     if target == "h1_response":
         cases = json.loads((CORPUS / "llhttp.json").read_text())["cases"]
         return [case["raw"].encode("latin-1") for case in cases if case["mode"].startswith("response")]
@@ -48,7 +48,7 @@ def wires(target: str) -> list[bytes]:
 
 
 def main() -> None:
-    """Each seed begins with the byte that chooses the cuts."""
+    """Writes the seeds. The first byte of each chooses the cuts."""
     target, folder = sys.argv[1], Path(sys.argv[2])
     for number, wire in enumerate(wires(target)):
         if len(wire) < LONGEST_BYTES:

@@ -1,6 +1,6 @@
-"""docs/options.md from `towline.config`: one source for the code, the command line and the page.
+"""Writes docs/options.md from `towline.config`, the one source of the code, the command line and the page.
 
-`--check` (in `make check`) fails when the page is not what the options say.
+`--check` (in `make check`) fails when the page differs from the options.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HEAD = """# Options of `towline serve`
 Each option is a flag, a variable (`TOWLINE_` and the flag's name in capitals, dashes as underscores), a key of
 `[tool.towline.serve]` in pyproject.toml or of the file given with `--config`, and a field of
 `towline.ServerConfig`. The command line wins over the environment, the environment over the file, the file
-over the default. Sizes are bytes and times are seconds unless it says otherwise.
+over the default. Sizes are in bytes and times in seconds unless stated otherwise.
 """
 
 
@@ -73,9 +73,9 @@ def main() -> int:
         PAGE.write_text(page())
         return 0
     if not PAGE.exists() or PAGE.read_text() != page():
-        print("docs/options.md is not what python/towline/config.py says: run `make format`")
+        print("docs/options.md differs from python/towline/config.py: run `make format`")
         return 1
-    print("options: the page is what the code says")
+    print("options: docs/options.md is up to date")
     return 0
 
 

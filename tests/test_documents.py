@@ -54,7 +54,7 @@ def option_names():
 
 
 def bench_options(parser):
-    """Those of an argparse parser and of its commands."""
+    """The options of an argparse parser and of its commands."""
     names = set(parser._option_string_actions)
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

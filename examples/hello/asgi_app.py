@@ -6,7 +6,7 @@ GREETING = b"Hello from Towline\n"
 
 
 async def read_body(receive):
-    """The whole request body; `receive` pulls it from the socket piece by piece."""
+    """The whole request body; each `receive` reads a part of it from the socket."""
     parts, more = [], True
     while more:
         message = await receive()
@@ -24,7 +24,7 @@ async def answer(send, status, body, content_type=b"text/plain; charset=utf-8"):
 
 
 async def stream(send):
-    """Without a content-length the body goes out in chunks, each as soon as it is sent."""
+    """Sends a body without Content-Length: each part leaves as a chunk at once."""
     headers = [(b"content-type", b"text/plain; charset=utf-8")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     for part in (b"one\n", b"two\n", b"three\n"):
@@ -34,8 +34,8 @@ async def stream(send):
 
 async def app(scope, receive, send):
     if scope["type"] != "http":
-        # ASGI's word for a protocol that an application does not speak: a server goes on without lifespan.
-        raise NotImplementedError(f"this example speaks http only, not {scope['type']}")
+        # ASGI lets an application refuse a protocol with an exception: the server continues without lifespan.
+        raise NotImplementedError(f"this example supports http only, not {scope['type']}")
     match scope["method"], scope["path"]:
         case _, "/":
             await answer(send, 200, GREETING)

@@ -1,8 +1,8 @@
 """A local mock of the two vendors' endpoints: `towline serve mock_endpoint:app --app-dir examples/llm`.
 
-POST /v1/chat/completions and /v1/responses (OpenAI), /v1/messages (Anthropic): whole answers and event streams in
-the shapes that their SDKs parse. The answer repeats the question word by word; one that asks for the model `busy`
-is told once to come back later (429 with Retry-After), as happens to everybody.
+POST /v1/chat/completions and /v1/responses (OpenAI), /v1/messages (Anthropic): whole responses and event streams in
+the format that the SDKs parse. The response repeats the question word by word. The first request for the model `busy`
+gets 429 with Retry-After.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 
 
 def words_of(asked):
-    """What the model says: the last question, as a list of words with their spaces."""
+    """The reply: the last question, as a list of words with their spaces."""
     last = asked.get("messages", asked.get("input"))
     while isinstance(last, list):
         last = last[-1]
@@ -141,8 +141,8 @@ LATER = {"type": "error", "error": {"type": "rate_limit_error", "message": "come
 
 async def app(scope, receive, send):
     if scope["type"] != "http":
-        # ASGI's word for a protocol that an application does not speak: a server goes on without lifespan.
-        raise NotImplementedError(f"this example speaks http only, not {scope['type']}")
+        # ASGI lets an application refuse a protocol with an exception: the server continues without lifespan.
+        raise NotImplementedError(f"this example supports http only, not {scope['type']}")
     fields = dict(scope["headers"])
     asked = json.loads(await read_body(receive) or b"{}")
     if scope["path"] not in ENDPOINTS:
