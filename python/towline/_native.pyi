@@ -476,7 +476,7 @@ class ClientCore:
 class ResponseCore:
     """The native half of Response. Natively made ones skip `__init__`: a subclass gives its attributes class defaults."""
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
-    def _fill(
+    def _init_head(
         self,
         status: int,
         headers: _RawHeaders | None = None,
@@ -486,7 +486,7 @@ class ResponseCore:
         reason: bytes | None = None,
     ) -> None:
         """For a response that Python makes (mock and application transports, the user)."""
-    def _adopt(self, reply: Reply) -> None:
+    def _set_reply(self, reply: Reply) -> None:
         """Takes the head of `reply` and keeps it as `_reply`; the content is unread."""
     @property
     def status_code(self) -> int: ...

@@ -16,11 +16,11 @@ async def watch(driver: Any, fd: int) -> None:
     from trio.lowlevel import wait_readable
 
     try:
-        while not driver.ended:
+        while not driver.closed:
             await wait_readable(fd)
             driver.turn()
     finally:
-        driver.end()
+        driver.abort()
 
 
 async def run_in_trio(operation: Any) -> Any:

@@ -1,10 +1,10 @@
-//! The protocol of coroutines, as far as native awaitables share it.
+//! The coroutine protocol, as far as native awaitables share it.
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 
-/// The exception that the arguments of `throw` mean: an instance, or a class with a value (the form of
-/// Python 3.11 and before).
+/// Returns the exception that the arguments of `throw` describe: an instance, or a class with a value (the form
+/// before Python 3.12).
 pub fn exception<'py>(
     error: Bound<'py, PyAny>,
     value: Option<Bound<'py, PyAny>>,

@@ -1,4 +1,4 @@
-//! The exceptions of `towline.errors`: defined in Python, once, and raised from here.
+//! The exceptions of `towline.errors`, which are defined in Python.
 use pyo3::import_exception;
 use pyo3::prelude::*;
 
@@ -18,12 +18,12 @@ import_exception!(towline.errors, StreamConsumed);
 import_exception!(towline.errors, UsageError);
 import_exception!(towline.errors, WebSocketClosed);
 
-/// What `send()` raises once the client has gone (ASGI spec 2.4: a subclass of `OSError`).
+/// Raised by `send()` after the client has disconnected (ASGI 2.4: a subclass of `OSError`).
 pub fn client_disconnected() -> PyErr {
     ClientDisconnected::new_err("the client has disconnected")
 }
 
-/// A failure of the engine while it was being set up: the address, the certificate, the descriptor.
+/// A failure at start-up: an address, a certificate, a descriptor. `what` names it.
 pub fn setup(error: &std::io::Error, what: &str) -> PyErr {
     StartupError::new_err(format!("{what}: {error}"))
 }

@@ -1,20 +1,19 @@
-//! State of Python-visible objects: shared by reference, changed only under the GIL.
+//! Mutable state of Python objects, accessed only with the GIL held.
 use std::cell::{RefCell, RefMut};
 
 use pyo3::prelude::*;
 
-/// A cell that can be opened only with proof that the GIL is held.
+/// A `RefCell` that can be opened only with proof that the GIL is held.
 ///
-/// The module declares `gil_used`, so that one thread at a time runs in it also on a free-threaded
-/// build. A cell must not stay open while Python code can run; if a finaliser gets in between all the
-/// same, `try_open` tells it so and nothing is aliased.
+/// The module declares `gil_used`, so that one thread at a time runs in it on a free-threaded build, too. A cell must
+/// not stay open while Python code can run; a finaliser that runs all the same gets `None` from `try_open`.
 #[derive(Debug, Default)]
 pub struct GilCell<T>(RefCell<T>);
 
-// SAFETY: every access takes a `Python` token, hence happens on the one thread that holds the GIL; the
-// `RefCell` inside refuses the second of two overlapping accesses.
+// SAFETY: every access needs a `Python` token, so it happens on the one thread that holds the GIL; the
+// `RefCell` rejects the second of two overlapping accesses.
 unsafe impl<T> Sync for GilCell<T> {}
-// SAFETY: as above; a value is dropped where its Python object is, that is under the GIL.
+// SAFETY: as above; a value is dropped with its Python object, under the GIL.
 unsafe impl<T> Send for GilCell<T> {}
 
 impl<T> GilCell<T> {
@@ -32,8 +31,8 @@ impl<T> GilCell<T> {
         self.0.try_borrow_mut().ok()
     }
 
-    /// For `tp_traverse`, which runs under the GIL but gets no token. `None`: open, so it is in use and
-    /// the collector has to leave its references alone.
+    /// For `tp_traverse`, which runs under the GIL but gets no token. `None`: the cell is open, and the collector must
+    /// not visit its references.
     pub fn peek(&self) -> Option<std::cell::Ref<'_, T>> {
         self.0.try_borrow().ok()
     }

@@ -1,5 +1,5 @@
-//! `towline._native`: the binding between the engine and Python, and the only crate that knows Python.
-// The signatures are Python's: arguments are extracted by value, methods have a self.
+//! `towline._native`: the Python bindings of the engine. The only crate that depends on Python.
+// Python determines the signatures: arguments are extracted by value, methods have a self.
 #![allow(clippy::needless_pass_by_value, clippy::unused_self)]
 use pyo3::prelude::*;
 
@@ -13,7 +13,7 @@ mod probe;
 mod responder;
 mod server;
 
-// One thread at a time, also on a free-threaded build: see `gil`.
+// One thread at a time, on a free-threaded build, too: see `gil`.
 #[pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]

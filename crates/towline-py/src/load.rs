@@ -1,18 +1,18 @@
-//! The load generator inside the interpreter: its command line, and certificates for what it measures.
+//! The load generator: its command line, and certificates for the servers it measures.
 
 use std::ffi::OsString;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// All of `towline-load`, from its arguments to the exit status. It writes to the process's own streams
-/// and has Ctrl-C to itself.
+/// Runs `towline-load` with these arguments and returns its exit status. It writes to the standard streams of the
+/// process and handles SIGINT itself.
 #[pyfunction]
 pub fn load_main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     py.detach(|| towline_load::cli::status(arguments.into_iter()))
 }
 
-/// Authority, certificate and key in PEM, made anew, for these names and addresses.
+/// Creates a certificate for these names and addresses. Returns authority, certificate and key, in PEM.
 #[pyfunction]
 pub fn test_certificate(names: Vec<String>) -> PyResult<(String, String, String)> {
     let made = towline_load::TestCertificate::new(&names)

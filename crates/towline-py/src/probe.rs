@@ -1,4 +1,4 @@
-//! The client's pool by itself, for the bench: what it costs to give requests their connections.
+//! Measures the connection pool of the client alone: the time to assign connections to requests.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use towline_io::client::{Action, Lease, Pool, PoolLimits};
 
-/// A pool full of idle connections over some origins; nothing of it touches a socket.
+/// A pool of idle connections to several origins, without sockets.
 #[pyclass(module = "towline._native")]
 pub struct PoolProbe {
     pool: Pool<usize, usize, usize>,
@@ -44,34 +44,34 @@ impl PoolProbe {
         Ok(Self { pool, keys })
     }
 
-    /// Seconds in which each of `requests` gets a connection of its origin. They are given back untimed.
+    /// Returns the seconds in which each of `requests` gets a connection of its origin. Releasing them is not timed.
     fn assign(&mut self, requests: usize) -> PyResult<f64> {
         let (now, mut leases) = (Instant::now(), Vec::with_capacity(requests));
         let start = Instant::now();
         for request in 0..requests {
             let key = &self.keys[request % self.keys.len()];
-            leases.extend(take(&mut self.pool, key, now));
+            leases.extend(acquire(&mut self.pool, key, now));
         }
         let seconds = start.elapsed().as_secs_f64();
-        let served = leases.len();
+        let assigned = leases.len();
         for lease in leases {
             self.pool.release(lease.slot, now);
             black_box(self.pool.next_action());
         }
-        if served == requests {
+        if assigned == requests {
             Ok(seconds)
         } else {
-            let text = format!("{served} of {requests} requests found a connection");
+            let text = format!("{assigned} of {requests} requests got a connection");
             Err(PyValueError::new_err(text))
         }
     }
 
-    /// Seconds in which one connection is taken and given back, the mean of `times`.
+    /// Returns the mean seconds, over `times` repetitions, to acquire and release a connection.
     fn acquire(&mut self, times: u32) -> f64 {
         let now = Instant::now();
         let start = Instant::now();
         for _ in 0..times {
-            if let Some(lease) = take(&mut self.pool, black_box(&self.keys[0]), now) {
+            if let Some(lease) = acquire(&mut self.pool, black_box(&self.keys[0]), now) {
                 self.pool.release(lease.slot, now);
             }
             black_box(self.pool.next_action());
@@ -80,7 +80,7 @@ impl PoolProbe {
     }
 }
 
-fn take(
+fn acquire(
     pool: &mut Pool<usize, usize, usize>,
     key: &Arc<usize>,
     now: Instant,

@@ -55,7 +55,7 @@ class Response(Reading, ResponseCore):
         if stream is None:
             stream = _body(fields, content, text, html, json)
         self._extensions = dict(extensions) if extensions else {}
-        self._fill(
+        self._init_head(
             int(status_code),
             fields.raw,
             version=_text(self._extensions.get("http_version", "HTTP/1.1")),
@@ -74,7 +74,7 @@ class Response(Reading, ResponseCore):
     def _of_reply(cls, reply: Any, is_async: bool) -> Response:
         """The head of a native reply, its body unread."""
         self = cls.__new__(cls)
-        self._adopt(reply)
+        self._set_reply(reply)
         self._source = _AsyncReplySource(reply) if is_async else reply
         return self
 
@@ -301,7 +301,7 @@ class _Raw(SyncByteStream):
 
 def _unpickled(kind: type[Response], state: dict[str, Any]) -> Response:
     self = kind.__new__(kind)
-    self._fill(
+    self._init_head(
         state["status"],
         state["headers"].raw,
         content=state["content"],

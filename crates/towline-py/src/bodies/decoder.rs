@@ -1,4 +1,4 @@
-//! `Decoder`: content codings undone, pull-based.
+//! `Decoder`: decodes content codings on demand.
 
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -8,8 +8,8 @@ use towline_io::coding::decode::{DecodeError, Decoder as Chain, Step};
 
 use crate::errors::{DecodingError, DecompressionLimit};
 
-/// Less than this is decoded faster than the GIL is given away and had again.
-const ALONE_BYTES: usize = 4096;
+/// Up to this size decoding takes less time than releasing and acquiring the GIL.
+const GIL_HELD_BYTES: usize = 4096;
 
 pub fn decoding_error(error: &DecodeError) -> PyErr {
     if error.is_limit() {
@@ -21,12 +21,12 @@ pub fn decoding_error(error: &DecodeError) -> PyErr {
 
 #[pyclass(module = "towline._native")]
 pub struct Decoder {
-    /// `None`: no coding to undo, the bytes pass as they are.
+    /// `None`: no coding; bytes pass unchanged.
     chain: Option<Chain>,
     max_size: Option<u64>,
-    /// The piece that was fed, and how much of it is taken.
+    /// The piece that was fed, and how much of it has been consumed.
     piece: Option<PyBackedBytes>,
-    taken: usize,
+    consumed: usize,
     passed: u64,
 }
 
@@ -39,36 +39,36 @@ impl Decoder {
             chain: Chain::new(codings, max_size).map_err(|error| decoding_error(&error))?,
             max_size,
             piece: None,
-            taken: 0,
+            consumed: 0,
             passed: 0,
         })
     }
 
-    /// Whether anything is to be undone at all.
+    /// Whether there is a coding to decode.
     #[getter]
     fn active(&self) -> bool {
         self.chain.is_some()
     }
 
-    /// Gives the next piece; only when `read` has said that it needs one.
+    /// Feeds the next piece. Allowed only after `read` has returned nothing.
     fn feed(&mut self, data: PyBackedBytes) -> PyResult<()> {
         if self
             .piece
             .as_ref()
-            .is_some_and(|piece| self.taken < piece.len())
+            .is_some_and(|piece| self.consumed < piece.len())
         {
-            let message = "feed() before the piece before it was read";
+            let message = "feed() called before the previous piece was read";
             return Err(pyo3::exceptions::PyRuntimeError::new_err(message));
         }
         self.piece = Some(data);
-        self.taken = 0;
+        self.consumed = 0;
         Ok(())
     }
 
-    /// Up to `n` decoded bytes. Nothing: it needs another piece, or the body is over.
+    /// Returns up to `n` decoded bytes; none if it needs another piece, or the body has ended.
     fn read<'py>(&mut self, py: Python<'py>, n: usize) -> PyResult<Bound<'py, PyBytes>> {
         let piece = self.piece.as_deref().unwrap_or_default();
-        let rest = &piece[self.taken..];
+        let rest = &piece[self.consumed..];
         let Some(chain) = &mut self.chain else {
             let part = &rest[..n.min(rest.len())];
             self.passed += part.len() as u64;
@@ -76,27 +76,27 @@ impl Decoder {
                 return Err(decoding_error(&DecodeError::TooLarge { max_size }));
             }
             let part = PyBytes::new(py, part);
-            self.taken += part.as_bytes().len();
+            self.consumed += part.as_bytes().len();
             return Ok(part);
         };
-        // A stream that has less to give than was asked for costs what it gives.
-        let likely = rest.len().saturating_mul(8).max(ALONE_BYTES);
+        // Allocate what the input can yield, not what was asked for.
+        let likely = rest.len().saturating_mul(8).max(GIL_HELD_BYTES);
         let mut out = vec![0; n.min(likely)];
-        let step = if rest.len() + out.len() > 2 * ALONE_BYTES {
+        let step = if rest.len() + out.len() > 2 * GIL_HELD_BYTES {
             py.detach(|| chain.decode(rest, &mut out))
         } else {
             chain.decode(rest, &mut out)
         };
         let Step { consumed, produced } = step.map_err(|error| decoding_error(&error))?;
-        self.taken += consumed;
-        if self.taken == piece.len() {
+        self.consumed += consumed;
+        if self.consumed == piece.len() {
             self.piece = None;
-            self.taken = 0;
+            self.consumed = 0;
         }
         Ok(PyBytes::new(py, &out[..produced]))
     }
 
-    /// The body is over and `read` gives nothing more: raises unless it was whole.
+    /// To be called at the end of the body: raises `DecodingError` if it is incomplete.
     fn finish(&self) -> PyResult<()> {
         match &self.chain {
             Some(chain) => chain.finish().map_err(|error| decoding_error(&error)),

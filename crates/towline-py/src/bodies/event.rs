@@ -1,4 +1,4 @@
-//! `ServerSentEvent`, made natively: a stream of tokens is thousands of them.
+//! `ServerSentEvent`: native, since a stream of tokens creates thousands of them.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -7,9 +7,9 @@ use pyo3::types::{PyString, PyTuple};
 use towline_io::text::sse::Event;
 
 use super::json;
-use super::parsers::text;
+use super::utf8::decode;
 
-/// One event of a stream; `retry` is in milliseconds.
+/// A server-sent event. `retry` is in milliseconds.
 #[pyclass(frozen, get_all, module = "towline")]
 pub struct ServerSentEvent {
     event: Py<PyString>,
@@ -26,20 +26,20 @@ impl ServerSentEvent {
     ) -> Self {
         let name = match event.event {
             b"" => intern!(py, "message").clone(),
-            name => text(py, name),
+            name => decode(py, name),
         };
         let id = match (event.id, &*last_id) {
             (b"", _) => intern!(py, "").clone().unbind(),
             (id, Some((bytes, kept))) if bytes == id => kept.clone_ref(py),
             (id, _) => {
-                let made = text(py, id).unbind();
+                let made = decode(py, id).unbind();
                 *last_id = Some((id.to_vec(), made.clone_ref(py)));
                 made
             }
         };
         Self {
             event: name.unbind(),
-            data: text(py, event.data).unbind(),
+            data: decode(py, event.data).unbind(),
             id,
             retry: event.retry,
         }
@@ -77,7 +77,7 @@ impl ServerSentEvent {
         }
     }
 
-    /// The data as JSON.
+    /// Parses the data as JSON.
     fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         json::load(self.data.bind(py).as_any())
     }

@@ -1,4 +1,4 @@
-//! `LineParser` and `SseParser`: text bodies cut into lines and events.
+//! `LineParser` and `SseParser`: split text bodies into lines and events.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
@@ -7,21 +7,14 @@ use towline_io::text::lines::{LineParser as Lines, TooLong};
 use towline_io::text::sse::{Event, SseParser as Events};
 
 use super::event::ServerSentEvent;
+use super::utf8::decode;
 use crate::errors::DecodingError;
 
-/// UTF-8 as the Encoding standard decodes it: what is malformed becomes U+FFFD.
-pub fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => PyString::new(py, text),
-        Err(_) => PyString::new(py, &String::from_utf8_lossy(bytes)),
-    }
-}
-
-/// A bound that was passed stays passed; what came before it has been given.
-fn judge(failed: bool, given: usize, what: &str, max_bytes: usize) -> PyResult<()> {
-    if failed && given == 0 {
+/// Raises if `item` was longer than the limit, but only after the items before it have been returned.
+fn check_length(failed: bool, returned: usize, item: &str, max_bytes: usize) -> PyResult<()> {
+    if failed && returned == 0 {
         return Err(DecodingError::new_err(format!(
-            "{what} is longer than {max_bytes} bytes"
+            "{item} is longer than {max_bytes} bytes"
         )));
     }
     Ok(())
@@ -45,28 +38,28 @@ impl LineParser {
         }
     }
 
-    /// The lines that `data` (UTF-8) completes. After a line that is too long, lines before it are given
-    /// first and every later call raises.
+    /// Returns the lines that `data` (UTF-8) completes. A line longer than the limit raises `DecodingError`: lines
+    /// before it are returned first, and every later call raises.
     fn feed<'py>(&mut self, py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyList>> {
-        let given = PyList::empty(py);
+        let list = PyList::empty(py);
         let mut kept = Ok(());
         if !self.failed {
             let line = |line: &[u8]| {
                 if kept.is_ok() {
-                    kept = given.append(text(py, line));
+                    kept = list.append(decode(py, line));
                 }
             };
             self.failed = self.lines.feed(data, line) == Err(TooLong);
         }
         kept?;
-        judge(self.failed, given.len(), "a line", self.max_bytes)?;
-        Ok(given)
+        check_length(self.failed, list.len(), "a line", self.max_bytes)?;
+        Ok(list)
     }
 
-    /// The last line, if the stream did not end with a line's end.
+    /// Returns the last line, if the stream did not end with a line terminator.
     fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        judge(self.failed, 0, "a line", self.max_bytes)?;
-        PyList::new(py, self.lines.finish().map(|line| text(py, &line)))
+        check_length(self.failed, 0, "a line", self.max_bytes)?;
+        PyList::new(py, self.lines.finish().map(|line| decode(py, &line)))
     }
 }
 
@@ -75,7 +68,7 @@ pub struct SseParser {
     events: Events,
     max_bytes: usize,
     failed: bool,
-    /// The text of the id last given: most streams have none or repeat it.
+    /// The last id and its text: most streams have no id or repeat it.
     id: Option<(Vec<u8>, Py<PyString>)>,
 }
 
@@ -91,39 +84,39 @@ impl SseParser {
         }
     }
 
-    /// The events that `data` completes; bounds as for lines.
+    /// Returns the events that `data` completes. The limit works as for lines.
     fn feed<'py>(&mut self, py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyList>> {
-        let given = PyList::empty(py);
+        let list = PyList::empty(py);
         let mut kept = Ok(());
         if !self.failed {
             let id = &mut self.id;
             let dispatch = |event: Event<'_>| {
                 if kept.is_ok() {
                     let event = ServerSentEvent::received(py, event, id);
-                    kept = Bound::new(py, event).and_then(|event| given.append(event));
+                    kept = Bound::new(py, event).and_then(|event| list.append(event));
                 }
             };
             self.failed = self.events.feed(data, dispatch) == Err(TooLong);
         }
         kept?;
-        judge(
+        check_length(
             self.failed,
-            given.len(),
+            list.len(),
             "a server-sent event",
             self.max_bytes,
         )?;
-        Ok(given)
+        Ok(list)
     }
 
-    /// An event that the end cuts off is dropped, as the standard has it.
+    /// Drops an incomplete event (HTML Living Standard 9.2.6).
     fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        judge(self.failed, 0, "a server-sent event", self.max_bytes)?;
+        check_length(self.failed, 0, "a server-sent event", self.max_bytes)?;
         Ok(PyList::empty(py))
     }
 
-    /// What a client sends as Last-Event-ID when it connects again.
+    /// The value that a client sends as Last-Event-ID when it reconnects.
     #[getter]
     fn last_event_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
-        text(py, self.events.last_event_id())
+        decode(py, self.events.last_event_id())
     }
 }

@@ -1,4 +1,4 @@
-//! A body that is read to its end into one bytes object.
+//! Collects a response body into one bytes object.
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -8,16 +8,16 @@ use super::errors;
 use super::head::Head;
 use crate::bodies::malloc_hint;
 
-/// What a body may measure.
+/// Size limits of a body, in bytes. `None`: unlimited.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BodyLimits {
     pub max_response_size: Option<u64>,
     pub max_decompressed_size: Option<u64>,
-    /// Leave the content coding alone.
+    /// Do not decode the Content-Encoding.
     pub raw: bool,
 }
 
-/// Why a body is given up, apart from its transport.
+/// A failure to collect a body, other than a failure of its connection.
 #[derive(Debug)]
 pub enum BodyError {
     TooLarge(u64),
@@ -41,10 +41,10 @@ impl From<DecodeError> for BodyError {
     }
 }
 
-/// Announced lengths up to here are allocated at once: the system gives malloc_hint as they are filled.
+/// Bodies with a Content-Length up to this are allocated at once: the system provides pages as they are written.
 const MAX_PREALLOCATED_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Collects the pieces of one body.
+/// Decodes and collects the pieces of one body.
 pub struct Collector {
     buffer: Buffer,
     decoder: Option<Box<Decoder>>,
@@ -53,30 +53,30 @@ pub struct Collector {
 }
 
 enum Buffer {
-    /// Nothing yet; so many bytes are announced.
-    Announced(usize),
-    /// Filled up to an index; nobody else knows the object before it is full.
+    /// No data yet; the value of Content-Length.
+    Expected(usize),
+    /// Filled up to an index. No other reference to the object exists before it is full.
     Exact(Py<PyBytes>, usize),
     Growing(Vec<u8>),
 }
 
 impl Collector {
-    pub fn new(head: &Head, bounds: BodyLimits) -> Result<Self, BodyError> {
-        let length = head.marks.content_length;
-        let coded = head.marks.has_coding && !bounds.raw;
+    pub fn new(head: &Head, limits: BodyLimits) -> Result<Self, BodyError> {
+        let length = head.flags.content_length;
+        let coded = head.flags.has_coding && !limits.raw;
         let codings = coded.then(|| head.joined(b"content-encoding")).flatten();
         let decoder = match codings {
-            Some(codings) => Decoder::new(&codings, bounds.max_decompressed_size)?,
+            Some(codings) => Decoder::new(&codings, limits.max_decompressed_size)?,
             None => None,
         };
         let exact = length.filter(|&length| decoder.is_none() && length <= MAX_PREALLOCATED_BYTES);
         Ok(Self {
             buffer: match exact {
-                Some(length) => Buffer::Announced(length as usize),
+                Some(length) => Buffer::Expected(length as usize),
                 None => Buffer::Growing(Vec::new()),
             },
             decoder: decoder.map(Box::new),
-            max_bytes: bounds.max_response_size,
+            max_bytes: limits.max_response_size,
             received: 0,
         })
     }
@@ -89,7 +89,7 @@ impl Collector {
         {
             return Err(BodyError::TooLarge(max_bytes));
         }
-        if let Buffer::Announced(length) = self.buffer {
+        if let Buffer::Expected(length) = self.buffer {
             self.buffer = if data.len() == length {
                 Buffer::Exact(PyBytes::new(py, data).unbind(), length)
             } else {
@@ -100,7 +100,7 @@ impl Collector {
             }
         }
         match &mut self.buffer {
-            Buffer::Announced(_) => {}
+            Buffer::Expected(_) => {}
             Buffer::Exact(bytes, filled) => fill(py, bytes, filled, data),
             Buffer::Growing(buffer) => match &mut self.decoder {
                 Some(decoder) => decoder.decode_to_end(data, buffer)?,
@@ -116,34 +116,34 @@ impl Collector {
         }
         Ok(match self.buffer {
             Buffer::Exact(bytes, filled) if filled == bytes.as_bytes(py).len() => bytes,
-            // Fewer bytes than announced: HEAD, 304.
+            // Fewer bytes than Content-Length: a response to HEAD, or 304.
             Buffer::Exact(bytes, filled) => {
                 PyBytes::new(py, &bytes.as_bytes(py)[..filled]).unbind()
             }
-            Buffer::Announced(_) => PyBytes::new(py, b"").unbind(),
+            Buffer::Expected(_) => PyBytes::new(py, b"").unbind(),
             Buffer::Growing(buffer) => PyBytes::new(py, &buffer).unbind(),
         })
     }
 }
 
-/// A bytes object whose content is still to be written.
+/// Returns a bytes object with uninitialised content.
 fn allocate(py: Python<'_>, length: usize) -> Result<Py<PyBytes>, BodyError> {
-    malloc_hint::expect(length);
-    // SAFETY: gives an object of that length, or NULL with an exception set, which is taken.
+    malloc_hint::before_allocation(length);
+    // SAFETY: returns an object of that length, or NULL with an exception set, which is fetched.
     let bytes = unsafe {
         let bytes = ffi::PyBytes_FromStringAndSize(std::ptr::null(), length.cast_signed());
         Bound::from_owned_ptr_or_err(py, bytes)
     };
     let bytes = bytes.map_err(|_| BodyError::OutOfMemory)?;
-    // SAFETY: made as bytes above.
+    // SAFETY: created as bytes above.
     Ok(unsafe { bytes.cast_into_unchecked::<PyBytes>() }.unbind())
 }
 
-/// Writes behind what has been filled. The wire core gives no more than was announced.
+/// Appends at index `filled`. The wire core delivers at most as many bytes as Content-Length says.
 fn fill(py: Python<'_>, bytes: &Py<PyBytes>, filled: &mut usize, data: &[u8]) {
     let room = bytes.as_bytes(py).len() - *filled;
     let count = data.len().min(room);
-    // SAFETY: `count` bytes fit behind `filled`, and no reference to the object has been given out.
+    // SAFETY: `count` bytes fit after `filled`, and no other reference to the object exists.
     unsafe {
         let start = ffi::PyBytes_AsString(bytes.as_ptr())
             .cast::<u8>()

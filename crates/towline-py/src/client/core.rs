@@ -1,5 +1,5 @@
-//! What the native halves of `Client` and `AsyncClient` have in common: which calls are plain, and what these
-//! are on the wire. Plain calls are made in one go, the others through `_slow_request`.
+//! The common part of the native `ClientCore` and `AsyncClientCore`: decides whether a call can take the fast path,
+//! and builds its request. Other calls go through `_slow_request`, in Python.
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use super::response;
 use super::response_config::ResponseConfig;
 use crate::gil::GilCell;
 
-/// Origins remembered; beyond these all are forgotten and learnt again.
+/// Bound of the cache of origins; when it is reached the cache is cleared.
 const MAX_CACHED_ORIGINS: usize = 1024;
 
-/// The pools of one face.
+/// The pool type of a client: `SyncPool` or `AsyncPool`.
 pub trait PoolKind: PyClass {
-    fn terms<'a>(pool: &'a Bound<'_, Self>) -> &'a PoolConfig;
+    fn config<'a>(pool: &'a Bound<'_, Self>) -> &'a PoolConfig;
 
     fn route(pool: &Bound<'_, Self>, origin: &Origin<'_>) -> PyResult<Arc<Route>>;
 }
 
-/// The state of a client. It is empty before `_configure`.
+/// The state of a client, empty before `_configure`.
 pub struct Core<P: PoolKind> {
     state: GilCell<Option<State<P>>>,
 }
@@ -45,62 +45,62 @@ impl<P: PoolKind> Default for Core<P> {
 
 struct State<P: PoolKind> {
     pool: Py<P>,
-    terms: Arc<ResponseConfig>,
+    config: Arc<ResponseConfig>,
     template: Arc<HeaderTemplate>,
     timeouts: Timeouts,
-    plain: bool,
+    fast_path: bool,
     cookies: Option<Py<PyAny>>,
-    base: Option<Base>,
-    /// By `scheme://authority`. `None`: Python decides.
+    base_url: Option<BaseUrl>,
+    /// By `scheme://authority`. `None`: calls to this origin go through Python.
     origins: HashMap<Box<str>, Option<CachedOrigin<P>>>,
 }
 
-/// How an origin is reached.
+/// An origin whose pool and route are known.
 struct CachedOrigin<P: PoolKind> {
     pool: Py<P>,
     route: Arc<Route>,
-    /// The value of Host.
+    /// The value of the Host header.
     host: Box<[u8]>,
 }
 
-/// A base URL, for relative ones.
-struct Base {
+/// The URL that relative URLs are appended to.
+struct BaseUrl {
     origin: Box<str>,
     /// Ends with a slash.
     path: Box<str>,
 }
 
-/// A plain call, understood.
-pub struct Found<'py, P: PoolKind> {
+/// A call on the fast path, ready to be sent.
+pub struct FastCall<'py, P: PoolKind> {
     pub pool: Bound<'py, P>,
     pub request: Prepared,
     pub options: CallOptions,
-    pub terms: Arc<ResponseConfig>,
+    pub config: Arc<ResponseConfig>,
     pub follow_redirects: bool,
 }
 
 impl<P: PoolKind> Core<P> {
-    /// `None`: not plain.
-    pub fn find<'py>(
+    /// Returns `None` if the call cannot take the fast path.
+    pub fn resolve<'py>(
         &self,
         client: &Bound<'py, PyAny>,
         method: &Bound<'py, PyString>,
         url: &Bound<'py, PyAny>,
         arguments: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Option<Found<'py, P>>> {
+    ) -> PyResult<Option<FastCall<'py, P>>> {
         let py = client.py();
         let Ok(url) = url.cast_exact::<PyString>() else {
             return Ok(None);
         };
-        let (terms, template, cookies) = {
+        let (config, template, cookies) = {
             let state = self.state.open(py);
-            let state = state.as_ref().ok_or_else(not_set_up)?;
-            if !state.plain || state.template.needs_python {
+            let state = state.as_ref().ok_or_else(not_configured)?;
+            if !state.fast_path || state.template.needs_python {
                 return Ok(None);
             }
             let cookies = state.cookies.as_ref().map(|cookies| cookies.clone_ref(py));
             (
-                Arc::clone(&state.terms),
+                Arc::clone(&state.config),
                 Arc::clone(&state.template),
                 cookies,
             )
@@ -112,65 +112,67 @@ impl<P: PoolKind> Core<P> {
         let Some(target) = self.locate(client, url)? else {
             return Ok(None);
         };
-        let Some(arguments) = FastArguments::read(arguments, &terms)? else {
+        let Some(arguments) = FastArguments::read(arguments, &config)? else {
             return Ok(None);
         };
         let method = method.to_str()?.as_bytes();
         let state = self.state.open(py);
-        let state = state.as_ref().ok_or_else(not_set_up)?;
-        let Some(Some(lane)) = state.origins.get(target.origin(state)) else {
+        let state = state.as_ref().ok_or_else(not_configured)?;
+        let Some(Some(cached)) = state.origins.get(target.origin(state)) else {
             return Ok(None);
         };
         let Some(target) = with_query(target.text(state), arguments.query.as_deref()) else {
             return Ok(None);
         };
-        let mut text = request::start(method, &lane.route, &target);
+        let mut text = request::start_head(method, &cached.route, &target);
         if template
-            .fill(&mut text, method, &lane.host, &arguments)?
+            .fill(&mut text, method, &cached.host, &arguments)?
             .is_none()
         {
             return Ok(None);
         }
-        let pool = lane.pool.bind(py).clone();
-        let mut options = P::terms(&pool).defaults;
+        let pool = cached.pool.bind(py).clone();
+        let mut options = P::config(&pool).defaults;
         options.timeouts = arguments.timeouts.unwrap_or(state.timeouts);
-        Ok(Some(Found {
+        Ok(Some(FastCall {
             request: Prepared {
-                route: Arc::clone(&lane.route),
+                route: Arc::clone(&cached.route),
                 idempotent: request::is_idempotent(method),
                 head: text,
                 body: arguments.body,
             },
             pool,
             options,
-            follow_redirects: arguments.follow_redirects.unwrap_or(terms.follow_redirects),
-            terms,
+            follow_redirects: arguments
+                .follow_redirects
+                .unwrap_or(config.follow_redirects),
+            config,
         }))
     }
 
-    /// Where a URL leads; its origin is then known.
+    /// Resolves a URL. `None`: the URL needs Python. Otherwise its origin is in the cache afterwards.
     fn locate<'a>(&self, client: &Bound<'_, PyAny>, url: &'a str) -> PyResult<Option<Target<'a>>> {
         let py = client.py();
-        let Some(plain) = FastUrl::parse(url) else {
+        let Some(parsed) = FastUrl::parse(url) else {
             let state = self.state.open(py);
-            let based = state.as_ref().is_some_and(|state| state.base.is_some());
-            return Ok((based && is_relative(url)).then_some(Target::Relative(url)));
+            let has_base = state.as_ref().is_some_and(|state| state.base_url.is_some());
+            return Ok((has_base && is_relative(url)).then_some(Target::Relative(url)));
         };
         {
             let state = self.state.open(py);
             let known = state
                 .as_ref()
-                .and_then(|state| state.origins.get(plain.origin));
-            if let Some(lane) = known {
-                return Ok(lane.is_some().then_some(Target::Absolute(plain)));
+                .and_then(|state| state.origins.get(parsed.origin));
+            if let Some(cached) = known {
+                return Ok(cached.is_some().then_some(Target::Absolute(parsed)));
             }
         }
-        let known = self.learn(client, &plain)?;
-        Ok(known.then_some(Target::Absolute(plain)))
+        let is_native = self.cache_origin(client, &parsed)?;
+        Ok(is_native.then_some(Target::Absolute(parsed)))
     }
 
-    /// Asks Python how an origin is reached. False: not by us.
-    fn learn(&self, client: &Bound<'_, PyAny>, url: &FastUrl<'_>) -> PyResult<bool> {
+    /// Calls `_origin_pool` and caches the result. False: a transport of the program serves this origin.
+    fn cache_origin(&self, client: &Bound<'_, PyAny>, url: &FastUrl<'_>) -> PyResult<bool> {
         let py = client.py();
         let (scheme, default) = if url.secure {
             ("https", 443)
@@ -181,7 +183,7 @@ impl<P: PoolKind> Core<P> {
         let host = url.host.to_ascii_lowercase();
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let pool = client.call_method1(intern!(py, "_origin_pool"), (scheme, bare, port))?;
-        let lane = if pool.is_none() {
+        let cached = if pool.is_none() {
             None
         } else {
             let pool = pool.cast_into::<P>()?;
@@ -201,17 +203,17 @@ impl<P: PoolKind> Core<P> {
                 host: host.into_bytes().into(),
             })
         };
-        let known = lane.is_some();
+        let is_native = cached.is_some();
         let mut state = self.state.open(py);
-        let state = state.as_mut().ok_or_else(not_set_up)?;
-        let forgotten = if state.origins.len() >= MAX_CACHED_ORIGINS {
+        let state = state.as_mut().ok_or_else(not_configured)?;
+        let evicted = if state.origins.len() >= MAX_CACHED_ORIGINS {
             std::mem::take(&mut state.origins)
         } else {
             HashMap::new()
         };
-        state.origins.insert(url.origin.into(), lane);
-        drop(forgotten);
-        Ok(known)
+        state.origins.insert(url.origin.into(), cached);
+        drop(evicted);
+        Ok(is_native)
     }
 }
 
@@ -224,7 +226,7 @@ impl<'a> Target<'a> {
     fn origin<'s, P: PoolKind>(&'s self, state: &'s State<P>) -> &'s str {
         match self {
             Self::Absolute(url) => url.origin,
-            Self::Relative(_) => state.base.as_ref().map_or("", |base| &base.origin),
+            Self::Relative(_) => state.base_url.as_ref().map_or("", |base| &base.origin),
         }
     }
 
@@ -233,7 +235,7 @@ impl<'a> Target<'a> {
             Self::Absolute(url) if url.target.is_empty() => b"/"[..].into(),
             Self::Absolute(url) => url.target.as_bytes().into(),
             Self::Relative(url) => {
-                let base = state.base.as_ref().map_or("/", |base| &base.path);
+                let base = state.base_url.as_ref().map_or("/", |base| &base.path);
                 format!("{base}{}", url.trim_start_matches('/'))
                     .into_bytes()
                     .into()
@@ -242,7 +244,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// `None`: there is a query already, or it would be one that a URL is too long with.
+/// `None`: the target has a query already, or would become too long.
 fn with_query<'a>(target: Cow<'a, [u8]>, query: Option<&[u8]>) -> Option<Cow<'a, [u8]>> {
     let Some(query) = query else {
         return Some(target);
@@ -251,17 +253,17 @@ fn with_query<'a>(target: Cow<'a, [u8]>, query: Option<&[u8]>) -> Option<Cow<'a,
     fits.then(|| [&target, &b"?"[..], query].concat().into())
 }
 
-/// A path that a base URL is put in front of, without any doubt.
+/// Whether `url` is a path that is simply appended to the base URL.
 fn is_relative(url: &str) -> bool {
     url.starts_with('/') && !url.starts_with("//") && is_canonical_target(url)
 }
 
-fn not_set_up() -> PyErr {
+fn not_configured() -> PyErr {
     PyRuntimeError::new_err("__init__ of the client has not been called")
 }
 
-/// What `_configure` is given.
-pub struct Setup<'a, 'py, P: PoolKind> {
+/// The arguments of `_configure`.
+pub struct ClientConfig<'a, 'py, P: PoolKind> {
     pub pool: Py<P>,
     pub response: &'a Bound<'py, PyType>,
     pub base_url: &'a str,
@@ -277,57 +279,66 @@ pub struct Setup<'a, 'py, P: PoolKind> {
 }
 
 impl<P: PoolKind> Core<P> {
-    pub fn set_up(&self, client: &Bound<'_, PyAny>, setup: Setup<'_, '_, P>) -> PyResult<()> {
+    pub fn configure(
+        &self,
+        client: &Bound<'_, PyAny>,
+        config: ClientConfig<'_, '_, P>,
+    ) -> PyResult<()> {
         let py = client.py();
-        let headers = setup.headers.map(HeaderTemplate::read).transpose()?;
-        let timeouts = setup
+        let headers = config.headers.map(HeaderTemplate::read).transpose()?;
+        let timeouts = config
             .timeout
             .map(pool_config::timeouts_of_tuple)
             .transpose()?;
-        let terms = ResponseConfig {
-            response: response::response_class(setup.response)?.unbind(),
-            default_encoding: setup.default_encoding.to_owned(),
-            json_loads: setup.json_loads,
-            json_dumps: setup.json_dumps,
-            follow_redirects: setup.follow_redirects,
-            retry_statuses: setup.retry_statuses,
-            max_response_size: setup.max_response_size,
-            max_decompressed_size: setup.max_decompressed_size,
+        let response = ResponseConfig {
+            response: response::response_class(config.response)?.unbind(),
+            default_encoding: config.default_encoding.to_owned(),
+            json_loads: config.json_loads,
+            json_dumps: config.json_dumps,
+            follow_redirects: config.follow_redirects,
+            retry_statuses: config.retry_statuses,
+            max_response_size: config.max_response_size,
+            max_decompressed_size: config.max_decompressed_size,
         };
         let state = State {
-            terms: Arc::new(terms),
+            config: Arc::new(response),
             template: Arc::new(headers.unwrap_or_default()),
-            timeouts: timeouts.unwrap_or(P::terms(setup.pool.bind(py)).defaults.timeouts),
-            plain: false,
+            timeouts: timeouts.unwrap_or(P::config(config.pool.bind(py)).defaults.timeouts),
+            fast_path: false,
             cookies: None,
-            base: None,
+            base_url: None,
             origins: HashMap::new(),
-            pool: setup.pool,
+            pool: config.pool,
         };
         let before = self.state.open(py).replace(state);
         drop(before);
-        self.set_base(client, setup.base_url)
+        self.set_base(client, config.base_url)
     }
 
     pub fn set_headers(&self, headers: &Bound<'_, PyAny>) -> PyResult<()> {
         let template = Arc::new(HeaderTemplate::read(headers)?);
         let mut state = self.state.open(headers.py());
-        state.as_mut().ok_or_else(not_set_up)?.template = template;
+        state.as_mut().ok_or_else(not_configured)?.template = template;
         Ok(())
     }
 
     pub fn pool(&self, py: Python<'_>) -> PyResult<Py<P>> {
         let state = self.state.open(py);
-        Ok(state.as_ref().ok_or_else(not_set_up)?.pool.clone_ref(py))
+        Ok(state
+            .as_ref()
+            .ok_or_else(not_configured)?
+            .pool
+            .clone_ref(py))
     }
 
     pub fn is_fast_path(&self, py: Python<'_>) -> bool {
         let state = self.state.open(py);
-        state.as_ref().is_some_and(|state| state.plain)
+        state.as_ref().is_some_and(|state| state.fast_path)
     }
 
-    pub fn set_fast_path(&self, py: Python<'_>, plain: bool) -> PyResult<()> {
-        self.state.open(py).as_mut().ok_or_else(not_set_up)?.plain = plain;
+    pub fn set_fast_path(&self, py: Python<'_>, enabled: bool) -> PyResult<()> {
+        let mut state = self.state.open(py);
+        state.as_mut().ok_or_else(not_configured)?.fast_path = enabled;
         Ok(())
     }
 
@@ -340,37 +351,37 @@ impl<P: PoolKind> Core<P> {
     pub fn set_cookies(&self, py: Python<'_>, cookies: Option<Py<PyAny>>) -> PyResult<()> {
         let before = {
             let mut state = self.state.open(py);
-            let state = state.as_mut().ok_or_else(not_set_up)?;
+            let state = state.as_mut().ok_or_else(not_configured)?;
             std::mem::replace(&mut state.cookies, cookies)
         };
         drop(before);
         Ok(())
     }
 
-    /// Takes a base URL where joining is certain; Python joins the others.
+    /// Sets the base URL if the fast path can append to it; otherwise Python joins relative URLs.
     fn set_base(&self, client: &Bound<'_, PyAny>, base_url: &str) -> PyResult<()> {
-        let Some(plain) = FastUrl::parse(base_url) else {
+        let Some(parsed) = FastUrl::parse(base_url) else {
             return Ok(());
         };
-        if plain.target.contains('?') || !self.learn(client, &plain)? {
+        if parsed.target.contains('?') || !self.cache_origin(client, &parsed)? {
             return Ok(());
         }
-        let mut path = plain.target.to_owned();
+        let mut path = parsed.target.to_owned();
         if !path.ends_with('/') {
             path.push('/');
         }
-        let base = Base {
-            origin: plain.origin.into(),
+        let base = BaseUrl {
+            origin: parsed.origin.into(),
             path: path.into(),
         };
         if let Some(state) = self.state.open(client.py()).as_mut() {
-            state.base = Some(base);
+            state.base_url = Some(base);
         }
         Ok(())
     }
 }
 
-/// Upper case is what the methods of the registry are, and what users mean.
+/// Returns the method in upper case, as all registered methods are (RFC 9110 16.1.1).
 pub fn upper_case<'py>(method: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyString>> {
     let text = method.to_str()?;
     if text.bytes().any(|byte| byte.is_ascii_lowercase()) {

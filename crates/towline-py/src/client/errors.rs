@@ -1,4 +1,4 @@
-//! Failures of calls as the classes of `towline.errors`.
+//! Converts failures of calls into exceptions of `towline.errors`.
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -7,7 +7,7 @@ use towline_io::client::{CallError, CallErrorKind, CallPhase};
 
 use crate::errors::ClientClosed;
 
-/// The class of each kind. A test asks for all of them.
+/// The class of each kind. A test covers all of them.
 pub fn class_name(kind: CallErrorKind) -> &'static str {
     match kind {
         CallErrorKind::ConnectTimeout => "ConnectTimeout",
@@ -28,7 +28,7 @@ pub fn class_name(kind: CallErrorKind) -> &'static str {
     }
 }
 
-/// What `phase` says in Python.
+/// The value of `phase` in Python.
 fn phase_name(phase: CallPhase) -> &'static str {
     match phase {
         CallPhase::Send => "write",
@@ -37,10 +37,10 @@ fn phase_name(phase: CallPhase) -> &'static str {
 }
 
 pub fn call_error(py: Python<'_>, error: &CallError) -> PyErr {
-    make(py, error).unwrap_or_else(|failure| failure)
+    try_call_error(py, error).unwrap_or_else(|failure| failure)
 }
 
-fn make(py: Python<'_>, error: &CallError) -> PyResult<PyErr> {
+fn try_call_error(py: Python<'_>, error: &CallError) -> PyResult<PyErr> {
     static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     if error.kind == CallErrorKind::Closed {
         return Ok(client_closed());
@@ -91,7 +91,7 @@ pub fn client_closed() -> PyErr {
     ClientClosed::new_err("the client has been closed")
 }
 
-/// A body larger than `max_response_size`.
+/// The error of a body larger than `max_response_size`.
 pub fn too_large(max_bytes: u64) -> PyErr {
     crate::errors::ResponseError::new_err(format!(
         "the body is larger than max_response_size ({max_bytes} bytes)"

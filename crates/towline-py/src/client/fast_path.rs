@@ -1,7 +1,7 @@
-//! The plain call: what needs no Python between the user's `await` and the wire.
+//! The fast path: calls whose request can be built without running Python code.
 //!
-//! Everything here is a refusal in waiting: what is not certainly the same on both paths takes the slow
-//! one, through `_slow_request` and the URL, headers and flow of Python. A property test compares the two.
+//! Every parser here returns `None` unless its result is certain to equal that of the slow path (`_slow_request`,
+//! with the URL, headers and flow of Python). A property test compares the two.
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ use super::response_config::ResponseConfig;
 use super::urlencoded;
 use crate::bodies::json;
 
-/// A URL whose text is its wire form already.
+/// A URL that is in its wire form already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FastUrl<'a> {
-    /// `http://host` or `https://host:port`: names the origin.
+    /// `http://host` or `https://host:port`.
     pub origin: &'a str,
     pub secure: bool,
-    /// An IPv6 address is in brackets; a name may be in whatever case.
+    /// An IPv6 address in brackets, or a name in any case.
     pub host: &'a str,
-    /// `None`: the scheme's own, also where it is written out.
+    /// `None`: the default port of the scheme, even if the URL contains it.
     pub port: Option<u16>,
-    /// Empty: `/`.
+    /// Path and query; empty means `/`.
     pub target: &'a str,
 }
 
@@ -54,9 +54,9 @@ impl<'a> FastUrl<'a> {
                 (host, Some(parse_port(&port[1..])?))
             }
         };
-        let is_plain =
+        let is_canonical =
             is_canonical_host(host) && (target.is_empty() || is_canonical_target(target));
-        is_plain.then_some(Self {
+        is_canonical.then_some(Self {
             origin: &url[..start + end],
             secure,
             host,
@@ -71,7 +71,7 @@ fn parse_port(port: &str) -> Option<u16> {
     digits.then(|| port.parse().ok()).flatten()
 }
 
-/// A name, or an address as everybody writes it.
+/// Whether `host` is an ASCII name, or an address in its canonical form.
 fn is_canonical_host(host: &str) -> bool {
     if let Some(address) = host.strip_prefix('[') {
         let address = address.strip_suffix(']');
@@ -84,22 +84,22 @@ fn is_canonical_host(host: &str) -> bool {
         && host
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
-        // A-labels are checked where they are decoded.
+        // Python checks A-labels when it decodes them.
         && !host.as_bytes().windows(4).any(|label| label.eq_ignore_ascii_case(b"xn--"));
-    // Ends in a number: an address, and there are many ways to write one.
+    // A host that ends in a number is an address, which can be written in many ways.
     let last = host.rsplit('.').find(|label| !label.is_empty());
     let numeric = last.is_some_and(|label| label.as_bytes()[0].is_ascii_digit());
     is_name && (!numeric || host.parse::<Ipv4Addr>().is_ok())
 }
 
-/// Of a plain call.
+/// Bound of the target on the fast path, in bytes.
 pub const MAX_TARGET_BYTES: usize = 8192;
 
-/// Path and query that neither encoding nor the removal of dot segments would change.
+/// Whether neither percent-encoding nor the removal of dot segments would change path and query.
 pub fn is_canonical_target(target: &str) -> bool {
-    const PLAIN: [bool; 256] = canonical_bytes();
+    const CANONICAL: [bool; 256] = canonical_bytes();
     let bytes = target.as_bytes();
-    if bytes.len() > MAX_TARGET_BYTES || !bytes.iter().all(|&byte| PLAIN[byte as usize]) {
+    if bytes.len() > MAX_TARGET_BYTES || !bytes.iter().all(|&byte| CANONICAL[byte as usize]) {
         return false;
     }
     let path = target.split('?').next().unwrap_or(target);
@@ -108,27 +108,27 @@ pub fn is_canonical_target(target: &str) -> bool {
 }
 
 const fn canonical_bytes() -> [bool; 256] {
-    let mut plain = [false; 256];
+    let mut canonical = [false; 256];
     let mut byte = 0;
     while byte < 128 {
-        plain[byte] = (byte as u8).is_ascii_alphanumeric();
+        canonical[byte] = (byte as u8).is_ascii_alphanumeric();
         byte += 1;
     }
     let others = b"-._~!$&()*+,;=:@/?";
     let mut at = 0;
     while at < others.len() {
-        plain[others[at] as usize] = true;
+        canonical[others[at] as usize] = true;
         at += 1;
     }
-    plain
+    canonical
 }
 
-/// The arguments of a plain call beside method and URL.
+/// The arguments of a call on the fast path, without method and URL.
 #[derive(Default)]
 pub struct FastArguments<'py> {
     pub headers: Option<Bound<'py, PyDict>>,
     pub body: Body,
-    /// `(length, type)` of a body that is there.
+    /// Length and Content-Type of a body.
     pub content: Option<(usize, Option<&'static [u8]>)>,
     pub timeouts: Option<Timeouts>,
     pub follow_redirects: Option<bool>,
@@ -137,23 +137,23 @@ pub struct FastArguments<'py> {
 }
 
 impl<'py> FastArguments<'py> {
-    /// `None`: not plain.
+    /// Returns `None` if an argument needs Python.
     pub fn read(
         arguments: Option<&Bound<'py, PyDict>>,
-        terms: &ResponseConfig,
+        config: &ResponseConfig,
     ) -> PyResult<Option<Self>> {
-        let mut plain = Self::default();
+        let mut read = Self::default();
         let Some(arguments) = arguments else {
-            return Ok(Some(plain));
+            return Ok(Some(read));
         };
         let (mut json, mut form) = (None, None);
         for (name, value) in arguments.iter() {
             let Ok(name) = name.cast_into::<PyString>() else {
                 return Ok(None);
             };
-            let understood = match name.to_str()? {
-                "headers" => plain.take_headers(&value),
-                "content" => plain.take_content(&value)?,
+            let is_native = match name.to_str()? {
+                "headers" => read.take_headers(&value),
+                "content" => read.take_content(&value)?,
                 "json" => {
                     json = Some(value).filter(|value| !value.is_none());
                     true
@@ -163,31 +163,31 @@ impl<'py> FastArguments<'py> {
                     form.is_some() || value.is_none()
                 }
                 "params" => {
-                    plain.query = urlencoded::encode(&value);
-                    plain.query.is_some() || value.is_none()
+                    read.query = urlencoded::encode(&value);
+                    read.query.is_some() || value.is_none()
                 }
-                "timeout" => plain.take_timeout(&value)?,
-                "follow_redirects" => plain.take_redirects(&value),
-                // None says something here: nothing is sent twice.
+                "timeout" => read.take_timeout(&value)?,
+                "follow_redirects" => read.take_redirects(&value),
+                // None has a meaning here: never retry.
                 "retries" => false,
                 _ => value.is_none(),
             };
-            if !understood {
+            if !is_native {
                 return Ok(None);
             }
         }
-        // Python knows which of several bodies is meant.
-        let bodies = [json.is_some(), form.is_some(), plain.content.is_some()];
+        // Python decides what several bodies mean.
+        let bodies = [json.is_some(), form.is_some(), read.content.is_some()];
         if bodies.iter().filter(|&&given| given).count() > 1 {
             return Ok(None);
         }
         if let Some(form) = form {
-            plain.set_body(form.into(), Some(b"application/x-www-form-urlencoded"));
+            read.set_body(form.into(), Some(b"application/x-www-form-urlencoded"));
         }
         if let Some(json) = json {
-            plain.set_body(dump(&json, terms)?, Some(b"application/json"));
+            read.set_body(dump(&json, config)?, Some(b"application/json"));
         }
-        Ok(Some(plain))
+        Ok(Some(read))
     }
 
     fn take_headers(&mut self, value: &Bound<'py, PyAny>) -> bool {
@@ -230,7 +230,7 @@ impl<'py> FastArguments<'py> {
     }
 }
 
-/// What `Timeout.of` makes of it. `None`: not plain, or a mistake.
+/// As `Timeout.of`. `None`: the value needs Python, or is a mistake.
 fn parse_timeouts(value: &Bound<'_, PyAny>) -> PyResult<Option<Timeouts>> {
     static TIMEOUT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     if let Ok(phases) = value.cast_exact::<PyTuple>() {
@@ -270,11 +270,8 @@ fn parse_timeouts(value: &Bound<'_, PyAny>) -> PyResult<Option<Timeouts>> {
     Ok(None)
 }
 
-/// Seconds, or None for no limit. `None`: neither.
-#[expect(
-    clippy::option_option,
-    reason = "no limit and no number are two answers"
-)]
+/// A number of seconds, or None for no limit. The outer `None`: neither.
+#[expect(clippy::option_option, reason = "no limit differs from no number")]
 fn parse_seconds(value: &Bound<'_, PyAny>) -> PyResult<Option<Option<Duration>>> {
     if value.is_none() {
         return Ok(Some(None));
@@ -286,9 +283,9 @@ fn parse_seconds(value: &Bound<'_, PyAny>) -> PyResult<Option<Option<Duration>>>
     Ok(seconds.ok().map(Some))
 }
 
-/// JSON in its compact form, or as the client's own encoder makes it.
-fn dump(value: &Bound<'_, PyAny>, terms: &ResponseConfig) -> PyResult<Bytes> {
-    let Some(dumps) = &terms.json_dumps else {
+/// Encodes JSON in compact form, or with the client's `json_dumps`.
+fn dump(value: &Bound<'_, PyAny>, config: &ResponseConfig) -> PyResult<Bytes> {
+    let Some(dumps) = &config.json_dumps else {
         return Ok(json::dump(value)?.into());
     };
     let text = dumps.bind(value.py()).call1((value,))?;
@@ -302,19 +299,19 @@ fn dump(value: &Bound<'_, PyAny>, terms: &ResponseConfig) -> PyResult<Bytes> {
     }
 }
 
-/// The client's own fields, as they stand in every request.
+/// The header fields that the client adds to every request.
 #[derive(Debug, Default)]
 pub struct HeaderTemplate {
     fields: Vec<HeaderField>,
-    /// Something in it must be decided by Python.
+    /// Contains a field whose rules are in Python.
     pub needs_python: bool,
 }
 
 type HeaderField = (Box<[u8]>, Box<[u8]>);
 
-/// Fields about routing and framing: their rules are written once, in Python.
-fn needs_python(name: &[u8]) -> bool {
-    const SPECIAL: &[&[u8]] = &[
+/// Whether a field is about routing or framing: their rules are implemented once, in Python.
+fn field_needs_python(name: &[u8]) -> bool {
+    const NAMES: &[&[u8]] = &[
         b"host",
         b"content-length",
         b"content-type",
@@ -324,7 +321,7 @@ fn needs_python(name: &[u8]) -> bool {
         b"upgrade",
         b"te",
     ];
-    SPECIAL
+    NAMES
         .iter()
         .any(|special| special.eq_ignore_ascii_case(name))
 }
@@ -337,13 +334,13 @@ impl HeaderTemplate {
             let (name, value) = (name.as_bytes(), value.as_bytes());
             let keep_alive = name.eq_ignore_ascii_case(b"connection")
                 && value.eq_ignore_ascii_case(b"keep-alive");
-            template.needs_python |= needs_python(name) && !keep_alive;
+            template.needs_python |= field_needs_python(name) && !keep_alive;
             template.fields.push((name.into(), value.into()));
         }
         Ok(template)
     }
 
-    /// Host, the client's fields, the call's, then those of the body. `None`: not plain.
+    /// Writes Host, the fields of the client, of the call and of the body. `None`: a field needs Python.
     pub fn fill(
         &self,
         text: &mut RequestText,
@@ -381,7 +378,7 @@ impl HeaderTemplate {
     }
 }
 
-/// The fields of a call; `None` where one of them is special or not plain text.
+/// The header fields of a call; `None` if one of them is not ASCII text or has rules in Python.
 fn call_headers(headers: Option<&Bound<'_, PyDict>>) -> PyResult<Option<Vec<(String, String)>>> {
     let Some(headers) = headers else {
         return Ok(Some(Vec::new()));
@@ -395,8 +392,8 @@ fn call_headers(headers: Option<&Bound<'_, PyDict>>) -> PyResult<Option<Vec<(Str
             return Ok(None);
         };
         let (name, value) = (name.to_str()?, value.to_str()?);
-        // The Content-Type of a JSON body may be named by the caller: it stays where the caller put it.
-        if needs_python(name.as_bytes()) || !name.is_ascii() || !value.is_ascii() {
+        // This includes a Content-Type for a JSON body: it keeps its place among the headers of the call.
+        if field_needs_python(name.as_bytes()) || !name.is_ascii() || !value.is_ascii() {
             return Ok(None);
         }
         own.push((name.to_owned(), value.to_owned()));

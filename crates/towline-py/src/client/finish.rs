@@ -1,4 +1,4 @@
-//! What becomes of the response to a plain call.
+//! The last step of a call on the fast path: makes the `Response`, or leaves it to the flow in Python.
 use std::sync::Arc;
 
 use pyo3::intern;
@@ -7,19 +7,19 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 
 use super::head::Head;
 use super::reply::CallInfo;
-use super::response::{self, ResponseCore, Sent};
+use super::response::{self, ResponseCore, SentRequest};
 use super::response_config::ResponseConfig;
 
-/// A whole response.
+/// A complete response.
 pub struct BufferedResponse {
     pub head: Arc<Head>,
     pub content: Py<PyBytes>,
-    pub facts: CallInfo,
+    pub info: CallInfo,
 }
 
-/// What becomes of a whole response.
+/// Everything needed to make the `Response` when the call has completed.
 pub struct ResponseFinish {
-    pub terms: Arc<ResponseConfig>,
+    pub config: Arc<ResponseConfig>,
     pub client: Py<PyAny>,
     pub method: Py<PyString>,
     pub url: Py<PyAny>,
@@ -27,42 +27,42 @@ pub struct ResponseFinish {
     pub follow_redirects: bool,
 }
 
-/// A response, or what `_finish_in_python` makes of one that leaves something to decide.
+/// The `Response`, or the result of `_finish_in_python`: a coroutine for `AsyncClient`, a response for `Client`.
 pub enum FinishOutcome {
     Response(Py<PyAny>),
     Coroutine(Py<PyAny>),
 }
 
-/// Whether the flow has to see a response to a plain call.
-pub fn needs_flow(head: &Head, terms: &ResponseConfig, follow_redirects: bool) -> bool {
-    let (marks, status) = (head.marks, head.status);
-    let redirects = follow_redirects && marks.has_location && matches!(status, 300..=399);
-    redirects || marks.has_cookies || terms.retry_statuses.contains(&status)
+/// Whether the flow in Python has to handle a response: a redirect, a cookie, a status to retry.
+pub fn needs_flow(head: &Head, config: &ResponseConfig, follow_redirects: bool) -> bool {
+    let (flags, status) = (head.flags, head.status);
+    let redirects = follow_redirects && flags.has_location && matches!(status, 300..=399);
+    redirects || flags.has_cookies || config.retry_statuses.contains(&status)
 }
 
 impl ResponseFinish {
-    pub fn finish(self, py: Python<'_>, whole: BufferedResponse) -> PyResult<FinishOutcome> {
-        let needs_flow = needs_flow(&whole.head, &self.terms, self.follow_redirects);
+    pub fn finish(self, py: Python<'_>, response: BufferedResponse) -> PyResult<FinishOutcome> {
+        let needs_flow = needs_flow(&response.head, &self.config, self.follow_redirects);
         let client = needs_flow.then(|| self.client.clone_ref(py));
         let state = response::State {
-            head: Some(whole.head),
-            content: Some(whole.content),
-            terms: Some(Arc::clone(&self.terms)),
-            timings: whole.facts.timings,
-            reused: whole.facts.reused,
+            head: Some(response.head),
+            content: Some(response.content),
+            config: Some(Arc::clone(&self.config)),
+            timings: response.info.timings,
+            reused: response.info.reused,
             client: Some(self.client),
-            sent: Some(Sent {
+            sent: Some(SentRequest {
                 method: self.method,
                 url: self.url,
                 arguments: self.arguments,
             }),
             ..response::State::default()
         };
-        let response = ResponseCore::make(py, &self.terms, state)?;
+        let made = ResponseCore::make(py, &self.config, state)?;
         match client {
-            None => Ok(FinishOutcome::Response(response)),
+            None => Ok(FinishOutcome::Response(made)),
             Some(client) => client
-                .call_method1(py, intern!(py, "_finish_in_python"), (response,))
+                .call_method1(py, intern!(py, "_finish_in_python"), (made,))
                 .map(FinishOutcome::Coroutine),
         }
     }

@@ -1,27 +1,27 @@
-//! The head of a response: kept as it was received, or made by a Python transport.
+//! The head of a response, from the wire or from a Python transport.
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use towline_proto::{Field, HeadRef, OwnedHead, Version};
 
-/// Nothing of it is a Python object before somebody looks.
+/// Python objects are created only when a property is read.
 #[derive(Debug)]
 pub struct Head {
     pub status: u16,
     pub version: Version,
     text: Text,
-    pub marks: HeadFlags,
+    pub flags: HeadFlags,
 }
 
 #[derive(Debug)]
 enum Text {
-    Received(OwnedHead),
-    Made {
+    Wire(OwnedHead),
+    Parts {
         reason: Vec<u8>,
         fields: Vec<(Vec<u8>, Vec<u8>)>,
     },
 }
 
-/// What decides how a response goes on.
+/// The header fields that decide how a response is processed.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct HeadFlags {
     pub content_length: Option<u64>,
@@ -31,59 +31,59 @@ pub struct HeadFlags {
 }
 
 impl Head {
-    pub fn received(kept: OwnedHead) -> Self {
+    pub fn from_wire(kept: OwnedHead) -> Self {
         let view = kept.view();
-        let mut marks = HeadFlags::default();
+        let mut flags = HeadFlags::default();
         for field in view.fields() {
-            marks.note(field.name, field.value);
+            flags.record(field.name, field.value);
         }
         Self {
             status: view.status(),
             version: view.version(),
-            marks,
-            text: Text::Received(kept),
+            flags,
+            text: Text::Wire(kept),
         }
     }
 
-    pub fn made(
+    pub fn from_parts(
         status: u16,
         version: Version,
         reason: Vec<u8>,
         fields: Vec<(Vec<u8>, Vec<u8>)>,
     ) -> Self {
-        let mut marks = HeadFlags::default();
+        let mut flags = HeadFlags::default();
         for (name, value) in &fields {
-            marks.note(name, value);
+            flags.record(name, value);
         }
         Self {
             status,
             version,
-            marks,
-            text: Text::Made { reason, fields },
+            flags,
+            text: Text::Parts { reason, fields },
         }
     }
 
-    /// Empty where the server sent none.
+    /// Empty if the server sent none.
     pub fn reason(&self) -> &[u8] {
         match &self.text {
-            Text::Received(kept) => kept.view().reason(),
-            Text::Made { reason, .. } => reason,
+            Text::Wire(kept) => kept.view().reason(),
+            Text::Parts { reason, .. } => reason,
         }
     }
 
-    /// Every field in the order of the wire.
-    pub fn each_field(&self, mut visit: impl FnMut(Field<'_>)) {
+    /// Calls `f` with every field, in the order of the wire.
+    pub fn each_field(&self, mut f: impl FnMut(Field<'_>)) {
         match &self.text {
-            Text::Received(kept) => kept.view().fields().for_each(visit),
-            Text::Made { fields, .. } => {
+            Text::Wire(kept) => kept.view().fields().for_each(f),
+            Text::Parts { fields, .. } => {
                 for (name, value) in fields {
-                    visit(Field { name, value });
+                    f(Field { name, value });
                 }
             }
         }
     }
 
-    /// The values of all fields of that name, joined as RFC 9110 5.3 says.
+    /// The values of all fields of that name, joined with commas (RFC 9110 5.3).
     pub fn joined(&self, name: &[u8]) -> Option<Vec<u8>> {
         let mut joined: Option<Vec<u8>> = None;
         self.each_field(|field| {
@@ -104,8 +104,8 @@ impl Head {
     /// `[(name, value), ...]` in the order and the case of the wire.
     pub fn to_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         match &self.text {
-            Text::Received(kept) => view_to_list(py, &kept.view()),
-            Text::Made { fields, .. } => {
+            Text::Wire(kept) => view_to_list(py, &kept.view()),
+            Text::Parts { fields, .. } => {
                 let fields = fields.iter().map(|(name, value)| Field { name, value });
                 pairs(py, fields)
             }
@@ -138,12 +138,12 @@ fn pairs<'py, 'a>(
 }
 
 impl HeadFlags {
-    fn note(&mut self, name: &[u8], value: &[u8]) {
+    fn record(&mut self, name: &[u8], value: &[u8]) {
         match name.len() {
             8 if name.eq_ignore_ascii_case(b"location") => self.has_location = true,
             10 if name.eq_ignore_ascii_case(b"set-cookie") => self.has_cookies = true,
             14 if name.eq_ignore_ascii_case(b"content-length") => {
-                // What is no number was refused by the wire core.
+                // The wire core has rejected values that are not numbers.
                 let digits = std::str::from_utf8(value).ok();
                 self.content_length = digits.and_then(|digits| digits.parse().ok());
             }

@@ -1,4 +1,4 @@
-//! The methods of a client, written once for both faces.
+//! The Python methods of a client, written once for `ClientCore` and `AsyncClientCore`.
 
 /// `$class` has a `core: Core<$pool>` and a function `call(slf, method, url, arguments) -> $result`.
 macro_rules! client_methods {
@@ -8,7 +8,7 @@ macro_rules! client_methods {
             #[new]
             #[pyo3(signature = (*args, **kwargs))]
             fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> Self {
-                // For the subclass's `__init__`.
+                // The arguments are for the subclass's `__init__`.
                 let _ = (args, kwargs);
                 Self {
                     core: Core::default(),
@@ -36,7 +36,7 @@ macro_rules! client_methods {
                 json_loads: Option<Py<PyAny>>,
                 json_dumps: Option<Py<PyAny>>,
             ) -> PyResult<()> {
-                let setup = Setup {
+                let config = ClientConfig {
                     pool,
                     response,
                     base_url,
@@ -50,7 +50,7 @@ macro_rules! client_methods {
                     json_loads,
                     json_dumps,
                 };
-                slf.get().core.set_up(slf.as_any(), setup)
+                slf.get().core.configure(slf.as_any(), config)
             }
 
             #[pyo3(signature = (headers))]
@@ -69,8 +69,8 @@ macro_rules! client_methods {
             }
 
             #[setter(_fast_path)]
-            fn set_fast_path(&self, py: Python<'_>, plain: bool) -> PyResult<()> {
-                self.core.set_fast_path(py, plain)
+            fn set_fast_path(&self, py: Python<'_>, enabled: bool) -> PyResult<()> {
+                self.core.set_fast_path(py, enabled)
             }
 
             #[getter]

@@ -1,4 +1,4 @@
-//! What a pool is made with, read by attribute from `towline.client.options`.
+//! The configuration of a pool, read by attribute from `towline.client.options`.
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use towline_proto::{Limits, ProtocolPolicy};
 
 use crate::errors::ConfigError;
 
-/// Everything of a pool that does not change.
+/// The configuration of a pool.
 #[derive(Debug)]
 pub struct PoolConfig {
-    /// For the caller of each event loop; the synchronous pool takes its parts.
-    pub config: CallerConfig,
+    /// For the driver of each event loop; the synchronous pool uses its parts.
+    pub driver: CallerConfig,
     pub defaults: CallOptions,
     pub tls: Arc<ClientTls>,
-    /// Asked for and verified instead of the URL's host.
+    /// Sent as SNI and verified instead of the URL's host.
     pub server_name: Option<String>,
     pub proxy: Option<Arc<Proxy>>,
     pub uds: Option<PathBuf>,
@@ -37,7 +37,7 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
-    /// Those of one exchange: what it does not say is the pool's.
+    /// The options of one call: `None` is the pool's default.
     pub fn call_options(
         &self,
         timeout: Option<&Bound<'_, PyAny>>,
@@ -62,7 +62,7 @@ impl PoolConfig {
         let proxy = options.getattr(intern!(py, "proxy"))?;
         let tls = options.getattr(intern!(py, "tls"))?;
         Ok(Self {
-            config: CallerConfig {
+            driver: CallerConfig {
                 engine: engine(),
                 pool: pool_limits(&options.getattr(intern!(py, "limits"))?)?,
                 dial: Arc::new(dial(options)?),
@@ -96,7 +96,7 @@ impl PoolConfig {
         })
     }
 
-    /// Where an exchange goes. `host` is as in [`Route::host`].
+    /// Returns the route to an origin. `host` is in the form of [`Route::host`].
     pub fn route(&self, secure: bool, host: &str, port: u16, sni: Option<&str>) -> Route {
         Route {
             secure,
@@ -113,8 +113,8 @@ impl PoolConfig {
     }
 }
 
-/// With many connections a turn of sixteen is mostly the loop around it: sixty-four are read and stepped
-/// within half a millisecond.
+/// With many connections a turn of 16 spends most of its time in the loop around it; 64 are read and stepped within
+/// half a millisecond.
 fn engine() -> EngineConfig {
     EngineConfig {
         max_ready_per_turn: 64,
@@ -128,19 +128,19 @@ fn address(text: &str) -> PyResult<IpAddr> {
         .map_err(|_| ConfigError::new_err(format!("local_address: not an IP address: {text:?}")))
 }
 
-/// Attributes named as in [`Timeouts`].
-pub fn timeouts(of: &Bound<'_, PyAny>) -> PyResult<Timeouts> {
-    let py = of.py();
+/// From the attributes of a `Timeout`, named as in [`Timeouts`].
+pub fn timeouts(timeout: &Bound<'_, PyAny>) -> PyResult<Timeouts> {
+    let py = timeout.py();
     Ok(Timeouts {
-        connect: seconds(&of.getattr(intern!(py, "connect"))?)?,
-        read: seconds(&of.getattr(intern!(py, "read"))?)?,
-        write: seconds(&of.getattr(intern!(py, "write"))?)?,
-        pool: seconds(&of.getattr(intern!(py, "pool"))?)?,
-        total: seconds(&of.getattr(intern!(py, "total"))?)?,
+        connect: seconds(&timeout.getattr(intern!(py, "connect"))?)?,
+        read: seconds(&timeout.getattr(intern!(py, "read"))?)?,
+        write: seconds(&timeout.getattr(intern!(py, "write"))?)?,
+        pool: seconds(&timeout.getattr(intern!(py, "pool"))?)?,
+        total: seconds(&timeout.getattr(intern!(py, "total"))?)?,
     })
 }
 
-/// `(connect, read, write, pool, total)`.
+/// From a tuple `(connect, read, write, pool, total)`.
 pub fn timeouts_of_tuple(tuple: &Bound<'_, PyAny>) -> PyResult<Timeouts> {
     let item = |index: usize| seconds(&tuple.get_item(index)?);
     Ok(Timeouts {
@@ -152,22 +152,24 @@ pub fn timeouts_of_tuple(tuple: &Bound<'_, PyAny>) -> PyResult<Timeouts> {
     })
 }
 
-/// A number of seconds or None.
+/// From a number of seconds, or None.
 pub fn seconds(value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
     if value.is_none() {
         return Ok(None);
     }
     let seconds: f64 = value.extract()?;
-    // What is longer than any clock counts means no limit.
+    // A value that a `Duration` cannot hold means no limit.
     Duration::try_from_secs_f64(seconds)
         .map(Some)
         .or_else(|_| match seconds {
             seconds if seconds > 0.0 => Ok(None),
-            _ => Err(PyValueError::new_err("timeout: seconds cannot be negative")),
+            _ => Err(PyValueError::new_err(
+                "timeout: seconds must not be negative",
+            )),
         })
 }
 
-/// `False`, `True` or `"any"`; or the names of the native calls.
+/// From `False`, `True` or `"any"`, or the name of a variant.
 fn stale(value: &Bound<'_, PyAny>) -> PyResult<Stale> {
     if let Ok(choice) = value.extract::<bool>() {
         return Ok(if choice {
@@ -215,7 +217,7 @@ fn pool_limits(limits: &Bound<'_, PyAny>) -> PyResult<PoolLimits> {
 /// The largest window there is (RFC 9113 6.9.1).
 const MAX_WINDOW: u32 = 0x7fff_ffff;
 
-/// Half of what calls wait by default for anything to come.
+/// Half of the default read timeout.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
 fn wire_limits(options: &Bound<'_, PyAny>) -> PyResult<Limits> {
@@ -227,7 +229,7 @@ fn wire_limits(options: &Bound<'_, PyAny>) -> PyResult<Limits> {
     limits.window_bytes = options.getattr(intern!(py, "stream_window"))?.extract()?;
     let http2 = &mut limits.http2;
     http2.max_header_list_bytes = head;
-    // Beyond this all calls of the connection fail; a head that is merely too long fails its own.
+    // A larger block fails all calls of the connection; a head that is only too long fails its own call.
     http2.max_header_block_bytes = http2.max_header_block_bytes.max(head.saturating_mul(2));
     http2.stream_window_bytes = u32::try_from(limits.window_bytes)
         .unwrap_or(MAX_WINDOW)
@@ -236,7 +238,7 @@ fn wire_limits(options: &Bound<'_, PyAny>) -> PyResult<Limits> {
         .getattr(intern!(py, "max_stream_window"))?
         .extract()?;
     http2.max_stream_window_bytes = u32::try_from(most).unwrap_or(MAX_WINDOW).min(MAX_WINDOW);
-    // A connection that many calls share is worth asking whether it is still there.
+    // Many calls may share a connection: check with PING that the peer still responds.
     http2.ping_interval = Some(PING_INTERVAL);
     Ok(limits)
 }
@@ -279,7 +281,7 @@ fn dial(options: &Bound<'_, PyAny>) -> PyResult<DialConfig> {
 pub fn client_tls(tls: &Bound<'_, PyAny>) -> PyResult<Arc<ClientTls>> {
     static SSL_CONTEXT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = tls.py();
-    // Whoever has made an SSLContext has imported `ssl`, which takes a while.
+    // A program that has an SSLContext has imported `ssl`; importing it here would take long.
     let modules = py.import("sys")?.getattr("modules")?;
     if modules.contains("ssl")? {
         let class = SSL_CONTEXT.import(py, "ssl", "SSLContext")?;

@@ -1,4 +1,4 @@
-//! A response head, and a body that is pulled.
+//! `Reply`: a response head, and a body that is read on demand.
 use std::sync::Arc;
 
 use pyo3::IntoPyObjectExt;
@@ -9,36 +9,36 @@ use towline_io::{PeerAddr, TlsInfo};
 
 use super::head::Head;
 
-/// What is known of an exchange beside its messages.
+/// Data about a call other than its messages.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct CallInfo {
     pub timings: Timings,
     pub reused: bool,
 }
 
-/// Where the body of a reply comes from.
-pub trait Source: Send + Sync {
-    fn facts(&self, py: Python<'_>) -> CallInfo;
+/// The body of a reply: `AsyncBody` or `SyncBody`.
+pub trait ReplyBody: Send + Sync {
+    fn info(&self, py: Python<'_>) -> CallInfo;
+    /// Bytes received and not yet read.
     fn buffered(&self, py: Python<'_>) -> usize;
     fn trailers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>>;
-    /// Of the connection.
     fn connection(&self) -> Option<&ConnectionFacts>;
 }
 
-/// What both faces have in common.
+/// The base class of `AsyncReply` and `SyncReply`.
 #[pyclass(frozen, subclass, module = "towline._native")]
 pub struct Reply {
     pub head: Arc<Head>,
-    source: Arc<dyn Source>,
+    body: Arc<dyn ReplyBody>,
 }
 
 impl Reply {
-    pub fn new(head: Arc<Head>, source: Arc<dyn Source>) -> Self {
-        Self { head, source }
+    pub fn new(head: Arc<Head>, body: Arc<dyn ReplyBody>) -> Self {
+        Self { head, body }
     }
 
-    pub fn facts(&self, py: Python<'_>) -> CallInfo {
-        self.source.facts(py)
+    pub fn info(&self, py: Python<'_>) -> CallInfo {
+        self.body.info(py)
     }
 }
 
@@ -66,45 +66,51 @@ impl Reply {
 
     #[getter]
     fn trailers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.source.trailers(py)
+        self.body.trailers(py)
     }
 
     #[getter]
     fn reused(&self, py: Python<'_>) -> bool {
-        self.facts(py).reused
+        self.info(py).reused
     }
 
     #[getter]
     fn buffered(&self, py: Python<'_>) -> usize {
-        self.source.buffered(py)
+        self.body.buffered(py)
     }
 
     #[getter]
     fn timings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        timings_dict(py, &self.facts(py).timings)
+        timings_dict(py, &self.info(py).timings)
     }
 
     #[getter]
     fn local_address<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        address(py, self.source.connection().map(|facts| &facts.local))
+        address(
+            py,
+            self.body.connection().map(|connection| &connection.local),
+        )
     }
 
     #[getter]
     fn remote_address<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        address(py, self.source.connection().map(|facts| &facts.remote))
+        address(
+            py,
+            self.body.connection().map(|connection| &connection.remote),
+        )
     }
 
     #[getter]
     fn tls<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let tls = self
-            .source
+            .body
             .connection()
-            .and_then(|facts| facts.tls.as_ref());
+            .and_then(|connection| connection.tls.as_ref());
         tls.map(|tls| tls_dict(py, tls)).transpose()
     }
 }
 
-/// As the `socket` module has it: host and port, a path, or nothing.
+/// An address in the form of the `socket` module: `(host, port)`, a path, or None.
 fn address<'py>(py: Python<'py>, address: Option<&PeerAddr>) -> PyResult<Bound<'py, PyAny>> {
     match address {
         Some(PeerAddr::Inet(inet)) => (inet.ip().to_string(), inet.port()).into_bound_py_any(py),
@@ -132,7 +138,7 @@ fn tls_dict<'py>(py: Python<'py>, tls: &TlsInfo) -> PyResult<Bound<'py, PyDict>>
     Ok(dict)
 }
 
-/// Seconds by phase; a phase that did not happen is absent.
+/// Seconds of each phase. A phase that did not take place is absent.
 pub fn timings_dict<'py>(py: Python<'py>, timings: &Timings) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     let always = [("queue", timings.queued)];

@@ -1,4 +1,4 @@
-//! The arguments of an exchange, as Python gives them, made into a request for the wire.
+//! Builds a request for the wire from the arguments of `exchange()`.
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,10 +15,10 @@ use towline_io::client::{Body, Prepared, RequestText, Route};
 use super::pool_config::PoolConfig;
 use crate::errors::InvalidURL;
 
-/// RouteCache kept by name. Beyond these they are made anew; equal ones share their connections all the same.
+/// Bound of the cache of routes; when it is reached the cache is cleared. Equal routes share connections in any case.
 const MAX_CACHED_ROUTES: usize = 1024;
 
-/// RouteCache by what Python calls them.
+/// Routes by the arguments they are made from.
 #[derive(Debug, Default)]
 pub struct RouteCache(HashMap<RouteKey, Arc<Route>>);
 
@@ -27,25 +27,25 @@ type RouteKey = (bool, u16, Box<[u8]>, Option<Box<str>>);
 impl RouteCache {
     pub fn find(
         &mut self,
-        terms: &PoolConfig,
+        config: &PoolConfig,
         origin: &Origin<'_>,
         sni: Option<&str>,
     ) -> PyResult<Arc<Route>> {
-        let name = (
+        let key = (
             origin.secure,
             origin.port,
             origin.host.into(),
             sni.map(Into::into),
         );
-        if let Some(route) = self.0.get(&name) {
+        if let Some(route) = self.0.get(&key) {
             return Ok(Arc::clone(route));
         }
         let route =
-            Arc::new(terms.route(origin.secure, &route_host(origin.host)?, origin.port, sni));
+            Arc::new(config.route(origin.secure, &route_host(origin.host)?, origin.port, sni));
         if self.0.len() >= MAX_CACHED_ROUTES {
             self.0.clear();
         }
-        self.0.insert(name, Arc::clone(&route));
+        self.0.insert(key, Arc::clone(&route));
         Ok(route)
     }
 }
@@ -76,7 +76,7 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// As in [`Route::host`].
+/// Returns the host in the form of [`Route::host`].
 fn route_host(host: &[u8]) -> PyResult<String> {
     let bare = host
         .strip_prefix(b"[")
@@ -91,20 +91,20 @@ fn route_host(host: &[u8]) -> PyResult<String> {
     }
 }
 
-/// What a request is made of.
+/// The parts of a request.
 pub struct RequestParts<'a, 'py> {
     pub method: &'a [u8],
     pub route: Arc<Route>,
     pub target: &'a [u8],
-    /// Of pairs of bytes.
+    /// Pairs of bytes.
     pub headers: &'a Bound<'py, PyAny>,
     pub body: Body,
 }
 
 impl RequestParts<'_, '_> {
-    /// The fields leave in the order given, framing fields excepted where they are missing.
+    /// Keeps the order of the fields; missing framing fields are added.
     pub fn prepare(self) -> PyResult<Prepared> {
-        let mut text = start(self.method, &self.route, self.target);
+        let mut text = start_head(self.method, &self.route, self.target);
         for pair in self.headers.try_iter()? {
             let (name, value): (Bound<'_, PyBytes>, Bound<'_, PyBytes>) = pair?
                 .extract()
@@ -120,8 +120,8 @@ impl RequestParts<'_, '_> {
     }
 }
 
-/// A head without fields, but for those that a forwarding proxy asks for.
-pub fn start(method: &[u8], route: &Route, target: &[u8]) -> RequestText {
+/// Returns a request line, with the fields that a forwarding proxy needs.
+pub fn start_head(method: &[u8], route: &Route, target: &[u8]) -> RequestText {
     if !route.absolute_form() || !target.starts_with(b"/") {
         return RequestText::new(method, target);
     }
@@ -146,7 +146,7 @@ pub fn start(method: &[u8], route: &Route, target: &[u8]) -> RequestText {
     text
 }
 
-/// RFC 9110 9.2.2.
+/// Idempotent methods (RFC 9110 9.2.2).
 pub fn is_idempotent(method: &[u8]) -> bool {
     matches!(
         method,
@@ -154,14 +154,14 @@ pub fn is_idempotent(method: &[u8]) -> bool {
     )
 }
 
-/// A body, and what goes on giving it where it is streamed.
+/// A body: complete, or its framing and the object that yields its pieces.
 pub enum BodySource<'py> {
     Whole(Body),
     /// Iterators, asynchronous ones, and files that are not on a disk.
     Streamed(Body, Bound<'py, PyAny>),
 }
 
-/// What `body` means; `headers` may announce its length.
+/// Interprets `body`. The length of a streamed one is in the Content-Length of `headers`, if present.
 pub fn body_source<'py>(
     body: Option<&Bound<'py, PyAny>>,
     headers: &Bound<'py, PyAny>,
@@ -169,13 +169,13 @@ pub fn body_source<'py>(
     let Some(body) = body.filter(|body| !body.is_none()) else {
         return Ok(BodySource::Whole(Body::Empty));
     };
-    if let Some(bytes) = whole(body)? {
+    if let Some(bytes) = bytes_body(body)? {
         return Ok(BodySource::Whole(bytes));
     }
     if body.is_instance_of::<PyString>() {
-        return Err(PyTypeError::new_err("body: bytes, not str"));
+        return Err(PyTypeError::new_err("body: expected bytes, not str"));
     }
-    let length = announced_length(headers)?;
+    let length = content_length(headers)?;
     if let Some(file) = disk_file(body, length)? {
         return Ok(BodySource::Whole(file));
     }
@@ -183,32 +183,32 @@ pub fn body_source<'py>(
     Ok(BodySource::Streamed(size, body.clone()))
 }
 
-/// Bytes in one piece. Immutable ones are sent from where they are.
-pub fn whole(body: &Bound<'_, PyAny>) -> PyResult<Option<Body>> {
+/// Returns a body that is bytes. `bytes` are sent without a copy.
+fn bytes_body(body: &Bound<'_, PyAny>) -> PyResult<Option<Body>> {
     if let Ok(bytes) = body.cast::<PyBytes>() {
-        return Ok(Some(shared(bytes)));
+        return Ok(Some(shared_body(bytes)));
     }
     if body.is_instance_of::<PyByteArray>() || body.is_instance_of::<PyMemoryView>() {
         let copy = PyBytes::new(body.py(), &[]).call_method1("__add__", (body,))?;
-        return Ok(Some(shared(copy.cast::<PyBytes>()?)));
+        return Ok(Some(shared_body(copy.cast::<PyBytes>()?)));
     }
     Ok(None)
 }
 
-/// The bytes of a Python object, kept alive by what is returned.
-pub fn shared(bytes: &Bound<'_, PyBytes>) -> Body {
+fn shared_body(bytes: &Bound<'_, PyBytes>) -> Body {
     if bytes.as_bytes().is_empty() {
         return Body::Empty;
     }
     Body::Bytes(shared_bytes(bytes))
 }
 
+/// Returns the bytes of a Python object without a copy; the object is kept alive.
 pub fn shared_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
     Bytes::from_owner(PyBackedBytes::from(bytes.clone()))
 }
 
-/// What Content-Length says, where it stands.
-fn announced_length(headers: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+/// The value of Content-Length, if present.
+fn content_length(headers: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     for pair in headers.try_iter()? {
         let (name, value): (Bound<'_, PyBytes>, Bound<'_, PyBytes>) = pair?.extract()?;
         if name.as_bytes().eq_ignore_ascii_case(b"content-length") {
@@ -224,13 +224,13 @@ fn announced_length(headers: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     Ok(None)
 }
 
-/// A regular file, from where it stands to its end or for as long as was announced.
+/// A regular file, from its position: `length` bytes, or up to its end.
 fn disk_file(body: &Bound<'_, PyAny>, length: Option<u64>) -> PyResult<Option<Body>> {
     let py = body.py();
     let Some(fileno) = body.getattr_opt(intern!(py, "fileno"))? else {
         return Ok(None);
     };
-    // A text file decodes what it reads: its bytes are not what the program means.
+    // A file in text mode: its raw bytes are not what its `read()` returns.
     if body.hasattr(intern!(py, "encoding"))? {
         return Ok(None);
     }
@@ -243,7 +243,7 @@ fn disk_file(body: &Bound<'_, PyAny>, length: Option<u64>) -> PyResult<Option<Bo
     else {
         return Ok(None);
     };
-    // SAFETY: the descriptor is the file object's, which we hold; it is duplicated at once.
+    // SAFETY: the descriptor belongs to the file object, which is held here; it is duplicated at once.
     let owned = unsafe { BorrowedFd::borrow_raw(fd) }
         .as_fd()
         .try_clone_to_owned()?;

@@ -1,4 +1,4 @@
-//! The native half of `Response`: everything that can wait until somebody asks does.
+//! The native base class of `Response`. Properties are computed when they are first read.
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -22,42 +22,42 @@ pub struct ResponseCore {
     state: GilCell<State>,
 }
 
-/// Of one response. A blank one has no head.
+/// The state of a response. It has no head before `_init_head` or `_set_reply`.
 #[derive(Default)]
 pub struct State {
     pub head: Option<Arc<Head>>,
     pub content: Option<Py<PyBytes>>,
-    pub terms: Option<Arc<ResponseConfig>>,
+    pub config: Option<Arc<ResponseConfig>>,
     pub timings: Timings,
     pub reused: bool,
     pub reply: Option<Py<PyAny>>,
     pub client: Option<Py<PyAny>>,
-    pub sent: Option<Sent>,
-    /// What the user says it is.
+    pub sent: Option<SentRequest>,
+    /// Set by the user.
     pub encoding: Option<Py<PyAny>>,
     pub default_encoding: Option<Py<PyAny>>,
     pub loads: Option<Py<PyAny>>,
     pub elapsed: Option<f64>,
 }
 
-/// The call of a plain exchange, from which its request can be made.
-pub struct Sent {
+/// The arguments of a call on the fast path; its `Request` is made from them when the program asks for it.
+pub struct SentRequest {
     pub method: Py<PyString>,
     pub url: Py<PyAny>,
     pub arguments: Option<Py<PyDict>>,
 }
 
 impl ResponseCore {
-    /// One of the class that the terms name, without its `__init__`.
-    pub fn make(py: Python<'_>, terms: &ResponseConfig, state: State) -> PyResult<Py<PyAny>> {
-        let class = terms.response.bind(py).as_type_ptr();
-        let nothing = PyTuple::empty(py);
-        // SAFETY: `tp_new` of a type that is ready, called as `type.__call__` does.
+    /// Creates an instance of `config.response`, without calling its `__init__`.
+    pub fn make(py: Python<'_>, config: &ResponseConfig, state: State) -> PyResult<Py<PyAny>> {
+        let class = config.response.bind(py).as_type_ptr();
+        let no_args = PyTuple::empty(py);
+        // SAFETY: `tp_new` of a ready type, called as `type.__call__` does.
         let made = unsafe {
             let Some(new) = (*class).tp_new else {
-                return Err(PyRuntimeError::new_err("a response class without __new__"));
+                return Err(PyRuntimeError::new_err("the response class has no __new__"));
             };
-            Bound::from_owned_ptr_or_err(py, new(class, nothing.as_ptr(), std::ptr::null_mut()))?
+            Bound::from_owned_ptr_or_err(py, new(class, no_args.as_ptr(), std::ptr::null_mut()))?
         };
         *made.cast::<Self>()?.get().state.open(py) = state;
         Ok(made.unbind())
@@ -75,11 +75,11 @@ impl ResponseCore {
         Ok(self.head(py)?.status)
     }
 
-    fn is_in(&self, py: Python<'_>, hundreds: u16) -> PyResult<bool> {
+    fn is_class(&self, py: Python<'_>, hundreds: u16) -> PyResult<bool> {
         Ok(self.status(py)? / 100 == hundreds)
     }
 
-    /// The content is UTF-8, as far as can be told without Python.
+    /// Whether the content is known to be UTF-8 without asking Python.
     fn is_utf8(&self, py: Python<'_>) -> PyResult<bool> {
         let head = self.head(py)?;
         let state = self.state.open(py);
@@ -91,7 +91,7 @@ impl ResponseCore {
         {
             return Ok(is_utf8_name(charset));
         }
-        let default = state.terms.as_ref().map(|terms| &terms.default_encoding);
+        let default = state.config.as_ref().map(|config| &config.default_encoding);
         Ok(default.is_none_or(|name| is_utf8_name(name.as_bytes())))
     }
 }
@@ -101,7 +101,7 @@ impl ResponseCore {
     #[new]
     #[pyo3(signature = (*args, **kwargs))]
     fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> Self {
-        // For the subclass's `__init__`.
+        // The arguments are for the subclass's `__init__`.
         let _ = (args, kwargs);
         Self {
             state: GilCell::default(),
@@ -109,7 +109,7 @@ impl ResponseCore {
     }
 
     #[pyo3(signature = (status, headers=None, *, content=None, version="HTTP/1.1", reason=None))]
-    fn _fill(
+    fn _init_head(
         &self,
         py: Python<'_>,
         status: u16,
@@ -124,7 +124,7 @@ impl ResponseCore {
             "HTTP/2" => Version::Http2,
             _ => {
                 return Err(PyValueError::new_err(
-                    "version: HTTP/1.0, HTTP/1.1 or HTTP/2",
+                    "version: expected HTTP/1.0, HTTP/1.1 or HTTP/2",
                 ));
             }
         };
@@ -135,20 +135,20 @@ impl ResponseCore {
                 fields.push((name.as_bytes().to_vec(), value.as_bytes().to_vec()));
             }
         }
-        let head = Head::made(status, version, reason.unwrap_or_default().to_vec(), fields);
+        let head = Head::from_parts(status, version, reason.unwrap_or_default().to_vec(), fields);
         let mut state = self.state.open(py);
         state.head = Some(Arc::new(head));
         state.content = content.map(Bound::unbind);
         Ok(())
     }
 
-    fn _adopt(&self, reply: &Bound<'_, Reply>) {
+    fn _set_reply(&self, reply: &Bound<'_, Reply>) {
         let py = reply.py();
-        let facts = reply.get().facts(py);
+        let info = reply.get().info(py);
         let mut state = self.state.open(py);
         state.head = Some(Arc::clone(&reply.get().head));
-        state.timings = facts.timings;
-        state.reused = facts.reused;
+        state.timings = info.timings;
+        state.reused = info.reused;
         state.reply = Some(reply.clone().into_any().unbind());
     }
 
@@ -219,10 +219,10 @@ impl ResponseCore {
         let content = Self::content(slf)?.into_bound(py);
         let loads = {
             let state = slf.get().state.open(py);
-            let terms = state.terms.as_ref();
+            let config = state.config.as_ref();
             let loads = state.loads.as_ref();
             loads
-                .or_else(|| terms.and_then(|terms| terms.json_loads.as_ref()))
+                .or_else(|| config.and_then(|config| config.json_loads.as_ref()))
                 .map(|loads| loads.clone_ref(py))
         };
         let loads = match loads {
@@ -235,27 +235,27 @@ impl ResponseCore {
 
     #[getter]
     fn is_informational(&self, py: Python<'_>) -> PyResult<bool> {
-        self.is_in(py, 1)
+        self.is_class(py, 1)
     }
 
     #[getter]
     fn is_success(&self, py: Python<'_>) -> PyResult<bool> {
-        self.is_in(py, 2)
+        self.is_class(py, 2)
     }
 
     #[getter]
     fn is_redirect(&self, py: Python<'_>) -> PyResult<bool> {
-        self.is_in(py, 3)
+        self.is_class(py, 3)
     }
 
     #[getter]
     fn is_client_error(&self, py: Python<'_>) -> PyResult<bool> {
-        self.is_in(py, 4)
+        self.is_class(py, 4)
     }
 
     #[getter]
     fn is_server_error(&self, py: Python<'_>) -> PyResult<bool> {
-        self.is_in(py, 5)
+        self.is_class(py, 5)
     }
 
     #[getter]
@@ -268,7 +268,7 @@ impl ResponseCore {
         static TIMEDELTA: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let Some(seconds) = self.elapsed_seconds(py) else {
             return Err(PyRuntimeError::new_err(
-                "elapsed is known once the body has been read or the response closed",
+                "elapsed is available once the body has been read or the response closed",
             ));
         };
         TIMEDELTA
@@ -283,7 +283,7 @@ impl ResponseCore {
             && state.elapsed.is_none()
             && let Ok(reply) = reply.bind(py).cast::<Reply>()
         {
-            let total = reply.get().facts(py).timings.total;
+            let total = reply.get().info(py).timings.total;
             return total.map(|total| total.as_secs_f64());
         }
         let total = state.timings.total.map(|total| total.as_secs_f64());
@@ -305,7 +305,7 @@ impl ResponseCore {
             )
         };
         let timings = match reply {
-            Some(reply) => reply.bind(py).cast::<Reply>()?.get().facts(py).timings,
+            Some(reply) => reply.bind(py).cast::<Reply>()?.get().info(py).timings,
             None => timings,
         };
         super::reply::timings_dict(py, &timings)
@@ -331,7 +331,7 @@ impl ResponseCore {
 
     #[setter(_reply)]
     fn set_reply(&self, py: Python<'_>, reply: Option<Py<PyAny>>) {
-        put(py, self, reply, |state| &mut state.reply);
+        set_object(py, self, reply, |state| &mut state.reply);
     }
 
     #[getter]
@@ -352,7 +352,7 @@ impl ResponseCore {
 
     #[setter(_encoding)]
     fn set_encoding(&self, py: Python<'_>, encoding: Option<Py<PyAny>>) {
-        put(py, self, encoding, |state| &mut state.encoding);
+        set_object(py, self, encoding, |state| &mut state.encoding);
     }
 
     #[getter]
@@ -362,28 +362,28 @@ impl ResponseCore {
             return chosen;
         }
         let name = state
-            .terms
+            .config
             .as_ref()
-            .map_or("utf-8", |terms| &terms.default_encoding);
+            .map_or("utf-8", |config| &config.default_encoding);
         PyString::new(py, name).into_any().unbind()
     }
 
     #[setter(_default_encoding)]
     fn set_default_encoding(&self, py: Python<'_>, encoding: Option<Py<PyAny>>) {
-        put(py, self, encoding, |state| &mut state.default_encoding);
+        set_object(py, self, encoding, |state| &mut state.default_encoding);
     }
 
     #[getter]
     fn _loads(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         let state = self.state.open(py);
-        let terms = state.terms.as_ref();
-        let terms = terms.and_then(|terms| cloned(py, terms.json_loads.as_ref()));
-        cloned(py, state.loads.as_ref()).or(terms)
+        let config = state.config.as_ref();
+        let of_client = config.and_then(|config| cloned(py, config.json_loads.as_ref()));
+        cloned(py, state.loads.as_ref()).or(of_client)
     }
 
     #[setter(_loads)]
     fn set_loads(&self, py: Python<'_>, loads: Option<Py<PyAny>>) {
-        put(py, self, loads, |state| &mut state.loads);
+        set_object(py, self, loads, |state| &mut state.loads);
     }
 
     #[getter]
@@ -393,7 +393,7 @@ impl ResponseCore {
 
     #[setter(_client)]
     fn set_client(&self, py: Python<'_>, client: Option<Py<PyAny>>) {
-        put(py, self, client, |state| &mut state.client);
+        set_object(py, self, client, |state| &mut state.client);
     }
 
     #[getter]
@@ -441,8 +441,8 @@ fn cloned(py: Python<'_>, object: Option<&Py<PyAny>>) -> Option<Py<PyAny>> {
     object.map(|object| object.clone_ref(py))
 }
 
-/// Sets a field; what it held before is dropped after the cell has been closed.
-fn put(
+/// Sets a field. The value before is dropped after the cell has been closed.
+fn set_object(
     py: Python<'_>,
     response: &ResponseCore,
     value: Option<Py<PyAny>>,
@@ -452,7 +452,7 @@ fn put(
     drop(before);
 }
 
-/// Bytes as the characters of the same numbers.
+/// Decodes ISO-8859-1: each byte is the code point of the same number.
 pub fn latin1<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
     if let Ok(text) = std::str::from_utf8(bytes)
         && text.is_ascii()
@@ -466,7 +466,7 @@ pub fn latin1<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
 /// As `bytes.decode("utf-8", "replace")`.
 fn decode_utf8<'py>(content: &Bound<'py, PyBytes>) -> PyResult<Bound<'py, PyAny>> {
     let bytes = content.as_bytes();
-    // SAFETY: pointer and length belong to bytes that are alive; the strings are constants.
+    // SAFETY: pointer and length belong to live bytes; the error handler is a constant.
     unsafe {
         let text = ffi::PyUnicode_DecodeUTF8(
             bytes.as_ptr().cast(),
@@ -498,12 +498,12 @@ fn is_utf8_name(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"utf-8") || name.eq_ignore_ascii_case(b"utf8")
 }
 
-/// The class that a core is told to make its responses of.
+/// Checks the class that a client creates its responses of.
 pub fn response_class<'py>(class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyType>> {
     if class.is_subclass_of::<ResponseCore>()? {
         return Ok(class.clone());
     }
     Err(PyValueError::new_err(
-        "response: a subclass of ResponseCore",
+        "response: expected a subclass of ResponseCore",
     ))
 }

@@ -1,13 +1,13 @@
-//! What a client has decided about all its responses.
+//! The settings of a client that apply to its responses.
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use super::collector::BodyLimits;
 
-/// Shared by a client core and the responses it makes.
+/// Shared by a client and its responses.
 #[derive(Debug)]
 pub struct ResponseConfig {
-    /// The subclass of `ResponseCore` that is made.
+    /// The subclass of `ResponseCore` to create.
     pub response: Py<PyType>,
     pub default_encoding: String,
     /// `None`: `json.loads`.
@@ -21,8 +21,8 @@ pub struct ResponseConfig {
 }
 
 impl ResponseConfig {
-    /// Of a body that is read whole and decoded.
-    pub fn bounds(&self) -> BodyLimits {
+    /// The limits of a body that is buffered and decoded.
+    pub fn limits(&self) -> BodyLimits {
         BodyLimits {
             max_response_size: self.max_response_size,
             max_decompressed_size: self.max_decompressed_size,

@@ -1,4 +1,4 @@
-//! TLS through a program's own `ssl.SSLContext`: its `SSLObject` between two `MemoryBIO`s.
+//! TLS with an `ssl.SSLContext` of the program: an `SSLObject` between two `MemoryBIO`s.
 use std::io;
 
 use pyo3::intern;
@@ -7,7 +7,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict};
 use towline_io::{ForeignContext, ForeignTls, TlsInfo};
 
-/// What a pool does TLS with.
+/// Wraps an `ssl.SSLContext` for the engine.
 pub fn context(context: &Bound<'_, PyAny>) -> Box<dyn ForeignContext> {
     Box::new(PythonContext(context.clone().unbind()))
 }
@@ -18,8 +18,8 @@ impl ForeignContext for PythonContext {
     fn connect(&self, server_name: &str, alpn: &[Vec<u8>]) -> io::Result<Box<dyn ForeignTls>> {
         Python::attach(|py| {
             let session = Session::start(py, self.0.bind(py), server_name, alpn);
-            let mut session = session.map_err(|error| failure(py, &error))?;
-            session.shake(py)?;
+            let mut session = session.map_err(|error| io_error(py, &error))?;
+            session.handshake(py)?;
             Ok(Box::new(session) as Box<dyn ForeignTls>)
         })
     }
@@ -27,7 +27,7 @@ impl ForeignContext for PythonContext {
 
 struct Session {
     object: Py<PyAny>,
-    /// Records from the peer, and for it.
+    /// Records received from the peer, and to be sent to it.
     incoming: Py<PyAny>,
     outgoing: Py<PyAny>,
     handshaking: bool,
@@ -58,11 +58,11 @@ impl Session {
         })
     }
 
-    fn shake(&mut self, py: Python<'_>) -> io::Result<()> {
+    fn handshake(&mut self, py: Python<'_>) -> io::Result<()> {
         match self.object.call_method0(py, intern!(py, "do_handshake")) {
             Ok(_) => self.handshaking = false,
             Err(error) if wants_more(py, &error) => {}
-            Err(error) => return Err(failure(py, &error)),
+            Err(error) => return Err(io_error(py, &error)),
         }
         Ok(())
     }
@@ -74,8 +74,10 @@ impl Session {
             .object
             .call_method1(py, intern!(py, "read"), (space.len(),));
         let read = match read {
-            Err(error) if is_a(py, &error, &ZERO_RETURN, "SSLZeroReturnError") => return Ok(0),
-            read => read.map_err(|error| failure(py, &error))?,
+            Err(error) if is_instance(py, &error, &ZERO_RETURN, "SSLZeroReturnError") => {
+                return Ok(0);
+            }
+            read => read.map_err(|error| io_error(py, &error))?,
         };
         let read = read.bind(py).cast::<PyBytes>();
         let bytes = read.map_or(&b""[..], |bytes| bytes.as_bytes());
@@ -102,7 +104,7 @@ impl Session {
         })
     }
 
-    /// The number of the suite; only the list of all that are enabled has it.
+    /// The number of the cipher suite, which only the list of enabled suites contains.
     fn cipher_suite(&self, py: Python<'_>) -> PyResult<u16> {
         let object = self.object.bind(py);
         let (name, _, _): (String, String, u32) = object.call_method0("cipher")?.extract()?;
@@ -122,30 +124,30 @@ impl ForeignTls for Session {
         Python::attach(|py| {
             self.incoming
                 .call_method1(py, intern!(py, "write"), (PyBytes::new(py, records),))
-                .map_err(|error| failure(py, &error))?;
+                .map_err(|error| io_error(py, &error))?;
             if self.handshaking {
-                self.shake(py)?;
+                self.handshake(py)?;
             }
             Ok(())
         })
     }
 
     fn received_eof(&mut self) {
-        // It cannot fail; what was cut off shows when it is read.
+        // It cannot fail; a truncated record is reported by the next read.
         Python::attach(|py| {
             let _ = self.incoming.call_method0(py, intern!(py, "write_eof"));
         });
     }
 
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
-        // Python gives a record at a time; fewer bytes than there is space means that there are no more.
+        // Python returns one record per read, but the caller takes fewer bytes than requested for the end of the data.
         let mut filled = 0;
         Python::attach(|py| {
             while filled < space.len() {
                 match self.read_record(py, &mut space[filled..]) {
                     Ok(0) => break,
                     Ok(count) => filled += count,
-                    // It comes again when there is nothing before it.
+                    // The error is returned by the next read again.
                     Err(_) if filled > 0 => break,
                     Err(error) => return Err(error),
                 }
@@ -160,7 +162,7 @@ impl ForeignTls for Session {
             let written = self.object.call_method1(py, intern!(py, "write"), (plain,));
             written
                 .and_then(|count| count.extract(py))
-                .map_err(|error| failure(py, &error))
+                .map_err(|error| io_error(py, &error))
         })
     }
 
@@ -176,7 +178,7 @@ impl ForeignTls for Session {
     }
 
     fn close_notify(&mut self) {
-        // It waits for the peer's own alert, which nobody waits for here.
+        // `unwrap` reports that the peer's alert is missing, which is not awaited here.
         Python::attach(|py| {
             let _ = self.object.call_method0(py, intern!(py, "unwrap"));
         });
@@ -208,22 +210,22 @@ static WANT_READ: Class = PyOnceLock::new();
 static ZERO_RETURN: Class = PyOnceLock::new();
 static EOF: Class = PyOnceLock::new();
 
-fn is_a(py: Python<'_>, error: &PyErr, class: &'static Class, name: &str) -> bool {
+fn is_instance(py: Python<'_>, error: &PyErr, class: &'static Class, name: &str) -> bool {
     class
         .import(py, "ssl", name)
         .is_ok_and(|class| error.is_instance(py, class))
 }
 
 fn wants_more(py: Python<'_>, error: &PyErr) -> bool {
-    is_a(py, error, &WANT_READ, "SSLWantReadError")
+    is_instance(py, error, &WANT_READ, "SSLWantReadError")
 }
 
-/// What the engine understands; the message is for the user.
-fn failure(py: Python<'_>, error: &PyErr) -> io::Error {
+/// Converts an exception of `ssl` into an I/O error, with its message.
+fn io_error(py: Python<'_>, error: &PyErr) -> io::Error {
     if wants_more(py, error) {
         return io::ErrorKind::WouldBlock.into();
     }
-    if is_a(py, error, &EOF, "SSLEOFError") {
+    if is_instance(py, error, &EOF, "SSLEOFError") {
         return io::ErrorKind::UnexpectedEof.into();
     }
     let value = error.value(py);
@@ -234,7 +236,7 @@ fn failure(py: Python<'_>, error: &PyErr) -> io::Error {
     })
 }
 
-/// Code points by the names that Python has for versions.
+/// Protocol version numbers by the names that Python uses.
 const VERSIONS: &[(&str, u16)] = &[
     ("TLSv1", 0x0301),
     ("TLSv1.1", 0x0302),

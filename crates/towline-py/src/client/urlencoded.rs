@@ -1,10 +1,10 @@
-//! Pairs as application/x-www-form-urlencoded (WHATWG URL 5.2): plain forms, and the query of plain calls.
+//! Encodes pairs as application/x-www-form-urlencoded (WHATWG URL 5.2), for forms and queries on the fast path.
 use std::io::Write;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyString};
 
-/// `None`: nothing in it, or something else than text and integers of 64 bits.
+/// Returns `None` for an empty dict, and for values other than `str` and integers of 64 bits.
 pub fn encode(pairs: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
     let pairs = pairs.cast_exact::<PyDict>().ok()?;
     let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! What `WebSockets` of both clients have in common: their terms, their messages, their errors.
+//! The common part of the WebSockets of both clients: configuration, messages and errors.
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use super::pool_config::seconds;
 use crate::errors::{ReadTimeout, UsageError, WebSocketClosed};
 
 /// From a `WebSocketOptions`.
-pub fn terms(options: &Bound<'_, PyAny>) -> PyResult<WebSocketTerms> {
+pub fn config(options: &Bound<'_, PyAny>) -> PyResult<WebSocketTerms> {
     let py = options.py();
     let time = |name: &Bound<'_, PyString>| seconds(&options.getattr(name)?);
     let protocols: Vec<String> = options.getattr(intern!(py, "subprotocols"))?.extract()?;
@@ -41,7 +41,7 @@ pub fn terms(options: &Bound<'_, PyAny>) -> PyResult<WebSocketTerms> {
     })
 }
 
-/// A message as the wire takes it, from where it is.
+/// Returns the kind and the payload of a message, without a copy if it is immutable.
 pub fn outgoing(data: &Bound<'_, PyAny>) -> PyResult<(Kind, Bytes)> {
     if let Ok(text) = data.cast::<PyString>() {
         let text = Utf8(PyBackedStr::try_from(text.clone())?);
@@ -50,7 +50,7 @@ pub fn outgoing(data: &Bound<'_, PyAny>) -> PyResult<(Kind, Bytes)> {
     Ok((Kind::Binary, payload(data)?))
 }
 
-/// Bytes as they are; what can still change is copied.
+/// Returns a payload; mutable buffers are copied.
 pub fn payload(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     if let Ok(bytes) = data.cast::<PyBytes>() {
         return Ok(Bytes::from_owner(PyBackedBytes::from(bytes.clone())));
@@ -75,76 +75,75 @@ impl AsRef<[u8]> for Utf8 {
     }
 }
 
-/// A message that came. Strings and bytes are no containers: making them runs no Python code.
+/// Creates the Python object of a received message. This runs no Python code: str and bytes are not containers.
 pub fn message(py: Python<'_>, kind: Kind, data: &[u8]) -> Py<PyAny> {
     match (kind, std::str::from_utf8(data)) {
         (Kind::Text, Ok(text)) => PyString::new(py, text).into_any().unbind(),
-        // Text has been checked.
+        // The wire core has checked that text is UTF-8.
         _ => PyBytes::new(py, data).into_any().unbind(),
     }
 }
 
 pub fn closed_error(py: Python<'_>, closed: &Closed) -> PyErr {
     let details = PyDict::new(py);
-    let made = details.set_item(intern!(py, "rule"), closed.rule);
+    let set = details.set_item(intern!(py, "rule"), closed.rule);
     let class = py.get_type::<WebSocketClosed>();
-    let error = made.and_then(|()| class.call((closed.code, &closed.reason), Some(&details)));
+    let error = set.and_then(|()| class.call((closed.code, &closed.reason), Some(&details)));
     error.map_or_else(|failure| failure, PyErr::from_value)
 }
 
-pub fn mistake(error: SendError) -> PyErr {
+pub fn send_error(error: SendError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// `None`: there is no room yet.
-pub fn refusal(py: Python<'_>, refusal: &SendRefusal) -> Option<PyErr> {
+/// The error of a message that was not accepted. `None`: there is no room for it yet.
+pub fn send_refusal(py: Python<'_>, refusal: &SendRefusal) -> Option<PyErr> {
     Some(match refusal {
         SendRefusal::NoRoom => return None,
         SendRefusal::Closed(closed) => closed_error(py, closed),
         SendRefusal::Failed(error) => errors::call_error(py, error),
-        SendRefusal::Mistake(error) => mistake(*error),
+        SendRefusal::Mistake(error) => send_error(*error),
     })
 }
 
 pub fn second_receiver() -> PyErr {
     UsageError::new_err(
-        "recv() of a WebSocket is under way already: one thread or task receives, and hands on what others want",
+        "another thread or task is in recv() of this WebSocket: receive in one and pass messages on",
     )
 }
 
-pub fn too_late() -> PyErr {
-    ReadTimeout::new_err("no message came within the timeout of recv()")
+pub fn receive_timeout() -> PyErr {
+    ReadTimeout::new_err("no message arrived within the timeout of recv()")
 }
 
-/// When a wait of `timeout` seconds ends.
-pub fn until(timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Instant>> {
+/// The end of a wait of `timeout` seconds. `None`: no limit.
+pub fn deadline(timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Instant>> {
     let Some(timeout) = timeout else {
         return Ok(None);
     };
     Ok(seconds(timeout)?.and_then(|wait: Duration| Instant::now().checked_add(wait)))
 }
 
-/// What is sent: a message or a ping.
 #[derive(Debug, Clone)]
 pub enum OutgoingMessage {
-    Message(Kind, Bytes),
+    Data(Kind, Bytes),
     Ping(Bytes),
 }
 
 impl OutgoingMessage {
     pub fn as_outgoing(&self) -> Outgoing<'_> {
         match self {
-            Self::Message(kind, data) => Outgoing::Message(*kind, data.clone()),
+            Self::Data(kind, data) => Outgoing::Message(*kind, data.clone()),
             Self::Ping(data) => Outgoing::Ping(data),
         }
     }
 }
 
-/// What became of a request for a WebSocket.
+/// The response to an opening handshake (RFC 6455 4.1).
 #[pyclass(frozen, module = "towline._native")]
 pub struct Handshake {
     pub head: Arc<Head>,
-    /// Of an answer that refuses it: the first part, where there is more than is kept.
+    /// The beginning of the content, if the server has rejected the handshake.
     pub content: Option<Vec<u8>>,
     pub socket: Option<Py<PyAny>>,
 }

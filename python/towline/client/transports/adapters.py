@@ -218,7 +218,7 @@ def _response(status: int, fields: Any, stream: Any, extensions: dict[str, Any])
     kept = {name: value for name, value in extensions.items() if name in ("http_version", "reason_phrase")}
     response = Response(status, stream=stream, extensions=kept)
     # a parser has checked the fields, and may be more lenient than we are with what a program writes
-    response._fill(status, fields, version=response.http_version, reason=kept.get("reason_phrase", b""))
+    response._init_head(status, fields, version=response.http_version, reason=kept.get("reason_phrase", b""))
     response._headers = None
     return response
 

@@ -1,6 +1,6 @@
-//! The compact encoder over the exact types of JSON: dict, list, tuple, str, int, float, bool, None.
+//! A compact JSON encoder for the exact types dict, list, tuple, str, int, float, bool and None.
 //!
-//! No code of Python's runs while it walks, so that nothing changes under it.
+//! It runs no Python code while it walks the document, so nothing changes during the walk.
 use std::io::Write;
 
 use pyo3::ffi;
@@ -9,14 +9,14 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::bodies::malloc_hint;
 
-/// Containers within each other. Beyond it, a circle perhaps, the standard library decides.
+/// Bound of the nesting depth. The standard library handles deeper documents, and circular ones.
 const MAX_DEPTH: usize = 200;
-/// Room behind a string for what closes the document, so that a large one is allocated once.
-const ROOM: usize = 64;
+/// Space reserved after a string for the end of the document, so that a large document is allocated once.
+const TAIL_BYTES: usize = 64;
 
-/// `None`: not for us to decide.
+/// Returns `None` if the standard library has to encode the document.
 pub fn document(value: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
-    let mut text = Vec::with_capacity(4 * ROOM);
+    let mut text = Vec::with_capacity(4 * TAIL_BYTES);
     push_value(&mut text, value, MAX_DEPTH)?;
     Some(text)
 }
@@ -83,12 +83,12 @@ fn push_int(text: &mut Vec<u8>, int: &Bound<'_, PyInt>) -> Option<()> {
     if let Ok(number) = int.extract::<i64>() {
         return write!(text, "{number}").ok();
     }
-    // As many digits as `sys.set_int_max_str_digits` allows.
+    // Fails beyond the digits that `sys.set_int_max_str_digits` allows.
     text.extend_from_slice(int.repr().ok()?.to_str().ok()?.as_bytes());
     Some(())
 }
 
-/// As `float.__repr__`: the shortest digits that give the same number.
+/// As `float.__repr__`: the shortest digits that round-trip.
 fn push_float(text: &mut Vec<u8>, number: f64) -> Option<()> {
     if !number.is_finite() {
         return None;
@@ -126,7 +126,7 @@ fn push_string(text: &mut Vec<u8>, string: &Bound<'_, PyString>) -> Option<()> {
     if let Some(ascii) = compact_ascii(string) {
         push_utf8(text, ascii);
     } else {
-        // Not `to_str`, which would keep the encoded form with the string for as long as it lives.
+        // Not `to_str`, which would cache the encoded form in the string object.
         push_utf8(text, string.encode_utf8().ok()?.as_bytes());
     }
     Some(())
@@ -151,8 +151,8 @@ fn compact_ascii<'a>(string: &'a Bound<'_, PyString>) -> Option<&'a [u8]> {
 }
 
 fn push_utf8(text: &mut Vec<u8>, mut string: &[u8]) {
-    malloc_hint::expect(string.len());
-    text.reserve(string.len() + ROOM);
+    malloc_hint::before_allocation(string.len());
+    text.reserve(string.len() + TAIL_BYTES);
     text.push(b'"');
     loop {
         let (plain, rest) = string.split_at(plain_length(string));
@@ -166,9 +166,9 @@ fn push_utf8(text: &mut Vec<u8>, mut string: &[u8]) {
     text.push(b'"');
 }
 
-/// How many bytes stand for themselves (RFC 8259 7).
+/// The number of leading bytes that need no escape (RFC 8259 7).
 fn plain_length(string: &[u8]) -> usize {
-    // Without branches inside, so that the compiler takes a chunk as vectors.
+    // No branches inside, so that the compiler vectorises a chunk.
     let (chunks, _) = string.as_chunks::<32>();
     let plain = chunks.iter().position(|chunk| {
         let special = |any, &byte: &u8| any | special(byte);
@@ -179,7 +179,7 @@ fn plain_length(string: &[u8]) -> usize {
     special.map_or(string.len(), |special| at + special)
 }
 
-/// Not 0: must be escaped.
+/// Returns 1 for a byte that must be escaped, otherwise 0.
 fn special(byte: u8) -> u8 {
     u8::from(byte < b' ') | u8::from(byte == b'"') | u8::from(byte == b'\\')
 }

@@ -1,7 +1,7 @@
-//! JSON for both faces: what `json.dumps` (compact, UTF-8) and `json.loads` of the standard library give, sooner.
+//! JSON with the results of `json.dumps` (compact, UTF-8) and `json.loads` of the standard library, but faster.
 //!
-//! The native halves take the documents that everybody sends. Whatever they are not certain of, every error among
-//! it, is left to the standard library as a whole, so that results and exceptions are always its own.
+//! The native functions handle common documents. Everything else, including every error, is left to the standard
+//! library as a whole, so that results and exceptions are always those of the standard library.
 use jiter::{PythonParse, StringCacheMode};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 
 mod encode;
 
-/// A document as UTF-8, without spaces. NaN and infinities are refused: JSON has none (RFC 8259 6).
+/// Encodes a document as UTF-8, without spaces. NaN and infinities raise `ValueError` (RFC 8259 6).
 pub fn dump(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     static ENCODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     if let Some(text) = encode::document(value) {
@@ -18,11 +18,11 @@ pub fn dump(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let py = value.py();
     let encode = ENCODE.get_or_try_init(py, || compact_encoder(py))?;
     let text = encode.bind(py).call1((value,))?;
-    // Lone surrogates are refused here, as by `str.encode`.
+    // Raises `UnicodeEncodeError` for lone surrogates, as `str.encode` does.
     Ok(text.cast::<PyString>()?.to_str()?.as_bytes().to_vec())
 }
 
-/// The value of a document in bytes or text.
+/// Parses a document of bytes or text.
 pub fn load<'py>(document: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = document.py();
@@ -38,19 +38,19 @@ pub fn load<'py>(document: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     }
 }
 
-/// `None`: no JSON, or not in UTF-8, or with integers beyond 64 bits, or nested deeply.
+/// Returns `None` for malformed JSON, other encodings than UTF-8, integers beyond 64 bits, and deep nesting.
 fn parse<'py>(py: Python<'py>, bytes: &[u8]) -> Option<Bound<'py, PyAny>> {
     let parser = PythonParse {
-        // `json.loads` knows NaN and Infinity.
+        // `json.loads` accepts NaN and Infinity.
         allow_inf_nan: true,
-        // Values may be secrets, names recur.
+        // Names recur; values may be secrets and are not cached.
         cache_mode: StringCacheMode::Keys,
         ..PythonParse::default()
     };
     parser.python_parse(py, bytes).ok()
 }
 
-/// `json.JSONEncoder(...).encode`, made once: `json.dumps` with options makes an encoder per call.
+/// Returns `json.JSONEncoder(...).encode`: `json.dumps` with options would create an encoder per call.
 fn compact_encoder(py: Python<'_>) -> PyResult<Py<PyAny>> {
     let options = PyDict::new(py);
     options.set_item("ensure_ascii", false)?;

@@ -1,5 +1,6 @@
-//! What the asynchronous methods return: an awaitable that has begun already. Structurally a coroutine,
-//! so that `create_task`, `gather` and `wait_for` take it as one.
+//! `Call`: the awaitable that asynchronous methods return. The operation has started when it is returned.
+//!
+//! It has the methods of a coroutine, so that `create_task`, `gather` and `wait_for` accept it.
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -7,8 +8,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use super::pending_op::{Outcome, PendingOp};
-use super::upload::Upload;
+use super::loop_driver::LoopDriver;
+use super::pending_op::{OpOutcome, PendingOp};
 use super::waiter::Waiter;
 use crate::coroutine::exception;
 use crate::gil::GilCell;
@@ -19,25 +20,31 @@ pub struct Call {
 }
 
 /// ```text
-/// Native ─ needs_flow ─► Coroutine ─► Over
-///   └───────────────────────────────► Over
+/// Native ── needs Python ─► Coroutine ─► Done
+///   └──────────────────────────────────► Done
+/// Deferred ───────────────► Coroutine
+/// Failed, Ready ───────────────────────► Done
 /// ```
 enum State {
-    /// Waits with one waiter at a time.
-    Native(PendingOp, Option<Py<Waiter>>),
-    /// Trio's way to wait, or a streamed upload: the coroutine is made when somebody awaits it.
-    Deferred(Box<MakeCoroutine>),
-    /// Python has the word.
+    Native(NativeCall),
+    /// The coroutine is created by the first step: a call in trio, or a streamed upload.
+    Deferred(Box<CreateCoroutine>),
     Coroutine(Py<PyAny>),
-    /// Decided before anything was waited for.
     Failed(PyErr),
     Ready(Py<PyAny>),
-    Over,
+    Done,
 }
 
-type MakeCoroutine = dyn Fn(Python<'_>) -> PyResult<Py<PyAny>> + Send + Sync;
+struct NativeCall {
+    loop_driver: Py<LoopDriver>,
+    op: Box<dyn PendingOp>,
+    /// The waiter that the last step yielded.
+    waiter: Option<Py<Waiter>>,
+}
 
-/// One step.
+type CreateCoroutine = dyn Fn(Python<'_>) -> PyResult<Py<PyAny>> + Send + Sync;
+
+/// The result of one step.
 enum Step {
     Yield(Py<PyAny>),
     Return(Py<PyAny>),
@@ -55,46 +62,53 @@ impl Call {
         Ok(call.unbind())
     }
 
-    /// One that does `operation` in its loop_driver.
-    pub fn of(py: Python<'_>, operation: PendingOp) -> PyResult<Py<Self>> {
-        if !operation.loop_driver.get().event_loop.is_trio() {
-            return Self::make(py, State::Native(operation, None));
+    /// Returns an awaitable for `op`, which runs in `loop_driver`.
+    pub fn native(
+        py: Python<'_>,
+        loop_driver: Py<LoopDriver>,
+        op: impl PendingOp + 'static,
+    ) -> PyResult<Py<Self>> {
+        let op: Box<dyn PendingOp> = Box::new(op);
+        if !loop_driver.get().event_loop.is_trio() {
+            let call = NativeCall {
+                loop_driver,
+                op,
+                waiter: None,
+            };
+            return Self::make(py, State::Native(call));
         }
-        let running = Py::new(py, TrioOp(GilCell::new(operation)))?;
-        Self::make(
-            py,
-            State::Deferred(Box::new(move |py| {
-                let helper = helper(py, intern!(py, "run_in_trio"))?;
-                Ok(helper.call1((&running,))?.unbind())
-            })),
-        )
+        let trio_op = TrioOp {
+            loop_driver,
+            op: GilCell::new(Some(op)),
+        };
+        let trio_op = Py::new(py, trio_op)?;
+        Self::deferred(py, move |py| {
+            let helper = helper(py, intern!(py, "run_in_trio"))?;
+            Ok(helper.call1((&trio_op,))?.unbind())
+        })
     }
 
-    /// One that has failed already.
+    /// Returns an awaitable that raises `error`.
     pub fn failed(py: Python<'_>, error: PyErr) -> PyResult<Py<Self>> {
         Self::make(py, State::Failed(error))
     }
 
-    /// `value`, at once.
+    /// Returns an awaitable of `value` that never suspends.
     pub fn ready(py: Python<'_>, value: Py<PyAny>) -> PyResult<Py<Self>> {
         Self::make(py, State::Ready(value))
     }
 
-    /// A coroutine of Python's.
+    /// Returns an awaitable for a Python coroutine.
     pub fn coroutine(py: Python<'_>, coroutine: Py<PyAny>) -> PyResult<Py<Self>> {
         Self::make(py, State::Coroutine(coroutine))
     }
 
-    /// A request whose body comes from `body`, piece by piece.
-    pub fn upload(py: Python<'_>, upload: Upload, body: Py<PyAny>) -> PyResult<Py<Self>> {
-        let upload = Py::new(py, upload)?;
-        Self::make(
-            py,
-            State::Deferred(Box::new(move |py| {
-                let helper = helper(py, intern!(py, "upload"))?;
-                Ok(helper.call1((&upload, &body))?.unbind())
-            })),
-        )
+    /// Returns an awaitable whose first step calls `create` for a coroutine.
+    pub fn deferred(
+        py: Python<'_>,
+        create: impl Fn(Python<'_>) -> PyResult<Py<PyAny>> + Send + Sync + 'static,
+    ) -> PyResult<Py<Self>> {
+        Self::make(py, State::Deferred(Box::new(create)))
     }
 
     fn step(slf: &Bound<'_, Self>, value: Option<&Bound<'_, PyAny>>) -> PyResult<Step> {
@@ -102,18 +116,18 @@ impl Call {
         let this = slf.get();
         if this.is_waiting(py) {
             return Err(PyRuntimeError::new_err(
-                "this call is being awaited already",
+                "another task is awaiting this call",
             ));
         }
-        // Taken out: whatever Python code runs meanwhile finds a call that is over.
-        let state = std::mem::replace(&mut *this.state.open(py), State::Over);
+        // Taken out, so that Python code that runs meanwhile finds the call done.
+        let state = std::mem::replace(&mut *this.state.open(py), State::Done);
         let (next, step) = match state {
-            State::Native(operation, _) => native_step(py, operation)?,
-            State::Deferred(make) => coroutine_step(py, make(py)?, None)?,
+            State::Native(call) => native_step(py, call)?,
+            State::Deferred(create) => coroutine_step(py, create(py)?, None)?,
             State::Coroutine(coroutine) => coroutine_step(py, coroutine, value)?,
             State::Failed(error) => return Err(error),
-            State::Ready(value) => (State::Over, Step::Return(value)),
-            State::Over => {
+            State::Ready(value) => (State::Done, Step::Return(value)),
+            State::Done => {
                 return Err(PyRuntimeError::new_err("cannot reuse already awaited call"));
             }
         };
@@ -121,22 +135,25 @@ impl Call {
         Ok(step)
     }
 
-    /// Some task has been given a waiter that is not woken yet.
+    /// Whether a task holds a waiter that is not woken yet.
     fn is_waiting(&self, py: Python<'_>) -> bool {
         match &*self.state.open(py) {
-            State::Native(_, Some(waiter)) => !waiter.get().is_woken(py),
+            State::Native(NativeCall {
+                waiter: Some(waiter),
+                ..
+            }) => !waiter.get().is_woken(py),
             _ => false,
         }
     }
 
-    /// Gives up what has not been awaited to its end.
+    /// Cancels what has not been awaited to its end.
     fn cancel(&self, py: Python<'_>) {
         let state = self
             .state
             .try_open(py)
-            .map(|mut state| std::mem::replace(&mut *state, State::Over));
+            .map(|mut state| std::mem::replace(&mut *state, State::Done));
         match state {
-            Some(State::Native(mut operation, _)) => operation.abandon(py),
+            Some(State::Native(mut call)) => call.op.cancel(py, call.loop_driver.get()),
             Some(State::Coroutine(coroutine)) => {
                 if let Err(error) = coroutine.call_method0(py, intern!(py, "close")) {
                     error.write_unraisable(py, Some(coroutine.bind(py)));
@@ -147,26 +164,28 @@ impl Call {
     }
 }
 
-fn helper<'py>(
+/// A function of `towline._native_aio`.
+pub fn helper<'py>(
     py: Python<'py>,
     name: &Bound<'py, pyo3::types::PyString>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    static LOOPS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let module = LOOPS.get_or_try_init(py, || {
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let module = MODULE.get_or_try_init(py, || {
         PyResult::Ok(py.import("towline._native_aio")?.unbind())
     })?;
     module.bind(py).getattr(name)
 }
 
-fn native_step(py: Python<'_>, mut operation: PendingOp) -> PyResult<(State, Step)> {
-    match operation.poll(py)? {
-        Some(Outcome::Done(value)) => Ok((State::Over, Step::Return(value))),
-        Some(Outcome::Continue(coroutine)) => coroutine_step(py, coroutine, None),
+fn native_step(py: Python<'_>, mut call: NativeCall) -> PyResult<(State, Step)> {
+    match call.op.poll(py, &call.loop_driver)? {
+        Some(OpOutcome::Done(value)) => Ok((State::Done, Step::Return(value))),
+        Some(OpOutcome::Await(coroutine)) => coroutine_step(py, coroutine, None),
         None => {
-            let waiter = Py::new(py, Waiter::new(operation.loop_driver.clone_ref(py)))?;
-            operation.wait(py, waiter.clone_ref(py))?;
-            let given = waiter.clone_ref(py).into_any();
-            Ok((State::Native(operation, Some(waiter)), Step::Yield(given)))
+            let loop_driver = call.loop_driver.get();
+            let waiter = Py::new(py, Waiter::new(loop_driver.event_loop.clone_ref(py)))?;
+            call.op.wait(py, loop_driver, waiter.clone_ref(py))?;
+            call.waiter = Some(waiter.clone_ref(py));
+            Ok((State::Native(call), Step::Yield(waiter.into_any())))
         }
     }
 }
@@ -184,18 +203,18 @@ fn coroutine_step(
     // SAFETY: as above.
     let result = unsafe { Bound::from_owned_ptr_or_err(py, result) }?.unbind();
     Ok(match status {
-        ffi::PySendResult::PYGEN_RETURN => (State::Over, Step::Return(result)),
+        ffi::PySendResult::PYGEN_RETURN => (State::Done, Step::Return(result)),
         _ => (State::Coroutine(coroutine), Step::Yield(result)),
     })
 }
 
-/// Gives the type slots of its own: those made for a `#[pyclass]` return through an exception.
+/// Sets `am_await` and `am_send`: the slots that PyO3 generates return the result through an exception.
 fn install_slots(call: &Bound<'_, Call>) {
     static DONE: PyOnceLock<()> = PyOnceLock::new();
     DONE.get_or_init(call.py(), || {
         let class = call.get_type().as_type_ptr();
-        // SAFETY: the type is ours, alive and complete, and `__await__` has given it these slots; what
-        // they are set to keeps their contracts.
+        // SAFETY: the type is `Call`, alive and complete, and has these slots because of `__await__`; the functions
+        // set here keep their contracts.
         unsafe {
             if let Some(slots) = (*class).tp_as_async.as_mut() {
                 slots.am_await = Some(ffi::PyObject_SelfIter);
@@ -206,7 +225,7 @@ fn install_slots(call: &Bound<'_, Call>) {
     });
 }
 
-/// `am_send`: what `await` calls.
+/// `am_send`: called by `await`.
 unsafe extern "C" fn am_send(
     call: *mut ffi::PyObject,
     value: *mut ffi::PyObject,
@@ -214,8 +233,8 @@ unsafe extern "C" fn am_send(
 ) -> ffi::PySendResult {
     let stepped = std::panic::catch_unwind(|| {
         Python::attach(|py| {
-            // SAFETY: the interpreter calls this with an instance of the type that has the slot, and a
-            // value; both stay alive during the call.
+            // SAFETY: the interpreter passes an instance of the type that has the slot, and a value; both stay
+            // alive during the call.
             let (call, value) = unsafe {
                 let call = Bound::from_borrowed_ptr(py, call).cast_into_unchecked::<Call>();
                 (call, Bound::from_borrowed_ptr(py, value))
@@ -235,7 +254,7 @@ unsafe extern "C" fn am_send(
         Python::attach(|py| PyRuntimeError::new_err("panic in a call").restore(py));
         (ffi::PySendResult::PYGEN_ERROR, std::ptr::null_mut())
     });
-    // SAFETY: the driver gives a place for the result.
+    // SAFETY: `result` points to a place for the result.
     unsafe { *result = object };
     status
 }
@@ -271,16 +290,16 @@ impl Call {
     ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let error = exception(error, value, traceback)?;
-        let state = std::mem::replace(&mut *slf.get().state.open(py), State::Over);
+        let state = std::mem::replace(&mut *slf.get().state.open(py), State::Done);
         match state {
             State::Coroutine(coroutine) => {
-                // Over, unless it yields again.
+                // The call is done, unless the coroutine yields again.
                 let yielded = coroutine.call_method1(py, intern!(py, "throw"), (error,))?;
                 *slf.get().state.open(py) = State::Coroutine(coroutine);
                 Ok(yielded)
             }
-            State::Native(mut operation, _) => {
-                operation.abandon(py);
+            State::Native(mut call) => {
+                call.op.cancel(py, call.loop_driver.get());
                 Err(PyErr::from_value(error))
             }
             _ => Err(PyErr::from_value(error)),
@@ -296,9 +315,9 @@ impl Call {
             return Ok(());
         };
         match &*state {
-            State::Native(operation, waiter) => {
-                visit.call(&operation.loop_driver)?;
-                visit.call(waiter)
+            State::Native(call) => {
+                visit.call(&call.loop_driver)?;
+                visit.call(&call.waiter)
             }
             State::Coroutine(coroutine) => visit.call(coroutine),
             _ => Ok(()),
@@ -318,34 +337,50 @@ impl Drop for Call {
 
 /// An operation as `_native_aio.run_in_trio` drives it.
 #[pyclass(frozen, module = "towline._native")]
-pub struct TrioOp(GilCell<PendingOp>);
+pub struct TrioOp {
+    loop_driver: Py<LoopDriver>,
+    /// `None` once it has ended or been cancelled.
+    op: GilCell<Option<Box<dyn PendingOp>>>,
+}
 
 #[pymethods]
 impl TrioOp {
-    /// `(done, value)`; a value that is a coroutine to be awaited comes with `done` None.
+    /// Returns `(False, None)`, `(True, value)`, or `(None, coroutine)` if a coroutine is to be awaited for the value.
     fn poll(&self, py: Python<'_>) -> PyResult<(Option<bool>, Py<PyAny>)> {
-        Ok(match self.0.open(py).poll(py)? {
-            None => (Some(false), py.None()),
-            Some(Outcome::Done(value)) => (Some(true), value),
-            Some(Outcome::Continue(coroutine)) => (None, coroutine),
+        let Some(mut op) = self.op.open(py).take() else {
+            return Err(PyRuntimeError::new_err("cannot reuse already awaited call"));
+        };
+        Ok(match op.poll(py, &self.loop_driver)? {
+            None => {
+                *self.op.open(py) = Some(op);
+                (Some(false), py.None())
+            }
+            Some(OpOutcome::Done(value)) => (Some(true), value),
+            Some(OpOutcome::Await(coroutine)) => (None, coroutine),
         })
     }
 
-    /// Calls `wake` when polling is worth while again.
+    /// Has `wake` called when polling can make progress.
     fn wait(&self, py: Python<'_>, wake: Py<PyAny>) -> PyResult<()> {
-        let operation = self.0.open(py);
-        let waiter = Bound::new(py, Waiter::new(operation.loop_driver.clone_ref(py)))?;
+        let loop_driver = self.loop_driver.get();
+        let waiter = Bound::new(py, Waiter::new(loop_driver.event_loop.clone_ref(py)))?;
         Waiter::set_callback(&waiter, wake);
-        operation.wait(py, waiter.unbind())
+        match &*self.op.open(py) {
+            Some(op) => op.wait(py, loop_driver, waiter.unbind()),
+            None => Ok(()),
+        }
     }
 
     fn cancel(&self, py: Python<'_>) {
-        self.0.open(py).abandon(py);
+        let op = self.op.open(py).take();
+        if let Some(mut op) = op {
+            op.cancel(py, self.loop_driver.get());
+        }
     }
 }
 
 impl Drop for TrioOp {
     fn drop(&mut self) {
-        Python::attach(|py| self.0.open(py).abandon(py));
+        Python::attach(|py| self.cancel(py));
     }
 }

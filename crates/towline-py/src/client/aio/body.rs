@@ -1,4 +1,4 @@
-//! The body of a reply, in its loop_driver.
+//! The body of a response that is read on demand, in the driver that receives it.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -6,27 +6,29 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use towline_io::client::{CallId, ConnectionFacts};
 
-use super::super::reply::{CallInfo, Source};
+use super::super::reply::{CallInfo, ReplyBody};
 use super::calls::ReadOutcome;
 use super::loop_driver::LoopDriver;
 use super::waiter::Waiter;
 use crate::errors::{StreamConsumed, UsageError};
 use crate::gil::GilCell;
 
+/// ```text
+///  Open ─ end of the body ─► Ended
+///   └── close, failure ────► Closed
+/// ```
 pub struct AsyncBody {
     pub loop_driver: Py<LoopDriver>,
     pub id: CallId,
     connection: Option<Arc<ConnectionFacts>>,
     state: GilCell<State>,
-    /// A reading waits for bytes.
-    is_awaited: AtomicBool,
+    /// An [`ExclusiveReader`] waits for bytes.
+    has_waiting_reader: AtomicBool,
 }
 
 enum State {
     Open,
-    /// Read to its end.
     Ended(CallInfo, Trailers),
-    /// Given up before.
     Closed(CallInfo),
 }
 
@@ -41,12 +43,12 @@ impl AsyncBody {
             id,
             connection,
             state: GilCell::new(State::Open),
-            is_awaited: AtomicBool::new(false),
+            has_waiting_reader: AtomicBool::new(false),
         }
     }
 
-    /// The next bytes, at most `max`.
-    fn pull(&self, py: Python<'_>, max: usize) -> PyResult<ReadOutcome> {
+    /// Reads at most `max_bytes`.
+    fn read(&self, py: Python<'_>, max_bytes: usize) -> PyResult<ReadOutcome> {
         match *self.state.open(py) {
             State::Open => {}
             State::Ended(..) => return Ok(ReadOutcome::End),
@@ -54,38 +56,33 @@ impl AsyncBody {
                 return Err(StreamConsumed::new_err("the response has been closed"));
             }
         }
-        let outcome = self.loop_driver.get().calls(py)?.pull(py, self.id, max);
+        let loop_driver = self.loop_driver.get();
+        let outcome = loop_driver.calls(py)?.read(py, self.id, max_bytes);
         match outcome {
             Ok(ReadOutcome::End) => {
-                let trailers = self
-                    .loop_driver
-                    .get()
-                    .calls(py)?
-                    .driver
-                    .trailers(self.id)
-                    .to_vec();
-                let facts = self.remove(py);
-                *self.state.open(py) = State::Ended(facts, trailers);
+                let trailers = loop_driver.calls(py)?.driver.trailers(self.id).to_vec();
+                let info = self.remove_call(py);
+                *self.state.open(py) = State::Ended(info, trailers);
                 Ok(ReadOutcome::End)
             }
             Ok(outcome) => Ok(outcome),
             Err(failure) => {
-                let facts = self.remove(py);
-                *self.state.open(py) = State::Closed(facts);
+                let info = self.remove_call(py);
+                *self.state.open(py) = State::Closed(info);
                 Err(failure.to_error(py))
             }
         }
     }
 
+    /// Closes the body. A task that waits for bytes is woken and finds it closed.
     pub fn close(&self, py: Python<'_>) {
         if self.is_closed(py) {
             return;
         }
-        let waiting = self.forget_reader(py);
-        let facts = self.remove(py);
-        *self.state.open(py) = State::Closed(facts);
-        // Another task, which finds out.
-        if let Some(waiter) = waiting
+        let waiter = self.take_read_waiter(py);
+        let info = self.remove_call(py);
+        *self.state.open(py) = State::Closed(info);
+        if let Some(waiter) = waiter
             && let Err(error) = Waiter::wake(waiter.bind(py), false)
         {
             error.write_unraisable(py, None);
@@ -96,88 +93,87 @@ impl AsyncBody {
         !matches!(*self.state.open(py), State::Open)
     }
 
-    /// Nobody is to be woken for it.
-    fn forget_reader(&self, py: Python<'_>) -> Option<Py<Waiter>> {
+    fn take_read_waiter(&self, py: Python<'_>) -> Option<Py<Waiter>> {
         let mut calls = self.loop_driver.get().calls(py).ok()?;
         calls.set_read_waiter(self.id, None)
     }
 
-    fn remove(&self, py: Python<'_>) -> CallInfo {
-        let facts = self.live_facts(py);
+    fn remove_call(&self, py: Python<'_>) -> CallInfo {
+        let info = self.live_info(py);
         self.loop_driver.get().cancel(py, self.id);
-        facts
+        info
     }
 
-    fn live_facts(&self, py: Python<'_>) -> CallInfo {
+    fn live_info(&self, py: Python<'_>) -> CallInfo {
         let calls = self.loop_driver.get().calls(py);
-        calls.map(|calls| calls.facts(self.id)).unwrap_or_default()
+        calls.map(|calls| calls.info(self.id)).unwrap_or_default()
     }
 }
 
-/// What one task reads. While it waits for bytes no other may ask for them: who gets which would be chance,
-/// and one waiter is all that the desk wakes.
+/// The read of one task. While it waits for bytes, another read fails: the table of calls has one read waiter,
+/// and the order in which two tasks get bytes would be undefined.
 pub struct ExclusiveReader {
-    source: Arc<AsyncBody>,
-    /// It is this one that `is_awaited` speaks of.
-    waits: bool,
+    body: Arc<AsyncBody>,
+    /// This reader has set `has_waiting_reader`.
+    is_waiting: bool,
 }
 
 impl ExclusiveReader {
-    pub fn new(source: Arc<AsyncBody>) -> Self {
+    pub fn new(body: Arc<AsyncBody>) -> Self {
         Self {
-            source,
-            waits: false,
+            body,
+            is_waiting: false,
         }
     }
 
-    pub fn source(&self) -> &AsyncBody {
-        &self.source
+    pub fn body(&self) -> &AsyncBody {
+        &self.body
     }
 
-    /// The next bytes, at most `max`.
-    pub fn pull(&mut self, py: Python<'_>, max: usize) -> PyResult<ReadOutcome> {
-        if !self.waits && self.source.is_awaited.load(Relaxed) {
+    /// Reads at most `max_bytes`.
+    pub fn read(&mut self, py: Python<'_>, max_bytes: usize) -> PyResult<ReadOutcome> {
+        if !self.is_waiting && self.body.has_waiting_reader.load(Relaxed) {
             return Err(second_reader());
         }
-        let outcome = self.source.pull(py, max);
-        self.set_waits(matches!(outcome, Ok(ReadOutcome::Pending)));
+        let outcome = self.body.read(py, max_bytes);
+        self.set_waiting(matches!(outcome, Ok(ReadOutcome::Pending)));
         outcome
     }
 
-    /// Given up: the bytes stay where they are.
-    pub fn abandon(&mut self, py: Python<'_>) {
-        if self.waits {
-            self.set_waits(false);
-            drop(self.source.forget_reader(py));
+    /// Stops waiting. The bytes stay in the driver.
+    pub fn cancel(&mut self, py: Python<'_>) {
+        if self.is_waiting {
+            self.set_waiting(false);
+            drop(self.body.take_read_waiter(py));
         }
     }
 
-    fn set_waits(&mut self, waits: bool) {
-        if self.waits != waits {
-            self.waits = waits;
-            self.source.is_awaited.store(waits, Relaxed);
+    fn set_waiting(&mut self, is_waiting: bool) {
+        if self.is_waiting != is_waiting {
+            self.is_waiting = is_waiting;
+            self.body.has_waiting_reader.store(is_waiting, Relaxed);
         }
     }
 }
 
 impl Drop for ExclusiveReader {
     fn drop(&mut self) {
-        self.set_waits(false);
+        self.set_waiting(false);
     }
 }
 
 fn second_reader() -> PyErr {
     UsageError::new_err(
-        "the response is being read already: one task reads, and hands on what send_waiters mode",
+        "another task is reading this response: read it in one task and pass the data on",
     )
 }
 
-impl Source for AsyncBody {
-    fn facts(&self, py: Python<'_>) -> CallInfo {
-        if let State::Ended(facts, _) | State::Closed(facts) = *self.state.open(py) {
-            return facts;
+impl ReplyBody for AsyncBody {
+    fn info(&self, py: Python<'_>) -> CallInfo {
+        if let State::Ended(info, _) | State::Closed(info) = *self.state.open(py) {
+            return info;
         }
-        self.live_facts(py)
+        self.live_info(py)
     }
 
     fn buffered(&self, py: Python<'_>) -> usize {

@@ -1,4 +1,4 @@
-//! What a loop_driver knows of its calls: the driver and, beside each call of it, who waits for what.
+//! The calls of a driver: for each, how far its response has come, and the waiters of the tasks that wait for it.
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -15,36 +15,36 @@ use super::super::head::Head;
 use super::super::reply::CallInfo;
 use super::waiter::Waiter;
 
-/// Everything in it happens under the GIL and without running Python code.
+/// The engine with its calls. Nothing here runs Python code: waiters and objects to drop are handed out instead.
 pub struct CallTable {
     pub driver: Caller,
-    /// By the lower half of a call's number.
+    /// Indexed by the lower half of the call id.
     slots: Vec<Option<Slot>>,
-    /// Whom to wake once the desk is closed.
+    /// Waiters to wake once the table is closed.
     pub woken: Vec<Py<Waiter>>,
-    /// Interim responses to report, once the desk is closed.
-    pub interim: Vec<(Py<PyAny>, OwnedHead)>,
+    /// Informational (1xx) responses to report once the table is closed, each with its callback.
+    pub informational: Vec<(Py<PyAny>, OwnedHead)>,
 }
 
-/// A call that is over, with whatever Python objects it held.
+/// The Python objects of a removed call, to be dropped once the table is closed.
 pub struct RemovedCall(#[expect(dead_code, reason = "held to be dropped")] Slot);
 
 struct Slot {
     id: CallId,
     stage: Stage,
     head: Option<Arc<Head>>,
-    reader: Option<Py<Waiter>>,
-    writer: Option<Py<Waiter>>,
-    /// Of a WebSocket: all who wait for room, or for its end.
+    read_waiter: Option<Py<Waiter>>,
+    write_waiter: Option<Py<Waiter>>,
+    /// WebSocket: tasks that wait for room to send, or for the end of the closing handshake.
     send_waiters: Vec<Py<Waiter>>,
-    on_interim: Option<Py<PyAny>>,
+    on_informational: Option<Py<PyAny>>,
 }
 
 /// ```text
-/// Sent ─Head─► Collecting ─end─► Collected      (the whole response is wanted)
-///   ├────Head─► Streaming                       (the head is wanted; the body is outcome)
-///   │             ▲ granted
-///   └────Head─► Refusing ─end─► Refused         (a WebSocket is wanted)
+/// AwaitingHead ─Head─► Buffering ─end─► Buffered           (mode Buffered)
+///   ├────────────Head─► Streaming                          (mode Streamed)
+///   │                     ▲ accepted
+///   └────────────Head─► ReadingRejection ─end─► Rejected   (mode WebSocket)
 ///   any ─► Failed
 /// ```
 enum Stage {
@@ -57,15 +57,18 @@ enum Stage {
     Failed(CallFailure),
 }
 
-/// What a call is made for.
+/// How the response of a call is delivered.
 #[derive(Debug, Clone, Copy)]
 pub enum ResponseMode {
+    /// Head and body together.
     Buffered(BodyLimits),
+    /// The head; the body is then read on demand.
     Streamed,
+    /// An open WebSocket, or the response that rejects it.
     WebSocket,
 }
 
-/// What became of a request for a WebSocket: the head, and the content of an answer that refuses it.
+/// The response to an opening handshake: the head, and the content if the server has rejected it.
 pub type WsHandshake = (Arc<Head>, Option<Vec<u8>>);
 
 #[derive(Debug)]
@@ -78,12 +81,12 @@ impl CallFailure {
     pub fn to_error(&self, py: Python<'_>) -> PyErr {
         match self {
             Self::Call(error) => errors::call_error(py, error),
-            Self::Body(refusal) => refusal.to_error(),
+            Self::Body(error) => error.to_error(),
         }
     }
 }
 
-/// What reading gave.
+/// The result of one read of a streamed body.
 pub enum ReadOutcome {
     Data(Py<PyBytes>),
     End,
@@ -96,34 +99,34 @@ impl CallTable {
             driver,
             slots: Vec::new(),
             woken: Vec::new(),
-            interim: Vec::new(),
+            informational: Vec::new(),
         }
     }
 
-    pub fn begin(
+    pub fn start(
         &mut self,
         request: Prepared,
         options: CallOptions,
         mode: ResponseMode,
-        on_interim: Option<Py<PyAny>>,
+        on_informational: Option<Py<PyAny>>,
     ) -> Result<CallId, Box<CallError>> {
         let id = self.driver.begin(request, options)?;
-        self.enter(id, mode, on_interim);
+        self.insert(id, mode, on_informational);
         Ok(id)
     }
 
-    pub fn begin_websocket(
+    pub fn start_websocket(
         &mut self,
         request: Prepared,
         options: CallOptions,
-        terms: WebSocketTerms,
+        config: WebSocketTerms,
     ) -> Result<CallId, Box<CallError>> {
-        let id = self.driver.begin_websocket(request, options, terms)?;
-        self.enter(id, ResponseMode::WebSocket, None);
+        let id = self.driver.begin_websocket(request, options, config)?;
+        self.insert(id, ResponseMode::WebSocket, None);
         Ok(id)
     }
 
-    fn enter(&mut self, id: CallId, mode: ResponseMode, on_interim: Option<Py<PyAny>>) {
+    fn insert(&mut self, id: CallId, mode: ResponseMode, on_informational: Option<Py<PyAny>>) {
         let index = index(id);
         if index >= self.slots.len() {
             self.slots.resize_with(index + 1, || None);
@@ -132,10 +135,10 @@ impl CallTable {
             id,
             stage: Stage::AwaitingHead(mode),
             head: None,
-            reader: None,
-            writer: None,
+            read_waiter: None,
+            write_waiter: None,
             send_waiters: Vec::new(),
-            on_interim,
+            on_informational,
         });
     }
 
@@ -144,56 +147,60 @@ impl CallTable {
         (slot.id == id).then_some(slot)
     }
 
-    /// Acts on an event. What it wakes is listed.
+    /// Handles an event of the engine; adds the waiters it ends to `woken`.
     pub fn handle(&mut self, py: Python<'_>, id: CallId, event: CallEvent) {
         match event {
-            CallEvent::Head { .. } => self.take_head(py, id),
-            CallEvent::Readable => self.readable(py, id),
+            CallEvent::Head { .. } => self.on_head(py, id),
+            CallEvent::Readable => self.on_readable(py, id),
             CallEvent::Writable => {
                 let Some(slot) = self.slot(id) else { return };
-                let (writer, send_waiters) =
-                    (slot.writer.take(), std::mem::take(&mut slot.send_waiters));
+                let (writer, send_waiters) = (
+                    slot.write_waiter.take(),
+                    std::mem::take(&mut slot.send_waiters),
+                );
                 self.woken.extend(writer.into_iter().chain(send_waiters));
             }
             CallEvent::Informational(head) => {
-                let callback = self.slot(id).and_then(|slot| slot.on_interim.as_ref());
+                let callback = self
+                    .slot(id)
+                    .and_then(|slot| slot.on_informational.as_ref());
                 if let Some(callback) = callback {
                     let callback = callback.clone_ref(py);
-                    self.interim.push((callback, head));
+                    self.informational.push((callback, head));
                 }
             }
-            CallEvent::Switched => self.wake(id),
-            CallEvent::Failed(error) => self.fail(id, CallFailure::Call(error)),
+            CallEvent::Switched => self.wake_all(id),
+            CallEvent::Failed(error) => self.on_failure(id, CallFailure::Call(error)),
         }
     }
 
-    fn take_head(&mut self, py: Python<'_>, id: CallId) {
+    fn on_head(&mut self, py: Python<'_>, id: CallId) {
         let Some(kept) = self.driver.take_head(id) else {
             return;
         };
-        let head = Arc::new(Head::received(kept));
+        let head = Arc::new(Head::from_wire(kept));
         let Some(slot) = self.slot(id) else { return };
         slot.head = Some(Arc::clone(&head));
         match slot.stage {
-            Stage::AwaitingHead(ResponseMode::Buffered(bounds)) => {
-                match Collector::new(&head, bounds) {
+            Stage::AwaitingHead(ResponseMode::Buffered(limits)) => {
+                match Collector::new(&head, limits) {
                     Ok(collector) => {
                         slot.stage = Stage::Buffering(collector);
-                        self.collect(py, id);
+                        self.buffer_body(py, id);
                     }
-                    Err(refusal) => self.fail(id, CallFailure::Body(refusal)),
+                    Err(error) => self.on_failure(id, CallFailure::Body(error)),
                 }
             }
             Stage::AwaitingHead(ResponseMode::Streamed) => {
                 slot.stage = Stage::Streaming;
-                self.wake(id);
+                self.wake_all(id);
             }
             Stage::AwaitingHead(ResponseMode::WebSocket) => {
-                let granted = self.driver.is_websocket(id);
+                let accepted = self.driver.is_websocket(id);
                 let Some(slot) = self.slot(id) else { return };
-                if granted {
+                if accepted {
                     slot.stage = Stage::Streaming;
-                    self.wake(id);
+                    self.wake_all(id);
                 } else {
                     slot.stage = Stage::ReadingRejection(Vec::new());
                     self.read_rejection(id);
@@ -203,7 +210,7 @@ impl CallTable {
         }
     }
 
-    /// Reads what there is of an answer that refuses a WebSocket.
+    /// Reads the available content of a response that rejects a WebSocket.
     fn read_rejection(&mut self, id: CallId) {
         let Some(Some(slot)) = self.slots.get_mut(index(id)) else {
             return;
@@ -212,21 +219,21 @@ impl CallTable {
             && self.driver.refusal(id, content).is_some()
         {
             slot.stage = Stage::Rejected(std::mem::take(content));
-            self.wake(id);
+            self.wake_all(id);
         }
     }
 
-    fn readable(&mut self, py: Python<'_>, id: CallId) {
+    fn on_readable(&mut self, py: Python<'_>, id: CallId) {
         match self.slot(id).map(|slot| &slot.stage) {
-            Some(Stage::Buffering(_)) => self.collect(py, id),
+            Some(Stage::Buffering(_)) => self.buffer_body(py, id),
             Some(Stage::ReadingRejection(_)) => self.read_rejection(id),
-            Some(_) => self.wake(id),
+            Some(_) => self.wake_all(id),
             None => {}
         }
     }
 
-    /// Reads what is there of a body that is collected.
-    fn collect(&mut self, py: Python<'_>, id: CallId) {
+    /// Reads the available part of a body that is buffered.
+    fn buffer_body(&mut self, py: Python<'_>, id: CallId) {
         let Some(Some(slot)) = self.slots.get_mut(index(id)) else {
             return;
         };
@@ -236,62 +243,62 @@ impl CallTable {
         slot.stage = loop {
             match self.driver.read(id, usize::MAX) {
                 CallRead::Data(data) => {
-                    if let Err(refusal) = collector.push(py, data) {
-                        break Stage::Failed(CallFailure::Body(refusal));
+                    if let Err(error) = collector.push(py, data) {
+                        break Stage::Failed(CallFailure::Body(error));
                     }
                 }
                 CallRead::Pending => return,
                 CallRead::End => match std::mem::replace(&mut slot.stage, Stage::Streaming) {
                     Stage::Buffering(collector) => match collector.finish(py) {
                         Ok(content) => break Stage::Buffered(content),
-                        Err(refusal) => break Stage::Failed(CallFailure::Body(refusal)),
+                        Err(error) => break Stage::Failed(CallFailure::Body(error)),
                     },
                     _ => return,
                 },
                 CallRead::Failed(error) => break Stage::Failed(CallFailure::Call(error)),
             }
         };
-        self.wake(id);
+        self.wake_all(id);
     }
 
-    /// A failure is the last thing that a call hears, whoever waits for whatever.
-    fn fail(&mut self, id: CallId, failure: CallFailure) {
+    /// Wakes every waiter of the call: no event follows a failure.
+    fn on_failure(&mut self, id: CallId, failure: CallFailure) {
         let Some(slot) = self.slot(id) else { return };
-        // A reply that is streamed learns of it when it reads on: what came before comes first.
+        // A streamed body is read up to the failure first; the read that reaches it reports it.
         if !matches!(slot.stage, Stage::Streaming) {
             slot.stage = Stage::Failed(failure);
         }
-        self.wake(id);
+        self.wake_all(id);
     }
 
-    fn wake(&mut self, id: CallId) {
+    fn wake_all(&mut self, id: CallId) {
         let Some(slot) = self.slot(id) else { return };
-        let waiters = [slot.reader.take(), slot.writer.take()];
+        let waiters = [slot.read_waiter.take(), slot.write_waiter.take()];
         let send_waiters = std::mem::take(&mut slot.send_waiters);
         self.woken
             .extend(waiters.into_iter().flatten().chain(send_waiters));
     }
 
-    /// The response, once it is whole; the call is then put away.
+    /// The complete response or the failure, and removes the call; `None` while the response is incomplete.
     pub fn take_buffered(&mut self, id: CallId) -> Option<Result<BufferedResponse, CallFailure>> {
         let slot = self.slot(id)?;
         if matches!(slot.stage, Stage::AwaitingHead(_) | Stage::Buffering(_)) {
             return None;
         }
-        let facts = self.facts(id);
+        let info = self.info(id);
         let slot = self.remove(id)?;
         match (slot.stage, slot.head) {
             (Stage::Buffered(content), Some(head)) => Some(Ok(BufferedResponse {
                 head,
                 content,
-                facts,
+                info,
             })),
             (Stage::Failed(failure), _) => Some(Err(failure)),
             _ => None,
         }
     }
 
-    /// The head, once it is there; the call goes on as a reply.
+    /// The head, once received; the call remains, for its body.
     pub fn take_streamed_head(&mut self, id: CallId) -> Option<Result<Arc<Head>, CallFailure>> {
         let slot = self.slot(id)?;
         match &slot.stage {
@@ -304,7 +311,7 @@ impl CallTable {
         }
     }
 
-    /// The WebSocket, which goes on, or the answer that refuses it.
+    /// The response to an opening handshake, once received. If accepted, the call remains, as the WebSocket.
     pub fn take_handshake(&mut self, id: CallId) -> Option<Result<WsHandshake, CallFailure>> {
         let slot = self.slot(id)?;
         match &slot.stage {
@@ -321,19 +328,20 @@ impl CallTable {
         }
     }
 
-    /// An answer, or a failure, is there although the body may still be on its way out.
+    /// Whether a response or a failure has arrived, although the request body may not have been sent completely.
     pub fn has_response(&mut self, id: CallId) -> bool {
         self.slot(id)
             .is_none_or(|slot| !matches!(slot.stage, Stage::AwaitingHead(_)))
     }
 
-    pub fn pull(
+    /// Reads at most `max_bytes` of a streamed body.
+    pub fn read(
         &mut self,
         py: Python<'_>,
         id: CallId,
-        max: usize,
+        max_bytes: usize,
     ) -> Result<ReadOutcome, CallFailure> {
-        match self.driver.read(id, max) {
+        match self.driver.read(id, max_bytes) {
             CallRead::Data(data) => {
                 let data = PyBytes::new(py, data).unbind();
                 self.driver.send_credit();
@@ -345,32 +353,34 @@ impl CallTable {
         }
     }
 
-    pub fn facts(&self, id: CallId) -> CallInfo {
+    pub fn info(&self, id: CallId) -> CallInfo {
         CallInfo {
             timings: self.driver.timings(id),
             reused: self.driver.is_reused(id),
         }
     }
 
+    /// Replaces the read waiter and returns the one before, to be dropped once the table is closed.
     pub fn set_read_waiter(
         &mut self,
         id: CallId,
         waiter: Option<Py<Waiter>>,
     ) -> Option<Py<Waiter>> {
         let slot = self.slot(id)?;
-        std::mem::replace(&mut slot.reader, waiter)
+        std::mem::replace(&mut slot.read_waiter, waiter)
     }
 
+    /// Replaces the write waiter and returns the one before, to be dropped once the table is closed.
     pub fn set_write_waiter(
         &mut self,
         id: CallId,
         waiter: Option<Py<Waiter>>,
     ) -> Option<Py<Waiter>> {
         let slot = self.slot(id)?;
-        std::mem::replace(&mut slot.writer, waiter)
+        std::mem::replace(&mut slot.write_waiter, waiter)
     }
 
-    /// Waits for room of a WebSocket, or for its end.
+    /// Has `waiter` woken when a WebSocket can send, or has ended.
     pub fn add_send_waiter(&mut self, id: CallId, waiter: Py<Waiter>) {
         match self.slot(id) {
             Some(slot) => slot.send_waiters.push(waiter),
@@ -378,12 +388,12 @@ impl CallTable {
         }
     }
 
-    /// Somebody has still to fetch what came.
+    /// Whether responses are left to be fetched.
     pub fn has_responses(&self) -> bool {
         self.slots.iter().any(Option::is_some)
     }
 
-    /// Ends a call, whatever its state. What is returned is to be dropped when the desk is closed.
+    /// Cancels a call in any state.
     pub fn cancel(&mut self, id: CallId) -> Option<RemovedCall> {
         self.remove(id).map(RemovedCall)
     }
@@ -396,12 +406,12 @@ impl CallTable {
 
     pub fn traverse(&self, visit: &pyo3::gc::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
         for slot in self.slots.iter().flatten() {
-            visit.call(&slot.reader)?;
-            visit.call(&slot.writer)?;
+            visit.call(&slot.read_waiter)?;
+            visit.call(&slot.write_waiter)?;
             for waiter in &slot.send_waiters {
                 visit.call(waiter)?;
             }
-            visit.call(&slot.on_interim)?;
+            visit.call(&slot.on_informational)?;
         }
         Ok(())
     }

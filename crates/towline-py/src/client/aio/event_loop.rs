@@ -1,11 +1,11 @@
-//! The event loop that is running: which one it is, and what is asked of it.
+//! The event loop in which a call is made: asyncio, uvloop or trio.
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
-/// A loop of asyncio's kind (asyncio itself, uvloop), or a run of trio, known by its token.
+/// A loop with asyncio's interface (asyncio, uvloop), or the token of a trio run.
 #[derive(Debug)]
 pub enum EventLoop {
     Asyncio(Py<PyAny>),
@@ -14,7 +14,7 @@ pub enum EventLoop {
 
 static TRIO: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-/// `trio.lowlevel`, if the program has imported trio.
+/// Returns `trio.lowlevel` if the program has imported trio.
 fn trio(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyAny>>> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     if let Some(trio) = TRIO.get(py) {
@@ -29,10 +29,10 @@ fn trio(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyAny>>> {
 }
 
 impl EventLoop {
-    /// Where the driver of this function runs.
+    /// The loop that runs on this thread. Raises `RuntimeError` if there is none.
     pub fn running(py: Python<'_>) -> PyResult<Self> {
         static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        // First, since a guest run of trio has asyncio's loop running around it.
+        // Trio first: a guest run of trio is itself run by an asyncio loop.
         if let Some(trio) = trio(py)?
             && trio
                 .call_method0(intern!(py, "in_trio_task"))?
@@ -45,7 +45,7 @@ impl EventLoop {
         let loop_ = running.call0()?;
         if loop_.is_none() {
             return Err(PyRuntimeError::new_err(
-                "no running event loop: an AsyncClient is called inside asyncio, uvloop or trio",
+                "no running event loop: an AsyncClient must be called inside asyncio, uvloop or trio",
             ));
         }
         Ok(Self::Asyncio(loop_.unbind()))
@@ -64,20 +64,27 @@ impl EventLoop {
         matches!(self, Self::Trio(_))
     }
 
-    /// It will not run again.
+    pub fn clone_ref(&self, py: Python<'_>) -> Self {
+        match self {
+            Self::Asyncio(object) => Self::Asyncio(object.clone_ref(py)),
+            Self::Trio(object) => Self::Trio(object.clone_ref(py)),
+        }
+    }
+
+    /// Whether it is closed for good.
     pub fn is_closed(&self, py: Python<'_>) -> bool {
         match self {
             Self::Asyncio(loop_) => loop_
                 .call_method0(py, intern!(py, "is_closed"))
                 .and_then(|closed| closed.is_truthy(py))
                 .unwrap_or(true),
-            // The system task of a loop_driver ends it with its run.
+            // The system task that watches a driver closes it at the end of the run.
             Self::Trio(_) => false,
         }
     }
 
-    /// Tasks can be stepped here and now: none is running, and none can run the loop inside itself,
-    /// before the turn that steps it has ended (the mark is that of `nest_asyncio`).
+    /// Whether tasks can be stepped from a callback: no task is running, and no task can run the loop inside itself
+    /// before the turn that steps it has ended (`_nest_patched` is set by `nest_asyncio`).
     pub fn allows_stepping(&self, py: Python<'_>) -> PyResult<bool> {
         static CURRENT_TASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let Self::Asyncio(loop_) = self else {
@@ -91,7 +98,7 @@ impl EventLoop {
         Ok(current.call1((loop_,))?.is_none())
     }
 
-    /// `function(*arguments)` soon, in `context` where there is one. asyncio only.
+    /// Schedules `function(argument)`, in `context` if given. Does nothing under trio.
     pub fn call_soon(
         &self,
         py: Python<'_>,
@@ -119,7 +126,7 @@ impl EventLoop {
         Ok(())
     }
 
-    /// From whatever thread.
+    /// Schedules `function()` from any thread.
     pub fn call_from_thread(&self, py: Python<'_>, function: &Bound<'_, PyAny>) -> PyResult<()> {
         match self {
             Self::Asyncio(loop_) => {
@@ -132,12 +139,12 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Calls `loop_driver.turn()` whenever its descriptor is readable.
-    pub fn watch(&self, loop_driver: &Bound<'_, PyAny>, fd: i32) -> PyResult<()> {
-        let py = loop_driver.py();
+    /// Has `driver.turn()` called whenever `fd` is readable.
+    pub fn watch(&self, driver: &Bound<'_, PyAny>, fd: i32) -> PyResult<()> {
+        let py = driver.py();
         match self {
             Self::Asyncio(loop_) => {
-                let turn = loop_driver.getattr(intern!(py, "turn"))?;
+                let turn = driver.getattr(intern!(py, "turn"))?;
                 loop_.call_method1(py, intern!(py, "add_reader"), (fd, turn))?;
             }
             Self::Trio(_) => {
@@ -147,13 +154,13 @@ impl EventLoop {
                 let Some(trio) = trio(py)? else {
                     return Ok(());
                 };
-                trio.call_method1(intern!(py, "spawn_system_task"), (watch, loop_driver, fd))?;
+                trio.call_method1(intern!(py, "spawn_system_task"), (watch, driver, fd))?;
             }
         }
         Ok(())
     }
 
-    /// Undoes `watch`, on the loop's own thread.
+    /// Undoes `watch`. To be called on the loop's own thread.
     pub fn unwatch(&self, py: Python<'_>, fd: i32) -> PyResult<()> {
         if let Self::Asyncio(loop_) = self
             && !self.is_closed(py)

@@ -1,4 +1,4 @@
-//! A pool's part in one event loop: its driver, and the turn that the loop calls.
+//! The driver of one client in one event loop: the engine with its connections, and the turns that the loop calls.
 use std::cell::RefMut;
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use towline_io::client::{
     CallError, CallId, CallOptions, Caller, CallerConfig, PoolStatus, Prepared, fork,
 };
 
+use super::super::errors::client_closed;
 use super::super::head::view_to_list;
 use super::calls::{CallTable, ResponseMode};
 use super::event_loop::EventLoop;
@@ -19,41 +20,42 @@ use crate::gil::GilCell;
 #[pyclass(frozen, module = "towline._native")]
 pub struct LoopDriver {
     pub event_loop: EventLoop,
+    /// The process it was made in, counted in forks.
     generation: u64,
     fd: i32,
-    /// `None` once the loop_driver has ended and no answer is left to be fetched.
+    /// `None` once the driver is closed and every response has been fetched.
     calls: GilCell<Option<CallTable>>,
-    /// Calls given up while the desk was open: a finaliser in another's way.
+    /// Calls that a finaliser cancelled while `calls` was open.
     deferred_cancels: GilCell<Vec<CallId>>,
     state: GilCell<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Turns under way: a program may run the loop inside the loop.
-    depth: u32,
-    /// `flush` is on the loop's list.
-    flush_due: bool,
-    /// No more calls; the loop_driver ends with the last.
+    /// Nesting of `turn`: a program may run the loop inside the loop.
+    turn_depth: u32,
+    /// `flush` is scheduled in the loop.
+    flush_scheduled: bool,
+    /// No new calls are accepted; the driver closes when the last has ended.
     closing: bool,
-    /// The loop does not call any more.
-    ended: bool,
-    /// Who waits for that, or for the end of a dial.
+    /// The loop no longer calls `turn`.
+    closed: bool,
+    /// Waiters for the end of a dial, or for `closed`.
     status_waiters: Vec<Py<Waiter>>,
 }
 
-/// Rounds of a turn while answers keep coming in.
-const ROUNDS: usize = 4;
+/// Rounds of polling in one turn, while responses keep arriving.
+const MAX_ROUNDS: usize = 4;
 
-/// A turn steps tasks itself for this long, the send_waiters come through the loop's list: what else runs
-/// in the loop is not to wait longer than a millisecond.
+/// How long a turn steps tasks itself. Later ones go through `call_soon`, so that other callbacks of the loop do
+/// not wait longer than a millisecond.
 const STEP_TIME: Duration = Duration::from_micros(500);
 
-/// No further round is begun after this time.
+/// No further round starts after this time.
 const ROUNDS_TIME: Duration = Duration::from_micros(200);
 
-/// So few answers in a round tell that the next are not here yet.
-const FEW: usize = 1;
+/// After a round that woke at most this many tasks, further responses are unlikely to be there yet.
+const FEW_WOKEN: usize = 1;
 
 impl LoopDriver {
     pub fn new(py: Python<'_>, event_loop: EventLoop, config: CallerConfig) -> PyResult<Py<Self>> {
@@ -70,61 +72,59 @@ impl LoopDriver {
                 state: GilCell::default(),
             },
         )?;
-        loop_driver
-            .get()
-            .event_loop
-            .watch(loop_driver.as_any(), fd)?;
+        let event_loop = &loop_driver.get().event_loop;
+        event_loop.watch(loop_driver.as_any(), fd)?;
         Ok(loop_driver.unbind())
     }
 
-    /// It can take calls of that loop.
+    /// Whether it accepts calls made in `event_loop`.
     pub fn serves(&self, py: Python<'_>, event_loop: &EventLoop) -> bool {
-        self.event_loop.is(event_loop) && !self.is_inherited() && !self.is_ended(py)
+        self.event_loop.is(event_loop) && !self.is_inherited() && !self.is_closed(py)
     }
 
-    /// Inherited through a fork: its sockets are the parent's.
+    /// Whether this process has inherited it through a fork; its sockets are the parent's.
     fn is_inherited(&self) -> bool {
         self.generation != fork::generation()
     }
 
-    pub fn is_ended(&self, py: Python<'_>) -> bool {
-        self.state.open(py).ended
+    pub fn is_closed(&self, py: Python<'_>) -> bool {
+        self.state.open(py).closed
     }
 
-    /// To be forgotten: its loop is closed, or it is another process's.
+    /// Whether its loop is closed, or belongs to another process.
     pub fn is_stale(&self, py: Python<'_>) -> bool {
-        self.is_inherited() || self.event_loop.is_closed(py) || self.is_ended(py)
+        self.is_inherited() || self.event_loop.is_closed(py) || self.is_closed(py)
     }
 
-    /// The calls, which must be closed again before any Python code runs.
+    /// The calls. The reference must be dropped before any Python code runs.
     pub fn calls<'a>(&'a self, py: Python<'_>) -> PyResult<RefMut<'a, CallTable>> {
         let calls = self.calls.try_open(py).ok_or_else(|| {
-            PyRuntimeError::new_err("the client is called from inside its own engine")
+            PyRuntimeError::new_err("the client was called from inside its own engine")
         })?;
-        RefMut::filter_map(calls, Option::as_mut).map_err(|_| super::super::errors::client_closed())
+        RefMut::filter_map(calls, Option::as_mut).map_err(|_| client_closed())
     }
 
-    pub fn begin(
+    pub fn start(
         slf: &Bound<'_, Self>,
         request: Prepared,
         options: CallOptions,
         mode: ResponseMode,
-        on_interim: Option<Py<PyAny>>,
+        on_informational: Option<Py<PyAny>>,
     ) -> PyResult<Result<CallId, Box<CallError>>> {
         let py = slf.py();
         let mut calls = slf.get().calls(py)?;
-        let begun = calls.begin(request, options, mode, on_interim);
+        let started = calls.start(request, options, mode, on_informational);
         if calls.driver.calls() == 1 {
-            // Nothing else is under way, and most often nothing else comes: it need not wait.
+            // The only call in flight: most often no other request follows that could share its write.
             calls.driver.flush();
-            return Ok(begun);
+            return Ok(started);
         }
         drop(calls);
         Self::flush_soon(slf)?;
-        Ok(begun)
+        Ok(started)
     }
 
-    /// What is written outside a turn leaves together with what other tasks write in this round.
+    /// Schedules one flush for everything that tasks write in this iteration of the loop.
     pub fn flush_soon(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         if this.event_loop.is_trio() {
@@ -133,27 +133,34 @@ impl LoopDriver {
         }
         {
             let mut state = this.state.open(py);
-            if state.depth > 0 || state.flush_due {
+            if state.turn_depth > 0 || state.flush_scheduled {
                 return Ok(());
             }
-            state.flush_due = true;
+            state.flush_scheduled = true;
         }
         let flush = slf.getattr(intern!(py, "flush"))?.unbind();
         this.event_loop.call_soon(py, flush, None, None)
     }
 
-    /// Gives up a call. Safe from any thread and from finalisers.
+    /// Cancels a call. Safe from any thread and from finalisers.
     pub fn cancel(&self, py: Python<'_>, id: CallId) {
         if self.is_inherited() {
             return;
         }
-        let dropped = if let Some(mut calls) = self.calls.try_open(py) {
+        let removed = if let Some(mut calls) = self.calls.try_open(py) {
             calls.as_mut().and_then(|calls| calls.cancel(id))
         } else {
             self.deferred_cancels.open(py).push(id);
             None
         };
-        drop(dropped);
+        drop(removed);
+    }
+
+    /// Has `waiter` woken by the next event of the call.
+    pub fn set_read_waiter(&self, py: Python<'_>, id: CallId, waiter: Py<Waiter>) -> PyResult<()> {
+        let before = self.calls(py)?.set_read_waiter(id, Some(waiter));
+        drop(before);
+        Ok(())
     }
 
     pub fn status(&self, py: Python<'_>) -> PoolStatus {
@@ -162,12 +169,12 @@ impl LoopDriver {
         calls.map(|calls| calls.driver.status()).unwrap_or_default()
     }
 
-    /// Wakes `waiter` when the loop_driver has ended, or dials have.
+    /// Has `waiter` woken after the next turn, which may have ended a dial or closed the driver.
     pub fn add_status_waiter(&self, py: Python<'_>, waiter: Py<Waiter>) {
         self.state.open(py).status_waiters.push(waiter);
     }
 
-    /// Takes no more calls, and ends when none is left. On the loop's own thread.
+    /// Accepts no new calls, and closes when the last has ended. To be called on the loop's own thread.
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.state.open(py).closing = true;
         if let Some(mut calls) = self.calls.try_open(py)
@@ -175,51 +182,51 @@ impl LoopDriver {
         {
             calls.driver.close();
         }
-        self.close_if_empty(py)
+        self.close_if_idle(py)
     }
 
-    /// The same without a word to the loop, which is closed, or the parent's.
-    pub fn forget(&self, py: Python<'_>) -> PyResult<()> {
-        self.finish(py, false)
+    /// Closes every connection and drops every call.
+    pub fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        self.shut_down(py, false)
     }
 
-    fn close_if_empty(&self, py: Python<'_>) -> PyResult<()> {
-        let is_over = self.state.open(py).closing
+    fn close_if_idle(&self, py: Python<'_>) -> PyResult<()> {
+        let is_idle = self.state.open(py).closing
             && self.calls.try_open(py).is_some_and(|mut calls| {
                 calls.as_mut().is_none_or(|calls| calls.driver.is_empty())
             });
-        if is_over {
-            self.finish(py, true)?;
+        if is_idle {
+            self.shut_down(py, true)?;
         }
         Ok(())
     }
 
-    /// Leaves the loop and closes every connection.
-    /// `keep`: what has come may still be fetched.
-    fn finish(&self, py: Python<'_>, keep: bool) -> PyResult<()> {
-        if std::mem::replace(&mut self.state.open(py).ended, true) {
+    /// Unregisters from the loop and closes every connection.
+    /// `keep_responses`: responses that have been received can still be fetched.
+    fn shut_down(&self, py: Python<'_>, keep_responses: bool) -> PyResult<()> {
+        if std::mem::replace(&mut self.state.open(py).closed, true) {
             return Ok(());
         }
         let calls = self.calls.try_open(py).and_then(|mut calls| match &*calls {
-            Some(calls) if keep && calls.has_responses() => None,
+            Some(calls) if keep_responses && calls.has_responses() => None,
             _ => calls.take(),
         });
-        let left = if self.is_inherited() {
+        let unwatched = if self.is_inherited() {
             Ok(())
         } else {
             self.event_loop.unwatch(py, self.fd)
         };
         drop(calls);
-        left
+        unwatched
     }
 
-    /// Polls and sees every event; what is to be done in Python is listed.
+    /// Polls the engine and handles every event; returns what is to be done in Python.
     fn poll_events(&self, py: Python<'_>) -> PyResult<TurnEvents> {
-        let deferred_cancels = std::mem::take(&mut *self.deferred_cancels.open(py));
-        let mut dropped = Vec::new();
+        let cancels = std::mem::take(&mut *self.deferred_cancels.open(py));
+        let mut removed = Vec::new();
         let mut calls = self.calls(py)?;
-        for id in deferred_cancels {
-            dropped.extend(calls.cancel(id));
+        for id in cancels {
+            removed.extend(calls.cancel(id));
         }
         calls.driver.turn(Some(Duration::ZERO))?;
         while let Some((id, event)) = calls.driver.next_event() {
@@ -227,20 +234,20 @@ impl LoopDriver {
         }
         let events = TurnEvents {
             woken: std::mem::take(&mut calls.woken),
-            interim: std::mem::take(&mut calls.interim),
+            informational: std::mem::take(&mut calls.informational),
         };
         drop(calls);
-        drop(dropped);
+        drop(removed);
         Ok(events)
     }
 
-    /// Wakes who waits, and says how many that were.
-    fn wake(&self, py: Python<'_>, events: TurnEvents, until: Instant) -> PyResult<usize> {
-        let TurnEvents { woken, interim } = events;
-        for (callback, head) in interim {
+    /// Reports informational responses and wakes waiters. Returns how many waiters there were.
+    fn dispatch(&self, py: Python<'_>, events: TurnEvents, until: Instant) -> PyResult<usize> {
+        for (callback, head) in events.informational {
             let fields = view_to_list(py, &head.view())?;
             callback.call1(py, (head.view().status(), fields))?;
         }
+        let woken = events.woken;
         if woken.is_empty() {
             return Ok(0);
         }
@@ -249,22 +256,22 @@ impl LoopDriver {
         let mut result = Ok(());
         for waiter in woken {
             step_now = step_now && Instant::now() < until;
-            // SystemExit or KeyboardInterrupt out of a task: the send_waiters wait for the next round.
+            // After SystemExit or KeyboardInterrupt out of a task the others go through `call_soon`.
             let woken = Waiter::wake(waiter.bind(py), step_now && result.is_ok());
             result = result.and(woken);
         }
         result.map(|()| count)
     }
 
-    fn rounds(&self, py: Python<'_>) -> PyResult<()> {
+    fn run_rounds(&self, py: Python<'_>) -> PyResult<()> {
         let started = Instant::now();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let events = self.poll_events(py)?;
-            let woken = self.wake(py, events, started + STEP_TIME);
+            let woken = self.dispatch(py, events, started + STEP_TIME);
             if let Ok(mut calls) = self.calls(py) {
                 calls.driver.flush();
             }
-            if woken? <= FEW || self.is_ended(py) || started.elapsed() >= ROUNDS_TIME {
+            if woken? <= FEW_WOKEN || self.is_closed(py) || started.elapsed() >= ROUNDS_TIME {
                 break;
             }
         }
@@ -272,51 +279,52 @@ impl LoopDriver {
     }
 }
 
-/// What a turn leaves to be done in Python.
+/// Work that a turn leaves for when the table of calls is closed again: it runs Python code.
 struct TurnEvents {
     woken: Vec<Py<Waiter>>,
-    interim: Vec<(Py<PyAny>, towline_proto::OwnedHead)>,
+    informational: Vec<(Py<PyAny>, towline_proto::OwnedHead)>,
 }
 
 #[pymethods]
 impl LoopDriver {
-    /// For the loop: the descriptor is readable.
+    /// Called by the event loop when the descriptor is readable.
     fn turn(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_ended(py) || self.is_inherited() {
+        if self.is_closed(py) || self.is_inherited() {
             return Ok(());
         }
-        self.state.open(py).depth += 1;
-        let result = self.rounds(py);
-        self.state.open(py).depth -= 1;
-        self.close_if_empty(py)?;
-        let status_waiters = std::mem::take(&mut self.state.open(py).status_waiters);
-        for waiter in status_waiters {
+        self.state.open(py).turn_depth += 1;
+        let result = self.run_rounds(py);
+        self.state.open(py).turn_depth -= 1;
+        self.close_if_idle(py)?;
+        let waiters = std::mem::take(&mut self.state.open(py).status_waiters);
+        for waiter in waiters {
             Waiter::wake(waiter.bind(py), false)?;
         }
         result
     }
 
     fn flush(&self, py: Python<'_>) {
-        self.state.open(py).flush_due = false;
+        self.state.open(py).flush_scheduled = false;
         if let Ok(mut calls) = self.calls(py) {
             calls.driver.flush();
         }
     }
 
-    /// `close`, for the loop's list.
+    /// `close`, callable from the event loop.
     #[pyo3(name = "close")]
-    fn close_soon(&self, py: Python<'_>) -> PyResult<()> {
+    fn py_close(&self, py: Python<'_>) -> PyResult<()> {
         self.close(py)
     }
 
     #[getter]
-    fn ended(&self, py: Python<'_>) -> bool {
-        self.is_ended(py)
+    fn closed(&self, py: Python<'_>) -> bool {
+        self.is_closed(py)
     }
 
-    /// The run is over.
-    fn end(&self, py: Python<'_>) -> PyResult<()> {
-        self.finish(py, false)
+    /// `abort`, called at the end of a trio run.
+    #[pyo3(name = "abort")]
+    fn py_abort(&self, py: Python<'_>) -> PyResult<()> {
+        self.abort(py)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

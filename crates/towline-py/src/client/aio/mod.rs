@@ -1,18 +1,20 @@
-//! The asynchronous face: a loop_driver per running event loop, and what its calls wait on.
+//! The asynchronous client: a driver for each running event loop, and the awaitables that its calls return.
 //!
 //! ```text
-//!   get() ─► LoopDriver (of the running loop) ─► Caller: the request leaves with the send_waiters of this turn
-//!   await ─► Call ─ there already? ─► result, the loop is not touched
-//!              └─ Waiter ◄─ turn: events first, then the waiting tasks are stepped one by one
+//!   get() ─► LoopDriver (of the running loop) ─► request is queued, sent at the end of this iteration
+//!   await ─► Call ─ response is there ─► return it, without suspending
+//!              └─ Waiter ◄─ turn: all events first, then the waiting tasks are stepped one by one
 //! ```
 pub mod awaitable;
 pub mod body;
+pub mod buffered;
 pub mod calls;
 pub mod client;
 pub mod event_loop;
 pub mod loop_driver;
 pub mod pending_op;
 pub mod pool;
+pub mod read;
 pub mod reply;
 pub mod upload;
 pub mod waiter;

@@ -1,4 +1,4 @@
-//! Connections of one client, a loop_driver for each event loop that uses it.
+//! `AsyncPool`: the connections of one asynchronous client, with one driver for each event loop that uses it.
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -14,21 +14,23 @@ use super::awaitable::Call;
 use super::calls::ResponseMode;
 use super::event_loop::EventLoop;
 use super::loop_driver::LoopDriver;
-use super::pending_op::PendingOp;
+use super::pending_op::{OpOutcome, PendingOp};
+use super::reply::ReplyOp;
 use super::upload::Upload;
+use super::waiter::Waiter;
 use super::websocket::WsOp;
 use crate::gil::GilCell;
 
 #[pyclass(frozen, subclass, module = "towline._native")]
 pub struct AsyncPool {
-    pub terms: Arc<PoolConfig>,
+    pub config: Arc<PoolConfig>,
     routes: GilCell<RouteCache>,
     loop_drivers: GilCell<Vec<Py<LoopDriver>>>,
     closed: GilCell<bool>,
 }
 
 impl AsyncPool {
-    /// The loop_driver of the loop that is running.
+    /// The driver of the running loop.
     pub fn loop_driver(&self, py: Python<'_>) -> PyResult<Py<LoopDriver>> {
         if *self.closed.open(py) {
             return Err(errors::client_closed());
@@ -44,12 +46,12 @@ impl AsyncPool {
             }
         }
         self.remove_stale(py);
-        let loop_driver = LoopDriver::new(py, event_loop, self.terms.config.clone())?;
+        let loop_driver = LoopDriver::new(py, event_loop, self.config.driver.clone())?;
         self.loop_drivers.open(py).push(loop_driver.clone_ref(py));
         Ok(loop_driver)
     }
 
-    /// Drops the loop_drivers of loops that are closed, and those of a parent process.
+    /// Removes the drivers of closed loops, and the ones inherited from a parent process.
     fn remove_stale(&self, py: Python<'_>) {
         let loop_drivers = std::mem::take(&mut *self.loop_drivers.open(py));
         let (stale, live): (Vec<_>, Vec<_>) = loop_drivers
@@ -57,8 +59,8 @@ impl AsyncPool {
             .partition(|loop_driver| loop_driver.get().is_stale(py));
         self.loop_drivers.open(py).extend(live);
         for loop_driver in stale {
-            // Nobody watches its descriptor any more.
-            let _ = loop_driver.get().forget(py);
+            // An error cannot be reported: no task waits for this driver.
+            let _ = loop_driver.get().abort(py);
         }
     }
 
@@ -68,10 +70,10 @@ impl AsyncPool {
         origin: &Origin<'_>,
         sni: Option<&str>,
     ) -> PyResult<Arc<Route>> {
-        self.routes.open(py).find(&self.terms, origin, sni)
+        self.routes.open(py).find(&self.config, origin, sni)
     }
 
-    /// Closes every loop_driver but that of the running loop, which is returned.
+    /// Closes every driver except the one of the running loop, which is returned.
     fn close(&self, py: Python<'_>) -> Option<Py<LoopDriver>> {
         *self.closed.open(py) = true;
         self.remove_stale(py);
@@ -92,7 +94,7 @@ impl AsyncPool {
     }
 }
 
-/// Another thread's loop closes its loop_driver itself, unless it has gone meanwhile.
+/// Has another thread's loop close its driver, unless that loop is closed.
 fn close_from_thread(py: Python<'_>, loop_driver: &Py<LoopDriver>) {
     let close = loop_driver.bind(py).getattr("close");
     let _ = close.and_then(|close| loop_driver.get().event_loop.call_from_thread(py, &close));
@@ -103,7 +105,7 @@ impl AsyncPool {
     #[new]
     fn new(options: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self {
-            terms: Arc::new(PoolConfig::read(options)?),
+            config: Arc::new(PoolConfig::read(options)?),
             routes: GilCell::default(),
             loop_drivers: GilCell::default(),
             closed: GilCell::new(false),
@@ -129,7 +131,7 @@ impl AsyncPool {
     ) -> PyResult<Py<Call>> {
         let loop_driver = self.loop_driver(py)?;
         let route = self.route(py, &Origin::new(scheme, host, port)?, sni)?;
-        let options = self.terms.call_options(timeout, stale)?;
+        let options = self.config.call_options(timeout, stale)?;
         let (body, pieces) = match request::body_source(body, headers)? {
             BodySource::Whole(body) => (body, None),
             BodySource::Streamed(size, pieces) => (size, Some(pieces.unbind())),
@@ -142,17 +144,17 @@ impl AsyncPool {
             body,
         };
         let request = parts.prepare()?;
-        let begun = LoopDriver::begin(
+        let started = LoopDriver::start(
             loop_driver.bind(py),
             request,
             options,
             ResponseMode::Streamed,
             on_informational,
         )?;
-        match (begun, pieces) {
+        match (started, pieces) {
             (Err(error), _) => Call::failed(py, errors::call_error(py, &error)),
-            (Ok(id), None) => Call::of(py, PendingOp::exchange(loop_driver, id)),
-            (Ok(id), Some(pieces)) => Call::upload(py, Upload::new(loop_driver, id), pieces),
+            (Ok(id), None) => Call::native(py, loop_driver, ReplyOp(id)),
+            (Ok(id), Some(pieces)) => Upload::start(py, loop_driver, id, pieces),
         }
     }
 
@@ -180,17 +182,17 @@ impl AsyncPool {
             headers,
             body: Body::Empty,
         };
-        let options = self.terms.call_options(timeout, stale)?;
-        let (request, terms) = (parts.prepare()?, websocket::terms(websocket)?);
-        let begun = loop_driver
+        let options = self.config.call_options(timeout, stale)?;
+        let (request, config) = (parts.prepare()?, websocket::config(websocket)?);
+        let started = loop_driver
             .get()
             .calls(py)?
-            .begin_websocket(request, options, terms);
-        match begun {
+            .start_websocket(request, options, config);
+        match started {
             Err(error) => Call::failed(py, errors::call_error(py, &error)),
             Ok(id) => {
                 LoopDriver::flush_soon(loop_driver.bind(py))?;
-                Call::of(py, PendingOp::socket(loop_driver, WsOp::Open(id)))
+                Call::native(py, loop_driver, WsOp::Open(id))
             }
         }
     }
@@ -206,7 +208,7 @@ impl AsyncPool {
         let loop_driver = self.loop_driver(py)?;
         let route = self.route(py, &Origin::new(scheme, host, port)?, None)?;
         loop_driver.get().calls(py)?.driver.prewarm(&route, n);
-        Call::of(py, PendingOp::prewarm(loop_driver))
+        Call::native(py, loop_driver, PrewarmOp)
     }
 
     fn pool_status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -222,7 +224,7 @@ impl AsyncPool {
         match self.close(py) {
             Some(loop_driver) => {
                 loop_driver.get().close(py)?;
-                Call::of(py, PendingOp::close(loop_driver))
+                Call::native(py, loop_driver, CloseOp)
             }
             None => Call::ready(py, py.None()),
         }
@@ -238,9 +240,55 @@ impl Drop for AsyncPool {
     fn drop(&mut self) {
         Python::attach(|py| {
             if let Some(loop_driver) = self.close(py) {
-                // What is under way goes on; the loop_driver ends with it.
+                // Calls in flight continue; the driver closes after the last.
                 let _ = loop_driver.get().close(py);
             }
         });
     }
+}
+
+/// Waits until no dial is in progress; returns the number of idle connections.
+struct PrewarmOp;
+
+impl PendingOp for PrewarmOp {
+    fn poll(
+        &mut self,
+        py: Python<'_>,
+        loop_driver: &Py<LoopDriver>,
+    ) -> PyResult<Option<OpOutcome>> {
+        let status = loop_driver.get().status(py);
+        if status.dialling > 0 {
+            return Ok(None);
+        }
+        let idle = status.idle.into_pyobject(py)?.into_any().unbind();
+        Ok(Some(OpOutcome::Done(idle)))
+    }
+
+    fn wait(&self, py: Python<'_>, loop_driver: &LoopDriver, waiter: Py<Waiter>) -> PyResult<()> {
+        loop_driver.add_status_waiter(py, waiter);
+        Ok(())
+    }
+
+    fn cancel(&mut self, _: Python<'_>, _: &LoopDriver) {}
+}
+
+/// Waits until the driver is closed.
+struct CloseOp;
+
+impl PendingOp for CloseOp {
+    fn poll(
+        &mut self,
+        py: Python<'_>,
+        loop_driver: &Py<LoopDriver>,
+    ) -> PyResult<Option<OpOutcome>> {
+        let is_closed = loop_driver.get().is_closed(py);
+        Ok(is_closed.then(|| OpOutcome::Done(py.None())))
+    }
+
+    fn wait(&self, py: Python<'_>, loop_driver: &LoopDriver, waiter: Py<Waiter>) -> PyResult<()> {
+        loop_driver.add_status_waiter(py, waiter);
+        Ok(())
+    }
+
+    fn cancel(&mut self, _: Python<'_>, _: &LoopDriver) {}
 }

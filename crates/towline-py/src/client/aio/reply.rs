@@ -1,27 +1,36 @@
-//! A response head of the asynchronous client, with the body that follows it.
+//! `AsyncReply`: a response head, and a body that is read on demand.
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use towline_io::client::CallId;
 
 use super::super::collector::BodyLimits;
 use super::super::head::Head;
 use super::super::reply::Reply;
 use super::awaitable::Call;
 use super::body::AsyncBody;
-use super::pending_op::PendingOp;
+use super::loop_driver::LoopDriver;
+use super::pending_op::{OpOutcome, PendingOp};
+use super::read::ReadOp;
+use super::waiter::Waiter;
 
-/// A reply of an event loop.
 #[pyclass(frozen, extends = Reply, module = "towline._native")]
 pub struct AsyncReply {
-    source: Arc<AsyncBody>,
+    body: Arc<AsyncBody>,
 }
 
 impl AsyncReply {
-    pub fn make(py: Python<'_>, head: Arc<Head>, source: AsyncBody) -> PyResult<Py<Self>> {
-        let source = Arc::new(source);
-        let base = Reply::new(head, Arc::<AsyncBody>::clone(&source));
-        let class = PyClassInitializer::from(base).add_subclass(Self { source });
-        Py::new(py, class)
+    fn make(py: Python<'_>, head: Arc<Head>, body: AsyncBody) -> PyResult<Py<Self>> {
+        let body = Arc::new(body);
+        let base = Reply::new(head, Arc::<AsyncBody>::clone(&body));
+        Py::new(
+            py,
+            PyClassInitializer::from(base).add_subclass(Self { body }),
+        )
+    }
+
+    fn call(&self, py: Python<'_>, op: ReadOp) -> PyResult<Py<Call>> {
+        Call::native(py, self.body.loop_driver.clone_ref(py), op)
     }
 }
 
@@ -29,15 +38,14 @@ impl AsyncReply {
 impl AsyncReply {
     #[pyo3(signature = (n=-1, /))]
     fn read(&self, py: Python<'_>, n: isize) -> PyResult<Py<Call>> {
-        let max = usize::try_from(n).unwrap_or(usize::MAX);
-        let operation = PendingOp::read(Arc::clone(&self.source), max);
-        Call::of(py, operation)
+        let max_bytes = usize::try_from(n).unwrap_or(usize::MAX);
+        self.call(py, ReadOp::bytes(Arc::clone(&self.body), max_bytes))
     }
 
     #[pyo3(signature = (buffer, /))]
     fn readinto(&self, buffer: &Bound<'_, PyAny>) -> PyResult<Py<Call>> {
-        let operation = PendingOp::read_into(Arc::clone(&self.source), buffer)?;
-        Call::of(buffer.py(), operation)
+        let op = ReadOp::into(Arc::clone(&self.body), buffer)?;
+        self.call(buffer.py(), op)
     }
 
     #[pyo3(signature = (*, decode=true, max_size=None, max_decoded=None))]
@@ -47,22 +55,50 @@ impl AsyncReply {
         max_size: Option<u64>,
         max_decoded: Option<u64>,
     ) -> PyResult<Py<Call>> {
-        let bounds = BodyLimits {
+        let limits = BodyLimits {
             max_response_size: max_size,
             max_decompressed_size: max_decoded,
             raw: !decode,
         };
         let head = Arc::clone(&slf.as_super().get().head);
-        let operation = PendingOp::read_all(Arc::clone(&slf.get().source), &head, bounds);
-        Call::of(slf.py(), operation)
+        let op = ReadOp::all(Arc::clone(&slf.get().body), &head, limits);
+        slf.get().call(slf.py(), op)
     }
 
     fn close(&self, py: Python<'_>) {
-        self.source.close(py);
+        self.body.close(py);
     }
 
     #[getter]
     fn closed(&self, py: Python<'_>) -> bool {
-        self.source.is_closed(py)
+        self.body.is_closed(py)
+    }
+}
+
+/// Waits for a response head, and returns an [`AsyncReply`].
+pub struct ReplyOp(pub CallId);
+
+impl PendingOp for ReplyOp {
+    fn poll(
+        &mut self,
+        py: Python<'_>,
+        loop_driver: &Py<LoopDriver>,
+    ) -> PyResult<Option<OpOutcome>> {
+        let head = loop_driver.get().calls(py)?.take_streamed_head(self.0);
+        let Some(head) = head else {
+            return Ok(None);
+        };
+        let head = head.map_err(|failure| failure.to_error(py))?;
+        let body = AsyncBody::new(py, loop_driver.clone_ref(py), self.0);
+        let reply = AsyncReply::make(py, head, body)?;
+        Ok(Some(OpOutcome::Done(reply.into_any())))
+    }
+
+    fn wait(&self, py: Python<'_>, loop_driver: &LoopDriver, waiter: Py<Waiter>) -> PyResult<()> {
+        loop_driver.set_read_waiter(py, self.0, waiter)
+    }
+
+    fn cancel(&mut self, py: Python<'_>, loop_driver: &LoopDriver) {
+        loop_driver.cancel(py, self.0);
     }
 }

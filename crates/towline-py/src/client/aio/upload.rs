@@ -1,38 +1,50 @@
-//! A request whose body is written while it is under way: what `_native_aio.upload` drives.
+//! A request whose body is written while it is in flight. `_native_aio.upload` drives it.
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use towline_io::client::{CallError, CallErrorKind, CallId};
 
 use super::super::errors;
 use super::super::request::shared_bytes;
-use super::awaitable::Call;
+use super::awaitable::{Call, helper};
 use super::loop_driver::LoopDriver;
-use super::pending_op::PendingOp;
+use super::pending_op::{OpOutcome, PendingOp};
+use super::reply::ReplyOp;
+use super::waiter::Waiter;
 use crate::gil::GilCell;
 
-/// Failures are not raised here: whether the server has answered in spite of them is known by `reply()`.
+/// Failures of the connection are not raised here: the server may have responded before, which `reply()` tells.
 #[pyclass(frozen, module = "towline._native")]
 pub struct Upload {
     loop_driver: Py<LoopDriver>,
     id: CallId,
     /// Nothing more can be sent.
-    broken: GilCell<bool>,
+    failed: GilCell<bool>,
 }
 
 impl Upload {
-    pub fn new(loop_driver: Py<LoopDriver>, id: CallId) -> Self {
-        Self {
+    /// Returns an awaitable that sends `pieces` as the body of call `id`, then waits for the response head.
+    pub fn start(
+        py: Python<'_>,
+        loop_driver: Py<LoopDriver>,
+        id: CallId,
+        pieces: Py<PyAny>,
+    ) -> PyResult<Py<Call>> {
+        let upload = Self {
             loop_driver,
             id,
-            broken: GilCell::new(false),
-        }
+            failed: GilCell::new(false),
+        };
+        let upload = Py::new(py, upload)?;
+        Call::deferred(py, move |py| {
+            let helper = helper(py, intern!(py, "upload"))?;
+            Ok(helper.call1((&upload, &pieces))?.unbind())
+        })
     }
-}
 
-impl Upload {
-    /// Too short or too long a body is the program's mistake and is raised at once.
-    fn fail(&self, py: Python<'_>, error: &CallError) -> PyResult<()> {
-        *self.broken.open(py) = true;
+    /// A body that is too short or too long is a mistake of the program and raised at once.
+    fn on_failure(&self, py: Python<'_>, error: &CallError) -> PyResult<()> {
+        *self.failed.open(py) = true;
         match error.kind {
             CallErrorKind::LocalProtocol => Err(errors::call_error(py, error)),
             _ => Ok(()),
@@ -62,16 +74,16 @@ impl Upload {
         };
         match written {
             Ok(_) => LoopDriver::flush_soon(loop_driver).map(|()| true),
-            Err(error) => self.fail(py, &error).map(|()| false),
+            Err(error) => self.on_failure(py, &error).map(|()| false),
         }
     }
 
-    /// Waits for room. False: the server has answered already, or the connection is gone.
+    /// Waits for room. False: the server has responded already, or the connection has failed.
     fn room(&self, py: Python<'_>) -> PyResult<Py<Call>> {
-        if *self.broken.open(py) {
-            return Call::ready(py, false.into_pyobject(py)?.to_owned().into_any().unbind());
+        if *self.failed.open(py) {
+            return Call::ready(py, py_bool(py, false)?);
         }
-        Call::of(py, PendingOp::room(self.loop_driver.clone_ref(py), self.id))
+        Call::native(py, self.loop_driver.clone_ref(py), RoomOp(self.id))
     }
 
     /// The body is complete.
@@ -79,17 +91,47 @@ impl Upload {
         let loop_driver = self.loop_driver.bind(py);
         let finished = loop_driver.get().calls(py)?.driver.finish(self.id, &[]);
         LoopDriver::flush_soon(loop_driver)?;
-        finished.or_else(|error| self.fail(py, &error))
+        finished.or_else(|error| self.on_failure(py, &error))
     }
 
     fn reply(&self, py: Python<'_>) -> PyResult<Py<Call>> {
-        Call::of(
-            py,
-            PendingOp::exchange(self.loop_driver.clone_ref(py), self.id),
-        )
+        Call::native(py, self.loop_driver.clone_ref(py), ReplyOp(self.id))
     }
 
     fn cancel(&self, py: Python<'_>) {
         self.loop_driver.get().cancel(py, self.id);
     }
+}
+
+/// Waits until more of the body can be written. False: the server has responded already.
+struct RoomOp(CallId);
+
+impl PendingOp for RoomOp {
+    fn poll(
+        &mut self,
+        py: Python<'_>,
+        loop_driver: &Py<LoopDriver>,
+    ) -> PyResult<Option<OpOutcome>> {
+        let mut calls = loop_driver.get().calls(py)?;
+        let has_response = calls.has_response(self.0);
+        if !has_response && calls.driver.room(self.0) == 0 {
+            return Ok(None);
+        }
+        drop(calls);
+        Ok(Some(OpOutcome::Done(py_bool(py, !has_response)?)))
+    }
+
+    fn wait(&self, py: Python<'_>, loop_driver: &LoopDriver, waiter: Py<Waiter>) -> PyResult<()> {
+        let before = loop_driver
+            .calls(py)?
+            .set_write_waiter(self.0, Some(waiter));
+        drop(before);
+        Ok(())
+    }
+
+    fn cancel(&mut self, _: Python<'_>, _: &LoopDriver) {}
+}
+
+fn py_bool(py: Python<'_>, value: bool) -> PyResult<Py<PyAny>> {
+    Ok(value.into_pyobject(py)?.to_owned().into_any().unbind())
 }

@@ -1,27 +1,27 @@
-//! What a waiting task is given: future enough for a task of asyncio, and no more.
+//! The future that a waiting task gets: it has as much of `asyncio.Future` as a task needs.
 //!
-//! A task that awaits a future has itself called back when that is done. A future of the loop would do it
-//! through `call_soon`, in the next round; a waiter keeps the callback, and the turn steps the task
-//! itself, in the task's own context, when every event has been events.
+//! A task that awaits a future registers a callback. A future of asyncio schedules it with `call_soon`, for the next
+//! iteration of the loop. A waiter keeps the callback; the driver's turn handles every event first, then runs the
+//! callbacks itself, each in its task's context.
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use super::loop_driver::LoopDriver;
+use super::event_loop::EventLoop;
 use crate::errors::CancelledError;
 use crate::gil::GilCell;
 
 #[pyclass(frozen, module = "towline._native")]
 pub struct Waiter {
-    loop_driver: Py<LoopDriver>,
+    event_loop: EventLoop,
     state: GilCell<State>,
 }
 
 #[derive(Default)]
 struct State {
     phase: Phase,
-    /// Protocol of `asyncio.Future`: it is being awaited.
+    /// `_asyncio_future_blocking`: a task is about to await it.
     blocking: bool,
     callback: Option<Callback>,
 }
@@ -40,9 +40,9 @@ struct Callback {
 }
 
 impl Waiter {
-    pub fn new(loop_driver: Py<LoopDriver>) -> Self {
+    pub fn new(event_loop: EventLoop) -> Self {
         Self {
-            loop_driver,
+            event_loop,
             state: GilCell::new(State {
                 blocking: true,
                 ..State::default()
@@ -50,7 +50,7 @@ impl Waiter {
         }
     }
 
-    /// What there was to wait for is there. `step_now`: steps the task now; Python code runs.
+    /// Ends the wait. `step_now`: runs the callback here, which steps the task; otherwise schedules it.
     pub fn wake(slf: &Bound<'_, Self>, step_now: bool) -> PyResult<()> {
         let py = slf.py();
         let callback = {
@@ -69,7 +69,7 @@ impl Waiter {
         }
     }
 
-    /// Calls `function` when it is woken, in whatever context.
+    /// Has `function` called when it is woken, in the context of that moment.
     pub fn set_callback(slf: &Bound<'_, Self>, function: Py<PyAny>) {
         let callback = Callback {
             function,
@@ -78,7 +78,7 @@ impl Waiter {
         slf.get().state.open(slf.py()).callback = Some(callback);
     }
 
-    /// The phase is over: nobody waits with it any more.
+    /// Whether the wait has ended, by waking or by cancellation.
     pub fn is_woken(&self, py: Python<'_>) -> bool {
         !matches!(self.state.open(py).phase, Phase::Waiting)
     }
@@ -91,9 +91,9 @@ impl Callback {
             self.function.call1(py, (waiter,))?;
             return Ok(());
         };
-        // SAFETY: a context object, as asyncio gave it; NULL or an error would be reported.
+        // SAFETY: a live context object of asyncio; a failure is reported by the result.
         if unsafe { ffi::PyContext_Enter(context.as_ptr()) } != 0 {
-            // It is entered already, further up.
+            // The context is entered already, further up the stack.
             drop(PyErr::fetch(py));
             return self.schedule(waiter);
         }
@@ -110,7 +110,7 @@ impl Callback {
 
     fn schedule(self, waiter: &Bound<'_, Waiter>) -> PyResult<()> {
         let py = waiter.py();
-        let event_loop = &waiter.get().loop_driver.get().event_loop;
+        let event_loop = &waiter.get().event_loop;
         if event_loop.is_trio() {
             self.function.call1(py, (waiter,))?;
             return Ok(());
@@ -133,7 +133,7 @@ impl Waiter {
     }
 
     fn get_loop(&self, py: Python<'_>) -> Py<PyAny> {
-        self.loop_driver.get().event_loop.object().clone_ref(py)
+        self.event_loop.object().clone_ref(py)
     }
 
     #[pyo3(signature = (function, /, *, context=None))]
@@ -149,7 +149,7 @@ impl Waiter {
             if matches!(state.phase, Phase::Waiting) {
                 if state.callback.is_some() {
                     return Err(PyRuntimeError::new_err(
-                        "this call is being awaited already",
+                        "another task is awaiting this call",
                     ));
                 }
                 state.callback = Some(callback);
@@ -179,11 +179,11 @@ impl Waiter {
         matches!(self.state.open(py).phase, Phase::Cancelled(_))
     }
 
-    /// None, or what `cancel()` left.
+    /// Returns None, or raises the `CancelledError` of `cancel()`.
     fn result(&self, py: Python<'_>) -> PyResult<()> {
         match &self.state.open(py).phase {
             Phase::Woken => Ok(()),
-            Phase::Waiting => Err(PyValueError::new_err("it is still being waited for")),
+            Phase::Waiting => Err(PyValueError::new_err("the result is not ready")),
             Phase::Cancelled(None) => Err(CancelledError::new_err(())),
             Phase::Cancelled(Some(message)) => {
                 Err(CancelledError::new_err((message.clone_ref(py),)))
@@ -195,7 +195,7 @@ impl Waiter {
         self.result(py)
     }
 
-    /// The task that waits is woken in the next round, with `CancelledError`.
+    /// Schedules the waiting task, which gets `CancelledError`.
     #[pyo3(signature = (msg=None))]
     fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
         let py = slf.py();
@@ -215,7 +215,7 @@ impl Waiter {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.loop_driver)?;
+        visit.call(self.event_loop.object())?;
         let Some(state) = self.state.peek() else {
             return Ok(());
         };

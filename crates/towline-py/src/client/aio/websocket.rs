@@ -1,4 +1,5 @@
-//! A WebSocket in its loop_driver. Between the operations of the program the loop_driver's turns answer pings and keep its clock.
+//! `AsyncSocket`: a WebSocket in an event loop. Between its operations the driver's turns answer pings and run
+//! the keep-alive timer.
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,21 +9,21 @@ use towline_io::client::{CallId, Received};
 
 use super::super::errors;
 use super::super::websocket::{
-    Handshake, OutgoingMessage, closed_error, message, mistake, outgoing, payload, refusal,
-    second_receiver, too_late, until,
+    Handshake, OutgoingMessage, closed_error, deadline, message, outgoing, payload,
+    receive_timeout, second_receiver, send_error, send_refusal,
 };
 use super::awaitable::Call;
 use super::loop_driver::LoopDriver;
-use super::pending_op::PendingOp;
+use super::pending_op::{OpOutcome, PendingOp};
 use super::waiter::Waiter;
 use crate::gil::GilCell;
 
-/// What all operations on one WebSocket hold.
+/// Shared by all operations of one WebSocket.
 pub struct WsState {
     loop_driver: Py<LoopDriver>,
     id: CallId,
-    /// Some task is in `receive`.
-    receiving: GilCell<bool>,
+    /// A [`WsOp::Receive`] is in progress.
+    is_receiving: GilCell<bool>,
 }
 
 impl Drop for WsState {
@@ -31,118 +32,85 @@ impl Drop for WsState {
     }
 }
 
-/// One thing that is being done with a WebSocket.
+/// An operation of a WebSocket.
 pub enum WsOp {
-    /// Asked for, and not yet granted.
+    /// Waits for the response to the opening handshake.
     Open(CallId),
     Receive {
         state: Arc<WsState>,
-        until: Option<Instant>,
-        /// It is this one that `receiving` speaks of.
+        deadline: Option<Instant>,
+        /// This operation has set `is_receiving`.
         claimed: bool,
     },
     Send(Arc<WsState>, OutgoingMessage),
-    /// The closing handshake is under way.
+    /// Waits for the end of the closing handshake.
     Close(Arc<WsState>),
-    Over,
 }
 
-impl WsOp {
-    /// `None`: not yet; `wait` then.
-    pub fn poll(
+impl PendingOp for WsOp {
+    fn poll(
         &mut self,
         py: Python<'_>,
         loop_driver: &Py<LoopDriver>,
-    ) -> PyResult<Option<Py<PyAny>>> {
-        match self {
-            Self::Open(id) => {
-                let id = *id;
-                let Some(done) = loop_driver.get().calls(py)?.take_handshake(id) else {
-                    return Ok(None);
-                };
-                *self = Self::Over;
-                let (head, content) = done.map_err(|failure| failure.to_error(py))?;
-                let socket = match content {
-                    None => Some(AsyncSocket::make(py, loop_driver, id)?),
-                    Some(_) => None,
-                };
-                let handshake = Handshake {
-                    head,
-                    content,
-                    socket,
-                };
-                Ok(Some(Py::new(py, handshake)?.into_any()))
-            }
+    ) -> PyResult<Option<OpOutcome>> {
+        let value = match self {
+            Self::Open(id) => opened(py, loop_driver, *id)?,
             Self::Receive {
                 state,
-                until,
+                deadline,
                 claimed,
             } => {
                 if !*claimed {
-                    if std::mem::replace(&mut *state.receiving.open(py), true) {
+                    if std::mem::replace(&mut *state.is_receiving.open(py), true) {
                         return Err(second_receiver());
                     }
                     *claimed = true;
                 }
-                let received = receive(py, state, *until);
+                let received = receive(py, state, *deadline);
                 if !matches!(received, Ok(None)) {
-                    *state.receiving.open(py) = false;
+                    *state.is_receiving.open(py) = false;
                     *claimed = false;
                 }
-                received
+                received?
             }
             Self::Send(state, message) => {
-                let said = state
-                    .loop_driver
-                    .get()
-                    .calls(py)?
-                    .driver
-                    .say(state.id, message.as_outgoing());
-                match said {
+                let sent = {
+                    let mut calls = state.loop_driver.get().calls(py)?;
+                    calls.driver.say(state.id, message.as_outgoing())
+                };
+                match sent {
                     Ok(()) => {
                         LoopDriver::flush_soon(state.loop_driver.bind(py))?;
-                        Ok(Some(py.None()))
+                        Some(py.None())
                     }
-                    Err(refused) => refusal(py, &refused).map_or(Ok(None), Err),
+                    Err(refused) => send_refusal(py, &refused).map_or(Ok(None), Err)?,
                 }
             }
             Self::Close(state) => {
-                let over = state.loop_driver.get().calls(py)?.driver.is_over(state.id);
-                Ok(over.then(|| py.None()))
+                let calls = state.loop_driver.get().calls(py)?;
+                calls.driver.is_over(state.id).then(|| py.None())
             }
-            Self::Over => Ok(Some(py.None())),
-        }
+        };
+        Ok(value.map(OpOutcome::Done))
     }
 
-    /// Has `waiter` woken when polling is worth while again. Returned: one that waits no more.
-    pub fn wait(
-        &self,
-        py: Python<'_>,
-        loop_driver: &LoopDriver,
-        waiter: Py<Waiter>,
-    ) -> PyResult<Option<Py<Waiter>>> {
-        let mut calls = loop_driver.calls(py)?;
-        Ok(match self {
-            Self::Open(id) => calls.set_read_waiter(*id, Some(waiter)),
-            Self::Receive { state, .. } => calls.set_read_waiter(state.id, Some(waiter)),
+    fn wait(&self, py: Python<'_>, loop_driver: &LoopDriver, waiter: Py<Waiter>) -> PyResult<()> {
+        match self {
+            Self::Open(id) => loop_driver.set_read_waiter(py, *id, waiter)?,
+            Self::Receive { state, .. } => loop_driver.set_read_waiter(py, state.id, waiter)?,
             Self::Send(state, _) | Self::Close(state) => {
-                calls.add_send_waiter(state.id, waiter);
-                None
+                loop_driver.calls(py)?.add_send_waiter(state.id, waiter);
             }
-            Self::Over => None,
-        })
+        }
+        Ok(())
     }
 
-    /// Given up: a request is cancelled; a message stays for the next who asks.
-    pub fn abandon(&mut self, py: Python<'_>, loop_driver: &LoopDriver) {
-        match std::mem::replace(self, Self::Over) {
-            Self::Open(id) => loop_driver.cancel(py, id),
-            Self::Receive {
-                state,
-                claimed: true,
-                ..
-            } => {
-                *state.receiving.open(py) = false;
+    fn cancel(&mut self, py: Python<'_>, loop_driver: &LoopDriver) {
+        match self {
+            Self::Open(id) => loop_driver.cancel(py, *id),
+            Self::Receive { state, claimed, .. } if *claimed => {
+                *claimed = false;
+                *state.is_receiving.open(py) = false;
                 let before = loop_driver.calls(py).ok().and_then(|mut calls| {
                     calls.driver.stop_receiving(state.id);
                     calls.set_read_waiter(state.id, None)
@@ -154,27 +122,44 @@ impl WsOp {
     }
 }
 
-fn receive(py: Python<'_>, state: &WsState, until: Option<Instant>) -> PyResult<Option<Py<PyAny>>> {
-    let (received, due) = {
+fn opened(py: Python<'_>, loop_driver: &Py<LoopDriver>, id: CallId) -> PyResult<Option<Py<PyAny>>> {
+    let Some(handshake) = loop_driver.get().calls(py)?.take_handshake(id) else {
+        return Ok(None);
+    };
+    let (head, content) = handshake.map_err(|failure| failure.to_error(py))?;
+    let socket = match content {
+        None => Some(AsyncSocket::make(py, loop_driver, id)?),
+        Some(_) => None,
+    };
+    let handshake = Handshake {
+        head,
+        content,
+        socket,
+    };
+    Ok(Some(Py::new(py, handshake)?.into_any()))
+}
+
+fn receive(
+    py: Python<'_>,
+    state: &WsState,
+    deadline: Option<Instant>,
+) -> PyResult<Option<Py<PyAny>>> {
+    let (received, is_unflushed) = {
         let mut calls = state.loop_driver.get().calls(py)?;
         let driver = &mut calls.driver;
-        let received = driver.receive(state.id, until, |kind, data| message(py, kind, data));
+        let received = driver.receive(state.id, deadline, |kind, data| message(py, kind, data));
         (received, driver.is_unflushed())
     };
-    if due {
-        // ExclusiveReader has made an answer due.
+    if is_unflushed {
+        // Reading has queued a pong, or credit for the peer.
         LoopDriver::flush_soon(state.loop_driver.bind(py))?;
     }
     match received {
         Received::Message(message) => Ok(Some(message)),
-        Received::Pending if until.is_some_and(|until| until <= Instant::now()) => {
-            state
-                .loop_driver
-                .get()
-                .calls(py)?
-                .driver
-                .stop_receiving(state.id);
-            Err(too_late())
+        Received::Pending if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
+            let loop_driver = state.loop_driver.get();
+            loop_driver.calls(py)?.driver.stop_receiving(state.id);
+            Err(receive_timeout())
         }
         Received::Pending => Ok(None),
         Received::Closed(closed) => Err(closed_error(py, &closed)),
@@ -182,7 +167,7 @@ fn receive(py: Python<'_>, state: &WsState, until: Option<Instant>) -> PyResult<
     }
 }
 
-/// A WebSocket of an `AsyncClient`: what `AsyncWebSocket` stands on.
+/// The native part of `AsyncWebSocket`.
 #[pyclass(frozen, module = "towline._native")]
 pub struct AsyncSocket {
     state: Arc<WsState>,
@@ -193,16 +178,13 @@ impl AsyncSocket {
         let state = Arc::new(WsState {
             loop_driver: loop_driver.clone_ref(py),
             id,
-            receiving: GilCell::new(false),
+            is_receiving: GilCell::new(false),
         });
         Ok(Py::new(py, Self { state })?.into_any())
     }
 
-    fn call(&self, py: Python<'_>, task: WsOp) -> PyResult<Py<Call>> {
-        Call::of(
-            py,
-            PendingOp::socket(self.state.loop_driver.clone_ref(py), task),
-        )
+    fn call(&self, py: Python<'_>, op: WsOp) -> PyResult<Py<Call>> {
+        Call::native(py, self.state.loop_driver.clone_ref(py), op)
     }
 }
 
@@ -210,18 +192,18 @@ impl AsyncSocket {
 impl AsyncSocket {
     #[pyo3(signature = (timeout=None, /))]
     fn receive(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Py<Call>> {
-        let task = WsOp::Receive {
+        let op = WsOp::Receive {
             state: Arc::clone(&self.state),
-            until: until(timeout)?,
+            deadline: deadline(timeout)?,
             claimed: false,
         };
-        self.call(py, task)
+        self.call(py, op)
     }
 
     #[pyo3(signature = (data, /))]
     fn send(&self, data: &Bound<'_, PyAny>) -> PyResult<Py<Call>> {
         let (kind, data_bytes) = outgoing(data)?;
-        let message = OutgoingMessage::Message(kind, data_bytes);
+        let message = OutgoingMessage::Data(kind, data_bytes);
         self.call(data.py(), WsOp::Send(Arc::clone(&self.state), message))
     }
 
@@ -231,22 +213,22 @@ impl AsyncSocket {
         self.call(data.py(), WsOp::Send(Arc::clone(&self.state), message))
     }
 
-    /// Begins the closing handshake; awaiting waits for its end.
+    /// Starts the closing handshake; the awaitable waits for its end.
     #[pyo3(signature = (code, reason, /))]
     fn close(&self, py: Python<'_>, code: u16, reason: &str) -> PyResult<Py<Call>> {
         let closed = {
             let Ok(mut calls) = self.state.loop_driver.get().calls(py) else {
-                // With its client.
+                // The client is closed, and the WebSocket with it.
                 return Call::ready(py, py.None());
             };
             calls.driver.close_websocket(self.state.id, code, reason)
         };
-        closed.map_err(mistake)?;
+        closed.map_err(send_error)?;
         LoopDriver::flush_soon(self.state.loop_driver.bind(py))?;
         self.call(py, WsOp::Close(Arc::clone(&self.state)))
     }
 
-    /// Ends it without a word.
+    /// Closes the connection without a closing handshake.
     fn abort(&self, py: Python<'_>) {
         self.state.loop_driver.get().cancel(py, self.state.id);
     }
@@ -258,7 +240,7 @@ impl AsyncSocket {
         Ok(chosen.map(|chosen| PyBytes::new(py, chosen)))
     }
 
-    /// `(code, reason)` once it has ended.
+    /// `(code, reason)` once it is closed.
     #[getter]
     fn closed(&self, py: Python<'_>) -> Option<(u16, String)> {
         let calls = self.state.loop_driver.get().calls(py).ok()?;

@@ -1,4 +1,4 @@
-//! The body of a synchronous reply, on its connection.
+//! The body of a response that is read on the calling thread, on its connection.
 use std::sync::Arc;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -8,13 +8,13 @@ use towline_io::client::{BlockingCall, ConnectionFacts, Taken, Trailer};
 
 use super::super::collector::{BodyLimits, Collector};
 use super::super::head::Head;
-use super::super::reply::{CallInfo, Source};
+use super::super::reply::{CallInfo, ReplyBody};
 use super::wait::{detached, to_error};
 use crate::errors::StreamConsumed;
 use crate::gil::GilCell;
 
 /// ```text
-///  Open ◄──put back── Taken (a thread reads, the GIL is released)
+///  Open ◄───────► Reading (by one thread, without the GIL)
 ///   ├─ end of the body ─► Ended
 ///   └─ close, failure ──► Closed
 /// ```
@@ -45,63 +45,62 @@ impl SyncBody {
         }
     }
 
-    /// The next bytes, through `sink`; `None` at the end.
-    pub fn pull<T>(
+    /// Passes at most `max_bytes` to `sink`, waiting for them if necessary. Returns `None` at the end of the body.
+    pub fn read<T>(
         &self,
         py: Python<'_>,
-        max: usize,
+        max_bytes: usize,
         sink: impl FnOnce(&[u8]) -> T,
     ) -> PyResult<Option<T>> {
-        let Some(mut call) = self.borrow(py)? else {
+        let Some(mut call) = self.take_call(py)? else {
             return Ok(None);
         };
         let mut sink = Some(sink);
         loop {
-            let taken = call.take(max, |data| sink.take().map(|sink| sink(data)));
-            match taken {
+            let outcome = call.take(max_bytes, |data| sink.take().map(|sink| sink(data)));
+            match outcome {
                 Ok(Taken::Data(value)) => {
                     self.return_call(py, call);
                     return Ok(value);
                 }
                 Ok(Taken::End) => {
                     let trailers = call.trailers().into();
-                    self.set(py, State::Ended(info_of(&call), trailers));
+                    self.set_state(py, State::Ended(info_of(&call), trailers));
                     return Ok(None);
                 }
                 Ok(Taken::Pending) => {
                     if let Err(error) = detached(py, |patience| call.fill(patience)) {
-                        self.set(py, State::Closed(info_of(&call)));
+                        self.set_state(py, State::Closed(info_of(&call)));
                         return Err(error);
                     }
                 }
                 Err(ended) => {
-                    self.set(py, State::Closed(info_of(&call)));
+                    self.set_state(py, State::Closed(info_of(&call)));
                     return Err(to_error(py, &ended));
                 }
             }
         }
     }
 
-    /// The rest of the body.
+    /// Reads the rest of the body.
     pub fn read_all(
         &self,
         py: Python<'_>,
         head: &Head,
-        bounds: BodyLimits,
+        limits: BodyLimits,
     ) -> PyResult<Py<PyBytes>> {
         let collect = || {
-            let mut collector =
-                Collector::new(head, bounds).map_err(|refusal| refusal.to_error())?;
-            while let Some(pushed) = self.pull(py, usize::MAX, |data| collector.push(py, data))? {
-                pushed.map_err(|refusal| refusal.to_error())?;
+            let mut collector = Collector::new(head, limits).map_err(|error| error.to_error())?;
+            while let Some(pushed) = self.read(py, usize::MAX, |data| collector.push(py, data))? {
+                pushed.map_err(|error| error.to_error())?;
             }
-            collector.finish(py).map_err(|refusal| refusal.to_error())
+            collector.finish(py).map_err(|error| error.to_error())
         };
         collect().inspect_err(|_| self.close(py))
     }
 
-    /// The call, for this thread alone. `None`: the body has been read.
-    fn borrow(&self, py: Python<'_>) -> PyResult<Option<Box<BlockingCall>>> {
+    /// Takes the call out, for this thread. `None`: the body has been read to its end.
+    fn take_call(&self, py: Python<'_>) -> PyResult<Option<Box<BlockingCall>>> {
         let mut state = self.state.open(py);
         match std::mem::replace(&mut *state, State::Reading) {
             State::Open(call) => Ok(Some(call)),
@@ -120,10 +119,10 @@ impl SyncBody {
     }
 
     fn return_call(&self, py: Python<'_>, call: Box<BlockingCall>) {
-        self.set(py, State::Open(call));
+        self.set_state(py, State::Open(call));
     }
 
-    fn set(&self, py: Python<'_>, state: State) {
+    fn set_state(&self, py: Python<'_>, state: State) {
         let before = std::mem::replace(&mut *self.state.open(py), state);
         drop(before);
     }
@@ -134,8 +133,8 @@ impl SyncBody {
             let State::Open(call) = &*state else {
                 return;
             };
-            let facts = info_of(call);
-            std::mem::replace(&mut *state, State::Closed(facts))
+            let info = info_of(call);
+            std::mem::replace(&mut *state, State::Closed(info))
         };
         drop(before);
     }
@@ -145,12 +144,12 @@ impl SyncBody {
     }
 }
 
-impl Source for SyncBody {
-    fn facts(&self, py: Python<'_>) -> CallInfo {
+impl ReplyBody for SyncBody {
+    fn info(&self, py: Python<'_>) -> CallInfo {
         match &*self.state.open(py) {
             State::Open(call) => info_of(call),
             State::Reading => CallInfo::default(),
-            State::Ended(facts, _) | State::Closed(facts) => *facts,
+            State::Ended(info, _) | State::Closed(info) => *info,
         }
     }
 

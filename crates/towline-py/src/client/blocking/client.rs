@@ -1,4 +1,4 @@
-//! The native half of `Client`.
+//! The native base class of `Client`.
 use std::sync::Arc;
 
 use pyo3::intern;
@@ -6,11 +6,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use towline_io::client::Route;
 
-use super::super::core::{Core, Found, PoolKind, Setup, upper_case};
+use super::super::core::{ClientConfig, Core, FastCall, PoolKind, upper_case};
 use super::super::finish::{BufferedResponse, FinishOutcome, ResponseFinish};
 use super::super::methods::client_methods;
 use super::super::pool_config::PoolConfig;
-use super::super::reply::Source;
+use super::super::reply::ReplyBody;
 use super::super::request::Origin;
 use super::body::SyncBody;
 use super::pool::SyncPool;
@@ -21,8 +21,8 @@ pub struct ClientCore {
 }
 
 impl PoolKind for SyncPool {
-    fn terms<'a>(pool: &'a Bound<'_, Self>) -> &'a PoolConfig {
-        pool.get().terms()
+    fn config<'a>(pool: &'a Bound<'_, Self>) -> &'a PoolConfig {
+        pool.get().config()
     }
 
     fn route(pool: &Bound<'_, Self>, origin: &Origin<'_>) -> PyResult<Arc<Route>> {
@@ -33,18 +33,18 @@ impl PoolKind for SyncPool {
 client_methods!(ClientCore, SyncPool, Py<PyAny>);
 
 impl ClientCore {
-    /// `None`: not plain.
-    pub fn find<'py>(
+    /// Returns `None` if the call cannot take the fast path.
+    pub fn resolve<'py>(
         &self,
         client: &Bound<'py, Self>,
         method: &Bound<'py, PyString>,
         url: &Bound<'py, PyAny>,
         arguments: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Option<Found<'py, SyncPool>>> {
-        self.core.find(client.as_any(), method, url, arguments)
+    ) -> PyResult<Option<FastCall<'py, SyncPool>>> {
+        self.core.resolve(client.as_any(), method, url, arguments)
     }
 
-    /// Runs a method of the client.
+    /// Runs a request: natively if possible, otherwise through `_slow_request`.
     fn call(
         slf: &Bound<'_, Self>,
         method: &Bound<'_, PyString>,
@@ -52,35 +52,35 @@ impl ClientCore {
         arguments: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
-        let found = slf.get().find(slf, method, url, arguments)?;
-        let Some(found) = found else {
+        let fast = slf.get().resolve(slf, method, url, arguments)?;
+        let Some(fast) = fast else {
             let request = slf.getattr(intern!(py, "_slow_request"))?;
             return Ok(request.call((method, url), arguments)?.unbind());
         };
-        let plan = ResponseFinish {
-            terms: Arc::clone(&found.terms),
+        let finish = ResponseFinish {
+            config: Arc::clone(&fast.config),
             client: slf.clone().into_any().unbind(),
             method: method.clone().unbind(),
             url: url.clone().unbind(),
             arguments: arguments.map(|arguments| arguments.clone().unbind()),
-            follow_redirects: found.follow_redirects,
+            follow_redirects: fast.follow_redirects,
         };
-        match plan.finish(py, exchange(py, found)?)? {
+        match finish.finish(py, exchange(py, fast)?)? {
             FinishOutcome::Response(response) | FinishOutcome::Coroutine(response) => Ok(response),
         }
     }
 }
 
-/// The whole response. One that is small costs one release of the GIL.
-fn exchange(py: Python<'_>, found: Found<'_, SyncPool>) -> PyResult<BufferedResponse> {
-    let bounds = found.terms.bounds();
-    let pool = found.pool.get();
-    let (call, head) = pool.call(py, found.request, found.options, None)?;
-    let source = SyncBody::new(call);
-    let content = source.read_all(py, &head, bounds)?;
+/// Sends a request and buffers the response. A small response costs one release of the GIL.
+fn exchange(py: Python<'_>, fast: FastCall<'_, SyncPool>) -> PyResult<BufferedResponse> {
+    let limits = fast.config.limits();
+    let pool = fast.pool.get();
+    let (call, head) = pool.call(py, fast.request, fast.options, None)?;
+    let body = SyncBody::new(call);
+    let content = body.read_all(py, &head, limits)?;
     Ok(BufferedResponse {
         head: Arc::new(head),
         content,
-        facts: Source::facts(&source, py),
+        info: body.info(py),
     })
 }

@@ -1,4 +1,4 @@
-//! The synchronous face: calls on the calling thread, which waits without the GIL.
+//! The synchronous client: calls run on the calling thread, which waits without the GIL.
 pub mod body;
 pub mod client;
 pub mod pool;

@@ -1,4 +1,4 @@
-//! The connections of one synchronous client, shared by all threads.
+//! `SyncPool`: the connections of one synchronous client, shared by all threads.
 use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
@@ -15,7 +15,7 @@ use super::super::head::{Head, view_to_list};
 use super::super::pool_config::PoolConfig;
 use super::super::pool_status::status_dict;
 use super::super::request::{self, Origin, RequestParts, RouteCache};
-use super::super::websocket::{Handshake, terms};
+use super::super::websocket::{self, Handshake};
 use super::body::SyncBody;
 use super::reply::SyncReply;
 use super::upload::upload;
@@ -24,36 +24,36 @@ use crate::gil::GilCell;
 
 #[pyclass(frozen, subclass, weakref, module = "towline._native")]
 pub struct SyncPool {
-    terms: PoolConfig,
+    config: PoolConfig,
     routes: GilCell<RouteCache>,
     /// `None`: closed.
     blocking: GilCell<Option<Arc<Blocking>>>,
 }
 
 impl SyncPool {
-    fn made(terms: &PoolConfig) -> Arc<Blocking> {
+    fn new_pool(config: &PoolConfig) -> Arc<Blocking> {
         Arc::new(Blocking::new(BlockingConfig {
-            pool: terms.config.pool,
-            dial: Arc::clone(&terms.config.dial),
-            limits: Arc::clone(&terms.config.limits),
+            pool: config.driver.pool,
+            dial: Arc::clone(&config.driver.dial),
+            limits: Arc::clone(&config.driver.limits),
         }))
     }
 
-    /// The connections of this process. A child of fork leaves its parent's alone.
+    /// The connections of this process. After a fork the child opens its own and leaves the parent's open.
     pub fn blocking(&self, py: Python<'_>) -> PyResult<Arc<Blocking>> {
         let mut blocking = self.blocking.open(py);
-        let Some(found) = &mut *blocking else {
+        let Some(current) = &mut *blocking else {
             return Err(errors::client_closed());
         };
-        if found.is_foreign() {
-            let parents = std::mem::replace(found, Self::made(&self.terms));
-            parents.abandon();
+        if current.is_foreign() {
+            let inherited = std::mem::replace(current, Self::new_pool(&self.config));
+            inherited.abandon();
         }
-        Ok(Arc::clone(found))
+        Ok(Arc::clone(current))
     }
 
-    pub fn terms(&self) -> &PoolConfig {
-        &self.terms
+    pub fn config(&self) -> &PoolConfig {
+        &self.config
     }
 
     pub fn route(
@@ -62,10 +62,10 @@ impl SyncPool {
         origin: &Origin<'_>,
         sni: Option<&str>,
     ) -> PyResult<Arc<Route>> {
-        self.routes.open(py).find(&self.terms, origin, sni)
+        self.routes.open(py).find(&self.config, origin, sni)
     }
 
-    /// One request, one response head.
+    /// Sends a request and waits for the response head.
     pub fn call(
         &self,
         py: Python<'_>,
@@ -89,17 +89,17 @@ impl SyncPool {
 }
 
 fn await_head(call: &mut BlockingCall, patience: &mut Patience<'_>) -> Result<Head, Ended> {
-    call.await_head(patience).map(Head::received)
+    call.await_head(patience).map(Head::from_wire)
 }
 
 #[pymethods]
 impl SyncPool {
     #[new]
     fn new(options: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let terms = PoolConfig::read(options)?;
+        let config = PoolConfig::read(options)?;
         Ok(Self {
-            blocking: GilCell::new(Some(Self::made(&terms))),
-            terms,
+            blocking: GilCell::new(Some(Self::new_pool(&config))),
+            config,
             routes: GilCell::default(),
         })
     }
@@ -121,7 +121,7 @@ impl SyncPool {
         stale: Option<&Bound<'_, PyAny>>,
         on_informational: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<SyncReply>> {
-        let options = self.terms.call_options(timeout, stale)?;
+        let options = self.config.call_options(timeout, stale)?;
         let (body, streamed) = match request::body_source(body, headers)? {
             request::BodySource::Whole(body) => (body, None),
             request::BodySource::Streamed(body, pieces) => (body, Some(pieces)),
@@ -166,7 +166,7 @@ impl SyncPool {
         sni: Option<&str>,
         stale: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Handshake> {
-        // A client that is closed takes nothing more.
+        // Raises ClientClosed if the pool is closed: a WebSocket has a connection of its own.
         self.blocking(py)?;
         let parts = RequestParts {
             method,
@@ -175,18 +175,18 @@ impl SyncPool {
             headers,
             body: Body::Empty,
         };
-        let options = self.terms.call_options(timeout, stale)?;
-        let terms = terms(websocket)?;
+        let options = self.config.call_options(timeout, stale)?;
+        let websocket = websocket::config(websocket)?;
         super::websocket::open(
             py,
-            self.terms.config.clone(),
+            self.config.driver.clone(),
             parts.prepare()?,
             options,
-            terms,
+            websocket,
         )
     }
 
-    /// Opens connections until `n` are idle; how many are.
+    /// Opens connections until `n` are idle. Returns how many are.
     fn prewarm(
         &self,
         py: Python<'_>,
@@ -197,7 +197,7 @@ impl SyncPool {
     ) -> PyResult<usize> {
         let route = self.route(py, &Origin::new(scheme, host, port)?, None)?;
         let blocking = self.blocking(py)?;
-        let timeout = self.terms.defaults.timeouts.connect;
+        let timeout = self.config.defaults.timeouts.connect;
         detached(py, |patience| {
             blocking.prewarm(&route, n, timeout, patience)
         })?;
@@ -212,7 +212,7 @@ impl SyncPool {
         status_dict(py, status)
     }
 
-    /// Closes idle connections now and the others when their calls have ended.
+    /// Closes idle connections now, and the others when their calls have ended.
     fn close(&self, py: Python<'_>) {
         let blocking = self.blocking.open(py).take();
         if let Some(blocking) = blocking

@@ -1,4 +1,4 @@
-//! A reply whose body is pulled on the calling thread.
+//! `SyncReply`: a response head, and a body that is read on the calling thread.
 use std::sync::Arc;
 
 use pyo3::buffer::PyBuffer;
@@ -13,15 +13,15 @@ use super::body::SyncBody;
 
 #[pyclass(frozen, extends = Reply, module = "towline._native")]
 pub struct SyncReply {
-    source: Arc<SyncBody>,
+    body: Arc<SyncBody>,
 }
 
 impl SyncReply {
-    pub fn make(py: Python<'_>, head: Arc<Head>, source: Arc<SyncBody>) -> PyResult<Py<Self>> {
-        let base = Reply::new(head, Arc::<SyncBody>::clone(&source));
+    pub fn make(py: Python<'_>, head: Arc<Head>, body: Arc<SyncBody>) -> PyResult<Py<Self>> {
+        let base = Reply::new(head, Arc::<SyncBody>::clone(&body));
         Py::new(
             py,
-            PyClassInitializer::from(base).add_subclass(Self { source }),
+            PyClassInitializer::from(base).add_subclass(Self { body }),
         )
     }
 }
@@ -34,7 +34,7 @@ impl SyncReply {
             return Ok(PyBytes::new(py, b""));
         }
         let max = usize::try_from(n).unwrap_or(usize::MAX);
-        let data = self.source.pull(py, max, |data| PyBytes::new(py, data))?;
+        let data = self.body.read(py, max, |data| PyBytes::new(py, data))?;
         Ok(data.unwrap_or_else(|| PyBytes::new(py, b"")))
     }
 
@@ -50,9 +50,9 @@ impl SyncReply {
         if room == 0 {
             return Ok(0);
         }
-        let copied = self.source.pull(py, room, |data| {
-            // SAFETY: the buffer is writable, contiguous and at least as long, and stays exported while
-            // we hold it; nobody else writes while we hold the GIL.
+        let copied = self.body.read(py, room, |data| {
+            // SAFETY: the buffer is writable, contiguous and at least as long, and stays exported while it is
+            // held here; nothing else writes while the GIL is held.
             unsafe {
                 let start = buffer.buf_ptr().cast::<u8>();
                 std::ptr::copy_nonoverlapping(data.as_ptr(), start, data.len());
@@ -69,22 +69,22 @@ impl SyncReply {
         max_size: Option<u64>,
         max_decoded: Option<u64>,
     ) -> PyResult<Py<PyBytes>> {
-        let bounds = BodyLimits {
+        let limits = BodyLimits {
             max_response_size: max_size,
             max_decompressed_size: max_decoded,
             raw: !decode,
         };
         let head = Arc::clone(&slf.as_super().get().head);
-        slf.get().source.read_all(slf.py(), &head, bounds)
+        slf.get().body.read_all(slf.py(), &head, limits)
     }
 
     fn close(&self, py: Python<'_>) {
-        self.source.close(py);
+        self.body.close(py);
     }
 
     #[getter]
     fn closed(&self, py: Python<'_>) -> bool {
-        self.source.is_closed(py)
+        self.body.is_closed(py)
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -96,13 +96,13 @@ impl SyncReply {
         self.close(py);
     }
 
-    /// Pieces as they come, until the end.
+    /// Iterates over the pieces of the body as they arrive.
     fn __iter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        self.source
-            .pull(py, usize::MAX, |data| PyBytes::new(py, data))
+        self.body
+            .read(py, usize::MAX, |data| PyBytes::new(py, data))
     }
 }

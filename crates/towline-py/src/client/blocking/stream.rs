@@ -1,4 +1,4 @@
-//! `Client.stream` for a plain call: the head awaited natively, the body left to be pulled.
+//! `Client.stream` on the fast path: waits for the head natively and leaves the body to be read.
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -6,13 +6,13 @@ use pyo3::types::{PyDict, PyString};
 
 use super::super::core::upper_case;
 use super::super::finish::needs_flow;
-use super::super::response::{ResponseCore, Sent, State};
+use super::super::response::{ResponseCore, SentRequest, State};
 use super::body::SyncBody;
 use super::client::ClientCore;
 use super::reply::SyncReply;
 
-/// The response, its body unread, and whether its status or its fields leave something to decide. None where
-/// the call is not plain.
+/// Returns the response with its body unread, and whether the flow in Python has to handle it. None: the call cannot
+/// take the fast path.
 #[pyfunction]
 #[pyo3(signature = (client, method, url, arguments, /))]
 pub fn open_stream(
@@ -26,7 +26,7 @@ pub fn open_stream(
         return Ok(None);
     };
     let method = upper_case(method)?;
-    // Whether something else is a method is Python's to judge.
+    // Python decides whether anything else is a valid method.
     if !method
         .to_str()?
         .bytes()
@@ -35,25 +35,22 @@ pub fn open_stream(
         return Ok(None);
     }
     let arguments = Some(arguments).filter(|arguments| !arguments.is_empty());
-    let Some(found) = client.get().find(client, &method, url, arguments)? else {
+    let Some(fast) = client.get().resolve(client, &method, url, arguments)? else {
         return Ok(None);
     };
-    let (call, head) = found
-        .pool
-        .get()
-        .call(py, found.request, found.options, None)?;
-    let needs_flow = needs_flow(&head, &found.terms, found.follow_redirects);
+    let (call, head) = fast.pool.get().call(py, fast.request, fast.options, None)?;
+    let needs_flow = needs_flow(&head, &fast.config, fast.follow_redirects);
     let (timings, reused) = (call.timings(), call.is_reused());
     let head = Arc::new(head);
     let reply = SyncReply::make(py, Arc::clone(&head), Arc::new(SyncBody::new(call)))?;
     let state = State {
         head: Some(head),
-        terms: Some(Arc::clone(&found.terms)),
+        config: Some(Arc::clone(&fast.config)),
         timings,
         reused,
         reply: Some(reply.into_any()),
         client: Some(client.clone().into_any().unbind()),
-        sent: Some(Sent {
+        sent: Some(SentRequest {
             method: method.unbind(),
             url: url.clone().unbind(),
             arguments: arguments.map(|arguments| arguments.clone().unbind()),
@@ -61,7 +58,7 @@ pub fn open_stream(
         ..State::default()
     };
     Ok(Some((
-        ResponseCore::make(py, &found.terms, state)?,
+        ResponseCore::make(py, &fast.config, state)?,
         needs_flow,
     )))
 }

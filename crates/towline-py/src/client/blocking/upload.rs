@@ -1,4 +1,4 @@
-//! Bodies that the program writes while the request is under way.
+//! Request bodies that are sent piece by piece.
 use bytes::Bytes;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -9,10 +9,10 @@ use towline_io::client::{BlockingCall, Written};
 use super::super::request::shared_bytes;
 use super::wait::detached;
 
-/// One read of a file that is not on a disk.
+/// Size of one read of a file object that is not a regular file.
 const READ_BYTES: usize = 64 * 1024;
 
-/// What gives the pieces.
+/// The source of the pieces.
 enum Pieces<'py> {
     Reader(Bound<'py, PyAny>),
     Iterator(Bound<'py, PyIterator>),
@@ -25,11 +25,11 @@ impl<'py> Pieces<'py> {
             return Ok(Self::Reader(read));
         }
         body.try_iter().map(Self::Iterator).map_err(|_| {
-            PyTypeError::new_err("body: bytes, an iterable of bytes or a binary file is needed")
+            PyTypeError::new_err("body: expected bytes, an iterable of bytes or a binary file")
         })
     }
 
-    /// `None` at the end. Empty pieces are skipped: they would end a chunked body.
+    /// Returns `None` at the end. Skips empty pieces, which would end a chunked body.
     fn next(&mut self) -> PyResult<Option<Bytes>> {
         loop {
             let (piece, ends_when_empty) = match self {
@@ -53,7 +53,7 @@ impl<'py> Pieces<'py> {
     }
 }
 
-/// Writes the whole body, unless the server answers before it has ended.
+/// Sends the body, until its end or until the server responds.
 pub fn upload(call: &mut BlockingCall, body: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = body.py();
     let mut pieces = Pieces::of(body)?;

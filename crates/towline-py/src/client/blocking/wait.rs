@@ -1,4 +1,4 @@
-//! Waiting without the GIL, and what Python's signal handlers have to say about it.
+//! Waiting without the GIL, interrupted by Python's signal handlers.
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use towline_io::client::{Ended, Patience};
 
 use super::super::errors;
 
-/// A signal that arrives during a system call ends it; one that arrives just before it is noticed after
-/// this time. Only the main thread runs handlers, so only it looks.
+/// A signal during a system call interrupts it; a signal just before it is noticed after this time. Only the main
+/// thread checks: only it runs handlers.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Runs `act` without the GIL. A handler that raises (`KeyboardInterrupt`) ends it.
+/// Runs `operation` without the GIL. A signal handler that raises (`KeyboardInterrupt`) ends it.
 pub fn detached<T: Send>(
     py: Python<'_>,
-    act: impl FnOnce(&mut Patience<'_>) -> Result<T, Ended> + Send,
+    operation: impl FnOnce(&mut Patience<'_>) -> Result<T, Ended> + Send,
 ) -> PyResult<T> {
     let is_main = is_main_thread(py)?;
     let (result, raised) = py.detach(|| {
@@ -31,7 +31,7 @@ pub fn detached<T: Send>(
         };
         let mut patience =
             Patience::new(&mut interrupted, is_main.then_some(SIGNAL_CHECK_INTERVAL));
-        (act(&mut patience), raised)
+        (operation(&mut patience), raised)
     });
     match (result, raised) {
         (Ok(value), _) => Ok(value),
@@ -47,15 +47,15 @@ pub fn to_error(py: Python<'_>, ended: &Ended) -> PyErr {
     }
 }
 
-/// Whether signal handlers run on this thread. Asked once per thread and process.
+/// Whether signal handlers run on this thread. Cached per thread and process.
 fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
     static MAIN_THREAD: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static GET_IDENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     thread_local! {
-        static KNOWN: Cell<Option<(u64, bool)>> = const { Cell::new(None) };
+        static CACHED: Cell<Option<(u64, bool)>> = const { Cell::new(None) };
     }
     let generation = fork::generation();
-    if let Some((of, is_main)) = KNOWN.get()
+    if let Some((of, is_main)) = CACHED.get()
         && of == generation
     {
         return Ok(is_main);
@@ -65,6 +65,6 @@ fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
         .call0()?;
     let own = GET_IDENT.import(py, "threading", "get_ident")?.call0()?;
     let is_main = main.getattr(intern!(py, "ident"))?.eq(own)?;
-    KNOWN.set(Some((generation, is_main)));
+    CACHED.set(Some((generation, is_main)));
     Ok(is_main)
 }

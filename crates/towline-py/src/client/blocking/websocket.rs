@@ -1,4 +1,4 @@
-//! A WebSocket on the threads that use it: what `WebSocket` stands on.
+//! `SyncSocket`: a WebSocket whose operations run on the calling threads. The native part of `WebSocket`.
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use towline_io::client::{
@@ -7,8 +7,8 @@ use towline_io::client::{
 
 use super::super::head::Head;
 use super::super::websocket::{
-    Handshake, OutgoingMessage, closed_error, message, mistake, outgoing, payload, refusal,
-    second_receiver, too_late, until,
+    Handshake, OutgoingMessage, closed_error, deadline, message, outgoing, payload,
+    receive_timeout, second_receiver, send_error, send_refusal,
 };
 use super::wait::detached;
 
@@ -17,25 +17,25 @@ pub struct SyncSocket {
     socket: Box<BlockingSocket>,
 }
 
-/// Asks for a WebSocket and waits for the answer.
+/// Sends the opening handshake and waits for the response.
 pub fn open(
     py: Python<'_>,
     config: CallerConfig,
     request: Prepared,
     options: CallOptions,
-    terms: WebSocketTerms,
+    websocket: WebSocketTerms,
 ) -> PyResult<Handshake> {
     let shaken = detached(py, |patience| {
-        BlockingSocket::open(config, request, options, terms, patience)
+        BlockingSocket::open(config, request, options, websocket, patience)
     })?;
     Ok(match shaken {
         Shaken::Granted(head, socket) => Handshake {
-            head: Head::received(head).into(),
+            head: Head::from_wire(head).into(),
             content: None,
             socket: Some(Py::new(py, SyncSocket { socket })?.into_any()),
         },
         Shaken::Refused(head, content) => Handshake {
-            head: Head::received(head).into(),
+            head: Head::from_wire(head).into(),
             content: Some(content),
             socket: None,
         },
@@ -43,11 +43,11 @@ pub fn open(
 }
 
 impl SyncSocket {
-    fn say(&self, py: Python<'_>, message: &OutgoingMessage) -> PyResult<()> {
-        let said = detached(py, |patience| {
+    fn send_message(&self, py: Python<'_>, message: &OutgoingMessage) -> PyResult<()> {
+        let sent = detached(py, |patience| {
             self.socket.say(&message.as_outgoing(), patience)
         })?;
-        said.or_else(|refused| refusal(py, &refused).map_or(Ok(()), Err))
+        sent.or_else(|refused| send_refusal(py, &refused).map_or(Ok(()), Err))
     }
 }
 
@@ -55,11 +55,11 @@ impl SyncSocket {
 impl SyncSocket {
     #[pyo3(signature = (timeout=None, /))]
     fn receive(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
-        let until = until(timeout)?;
-        match detached(py, |patience| self.socket.receive(until, patience))? {
+        let deadline = deadline(timeout)?;
+        match detached(py, |patience| self.socket.receive(deadline, patience))? {
             Heard::Message(kind, data) => Ok(message(py, kind, &data)),
             Heard::Closed(closed) => Err(closed_error(py, &closed)),
-            Heard::Late => Err(too_late()),
+            Heard::Late => Err(receive_timeout()),
             Heard::Taken => Err(second_receiver()),
         }
     }
@@ -67,17 +67,17 @@ impl SyncSocket {
     #[pyo3(signature = (data, /))]
     fn send(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let (kind, bytes) = outgoing(data)?;
-        self.say(data.py(), &OutgoingMessage::Message(kind, bytes))
+        self.send_message(data.py(), &OutgoingMessage::Data(kind, bytes))
     }
 
     #[pyo3(signature = (data, /))]
     fn ping(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.say(data.py(), &OutgoingMessage::Ping(payload(data)?))
+        self.send_message(data.py(), &OutgoingMessage::Ping(payload(data)?))
     }
 
     #[pyo3(signature = (code, reason, /))]
     fn close(&self, py: Python<'_>, code: u16, reason: &str) -> PyResult<()> {
-        detached(py, |patience| self.socket.close(code, reason, patience))?.map_err(mistake)
+        detached(py, |patience| self.socket.close(code, reason, patience))?.map_err(send_error)
     }
 
     fn abort(&self, py: Python<'_>) {

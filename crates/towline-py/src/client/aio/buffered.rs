@@ -1,0 +1,54 @@
+//! The operation behind `client.get()` and its like: waits for a whole response.
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use towline_io::client::CallId;
+
+use super::super::finish::{FinishOutcome, ResponseFinish};
+use super::loop_driver::LoopDriver;
+use super::pending_op::{OpOutcome, PendingOp};
+use super::waiter::Waiter;
+
+pub struct BufferedOp {
+    id: CallId,
+    finish: Option<ResponseFinish>,
+}
+
+impl BufferedOp {
+    pub fn new(id: CallId, finish: ResponseFinish) -> Self {
+        Self {
+            id,
+            finish: Some(finish),
+        }
+    }
+}
+
+impl PendingOp for BufferedOp {
+    fn poll(
+        &mut self,
+        py: Python<'_>,
+        loop_driver: &Py<LoopDriver>,
+    ) -> PyResult<Option<OpOutcome>> {
+        let taken = loop_driver.get().calls(py)?.take_buffered(self.id);
+        let Some(response) = taken else {
+            return Ok(None);
+        };
+        let Some(finish) = self.finish.take() else {
+            return Err(PyRuntimeError::new_err(
+                "this call has been awaited already",
+            ));
+        };
+        let response = response.map_err(|failure| failure.to_error(py))?;
+        Ok(Some(match finish.finish(py, response)? {
+            FinishOutcome::Response(response) => OpOutcome::Done(response),
+            FinishOutcome::Coroutine(coroutine) => OpOutcome::Await(coroutine),
+        }))
+    }
+
+    fn wait(&self, py: Python<'_>, loop_driver: &LoopDriver, waiter: Py<Waiter>) -> PyResult<()> {
+        loop_driver.set_read_waiter(py, self.id, waiter)
+    }
+
+    fn cancel(&mut self, py: Python<'_>, loop_driver: &LoopDriver) {
+        loop_driver.cancel(py, self.id);
+    }
+}

@@ -1,0 +1,132 @@
+//! The operations that read the body of an [`AsyncReply`](super::reply::AsyncReply).
+use std::sync::Arc;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::super::collector::{BodyError, BodyLimits, Collector};
+use super::super::head::Head;
+use super::body::{AsyncBody, ExclusiveReader};
+use super::calls::ReadOutcome;
+use super::loop_driver::LoopDriver;
+use super::pending_op::{OpOutcome, PendingOp};
+use super::waiter::Waiter;
+
+/// A read of one task.
+pub struct ReadOp {
+    reader: ExclusiveReader,
+    target: Target,
+}
+
+/// Destination of the bytes.
+enum Target {
+    /// A new bytes object of at most so many bytes.
+    Bytes(usize),
+    Buffer(PyBuffer<u8>),
+    /// All that is left of the body. `None` once it has been returned.
+    All(Option<Result<Collector, BodyError>>),
+}
+
+impl ReadOp {
+    pub fn bytes(body: Arc<AsyncBody>, max_bytes: usize) -> Self {
+        Self::new(body, Target::Bytes(max_bytes))
+    }
+
+    pub fn into(body: Arc<AsyncBody>, buffer: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let buffer = PyBuffer::get(buffer)?;
+        if buffer.readonly() || !buffer.is_c_contiguous() {
+            return Err(PyTypeError::new_err(
+                "readinto: a writable, contiguous buffer of bytes is needed",
+            ));
+        }
+        Ok(Self::new(body, Target::Buffer(buffer)))
+    }
+
+    pub fn all(body: Arc<AsyncBody>, head: &Head, limits: BodyLimits) -> Self {
+        Self::new(body, Target::All(Some(Collector::new(head, limits))))
+    }
+
+    fn new(body: Arc<AsyncBody>, target: Target) -> Self {
+        Self {
+            reader: ExclusiveReader::new(body),
+            target,
+        }
+    }
+}
+
+impl PendingOp for ReadOp {
+    fn poll(&mut self, py: Python<'_>, _: &Py<LoopDriver>) -> PyResult<Option<OpOutcome>> {
+        let reader = &mut self.reader;
+        let value = match &mut self.target {
+            Target::Bytes(max_bytes) => match reader.read(py, *max_bytes)? {
+                ReadOutcome::Pending => return Ok(None),
+                ReadOutcome::End => PyBytes::new(py, b"").into_any().unbind(),
+                ReadOutcome::Data(data) => data.into_any(),
+            },
+            Target::Buffer(buffer) => match reader.read(py, buffer.item_count())? {
+                ReadOutcome::Pending => return Ok(None),
+                ReadOutcome::End => 0_usize.into_pyobject(py)?.into_any().unbind(),
+                ReadOutcome::Data(data) => copy_into(py, buffer, data.as_bytes(py))?,
+            },
+            Target::All(collector) => match read_all(py, reader, collector)? {
+                Some(content) => content,
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(OpOutcome::Done(value)))
+    }
+
+    fn wait(&self, py: Python<'_>, loop_driver: &LoopDriver, waiter: Py<Waiter>) -> PyResult<()> {
+        loop_driver.set_read_waiter(py, self.reader.body().id, waiter)
+    }
+
+    fn cancel(&mut self, py: Python<'_>, _: &LoopDriver) {
+        self.reader.cancel(py);
+    }
+}
+
+fn copy_into(py: Python<'_>, buffer: &PyBuffer<u8>, data: &[u8]) -> PyResult<Py<PyAny>> {
+    if data.len() > buffer.item_count() {
+        return Err(PyRuntimeError::new_err("the buffer has changed"));
+    }
+    // SAFETY: the buffer is writable, contiguous and at least as long, and stays exported while it is held
+    // here; nothing else writes while the GIL is held.
+    unsafe {
+        std::ptr::copy_nonoverlapping(data.as_ptr(), buffer.buf_ptr().cast::<u8>(), data.len());
+    }
+    Ok(data.len().into_pyobject(py)?.into_any().unbind())
+}
+
+fn read_all(
+    py: Python<'_>,
+    reader: &mut ExclusiveReader,
+    collector: &mut Option<Result<Collector, BodyError>>,
+) -> PyResult<Option<Py<PyAny>>> {
+    loop {
+        let Some(Ok(collecting)) = collector else {
+            let error = match collector.take() {
+                Some(Err(error)) => error.to_error(),
+                _ => PyRuntimeError::new_err("this call has been awaited already"),
+            };
+            reader.body().close(py);
+            return Err(error);
+        };
+        match reader.read(py, usize::MAX)? {
+            ReadOutcome::Pending => return Ok(None),
+            ReadOutcome::Data(data) => {
+                if let Err(error) = collecting.push(py, data.as_bytes(py)) {
+                    *collector = Some(Err(error));
+                }
+            }
+            ReadOutcome::End => {
+                let Some(Ok(collecting)) = collector.take() else {
+                    continue;
+                };
+                let content = collecting.finish(py).map_err(|error| error.to_error())?;
+                return Ok(Some(content.into_any()));
+            }
+        }
+    }
+}
