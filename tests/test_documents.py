@@ -132,3 +132,49 @@ def test_every_dependency_has_its_reason():
     wanted = {name for name in {*crates, *names} if not name.startswith("towline-")}
     assert len(wanted) > 30
     assert {name for name in wanted if not re.search(rf"(?<![\w-]){name}(?![\w-])", table)} == set()
+
+
+# A path in the text is relative to the repository, to the sources of a crate, or to the package.
+BASES = [
+    "",
+    "crates",
+    "crates/*/src",
+    "python/towline",
+    "python/towline/bench",
+    "python/towline/bench/clients/worker",
+]
+PATH = re.compile(r"[\w.*-]+(?:/[\w.*-]+)*(?:/|\.(?:py|pyi|rs|toml|md|sh|txt))|[\w.*-]+(?:/[\w.*-]+)+")
+
+
+def named_paths(text):
+    """Paths in backticks and the lines of a tree: `  folder/   its purpose`."""
+    tree_lines = []
+    for block in re.findall(r"^```\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        tree_lines += block.splitlines()
+    parents = []
+    for line in tree_lines:
+        if found := re.match(r"( *)([\w.-]+(?:/[\w.-]+)*/)(?: |$)", line):
+            depth = len(found[1]) // 2
+            parents[depth:] = [found[2]]
+            yield "".join(parents)
+    for quoted in re.findall(
+        r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    ):
+        if PATH.fullmatch(quoted) and not quoted.startswith(".venv"):
+            yield quoted
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_named_paths_exist(page):
+    paths = list(named_paths((ROOT / page).read_text()))
+    missing = [
+        path for path in paths if not any(any(ROOT.glob(f"{base}/{path}".strip("/"))) for base in BASES)
+    ]
+    assert missing == []
+    assert len(paths) > 60 or page != "ARCHITECTURE.md"
+
+
+def test_the_glossary_is_short():
+    glossary = (ROOT / "ARCHITECTURE.md").read_text().partition("## Glossary\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (?!word|-)", glossary, re.MULTILINE)
+    assert 15 <= len(rows) <= 25
