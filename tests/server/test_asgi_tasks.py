@@ -323,7 +323,7 @@ def test_an_eager_task_factory_is_used(loop: str) -> None:
 
 def test_a_task_factory_that_fails_costs_no_request(loop: str) -> None:
     def factory(running: Any, coroutine: Any, **more: Any) -> Any:
-        if type(coroutine).__name__ == "RequestHost":
+        if type(coroutine).__name__ == "RequestCoroutine":
             raise ValueError("factory")
         return asyncio.Task(coroutine, loop=running, **more)
 

@@ -1,57 +1,58 @@
-//! What `send()` and `receive()` return: awaitables that touch the loop only when there is something to
-//! wait for. Both are structurally coroutines, so that `asyncio.create_task(receive())` works too.
+//! The awaitables that `send()` and `receive()` return. They use the loop only when there is something to wait
+//! for. Both are structurally coroutines, so that `asyncio.create_task(receive())` works, too.
 use pyo3::exceptions::PyStopIteration;
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::exchange::Exchange;
+use super::exchange::{Exchange, WaitFor};
+use super::receive;
 use crate::coroutine::exception;
 use crate::gil::GilCell;
 
 /// Awaiting it gives None at once. One object serves every `send()` that need not wait.
-#[pyclass(frozen, module = "towline._native", name = "Sent")]
-pub struct Sent;
+#[pyclass(frozen, module = "towline._native", name = "ReadyAwaitable")]
+pub struct ReadyAwaitable;
 
-impl Sent {
-    /// The one object, with slots of its own: those that are made for a `#[pyclass]` are entered and left
-    /// through guards, twice per `await`: 400 instructions for an answer that is always the same.
-    pub fn make(py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let sent = Py::new(py, Self)?;
+impl ReadyAwaitable {
+    /// Creates the object and replaces the slots of its type: the slots of a `#[pyclass]` pass through guards,
+    /// twice per `await`, which costs 400 instructions for a result that is always the same.
+    pub fn create(py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let ready = Py::new(py, Self)?;
         let class = py.get_type::<Self>().as_type_ptr();
-        // SAFETY: the type is ours, alive and complete, and `__await__` has given it these slots; what
-        // they are set to keeps their contracts, and Python code runs only when we return.
+        // SAFETY: the type is defined here, alive and complete, and `__await__` has given it these slots. The
+        // new functions keep the contracts of the slots, and no Python code runs before this returns.
         unsafe {
-            (*class).tp_iternext = Some(nothing_more);
+            (*class).tp_iternext = Some(ready_next);
             if let Some(slots) = (*class).tp_as_async.as_mut() {
                 slots.am_await = Some(ffi::PyObject_SelfIter);
-                slots.am_send = Some(sent_at_once);
+                slots.am_send = Some(ready_send);
             }
             ffi::PyType_Modified(class);
         }
-        Ok(sent.into_any())
+        Ok(ready.into_any())
     }
 }
 
-/// `tp_iternext`: the end, which needs no exception.
-unsafe extern "C" fn nothing_more(_: *mut ffi::PyObject) -> *mut ffi::PyObject {
+/// `tp_iternext`: the end, without an exception.
+unsafe extern "C" fn ready_next(_: *mut ffi::PyObject) -> *mut ffi::PyObject {
     std::ptr::null_mut()
 }
 
-/// `am_send`: over, with the result None.
-unsafe extern "C" fn sent_at_once(
+/// `am_send`: returns `None`.
+unsafe extern "C" fn ready_send(
     _: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
     result: *mut *mut ffi::PyObject,
 ) -> ffi::PySendResult {
-    // SAFETY: the caller gives a place for a new reference and holds the GIL.
+    // SAFETY: the caller passes a valid pointer for a new reference and holds the GIL.
     unsafe { *result = ffi::Py_NewRef(ffi::Py_None()) };
     ffi::PySendResult::PYGEN_RETURN
 }
 
 #[pymethods]
-impl Sent {
+impl ReadyAwaitable {
     fn __iter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
@@ -82,61 +83,45 @@ impl Sent {
     fn close(&self) {}
 }
 
-/// What is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// A message for the application.
-    Receive,
-    /// Room below the high-water mark.
-    Room,
-    /// The end of a file that is being sent.
-    File,
-}
-
-/// Tries, and waits on a future of the loop as long as it must.
-#[pyclass(frozen, module = "towline._native", name = "Waiting")]
-pub struct Waiting {
+/// An awaitable that polls its condition and waits on a future of the loop while it does not hold.
+#[pyclass(frozen, module = "towline._native", name = "PendingAwaitable")]
+pub struct PendingAwaitable {
     exchange: Py<Exchange>,
-    purpose: Purpose,
-    /// The future that was waited on last.
+    wait_for: WaitFor,
+    /// The future of the current wait.
     future: GilCell<Option<Py<PyAny>>>,
 }
 
-impl Waiting {
-    pub fn new(exchange: Py<Exchange>, purpose: Purpose) -> Self {
+impl PendingAwaitable {
+    pub fn new(exchange: Py<Exchange>, wait_for: WaitFor) -> Self {
         Self {
             exchange,
-            purpose,
+            wait_for,
             future: GilCell::new(None),
         }
     }
 
-    /// `Ok(Err(value))`: it is over.
+    /// `Ok(Ok(future))`: waits on `future`; `Ok(Err(value))`: returns `value`.
     fn advance(&self, py: Python<'_>) -> PyResult<Result<Py<PyAny>, Py<PyAny>>> {
-        let waited = self.future.open(py).take();
-        if let Some(future) = waited {
+        let previous = self.future.open(py).take();
+        if let Some(future) = previous {
             // Raises CancelledError when the wait was cancelled.
             future.bind(py).call_method0(intern!(py, "result"))?;
         }
         let exchange = self.exchange.get();
-        let ready = match self.purpose {
-            Purpose::Receive => Exchange::poll_receive(self.exchange.bind(py))?,
-            Purpose::Room => exchange.poll_room(py),
-            Purpose::File => exchange.poll_file(py),
-        };
-        if let Some(value) = ready {
+        if let Some(value) = receive::poll(self.exchange.bind(py), self.wait_for)? {
             return Ok(Err(value));
         }
         let future = exchange.create_future(py)?;
         future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
-        exchange.add_waiter(py, future.clone().unbind(), self.purpose);
+        exchange.add_waiter(py, future.clone().unbind(), self.wait_for);
         *self.future.open(py) = Some(future.clone().unbind());
         Ok(Ok(future.unbind()))
     }
 }
 
 #[pymethods]
-impl Waiting {
+impl PendingAwaitable {
     fn __iter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
@@ -167,14 +152,14 @@ impl Waiting {
         value: Option<Bound<'_, PyAny>>,
         traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let waited = self.future.open(py).take();
-        drop(waited);
+        let previous = self.future.open(py).take();
+        drop(previous);
         Err(PyErr::from_value(exception(error, value, traceback)?))
     }
 
     fn close(&self, py: Python<'_>) {
-        let waited = self.future.open(py).take();
-        drop(waited);
+        let previous = self.future.open(py).take();
+        drop(previous);
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -1,8 +1,7 @@
 //! `receive` and `send` as plain C functions of no and of one argument.
 //!
-//! A method of a `#[pyclass]` takes its arguments by the general convention (a vector, perhaps with
-//! keywords), looks at its types and unpacks them: 180 instructions of each call, of which a response
-//! makes two.
+//! A method of a `#[pyclass]` uses the general calling convention (a vector, possibly with keywords), checks the
+//! types of its arguments and unpacks them: 180 instructions per call, and a response makes two calls.
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,13 +10,13 @@ use pyo3::ffi;
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
-use super::awaitables::{Purpose, Waiting};
-use super::exchange::Exchange;
+use super::awaitables::PendingAwaitable;
+use super::exchange::{Exchange, WaitFor};
 
-/// The interpreter keeps a pointer to the definition as long as the function lives.
+/// The interpreter keeps a pointer to the definition while the function exists.
 struct Definition(UnsafeCell<ffi::PyMethodDef>);
 
-// SAFETY: nobody writes to it, the interpreter included.
+// SAFETY: it is never written to, not even by the interpreter.
 unsafe impl Sync for Definition {}
 
 impl Definition {
@@ -32,7 +31,7 @@ impl Definition {
         }))
     }
 
-    /// The function, bound to an exchange: nothing else ever becomes its first argument.
+    /// The function, bound to an exchange, which is always its first argument.
     fn bind(&'static self, exchange: &Bound<'_, Exchange>) -> PyResult<Py<PyAny>> {
         // SAFETY: the definition is static and names a function of the convention that its flags say;
         // the result is a new reference or null with an exception.
@@ -52,8 +51,8 @@ pub fn receive(exchange: &Bound<'_, Exchange>) -> PyResult<Py<PyAny>> {
     RECEIVE.bind(exchange)
 }
 
-/// Sends one message of the response. It is on its way when this returns; awaiting the result waits
-/// until the connection takes more.
+/// Sends one message of the response, which is queued when this returns. Awaiting the result waits until there
+/// is room for more.
 pub fn send(exchange: &Bound<'_, Exchange>) -> PyResult<Py<PyAny>> {
     SEND.bind(exchange)
 }
@@ -63,9 +62,9 @@ unsafe extern "C" fn receive_function(
     _: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     guarded(|py| {
-        // SAFETY: the interpreter lends us what `Definition::bind` was given, an exchange.
+        // SAFETY: the interpreter passes a borrowed reference to the exchange given to `Definition::bind`.
         let exchange = unsafe { Borrowed::from_ptr(py, exchange).cast_unchecked::<Exchange>() };
-        let waiting = Waiting::new(exchange.to_owned().unbind(), Purpose::Receive);
+        let waiting = PendingAwaitable::new(exchange.to_owned().unbind(), WaitFor::Receive);
         Ok(Py::new(py, waiting)?.into_any())
     })
 }
@@ -82,12 +81,12 @@ unsafe extern "C" fn send_function(
                 Borrowed::from_ptr(py, message),
             )
         };
-        super::response::send(&exchange, &message)
+        super::send::send(&exchange, &message)
     })
 }
 
-/// What a call from the interpreter needs around it: the result as a pointer, an error as an exception,
-/// and no panic beyond this point.
+/// Wraps a call from the interpreter: the result becomes a pointer, an error a Python exception, and a panic a
+/// `PanicException`.
 fn guarded(call: impl FnOnce(Python<'_>) -> PyResult<Py<PyAny>>) -> *mut ffi::PyObject {
     Python::attach(|py| {
         let result = catch_unwind(AssertUnwindSafe(|| call(py)));

@@ -1,31 +1,31 @@
-//! Whether answers may wait for the end of the turn.
+//! Whether responses may wait for the end of the turn.
 //!
-//! An application may go on computing after its last `send()`, and nothing can be sent meanwhile. One that
-//! has been seen to hold a turn up has its answers sent at once for ten times as long: a pause of the
-//! collector costs little, and an application that does so for good is never waited for.
+//! An application may go on computing after its last `send()`, and nothing can be sent meanwhile. After a service
+//! that took long, responses are sent at once for ten times as long: a pause of the garbage collector has little
+//! effect, and an application that computes long every time never delays its responses.
 use std::time::{Duration, Instant};
 
-/// A visit longer than this is worth a wake-up of the client.
+/// A longer service is worth a wake-up of the client.
 const LONG: Duration = Duration::from_millis(1);
-/// How long such a visit is remembered, as a multiple of what it took, and at most.
-const MEMORY: u32 = 10;
-const LONGEST_MEMORY: Duration = Duration::from_secs(1);
+/// Duration of eager flushing, as a multiple of that of the long service, and at most.
+const MULTIPLE: u32 = 10;
+const MAX_DURATION: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-pub struct Haste {
+pub struct EagerFlush {
     until: Option<Instant>,
 }
 
-impl Haste {
+impl EagerFlush {
     pub fn is_on(&self) -> bool {
         self.until.is_some()
     }
 
-    /// A visit lasted from `before` to `now`.
-    pub fn note(&mut self, before: Instant, now: Instant) {
+    /// Records a service from `before` to `now`.
+    pub fn record(&mut self, before: Instant, now: Instant) {
         let took = now.duration_since(before);
         if took > LONG {
-            self.until = Some(now + LONGEST_MEMORY.min(took * MEMORY));
+            self.until = Some(now + MAX_DURATION.min(took * MULTIPLE));
         }
     }
 

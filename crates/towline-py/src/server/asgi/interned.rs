@@ -1,10 +1,10 @@
-//! Field names and methods that nearly every request uses, as Python objects made once.
+//! Header names, headers and methods that many requests share, as Python objects created once.
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::gil::GilCell;
 
-/// Lower case; what browsers, proxies, load balancers and API clients send.
+/// In lower case: headers that browsers, proxies, load balancers and API clients send.
 const COMMON: &[&[u8]] = &[
     b"accept",
     b"accept-charset",
@@ -30,7 +30,7 @@ const COMMON: &[&[u8]] = &[
     b"expect",
     b"forwarded",
     b"from",
-    b"host",
+    b"task_coroutine",
     b"http2-settings",
     b"if-match",
     b"if-modified-since",
@@ -71,7 +71,7 @@ const COMMON: &[&[u8]] = &[
     b"x-api-key",
     b"x-csrf-token",
     b"x-forwarded-for",
-    b"x-forwarded-host",
+    b"x-forwarded-task_coroutine",
     b"x-forwarded-port",
     b"x-forwarded-proto",
     b"x-real-ip",
@@ -81,25 +81,25 @@ const COMMON: &[&[u8]] = &[
 
 const SLOTS: usize = 256;
 
-/// Values up to this size are remembered.
-const REMEMBERED_BYTES: usize = 256;
+/// Longer values are not cached.
+const MAX_CACHED_BYTES: usize = 256;
 
-/// The scope's pairs of name and value.
-pub struct FieldNames {
-    /// Open addressing: the slot of `hash`, or one of those after it.
-    slots: Vec<Option<Known>>,
+/// A cache of the scope's pairs of name and value.
+pub struct HeaderCache {
+    /// Open addressing: the slot of `hash`, or one after it.
+    slots: Vec<Option<CachedName>>,
 }
 
-struct Known {
+struct CachedName {
     name: &'static [u8],
     object: Py<PyBytes>,
-    /// The pair made last, given out again while the value stays the same: clients and proxies of one
-    /// kind repeat most fields in every request. `None` for what is private to a client: how long a
-    /// request takes must not tell whether another has just sent the same secret.
+    /// The last pair, used again while the value is the same: clients and proxies of one kind repeat most headers
+    /// in every request. `None` for secrets: the duration of a request must not reveal whether another one has
+    /// just sent the same secret.
     last: Option<GilCell<Option<Py<PyTuple>>>>,
 }
 
-impl Known {
+impl CachedName {
     fn new(py: Python<'_>, name: &'static [u8]) -> Self {
         const PRIVATE: &[&[u8]] = &[
             b"authorization",
@@ -125,7 +125,7 @@ impl Known {
             return Ok(last.bind(py).clone());
         }
         let pair = pair(py, self.object.bind(py), value)?;
-        if value.len() <= REMEMBERED_BYTES {
+        if value.len() <= MAX_CACHED_BYTES {
             let before = last.open(py).replace(pair.clone().unbind());
             drop(before);
         }
@@ -133,7 +133,7 @@ impl Known {
     }
 }
 
-impl FieldNames {
+impl HeaderCache {
     pub fn new(py: Python<'_>) -> Self {
         let mut slots: Vec<_> = (0..SLOTS).map(|_| None).collect();
         for &name in COMMON {
@@ -141,12 +141,12 @@ impl FieldNames {
             while slots[at].is_some() {
                 at = (at + 1) % SLOTS;
             }
-            slots[at] = Some(Known::new(py, name));
+            slots[at] = Some(CachedName::new(py, name));
         }
         Self { slots }
     }
 
-    /// One field: the name in lower case, and the value.
+    /// One header: the name in lower case, and the value.
     pub fn pair<'py>(
         &self,
         py: Python<'py>,
@@ -154,9 +154,9 @@ impl FieldNames {
         value: &[u8],
     ) -> PyResult<Bound<'py, PyTuple>> {
         let mut at = hash(name);
-        while let Some(known) = &self.slots[at] {
-            if known.name.eq_ignore_ascii_case(name) {
-                return known.pair(py, value);
+        while let Some(cached) = &self.slots[at] {
+            if cached.name.eq_ignore_ascii_case(name) {
+                return cached.pair(py, value);
             }
             at = (at + 1) % SLOTS;
         }
@@ -172,12 +172,12 @@ fn pair<'py>(
     PyTuple::new(py, [name, &PyBytes::new(py, value)])
 }
 
-/// Whether it is the second of a remembered pair.
+/// Whether `value` is the value of a cached pair.
 fn is_value(pair: &Bound<'_, PyTuple>, value: &[u8]) -> bool {
     match pair.as_slice() {
-        [_, known] => known
+        [_, cached] => cached
             .cast::<PyBytes>()
-            .is_ok_and(|known| known.as_bytes() == value),
+            .is_ok_and(|cached| cached.as_bytes() == value),
         _ => false,
     }
 }
@@ -191,7 +191,7 @@ fn hash(name: &[u8]) -> usize {
     (name.len() * 37 + fold(*first, 3) + fold(middle, 11) + fold(*last, 29)) % SLOTS
 }
 
-/// The request method as text; the registered ones are made once.
+/// The request method as text; common ones are interned.
 pub fn method<'py>(py: Python<'py>, method: &[u8]) -> Bound<'py, PyString> {
     match method {
         b"GET" => pyo3::intern!(py, "GET").clone(),

@@ -1,4 +1,4 @@
-//! The two messages of nearly every response and the one of a WebSocket, read in one pass over the dict.
+//! The two messages of nearly every response and `websocket.send`, parsed in one pass over the dict.
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -18,16 +18,15 @@ pub struct Message<'py> {
 }
 
 impl<'py> Message<'py> {
-    /// Keys written in a program's text are interned, so that comparing addresses finds them: 30
-    /// instructions for a key instead of the 110 of a lookup. A dict with any other key is asked for
-    /// each in turn.
+    /// Keys that are literals of a program are interned, so they are found by comparing addresses, with 30
+    /// instructions per key instead of the 110 of a look-up. If any other key occurs, each key is looked up.
     pub fn read(dict: &Bound<'py, PyDict>) -> PyResult<Self> {
         let py = dict.py();
         let mut message = Self::default();
         let mut position = 0;
         let (mut key, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the dict is alive and nothing runs in between that could change it; key and value
-        // are borrowed from it, the value becomes a reference of ours at once.
+        // SAFETY: the dict is alive and no code that could change it runs in between. Key and value are borrowed
+        // from it; a new reference to the value is taken at once.
         while unsafe {
             ffi::PyDict_Next(
                 dict.as_ptr(),
@@ -37,7 +36,7 @@ impl<'py> Message<'py> {
             )
         } != 0
         {
-            let place = if key == intern!(py, "type").as_ptr() {
+            let field = if key == intern!(py, "type").as_ptr() {
                 &mut message.kind
             } else if key == intern!(py, "body").as_ptr() {
                 &mut message.body
@@ -57,7 +56,7 @@ impl<'py> Message<'py> {
                 return Self::look_up(dict);
             };
             // SAFETY: as above.
-            *place = Some(unsafe { Bound::from_borrowed_ptr(py, value) });
+            *field = Some(unsafe { Bound::from_borrowed_ptr(py, value) });
         }
         Ok(message)
     }

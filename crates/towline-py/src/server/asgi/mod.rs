@@ -1,27 +1,38 @@
 //! ASGI 3 (spec 2.5): every request in a real `asyncio.Task`, stepped in the turn that read it.
 //!
 //! ```text
-//! turn ── head ──► scope ──► run: spare task + coroutine ── returned ──► finish
-//!                                          │ suspended                     ▲
-//!                                          └──► host: the task adopts it ──┘
-//! method: receive() and send() of an exchange, over message (what was given), draft (the held head),
-//!         response (what becomes of it), waiting (awaitables), websocket (the same for websocket scopes)
-//! sleepers: whom a later turn wakes
+//! turn ── head ──► dispatch ── scope ──► run: idle task + coroutine ── returned ──► finish
+//!                                                  │ suspended                       ▲
+//!                                                  └──► task: adopts the coroutine ──┘
+//! server        the Python class; state: its data
+//! exchange      one request and its response; cfunctions: its `receive` and `send`
+//! send          over messages (parsed), response (to the protocol core), pending_head (until the first body)
+//! receive       over awaitables
+//! flush         when output is sent; eager_flush: when it must not wait
+//! notify        which waiters are woken, wake_queue: in a later turn
+//! websocket     receive and send in websocket scopes
 //! ```
 mod awaitables;
 mod cfunctions;
+mod dispatch;
 mod eager_flush;
 mod exchange;
+mod finish;
+mod flush;
 mod interned;
 mod messages;
+mod notify;
 mod pending_head;
+mod receive;
 mod response;
 mod run;
 mod scope;
+mod send;
 mod server;
+mod state;
 mod task;
 mod turn;
 mod wake_queue;
 mod websocket;
 
-pub use server::AsgiServer;
+pub use state::AsgiServer;

@@ -1,4 +1,4 @@
-//! The head of a response between `http.response.start` and the first body: checked, copied, held.
+//! The head of a response between `http.response.start` and the first body: checked and copied.
 use std::ops::Range;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -6,11 +6,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use towline_proto::Field;
 
-/// One head or trailer section. Its buffers are kept from request to request.
+/// One head or trailer section. Its buffers are reused for the next request.
 #[derive(Debug, Default)]
-pub struct Draft {
+pub struct PendingHead {
     pub status: u16,
-    /// What the application announced.
+    /// The `content-length` header of the application.
     pub content_length: Option<u64>,
     /// Trailers follow the body (extension http.response.trailers).
     pub trailers: bool,
@@ -18,7 +18,7 @@ pub struct Draft {
     spans: Vec<(Range<usize>, Range<usize>)>,
 }
 
-impl Draft {
+impl PendingHead {
     pub fn clear(&mut self) {
         self.status = 0;
         self.content_length = None;
@@ -93,7 +93,7 @@ impl Draft {
         {
             self.content_length = Some(content_length(value)?);
         } else if name.len() == 17 && name.eq_ignore_ascii_case(b"transfer-encoding") {
-            // How a body is framed is the server's business (ASGI, Response Start): ignored.
+            // Ignored: the server frames the body (ASGI, Response Start).
             return Ok(());
         }
         self.push(name, value);
@@ -111,7 +111,7 @@ fn content_length(value: &[u8]) -> PyResult<u64> {
     length.filter(|_| !value.is_empty()).ok_or_else(|| {
         let value = String::from_utf8_lossy(value);
         PyValueError::new_err(format!(
-            "content-length {value:?} is no number of bytes (RFC 9110 8.6)"
+            "content-length {value:?} is not a number of bytes (RFC 9110 8.6)"
         ))
     })
 }

@@ -1,80 +1,51 @@
-//! The messages of a response, from `send()` to the wire core.
+//! The messages of a response, from `send()` to the protocol core.
 use std::fs::File;
 
 use bytes::Bytes;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyMemoryView, PyString};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyMemoryView};
+use towline_io::Engine;
 use towline_io::serve::site::Payload;
 use towline_proto::{BodySize, Field, ResponseHead, UserError};
 
-use super::awaitables::{Purpose, Waiting};
-use super::exchange::{Client, Exchange, Exchanged, Response, wake};
+use super::awaitables::PendingAwaitable;
+use super::exchange::{ClientState, Exchange, ExchangeState, ResponsePhase, WaitFor, wake};
 use super::messages::Message;
-use super::pending_head::Draft;
-use super::server::{Extras, Machine};
-use super::websocket;
+use super::pending_head::PendingHead;
+use super::state::{ConnState, ServerFeatures};
 use crate::errors::{ResponseStateError, client_disconnected};
 
-/// Bodies from here on are sent from the application's own bytes object instead of a copy.
-pub const SHARED_BYTES: usize = 16 * 1024;
+/// A body of at least this size is sent from the application's bytes object instead of a copy.
+pub const MIN_SHARED_BYTES: usize = 16 * 1024;
 
-/// A response of so many fields needs no allocation.
-const FEW_FIELDS: usize = 16;
+/// A response with at most this many headers needs no allocation.
+const INLINE_FIELDS: usize = 16;
 
-/// Why a message was not taken.
-pub enum Refusal {
-    /// There is nobody to send to.
-    Gone,
+/// The reason why a message was not accepted.
+pub enum SendFailure {
+    Disconnected,
     Misuse(UserError),
 }
 
-impl From<UserError> for Refusal {
+impl From<UserError> for SendFailure {
     fn from(error: UserError) -> Self {
         match error {
-            UserError::StreamFailed | UserError::UnknownStream => Self::Gone,
+            UserError::StreamFailed | UserError::UnknownStream => Self::Disconnected,
             other => Self::Misuse(other),
         }
     }
 }
 
-impl From<Refusal> for PyErr {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Gone => client_disconnected(),
-            Refusal::Misuse(error) => {
+impl From<SendFailure> for PyErr {
+    fn from(failure: SendFailure) -> Self {
+        match failure {
+            SendFailure::Disconnected => client_disconnected(),
+            SendFailure::Misuse(error) => {
                 ResponseStateError::new_err(format!("ASGI response: {error}"))
             }
         }
-    }
-}
-
-pub fn send<'py>(
-    exchange: &Bound<'py, Exchange>,
-    message: &Bound<'py, PyAny>,
-) -> PyResult<Py<PyAny>> {
-    let message = message.cast::<PyDict>().map_err(|_| {
-        PyTypeError::new_err(format!(
-            "ASGI: a message must be a dict, not {}",
-            message.get_type()
-        ))
-    })?;
-    let mut given = Message::read(message)?;
-    let kind = given
-        .kind
-        .take()
-        .ok_or_else(|| PyValueError::new_err("ASGI: a message needs a `type`"))?;
-    let known = kind
-        .cast::<PyString>()
-        .map_err(|_| PyTypeError::new_err("ASGI: `type` must be a string"))?;
-    match known.to_str()? {
-        "http.response.start" => start(exchange, &given),
-        "http.response.body" => body(exchange, &given),
-        "http.response.trailers" => trailers(exchange, message),
-        "http.response.early_hint" => early_hint(exchange, message),
-        "http.response.pathsend" => pathsend(exchange, message),
-        other => websocket::send(exchange, other, message, &given),
     }
 }
 
@@ -94,30 +65,30 @@ pub fn start(exchange: &Bound<'_, Exchange>, message: &Message<'_>) -> PyResult<
             "ASGI: `status` must be from 200 to 599, not {status}"
         )));
     }
-    // Taken out while Python code may run: reading the headers can call into the program.
-    let mut draft =
-        std::mem::take(&mut expect(exchange, Response::Idle, "http.response.start")?.draft);
-    draft.clear();
-    draft.status = status;
+    // Taken out, because reading the headers may run Python code, during which no cell may be open.
+    let mut head =
+        std::mem::take(&mut expect(exchange, ResponsePhase::Idle, "http.response.start")?.head);
+    head.clear();
+    head.status = status;
     if let Some(headers) = &message.headers {
-        draft.fill(headers)?;
+        head.fill(headers)?;
     }
-    draft.trailers = flag(message.trailers.as_ref())?;
+    head.trailers = flag(message.trailers.as_ref())?;
     let mut state = exchange.get().state.open(py);
-    state.draft = draft;
-    state.response = Response::Held;
-    Ok(exchange.get().server.get().sent(py))
+    state.head = head;
+    state.response = ResponsePhase::HeadPending;
+    Ok(exchange.get().server.get().ready(py))
 }
 
-/// The exchange, if the response is where a message of this type may come.
+/// The state of the exchange, if its response expects a message of this type.
 fn expect<'a>(
     exchange: &'a Bound<'_, Exchange>,
-    expected: Response,
+    expected: ResponsePhase,
     kind: &str,
-) -> PyResult<std::cell::RefMut<'a, Exchanged>> {
+) -> PyResult<std::cell::RefMut<'a, ExchangeState>> {
     let state = exchange.get().state.open(exchange.py());
     if state.response == expected {
-        return if state.client == Client::Gone {
+        return if state.client == ClientState::Disconnected {
             Err(client_disconnected())
         } else {
             Ok(state)
@@ -126,15 +97,17 @@ fn expect<'a>(
     Err(out_of_order(state.response, kind))
 }
 
-fn out_of_order(response: Response, kind: &str) -> PyErr {
+fn out_of_order(response: ResponsePhase, kind: &str) -> PyErr {
     let rule = match response {
-        Response::Idle => "http.response.start must come first",
-        Response::Held | Response::Body => {
+        ResponsePhase::Idle => "http.response.start must come first",
+        ResponsePhase::HeadPending | ResponsePhase::Body => {
             "http.response.body is due, the response has been started"
         }
-        Response::Trailers => "http.response.trailers is due, as http.response.start announced",
-        Response::Complete => "the response is complete, no message may follow",
-        Response::Switched => "this is a websocket scope",
+        ResponsePhase::Trailers => {
+            "http.response.trailers is due, as http.response.start announced"
+        }
+        ResponsePhase::Complete => "the response is complete, no message may follow",
+        ResponsePhase::Switched => "this is a websocket scope",
     };
     ResponseStateError::new_err(format!("ASGI: unexpected {kind}: {rule}"))
 }
@@ -157,14 +130,14 @@ pub fn body(exchange: &Bound<'_, Exchange>, message: &Message<'_>) -> PyResult<P
     };
     if let Ok(data) = data.cast_exact::<PyBytes>() {
         let bytes = data.as_bytes();
-        if bytes.len() < SHARED_BYTES {
+        if bytes.len() < MIN_SHARED_BYTES {
             return write(exchange, Data::Copied(bytes), more);
         }
         let owner = pyo3::pybacked::PyBackedBytes::from(data.clone());
         return write(exchange, Data::Shared(Bytes::from_owner(owner)), more);
     }
     if is_byte_string(data) {
-        // What can still change under us is copied.
+        // A mutable buffer is copied.
         let copy = py.get_type::<PyBytes>().call1((data,))?;
         return write(
             exchange,
@@ -178,14 +151,14 @@ pub fn body(exchange: &Bound<'_, Exchange>, message: &Message<'_>) -> PyResult<P
     )))
 }
 
-/// Of the kinds that `bytes()` copies as they are.
+/// Whether `bytes()` copies the content of `data`.
 pub fn is_byte_string(data: &Bound<'_, PyAny>) -> bool {
     data.is_instance_of::<PyByteArray>()
         || data.is_instance_of::<PyMemoryView>()
         || data.is_instance_of::<PyBytes>()
 }
 
-/// Body bytes on their way.
+/// Body bytes to send.
 enum Data<'a> {
     Copied(&'a [u8]),
     Shared(Bytes),
@@ -210,16 +183,16 @@ fn write(exchange: &Bound<'_, Exchange>, data: Data<'_>, more: bool) -> PyResult
     let (room, receivers) = {
         let mut state = exchange.get().state.open(py);
         match state.response {
-            Response::Held | Response::Body => {}
+            ResponsePhase::HeadPending | ResponsePhase::Body => {}
             other => return Err(out_of_order(other, "http.response.body")),
         }
-        if state.client == Client::Gone {
+        if state.client == ClientState::Disconnected {
             return Err(client_disconnected());
         }
         let mut engine = server.engine(py)?;
-        let mut extras = server.extras.open(py);
-        let room = write_part(&mut state, &mut engine, &mut extras, data, more)?;
-        let complete = state.response == Response::Complete;
+        let mut features = server.features.open(py);
+        let room = write_part(&mut state, &mut engine, &mut features, data, more)?;
+        let complete = state.response == ResponsePhase::Complete;
         (
             room,
             if complete {
@@ -234,94 +207,94 @@ fn write(exchange: &Bound<'_, Exchange>, data: Data<'_>, more: bool) -> PyResult
     }
     server.flush_part(py, exchange);
     if room > 0 {
-        Ok(server.sent(py))
+        Ok(server.ready(py))
     } else {
-        wait(exchange, Purpose::Room)
+        wait(exchange, WaitFor::Room)
     }
 }
 
-/// Queues the head, if it is held, and a part of the body. Returns the room that is left.
+/// Queues the head, if it is pending, and a part of the body. Returns the remaining room.
 fn write_part(
-    state: &mut Exchanged,
-    engine: &mut Machine,
-    extras: &mut Extras,
+    state: &mut ExchangeState,
+    engine: &mut Engine<ConnState>,
+    features: &mut ServerFeatures,
     data: Data<'_>,
     more: bool,
-) -> Result<usize, Refusal> {
-    let peer = engine.peer(state.id).ok_or(Refusal::Gone)?;
+) -> Result<usize, SendFailure> {
+    let peer = engine.peer(state.id).ok_or(SendFailure::Disconnected)?;
     state.dirty = true;
-    if state.response == Response::Held {
-        let whole = !more && !state.draft.trailers;
-        let size = match state.draft.content_length {
+    if state.response == ResponsePhase::HeadPending {
+        let is_whole = !more && !state.head.trailers;
+        let size = match state.head.content_length {
             Some(announced) => BodySize::Known(announced),
-            None if whole => BodySize::Known(data.len() as u64),
+            None if is_whole => BodySize::Known(data.len() as u64),
             None => BodySize::Unknown,
         };
-        let payload = if whole {
+        let payload = if is_whole {
             Payload::Whole(data.as_slice())
         } else {
             Payload::Pieces
         };
-        respond(state, &mut peer.conn, extras, size, payload)?;
+        respond(state, &mut peer.conn, features, size, payload)?;
     }
     let mut stream = peer.conn.stream(state.stream)?;
-    let (site, visit) = (&extras.site, &mut state.visit);
+    let (features, record) = (&features.features, &mut state.record);
     match data {
         Data::Copied(b"") => {}
-        Data::Copied(bytes) => site.write(visit, &mut stream, bytes)?,
-        Data::Shared(bytes) => site.write_shared(visit, &mut stream, bytes)?,
+        Data::Copied(bytes) => features.write(record, &mut stream, bytes)?,
+        Data::Shared(bytes) => features.write_shared(record, &mut stream, bytes)?,
     }
-    if !more && state.draft.trailers {
-        state.response = Response::Trailers;
+    if !more && state.head.trailers {
+        state.response = ResponsePhase::Trailers;
     } else if !more {
-        // Complete for the application, whatever comes of it: too few bytes end the connection.
-        state.response = Response::Complete;
-        site.finish(visit, &mut stream, &[])?;
+        // Complete for the application in any case: too few bytes abort the connection.
+        state.response = ResponsePhase::Complete;
+        features.finish(record, &mut stream, &[])?;
     }
     Ok(stream.send_capacity())
 }
 
-/// Sends the head that is held, with what the server adds to it.
+/// Sends the pending head, with the default headers of the server.
 pub fn respond(
-    state: &mut Exchanged,
+    state: &mut ExchangeState,
     conn: &mut towline_proto::Connection,
-    extras: &mut Extras,
+    features: &mut ServerFeatures,
     size: BodySize,
     payload: Payload<'_>,
 ) -> Result<(), UserError> {
-    extras.fields.refresh();
-    let Exchanged {
-        draft,
-        visit,
+    features.headers.refresh();
+    let ExchangeState {
+        head,
+        record,
         stream,
         ..
     } = state;
-    let missing = extras.fields.missing(|name| draft.has(name));
+    let missing = features.headers.missing(|name| head.has(name));
     let mut few = [Field {
         name: b"",
         value: b"",
-    }; FEW_FIELDS];
+    }; INLINE_FIELDS];
     let mut many = Vec::new();
     let head = ResponseHead {
-        status: draft.status,
+        status: head.status,
         reason: b"",
-        fields: gather(&mut few, &mut many, draft.fields().chain(missing)),
+        fields: gather(&mut few, &mut many, head.fields().chain(missing)),
     };
-    extras
-        .site
-        .respond(visit, conn, (*stream, &head, size), payload)?;
-    state.response = Response::Body;
+    features
+        .features
+        .respond(record, conn, (*stream, &head, size), payload)?;
+    state.response = ResponsePhase::Body;
     Ok(())
 }
 
-/// All of `fields` in one slice: in `few` if there is room, which saves an allocation, else in `many`.
+/// Collects `fields` into one slice: `few` if there is room, which saves an allocation, else `many`.
 fn gather<'b, 'f>(
-    few: &'b mut [Field<'f>; FEW_FIELDS],
+    few: &'b mut [Field<'f>; INLINE_FIELDS],
     many: &'b mut Vec<Field<'f>>,
     fields: impl Iterator<Item = Field<'f>>,
 ) -> &'b [Field<'f>] {
     let mut count = 0;
-    // Not a `for`: this lets the iterator keep to itself in which of its parts it is.
+    // `for_each` rather than `for`: a chained iterator then does not check its position in every step.
     fields.for_each(|field| {
         if let Some(place) = few.get_mut(count) {
             *place = field;
@@ -337,60 +310,70 @@ fn gather<'b, 'f>(
     many
 }
 
-fn trailers(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
+pub fn trailers(
+    exchange: &Bound<'_, Exchange>,
+    message: &Bound<'_, PyDict>,
+) -> PyResult<Py<PyAny>> {
     let py = exchange.py();
     let more = flag(message.get_item(intern!(py, "more_trailers"))?.as_ref())?;
-    let mut draft =
-        std::mem::take(&mut expect(exchange, Response::Trailers, "http.response.trailers")?.draft);
+    let mut head = std::mem::take(
+        &mut expect(exchange, ResponsePhase::Trailers, "http.response.trailers")?.head,
+    );
     if let Some(headers) = message.get_item(intern!(py, "headers"))? {
-        // The first message finds the head's fields here, which have been sent.
-        if draft.status != 0 {
-            draft.clear();
-            draft.trailers = true;
+        // Before the first message of trailers this still has the fields of the head, which has been sent.
+        if head.status != 0 {
+            head.clear();
+            head.trailers = true;
         }
-        draft.fill(&headers)?;
+        head.fill(&headers)?;
     }
     let server = exchange.get().server.get();
     let receivers = {
         let mut state = exchange.get().state.open(py);
-        state.draft = draft;
+        state.head = head;
         if more {
-            return Ok(server.sent(py));
+            return Ok(server.ready(py));
         }
-        let extras = server.extras.open(py);
-        finish_with_trailers(&mut state, &mut *server.engine(py)?, &extras)?;
+        let features = server.features.open(py);
+        finish_with_trailers(&mut state, &mut *server.engine(py)?, &features)?;
         state.take_receivers()
     };
     wake(py, receivers)?;
     server.flush_part(py, exchange);
-    Ok(server.sent(py))
+    Ok(server.ready(py))
 }
 
 fn finish_with_trailers(
-    state: &mut Exchanged,
-    engine: &mut Machine,
-    extras: &Extras,
-) -> Result<(), Refusal> {
-    let peer = engine.peer(state.id).ok_or(Refusal::Gone)?;
+    state: &mut ExchangeState,
+    engine: &mut Engine<ConnState>,
+    features: &ServerFeatures,
+) -> Result<(), SendFailure> {
+    let peer = engine.peer(state.id).ok_or(SendFailure::Disconnected)?;
     state.dirty = true;
-    state.response = Response::Complete;
-    let fields: Vec<Field<'_>> = if state.draft.status == 0 {
-        state.draft.fields().collect()
+    state.response = ResponsePhase::Complete;
+    let fields: Vec<Field<'_>> = if state.head.status == 0 {
+        state.head.fields().collect()
     } else {
         Vec::new()
     };
     let mut stream = peer.conn.stream(state.stream)?;
-    match extras.site.finish(&mut state.visit, &mut stream, &fields) {
-        // HTTP/1.0 has none: they are not worth failing for (RFC 9110 6.5.1).
+    match features
+        .features
+        .finish(&mut state.record, &mut stream, &fields)
+    {
+        // HTTP/1.0 has no trailers: they are discarded (RFC 9110 6.5.1).
         Err(UserError::TrailersNotPossible) => stream.finish()?,
         other => other?,
     }
     Ok(())
 }
 
-fn early_hint(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
+pub fn early_hint(
+    exchange: &Bound<'_, Exchange>,
+    message: &Bound<'_, PyDict>,
+) -> PyResult<Py<PyAny>> {
     let py = exchange.py();
-    let mut hints = Draft::default();
+    let mut hints = PendingHead::default();
     if let Some(links) = message.get_item(intern!(py, "links"))? {
         for link in links.try_iter()? {
             let link = link?;
@@ -402,7 +385,7 @@ fn early_hint(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> Py
     }
     let server = exchange.get().server.get();
     {
-        let mut state = expect(exchange, Response::Idle, "http.response.early_hint")?;
+        let mut state = expect(exchange, ResponsePhase::Idle, "http.response.early_hint")?;
         let mut engine = server.engine(py)?;
         let peer = engine.peer(state.id).ok_or_else(client_disconnected)?;
         let fields: Vec<Field<'_>> = hints.fields().collect();
@@ -414,14 +397,17 @@ fn early_hint(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> Py
         state.dirty = true;
         peer.conn
             .respond(state.stream, &head, BodySize::Empty)
-            .map_err(Refusal::from)?;
+            .map_err(SendFailure::from)?;
     }
     server.flush_part(py, exchange);
-    Ok(server.sent(py))
+    Ok(server.ready(py))
 }
 
-/// The file is opened here, so that a missing one is the application's error and not a broken response.
-fn pathsend(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
+/// Opens the file at once, so that a missing one is an error of the application and not a truncated response.
+pub fn pathsend(
+    exchange: &Bound<'_, Exchange>,
+    message: &Bound<'_, PyDict>,
+) -> PyResult<Py<PyAny>> {
     let py = exchange.py();
     let path: std::path::PathBuf = message
         .get_item(intern!(py, "path"))?
@@ -431,45 +417,49 @@ fn pathsend(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyRe
     let size = file.metadata()?.len();
     let server = exchange.get().server.get();
     {
-        let mut state = expect(exchange, Response::Held, "http.response.pathsend")?;
+        let mut state = expect(
+            exchange,
+            ResponsePhase::HeadPending,
+            "http.response.pathsend",
+        )?;
         let mut engine = server.engine(py)?;
-        let mut extras = server.extras.open(py);
-        send_file(&mut state, &mut engine, &mut extras, file, size)?;
+        let mut features = server.features.open(py);
+        send_file(&mut state, &mut engine, &mut features, file, size)?;
     }
     server.flush_part(py, exchange);
-    wait(exchange, Purpose::File)
+    wait(exchange, WaitFor::File)
 }
 
 fn send_file(
-    state: &mut Exchanged,
-    engine: &mut Machine,
-    extras: &mut Extras,
+    state: &mut ExchangeState,
+    engine: &mut Engine<ConnState>,
+    features: &mut ServerFeatures,
     file: File,
     size: u64,
-) -> Result<(), Refusal> {
-    let peer = engine.peer(state.id).ok_or(Refusal::Gone)?;
-    let size = state.draft.content_length.unwrap_or(size);
+) -> Result<(), SendFailure> {
+    let peer = engine.peer(state.id).ok_or(SendFailure::Disconnected)?;
+    let size = state.head.content_length.unwrap_or(size);
     state.dirty = true;
     respond(
         state,
         &mut peer.conn,
-        extras,
+        features,
         BodySize::Known(size),
         Payload::File,
     )?;
-    state.response = Response::Complete;
+    state.response = ResponsePhase::Complete;
     if state.head_only || size == 0 {
         return Ok(peer.conn.stream(state.stream)?.finish()?);
     }
     state.sends_file = true;
-    extras.site.count_body(&mut state.visit, size);
+    features.features.count_body(&mut state.record, size);
     Ok(peer.send_file(state.stream, file, 0, size)?)
 }
 
-pub fn wait(exchange: &Bound<'_, Exchange>, purpose: Purpose) -> PyResult<Py<PyAny>> {
+pub fn wait(exchange: &Bound<'_, Exchange>, wait_for: WaitFor) -> PyResult<Py<PyAny>> {
     Ok(Py::new(
         exchange.py(),
-        Waiting::new(exchange.clone().unbind(), purpose),
+        PendingAwaitable::new(exchange.clone().unbind(), wait_for),
     )?
     .into_any())
 }

@@ -1,4 +1,4 @@
-//! The scope of a request, from a template that has every key in its place.
+//! The scope of a request, from a template that has every key.
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -7,25 +7,25 @@ use towline_io::serve::forwarded::{Origin, Scheme};
 use towline_io::{PeerAddr, TlsInfo};
 use towline_proto::{Field, Fields, HeadRef, Version};
 
-use super::interned::{FieldNames, method};
+use super::interned::{HeaderCache, method};
 use crate::gil::GilCell;
 use crate::server::pem::pem;
 use crate::server::target::{Target, percent_decoded};
 
-/// What requests of one server have in common.
+/// Builds scopes from the values that all requests of a server share.
 pub struct Scopes {
     template: Py<PyDict>,
-    /// Addresses of the template's `client` and `server`, which it keeps alive.
-    shown: GilCell<(usize, usize)>,
+    /// Memory addresses of the template's `client` and `server`, which the template keeps alive.
+    current_endpoints: GilCell<(usize, usize)>,
     extensions: Py<PyDict>,
     /// The lifespan's state; each request gets a shallow copy.
     state: Option<Py<PyDict>>,
-    names: FieldNames,
+    headers: HeaderCache,
     root_path: String,
 }
 
-/// The two ends of a connection, as scopes show them.
-pub struct Ends {
+/// The addresses of a connection in the form of the scope.
+pub struct Endpoints {
     pub client: Py<PyAny>,
     pub server: Py<PyAny>,
     /// The extension `tls`, when the connection has it.
@@ -64,23 +64,24 @@ impl Scopes {
         }
         Ok(Self {
             template: template.unbind(),
-            shown: GilCell::default(),
+            current_endpoints: GilCell::default(),
             extensions: extensions.unbind(),
             state,
-            names: FieldNames::new(py),
+            headers: HeaderCache::new(py),
             root_path: root_path.to_owned(),
         })
     }
 
-    /// The scope of one request. Only built-in objects are made: no Python code runs, save a collection.
+    /// The scope of one request. Only built-in objects are created: no Python code runs, except in a garbage
+    /// collection.
     pub fn build<'py>(
         &self,
         py: Python<'py>,
         head: &HeadRef<'_>,
-        ends: &Ends,
+        endpoints: &Endpoints,
         origin: &Origin,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let scope = self.template(py, ends)?.copy()?;
+        let scope = self.template(py, endpoints)?.copy()?;
         match head.version() {
             Version::Http11 => {}
             Version::Http10 => scope.set_item(intern!(py, "http_version"), intern!(py, "1.0"))?,
@@ -96,12 +97,12 @@ impl Scopes {
         }
         let https = origin
             .scheme
-            .map_or(ends.tls.is_some(), |scheme| scheme == Scheme::Https);
+            .map_or(endpoints.tls.is_some(), |scheme| scheme == Scheme::Https);
         if https {
             scope.set_item(intern!(py, "scheme"), intern!(py, "https"))?;
         }
         let extensions = self.extensions.bind(py).copy()?;
-        if let Some(tls) = &ends.tls {
+        if let Some(tls) = &endpoints.tls {
             extensions.set_item(intern!(py, "tls"), tls)?;
         }
         scope.set_item(intern!(py, "extensions"), extensions)?;
@@ -111,20 +112,27 @@ impl Scopes {
         Ok(scope)
     }
 
-    /// The template, with the two ends of this connection in it. They stay there for the next request,
-    /// often of the same connection: setting a key costs as much as copying five.
-    fn template<'py>(&self, py: Python<'py>, ends: &Ends) -> PyResult<&Bound<'py, PyDict>> {
+    /// The template, with the endpoints of this connection. They stay in it for the next request, often of the same
+    /// connection: setting a key costs as much as copying five.
+    fn template<'py>(
+        &self,
+        py: Python<'py>,
+        endpoints: &Endpoints,
+    ) -> PyResult<&Bound<'py, PyDict>> {
         let template = self.template.bind(py);
-        let shown = (ends.client.as_ptr().addr(), ends.server.as_ptr().addr());
-        if *self.shown.open(py) != shown {
-            template.set_item(intern!(py, "server"), &ends.server)?;
-            template.set_item(intern!(py, "client"), &ends.client)?;
-            *self.shown.open(py) = shown;
+        let current = (
+            endpoints.client.as_ptr().addr(),
+            endpoints.server.as_ptr().addr(),
+        );
+        if *self.current_endpoints.open(py) != current {
+            template.set_item(intern!(py, "server"), &endpoints.server)?;
+            template.set_item(intern!(py, "client"), &endpoints.client)?;
+            *self.current_endpoints.open(py) = current;
         }
         Ok(template)
     }
 
-    /// `path` is decoded, `raw_path` is not, and both carry the root path in front, as under Uvicorn.
+    /// Sets `path`, decoded, and `raw_path`, not decoded; both begin with the root path, as under Uvicorn.
     fn set_target(&self, scope: &Bound<'_, PyDict>, target: &[u8]) -> PyResult<()> {
         let py = scope.py();
         let Target { path, query } = Target::parse(target);
@@ -150,20 +158,20 @@ impl Scopes {
     #[allow(clippy::cast_possible_wrap)] // their number is bounded by Limits
     fn headers<'py>(&self, py: Python<'py>, fields: Fields<'_>) -> PyResult<Bound<'py, PyAny>> {
         let count = fields.clone().count();
-        // SAFETY: every slot of the new list is filled, with a reference that it takes over, before anybody
-        // else can see it (a null slot, after an error, is skipped when the list goes).
+        // SAFETY: every slot of the new list is filled, with a reference that the list takes over, before the list is
+        // returned (after an error, null slots are skipped when the list is freed).
         unsafe {
             let list = Bound::from_owned_ptr_or_err(py, ffi::PyList_New(count as ffi::Py_ssize_t))?;
             let mut end = std::ptr::null();
             for (index, field) in fields.clone().enumerate() {
                 let before = fields.clone().take(index);
-                let first = (field.name.as_ptr() < end).then(|| place_of(field, before));
+                let first = (field.name.as_ptr() < end).then(|| index_of_same(field, before));
                 let pair = match first.flatten() {
                     Some(first) => ffi::Py_NewRef(ffi::PyList_GET_ITEM(
                         list.as_ptr(),
                         first as ffi::Py_ssize_t,
                     )),
-                    None => self.names.pair(py, field.name, field.value)?.into_ptr(),
+                    None => self.headers.pair(py, field.name, field.value)?.into_ptr(),
                 };
                 end = end.max(field.name.as_ptr_range().end);
                 ffi::PyList_SET_ITEM(list.as_ptr(), index as ffi::Py_ssize_t, pair);
@@ -173,15 +181,18 @@ impl Scopes {
     }
 }
 
-/// Where the same piece of the head's text stands among the fields before. What a block of HTTP/2 names again by its
-/// index stands there once, and becomes an object once: a kilobyte for each byte that arrives would be memory for
-/// the asking.
-fn place_of<'a>(field: Field<'_>, mut before: impl Iterator<Item = Field<'a>>) -> Option<usize> {
-    before
-        .position(|one| std::ptr::eq(one.name, field.name) && std::ptr::eq(one.value, field.value))
+/// The index of an earlier field with the same memory. A field that an HPACK block repeats by its index exists once in
+/// the head, and becomes one object: otherwise each byte received could allocate a kilobyte.
+fn index_of_same<'a>(
+    field: Field<'_>,
+    mut before: impl Iterator<Item = Field<'a>>,
+) -> Option<usize> {
+    before.position(|earlier| {
+        std::ptr::eq(earlier.name, field.name) && std::ptr::eq(earlier.value, field.value)
+    })
 }
 
-impl Ends {
+impl Endpoints {
     pub fn new(
         py: Python<'_>,
         remote: &PeerAddr,
@@ -197,19 +208,19 @@ impl Ends {
                 // Unix clients are anonymous (ASGI, HTTP connection scope).
                 PeerAddr::Unix(_) | PeerAddr::None => py.None(),
             },
-            server: end(py, local)?,
+            server: server_address(py, local)?,
             tls: tls.map(|tls| tls_extension(py, tls)).transpose()?,
         })
     }
 }
 
-/// The handshake's outcome and the server's own certificate.
+/// The result of the TLS handshake and the server's certificate.
 pub struct Tls<'a> {
     pub info: Option<TlsInfo>,
     pub server_cert: Option<&'a str>,
 }
 
-fn end(py: Python<'_>, address: &PeerAddr) -> PyResult<Py<PyAny>> {
+fn server_address(py: Python<'_>, address: &PeerAddr) -> PyResult<Py<PyAny>> {
     Ok(match address {
         PeerAddr::Inet(address) => (address.ip().to_string(), address.port())
             .into_pyobject(py)?

@@ -1,84 +1,87 @@
-//! Who is to be woken when its turn comes: those who have news, and behind them those who have lost their client.
+//! Deferred wake-ups: first the waiters with an event, then those whose client has disconnected.
 //!
-//! A connection that breaks leaves as many of the latter as it had streams. They have time; others, whose next piece has
-//! arrived meanwhile, have a client that waits.
+//! A connection that fails leaves as many of the latter as it had streams. They can wait; for the former a client
+//! waits.
 use std::collections::VecDeque;
 
 use pyo3::prelude::*;
 
-/// Applications that a turn lets go on: they all run before the next one, which is when others are served.
-pub const WOKEN_PER_TURN: usize = 16;
+/// Maximum cost of the wake-ups of one turn: the woken applications all run before the next turn, which services
+/// the other connections.
+pub const MAX_WOKEN_PER_TURN: usize = 16;
 
-/// Why somebody is woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
-    News,
-    Loss,
+pub enum WakeReason {
+    Event,
+    Disconnect,
 }
 
-impl Cause {
-    /// In applications that have news. One that has lost its client unwinds, ends, and gives back all that it held.
+impl WakeReason {
+    /// Cost relative to an event. After a disconnect the application unwinds, ends and frees its objects.
     pub fn cost(self) -> usize {
         match self {
-            Self::News => 1,
-            Self::Loss => 4,
+            Self::Event => 1,
+            Self::Disconnect => 4,
         }
     }
 }
 
 /// Futures to complete.
 #[derive(Default)]
-pub struct Sleepers {
-    news: VecDeque<Py<PyAny>>,
-    losses: VecDeque<Py<PyAny>>,
+pub struct WakeQueue {
+    events: VecDeque<Py<PyAny>>,
+    disconnects: VecDeque<Py<PyAny>>,
 }
 
-impl Sleepers {
+impl WakeQueue {
     pub fn is_empty(&self) -> bool {
-        self.news.is_empty() && self.losses.is_empty()
+        self.events.is_empty() && self.disconnects.is_empty()
     }
 
-    /// Whether nobody stands before one who comes now.
-    pub fn has_none_before(&self, cause: Cause) -> bool {
-        match cause {
-            Cause::News => self.news.is_empty(),
-            Cause::Loss => self.is_empty(),
+    /// Whether a new waiter would be the next one to wake.
+    pub fn is_next(&self, reason: WakeReason) -> bool {
+        match reason {
+            WakeReason::Event => self.events.is_empty(),
+            WakeReason::Disconnect => self.is_empty(),
         }
     }
 
-    pub fn add(&mut self, futures: Vec<Py<PyAny>>, cause: Cause) {
-        match cause {
-            Cause::News => self.news.extend(futures),
-            Cause::Loss => self.losses.extend(futures),
+    pub fn add(&mut self, futures: Vec<Py<PyAny>>, reason: WakeReason) {
+        match reason {
+            WakeReason::Event => self.events.extend(futures),
+            WakeReason::Disconnect => self.disconnects.extend(futures),
         }
     }
 
-    /// Those of one turn, and what they cost. However many have news, one loss is told.
+    /// Takes the futures of one turn, and their cost. At least one disconnect is taken, however many events wait.
     pub fn take(&mut self) -> (Vec<Py<PyAny>>, usize) {
-        let mut taken: Vec<_> = self.losses.pop_front().into_iter().collect();
-        let mut cost = taken.len() * Cause::Loss.cost();
-        let rest = [
-            (&mut self.news, Cause::News),
-            (&mut self.losses, Cause::Loss),
+        let mut taken: Vec<_> = self.disconnects.pop_front().into_iter().collect();
+        let mut cost = taken.len() * WakeReason::Disconnect.cost();
+        let queues = [
+            (&mut self.events, WakeReason::Event),
+            (&mut self.disconnects, WakeReason::Disconnect),
         ];
-        for (futures, cause) in rest {
-            while cost < WOKEN_PER_TURN
+        for (futures, reason) in queues {
+            while cost < MAX_WOKEN_PER_TURN
                 && let Some(future) = futures.pop_front()
             {
-                cost += cause.cost();
+                cost += reason.cost();
                 taken.push(future);
             }
         }
         (taken, cost)
     }
 
-    /// Everybody, when there are no more turns.
+    /// Takes everything, when no turn will follow.
     pub fn take_all(&mut self) -> Vec<Py<PyAny>> {
-        let Self { news, losses } = std::mem::take(self);
-        news.into_iter().chain(losses).collect()
+        let Self {
+            events,
+            disconnects,
+        } = std::mem::take(self);
+        events.into_iter().chain(disconnects).collect()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Py<PyAny>> {
-        self.news.iter().chain(&self.losses)
+        self.events.iter().chain(&self.disconnects)
     }
 }

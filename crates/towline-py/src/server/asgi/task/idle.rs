@@ -1,13 +1,13 @@
-//! The spare task of a server, and what of asyncio is needed to lend it to a request.
+//! The idle task of a server, and the functions of asyncio that run a request in it.
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::coroutine::Host;
+use super::coroutine::TaskCoroutine;
 
-/// Functions of `asyncio.tasks`, the accelerated ones where there are any.
+/// Functions of `asyncio.tasks`, accelerated where available.
 pub struct Asyncio {
-    loop_: Py<PyAny>,
+    event_loop: Py<PyAny>,
     task: Py<PyAny>,
     /// `loop=loop`, for the constructor.
     task_arguments: Py<PyDict>,
@@ -18,14 +18,14 @@ pub struct Asyncio {
 }
 
 impl Asyncio {
-    pub fn new(loop_: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let py = loop_.py();
+    pub fn new(event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = event_loop.py();
         let tasks = py.import("asyncio.tasks")?;
         let task_arguments = PyDict::new(py);
-        task_arguments.set_item("loop", loop_)?;
+        task_arguments.set_item("loop", event_loop)?;
         let function = |name: &str| tasks.getattr(name).map(Bound::unbind);
         Ok(Self {
-            loop_: loop_.clone().unbind(),
+            event_loop: event_loop.clone().unbind(),
             task: function("Task")?,
             task_arguments: task_arguments.unbind(),
             enter_task: function("_enter_task")?,
@@ -36,52 +36,60 @@ impl Asyncio {
     }
 
     pub fn create_future<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.loop_
+        self.event_loop
             .bind(py)
             .call_method0(intern!(py, "create_future"))
     }
 
-    pub fn loop_(&self, py: Python<'_>) -> Py<PyAny> {
-        self.loop_.clone_ref(py)
+    pub fn event_loop(&self, py: Python<'_>) -> Py<PyAny> {
+        self.event_loop.clone_ref(py)
     }
 
-    /// A task made as the program wants its tasks made.
-    pub fn create_task(&self, py: Python<'_>, host: &Py<Host>) -> PyResult<Py<PyAny>> {
-        self.loop_
+    /// A task created by the loop, with its task factory.
+    pub fn create_task(
+        &self,
+        py: Python<'_>,
+        coroutine: &Py<TaskCoroutine>,
+    ) -> PyResult<Py<PyAny>> {
+        self.event_loop
             .bind(py)
-            .call_method1(intern!(py, "create_task"), (host,))
+            .call_method1(intern!(py, "create_task"), (coroutine,))
             .map(Bound::unbind)
     }
 
-    /// A task made our way, whatever the program said.
-    pub fn plain_task<'py>(&self, py: Python<'py>, host: &Py<Host>) -> PyResult<Bound<'py, PyAny>> {
-        let arguments = PyTuple::new(py, [host])?;
+    /// A task created without the task factory.
+    pub fn create_plain_task<'py>(
+        &self,
+        py: Python<'py>,
+        coroutine: &Py<TaskCoroutine>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let arguments = PyTuple::new(py, [coroutine])?;
         self.task
             .bind(py)
             .call(arguments, Some(self.task_arguments.bind(py)))
     }
 
-    /// The program has said how (`loop.set_task_factory`).
+    /// Whether the loop has a task factory (`loop.set_task_factory`).
     pub fn has_task_factory(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(!self
-            .loop_
+            .event_loop
             .bind(py)
             .call_method0(intern!(py, "get_task_factory"))?
             .is_none())
     }
 
-    /// Makes `task` the current one and returns whom it displaced: nobody, since the turn is a callback of
-    /// the loop, unless a program calls it by hand.
+    /// Makes `task` the current one and returns the task that it replaces. There is none in a callback of the
+    /// loop, as the turn is, unless a program calls the turn itself.
     pub fn enter(&self, py: Python<'_>, task: &Py<PyAny>) -> PyResult<Option<Py<PyAny>>> {
         let enter_task = self.enter_task.bind(py);
-        if enter_task.call1((&self.loop_, task)).is_ok() {
+        if enter_task.call1((&self.event_loop, task)).is_ok() {
             return Ok(None);
         }
-        let outer = self.current_task.bind(py).call1((&self.loop_,))?;
+        let outer = self.current_task.bind(py).call1((&self.event_loop,))?;
         if !outer.is_none() {
-            self.leave_task.bind(py).call1((&self.loop_, &outer))?;
+            self.leave_task.bind(py).call1((&self.event_loop, &outer))?;
         }
-        enter_task.call1((&self.loop_, task))?;
+        enter_task.call1((&self.event_loop, task))?;
         Ok((!outer.is_none()).then(|| outer.unbind()))
     }
 
@@ -92,89 +100,96 @@ impl Asyncio {
         task: &Py<PyAny>,
         outer: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        self.leave_task.bind(py).call1((&self.loop_, task))?;
+        self.leave_task.bind(py).call1((&self.event_loop, task))?;
         if let Some(outer) = outer {
-            self.enter_task.bind(py).call1((&self.loop_, outer))?;
+            self.enter_task.bind(py).call1((&self.event_loop, outer))?;
         }
         Ok(())
     }
 
-    /// A new spare. Its first step is on the loop's list already and parks it, unless a request comes
-    /// before.
-    pub fn spare(&self, py: Python<'_>) -> PyResult<Spare> {
-        let host = Py::new(py, Host::new(self.loop_.clone_ref(py)))?;
-        let task = self.plain_task(py, &host)?;
-        // A spare that is still parked when its loop ends is no task that somebody forgot.
+    /// Creates an idle task. Its first step, already scheduled in the loop, parks it, unless a request comes first.
+    pub fn create_idle_task(&self, py: Python<'_>) -> PyResult<IdleTask> {
+        let coroutine = Py::new(py, TaskCoroutine::new(self.event_loop.clone_ref(py)))?;
+        let task = self.create_plain_task(py, &coroutine)?;
+        // No warning if it is still parked when the loop is closed.
         task.setattr(intern!(py, "_log_destroy_pending"), false)?;
         let get_name = task.getattr(intern!(py, "get_name"))?;
         let name = get_name.call0()?.unbind();
-        Ok(Spare {
+        Ok(IdleTask {
             task: task.unbind(),
-            host,
+            coroutine,
             get_name: get_name.unbind(),
             name,
         })
     }
 
-    /// What can be seen of a task from outside, to be compared later.
-    pub fn marks(&self, spare: &Spare, py: Python<'_>) -> PyResult<Marks> {
-        let references = super::super::exchange::references(&spare.task);
-        let weakrefs = self.weakrefs.bind(py).call1((&spare.task,))?.extract()?;
-        Ok(Marks {
+    /// The externally visible state of a task, for a later comparison.
+    pub fn snapshot(&self, idle_task: &IdleTask, py: Python<'_>) -> PyResult<TaskSnapshot> {
+        let references = super::super::exchange::references(&idle_task.task);
+        let weakrefs = self
+            .weakrefs
+            .bind(py)
+            .call1((&idle_task.task,))?
+            .extract()?;
+        Ok(TaskSnapshot {
             references,
             weakrefs,
         })
     }
 
-    /// True when the request has left the spare as it was: nobody kept the task, weakly or not, hangs on
-    /// its end, has cancelled or renamed it.
-    pub fn is_unmarked(&self, py: Python<'_>, spare: &Spare, before: Marks) -> PyResult<bool> {
-        let now = self.marks(spare, py)?;
-        if now != before || spare.is_cancelled(py)? {
+    /// True if the request has left the task unchanged: there is no new reference or weak reference to it, no done
+    /// callback, and it has been neither cancelled nor renamed.
+    pub fn is_unchanged(
+        &self,
+        py: Python<'_>,
+        idle_task: &IdleTask,
+        before: TaskSnapshot,
+    ) -> PyResult<bool> {
+        let now = self.snapshot(idle_task, py)?;
+        if now != before || idle_task.is_cancelled(py)? {
             return Ok(false);
         }
-        let task = spare.task.bind(py);
-        let renamed = !spare.get_name.bind(py).call0()?.is(&spare.name);
+        let task = idle_task.task.bind(py);
+        let renamed = !idle_task.get_name.bind(py).call0()?.is(&idle_task.name);
         Ok(!renamed && task.getattr(intern!(py, "_callbacks"))?.is_none())
     }
 }
 
-/// See [`Asyncio::marks`].
+/// See [`Asyncio::snapshot`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Marks {
+pub struct TaskSnapshot {
     references: isize,
     weakrefs: usize,
 }
 
-/// The spare is the current task.
-pub struct Loan {
-    /// What it looked like before any request.
-    pub before: Marks,
+/// State of the current task of the loop while it is an idle task that runs requests.
+pub struct CurrentTask {
+    /// Its snapshot before any request.
+    pub before: TaskSnapshot,
     /// The task that was current before.
     pub outer: Option<Py<PyAny>>,
 }
 
 /// A real `asyncio.Task` that waits for a request.
-pub struct Spare {
+pub struct IdleTask {
     pub task: Py<PyAny>,
-    pub host: Py<Host>,
-    /// The task's method, bound once.
+    pub coroutine: Py<TaskCoroutine>,
+    /// Its bound method.
     pub get_name: Py<PyAny>,
     name: Py<PyAny>,
 }
 
-impl Spare {
-    /// False when it must not serve: somebody has cancelled it (`asyncio.run` at its end does), or it
-    /// has ended.
-    pub fn is_fit(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.host.get().is_idle(py) && !self.is_cancelled(py)?)
+impl IdleTask {
+    /// False if it has ended or has been cancelled (as `asyncio.run` does at its end).
+    pub fn is_usable(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.coroutine.get().is_idle(py) && !self.is_cancelled(py)?)
     }
 
     fn is_cancelled(&self, py: Python<'_>) -> PyResult<bool> {
-        match self.host.get().is_unparked(py)? {
-            // Cancelling a parked task cancels what it waits for ...
-            Some(over) => Ok(over),
-            // ... and one that has not begun remembers it.
+        match self.coroutine.get().is_parked_future_done(py)? {
+            // Cancelling a parked task cancels its future ...
+            Some(done) => Ok(done),
+            // ... and a task that has not run its first step remembers it.
             None => self
                 .task
                 .bind(py)
@@ -183,8 +198,8 @@ impl Spare {
         }
     }
 
-    /// From here on the task is a request's: forgetting it would be a mistake worth a message.
-    pub fn take_up(&self, py: Python<'_>) -> PyResult<()> {
+    /// Restores the warning about a pending task that is destroyed: from now on the task runs a request.
+    pub fn mark_adopted(&self, py: Python<'_>) -> PyResult<()> {
         self.task
             .bind(py)
             .setattr(intern!(py, "_log_destroy_pending"), true)

@@ -1,23 +1,23 @@
-//! Driving a coroutine by hand: one step of it, in a context of its own.
+//! Stepping a coroutine without a task, in a context of its own.
 use pyo3::exceptions::PyStopIteration;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// What one step of a coroutine gave.
+/// The result of one step of a coroutine.
 #[derive(Debug)]
 pub enum Step {
-    /// It waits for this: a future, or None to be resumed at once.
+    /// It waits for a future; `None`: it is to be resumed at once.
     Yield(Py<PyAny>),
     Return,
     Raise(PyErr),
 }
 
-/// Resumes a coroutine (or any iterator of its kind) with None.
-pub fn step(coroutine: &Bound<'_, PyAny>) -> Step {
+/// Resumes a coroutine (or another object with the same protocol) with `None`.
+pub fn resume(coroutine: &Bound<'_, PyAny>) -> Step {
     let py = coroutine.py();
     let mut out: *mut ffi::PyObject = std::ptr::null_mut();
-    // SAFETY: both objects are alive; PyIter_Send sets `out` to a new reference, except with
-    // PYGEN_ERROR, when it is null and an exception is set.
+    // SAFETY: both objects are alive. PyIter_Send sets `out` to a new reference, or with PYGEN_ERROR to null with
+    // an exception set.
     unsafe {
         match ffi::PyIter_Send(coroutine.as_ptr(), ffi::Py_None(), &raw mut out) {
             ffi::PySendResult::PYGEN_RETURN => {
@@ -39,7 +39,7 @@ pub fn throw(coroutine: &Bound<'_, PyAny>, error: &Bound<'_, PyAny>) -> Step {
     }
 }
 
-/// A copy of `base`, to run one request in.
+/// A copy of `base`, for one request.
 pub fn copy_context(py: Python<'_>, base: &Py<PyAny>) -> PyResult<Py<PyAny>> {
     // SAFETY: `base` is a contextvars.Context; the result is a new reference or null with an exception.
     unsafe {
@@ -47,9 +47,9 @@ pub fn copy_context(py: Python<'_>, base: &Py<PyAny>) -> PyResult<Py<PyAny>> {
     }
 }
 
-/// The context that is current now, copied.
+/// A copy of the current context.
 pub fn current_context(py: Python<'_>) -> PyResult<Py<PyAny>> {
-    // SAFETY: needs nothing but the GIL; the result is a new reference or null with an exception.
+    // SAFETY: requires only the GIL; the result is a new reference or null with an exception.
     unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyContext_CopyCurrent()).map(Bound::unbind) }
 }
 
@@ -60,7 +60,7 @@ pub fn in_context<R>(py: Python<'_>, context: &Py<PyAny>, f: impl FnOnce() -> R)
         return Err(PyErr::fetch(py));
     }
     let result = f();
-    // SAFETY: as above; it was entered by us.
+    // SAFETY: as above; it was entered above.
     if unsafe { ffi::PyContext_Exit(context.as_ptr()) } < 0 {
         return Err(PyErr::fetch(py));
     }

@@ -1,24 +1,27 @@
-//! What moves a WebSocket on: its stream, its clock, the end of its application, the end of the server.
+//! Events that advance a WebSocket: of its stream, its timers, the end of its application and server shutdown.
 use std::time::Instant;
 
 use pyo3::prelude::*;
-use towline_io::Peer;
+use towline_io::{Engine, Peer};
 use towline_proto::StreamId;
 use towline_proto::ws::{Status, WebSocket};
 
-use super::super::exchange::{Client, Exchange, Exchanged, Response, wake};
-use super::super::server::{AsgiServer, ConnState, Machine};
-use super::super::turn::News;
-use super::receive::forget_unread;
-use super::{AHEAD_BYTES, Ended, INTERNAL_ERROR, NORMAL, RESTART, Sockets, Stage};
+use super::super::exchange::{
+    ClientState, Exchange, ExchangeEvent, ExchangeState, ResponsePhase, wake,
+};
+use super::super::state::{AsgiServer, ConnState};
+use super::receive::discard_unread;
+use super::session::{
+    CloseInfo, INTERNAL_ERROR, NORMAL_CLOSURE, READ_AHEAD_BYTES, SERVICE_RESTART, Stage, WsContext,
+};
 
-/// Reads what may be read, sends what is due and keeps the clock. `most`: see [`AHEAD_BYTES`].
+/// Reads at most `read_limit` bytes (see [`READ_AHEAD_BYTES`]), sends pending frames and sets the timer.
 pub fn advance(
-    state: &mut Exchanged,
+    state: &mut ExchangeState,
     peer: &mut Peer<ConnState>,
-    sockets: &mut Sockets,
+    ws_context: &mut WsContext,
     now: Instant,
-    most: usize,
+    read_limit: usize,
 ) {
     let Some(session) = state.websocket.as_deref_mut() else {
         return;
@@ -27,34 +30,34 @@ pub fn advance(
         return;
     };
     let Ok(mut stream) = peer.conn.stream(state.stream) else {
-        session.over = true;
-        state.client = Client::Gone;
+        session.is_finished = true;
+        state.client = ClientState::Disconnected;
         return;
     };
     state.dirty = true;
-    socket.read_ahead(&mut stream, now, &mut sockets.shared, most);
-    // A refusal is about a stream that has failed, which reading has told.
-    let _ = socket.flush(&mut stream, &mut sockets.shared);
-    if socket.status() == Status::Finished && !session.over {
-        session.over = true;
+    socket.read_ahead(&mut stream, now, &mut ws_context.shared, read_limit);
+    // Fails only if the stream has failed, which reading has reported.
+    let _ = socket.flush(&mut stream, &mut ws_context.shared);
+    if socket.status() == Status::Finished && !session.is_finished {
+        session.is_finished = true;
         let _ = stream.finish();
         stream.reset();
     }
-    if socket.status() != Status::Open && session.ended.is_none() {
-        // The peer has closed, or it broke a rule: nothing can be sent to it any more.
-        state.client = Client::Gone;
+    if socket.status() != Status::Open && session.close.is_none() {
+        // The peer has closed or violated the protocol: nothing more can be sent to it.
+        state.client = ClientState::Disconnected;
     }
     if let Some(deadline) = socket.deadline() {
         peer.visit_by(deadline);
     }
 }
 
-/// Something happened to the stream of an exchange. `None`: it is not that of an open WebSocket, else those who
-/// wait for it.
-pub fn tell(
+/// Handles an event of the stream of an exchange. Returns the waiters to wake, or `None` if the exchange has no open
+/// WebSocket.
+pub fn handle_event(
     py: Python<'_>,
     exchange: &Py<Exchange>,
-    news: News,
+    event: ExchangeEvent,
 ) -> PyResult<Option<Vec<Py<PyAny>>>> {
     let this = exchange.get();
     let mut state = this.state.open(py);
@@ -66,32 +69,32 @@ pub fn tell(
         return Ok(None);
     }
     let server = this.server.get();
-    if matches!(news, News::Gone) {
-        state.client = Client::Gone;
+    if matches!(event, ExchangeEvent::Disconnected) {
+        state.client = ClientState::Disconnected;
         if let Some(session) = &mut state.websocket {
-            session.over = true;
+            session.is_finished = true;
         }
-        if state.response == Response::Complete
+        if state.response == ResponsePhase::Complete
             && let Some(peer) = server.engine(py)?.peer(state.id)
         {
-            forget(peer, state.stream);
+            remove_exchange(peer, state.stream);
         }
         return Ok(Some(state.take_waiters()));
     }
-    let mut sockets = server.sockets.open(py);
+    let mut ws_context = server.ws_context.open(py);
     let mut engine = server.engine(py)?;
-    let mut waiters = look(&mut state, &mut sockets, &mut engine, |_| {});
-    if matches!(news, News::Writable) {
+    let mut waiters = poll(&mut state, &mut ws_context, &mut engine, |_| {});
+    if matches!(event, ExchangeEvent::Writable) {
         waiters.append(&mut state.take_senders());
     }
     Ok(Some(waiters))
 }
 
-/// Advances a WebSocket after `first`. Returns those who have news of it, to be woken.
-fn look(
-    state: &mut Exchanged,
-    sockets: &mut Sockets,
-    engine: &mut Machine,
+/// Calls `first` on the WebSocket and advances it. Returns the waiters to wake.
+fn poll(
+    state: &mut ExchangeState,
+    ws_context: &mut WsContext,
+    engine: &mut Engine<ConnState>,
     first: impl FnOnce(&mut WebSocket),
 ) -> Vec<Py<PyAny>> {
     let Some(peer) = engine.peer(state.id) else {
@@ -102,31 +105,40 @@ fn look(
     {
         first(socket);
     }
-    let asks = state.has_receivers();
-    let most = if asks { usize::MAX } else { AHEAD_BYTES };
-    advance(state, peer, sockets, Instant::now(), most);
+    let read_limit = if state.has_receivers() {
+        usize::MAX
+    } else {
+        READ_AHEAD_BYTES
+    };
+    advance(state, peer, ws_context, Instant::now(), read_limit);
     let Some(session) = state.websocket.as_deref_mut() else {
         return Vec::new();
     };
-    if session.over && state.response == Response::Complete {
-        // The application has ended before.
-        forget(peer, state.stream);
+    if session.is_finished && state.response == ResponsePhase::Complete {
+        // The application has already ended.
+        remove_exchange(peer, state.stream);
     }
     match &session.stage {
-        _ if state.client == Client::Gone || session.over => state.take_waiters(),
+        _ if state.client == ClientState::Disconnected || session.is_finished => {
+            state.take_waiters()
+        }
         Stage::Open(socket) if socket.has_event() => state.take_receivers(),
         _ => Vec::new(),
     }
 }
 
-/// A clock of these exchanges may have run out.
-pub fn tick(server: &AsgiServer, py: Python<'_>, exchanges: Vec<Py<Exchange>>) -> PyResult<()> {
+/// Handles timers of these exchanges that may have expired.
+pub fn check_timers(
+    server: &AsgiServer,
+    py: Python<'_>,
+    exchanges: Vec<Py<Exchange>>,
+) -> PyResult<()> {
     for exchange in exchanges {
         let waiters = {
             let mut state = exchange.get().state.open(py);
-            let (mut sockets, mut engine) = (server.sockets.open(py), server.engine(py)?);
+            let (mut ws_context, mut engine) = (server.ws_context.open(py), server.engine(py)?);
             let now = Instant::now();
-            look(&mut state, &mut sockets, &mut engine, |socket| {
+            poll(&mut state, &mut ws_context, &mut engine, |socket| {
                 socket.handle_timeout(now);
             })
         };
@@ -135,16 +147,9 @@ pub fn tick(server: &AsgiServer, py: Python<'_>, exchanges: Vec<Py<Exchange>>) -
     Ok(())
 }
 
-/// The server ends: each open WebSocket is closed with 1012, and its application is told.
+/// Closes every open WebSocket with 1012 for server shutdown and notifies its application.
 pub fn drain(server: &AsgiServer, py: Python<'_>) -> PyResult<()> {
-    let running: Vec<Py<Exchange>> = {
-        let pool = server.pool.open(py);
-        pool.running
-            .values()
-            .map(|exchange| exchange.clone_ref(py))
-            .collect()
-    };
-    for exchange in running {
+    for exchange in server.running(py) {
         let waiters = {
             let mut state = exchange.get().state.open(py);
             if !state
@@ -154,100 +159,103 @@ pub fn drain(server: &AsgiServer, py: Python<'_>) -> PyResult<()> {
             {
                 continue;
             }
-            restart(&mut state);
-            let (mut sockets, mut engine) = (server.sockets.open(py), server.engine(py)?);
-            look(&mut state, &mut sockets, &mut engine, |_| {})
+            close_for_shutdown(&mut state);
+            let (mut ws_context, mut engine) = (server.ws_context.open(py), server.engine(py)?);
+            poll(&mut state, &mut ws_context, &mut engine, |_| {})
         };
-        server.settle(py, exchange.get());
+        server.flush_and_rearm(py, exchange.get());
         wake(py, waiters)?;
     }
     Ok(())
 }
 
-/// Closes a WebSocket because the server ends.
-pub fn restart(state: &mut Exchanged) {
+/// Closes a WebSocket for server shutdown.
+pub fn close_for_shutdown(state: &mut ExchangeState) {
     if let Some(session) = state.websocket.as_deref_mut()
         && let Stage::Open(socket) = &mut session.stage
-        && socket.close(Instant::now(), RESTART, "").is_ok()
+        && socket.close(Instant::now(), SERVICE_RESTART, "").is_ok()
     {
-        session.ended = Some(Ended::new(RESTART, ""));
-        state.client = Client::Gone;
+        session.close = Some(CloseInfo::new(SERVICE_RESTART, ""));
+        state.client = ClientState::Disconnected;
     }
 }
 
-/// How an application has ended that had a WebSocket.
-pub enum Left {
-    /// There was nothing left to do, or nobody to do it for.
+/// The state of the WebSocket when its application ended.
+pub enum WsEnd {
+    /// It was closed already.
     Closed,
-    /// The client has gone before.
-    Lost,
-    /// It was open, and has been closed with this code.
-    With(u16),
+    ClientDisconnected,
+    /// It was open and has been closed with this code.
+    ClosedWith(u16),
 }
 
-/// The application has ended: what it left open is closed. `None`: it owes a response, like that of an http scope.
+/// The application has close: what it left open is closed. `None`: it owes a response, like that of an http scope.
 pub fn end(
     py: Python<'_>,
     exchange: &Py<Exchange>,
-    state: &mut Exchanged,
-    (sockets, engine): (&mut Sockets, &mut Machine),
+    state: &mut ExchangeState,
+    (ws_context, engine): (&mut WsContext, &mut Engine<ConnState>),
     outcome: Outcome,
-) -> Option<Left> {
+) -> Option<WsEnd> {
     let session = state.websocket.as_deref_mut()?;
     let socket = match &mut session.stage {
-        Stage::Asking { .. } => {
-            state.response = Response::Idle;
+        Stage::Handshake { .. } => {
+            state.response = ResponsePhase::Idle;
             return None;
         }
         Stage::Denied => return None,
         Stage::Open(socket) => socket,
     };
-    forget_unread(socket, sockets);
+    discard_unread(socket, ws_context);
     let code = outcome.code();
-    let left = if state.client == Client::Gone {
-        Left::Lost
+    let left = if state.client == ClientState::Disconnected {
+        WsEnd::ClientDisconnected
     } else if socket.close(Instant::now(), code, "").is_ok() {
-        session.ended = Some(Ended::new(code, ""));
-        Left::With(code)
+        session.close = Some(CloseInfo::new(code, ""));
+        WsEnd::ClosedWith(code)
     } else {
-        Left::Closed
+        WsEnd::Closed
     };
-    state.response = Response::Complete;
+    state.response = ResponsePhase::Complete;
     let Some(peer) = engine.peer(state.id) else {
         return Some(left);
     };
-    advance(state, peer, sockets, Instant::now(), AHEAD_BYTES);
-    if state.websocket.as_ref().is_some_and(|session| session.over) {
-        forget(peer, state.stream);
+    advance(state, peer, ws_context, Instant::now(), READ_AHEAD_BYTES);
+    if state
+        .websocket
+        .as_ref()
+        .is_some_and(|session| session.is_finished)
+    {
+        remove_exchange(peer, state.stream);
     } else {
-        // It is here until the closing handshake is done.
+        // Kept until the closing handshake is complete.
         let exchange = exchange.clone_ref(py);
         drop(peer.state.exchanges.insert(state.stream, exchange));
     }
     Some(left)
 }
 
-/// Both the WebSocket and its application have ended: a stream that has failed is no place taken any more.
-fn forget(peer: &mut Peer<ConnState>, stream: StreamId) {
-    // Others hold the exchange as well: nothing of it ends here.
+/// Removes the exchange from its connection after both the WebSocket and the application have ended.
+fn remove_exchange(peer: &mut Peer<ConnState>, stream: StreamId) {
+    // Other references to the exchange exist, so nothing is deallocated here.
     drop(peer.state.exchanges.remove(stream));
     peer.let_go(stream);
 }
 
-/// How an application has ended.
+/// The result of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Returned,
-    /// It was cancelled because the server ends.
-    Stopped,
+    /// Cancelled by server shutdown.
+    Cancelled,
     Failed,
 }
 
 impl Outcome {
     fn code(self) -> u16 {
         match self {
-            Self::Returned => NORMAL,
-            Self::Stopped => RESTART,
+            Self::Returned => NORMAL_CLOSURE,
+            Self::Cancelled => SERVICE_RESTART,
             Self::Failed => INTERNAL_ERROR,
         }
     }

@@ -1,4 +1,4 @@
-//! The opening handshake: who asks for a WebSocket, the scope it gets, and `websocket.accept`.
+//! The opening handshake: detection of WebSocket requests, their scope, and `websocket.accept`.
 use std::time::Instant;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -6,60 +6,56 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use towline_io::serve::site::{OwnAnswer, Payload};
-use towline_proto::ws::handshake::{Acceptance, Request, is_upgrade};
+use towline_proto::ws::handshake::{Request, is_upgrade};
 use towline_proto::ws::{WebSocket, handshake};
 use towline_proto::{BodySize, HeadRef, Side, Version};
 
-use super::super::exchange::{Client, Exchange, Response};
-use super::super::pending_head::Draft;
-use super::super::response::{Refusal, respond};
-use super::drive::{advance, restart};
-use super::{AHEAD_BYTES, Session, Sockets, Stage};
+use super::super::exchange::{ClientState, Exchange, ResponsePhase};
+use super::super::pending_head::PendingHead;
+use super::super::response::{SendFailure, respond};
+use super::drive::{advance, close_for_shutdown};
+use super::session::{Offer, READ_AHEAD_BYTES, Session, Stage, WsContext};
 use crate::errors::{ResponseStateError, client_disconnected};
 
-/// What a request for a WebSocket offers, kept until the application has decided.
-pub struct Offer {
-    accepted: Acceptance,
-    protocols: Vec<Box<[u8]>>,
-}
-
-/// What a request asks for.
-pub enum Asked {
-    /// A response.
-    Plain,
+/// The WebSocket request in a request head, if any.
+pub enum UpgradeRequest {
+    None,
     WebSocket(Box<Session>),
-    /// A WebSocket, in a way that breaks a rule.
-    Refused(Box<OwnAnswer>),
+    /// It violates RFC 6455: the response to send.
+    Invalid(Box<OwnAnswer>),
 }
 
-/// Looks for a WebSocket in a request. HTTP/1.0 has no upgrades (RFC 9110 7.8).
-pub fn asked(sockets: &Sockets, head: &HeadRef<'_>) -> Asked {
+/// Detects a WebSocket request. HTTP/1.0 has no upgrades (RFC 9110 7.8).
+pub fn upgrade_request(ws_context: &WsContext, head: &HeadRef<'_>) -> UpgradeRequest {
     let request = match (head.version(), head.protocol()) {
         (Version::Http11, _) if is_upgrade(head) => Request::read(*head),
         (Version::Http2, Some(b"websocket")) => Request::read_extended(*head),
-        _ => return Asked::Plain,
+        _ => return UpgradeRequest::None,
     };
     match request {
         Ok(request) => {
             let offer = Offer {
-                accepted: request.accept(None, sockets.deflate.as_ref()),
+                accepted: request.accept(None, ws_context.deflate.as_ref()),
                 protocols: request.protocols().map(Box::from).collect(),
             };
-            Asked::WebSocket(Box::new(Session {
-                stage: Stage::Asking { told: false, offer },
-                ended: None,
-                over: false,
+            UpgradeRequest::WebSocket(Box::new(Session {
+                stage: Stage::Handshake {
+                    connect_received: false,
+                    offer,
+                },
+                close: None,
+                is_finished: false,
             }))
         }
         Err(handshake::Refusal { status, rule }) => {
             let fields = handshake::Refusal { status, rule }.fields();
-            Asked::Refused(Box::new(OwnAnswer::refused(status, rule, fields)))
+            UpgradeRequest::Invalid(Box::new(OwnAnswer::refused(status, rule, fields)))
         }
     }
 }
 
 impl Session {
-    /// Makes the scope of a request that of a WebSocket.
+    /// Converts the scope of a request to a websocket scope.
     pub fn adapt(&self, scope: &Bound<'_, PyDict>) -> PyResult<()> {
         let py = scope.py();
         scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;
@@ -76,7 +72,7 @@ impl Session {
         };
         scope.set_item(intern!(py, "scheme"), scheme)?;
         let protocols = PyList::empty(py);
-        if let Stage::Asking { offer, .. } = &self.stage {
+        if let Stage::Handshake { offer, .. } = &self.stage {
             for protocol in &offer.protocols {
                 // Tokens, hence ASCII.
                 protocols.append(String::from_utf8_lossy(protocol))?;
@@ -101,86 +97,91 @@ pub fn accept(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> Py
     let py = exchange.py();
     let server = exchange.get().server.get();
     let protocol = subprotocol(message)?;
-    let mut asked_for = Draft::default();
+    let mut application_head = PendingHead::default();
     if let Some(headers) = message.get_item(intern!(py, "headers"))?
         && !headers.is_none()
     {
-        asked_for.fill(&headers)?;
+        application_head.fill(&headers)?;
     }
     {
         let mut state = exchange.get().state.open(py);
         let state = &mut *state;
         let session = state.websocket.as_deref();
-        let Some(Stage::Asking { offer, .. }) = session.map(|session| &session.stage) else {
+        let Some(Stage::Handshake { offer, .. }) = session.map(|session| &session.stage) else {
             return Err(ResponseStateError::new_err(
                 "ASGI: unexpected websocket.accept: the WebSocket has been accepted, denied or closed",
             ));
         };
-        if state.client != Client::Present {
+        if state.client != ClientState::Connected {
             return Err(client_disconnected());
         }
-        write_head(&mut state.draft, offer, protocol.as_deref(), &asked_for)?;
+        write_head(
+            &mut state.head,
+            offer,
+            protocol.as_deref(),
+            &application_head,
+        )?;
         let params = offer.accepted.deflate;
         let mut engine = server.engine(py)?;
         let now = Instant::now();
         let draining = engine.is_draining();
         let peer = engine.peer(state.id).ok_or_else(client_disconnected)?;
-        let mut extras = server.extras.open(py);
+        let mut features = server.features.open(py);
         respond(
             state,
             &mut peer.conn,
-            &mut extras,
+            &mut features,
             BodySize::Empty,
             Payload::Pieces,
         )
-        .map_err(Refusal::from)?;
-        state.response = Response::Switched;
-        let mut sockets = server.sockets.open(py);
-        let limits = std::sync::Arc::clone(&sockets.limits);
-        let deflate = params.zip(sockets.deflate);
+        .map_err(SendFailure::from)?;
+        state.response = ResponsePhase::Switched;
+        let mut ws_context = server.ws_context.open(py);
+        let limits = std::sync::Arc::clone(&ws_context.limits);
+        let deflate = params.zip(ws_context.deflate);
         let socket = WebSocket::new(Side::Server, limits, deflate, now);
         if let Some(session) = &mut state.websocket {
             session.stage = Stage::Open(Box::new(socket));
         }
         if draining {
-            restart(state);
+            close_for_shutdown(state);
         }
-        advance(state, peer, &mut sockets, now, AHEAD_BYTES);
-        // The request has its answer: what follows is no part of it.
-        if server.watching {
-            extras.site.end(&mut state.visit, now);
+        advance(state, peer, &mut ws_context, now, READ_AHEAD_BYTES);
+        // The log record ends with the response.
+        if server.records_exchanges {
+            features.features.end(&mut state.record, now);
         }
     }
     server.flush_part(py, exchange);
-    Ok(server.sent(py))
+    Ok(server.ready(py))
 }
 
 /// The subprotocol that the application has chosen.
 fn subprotocol(message: &Bound<'_, PyDict>) -> PyResult<Option<String>> {
-    let given = message.get_item(intern!(message.py(), "subprotocol"))?;
-    let Some(given) = given.filter(|given| !given.is_none()) else {
+    let parsed = message.get_item(intern!(message.py(), "subprotocol"))?;
+    let Some(parsed) = parsed.filter(|parsed| !parsed.is_none()) else {
         return Ok(None);
     };
-    let text = given.cast::<PyString>().map_err(|_| {
+    let text = parsed.cast::<PyString>().map_err(|_| {
         PyTypeError::new_err(format!(
             "ASGI: `subprotocol` must be a string, not {}",
-            given.get_type()
+            parsed.get_type()
         ))
     })?;
     Ok(Some(text.to_str()?.to_owned()))
 }
 
-/// Puts the head of the answer together: the handshake's fields, then the application's.
+/// Builds the head of the response: the headers of the handshake, then those of the application.
 fn write_head(
-    draft: &mut Draft,
+    head: &mut PendingHead,
     offer: &Offer,
     protocol: Option<&str>,
-    asked_for: &Draft,
+    application_head: &PendingHead,
 ) -> PyResult<()> {
-    draft.clear();
-    draft.status = offer.accepted.status;
+    head.clear();
+    head.status = offer.accepted.status;
     for (name, value) in &offer.accepted.fields {
-        draft.push(name, value);
+        head.push(name, value);
     }
     if let Some(protocol) = protocol {
         if !offer
@@ -192,18 +193,18 @@ fn write_head(
                 "ASGI: the client has not offered the subprotocol {protocol:?} (RFC 6455 4.2.2)"
             )));
         }
-        draft.push(b"sec-websocket-protocol", protocol.as_bytes());
+        head.push(b"sec-websocket-protocol", protocol.as_bytes());
     }
-    for field in asked_for.fields() {
+    for field in application_head.fields() {
         let is = |name: &[u8]| field.name.eq_ignore_ascii_case(name);
         if field.name.len() > 14 && field.name[..14].eq_ignore_ascii_case(b"sec-websocket-") {
             return Err(PyValueError::new_err(format!(
-                "ASGI: {} is the server's to send, the subprotocol has a key of its own in websocket.accept",
+                "ASGI: {} is set by the server; use `subprotocol` of websocket.accept for the subprotocol",
                 String::from_utf8_lossy(field.name)
             )));
         }
         if !is(b"connection") && !is(b"upgrade") && !is(b"content-length") {
-            draft.push(field.name, field.value);
+            head.push(field.name, field.value);
         }
     }
     Ok(())

@@ -6,139 +6,140 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use towline_proto::ws::{Event, Kind, WebSocket};
 
-use super::super::exchange::{Client, Exchange, Response};
+use super::super::exchange::{ClientState, Exchange, ResponsePhase};
 use super::drive::advance;
-use super::{Ended, Session, Sockets, Stage, VANISHED};
+use super::session::{ABNORMAL_CLOSURE, CloseInfo, Session, Stage, WsContext};
 
-/// What there is to tell.
-enum Told {
+/// The next message for the application.
+enum Message {
     Nothing,
     Connect,
     Text(Py<PyString>),
     Bytes(Py<PyBytes>),
-    Disconnect(Ended),
+    Disconnect(CloseInfo),
 }
 
 /// The next message, if there is one.
 pub fn receive(exchange: &Bound<'_, Exchange>) -> PyResult<Option<Py<PyAny>>> {
     let py = exchange.py();
     let server = exchange.get().server.get();
-    let told = next(py, exchange.get())?;
+    let next = next(py, exchange.get())?;
     let message = PyDict::new(py);
-    let kind = match told {
-        Told::Nothing => {
-            server.flush_outside(py, exchange);
+    let kind = match next {
+        Message::Nothing => {
+            server.flush_outside_step(py, exchange);
             return Ok(None);
         }
-        Told::Connect => intern!(py, "websocket.connect"),
-        Told::Text(text) => {
+        Message::Connect => intern!(py, "websocket.connect"),
+        Message::Text(text) => {
             message.set_item(intern!(py, "text"), text)?;
             intern!(py, "websocket.receive")
         }
-        Told::Bytes(bytes) => {
+        Message::Bytes(bytes) => {
             message.set_item(intern!(py, "bytes"), bytes)?;
             intern!(py, "websocket.receive")
         }
-        Told::Disconnect(Ended { code, reason }) => {
+        Message::Disconnect(CloseInfo { code, reason }) => {
             message.set_item(intern!(py, "code"), code)?;
             message.set_item(intern!(py, "reason"), reason)?;
             intern!(py, "websocket.disconnect")
         }
     };
     message.set_item(intern!(py, "type"), kind)?;
-    server.flush_outside(py, exchange);
+    server.flush_outside_step(py, exchange);
     Ok(Some(message.into_any().unbind()))
 }
 
-fn next(py: Python<'_>, exchange: &Exchange) -> PyResult<Told> {
+fn next(py: Python<'_>, exchange: &Exchange) -> PyResult<Message> {
     let mut state = exchange.state.open(py);
     let state = &mut *state;
-    let gone = state.client != Client::Present;
-    let complete = state.response == Response::Complete;
+    let is_disconnected = state.client != ClientState::Connected;
+    let complete = state.response == ResponsePhase::Complete;
     let Some(session) = state.websocket.as_deref_mut() else {
-        return Ok(Told::Nothing);
+        return Ok(Message::Nothing);
     };
     match &mut session.stage {
-        Stage::Asking {
-            told: told @ false, ..
+        Stage::Handshake {
+            connect_received: received @ false,
+            ..
         } => {
-            *told = true;
-            return Ok(Told::Connect);
+            *received = true;
+            return Ok(Message::Connect);
         }
-        Stage::Asking { .. } | Stage::Denied => {
-            return Ok(if gone || complete {
-                Told::Disconnect(Ended::new(VANISHED, ""))
+        Stage::Handshake { .. } | Stage::Denied => {
+            return Ok(if is_disconnected || complete {
+                Message::Disconnect(CloseInfo::new(ABNORMAL_CLOSURE, ""))
             } else {
-                Told::Nothing
+                Message::Nothing
             });
         }
         Stage::Open(_) => {}
     }
     let server = exchange.server.get();
-    let mut sockets = server.sockets.open(py);
-    let told = take(py, session, &mut sockets);
-    if !matches!(told, Told::Nothing) {
-        return Ok(told);
+    let mut ws_context = server.ws_context.open(py);
+    let message = take(py, session, &mut ws_context);
+    if !matches!(message, Message::Nothing) {
+        return Ok(message);
     }
     let mut engine = server.engine(py)?;
     let Some(peer) = engine.peer(state.id) else {
-        return Ok(session.disconnect(VANISHED, ""));
+        return Ok(session.disconnect(ABNORMAL_CLOSURE, ""));
     };
-    advance(state, peer, &mut sockets, Instant::now(), usize::MAX);
+    advance(state, peer, &mut ws_context, Instant::now(), usize::MAX);
     let Some(session) = state.websocket.as_deref_mut() else {
-        return Ok(Told::Nothing);
+        return Ok(Message::Nothing);
     };
-    Ok(take(py, session, &mut sockets))
+    Ok(take(py, session, &mut ws_context))
 }
 
-/// The event that waits. Strings and bytes are no containers: making them runs no collection.
-fn take(py: Python<'_>, session: &mut Session, sockets: &mut Sockets) -> Told {
+/// Takes the pending event. Creating strings and bytes, which are no containers, runs no garbage collection.
+fn take(py: Python<'_>, session: &mut Session, ws_context: &mut WsContext) -> Message {
     let Stage::Open(socket) = &mut session.stage else {
-        return Told::Nothing;
+        return Message::Nothing;
     };
-    let told = match socket.next_event() {
+    let message = match socket.next_event() {
         Some(Event::Message { kind, data }) => Some(message(py, kind, data)),
         Some(Event::Close { code, reason }) => {
-            session.ended = Some(Ended::new(code, reason));
+            session.close = Some(CloseInfo::new(code, reason));
             None
         }
         Some(Event::Failed(violation)) => {
-            // An end of our own making keeps its code.
+            // If this server has closed the connection, its code is kept.
             session
-                .ended
-                .get_or_insert_with(|| Ended::new(violation.code, violation.rule));
+                .close
+                .get_or_insert_with(|| CloseInfo::new(violation.code, violation.rule));
             None
         }
         Some(Event::Ping(_) | Event::Pong(_)) | None => None,
     };
-    socket.release(&mut sockets.shared);
-    if let Some(told) = told {
-        return told;
+    socket.release(&mut ws_context.shared);
+    if let Some(message) = message {
+        return message;
     }
-    match &session.ended {
-        Some(Ended { code, reason }) => Told::Disconnect(Ended::new(*code, reason)),
-        None if session.over => session.disconnect(VANISHED, ""),
-        None => Told::Nothing,
+    match &session.close {
+        Some(CloseInfo { code, reason }) => Message::Disconnect(CloseInfo::new(*code, reason)),
+        None if session.is_finished => session.disconnect(ABNORMAL_CLOSURE, ""),
+        None => Message::Nothing,
     }
 }
 
-fn message(py: Python<'_>, kind: Kind, data: &[u8]) -> Told {
+fn message(py: Python<'_>, kind: Kind, data: &[u8]) -> Message {
     match (kind, std::str::from_utf8(data)) {
-        (Kind::Text, Ok(text)) => Told::Text(PyString::new(py, text).unbind()),
-        // Text has been checked.
-        _ => Told::Bytes(PyBytes::new(py, data).unbind()),
+        (Kind::Text, Ok(text)) => Message::Text(PyString::new(py, text).unbind()),
+        // The core has validated the UTF-8 of text.
+        _ => Message::Bytes(PyBytes::new(py, data).unbind()),
     }
 }
 
 impl Session {
-    fn disconnect(&mut self, code: u16, reason: &str) -> Told {
-        self.ended = Some(Ended::new(code, reason));
-        Told::Disconnect(Ended::new(code, reason))
+    fn disconnect(&mut self, code: u16, reason: &str) -> Message {
+        self.close = Some(CloseInfo::new(code, reason));
+        Message::Disconnect(CloseInfo::new(code, reason))
     }
 }
 
-/// The application has done with messages: one that it has not asked for does not hold up the close behind it.
-pub fn forget_unread(socket: &mut WebSocket, sockets: &mut Sockets) {
+/// Discards messages that the application will not receive, so that they do not delay the close behind them.
+pub fn discard_unread(socket: &mut WebSocket, ws_context: &mut WsContext) {
     while socket.next_event().is_some() {}
-    socket.release(&mut sockets.shared);
+    socket.release(&mut ws_context.shared);
 }

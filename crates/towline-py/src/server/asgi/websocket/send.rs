@@ -7,40 +7,40 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict, PyString};
+use towline_io::Engine;
 use towline_io::serve::site::Payload;
 use towline_proto::BodySize;
 use towline_proto::ws::{Kind, SendError};
 
-use super::super::awaitables::Purpose;
-use super::super::exchange::{Client, Exchange, Exchanged, Response, wake};
+use super::super::exchange::{ClientState, Exchange, ExchangeState, ResponsePhase, WaitFor, wake};
 use super::super::messages::Message;
-use super::super::response::{self, Refusal, SHARED_BYTES, respond, wait};
-use super::super::server::{Extras, Machine};
+use super::super::response::{self, MIN_SHARED_BYTES, SendFailure, respond, wait};
+use super::super::state::{ConnState, ServerFeatures};
 use super::drive::advance;
 use super::handshake::accept;
-use super::receive::forget_unread;
-use super::{AHEAD_BYTES, Ended, NORMAL, Session, Sockets, Stage};
+use super::receive::discard_unread;
+use super::session::{CloseInfo, NORMAL_CLOSURE, READ_AHEAD_BYTES, Session, Stage, WsContext};
 use crate::errors::{ResponseStateError, client_disconnected};
 
-/// A message of a WebSocket. `kind`: its type.
+/// Sends a message. `kind`: its type.
 pub fn send(
     exchange: &Bound<'_, Exchange>,
     kind: &str,
     message: &Bound<'_, PyDict>,
-    given: &Message<'_>,
+    parsed: &Message<'_>,
 ) -> PyResult<Py<PyAny>> {
     let py = exchange.py();
     if exchange.get().state.open(py).websocket.is_none() {
         return Err(unknown(kind, "an http"));
     }
     match kind {
-        "websocket.send" => send_message(exchange, given),
+        "websocket.send" => send_message(exchange, parsed),
         "websocket.accept" => accept(exchange, message),
         "websocket.close" => close(exchange, message),
-        "websocket.http.response.start" => deny(exchange, given),
+        "websocket.http.response.start" => deny(exchange, parsed),
         "websocket.http.response.body" => {
             expect_denied(exchange, kind)?;
-            response::body(exchange, given)
+            response::body(exchange, parsed)
         }
         _ => Err(unknown(kind, "a websocket")),
     }
@@ -52,17 +52,17 @@ fn unknown(kind: &str, scope: &str) -> PyErr {
     ))
 }
 
-/// What a message carries, still the application's.
+/// The payload of a message, as objects of the application.
 enum Data<'py> {
     Text(Bound<'py, PyString>),
     Bytes(Bound<'py, PyBytes>),
 }
 
 impl<'py> Data<'py> {
-    fn of(given: &Message<'py>) -> PyResult<Self> {
+    fn of(parsed: &Message<'py>) -> PyResult<Self> {
         let is_there = |value: &&Bound<'py, PyAny>| !value.is_none();
-        let text = given.text.as_ref().filter(is_there);
-        let bytes = given.bytes.as_ref().filter(is_there);
+        let text = parsed.text.as_ref().filter(is_there);
+        let bytes = parsed.bytes.as_ref().filter(is_there);
         match (text, bytes) {
             (Some(text), None) => match text.cast::<PyString>() {
                 Ok(text) => Ok(Self::Text(text.clone())),
@@ -92,7 +92,7 @@ impl<'py> Data<'py> {
         }
     }
 
-    /// The same memory, kept alive for as long as it takes to send it.
+    /// The same memory, kept alive until it is sent.
     fn shared(&self) -> PyResult<Bytes> {
         Ok(match self {
             Self::Text(text) => Bytes::from_owner(Utf8(PyBackedStr::try_from(text.clone())?)),
@@ -109,46 +109,46 @@ impl AsRef<[u8]> for Utf8 {
     }
 }
 
-/// Bytes as they are; what can still change is copied.
-fn byte_string<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-    if let Ok(bytes) = given.cast_exact::<PyBytes>() {
+/// `bytes` as they are; a mutable buffer is copied.
+fn byte_string<'py>(parsed: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    if let Ok(bytes) = parsed.cast_exact::<PyBytes>() {
         return Ok(bytes.clone());
     }
-    if !response::is_byte_string(given) {
+    if !response::is_byte_string(parsed) {
         return Err(PyTypeError::new_err(format!(
             "ASGI: `bytes` must be a byte string, not {}",
-            given.get_type()
+            parsed.get_type()
         )));
     }
-    let copy = given.py().get_type::<PyBytes>().call1((given,))?;
+    let copy = parsed.py().get_type::<PyBytes>().call1((parsed,))?;
     Ok(copy.cast_into::<PyBytes>()?)
 }
 
-fn send_message(exchange: &Bound<'_, Exchange>, given: &Message<'_>) -> PyResult<Py<PyAny>> {
+fn send_message(exchange: &Bound<'_, Exchange>, parsed: &Message<'_>) -> PyResult<Py<PyAny>> {
     let py = exchange.py();
     let server = exchange.get().server.get();
-    let data = Data::of(given)?;
-    // Before any cell is open: text may have to be encoded.
+    let data = Data::of(parsed)?;
+    // Before any cell is opened: encoding text may run Python code.
     let bytes = data.as_slice()?;
     let room = {
         let mut state = exchange.get().state.open(py);
-        let mut sockets = server.sockets.open(py);
+        let mut ws_context = server.ws_context.open(py);
         let mut engine = server.engine(py)?;
-        write(&mut state, &mut sockets, &mut engine, &data, bytes)?
+        write(&mut state, &mut ws_context, &mut engine, &data, bytes)?
     };
     server.flush_part(py, exchange);
     if room > 0 {
-        Ok(server.sent(py))
+        Ok(server.ready(py))
     } else {
-        wait(exchange, Purpose::Room)
+        wait(exchange, WaitFor::Room)
     }
 }
 
-/// Queues a message. Returns the room that is left.
+/// Queues a message. Returns the remaining room.
 fn write(
-    state: &mut Exchanged,
-    sockets: &mut Sockets,
-    engine: &mut Machine,
+    state: &mut ExchangeState,
+    ws_context: &mut WsContext,
+    engine: &mut Engine<ConnState>,
     data: &Data<'_>,
     bytes: &[u8],
 ) -> PyResult<usize> {
@@ -158,14 +158,14 @@ fn write(
     let Stage::Open(socket) = &mut session.stage else {
         return Err(out_of_order("websocket.send", session));
     };
-    if state.client == Client::Gone {
+    if state.client == ClientState::Disconnected {
         return Err(client_disconnected());
     }
     let peer = engine.peer(state.id).ok_or_else(client_disconnected)?;
-    let mut stream = peer.conn.stream(state.stream).map_err(Refusal::from)?;
-    let Sockets { shared, frames, .. } = sockets;
+    let mut stream = peer.conn.stream(state.stream).map_err(SendFailure::from)?;
+    let WsContext { shared, frames, .. } = ws_context;
     let kind = data.kind();
-    let written = if bytes.len() < SHARED_BYTES {
+    let written = if bytes.len() < MIN_SHARED_BYTES {
         frames.clear();
         let sent = socket.send(kind, bytes, true, shared, frames);
         sent.map(|()| stream.write(frames))
@@ -177,8 +177,8 @@ fn write(
         })
     };
     match written {
-        Ok(written) => written.map_err(Refusal::from)?,
-        // The peer's close would have made the client gone.
+        Ok(written) => written.map_err(SendFailure::from)?,
+        // Closed by this side: a close of the peer would have set `ClientState::Disconnected`.
         Err(SendError::Closing) => return Err(out_of_order("websocket.send", session)),
         Err(error) => return Err(ResponseStateError::new_err(format!("ASGI: {error}"))),
     }
@@ -188,14 +188,16 @@ fn write(
 
 fn out_of_order(kind: &str, session: &Session) -> PyErr {
     let rule = match session.stage {
-        Stage::Asking { .. } => "websocket.accept, websocket.close or a response must come first",
+        Stage::Handshake { .. } => {
+            "websocket.accept, websocket.close or a response must come first"
+        }
         Stage::Denied => "the WebSocket has been denied",
         Stage::Open(_) => "the WebSocket has been closed",
     };
     ResponseStateError::new_err(format!("ASGI: unexpected {kind}: {rule}"))
 }
 
-/// `websocket.close`: the closing handshake begins, or the request is denied with 403.
+/// `websocket.close`: starts the closing handshake, or denies the request with 403.
 fn close(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
     let py = exchange.py();
     let server = exchange.get().server.get();
@@ -206,17 +208,17 @@ fn close(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyResul
         let Some(session) = state.websocket.as_deref_mut() else {
             return Err(unknown("websocket.close", "an http"));
         };
-        let gone = state.client == Client::Gone;
+        let gone = state.client == ClientState::Disconnected;
         let mut engine = server.engine(py)?;
         match &mut session.stage {
-            Stage::Asking { .. } | Stage::Open(_) if gone => return Err(client_disconnected()),
-            Stage::Asking { .. } => {
+            Stage::Handshake { .. } | Stage::Open(_) if gone => return Err(client_disconnected()),
+            Stage::Handshake { .. } => {
                 session.stage = Stage::Denied;
-                forbid(state, &mut engine, &mut server.extras.open(py))?;
+                forbid(state, &mut engine, &mut server.features.open(py))?;
             }
             Stage::Denied => return Err(out_of_order("websocket.close", session)),
             Stage::Open(socket) => {
-                let mut sockets = server.sockets.open(py);
+                let mut ws_context = server.ws_context.open(py);
                 let now = Instant::now();
                 match socket.close(now, code, &reason) {
                     Ok(()) => {}
@@ -225,17 +227,17 @@ fn close(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyResul
                     }
                     Err(error) => return Err(PyValueError::new_err(format!("ASGI: {error}"))),
                 }
-                forget_unread(socket, &mut sockets);
-                session.ended = Some(Ended { code, reason });
+                discard_unread(socket, &mut ws_context);
+                session.close = Some(CloseInfo { code, reason });
                 let peer = engine.peer(state.id).ok_or_else(client_disconnected)?;
-                advance(state, peer, &mut sockets, now, AHEAD_BYTES);
+                advance(state, peer, &mut ws_context, now, READ_AHEAD_BYTES);
             }
         }
         state.take_receivers()
     };
     wake(py, receivers)?;
     server.flush_part(py, exchange);
-    Ok(server.sent(py))
+    Ok(server.ready(py))
 }
 
 fn code_and_reason(message: &Bound<'_, PyDict>) -> PyResult<(u16, String)> {
@@ -243,10 +245,10 @@ fn code_and_reason(message: &Bound<'_, PyDict>) -> PyResult<(u16, String)> {
     let code = match message.get_item(intern!(py, "code"))? {
         Some(code) if !code.is_none() => code.extract().map_err(|_| {
             PyValueError::new_err(format!(
-                "ASGI: `code` is no close code (RFC 6455 7.4): {code}"
+                "ASGI: `code` is not a close code (RFC 6455 7.4): {code}"
             ))
         })?,
-        _ => NORMAL,
+        _ => NORMAL_CLOSURE,
     };
     let reason = match message.get_item(intern!(py, "reason"))? {
         Some(reason) if !reason.is_none() => reason.extract()?,
@@ -255,42 +257,46 @@ fn code_and_reason(message: &Bound<'_, PyDict>) -> PyResult<(u16, String)> {
     Ok((code, reason))
 }
 
-/// A close before the WebSocket was accepted (ASGI, Close - send event).
-fn forbid(state: &mut Exchanged, engine: &mut Machine, extras: &mut Extras) -> PyResult<()> {
+/// Responds with 403: a close before the WebSocket was accepted (ASGI, Close - send event).
+fn forbid(
+    state: &mut ExchangeState,
+    engine: &mut Engine<ConnState>,
+    features: &mut ServerFeatures,
+) -> PyResult<()> {
     let peer = engine.peer(state.id).ok_or_else(client_disconnected)?;
-    state.draft.clear();
-    state.draft.status = 403;
+    state.head.clear();
+    state.head.status = 403;
     respond(
         state,
         &mut peer.conn,
-        extras,
+        features,
         BodySize::Known(0),
         Payload::Whole(b""),
     )
-    .map_err(Refusal::from)?;
-    state.response = Response::Complete;
+    .map_err(SendFailure::from)?;
+    state.response = ResponsePhase::Complete;
     state.dirty = true;
     let finished = peer
         .conn
         .stream(state.stream)
         .and_then(|mut stream| stream.finish());
-    Ok(finished.map_err(Refusal::from)?)
+    Ok(finished.map_err(SendFailure::from)?)
 }
 
 /// `websocket.http.response.start` (extension Websocket Denial Response).
-fn deny(exchange: &Bound<'_, Exchange>, given: &Message<'_>) -> PyResult<Py<PyAny>> {
+fn deny(exchange: &Bound<'_, Exchange>, parsed: &Message<'_>) -> PyResult<Py<PyAny>> {
     let py = exchange.py();
     {
         let mut state = exchange.get().state.open(py);
         let state = &mut *state;
         if let Some(session) = state.websocket.as_deref_mut() {
-            if !matches!(session.stage, Stage::Asking { .. }) {
+            if !matches!(session.stage, Stage::Handshake { .. }) {
                 return Err(out_of_order("websocket.http.response.start", session));
             }
-            state.response = Response::Idle;
+            state.response = ResponsePhase::Idle;
         }
     }
-    let started = response::start(exchange, given);
+    let started = response::start(exchange, parsed);
     let mut state = exchange.get().state.open(py);
     match &started {
         Ok(_) => {
@@ -298,7 +304,7 @@ fn deny(exchange: &Bound<'_, Exchange>, given: &Message<'_>) -> PyResult<Py<PyAn
                 session.stage = Stage::Denied;
             }
         }
-        Err(_) => state.response = Response::Switched,
+        Err(_) => state.response = ResponsePhase::Switched,
     }
     drop(state);
     started

@@ -1,0 +1,210 @@
+//! From an event of a connection to the action that it requires, once the engine is free again for Python code.
+use std::time::Instant;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use towline_io::serve::forwarded::Hop;
+use towline_io::serve::site::{OwnAnswer, RequestLine};
+use towline_io::{ConnId, Peer, PeerAddr};
+use towline_proto::{Event, HeadRef, StreamId};
+
+use super::exchange::{Exchange, ExchangeEvent};
+use super::run::Request;
+use super::scope::{Endpoints, Tls};
+use super::state::{AsgiServer, ConnState, ServerFeatures};
+use super::websocket::{self, Session, UpgradeRequest};
+
+/// The action that an event requires.
+pub enum Action<'py> {
+    RunApplication(Request<'py>),
+    Notify(Py<Exchange>, ExchangeEvent),
+    /// The connection is closed: all its exchanges are notified.
+    NotifyClosed(Vec<Py<Exchange>>),
+    /// A timer of one of these exchanges may have expired.
+    CheckTimers(Vec<Py<Exchange>>),
+    /// Nothing in Python.
+    None,
+}
+
+/// Takes the next event of a connection. `None`: it has no more.
+pub fn next_action<'py>(
+    server: &Bound<'py, AsgiServer>,
+    id: ConnId,
+) -> PyResult<Option<Action<'py>>> {
+    let py = server.py();
+    let this = server.get();
+    let mut engine = this.engine(py)?;
+    let Some(peer) = engine.peer(id) else {
+        return Ok(None);
+    };
+    // Not kept before there is a head: until then a handshake or a PROXY header may change them.
+    let is_new = peer.state.endpoints.is_none();
+    if is_new {
+        peer.state.endpoints = Some(endpoints(py, this, peer)?);
+    }
+    let conn_info = ConnInfo {
+        hop: hop(peer.remote_addr()),
+        metrics_only: peer.service().metrics_only,
+    };
+    let due = peer.is_due();
+    let Peer { conn, state, .. } = &mut *peer;
+    let notify = |state: &ConnState, stream, event| match state.exchanges.get(stream) {
+        Some(exchange) => Action::Notify(exchange.clone_ref(py), event),
+        None => Action::None,
+    };
+    let all = |state: &ConnState| {
+        let exchanges = state.exchanges.iter();
+        exchanges
+            .map(|(_, exchange)| exchange.clone_ref(py))
+            .collect()
+    };
+    let action = match conn.next_event() {
+        // Timers come last: an event that has just arrived may be the one that they wait for.
+        None => due.then(|| Action::CheckTimers(all(state))),
+        Some(Event::Head { stream, head, .. }) => {
+            return match dispatch(this, py, &head, state, &conn_info)? {
+                Dispatch::Application(scope, websocket) => {
+                    let head_only = head.method() == b"HEAD";
+                    Ok(Some(Action::RunApplication(Request {
+                        id,
+                        stream,
+                        scope,
+                        head_only,
+                        websocket,
+                    })))
+                }
+                Dispatch::Builtin(response) => {
+                    this.respond_builtin(py, peer, stream, *response);
+                    Ok(Some(Action::None))
+                }
+            };
+        }
+        Some(Event::Readable(stream)) => Some(notify(state, stream, ExchangeEvent::Readable)),
+        Some(Event::Writable(stream)) => Some(notify(state, stream, ExchangeEvent::Writable)),
+        Some(Event::HalfClosed(stream)) => Some(notify(state, stream, ExchangeEvent::HalfClosed)),
+        Some(Event::Failed(stream, _)) => {
+            let action = notify(state, stream, ExchangeEvent::Disconnected);
+            if matches!(action, Action::None) {
+                // No application serves it.
+                peer.let_go(stream);
+            }
+            return Ok(Some(action));
+        }
+        Some(Event::Closed(_)) => Some(Action::NotifyClosed(all(state))),
+        Some(Event::Informational { .. } | Event::Switched { .. } | Event::GoingAway { .. }) => {
+            Some(Action::None)
+        }
+    };
+    if is_new {
+        state.endpoints = None;
+    }
+    if matches!(action, Some(Action::CheckTimers(_))) {
+        peer.clear_due();
+    }
+    Ok(action)
+}
+
+/// Properties of a connection that are read before its protocol state is borrowed.
+struct ConnInfo {
+    hop: Hop,
+    metrics_only: bool,
+}
+
+/// The part of the server that responds to a request.
+enum Dispatch<'py> {
+    Application(Bound<'py, PyDict>, Option<Box<Session>>),
+    Builtin(Box<OwnAnswer>),
+}
+
+fn dispatch<'py>(
+    server: &AsgiServer,
+    py: Python<'py>,
+    head: &HeadRef<'_>,
+    state: &ConnState,
+    conn_info: &ConnInfo,
+) -> PyResult<Dispatch<'py>> {
+    let mut server_state = server.state.open(py);
+    let features = server.features.open(py);
+    let line = RequestLine::of(head);
+    let origin = features.features.origin(conn_info.hop, head.fields());
+    let builtin = features
+        .features
+        .own_answer(&line, head.fields(), conn_info.metrics_only);
+    let (builtin, websocket) = match builtin {
+        Some(response) => (Some(response), None),
+        None => match websocket::upgrade_request(&server.ws_context.open(py), head) {
+            UpgradeRequest::None => (None, None),
+            UpgradeRequest::WebSocket(session) => (None, Some(session)),
+            UpgradeRequest::Invalid(response) => (Some(*response), None),
+        },
+    };
+    let builtin = builtin.or_else(|| {
+        let overloaded = server_state.in_flight >= server.limit_concurrency;
+        overloaded.then(OwnAnswer::overloaded)
+    });
+    if server.records_exchanges {
+        let client = origin
+            .client
+            .map(|(address, _)| address)
+            .or(match conn_info.hop {
+                Hop::Ip(address) => Some(address),
+                Hop::Unix => None,
+            });
+        let now = server_state.clock.unwrap_or_else(Instant::now);
+        features.features.begin(
+            &mut server_state.record,
+            (&line, client, now),
+            head.fields(),
+        );
+    }
+    server_state.requests += 1;
+    if let Some(response) = builtin {
+        return Ok(Dispatch::Builtin(Box::new(response)));
+    }
+    // A garbage collection may run finalisers while the scope is built: these cells must not be open then.
+    drop((server_state, features));
+    let endpoints = state
+        .endpoints
+        .as_ref()
+        .ok_or_else(|| PyRuntimeError::new_err("a head on a connection without endpoints"))?;
+    let scope = server.scopes.build(py, head, endpoints, &origin)?;
+    if let Some(session) = &websocket {
+        session.adapt(&scope)?;
+    }
+    server.state.open(py).in_flight += 1;
+    Ok(Dispatch::Application(scope, websocket))
+}
+
+impl AsgiServer {
+    /// Responds with a static file, the metrics page, or 503 over the concurrency limit.
+    fn respond_builtin(
+        &self,
+        py: Python<'_>,
+        peer: &mut Peer<ConnState>,
+        stream: StreamId,
+        response: OwnAnswer,
+    ) {
+        let record = &mut self.state.open(py).record;
+        let ServerFeatures { headers, features } = &mut *self.features.open(py);
+        headers.refresh();
+        // Fails only if the client has disconnected.
+        let _ = response.send(features, record, peer, stream, headers.missing(|_| false));
+        features.end(record, Instant::now());
+    }
+}
+
+fn endpoints(py: Python<'_>, server: &AsgiServer, peer: &Peer<ConnState>) -> PyResult<Endpoints> {
+    let tls = peer.is_tls().then(|| Tls {
+        info: peer.tls(),
+        server_cert: server.server_cert.as_deref(),
+    });
+    Endpoints::new(py, peer.remote_addr(), peer.local_addr(), tls)
+}
+
+fn hop(remote: &PeerAddr) -> Hop {
+    match remote {
+        PeerAddr::Inet(address) => Hop::Ip(address.ip()),
+        PeerAddr::Unix(_) | PeerAddr::None => Hop::Unix,
+    }
+}

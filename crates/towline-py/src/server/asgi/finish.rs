@@ -1,0 +1,253 @@
+//! The end of an application: its response or WebSocket is completed or aborted, and the outcome is logged.
+use std::time::Instant;
+
+use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PySystemExit};
+use pyo3::prelude::*;
+use towline_io::serve::site::Payload;
+use towline_io::{Engine, Peer};
+use towline_proto::BodySize;
+
+use super::exchange::{ClientState, Exchange, ExchangeHandle, ExchangeState, ResponsePhase, wake};
+use super::response::respond;
+use super::state::{AsgiServer, ConnState, ServerFeatures};
+use super::websocket::{self, Outcome, WsEnd};
+use crate::errors::{CancelledError, ClientDisconnected};
+
+const ERROR: i32 = 40;
+
+/// Exchange handles kept for later requests.
+const MAX_SPARE_HANDLES: usize = 64;
+
+/// The state of the response when the application ended.
+enum ResponseEnd {
+    Complete,
+    ClientDisconnected,
+    /// A 500 was sent instead.
+    Replaced,
+    /// The connection was aborted, so that the part that was sent does not look complete.
+    Aborted,
+    /// The WebSocket was open and has been closed with this code.
+    Closed(u16),
+}
+
+impl AsgiServer {
+    /// Handles the end of an application. An error that has to reach the task or the loop is returned.
+    pub fn finish(
+        &self,
+        py: Python<'_>,
+        handle: ExchangeHandle,
+        outcome: PyResult<()>,
+    ) -> PyResult<()> {
+        let exchange = handle.exchange.get();
+        let (end, task, waiters) = {
+            let mut state = exchange.state.open(py);
+            let end = match self.engine(py) {
+                Ok(mut engine) => self
+                    .end_websocket(py, &handle.exchange, &mut state, &mut engine, &outcome)
+                    .unwrap_or_else(|| {
+                        end_response(&mut state, &mut engine, &mut self.features.open(py))
+                    }),
+                Err(_) => ResponseEnd::ClientDisconnected,
+            };
+            if self.records_exchanges {
+                let now = Instant::now();
+                self.features.open(py).features.end(&mut state.record, now);
+                self.state.open(py).clock = Some(now);
+            }
+            (end, state.task.take(), state.take_waiters())
+        };
+        let registered = {
+            let mut state = self.state.open(py);
+            state.in_flight -= 1;
+            if task.is_some() {
+                state.running.remove(&(handle.exchange.as_ptr() as usize))
+            } else {
+                None
+            }
+        };
+        drop((registered, task));
+        wake(py, waiters)?;
+        // In a turn the connection is flushed after its other pipelined requests.
+        if !self.state.open(py).in_turn {
+            self.flush(py, &handle);
+        }
+        self.resume_pipelined(py, exchange);
+        let result = self.log_outcome(py, &end, outcome);
+        if handle.is_unshared(py) {
+            let mut state = self.state.open(py);
+            if state.spare_handles.len() < MAX_SPARE_HANDLES {
+                state.spare_handles.push(handle);
+            }
+        }
+        result
+    }
+
+    /// `None`: the exchange has a response.
+    fn end_websocket(
+        &self,
+        py: Python<'_>,
+        exchange: &Py<Exchange>,
+        state: &mut ExchangeState,
+        engine: &mut Engine<ConnState>,
+        outcome: &PyResult<()>,
+    ) -> Option<ResponseEnd> {
+        state.websocket.as_ref()?;
+        let outcome = match outcome {
+            Ok(()) => Outcome::Returned,
+            Err(_) if self.state.open(py).cancelling => Outcome::Cancelled,
+            Err(_) => Outcome::Failed,
+        };
+        let with = (&mut *self.ws_context.open(py), engine);
+        Some(match websocket::end(py, exchange, state, with, outcome)? {
+            WsEnd::Closed => ResponseEnd::Complete,
+            WsEnd::ClientDisconnected => ResponseEnd::ClientDisconnected,
+            WsEnd::ClosedWith(code) => ResponseEnd::Closed(code),
+        })
+    }
+
+    /// Queues the connection for service if it may have a pipelined request after the completed response.
+    fn resume_pipelined(&self, py: Python<'_>, exchange: &Exchange) {
+        let id = exchange.state.open(py).id;
+        if self.state.open(py).in_turn {
+            // Its service continues with the next event.
+            return;
+        }
+        if let Ok(mut engine) = self.engine(py)
+            && engine.peer(id).is_some_and(has_more)
+        {
+            engine.revisit(id);
+        }
+    }
+
+    /// Logs the end of an application.
+    fn log_outcome(
+        &self,
+        py: Python<'_>,
+        end: &ResponseEnd,
+        outcome: PyResult<()>,
+    ) -> PyResult<()> {
+        let detail = match end {
+            ResponseEnd::Complete => "",
+            ResponseEnd::ClientDisconnected => " (the client has gone)",
+            ResponseEnd::Replaced => ": answered 500",
+            ResponseEnd::Aborted => ": connection aborted",
+            ResponseEnd::Closed(code) => &format!(": WebSocket closed with {code}"),
+        };
+        let Err(error) = outcome else {
+            match end {
+                ResponseEnd::Replaced => self.log(
+                    py,
+                    ERROR,
+                    "ASGI application returned without starting its response: answered 500",
+                    None,
+                ),
+                ResponseEnd::Aborted => self.log(
+                    py,
+                    ERROR,
+                    "ASGI application returned without completing its response: connection aborted",
+                    None,
+                ),
+                ResponseEnd::Complete
+                | ResponseEnd::ClientDisconnected
+                | ResponseEnd::Closed(_) => {}
+            }
+            return Ok(());
+        };
+        if error.is_instance_of::<PyKeyboardInterrupt>(py)
+            || error.is_instance_of::<PySystemExit>(py)
+        {
+            return Err(error);
+        }
+        if error.is_instance_of::<CancelledError>(py) {
+            if !matches!(end, ResponseEnd::Complete | ResponseEnd::ClientDisconnected)
+                && !self.state.open(py).cancelling
+            {
+                self.log(
+                    py,
+                    ERROR,
+                    &format!("ASGI application was cancelled{detail}"),
+                    None,
+                );
+            }
+            return Err(error);
+        }
+        let expected = error.is_instance_of::<ClientDisconnected>(py)
+            || matches!(end, ResponseEnd::ClientDisconnected)
+                && error.is_instance_of::<PyOSError>(py);
+        if !expected {
+            self.log(
+                py,
+                ERROR,
+                &format!("Exception in ASGI application{detail}"),
+                Some(error),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Whether a connection has events after one of its exchanges has ended. While it has other exchanges it is
+/// never idle.
+fn has_more(peer: &mut Peer<ConnState>) -> bool {
+    if peer.state.exchanges.is_empty() {
+        !peer.conn.is_idle()
+    } else {
+        peer.conn.has_events()
+    }
+}
+
+fn end_response(
+    state: &mut ExchangeState,
+    engine: &mut Engine<ConnState>,
+    features: &mut ServerFeatures,
+) -> ResponseEnd {
+    let Some(peer) = engine.peer(state.id) else {
+        state.client = ClientState::Disconnected;
+        return ResponseEnd::ClientDisconnected;
+    };
+    // Other references to the exchange exist, so nothing is deallocated here.
+    drop(peer.state.exchanges.remove(state.stream));
+    peer.let_go(state.stream);
+    if state.response == ResponsePhase::Complete {
+        // A file may still be being sent; the engine completes it.
+        return ResponseEnd::Complete;
+    }
+    if state.client == ClientState::Disconnected {
+        return ResponseEnd::ClientDisconnected;
+    }
+    state.dirty = true;
+    if matches!(
+        state.response,
+        ResponsePhase::Idle | ResponsePhase::HeadPending
+    ) {
+        const BODY: &[u8] = b"Internal Server Error";
+        state.head.clear();
+        state.head.status = 500;
+        state
+            .head
+            .push(b"content-type", b"text/plain; charset=utf-8");
+        let answered = respond(
+            state,
+            &mut peer.conn,
+            features,
+            BodySize::Known(BODY.len() as u64),
+            Payload::File,
+        );
+        state.response = ResponsePhase::Complete;
+        if answered.is_ok()
+            && let Ok(mut stream) = peer.conn.stream(state.stream)
+            && features
+                .features
+                .write(&mut state.record, &mut stream, BODY)
+                .is_ok()
+            && stream.finish().is_ok()
+        {
+            return ResponseEnd::Replaced;
+        }
+    }
+    state.response = ResponsePhase::Complete;
+    if let Ok(mut stream) = peer.conn.stream(state.stream) {
+        stream.reset();
+    }
+    ResponseEnd::Aborted
+}

@@ -1,0 +1,140 @@
+//! When the output of a connection is flushed.
+//!
+//! A wake-up of a client that sleeps on another core costs several times as much as a response. So output waits,
+//! where it may, for that of the other requests of the turn.
+use pyo3::prelude::*;
+use towline_io::{ConnId, Peer};
+
+use super::exchange::{Exchange, ExchangeHandle, ResponsePhase};
+use super::state::{AsgiServer, ConnState};
+
+/// Takes the exchanges on `peer` whose file has been sent since the last call.
+pub fn take_sent_files(py: Python<'_>, peer: &mut Peer<ConnState>) -> Vec<Py<Exchange>> {
+    if !peer.take_file_news() {
+        return Vec::new();
+    }
+    let exchanges = peer.state.exchanges.iter();
+    exchanges
+        .filter(|(stream, _)| !peer.is_sending_file(*stream))
+        .map(|(_, exchange)| exchange.clone_ref(py))
+        .collect()
+}
+
+pub fn notify_files_sent(py: Python<'_>, sent: &[Py<Exchange>]) -> PyResult<()> {
+    sent.iter()
+        .try_for_each(|exchange| exchange.get().on_file_sent(py))
+}
+
+impl AsgiServer {
+    /// Flushes after a step.
+    pub fn flush(&self, py: Python<'_>, handle: &ExchangeHandle) {
+        let exchange = handle.exchange.get();
+        if exchange.state.open(py).dirty {
+            self.flush_and_rearm(py, exchange);
+        }
+    }
+
+    /// Flushes after the first step, unless the output may wait: in a turn with other requests or connections it
+    /// waits for theirs, as a complete response does.
+    pub fn flush_suspended(&self, py: Python<'_>, handle: &ExchangeHandle) {
+        let (has_other_conns, is_eager) = {
+            let state = self.state.open(py);
+            (
+                state.has_other_conns,
+                state.eager_flush.is_on() || !state.in_turn,
+            )
+        };
+        let waits = !is_eager && (has_other_conns || self.has_events(py, handle.exchange.get()));
+        if !waits {
+            self.flush(py, handle);
+        }
+    }
+
+    /// Whether the connection of `exchange` has more events in this turn.
+    fn has_events(&self, py: Python<'_>, exchange: &Exchange) -> bool {
+        let id = exchange.state.open(py).id;
+        let engine = self.engine(py).ok();
+        engine.is_some_and(|mut engine| {
+            let peer = engine.peer(id);
+            peer.is_some_and(|peer| peer.conn.has_events())
+        })
+    }
+
+    /// Flushes after reading, unless a step is under way, which flushes at its end.
+    pub fn flush_outside_step(&self, py: Python<'_>, exchange: &Bound<'_, Exchange>) {
+        let (stepped, dirty) = (
+            self.state.open(py).stepped,
+            exchange.get().state.open(py).dirty,
+        );
+        if dirty && stepped != exchange.as_ptr() as usize {
+            self.flush_and_rearm(py, exchange.get());
+        }
+    }
+
+    /// Flushes after sending. A complete response waits for the other connections of the turn, if there are any
+    /// and `EagerFlush` is off; any response waits for a pipelined request that is already in the buffer. A part
+    /// of a response is sent now, because the application may run for long before it suspends.
+    pub fn flush_part(&self, py: Python<'_>, exchange: &Bound<'_, Exchange>) {
+        let (is_stepped, may_wait) = {
+            let state = self.state.open(py);
+            let is_stepped = state.stepped == exchange.as_ptr() as usize;
+            (
+                is_stepped,
+                is_stepped && state.in_turn && state.has_other_conns && !state.eager_flush.is_on(),
+            )
+        };
+        if is_stepped {
+            let state = exchange.get().state.open(py);
+            if may_wait && state.response == ResponsePhase::Complete {
+                return;
+            }
+            let Ok(mut engine) = self.engine(py) else {
+                return;
+            };
+            let Some(peer) = engine.peer(state.id) else {
+                return;
+            };
+            if peer.conn.has_events() {
+                return;
+            }
+        }
+        self.flush_and_rearm(py, exchange.get());
+    }
+
+    /// Flushes the connection and returns it to the engine.
+    pub fn flush_and_rearm(&self, py: Python<'_>, exchange: &Exchange) {
+        let (id, sent) = {
+            let mut state = exchange.state.open(py);
+            state.dirty = false;
+            let Ok(mut engine) = self.engine(py) else {
+                return;
+            };
+            engine.settle(state.id);
+            let peer = engine.peer(state.id);
+            (state.id, peer.map(|peer| take_sent_files(py, peer)))
+        };
+        let notified = match sent {
+            Some(sent) => notify_files_sent(py, &sent),
+            None => self.on_connection_closed(py, id, exchange),
+        };
+        if let Err(error) = notified {
+            error.write_unraisable(py, None);
+        }
+    }
+
+    /// Notifies all exchanges of a connection that has closed during a flush, which no event will report.
+    fn on_connection_closed(
+        &self,
+        py: Python<'_>,
+        id: ConnId,
+        exchange: &Exchange,
+    ) -> PyResult<()> {
+        let mut waiters = exchange.mark_disconnected(py);
+        for other in self.running(py) {
+            if other.get().state.open(py).id == id {
+                waiters.append(&mut other.get().mark_disconnected(py));
+            }
+        }
+        self.wake_disconnected(py, waiters)
+    }
+}

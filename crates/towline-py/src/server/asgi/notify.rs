@@ -1,0 +1,80 @@
+//! Notifying exchanges of events: which futures are completed, in this turn or in a later one.
+use pyo3::prelude::*;
+
+use super::exchange::{ClientState, Exchange, ExchangeEvent, wake};
+use super::state::AsgiServer;
+use super::wake_queue::{MAX_WOKEN_PER_TURN, WakeReason};
+use super::websocket;
+
+pub fn notify(
+    server: &AsgiServer,
+    py: Python<'_>,
+    exchange: &Py<Exchange>,
+    event: ExchangeEvent,
+) -> PyResult<()> {
+    let reason = match event {
+        ExchangeEvent::Disconnected => WakeReason::Disconnect,
+        _ => WakeReason::Event,
+    };
+    if let Some(waiters) = websocket::handle_event(py, exchange, event)? {
+        return server.wake_soon(py, waiters, reason);
+    }
+    let exchange = exchange.get();
+    let waiters = match event {
+        ExchangeEvent::Disconnected => exchange.mark_disconnected(py),
+        ExchangeEvent::Readable => exchange.state.open(py).take_receivers(),
+        ExchangeEvent::Writable => exchange.state.open(py).take_senders(),
+        ExchangeEvent::HalfClosed => {
+            let mut state = exchange.state.open(py);
+            if state.client == ClientState::Connected {
+                state.client = ClientState::HalfClosed;
+            }
+            state.take_receivers()
+        }
+    };
+    server.wake_soon(py, waiters, reason)
+}
+
+impl AsgiServer {
+    /// Wakes all waiters of an exchange whose client has disconnected.
+    pub fn wake_disconnected(&self, py: Python<'_>, waiters: Vec<Py<PyAny>>) -> PyResult<()> {
+        self.wake_soon(py, waiters, WakeReason::Disconnect)
+    }
+
+    /// Wakes waiters in this turn or, behind others, in one of the next.
+    fn wake_soon(
+        &self,
+        py: Python<'_>,
+        waiters: Vec<Py<PyAny>>,
+        reason: WakeReason,
+    ) -> PyResult<()> {
+        if waiters.is_empty() {
+            return Ok(());
+        }
+        let is_now = {
+            let mut state = self.state.open(py);
+            state.woken += waiters.len() * reason.cost();
+            state.in_turn && state.wake_queue.is_next(reason) && state.woken <= MAX_WOKEN_PER_TURN
+        };
+        if is_now {
+            return wake(py, waiters);
+        }
+        self.state.open(py).wake_queue.add(waiters, reason);
+        self.engine(py).map(|mut engine| engine.rearm())
+    }
+
+    /// Wakes waiters that earlier turns have deferred, as many as one turn may.
+    pub fn wake_queued(&self, py: Python<'_>) -> PyResult<()> {
+        let (waiters, is_all) = {
+            let mut state = self.state.open(py);
+            let (waiters, cost) = state.wake_queue.take();
+            (state.woken, state.suspended) = (cost, 0);
+            (waiters, state.wake_queue.is_empty())
+        };
+        let woken = wake(py, waiters);
+        if !is_all {
+            self.engine(py)?.rearm();
+        }
+        woken
+    }
+}

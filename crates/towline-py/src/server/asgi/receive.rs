@@ -1,0 +1,126 @@
+//! `receive()` in an http scope, and the conditions that awaitables wait for.
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use towline_proto::StreamRead;
+
+use super::exchange::{ClientState, Exchange, ResponsePhase, WaitFor};
+use super::websocket;
+
+/// Maximum body of one `http.request` message.
+const MAX_MESSAGE_BYTES: usize = 64 * 1024;
+
+/// The result of reading the request body.
+enum BodyRead {
+    Data { more: bool },
+    Disconnected,
+    Pending,
+}
+
+/// The result of an awaitable, if its condition holds.
+pub fn poll(exchange: &Bound<'_, Exchange>, wait_for: WaitFor) -> PyResult<Option<Py<PyAny>>> {
+    let py = exchange.py();
+    match wait_for {
+        WaitFor::Receive => poll_message(exchange),
+        WaitFor::Room => Ok(poll_room(exchange.get(), py)),
+        WaitFor::File => Ok(poll_file(exchange.get(), py)),
+    }
+}
+
+/// The next message, if there is one.
+fn poll_message(exchange: &Bound<'_, Exchange>) -> PyResult<Option<Py<PyAny>>> {
+    let (py, this) = (exchange.py(), exchange.get());
+    if this.state.open(py).websocket.is_some() {
+        return websocket::receive(exchange);
+    }
+    let mut body = Vec::new();
+    let message = match read_body(this, py, &mut body)? {
+        BodyRead::Pending => None,
+        BodyRead::Disconnected => {
+            let message = PyDict::new(py);
+            message.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;
+            Some(message)
+        }
+        BodyRead::Data { more } => {
+            let message = PyDict::new(py);
+            message.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
+            message.set_item(intern!(py, "body"), PyBytes::new(py, &body))?;
+            message.set_item(intern!(py, "more_body"), more)?;
+            Some(message)
+        }
+    };
+    this.server.get().flush_outside_step(py, exchange);
+    Ok(message.map(|message| message.into_any().unbind()))
+}
+
+fn read_body(exchange: &Exchange, py: Python<'_>, out: &mut Vec<u8>) -> PyResult<BodyRead> {
+    let mut state = exchange.state.open(py);
+    if state.client == ClientState::Disconnected || state.response == ResponsePhase::Complete {
+        return Ok(BodyRead::Disconnected);
+    }
+    if state.body_ended {
+        return Ok(if state.client == ClientState::HalfClosed {
+            BodyRead::Disconnected
+        } else {
+            BodyRead::Pending
+        });
+    }
+    let mut engine = exchange.server.get().engine(py)?;
+    let Some(peer) = engine.peer(state.id) else {
+        return Ok(BodyRead::Disconnected);
+    };
+    let Ok(mut stream) = peer.conn.stream(state.stream) else {
+        return Ok(BodyRead::Disconnected);
+    };
+    state.dirty = true;
+    while out.len() < MAX_MESSAGE_BYTES {
+        match stream.read(MAX_MESSAGE_BYTES - out.len()) {
+            StreamRead::Data(bytes) => out.extend_from_slice(bytes),
+            StreamRead::End => {
+                state.body_ended = true;
+                return Ok(BodyRead::Data { more: false });
+            }
+            // A truncated body never looks complete (THREATS.md); the part before the failure is discarded.
+            StreamRead::Failed => {
+                // Set before the event arrives: if the application returns now, that is no error.
+                state.client = ClientState::Disconnected;
+                return Ok(BodyRead::Disconnected);
+            }
+            StreamRead::Pending => break,
+        }
+    }
+    Ok(if out.is_empty() {
+        BodyRead::Pending
+    } else {
+        BodyRead::Data { more: true }
+    })
+}
+
+/// `None` (the object) once there is room, or once the client has disconnected, which the next send reports.
+fn poll_room(exchange: &Exchange, py: Python<'_>) -> Option<Py<PyAny>> {
+    let state = exchange.state.open(py);
+    if state.client == ClientState::Disconnected {
+        return Some(py.None());
+    }
+    let mut engine = exchange.server.get().engine(py).ok()?;
+    let room = engine.peer(state.id).and_then(|peer| {
+        peer.conn
+            .stream(state.stream)
+            .ok()
+            .map(|stream| stream.send_capacity())
+    });
+    (room != Some(0)).then(|| py.None())
+}
+
+/// `None` (the object) once the file has been sent, or once the client has disconnected.
+fn poll_file(exchange: &Exchange, py: Python<'_>) -> Option<Py<PyAny>> {
+    let state = exchange.state.open(py);
+    if state.client == ClientState::Disconnected {
+        return Some(py.None());
+    }
+    let mut engine = exchange.server.get().engine(py).ok()?;
+    let sending = engine
+        .peer(state.id)
+        .is_some_and(|peer| peer.is_sending_file(state.stream));
+    (!sending).then(|| py.None())
+}
