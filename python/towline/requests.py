@@ -43,7 +43,7 @@ __all__ = ["Adapter"]
 if int(metadata.version("urllib3").split(".")[0]) < 2:
     raise ImportError("towline.requests needs urllib3 2 or later")
 
-MOST_POOLS = 32  # of different trust and proxy; the one least recently made is forgotten
+MAX_POOLS = 32  # of different trust and proxy; the one least recently made is forgotten
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -165,7 +165,7 @@ class _Pools:
         tls = tls_of(verify, cert) if self._ssl_context is None or verify is False else self._ssl_context
         pool = _native.SyncPool(PoolOptions(tls=tls, proxy=proxy, **self._settings))
         with self._lock:
-            if len(self._pools) >= MOST_POOLS:
+            if len(self._pools) >= MAX_POOLS:
                 del self._pools[next(iter(self._pools))]
             return self._pools.setdefault(key, pool)
 

@@ -174,7 +174,7 @@ def test_hashed_and_encoded_user_names():
     assert "userhash=true" in value
     plain = Challenge("api@example.org", "n", "SHA-256", ("auth",))
     assert "username*=UTF-8''J%C3%A4s%C3%B8n%20Doe" in plain.answer(name.encode(), b"p", request, 1, "c")
-    assert r'username="a\"b"' in plain.answer(b'a"b', b"p", request, 1, "c")
+    assert r'username="a\"b"' in plain.authorization(b'a"b', b"p", request, 1, "c")
 
 
 class Server:
@@ -267,7 +267,7 @@ def test_auth_int_of_a_stream_is_refused():
         client.post("http://h/", content=iter([b"x"]))  # MockTransport reads it, so that it can be hashed
     challenge = Challenge("r", "n", qop=("auth-int",))
     with pytest.raises(UsageError, match="bytes"):
-        challenge.answer(b"u", b"p", Request("POST", "http://h/", content=iter([b"x"])), 1, "c")
+        challenge.authorization(b"u", b"p", Request("POST", "http://h/", content=iter([b"x"])), 1, "c")
 
 
 @given(st.binary(max_size=60))
@@ -275,4 +275,4 @@ def test_whatever_a_server_challenges_nothing_raises(value):
     response = Response(401)
     response.headers = towline.Headers._of_wire([(b"WWW-Authenticate", b"Digest " + value)])
     found = strongest(response)
-    assert found is None or found.answer(b"u", b"p", Request("GET", "http://h/"), 1, "c")
+    assert found is None or found.authorization(b"u", b"p", Request("GET", "http://h/"), 1, "c")

@@ -121,13 +121,13 @@ def test_bounds():
     cookies = Cookies()
     for number in range(400):
         cookies.store(URL("http://h.example/"), [b"n%d=v" % number], NOW + number)
-    assert len(cookies) == rules.MOST_PER_DOMAIN
+    assert len(cookies) == rules.MAX_PER_DOMAIN
     assert "n399" in cookies
     assert "n0" not in cookies
-    for number in range(rules.MOST_COOKIES + 50):
+    for number in range(rules.MAX_COOKIES + 50):
         cookies.store(URL(f"http://h{number}.example/"), [b"n=v"], NOW + 1000 + number)
-        assert number % 500 or len(cookies) <= rules.MOST_COOKIES
-    assert rules.MOST_COOKIES - 200 < len(cookies) <= rules.MOST_COOKIES
+        assert number % 500 or len(cookies) <= rules.MAX_COOKIES
+    assert rules.MAX_COOKIES - 200 < len(cookies) <= rules.MAX_COOKIES
 
 
 def test_public_suffixes_where_the_list_is_installed(monkeypatch):

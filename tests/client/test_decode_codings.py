@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 from towline._native import Decoder
-from towline.client.decode import Undone
+from towline.client.decode import DecodedReader
 from towline.errors import DecodingError, DecompressionLimit
 
 BODY = b"".join(b"%d " % number for number in range(5000))
@@ -44,7 +44,7 @@ class Source:
 def undone(
     codings: str, wire: bytes, cut: int = 1 << 20, n: int = 65_536, max_size: int | None = None
 ) -> bytes:
-    source, decoder = Source(wire, cut), Undone(codings, max_size)
+    source, decoder = Source(wire, cut), DecodedReader(codings, max_size)
     return b"".join(iter(lambda: decoder.read(source.read, n), b""))
 
 
@@ -68,7 +68,7 @@ def test_cut_short_is_an_error(codings: str) -> None:
 
 
 def test_corrupt_after_what_came_before_it() -> None:
-    source, decoder = Source(CODED["gzip"][:-8] + b"\0" * 8, 1 << 20), Undone("gzip")
+    source, decoder = Source(CODED["gzip"][:-8] + b"\0" * 8, 1 << 20), DecodedReader("gzip")
     got: list[bytes] = []
     with pytest.raises(DecodingError, match="not valid gzip"):
         got.extend(iter(lambda: decoder.read(source.read, 1000), b""))
@@ -89,7 +89,7 @@ def test_the_bound_is_exact(codings: str) -> None:
 
 def test_nothing_is_read_or_inflated_ahead() -> None:
     bomb = gzip.compress(bytes(50 << 20))
-    source, decoder = Source(bomb, 100), Undone("gzip")
+    source, decoder = Source(bomb, 100), DecodedReader("gzip")
     for _ in range(100):
         assert len(decoder.read(source.read, 100)) == 100
     assert source.given <= 200
@@ -110,7 +110,7 @@ def test_random_cuts() -> None:
 
 
 async def aread_all(codings: str) -> bytes:
-    source, decoder = Source(CODED[codings], 100), Undone(codings)
+    source, decoder = Source(CODED[codings], 100), DecodedReader(codings)
     pieces = []
     while piece := await decoder.aread(source.aread, 1000):
         pieces.append(piece)

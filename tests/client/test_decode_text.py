@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from towline.client.decode import (
     Parser,
     TextParser,
-    aparsed,
+    aparse,
     charset_of,
     line_parser,
     ndjson_parser,
-    parsed,
+    parse,
 )
 from towline.errors import DecodingError
 
@@ -28,7 +28,7 @@ def reader(pieces: list[bytes]) -> Callable[[int], bytes]:
 
 
 def items(pieces: list[bytes], parser: Parser[object]) -> list[object]:
-    return list(parsed(reader(pieces), parser))
+    return list(parse(reader(pieces), parser))
 
 
 @st.composite
@@ -42,7 +42,7 @@ def cut(draw: st.DrawFn, streams: st.SearchStrategy[bytes]) -> list[bytes]:
 def test_text_in_single_bytes(encoding: str) -> None:
     text = "straße" if encoding in {"latin-1", "cp1252"} else "テスト 日本"
     pieces = [bytes([byte]) for byte in text.encode(encoding)]
-    assert "".join(parsed(reader(pieces), TextParser(encoding))) == text
+    assert "".join(parse(reader(pieces), TextParser(encoding))) == text
 
 
 def test_malformed_text_is_replaced() -> None:
@@ -96,7 +96,7 @@ def test_a_line_without_end(encoding: str) -> None:
         read += 1000
         return b"one\n" if read == 1000 else b"x" * 1000
 
-    lines = parsed(endless, line_parser(encoding))
+    lines = parse(endless, line_parser(encoding))
     with pytest.raises(DecodingError, match="a line is longer than 65536 bytes"):
         seen.extend(iter(lines.__next__, None))
     assert seen == ["one"]
@@ -104,7 +104,7 @@ def test_a_line_without_end(encoding: str) -> None:
 
 
 def test_lines_before_a_violation_in_the_same_piece_are_given() -> None:
-    lines: Iterator[str] = parsed(reader([b"one\ntwo\n123456789\n"]), line_parser(max_bytes=5))
+    lines: Iterator[str] = parse(reader([b"one\ntwo\n123456789\n"]), line_parser(max_bytes=5))
     assert [next(lines), next(lines)] == ["one", "two"]
     with pytest.raises(DecodingError):
         next(lines)
@@ -117,7 +117,7 @@ def test_nothing_is_read_before_it_is_asked_for() -> None:
         asked.append(n)
         return b"a\nb\nc"
 
-    lines = parsed(read, line_parser())
+    lines = parse(read, line_parser())
     assert asked == []
     assert [next(lines), next(lines)] == ["a", "b"]
     assert len(asked) == 1
@@ -131,7 +131,7 @@ def test_ndjson(values: list[object]) -> None:
 
 
 def test_ndjson_that_is_none() -> None:
-    values = parsed(reader([b'{"a": 1}\n\nnonsense\n{}\n']), ndjson_parser())
+    values = parse(reader([b'{"a": 1}\n\nnonsense\n{}\n']), ndjson_parser())
     assert next(values) == {"a": 1}
     with pytest.raises(DecodingError, match="line 3 is not JSON"):
         next(values)
@@ -151,6 +151,6 @@ def test_asynchronously() -> None:
             await asyncio.sleep(0)
             return read(n)
 
-        return [line async for line in aparsed(aread, line_parser())]
+        return [line async for line in aparse(aread, line_parser())]
 
     assert asyncio.run(collect()) == ["a", "b", "c"]

@@ -41,8 +41,8 @@ def request(method="GET", **arguments):
     return Request(method, "http://h/", **arguments)
 
 
-def wait(retry, response, attempt=0, chance=1.0, of=None):
-    return delay_s(retry, of or request(), response, attempt, NOW, chance)
+def wait(retry, response, attempt=0, random=1.0, of=None):
+    return delay_s(retry, of or request(), response, attempt, NOW, random)
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_backoff():
     retry = Retry(status=(503,), backoff=0.5, jitter=False, times=10, max_delay=3)
     assert [wait(retry, Response(503), attempt) for attempt in range(4)] == [0.5, 1.0, 2.0, 3]
     jittered = Retry(status=(503,), backoff=0.5, times=10)
-    assert wait(jittered, Response(503), 1, chance=0.25) == 0.25
+    assert wait(jittered, Response(503), 1, random=0.25) == 0.25
     assert wait(retry, Response(503), 10) is None
     assert wait(retry, Response(500)) is None
     later = Response(503, headers={"Retry-After": "2"})
     assert wait(retry, later) == 2.0
-    assert 2.0 <= wait(jittered, later, chance=0.5) <= 3.0
+    assert 2.0 <= wait(jittered, later, random=0.5) <= 3.0
     assert wait(Retry(status=(503,), respect_retry_after=False, jitter=False), later) == 0.5
     assert wait(retry, Response(503, headers={"Retry-After": "4"})) is None
 
@@ -129,8 +129,8 @@ def test_a_budget(face, slept):
 
 def test_a_budget_is_bounded():
     budget = Budget(1e9)
-    budget.call()
-    assert sum(budget.take() for _ in range(5000)) == 1000
+    budget.deposit()
+    assert sum(budget.withdraw() for _ in range(5000)) == 1000
 
 
 def test_the_total_time_holds_for_waiting(face, slept):

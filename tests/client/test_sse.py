@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from towline._native import ServerSentEvent, SseParser
-from towline.client.decode import parsed, sse_parser
+from towline.client.decode import parse, sse_parser
 from towline.errors import DecodingError
 
 PARTS = [
@@ -54,7 +54,7 @@ def reference(stream: str) -> list[tuple[str, str, str, int | None]]:
 
 def events(pieces: list[bytes]) -> list[tuple[str, str, str, int | None]]:
     rest = iter([piece for piece in pieces if piece])
-    found = parsed(lambda n: next(rest, b""), sse_parser())
+    found = parse(lambda n: next(rest, b""), sse_parser())
     return [(event.event, event.data, event.id, event.retry) for event in found]
 
 
@@ -92,7 +92,7 @@ def test_an_event_without_end_is_an_error_and_never_cut() -> None:
         sent += 65_536
         return b"data: 1\n\n" if sent == 65_536 else b"data: " + b"x" * 65_529 + b"\n"
 
-    found = parsed(endless, sse_parser())
+    found = parse(endless, sse_parser())
     assert next(found).data == "1"
     with pytest.raises(DecodingError, match="a server-sent event is longer than 10485760 bytes"):
         next(found)

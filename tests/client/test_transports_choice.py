@@ -129,7 +129,7 @@ def test_no_proxy(monkeypatch, entry, inside, outside):
 def test_proxies_of_the_environment(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "one.example:3128")
     monkeypatch.setenv("https_proxy", "http://user:p%40ss@two.example:3128")
-    found = environment.proxies_of_environment()
+    found = environment.read_proxies()
     assert found.of("http", "h", 80) == Proxy("http://one.example:3128")
     assert found.of("https", "h", 443).auth == ("user", "p@ss")
     assert found.of("ftp", "h", 21) is None
@@ -138,7 +138,7 @@ def test_proxies_of_the_environment(monkeypatch):
     assert Client(transport=named("x"))._proxies.of("http", "h", 80) is None
     assert Client(proxy="socks5://three.example")._proxies.of("http", "h", 80).port == 1080
     monkeypatch.setenv("REQUEST_METHOD", "GET")  # a CGI program: HTTP_PROXY is the field Proxy of its caller
-    assert environment.proxies_of_environment().of("http", "h", 80) is None
+    assert environment.read_proxies().of("http", "h", 80) is None
     monkeypatch.setenv("ALL_PROXY", "gopher://x")
     with pytest.raises(ConfigError, match="socks5"):
         Client()

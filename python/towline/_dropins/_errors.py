@@ -34,18 +34,18 @@ class ErrorMap:
 
     def __init__(self, package: ModuleType) -> None:
         self._package = package
-        self._known: dict[type[BaseException], Any] = {}
+        self._classes: dict[type[BaseException], Any] = {}
 
     def translate(self, error: errors.Error, request: Any) -> Exception:
         """Their error, with the request in it; a mistake of the caller's that they have no class for stays ours, raised."""
         if isinstance(error, errors.ClientClosed):
             return RuntimeError("Cannot send a request, as the transport has been closed.")
         kind = type(error)
-        theirs = self._known.get(kind)
+        theirs = self._classes.get(kind)
         if theirs is None:
             name = next((_NAMES[base] for base in kind.__mro__ if base in _NAMES), None)
             if name is None:
                 raise error
-            theirs = self._known[kind] = getattr(self._package, name)
+            theirs = self._classes[kind] = getattr(self._package, name)
         translated: Exception = theirs(str(error), request=request)
         return translated

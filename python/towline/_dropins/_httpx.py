@@ -16,7 +16,7 @@ from ..client.options import Limits
 from ._errors import ErrorMap
 from ._network import NetworkStream
 from ._pools import pool_options
-from ._trace import Event, Telling
+from ._trace import Event, TraceEvents
 
 READ_BYTES = 65536
 # httpx's own defaults, for a transport made without any.
@@ -113,8 +113,8 @@ class _Settings:
         self._pool = self.pool_type(options)
         self._http1, self._http2 = http1, http2
 
-    def _telling(self, request: Any) -> Telling:
-        return Telling(request, self._http2 and (request.url.scheme == "https" or not self._http1))
+    def _trace_events(self, request: Any) -> TraceEvents:
+        return TraceEvents(request, self._http2 and (request.url.scheme == "https" or not self._http1))
 
     def pool_status(self) -> dict[str, int]:
         """Connections by state, as `towline.Client.pool_status` has them."""
@@ -146,16 +146,16 @@ class SyncExchange(_Settings):
         return package.response(reply, self.body_type(reply, request, package.errors))
 
     def _traced(self, request: Any) -> Any:
-        package, telling = self.package, self._telling(request)
+        package, trace = self.package, self._trace_events(request)
         arguments, more = package.call(request, iter)
-        _tell(telling, telling.before())
+        _notify(trace, trace.before())
         try:
             reply = self._pool.exchange(*arguments, **more)
         except errors.Error as error:
-            _tell(telling, telling.after_failure(error))
+            _notify(trace, trace.after_failure(error))
             raise package.errors.translate(error, request) from error
-        response = package.response(reply, self.body_type(reply, request, package.errors, telling))
-        _tell(telling, telling.with_head(reply, response.extensions))
+        response = package.response(reply, self.body_type(reply, request, package.errors, trace))
+        _notify(trace, trace.with_head(reply, response.extensions))
         return response
 
     def close(self) -> None:
@@ -165,32 +165,34 @@ class SyncExchange(_Settings):
 class SyncBody:
     """The body of a response, read from the connection as it is iterated."""
 
-    def __init__(self, reply: Any, request: Any, error_map: ErrorMap, telling: Telling | None = None) -> None:
+    def __init__(
+        self, reply: Any, request: Any, error_map: ErrorMap, trace: TraceEvents | None = None
+    ) -> None:
         self._reply = reply
         self._request = request
         self._errors = error_map
-        self._telling = telling
+        self._trace = trace
 
     def __iter__(self) -> Iterator[bytes]:
-        read, telling = self._reply.read, self._telling
-        if telling is not None:
-            telling.tell(*telling.body("started"))
+        read, trace = self._reply.read, self._trace
+        if trace is not None:
+            trace.notify(*trace.body("started"))
         try:
             while data := read(READ_BYTES):
                 yield data
         except errors.Error as error:
-            if telling is not None:
-                telling.tell(*telling.body("failed", exception=error))
+            if trace is not None:
+                trace.notify(*trace.body("failed", exception=error))
             raise self._errors.translate(error, self._request) from error
-        if telling is not None:
-            telling.tell(*telling.body("complete", return_value=None))
+        if trace is not None:
+            trace.notify(*trace.body("complete", return_value=None))
 
     def close(self) -> None:
-        if self._telling is not None:
-            _tell(self._telling, [self._telling.closed("started")])
+        if self._trace is not None:
+            _notify(self._trace, [self._trace.closed("started")])
         self._reply.close()
-        if self._telling is not None:
-            _tell(self._telling, [self._telling.closed("complete")])
+        if self._trace is not None:
+            _notify(self._trace, [self._trace.closed("complete")])
 
 
 class AsyncExchange(_Settings):
@@ -217,16 +219,16 @@ class AsyncExchange(_Settings):
         return package.response(reply, self.body_type(reply, request, package.errors))
 
     async def _traced(self, request: Any) -> Any:
-        package, telling = self.package, self._telling(request)
+        package, trace = self.package, self._trace_events(request)
         arguments, more = package.call(request, aiter)
-        await _atell(telling, telling.before())
+        await _anotify(trace, trace.before())
         try:
             reply = await self._pool.exchange(*arguments, **more)
         except errors.Error as error:
-            await _atell(telling, telling.after_failure(error))
+            await _anotify(trace, trace.after_failure(error))
             raise package.errors.translate(error, request) from error
-        response = package.response(reply, self.body_type(reply, request, package.errors, telling))
-        await _atell(telling, telling.with_head(reply, response.extensions))
+        response = package.response(reply, self.body_type(reply, request, package.errors, trace))
+        await _anotify(trace, trace.with_head(reply, response.extensions))
         return response
 
     async def aclose(self) -> None:
@@ -236,32 +238,34 @@ class AsyncExchange(_Settings):
 class AsyncBody:
     """As `SyncBody`, in an event loop."""
 
-    def __init__(self, reply: Any, request: Any, error_map: ErrorMap, telling: Telling | None = None) -> None:
+    def __init__(
+        self, reply: Any, request: Any, error_map: ErrorMap, trace: TraceEvents | None = None
+    ) -> None:
         self._reply = reply
         self._request = request
         self._errors = error_map
-        self._telling = telling
+        self._trace = trace
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        read, telling = self._reply.read, self._telling
-        if telling is not None:
-            await telling.tell(*telling.body("started"))
+        read, trace = self._reply.read, self._trace
+        if trace is not None:
+            await trace.notify(*trace.body("started"))
         try:
             while data := await read(READ_BYTES):
                 yield data
         except errors.Error as error:
-            if telling is not None:
-                await telling.tell(*telling.body("failed", exception=error))
+            if trace is not None:
+                await trace.notify(*trace.body("failed", exception=error))
             raise self._errors.translate(error, self._request) from error
-        if telling is not None:
-            await telling.tell(*telling.body("complete", return_value=None))
+        if trace is not None:
+            await trace.notify(*trace.body("complete", return_value=None))
 
     async def aclose(self) -> None:
-        if self._telling is not None:
-            await _atell(self._telling, [self._telling.closed("started")])
+        if self._trace is not None:
+            await _anotify(self._trace, [self._trace.closed("started")])
         self._reply.close()
-        if self._telling is not None:
-            await _atell(self._telling, [self._telling.closed("complete")])
+        if self._trace is not None:
+            await _anotify(self._trace, [self._trace.closed("complete")])
 
 
 class ClientTransports:
@@ -277,11 +281,11 @@ class ClientTransports:
         return self.transport_type(*args, proxy=proxy, **settings)
 
 
-def _tell(telling: Telling, events: list[Event]) -> None:
+def _notify(trace: TraceEvents, events: list[Event]) -> None:
     for name, info in events:
-        telling.tell(name, info)
+        trace.notify(name, info)
 
 
-async def _atell(telling: Telling, events: list[Event]) -> None:
+async def _anotify(trace: TraceEvents, events: list[Event]) -> None:
     for name, info in events:
-        await telling.tell(name, info)
+        await trace.notify(name, info)

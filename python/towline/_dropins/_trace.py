@@ -17,26 +17,26 @@ from .. import errors
 Event = tuple[str, dict[str, Any]]
 
 
-class Telling:
+class TraceEvents:
     """The events of one exchange. `tell`: what they are told to; `http2`: it is expected to be spoken."""
 
     def __init__(self, request: Any, http2: bool) -> None:
-        self.tell = request.extensions["trace"]
+        self.notify = request.extensions["trace"]
         self._request = request
         self._wire = _wire(http2)
 
     def before(self) -> list[Event]:
-        return [self._event("send_request_headers.started", self._asked())]
+        return [self._event("send_request_headers.started", self._request_info())]
 
     def with_head(self, reply: Any, extensions: dict[str, Any]) -> list[Event]:
-        version, asked = extensions["http_version"], self._asked()
+        version, asked = extensions["http_version"], self._request_info()
         is_http2 = version == b"HTTP/2"
         corrected, self._wire = self._wire != _wire(is_http2), _wire(is_http2)
         head: tuple[Any, ...] = (reply.status, reply.headers)
         if not is_http2:
             head = (version, reply.status, extensions["reason_phrase"], reply.headers)
         return [
-            *([] if reply.reused else _opened(self._request, extensions["network_stream"])),
+            *([] if reply.reused else _connection_events(self._request, extensions["network_stream"])),
             *(self.before() if corrected else []),
             self._event("send_request_headers.complete", {"return_value": None}),
             self._event("send_request_body.started", asked),
@@ -62,23 +62,23 @@ class Telling:
         if isinstance(error, (errors.ReadError, errors.ReadTimeout, errors.ProtocolError)):
             return [
                 self._event("send_request_headers.complete", {"return_value": None}),
-                self._event("receive_response_headers.started", self._asked()),
+                self._event("receive_response_headers.started", self._request_info()),
                 self._event("receive_response_headers.failed", failure),
             ]
         return [self._event("send_request_headers.failed", failure)]
 
     def body(self, step: str, **info: Any) -> Event:
         """`step` is started, complete or failed."""
-        return self._event(f"receive_response_body.{step}", info or self._asked())
+        return self._event(f"receive_response_body.{step}", info or self._request_info())
 
     def closed(self, step: str) -> Event:
-        info = self._asked() if step == "started" else {"return_value": None}
+        info = self._request_info() if step == "started" else {"return_value": None}
         return self._event(f"response_closed.{step}", info)
 
     def _event(self, name: str, info: dict[str, Any]) -> Event:
         return f"{self._wire}.{name}", info
 
-    def _asked(self) -> dict[str, Any]:
+    def _request_info(self) -> dict[str, Any]:
         return {"request": _as_httpcore(self._request)}
 
 
@@ -95,7 +95,7 @@ def _as_httpcore(request: Any) -> SimpleNamespace:
     return SimpleNamespace(method=method, url=core_url, headers=request.headers.raw, extensions=extensions)
 
 
-def _opened(request: Any, network_stream: Any) -> list[Event]:
+def _connection_events(request: Any, network_stream: Any) -> list[Event]:
     done = {"return_value": network_stream}
     events: list[Event] = [
         ("connection.connect_tcp.started", _tcp(request)),

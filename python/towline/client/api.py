@@ -13,7 +13,7 @@ from .client import Client
 from .response import Response
 
 # arguments of these functions that belong to the client
-_OF_THE_CLIENT = ("verify", "cert", "trust_env", "proxy", "mounts")
+_CLIENT_ARGUMENTS = ("verify", "cert", "trust_env", "proxy", "mounts")
 
 
 def request(method: str, url: Any, **arguments: Any) -> Response:
@@ -59,4 +59,4 @@ def patch(url: Any, **arguments: Any) -> Response:
 
 
 def _client(arguments: dict[str, Any]) -> Client:
-    return Client(**{name: arguments.pop(name) for name in _OF_THE_CLIENT if name in arguments})
+    return Client(**{name: arguments.pop(name) for name in _CLIENT_ARGUMENTS if name in arguments})

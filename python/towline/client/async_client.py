@@ -8,14 +8,14 @@ from typing import Any
 
 from .._native import AsyncClientCore, AsyncPool
 from . import flow
-from .backends import AsyncFace
+from .backends import AsyncBackend
 from .base import BaseClient
 from .options import UNSET, Proxy
 from .request import Request
 from .response import Response
-from .streaming import AsyncEventStream, AsyncStreamed
+from .streaming import AsyncEventStream, AsyncResponseContext
 from .transports.native import AsyncNativeTransport
-from .websocket import AsyncWebSocket, Connecting, WebSocketOptions, asked
+from .websocket import AsyncWebSocket, AsyncWebSocketContext, WebSocketOptions, websocket_request
 
 
 class AsyncClient(BaseClient, AsyncClientCore):
@@ -32,22 +32,22 @@ class AsyncClient(BaseClient, AsyncClientCore):
     ) -> Response:
         """Sends a request that was built before. `stream`: the body is left to be read, and the response to be closed."""
         request._streamed = stream
-        terms = self._terms(request, auth, follow_redirects)
-        response = self._finished(await flow.call(self._face, terms, request), request)
+        settings = self._call_settings(request, auth, follow_redirects)
+        response = self._finish_response(await flow.call(self._backend, settings, request), request)
         return response if stream else await _aread(response)
 
     def stream(
         self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
-    ) -> AsyncStreamed:
+    ) -> AsyncResponseContext:
         """`async with client.stream("GET", url) as response:` the body is pulled; leaving closes."""
         request = self.build_request(method, url, **arguments)
-        return AsyncStreamed(
+        return AsyncResponseContext(
             lambda: self.send(request, stream=True, auth=auth, follow_redirects=follow_redirects)
         )
 
     def sse(self, url: Any, *, method: str = "GET", **arguments: Any) -> AsyncEventStream:
         """`async with client.sse(url) as events: async for event in events: ...` (server-sent events)."""
-        return AsyncEventStream(self.stream(method, url, **AsyncEventStream.asked(arguments)))
+        return AsyncEventStream(self.stream(method, url, **AsyncEventStream.with_headers(arguments)))
 
     def websocket(
         self,
@@ -62,7 +62,7 @@ class AsyncClient(BaseClient, AsyncClientCore):
         auth: Any = UNSET,
         follow_redirects: bool = False,
         **arguments: Any,
-    ) -> Connecting:
+    ) -> AsyncWebSocketContext:
         """`async with client.websocket("wss://host/chat") as ws: async for message in ws: ...`; leaving closes.
 
         `arguments`: params, headers, cookies, timeout, retries, extensions. Raises WebSocketRefused.
@@ -75,13 +75,13 @@ class AsyncClient(BaseClient, AsyncClientCore):
             ping_timeout=ping_timeout,
             close_timeout=close_timeout,
         )
-        request = asked(self, url, options, arguments)
+        request = websocket_request(self, url, options, arguments)
 
         async def connect() -> AsyncWebSocket:
             response = await self.send(request, auth=auth, follow_redirects=follow_redirects)
             return AsyncWebSocket(self, response)
 
-        return Connecting(connect)
+        return AsyncWebSocketContext(connect)
 
     async def prewarm(self, url: Any, n: int = 1) -> int:
         """Opens connections to the URL's origin until `n` are idle; how many are."""
@@ -109,8 +109,8 @@ class AsyncClient(BaseClient, AsyncClientCore):
         await self.aclose()
 
     @property
-    def _face(self) -> AsyncFace:
-        return AsyncFace(self._transport_for)
+    def _backend(self) -> AsyncBackend:
+        return AsyncBackend(self._transport_for)
 
     async def _slow_request(
         self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
@@ -121,8 +121,8 @@ class AsyncClient(BaseClient, AsyncClientCore):
 
     async def _finish_in_python(self, response: Response) -> Response:
         """What it awaits after a plain exchange that leaves something to decide."""
-        terms, request = self._continued(response)
-        response = self._finished(await flow.call(self._face, terms, request, response), request)
+        settings, request = self._resume(response)
+        response = self._finish_response(await flow.call(self._backend, settings, request, response), request)
         return await _aread(response)
 
     def _new_pool(self, proxy: Proxy | None) -> Any:

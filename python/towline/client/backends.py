@@ -17,7 +17,7 @@ from .response import Response
 
 T = TypeVar("T")
 
-_SETTLED_BYTES = 65536  # of the body of a response that is not the last: kept for its `history`, not more
+_DRAIN_BYTES = 65536  # of the body of a response that is not the last: kept for its `history`, not more
 
 
 def run(flow: Coroutine[Any, Any, T]) -> T:
@@ -40,11 +40,11 @@ class _Clock:
     def unix_time(self) -> float:
         return time.time()
 
-    def chance(self) -> float:
+    def random(self) -> float:
         return random.random()
 
 
-class BlockingFace(_Clock):
+class SyncBackend(_Clock):
     """For `Client`: the coroutines here never suspend."""
 
     def __init__(self, transport_for: Callable[[Request], Any]) -> None:
@@ -59,16 +59,16 @@ class BlockingFace(_Clock):
         except Error as error:
             _name_request(error, request)
             raise
-        return _sent(response, request, started)
+        return _with_request(response, request, started)
 
-    async def settle(self, response: Response) -> None:
+    async def drain_and_release(self, response: Response) -> None:
         pieces = []
         if response._content is None and not response.is_closed:
-            left = _SETTLED_BYTES
-            while left > 0 and (piece := response.read(left)):
+            remaining = _DRAIN_BYTES
+            while remaining > 0 and (piece := response.read(remaining)):
                 pieces.append(piece)
-                left -= len(piece)
-            _keep(response, pieces)
+                remaining -= len(piece)
+            _keep_content(response, pieces)
             response.close()
 
     async def close(self, response: Response) -> None:
@@ -85,18 +85,18 @@ class BlockingFace(_Clock):
                 f"the event hook {hook!r} is asynchronous; a blocking Client takes plain functions"
             )
 
-    def steps(self, auth: Auth, request: Request) -> BlockingSteps:
-        return BlockingSteps(auth, request)
+    def auth_steps(self, auth: Auth, request: Request) -> SyncAuthSteps:
+        return SyncAuthSteps(auth, request)
 
 
-class BlockingSteps:
+class SyncAuthSteps:
     def __init__(self, auth: Auth, request: Request) -> None:
         self._flow = auth.sync_auth_flow(request)
 
-    async def first(self) -> Request:
+    async def first_request(self) -> Request:
         return next(self._flow)
 
-    async def answer(self, response: Response) -> Request | None:
+    async def next_request(self, response: Response) -> Request | None:
         try:
             return self._flow.send(response)
         except StopIteration:
@@ -106,7 +106,7 @@ class BlockingSteps:
         self._flow.close()
 
 
-class AsyncFace(_Clock):
+class AsyncBackend(_Clock):
     """For `AsyncClient`, under asyncio and trio."""
 
     def __init__(self, transport_for: Callable[[Request], Any]) -> None:
@@ -121,16 +121,16 @@ class AsyncFace(_Clock):
         except Error as error:
             _name_request(error, request)
             raise
-        return _sent(response, request, started)
+        return _with_request(response, request, started)
 
-    async def settle(self, response: Response) -> None:
+    async def drain_and_release(self, response: Response) -> None:
         pieces = []
         if response._content is None and not response.is_closed:
-            left = _SETTLED_BYTES
-            while left > 0 and (piece := await response.aread(left)):
+            remaining = _DRAIN_BYTES
+            while remaining > 0 and (piece := await response.aread(remaining)):
                 pieces.append(piece)
-                left -= len(piece)
-            _keep(response, pieces)
+                remaining -= len(piece)
+            _keep_content(response, pieces)
             await response.aclose()
 
     async def close(self, response: Response) -> None:
@@ -142,18 +142,18 @@ class AsyncFace(_Clock):
     async def call(self, hook: Callable[[Any], Any], argument: Any) -> None:
         await awaited(hook(argument))
 
-    def steps(self, auth: Auth, request: Request) -> AsyncSteps:
-        return AsyncSteps(auth, request)
+    def auth_steps(self, auth: Auth, request: Request) -> AsyncAuthSteps:
+        return AsyncAuthSteps(auth, request)
 
 
-class AsyncSteps:
+class AsyncAuthSteps:
     def __init__(self, auth: Auth, request: Request) -> None:
         self._flow = auth.async_auth_flow(request)
 
-    async def first(self) -> Request:
+    async def first_request(self) -> Request:
         return await self._flow.__anext__()
 
-    async def answer(self, response: Response) -> Request | None:
+    async def next_request(self, response: Response) -> Request | None:
         try:
             return await self._flow.asend(response)
         except StopAsyncIteration:
@@ -163,7 +163,7 @@ class AsyncSteps:
         await self._flow.aclose()
 
 
-def _sent(response: Any, request: Request, started: float) -> Response:
+def _with_request(response: Any, request: Request, started: float) -> Response:
     if not isinstance(response, Response):
         raise UsageError(f"the transport returned {type(response).__name__}, not a towline.Response")
     response._request = request
@@ -173,7 +173,7 @@ def _sent(response: Any, request: Request, started: float) -> Response:
     return response
 
 
-def _keep(response: Response, pieces: list[bytes]) -> None:
+def _keep_content(response: Response, pieces: list[bytes]) -> None:
     """Where the body was short enough to be seen to its end it is the content."""
     if response.is_closed:
         response._content = b"".join(pieces)

@@ -1,4 +1,4 @@
-"""What `Client` and `AsyncClient` share: settings, merging, routing, and the terms of a call. No I/O."""
+"""What `Client` and `AsyncClient` share: settings, merging, routing, and the settings of a call. No I/O."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DEFAULT_FIELDS = (
     (b"Accept-Encoding", b"gzip, deflate, br, zstd"),
     (b"User-Agent", f"towline/{__version__}".encode("ascii")),
 )
-_NOT_OF_THE_REQUEST = ("auth", "follow_redirects", "cookies")
+_CALL_ARGUMENTS = ("auth", "follow_redirects", "cookies")
 _NO_COOKIES: Any = object()
 
 
@@ -79,7 +79,7 @@ class BaseClient:
     ) -> None:
         tls = tls_of(verify, cert)
         self._options = PoolOptions(
-            tls=environment.trust_of_environment(tls) if trust_env else environment.trust_of_platform(tls),
+            tls=environment.with_env_trust(tls) if trust_env else environment.with_platform_trust(tls),
             http1=http1,
             http2=http2,
             timeout=Timeout.of(timeout),
@@ -97,11 +97,11 @@ class BaseClient:
             uds=uds,
         )
         self._trust_env = trust_env
-        self._transport, self._stream_transport = self._chosen(transport)
+        self._transport, self._stream_transport = self._choose_transports(transport)
         self._mounts = Mounts(mounts)
         self._proxies = self._proxies_for(proxy, transport)
         self._pools: dict[Proxy | None, Any] = {}
-        self._named: dict[str, Any] = {}
+        self._transports_by_name: dict[str, Any] = {}
         self._closed = False
         self._initialized = False
         # what the program holds too and may change without a word: the native half has to look, each time
@@ -145,7 +145,7 @@ class BaseClient:
     def headers(self, headers: HeaderTypes) -> None:
         merged = Headers._of_wire(_DEFAULT_FIELDS)
         merged.update(headers)
-        self._headers: Headers = _Watched(merged, self._refresh)
+        self._headers: Headers = _ClientHeaders(merged, self._refresh)
         self._refresh()
 
     @property
@@ -243,7 +243,7 @@ class BaseClient:
         extensions: Mapping[str, Any] | None = None,
     ) -> Request:
         """The request that a call with these arguments sends, for `send()`."""
-        request = self._made(method, url, params, headers, extensions, content, data, files, json)
+        request = self._build(method, url, params, headers, extensions, content, data, files, json)
         more = {"progress": progress, "transport": transport}
         request.extensions.update({name: value for name, value in more.items() if value is not None})
         if "timeout" not in request.extensions:
@@ -255,7 +255,9 @@ class BaseClient:
             self._add_cookies(request, cookies)
         return request
 
-    def _made(self, method: str, url: Any, params: Any, headers: Any, extensions: Any, *body: Any) -> Request:
+    def _build(
+        self, method: str, url: Any, params: Any, headers: Any, extensions: Any, *body: Any
+    ) -> Request:
         content, data, files, json = body
         merged = Headers(self._headers)
         merged.update(headers)
@@ -288,20 +290,22 @@ class BaseClient:
         else:
             self._jar.set_cookie_header(request)
 
-    def _request_of(self, method: str, url: Any, arguments: dict[str, Any] | None) -> Request:
+    def _rebuild_request(self, method: str, url: Any, arguments: dict[str, Any] | None) -> Request:
         """The request of a plain exchange, made afterwards. Plain ones carry no cookies."""
-        kwargs = {name: value for name, value in (arguments or {}).items() if name not in _NOT_OF_THE_REQUEST}
+        kwargs = {name: value for name, value in (arguments or {}).items() if name not in _CALL_ARGUMENTS}
         return self.build_request(method, url, **kwargs, cookies=_NO_COOKIES)
 
-    # --- terms and routes ---
+    # --- settings and routes ---
 
-    def _terms(self, request: Request, auth: Any, follow_redirects: Any, elapsed: float = 0.0) -> flow.Terms:
+    def _call_settings(
+        self, request: Request, auth: Any, follow_redirects: Any, elapsed: float = 0.0
+    ) -> flow.CallSettings:
         if self._closed:
             raise ClientClosed("the client is closed; make a new one, or send inside its `with` block")
         seconds = request.extensions.setdefault("timeout", self._timeout.as_dict())
         total = seconds.get("total")
         retry = request.extensions.get("retries")
-        return flow.Terms(
+        return flow.CallSettings(
             auth=self._auth_of(request, auth),
             follow_redirects=self._follow_redirects if follow_redirects is UNSET else bool(follow_redirects),
             max_redirects=self.max_redirects,
@@ -322,7 +326,7 @@ class BaseClient:
     def _transport_for(self, request: Request) -> Any:
         """The call's own, a mount, the client's (for streams perhaps another), or a native pool."""
         if (named := request.extensions.get("transport")) is not None:
-            return self._usable(named)
+            return self._resolve_transport(named)
         found, mounted = self._mounts.find(request.url)
         if mounted is not None:
             return mounted
@@ -355,20 +359,20 @@ class BaseClient:
     def _native_transport(self, pool: Any) -> Any:
         raise NotImplementedError("a client has a transport over its own kind of pool")
 
-    def _usable(self, transport: Any) -> Any:
+    def _resolve_transport(self, transport: Any) -> Any:
         if not isinstance(transport, str):
-            return transport_choice.wrapped(transport, self._is_async)
-        if transport not in self._named:
-            self._named[transport] = transport_choice.by_name(transport, self._is_async)
-        named = self._named[transport]
+            return transport_choice.wrap(transport, self._is_async)
+        if transport not in self._transports_by_name:
+            self._transports_by_name[transport] = transport_choice.by_name(transport, self._is_async)
+        named = self._transports_by_name[transport]
         return self._native_transport(self._pool_for(None)) if named is None else named
 
-    def _chosen(self, transport: Any) -> tuple[Any, Any]:
+    def _choose_transports(self, transport: Any) -> tuple[Any, Any]:
         """The client's transport and the one for streams: None is native."""
         if isinstance(transport, str):
             transport = transport_choice.by_name(transport, self._is_async)
         elif transport is not None:
-            transport = transport_choice.wrapped(transport, self._is_async)
+            transport = transport_choice.wrap(transport, self._is_async)
         else:
             return transport_choice.configured(self._is_async, self._trust_env)
         return transport, transport
@@ -379,11 +383,11 @@ class BaseClient:
                 raise ConfigError("uds: a unix socket is not reached through a proxy; leave one of them out")
             always = Proxy.of(proxy)
             if always is not None and always.tls is not None and not self._trust_env:
-                tls = environment.trust_of_platform(always.tls)
+                tls = environment.with_platform_trust(always.tls)
                 always = Proxy(always.url, auth=always.auth, headers=always.headers, tls=tls)
             return environment.Proxies(always=always)
         if self._trust_env and transport is None and self._options.uds is None:
-            return environment.proxies_of_environment()
+            return environment.read_proxies()
         return environment.Proxies()
 
     def _refresh(self) -> None:
@@ -418,14 +422,14 @@ class BaseClient:
             or (self._budget is not None and self._retry.status)
         )
 
-    def _continued(self, response: Response, elapsed: float = 0.0) -> tuple[flow.Terms, Request]:
-        """The terms on which a plain exchange goes on. `elapsed`: of one whose body is still to come."""
+    def _resume(self, response: Response, elapsed: float = 0.0) -> tuple[flow.CallSettings, Request]:
+        """The settings on which a plain exchange goes on. `elapsed`: of one whose body is still to come."""
         request = response.request
         _, _, arguments = response._sent or ("", None, None)
         follow = (arguments or {}).get("follow_redirects", UNSET)
-        return self._terms(request, None, follow, response._elapsed or elapsed), request
+        return self._call_settings(request, None, follow, response._elapsed or elapsed), request
 
-    def _finished(self, response: Response, request: Request | None) -> Response:
+    def _finish_response(self, response: Response, request: Request | None) -> Response:
         """What every response that leaves the flow is given; a plain one, without `request`, knows some of it."""
         response._max_size = self._options.max_response_size
         response._max_decoded = self._options.max_decompressed_size
@@ -463,7 +467,12 @@ class BaseClient:
 
     def _own_transports(self) -> list[Any]:
         """Those to enter and to close with the client."""
-        own = [self._transport, self._stream_transport, *self._mounts.transports, *self._named.values()]
+        own = [
+            self._transport,
+            self._stream_transport,
+            *self._mounts.transports,
+            *self._transports_by_name.values(),
+        ]
         return list({id(transport): transport for transport in own if transport is not None}.values())
 
     def __repr__(self) -> str:
@@ -471,7 +480,7 @@ class BaseClient:
         return f"<towline.{type(self).__name__} {base}{' closed' if self._closed else ''}>".replace(" >", ">")
 
 
-class _Watched(Headers):
+class _ClientHeaders(Headers):
     """The fields of a client: the native half is told when they change."""
 
     __slots__ = ("_changed",)

@@ -26,7 +26,7 @@ from .request import Request
 READ_BYTES = 65536
 
 
-class Reading:
+class BodyReader:
     """The half of `Response` that reads. Natively made responses skip `__init__`: attributes have class defaults."""
 
     # the native half's
@@ -36,7 +36,7 @@ class Reading:
     _elapsed: float | None
 
     _source: Any = None  # what raw bytes are pulled from; None: the content was there from the start
-    _undone: decode.Undone | None = None
+    _decoded: decode.DecodedReader | None = None
     _pulled_from: Any = (
         None  # the source, once something has been pulled; of content that is there, a source of it
     )
@@ -85,7 +85,7 @@ class Reading:
 
     def readinto(self, buffer: Any) -> int:
         """The next bytes of the content into a writable buffer; how many, 0 at the end."""
-        return _copied(self._pull(memoryview(buffer).nbytes), buffer)
+        return _copy_into(self._pull(memoryview(buffer).nbytes), buffer)
 
     def iter_bytes(self, chunk_size: int | None = None) -> Iterator[bytes]:
         """The content in pieces as they come, or of `chunk_size` bytes each (the last may be shorter)."""
@@ -134,13 +134,13 @@ class Reading:
 
     def _parsed(self, parser: Any) -> Iterator[Any]:
         self._restart()
-        return decode.parsed(self._pull, parser)
+        return decode.parse(self._pull, parser)
 
     def _pull(self, n: int) -> bytes:
         self._begin(n)
         self._check_blocking()
         try:
-            piece = self._fetch(n) if self._undone is None else self._undone.read(self._fetch, n)
+            piece = self._fetch(n) if self._decoded is None else self._decoded.read(self._fetch, n)
         except BaseException as error:
             self._name_request(error)
             self.close()
@@ -150,7 +150,7 @@ class Reading:
         return piece
 
     def _fetch(self, n: int) -> bytes:
-        return self._received(self._pulled_from.read(n))
+        return self._count_received(self._pulled_from.read(n))
 
     def _read_all(self) -> bytes:
         self._check_blocking()
@@ -179,7 +179,7 @@ class Reading:
 
     async def areadinto(self, buffer: Any) -> int:
         """As `readinto`."""
-        return _copied(await self._apull(memoryview(buffer).nbytes), buffer)
+        return _copy_into(await self._apull(memoryview(buffer).nbytes), buffer)
 
     async def aiter_bytes(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
         """As `iter_bytes`."""
@@ -232,12 +232,12 @@ class Reading:
 
     def _aparsed(self, parser: Any) -> AsyncIterator[Any]:
         self._restart()
-        return decode.aparsed(self._apull, parser)
+        return decode.aparse(self._apull, parser)
 
     async def _apull(self, n: int) -> bytes:
         self._begin(n)
         try:
-            piece = await (self._afetch(n) if self._undone is None else self._undone.aread(self._afetch, n))
+            piece = await (self._afetch(n) if self._decoded is None else self._decoded.aread(self._afetch, n))
         except UsageError:
             raise  # another task reads, and goes on
         except BaseException as error:
@@ -249,7 +249,7 @@ class Reading:
         return piece
 
     async def _afetch(self, n: int) -> bytes:
-        return self._received(await awaited(self._pulled_from.read(n)))
+        return self._count_received(await awaited(self._pulled_from.read(n)))
 
     async def _aread_all(self) -> bytes:
         if self._progress is None and hasattr(self._source, "read_all"):
@@ -265,23 +265,23 @@ class Reading:
             raise UsageError(f"read: at least one byte has to be asked for, not {n}")
         of_source = self._pulled_from is None or self._pulled_from is self._source
         if of_source and self._content is not None:
-            self._pulled_from, self._undone = StreamSource(BytesBody(self._content)), None
+            self._pulled_from, self._decoded = StreamSource(BytesBody(self._content)), None
             return  # what is there is pulled like what comes
         if self._pulled_from is not None:
             if of_source and self._closed:
-                self._pulled_from, self._undone = _ENDED, None
+                self._pulled_from, self._decoded = _EMPTY_SOURCE, None
             return
         self._check_unread()
         self._pulled_from = self._source
         coding = None if self._raw else self._coding()
         if coding:
-            undone = decode.Undone(coding, self._max_decoded)
-            self._undone = undone if undone.active else None
+            decoded = decode.DecodedReader(coding, self._max_decoded)
+            self._decoded = decoded if decoded.active else None
 
     def _restart(self) -> None:
         """Content that is kept can be iterated as often as one likes."""
         if self._content is not None:
-            self._pulled_from = self._undone = None
+            self._pulled_from = self._decoded = None
 
     def _begin_raw(self) -> None:
         if self._pulled_from is self._source is not None and not self._raw:
@@ -302,7 +302,7 @@ class Reading:
         if not self._closed and getattr(self._source, "is_async", False) and self._content is None:
             raise UsageError("this response is asynchronous: use aread(), aiter_...() and aclose()")
 
-    def _received(self, raw: bytes) -> bytes:
+    def _count_received(self, raw: bytes) -> bytes:
         if not raw or self._pulled_from is not self._source:
             return raw
         self._raw_bytes += len(raw)
@@ -337,7 +337,7 @@ class Reading:
         raise NotImplementedError("a response knows what parses its JSON")
 
 
-_ENDED = StreamSource(())
+_EMPTY_SOURCE = StreamSource(())
 
 
 class _Chunks:
@@ -365,6 +365,6 @@ class _Chunks:
         self._rest = self._nothing
 
 
-def _copied(piece: bytes, buffer: Any) -> int:
+def _copy_into(piece: bytes, buffer: Any) -> int:
     memoryview(buffer).cast("B")[: len(piece)] = piece
     return len(piece)

@@ -10,14 +10,14 @@ from typing import Any
 from .._native import ClientCore, SyncPool, open_stream
 from ..errors import Error
 from . import flow
-from .backends import BlockingFace, run
+from .backends import SyncBackend, run
 from .base import BaseClient
 from .options import UNSET, Proxy
 from .request import Request
 from .response import Response
-from .streaming import EventStream, Streamed
+from .streaming import EventStream, ResponseContext
 from .transports.native import NativeTransport
-from .websocket import WebSocket, WebSocketOptions, asked
+from .websocket import WebSocket, WebSocketOptions, websocket_request
 
 
 class Client(BaseClient, ClientCore):
@@ -33,23 +33,23 @@ class Client(BaseClient, ClientCore):
     ) -> Response:
         """Sends a request that was built before. `stream`: the body is left to be read, and the response to be closed."""
         request._streamed = stream
-        terms = self._terms(request, auth, follow_redirects)
-        response = self._finished(run(flow.call(self._face, terms, request)), request)
+        settings = self._call_settings(request, auth, follow_redirects)
+        response = self._finish_response(run(flow.call(self._backend, settings, request)), request)
         return response if stream else _read(response)
 
     def stream(
         self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
-    ) -> Streamed:
+    ) -> ResponseContext:
         """`with client.stream("GET", url) as response:` the body is pulled; leaving closes."""
         if auth is not UNSET:
             arguments["auth"] = auth
         if follow_redirects is not UNSET:
             arguments["follow_redirects"] = follow_redirects
-        return Streamed(self._opened, method, url, arguments)
+        return ResponseContext(self._open_stream, method, url, arguments)
 
     def sse(self, url: Any, *, method: str = "GET", **arguments: Any) -> EventStream:
         """`with client.sse(url) as events: for event in events: ...` (server-sent events)."""
-        return EventStream(self.stream(method, url, **EventStream.asked(arguments)))
+        return EventStream(self.stream(method, url, **EventStream.with_headers(arguments)))
 
     def websocket(
         self,
@@ -77,7 +77,7 @@ class Client(BaseClient, ClientCore):
             ping_timeout=ping_timeout,
             close_timeout=close_timeout,
         )
-        request = asked(self, url, options, arguments)
+        request = websocket_request(self, url, options, arguments)
         return WebSocket(self, self.send(request, auth=auth, follow_redirects=follow_redirects))
 
     def prewarm(self, url: Any, n: int = 1) -> int:
@@ -106,8 +106,8 @@ class Client(BaseClient, ClientCore):
         self.close()
 
     @property
-    def _face(self) -> BlockingFace:
-        return BlockingFace(self._transport_for)
+    def _backend(self) -> SyncBackend:
+        return SyncBackend(self._transport_for)
 
     def _slow_request(
         self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
@@ -116,14 +116,14 @@ class Client(BaseClient, ClientCore):
         request = self.build_request(method, url, **arguments)
         return self.send(request, auth=auth, follow_redirects=follow_redirects)
 
-    def _opened(self, method: str, url: Any, arguments: dict[str, Any]) -> Response:
+    def _open_stream(self, method: str, url: Any, arguments: dict[str, Any]) -> Response:
         """What `stream` does when its block is entered: natively where the call is plain."""
         started = time.monotonic()
         try:
             plain = open_stream(self, method, url, arguments) if self._stream_transport is None else None
         except Error as error:
             if getattr(error, "request", error) is None:
-                error.request = self._request_of(method, url, arguments)  # type: ignore[attr-defined]
+                error.request = self._rebuild_request(method, url, arguments)  # type: ignore[attr-defined]
             raise
         if plain is None:
             asked = dict(arguments)
@@ -132,17 +132,17 @@ class Client(BaseClient, ClientCore):
         response: Response = plain[0]
         response._source, response._started = response._reply, started
         if plain[1]:
-            terms, request = self._continued(response, time.monotonic() - started)
+            settings, request = self._resume(response, time.monotonic() - started)
             request._streamed, response._request = True, request
-            response = run(flow.call(self._face, terms, request, response))
+            response = run(flow.call(self._backend, settings, request, response))
         else:
             request = None
-        return self._finished(response, request)
+        return self._finish_response(response, request)
 
     def _finish_in_python(self, response: Response) -> Response:
         """What it calls after a plain exchange that leaves something to decide."""
-        terms, request = self._continued(response)
-        response = self._finished(run(flow.call(self._face, terms, request, response)), request)
+        settings, request = self._resume(response)
+        response = self._finish_response(run(flow.call(self._backend, settings, request, response)), request)
         return _read(response)
 
     def _new_pool(self, proxy: Proxy | None) -> Any:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 CookieTypes: TypeAlias = "Cookies | CookieJar | Mapping[str, str] | list[tuple[str, str]] | None"
 
-MOST_COOKIE_BYTES = 4096  # name and value (5.6, step 5)
-MOST_ATTRIBUTE_BYTES = 1024  # a longer one is passed over (5.6, step 6 of the attributes)
-MOST_PER_DOMAIN = 180  # 6.1 asks for at least 50; browsers keep 150 to 180
-MOST_COOKIES = 3000  # 6.1
-_EVICTED = 100  # when a jar is full, so that not every cookie looks for the oldest
-LONGEST_S = 400 * 86400  # 5.5: no cookie lives longer
+MAX_COOKIE_BYTES = 4096  # name and value (5.6, step 5)
+MAX_ATTRIBUTE_BYTES = 1024  # a longer one is passed over (5.6, step 6 of the attributes)
+MAX_PER_DOMAIN = 180  # 6.1 asks for at least 50; browsers keep 150 to 180
+MAX_COOKIES = 3000  # 6.1
+_EVICTED_AT_ONCE = 100  # when a jar is full, so that not every cookie looks for the oldest
+MAX_LIFETIME_S = 400 * 86400  # 5.5: no cookie lives longer
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _MAX_AGE = re.compile(r"-?[0-9]{1,19}")
@@ -61,7 +61,7 @@ class Cookies(MutableMapping[str, str]):
         self, name: str, default: str | None = None, domain: str | None = None, path: str | None = None
     ) -> str | None:
         """The value; UsageError when several have the name and `domain` and `path` leave more than one."""
-        found = [cookie for cookie in self._all() if _is(cookie, name, domain, path)]
+        found = [cookie for cookie in self._all() if _matches(cookie, name, domain, path)]
         if len(found) > 1:
             raise UsageError(f"{len(found)} cookies are named {name!r}; say which with domain= and path=")
         return (found[0].value or "") if found else default
@@ -74,7 +74,7 @@ class Cookies(MutableMapping[str, str]):
                 pass
             return
         for cookie in self._all():
-            if _is(cookie, name, domain, path):
+            if _matches(cookie, name, domain, path):
                 self.jar.clear(cookie.domain, cookie.path, cookie.name)
 
     def clear(self, domain: str | None = None, path: str | None = None) -> None:
@@ -103,7 +103,7 @@ class Cookies(MutableMapping[str, str]):
         """The values of Set-Cookie fields of a response from `url` (5.7)."""
         now = time.time() if now is None else now
         for field in fields:
-            cookie = received(field.decode("utf-8", "surrogateescape"), url, now)
+            cookie = parse_set_cookie(field.decode("utf-8", "surrogateescape"), url, now)
             if cookie is not None:
                 self._put(cookie, url, now)
 
@@ -152,7 +152,9 @@ class Cookies(MutableMapping[str, str]):
         if cookie.expires is not None and cookie.expires <= now:
             self.delete(cookie.name, cookie.domain, cookie.path)
             return
-        if url.scheme != "https" and any(_guards(old, cookie) for old in self._of_host(_host_of(url), False)):
+        if url.scheme != "https" and any(
+            _protects(old, cookie) for old in self._of_host(_host_of(url), False)
+        ):
             return
         self.jar.set_cookie(cookie)
         self._evict(cookie.domain, now)
@@ -160,17 +162,17 @@ class Cookies(MutableMapping[str, str]):
     def _evict(self, domain: str, now: float) -> None:
         """Expired ones first, then the oldest of the domain, then the oldest of all (5.7, last step)."""
         paths = self.jar._cookies.get(domain, {})  # type: ignore[attr-defined]
-        self._oldest_go(
-            [cookie for names in paths.values() for cookie in names.values()], MOST_PER_DOMAIN, 1, now
+        self._evict_oldest(
+            [cookie for names in paths.values() for cookie in names.values()], MAX_PER_DOMAIN, 1, now
         )
         self._stored += 1
         if (
-            self._stored > MOST_COOKIES
+            self._stored > MAX_COOKIES
         ):  # counting them costs as much as there are: only where it may be too many
-            self._oldest_go(self._all(), MOST_COOKIES, _EVICTED, now)
+            self._evict_oldest(self._all(), MAX_COOKIES, _EVICTED_AT_ONCE, now)
             self._stored = len(self.jar)
 
-    def _oldest_go(self, cookies: list[Cookie], most: int, at_once: int, now: float) -> None:
+    def _evict_oldest(self, cookies: list[Cookie], most: int, at_once: int, now: float) -> None:
         if len(cookies) <= most:
             return
         cookies.sort(key=lambda cookie: (cookie.expires is None or cookie.expires > now, _created(cookie)))
@@ -206,7 +208,7 @@ class Cookies(MutableMapping[str, str]):
         return f"<Cookies[{shown}]>"
 
 
-def received(field: str, url: URL, now: float) -> Cookie | None:
+def parse_set_cookie(field: str, url: URL, now: float) -> Cookie | None:
     """The cookie of a Set-Cookie field from `url`, or None where a rule forbids it (5.6 and 5.7)."""
     if _CONTROL.search(field):
         return None
@@ -215,13 +217,13 @@ def received(field: str, url: URL, now: float) -> Cookie | None:
     name, value = (name.strip(" \t"), value.strip(" \t")) if equals else ("", pair.strip(" \t"))
     if not name and not value:
         return None
-    if len((name + value).encode("utf-8", "surrogateescape")) > MOST_COOKIE_BYTES:
+    if len((name + value).encode("utf-8", "surrogateescape")) > MAX_COOKIE_BYTES:
         return None
     attributes = _attributes(rest)
     host = _host_of(url)
     domain = _domain(attributes.get("domain", ""), host)
     path = attributes.get("path", "")
-    if domain is None or not _may(name, value, attributes, url):
+    if domain is None or not _is_allowed(name, value, attributes, url):
         return None
     return _cookie(
         name,
@@ -257,7 +259,7 @@ def _attributes(parts: list[str]) -> dict[str, str]:
     attributes: dict[str, str] = {}
     for part in parts:
         name, _, value = part.partition("=")
-        if len(value) <= MOST_ATTRIBUTE_BYTES:
+        if len(value) <= MAX_ATTRIBUTE_BYTES:
             attributes[name.strip(" \t").lower()] = value.strip(" \t")  # the last one counts
     return attributes
 
@@ -277,7 +279,7 @@ def _domain(attribute: str, host: str) -> str | None:
     return domain
 
 
-def _may(name: str, value: str, attributes: dict[str, str], url: URL) -> bool:
+def _is_allowed(name: str, value: str, attributes: dict[str, str], url: URL) -> bool:
     """Secure, prefixes and SameSite (4.1.3, 5.7)."""
     secure = "secure" in attributes
     if secure and url.scheme != "https":
@@ -297,17 +299,17 @@ def _expires(attributes: dict[str, str], now: float) -> int | None:
     """Max-Age before Expires; both at most 400 days from now (5.5)."""
     age = attributes.get("max-age", "")
     if _MAX_AGE.fullmatch(age):
-        return int(now) + min(int(age), LONGEST_S) if int(age) > 0 else 0
+        return int(now) + min(int(age), MAX_LIFETIME_S) if int(age) > 0 else 0
     if "expires" not in attributes:
         return None
     try:
         when = http2time(attributes["expires"])
     except (ValueError, OverflowError):
         return None
-    return None if when is None else int(min(when, now + LONGEST_S))
+    return None if when is None else int(min(when, now + MAX_LIFETIME_S))
 
 
-def _guards(old: Cookie, new: Cookie) -> bool:
+def _protects(old: Cookie, new: Cookie) -> bool:
     """A secure cookie is not overlaid by one that came in the clear (5.7, "leave secure cookies alone")."""
     return old.secure and old.name == new.name and path_matches(new.path, old.path)
 
@@ -351,7 +353,7 @@ def _with_parents(host: str) -> list[str]:
     return [".".join(labels[start:]) for start in range(len(labels))]
 
 
-def _is(cookie: Cookie, name: str, domain: str | None, path: str | None) -> bool:
+def _matches(cookie: Cookie, name: str, domain: str | None, path: str | None) -> bool:
     return (
         cookie.name == name
         and (domain is None or cookie.domain == domain)

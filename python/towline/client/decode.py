@@ -34,7 +34,7 @@ class Parser(Protocol[T]):
     def finish(self) -> list[T]: ...
 
 
-def parsed(read: Read, parser: Parser[T], n: int = READ_BYTES) -> Iterator[T]:
+def parse(read: Read, parser: Parser[T], n: int = READ_BYTES) -> Iterator[T]:
     """The items of a source, each given before another byte is read."""
     while piece := read(n):
         items = parser.feed(piece)
@@ -44,7 +44,7 @@ def parsed(read: Read, parser: Parser[T], n: int = READ_BYTES) -> Iterator[T]:
     yield from parser.finish()
 
 
-async def aparsed(read: AsyncRead, parser: Parser[T], n: int = READ_BYTES) -> AsyncIterator[T]:
+async def aparse(read: AsyncRead, parser: Parser[T], n: int = READ_BYTES) -> AsyncIterator[T]:
     while piece := await read(n):
         items = parser.feed(piece)
         if items:
@@ -55,7 +55,7 @@ async def aparsed(read: AsyncRead, parser: Parser[T], n: int = READ_BYTES) -> As
         yield item
 
 
-class Undone:
+class DecodedReader:
     """A source with its Content-Encoding undone, itself a source: `read(n)` and `aread(n)`."""
 
     def __init__(self, codings: str | bytes, max_size: int | None = None) -> None:
@@ -100,7 +100,7 @@ class TextParser:
         return [text] if text else []
 
 
-class Recoded(Generic[T]):
+class Transcoder(Generic[T]):
     """Another charset for a parser of UTF-8."""
 
     def __init__(self, encoding: str, parser: Parser[T]) -> None:
@@ -167,7 +167,7 @@ def known_encoding(name: str) -> str | None:
     return info.name if getattr(info, "_is_text_encoding", True) else None
 
 
-def decoded_text(data: bytes, encoding: str = "utf-8") -> str:
+def decode_text(data: bytes, encoding: str = "utf-8") -> str:
     """The whole content as text, by the rules of TextParser."""
     return data.decode(encoding, "replace")
 
@@ -175,7 +175,7 @@ def decoded_text(data: bytes, encoding: str = "utf-8") -> str:
 def line_parser(encoding: str = "utf-8", max_bytes: int = MAX_LINE_BYTES) -> Parser[str]:
     """Lines that end in CR, LF or CRLF. `max_bytes` counts their UTF-8."""
     lines = LineParser(max_bytes)
-    return lines if (known_encoding(encoding) or encoding) in _UTF8 else Recoded(encoding, lines)
+    return lines if (known_encoding(encoding) or encoding) in _UTF8 else Transcoder(encoding, lines)
 
 
 def sse_parser(max_bytes: int = MAX_EVENT_BYTES) -> Parser[ServerSentEvent]:

@@ -26,7 +26,7 @@ _ALGORITHMS = {
     "MD5": "md5",
     "SHA": "sha1",
 }
-_MOST_ORIGINS = 1000
+_MAX_ORIGINS = 1000
 _SCHEME = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?:[ \t]+(.*))?", re.DOTALL)
 
 
@@ -39,13 +39,13 @@ class DigestAuth(Auth):
     def __init__(self, username: str | bytes, password: str | bytes) -> None:
         self._username = username.encode("utf-8") if isinstance(username, str) else username
         self._password = password.encode("utf-8") if isinstance(password, str) else password
-        self._known: dict[tuple[str, bytes], Challenge] = {}
+        self._challenges: dict[tuple[str, bytes], Challenge] = {}
         self._lock = threading.Lock()
 
     def auth_flow(self, request: Request) -> Generator[Request, Response, None]:
-        place = (request.url.scheme, request.url.netloc)
-        if known := self._known.get(place):
-            request.headers["Authorization"] = self._answer(request, known)
+        origin = (request.url.scheme, request.url.netloc)
+        if challenge := self._challenges.get(origin):
+            request.headers["Authorization"] = self._authorization(request, challenge)
         response = yield request
         # a second challenge means a wrong password, unless it says that only the nonce was too old (RFC 7616 3.3)
         for attempt in range(2):
@@ -53,18 +53,18 @@ class DigestAuth(Auth):
             if challenge is None or (attempt and not challenge.stale):
                 return
             with self._lock:
-                if len(self._known) >= _MOST_ORIGINS:
-                    self._known.clear()
-                self._known[place] = challenge
-            request.headers["Authorization"] = self._answer(request, challenge)
+                if len(self._challenges) >= _MAX_ORIGINS:
+                    self._challenges.clear()
+                self._challenges[origin] = challenge
+            request.headers["Authorization"] = self._authorization(request, challenge)
             response.cookies.set_cookie_header(request)
             response = yield request
 
-    def _answer(self, request: Request, challenge: Challenge) -> str:
+    def _authorization(self, request: Request, challenge: Challenge) -> str:
         with self._lock:
             challenge.count += 1
             count = challenge.count
-        return challenge.answer(self._username, self._password, request, count, secrets.token_hex(16))
+        return challenge.authorization(self._username, self._password, request, count, secrets.token_hex(16))
 
     def __repr__(self) -> str:
         return f"DigestAuth({HIDDEN})"
@@ -91,7 +91,9 @@ class Challenge:
     def _plain_algorithm(self) -> str:
         return self.algorithm.upper().removesuffix("-SESS")
 
-    def answer(self, username: bytes, password: bytes, request: Request, count: int, cnonce: str) -> str:
+    def authorization(
+        self, username: bytes, password: bytes, request: Request, count: int, cnonce: str
+    ) -> str:
         """The value of Authorization (3.4). `count` is the nonce count, `cnonce` a random word."""
         target = request.extensions.get("target") or request.url.raw_path
         uri = target.decode("ascii") if isinstance(target, bytes) else target

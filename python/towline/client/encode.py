@@ -90,7 +90,7 @@ class FileBody(Body):
 
     def __iter__(self) -> Iterator[bytes]:
         self.file.seek(self.start)
-        return _limited(self.file, self._size)
+        return _read_limited(self.file, self._size)
 
     @property
     def wire(self) -> Any:
@@ -105,11 +105,11 @@ class IterableBody(Body):
         self._pieces = pieces
         self.size = size
         self.replayable = not isinstance(pieces, Iterator) and not hasattr(pieces, "read")
-        self._begun = False
+        self._started = False
 
     def __iter__(self) -> Iterator[bytes]:
-        _once(self)
-        pieces = _reads(self._pieces) if hasattr(self._pieces, "read") else self._pieces
+        _check_single_use(self)
+        pieces = _read_pieces(self._pieces) if hasattr(self._pieces, "read") else self._pieces
         return map(_as_bytes, pieces)
 
     def close(self) -> None:
@@ -125,10 +125,10 @@ class AsyncIterableBody(Body):
         self._pieces = pieces
         self.size = size
         self.replayable = not isinstance(pieces, AsyncIterator)
-        self._begun = False
+        self._started = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        _once(self)
+        _check_single_use(self)
         async for piece in self._pieces:
             yield _as_bytes(piece)
 
@@ -183,14 +183,16 @@ def encode_content(content: RequestContent) -> tuple[Fields, Body]:
 
 def encode_urlencoded(data: RequestData) -> tuple[Fields, Body]:
     """application/x-www-form-urlencoded; a list as value repeats its name."""
-    pairs = [(name, primitive_text(value)) for name, value in flattened(data)]
-    return _described(urlencode(pairs).encode("ascii"), "application/x-www-form-urlencoded")
+    pairs = [(name, primitive_text(value)) for name, value in form_pairs(data)]
+    return _with_content_type(urlencode(pairs).encode("ascii"), "application/x-www-form-urlencoded")
 
 
 def encode_json(value: Any, dumps: Callable[[Any], str | bytes] | None = None) -> tuple[Fields, Body]:
     """Compact, UTF-8; NaN and infinities are refused, JSON has none."""
     encoded = (dumps or dump_json)(value)
-    return _described(encoded.encode() if isinstance(encoded, str) else bytes(encoded), "application/json")
+    return _with_content_type(
+        encoded.encode() if isinstance(encoded, str) else bytes(encoded), "application/json"
+    )
 
 
 def encode_response(
@@ -200,13 +202,13 @@ def encode_response(
     if content is not None:
         return encode_content(content)
     if text is not None:
-        return _described(text.encode(), "text/plain; charset=utf-8")
+        return _with_content_type(text.encode(), "text/plain; charset=utf-8")
     if html is not None:
-        return _described(html.encode(), "text/html; charset=utf-8")
+        return _with_content_type(html.encode(), "text/html; charset=utf-8")
     return encode_json(json) if json is not None else ([], BytesBody())
 
 
-def flattened(data: RequestData) -> Iterator[tuple[str, Any]]:
+def form_pairs(data: RequestData) -> Iterator[tuple[str, Any]]:
     """The pairs of a form: a list or tuple as value is several of them."""
     for name, value in data.items() if isinstance(data, Mapping) else data:
         if isinstance(value, (list, tuple)):
@@ -226,7 +228,7 @@ def primitive_text(value: PrimitiveData | bytes) -> str | bytes:
 
 def known_size(file: Any) -> tuple[int, int] | None:
     """(position, bytes from there to the end) of a binary file, without reading it; None where it cannot say."""
-    refuse_text(file)
+    reject_text_mode(file)
     try:
         position = file.tell()
         status = os.fstat(file.fileno())
@@ -244,7 +246,7 @@ def known_size(file: Any) -> tuple[int, int] | None:
     return (position, max(end - position, 0)) if isinstance(end, int) else None
 
 
-def refuse_text(file: Any) -> None:
+def reject_text_mode(file: Any) -> None:
     if isinstance(file, io.TextIOBase):
         raise TypeError("a file to send must be opened in binary mode")
 
@@ -259,7 +261,7 @@ def _body_of(content: Any) -> Body:
     if isinstance(content, Body):
         return content
     if isinstance(content, AsyncIterable):
-        return AsyncIterableBody(_areads(content) if hasattr(content, "aread") else content)
+        return AsyncIterableBody(_aread_pieces(content) if hasattr(content, "aread") else content)
     if hasattr(content, "read"):
         size = known_size(content)
         return IterableBody(content) if size is None else FileBody(content, *size)
@@ -279,15 +281,15 @@ def _framing(body: Body) -> Fields:
     return [("Content-Length", str(body.size))]
 
 
-def _described(data: bytes, content_type: str) -> tuple[Fields, Body]:
+def _with_content_type(data: bytes, content_type: str) -> tuple[Fields, Body]:
     body = BytesBody(data)
     return [*_framing(body), ("Content-Type", content_type)], body
 
 
-def _once(body: IterableBody | AsyncIterableBody) -> None:
-    if body._begun and not body.replayable:
+def _check_single_use(body: IterableBody | AsyncIterableBody) -> None:
+    if body._started and not body.replayable:
         raise StreamConsumed("the request's content is an iterator that has been sent already")
-    body._begun = True
+    body._started = True
 
 
 def _flush(file: Any) -> None:
@@ -296,12 +298,12 @@ def _flush(file: Any) -> None:
         file.flush()
 
 
-def _reads(file: Any) -> Iterator[Any]:
+def _read_pieces(file: Any) -> Iterator[Any]:
     while piece := file.read(READ_BYTES):
         yield piece
 
 
-def _limited(file: Any, size: int) -> Iterator[bytes]:
+def _read_limited(file: Any, size: int) -> Iterator[bytes]:
     """A file that has grown since its size was told must not pass its Content-Length."""
     left = size
     while left and (piece := file.read(min(READ_BYTES, left))):
@@ -309,7 +311,7 @@ def _limited(file: Any, size: int) -> Iterator[bytes]:
         yield piece
 
 
-async def _areads(file: Any) -> AsyncIterator[Any]:
+async def _aread_pieces(file: Any) -> AsyncIterator[Any]:
     while piece := await file.aread(READ_BYTES):
         yield piece
 

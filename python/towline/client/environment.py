@@ -23,7 +23,7 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True)
-class Rule:
+class NoProxyRule:
     """One entry of NO_PROXY: a network, or a host with or without what is below it, and maybe a port."""
 
     host: str = ""
@@ -48,12 +48,12 @@ class Proxies:
 
     by_scheme: Mapping[str, Proxy] = field(default_factory=dict)
     always: Proxy | None = None
-    everything_direct: bool = False
-    direct: tuple[Rule, ...] = ()
+    no_proxy_all: bool = False
+    direct: tuple[NoProxyRule, ...] = ()
 
     def of(self, scheme: str, host: str, port: int) -> Proxy | None:
         proxy = self.by_scheme.get(scheme, self.always)
-        if proxy is None or self.everything_direct:
+        if proxy is None or self.no_proxy_all:
             return None
         host = host.rstrip(".").lower()
         try:
@@ -63,41 +63,41 @@ class Proxies:
         return None if any(rule.matches(host, address, port) for rule in self.direct) else proxy
 
     def __bool__(self) -> bool:
-        return bool(self.by_scheme or self.always) and not self.everything_direct
+        return bool(self.by_scheme or self.always) and not self.no_proxy_all
 
 
-def proxies_of_environment() -> Proxies:
+def read_proxies() -> Proxies:
     """ConfigError where a variable names no proxy."""
     found = getproxies_environment()
     by_scheme = {scheme: _proxy(found[scheme]) for scheme in ("http", "https") if found.get(scheme)}
     always = _proxy(found["all"]) if found.get("all") else None
     entries = [entry for entry in found.get("no", "").replace(",", " ").split() if entry]
     return Proxies(
-        by_scheme, always, "*" in entries, tuple(no_proxy_rule(entry) for entry in entries if entry != "*")
+        by_scheme, always, "*" in entries, tuple(parse_no_proxy(entry) for entry in entries if entry != "*")
     )
 
 
-def no_proxy_rule(entry: str) -> Rule:
+def parse_no_proxy(entry: str) -> NoProxyRule:
     """`example.org`: it and what is below; `.example.org` and `*.example.org`: what is below; 10.0.0.0/8; a port."""
     entry = entry.lower()
     if "://" in entry:
         url = URL(entry)
         return dataclasses.replace(
-            no_proxy_rule(url.raw_host.decode()), port=url.port or DEFAULT_PORTS.get(url.scheme)
+            parse_no_proxy(url.raw_host.decode()), port=url.port or DEFAULT_PORTS.get(url.scheme)
         )
     try:
-        return Rule(network=ipaddress.ip_network(entry.strip("[]"), strict=False))
+        return NoProxyRule(network=ipaddress.ip_network(entry.strip("[]"), strict=False))
     except ValueError:
         pass
     host, colon, port = entry.rpartition(":")
     if colon and port.isdecimal() and len(port) < 6:
-        return dataclasses.replace(no_proxy_rule(host), port=int(port))
+        return dataclasses.replace(parse_no_proxy(host), port=int(port))
     if entry.startswith(("*.", ".")):
-        return Rule(entry.lstrip("*").lstrip("."), itself=False)
-    return Rule(entry.lstrip("*"))
+        return NoProxyRule(entry.lstrip("*").lstrip("."), itself=False)
+    return NoProxyRule(entry.lstrip("*"))
 
 
-def trust_of_environment(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:
+def with_env_trust(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:
     """SSL_CERT_FILE or SSL_CERT_DIR where the system's store was meant."""
     if isinstance(tls, TLS) and tls.trust == "system":
         for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
@@ -106,7 +106,7 @@ def trust_of_environment(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:
     return tls
 
 
-def trust_of_platform(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:
+def with_platform_trust(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:
     """The system's store where it was meant, whatever the environment says."""
     if isinstance(tls, TLS) and tls.trust == "system":
         return dataclasses.replace(tls, trust="platform")

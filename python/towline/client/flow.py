@@ -10,9 +10,9 @@
                              └─ 3xx ────────────────────────┘
 ```
 
-These are coroutines without I/O of their own: they await only what a face does for them (send, read, sleep, call
-a hook). `AsyncClient` awaits them; `Client` steps them, and as its face never suspends they end at the first step
-(`faces.run`). The clock and chance are the face's as well.
+These are coroutines without I/O of their own: they await only what a backend does for them (send, read, sleep, call
+a hook). `AsyncClient` awaits them; `Client` steps them, and as its backend never suspends they end at the first step
+(`faces.run`). The clock and random are the backend's as well.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from .response import Response
 from .retrying import Budget, delay_s
 
 
-class Steps(Protocol):
+class AuthSteps(Protocol):
     """An `Auth`'s generator on one of the two faces."""
 
-    async def first(self) -> Request: ...
-    async def answer(self, response: Response) -> Request | None: ...
+    async def first_request(self) -> Request: ...
+    async def next_request(self, response: Response) -> Request | None: ...
     async def close(self) -> None: ...
 
 
-class Face(Protocol):
+class Backend(Protocol):
     """What the flow cannot do itself."""
 
     async def send(self, request: Request, deadline: float | None) -> Response: ...
-    async def settle(self, response: Response) -> None: ...
+    async def drain_and_release(self, response: Response) -> None: ...
     async def close(self, response: Response) -> None: ...
     async def sleep(self, seconds: float) -> None: ...
     async def call(self, hook: Callable[[Any], Any], argument: Any) -> None: ...
-    def steps(self, auth: Auth, request: Request) -> Steps: ...
+    def auth_steps(self, auth: Auth, request: Request) -> AuthSteps: ...
     def now(self) -> float: ...
     def unix_time(self) -> float: ...
-    def chance(self) -> float: ...
+    def random(self) -> float: ...
 
 
 @dataclass(frozen=True)
-class Terms:
+class CallSettings:
     """What one call goes by."""
 
     auth: Auth | None
@@ -65,108 +65,112 @@ class Terms:
     budget: Budget | None = None
     request_hooks: Sequence[Callable[[Any], Any]] = ()
     response_hooks: Sequence[Callable[[Any], Any]] = ()
-    deadline: float | None = None  # on the face's clock
+    deadline: float | None = None  # on the backend's clock
 
 
-async def call(face: Face, terms: Terms, request: Request, given: Response | None = None) -> Response:
-    """The last response of a call, its body unread. `given`: one that a plain exchange has brought already."""
+async def call(
+    backend: Backend, settings: CallSettings, request: Request, received: Response | None = None
+) -> Response:
+    """The last response of a call, its body unread. `received`: one that a plain exchange has brought already."""
     history: list[Response] = []
     trusted = True
-    if terms.budget is not None:
-        terms.budget.call()
+    if settings.budget is not None:
+        settings.budget.deposit()
     while True:
-        response = await _authenticated(face, terms, request, history, trusted, given)
-        given = None
+        response = await _send_with_auth(backend, settings, request, history, trusted, received)
+        received = None
         response.history = list(history)
-        if not (terms.follow_redirects and response.has_redirect_location):
+        if not (settings.follow_redirects and response.has_redirect_location):
             return response
         try:
-            onward = redirected(response.request, response)
-            if len(history) >= terms.max_redirects:
+            following = redirected(response.request, response)
+            if len(history) >= settings.max_redirects:
                 raise TooManyRedirects(
-                    f"{terms.max_redirects} redirects were followed, and there is another; "
+                    f"{settings.max_redirects} redirects were followed, and there is another; "
                     "look at the Location fields in error.response.history, or raise max_redirects",
                     request=response.request,
                     response=response,
                 )
         except BaseException:
-            await face.close(response)
+            await backend.close(response)
             raise
-        await face.settle(response)
+        await backend.drain_and_release(response)
         response._followed = True
         history.append(response)
         # credentials that were left behind are not picked up again on the way back
-        trusted = trusted and same_trust(response.request.url, onward.url)
-        if cookie := terms.cookies.header_for(onward.url, own=trusted):
-            onward.headers._append(b"Cookie", cookie)
-        request = onward
+        trusted = trusted and same_trust(response.request.url, following.url)
+        if cookie := settings.cookies.header_for(following.url, own=trusted):
+            following.headers._append(b"Cookie", cookie)
+        request = following
 
 
-async def _authenticated(
-    face: Face,
-    terms: Terms,
+async def _send_with_auth(
+    backend: Backend,
+    settings: CallSettings,
     request: Request,
     history: list[Response],
     trusted: bool,
-    given: Response | None,
+    received: Response | None,
 ) -> Response:
-    auth = terms.auth
+    auth = settings.auth
     if auth is None or not (trusted or getattr(auth, "by_host", False)):
-        return await _retried(face, terms, request, given)
-    steps = face.steps(auth, request)
+        return await _send_with_retries(backend, settings, request, received)
+    steps = backend.auth_steps(auth, request)
     try:
-        request = await steps.first()
+        request = await steps.first_request()
         while True:
-            response = await _retried(face, terms, request, None)
+            response = await _send_with_retries(backend, settings, request, None)
             try:
-                onward = await steps.answer(response)
-                if onward is None:
+                following = await steps.next_request(response)
+                if following is None:
                     return response
                 response.history = list(history)
-                await face.settle(response)
+                await backend.drain_and_release(response)
             except BaseException:
-                await face.close(response)
+                await backend.close(response)
                 raise
             history.append(response)
-            request = onward
+            request = following
     finally:
         await steps.close()
 
 
-async def _retried(face: Face, terms: Terms, request: Request, given: Response | None) -> Response:
+async def _send_with_retries(
+    backend: Backend, settings: CallSettings, request: Request, received: Response | None
+) -> Response:
     attempt = 0
     while True:
-        response = given if given is not None else await _exchanged(face, terms, request)
+        response = received if received is not None else await _send(backend, settings, request)
         try:
-            terms.cookies.extract_cookies(response)
-            if given is None:
-                for hook in terms.response_hooks:
-                    await face.call(hook, response)
-            wait = delay_s(terms.retry, request, response, attempt, face.unix_time(), face.chance())
-            if wait is None or _too_late(terms, face.now() + wait):
+            settings.cookies.extract_cookies(response)
+            if received is None:
+                for hook in settings.response_hooks:
+                    await backend.call(hook, response)
+            wait = delay_s(settings.retry, request, response, attempt, backend.unix_time(), backend.random())
+            if wait is None or _is_past_deadline(settings, backend.now() + wait):
                 return response
-            if terms.budget is not None and not terms.budget.take():
+            if settings.budget is not None and not settings.budget.withdraw():
                 return response
-            await face.settle(response)
+            await backend.drain_and_release(response)
         except BaseException:
-            await face.close(response)
+            await backend.close(response)
             raise
-        await face.sleep(wait)
-        given = None
+        await backend.sleep(wait)
+        received = None
         attempt += 1
 
 
-async def _exchanged(face: Face, terms: Terms, request: Request) -> Response:
-    for hook in terms.request_hooks:
-        await face.call(hook, request)
-    if _too_late(terms, face.now()):
+async def _send(backend: Backend, settings: CallSettings, request: Request) -> Response:
+    for hook in settings.request_hooks:
+        await backend.call(hook, request)
+    if _is_past_deadline(settings, backend.now()):
         raise TotalTimeout(
             "the call was not complete within timeout.total, redirects and retries included; raise it or follow fewer",
             phase="head",
             request=request,
         )
-    return await face.send(request, terms.deadline)
+    return await backend.send(request, settings.deadline)
 
 
-def _too_late(terms: Terms, now: float) -> bool:
-    return terms.deadline is not None and now >= terms.deadline
+def _is_past_deadline(settings: CallSettings, now: float) -> bool:
+    return settings.deadline is not None and now >= settings.deadline

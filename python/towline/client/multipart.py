@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from ..errors import InvalidHeader
-from .encode import READ_BYTES, Body, flattened, known_size, primitive_text, refuse_text
+from .encode import READ_BYTES, Body, form_pairs, known_size, primitive_text, reject_text_mode
 
 # name -> content, or (filename, content[, content type[, headers]]); a list of pairs where names repeat.
 FileContent: TypeAlias = "bytes | str | io.IOBase | Any"
@@ -33,7 +33,7 @@ class MultipartBody(Body):
         self.boundary = boundary or os.urandom(16).hex()
         self.content_type = f"multipart/form-data; boundary={_quoted(self.boundary)}"
         pairs = files.items() if isinstance(files, Mapping) else files
-        self._parts = [_field(name, value) for name, value in flattened(data)]
+        self._parts = [_field(name, value) for name, value in form_pairs(data)]
         self._parts += [_file(name, value) for name, value in pairs]
         self.replayable = all(part.replayable for part in self._parts)
         delimiters = (len(self.boundary) + 6) * len(self._parts) + len(self.boundary) + 6
@@ -76,7 +76,7 @@ class _Part:
 
     def _rewind_and_measure(self) -> int | None:
         """All of the file is meant, wherever it stands: a program has often just written it."""
-        refuse_text(self.content)
+        reject_text_mode(self.content)
         try:
             self.content.seek(0)
         except (AttributeError, OSError):

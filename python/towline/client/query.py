@@ -14,7 +14,7 @@ QueryParamTypes: TypeAlias = (
     " | str | bytes | None"
 )
 
-_MOST_FIELDS = 10_000  # of a query that is parsed: a URL on the wire is far shorter
+_MAX_FIELDS = 10_000  # of a query that is parsed: a URL on the wire is far shorter
 
 
 class QueryParams(Mapping[str, str]):
@@ -49,17 +49,17 @@ class QueryParams(Mapping[str, str]):
 
     def add(self, key: str, value: Any = None) -> QueryParams:
         """A copy with one more pair."""
-        return _made((*self._items, *_items({key: value})))
+        return _from_items((*self._items, *_items({key: value})))
 
     def remove(self, key: str) -> QueryParams:
         """A copy without `key`."""
-        return _made(tuple(item for item in self._items if item[0] != key))
+        return _from_items(tuple(item for item in self._items if item[0] != key))
 
     def merge(self, params: QueryParamTypes = None) -> QueryParams:
         """A copy in which the names of `params` have the values they have there."""
         new = tuple(_items(params))
         names = {name for name, _ in new}
-        return _made((*(item for item in self._items if item[0] not in names), *new))
+        return _from_items((*(item for item in self._items if item[0] not in names), *new))
 
     def _first(self) -> dict[str, str]:
         first: dict[str, str] = {}
@@ -95,7 +95,7 @@ class QueryParams(Mapping[str, str]):
         return f"QueryParams({str(self)!r})"
 
 
-def _made(items: tuple[tuple[str, str], ...]) -> QueryParams:
+def _from_items(items: tuple[tuple[str, str], ...]) -> QueryParams:
     params = QueryParams()
     params._items = items
     return params
@@ -107,7 +107,7 @@ def _items(value: QueryParamTypes) -> Iterator[tuple[str, str]]:
     if isinstance(value, QueryParams):
         yield from value._items
     elif isinstance(value, (str, bytes)):
-        yield from _parsed(value)
+        yield from _parse(value)
     elif hasattr(value, "multi_items"):
         yield from ((_text(key), _text(item)) for key, item in value.multi_items())
     else:
@@ -119,10 +119,10 @@ def _items(value: QueryParamTypes) -> Iterator[tuple[str, str]]:
                 yield _text(key), _text(item)
 
 
-def _parsed(value: str | bytes) -> list[tuple[str, str]]:
+def _parse(value: str | bytes) -> list[tuple[str, str]]:
     text = value.decode("ascii", "surrogateescape") if isinstance(value, bytes) else value
     try:
-        return parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
     except ValueError as error:
         raise InvalidURL(f"query: {error}") from None
 

@@ -12,7 +12,7 @@ from .request import Request
 from .url import URL, origin
 
 # Fetch, "request-body-header name", and the framing
-_OF_THE_BODY = (
+_BODY_HEADERS = (
     "content-encoding",
     "content-language",
     "content-length",
@@ -39,7 +39,7 @@ def redirected(request: Request, response: Any) -> Request:
         headers["host"] = url.netloc.decode("ascii")
     stream: Any = request.stream
     if method != request.method:
-        for name in _OF_THE_BODY:
+        for name in _BODY_HEADERS:
             headers.pop(name, None)
         stream = BytesBody()
     elif not request.replayable:
@@ -67,9 +67,9 @@ def _target(request: Request, response: Any) -> URL:
         if not url._host and url.scheme in ("http", "https"):
             url = url.copy_with(host=request.url.host)  # "http:/path" and "http:///path" are seen in the wild
     except InvalidURL as error:
-        raise _refused(request, f"Location is no URL: {error}") from None
+        raise _redirect_error(request, f"Location is no URL: {error}") from None
     if url.scheme not in ("http", "https") or not url._host:
-        raise _refused(
+        raise _redirect_error(
             request, f"Location is {without_userinfo(str(url)[:200])!r}, and only http and https are followed"
         )
     if request.url.fragment and not url.fragment:
@@ -77,7 +77,7 @@ def _target(request: Request, response: Any) -> URL:
     return url
 
 
-def _refused(request: Request, why: str) -> RemoteProtocolError:
+def _redirect_error(request: Request, why: str) -> RemoteProtocolError:
     return RemoteProtocolError(
         f"the redirect cannot be followed: {why}",
         rule="Location is a URI reference to an http or https resource (RFC 9110 10.2.2)",

@@ -40,8 +40,8 @@ class Request:
         json_dumps: Any = None,
     ) -> None:
         self.method = _method(method)
-        made = url if type(url) is URL else URL(url)  # it does not change: no copy
-        self.url = made if params is None else made.copy_merge_params(params)
+        parsed_url = url if type(url) is URL else URL(url)  # it does not change: no copy
+        self.url = parsed_url if params is None else parsed_url.copy_merge_params(params)
         self.headers = Headers(headers)
         self.extensions: dict[str, Any] = {} if extensions is None else dict(extensions)
         self._content: bytes | None = None
@@ -54,11 +54,11 @@ class Request:
         fields, self.stream = encode_request(
             content, data, files, json, boundary=boundary, json_dumps=json_dumps
         )
-        self._add(fields)
+        self._add_fields(fields)
         if isinstance(self.stream, BytesBody):
             self._content = self.stream.data
 
-    def _add(self, fields: Fields) -> None:
+    def _add_fields(self, fields: Fields) -> None:
         """What the program has not said itself: Host first (RFC 9110 7.2), the body's fields last."""
         headers = self.headers
         if self.url._host and "host" not in headers:
@@ -90,17 +90,17 @@ class Request:
         if self._content is None:
             if isinstance(self.stream, AsyncIterableBody) or not hasattr(self.stream, "__iter__"):
                 raise UsageError("the body is an asynchronous iterator; use await aread()")
-            self._keep(b"".join(self.stream))
+            self._set_content(b"".join(self.stream))
         return self._content or b""
 
     async def aread(self) -> bytes:
         if self._content is None:
             if not hasattr(self.stream, "__aiter__"):
                 return self.read()
-            self._keep(b"".join([piece async for piece in self.stream]))
+            self._set_content(b"".join([piece async for piece in self.stream]))
         return self._content or b""
 
-    def _keep(self, content: bytes) -> None:
+    def _set_content(self, content: bytes) -> None:
         self._content = content
         self.stream = BytesBody(content)
 
@@ -113,10 +113,10 @@ class Request:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.extensions = {}
-        self.stream = _Lost() if self._content is None else BytesBody(self._content)
+        self.stream = _PickledStream() if self._content is None else BytesBody(self._content)
 
 
-class _Lost:
+class _PickledStream:
     """The stream of a request that was pickled."""
 
     def __iter__(self) -> Any:

@@ -1,7 +1,7 @@
 """What comes back: httpx's Response with both faces, and the pull API.
 
 A plain exchange makes it natively, without `__init__`: what a call does not look at is never made. The native half
-(`_native.ResponseCore`) has status, content, text, json and timings; `Reading` has the streams.
+(`_native.ResponseCore`) has status, content, text, json and timings; `BodyReader` has the streams.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 from .._native import ResponseCore
 from .._redact import without_userinfo
 from ..errors import StatusError, UsageError
-from .body_reader import Reading
+from .body_reader import BodyReader
 from .body_sources import SyncByteStream, source_of
 from .cookies import Cookies
-from .decode import charset_of, decoded_text, known_encoding
+from .decode import charset_of, decode_text, known_encoding
 from .encode import BytesBody, encode_response
 from .headers import Headers, HeaderTypes
 from .request import Request
@@ -27,7 +27,7 @@ _CHARSET = re.compile(r";\s*charset\s*=\s*(?:\"([^\"]*)\"|([^\s;]*))", re.IGNORE
 _KINDS = ("informational response", "success", "redirect", "client error", "server error")
 
 
-class Response(Reading, ResponseCore):
+class Response(BodyReader, ResponseCore):
     """A response. Tests and transports make one: `Response(200, json={...})`, `Response(200, content=pieces)`."""
 
     _headers: Headers | None = None
@@ -95,7 +95,7 @@ class Response(Reading, ResponseCore):
             if self._sent is None or self._client is None:
                 raise UsageError("this response was made without a request; pass Response(..., request=...)")
             method, url, arguments = self._sent
-            self._request = self._client._request_of(method, url, arguments)
+            self._request = self._client._rebuild_request(method, url, arguments)
         return self._request
 
     @request.setter
@@ -135,7 +135,9 @@ class Response(Reading, ResponseCore):
     def stream(self) -> Any:
         """The body before decoding, as something to iterate: what transports that wrap others look at."""
         source = self._source
-        return getattr(source, "stream", None) or (BytesBody(self.content) if source is None else _Raw(self))
+        return getattr(source, "stream", None) or (
+            BytesBody(self.content) if source is None else _RawStream(self)
+        )
 
     @property
     def cookies(self) -> Cookies:
@@ -224,7 +226,7 @@ class Response(Reading, ResponseCore):
         raise UsageError("the content has not been read; call read() or await aread() first")
 
     def _decode_text(self) -> str:
-        return decoded_text(self.content, self._text_encoding())
+        return decode_text(self.content, self._text_encoding())
 
     def _own_request(self) -> Request | None:
         return self._request if self._sent is None else self.request
@@ -259,7 +261,7 @@ class Response(Reading, ResponseCore):
             "default_encoding": self._default_encoding,
             "elapsed": self._elapsed,
         }
-        return _unpickled, (type(self), state)
+        return _unpickle, (type(self), state)
 
 
 class _AsyncReplySource:
@@ -280,7 +282,7 @@ class _AsyncReplySource:
         return held
 
 
-class _Raw(SyncByteStream):
+class _RawStream(SyncByteStream):
     """The body of a response as a stream for another one."""
 
     def __init__(self, response: Response) -> None:
@@ -299,7 +301,7 @@ class _Raw(SyncByteStream):
         await self._response.aclose()
 
 
-def _unpickled(kind: type[Response], state: dict[str, Any]) -> Response:
+def _unpickle(kind: type[Response], state: dict[str, Any]) -> Response:
     self = kind.__new__(kind)
     self._init_head(
         state["status"],

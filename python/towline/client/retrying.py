@@ -15,7 +15,7 @@ from .request import Request
 
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110 9.2.2
 _RESERVE = 10.0
-_MOST_TOKENS = 1000.0
+_MAX_TOKENS = 1000.0
 
 
 class Budget:
@@ -31,11 +31,11 @@ class Budget:
         self._tokens = _RESERVE
         self._lock = threading.Lock()
 
-    def call(self) -> None:
+    def deposit(self) -> None:
         with self._lock:
-            self._tokens = min(self._tokens + self._share, _MOST_TOKENS)
+            self._tokens = min(self._tokens + self._share, _MAX_TOKENS)
 
-    def take(self) -> bool:
+    def withdraw(self) -> bool:
         with self._lock:
             if self._tokens < 1:
                 return False
@@ -44,11 +44,11 @@ class Budget:
 
 
 def delay_s(
-    retry: Retry, request: Request, response: Any, attempt: int, now: float, chance: float
+    retry: Retry, request: Request, response: Any, attempt: int, now: float, random: float
 ) -> float | None:
     """Seconds to wait before sending `request` again, or None: the response stands.
 
-    `attempt` counts from 0, `now` is Unix time, `chance` is in [0, 1).
+    `attempt` counts from 0, `now` is Unix time, `random` is in [0, 1).
     """
     if response.status_code not in retry.status or attempt >= retry.times:
         return None
@@ -59,10 +59,10 @@ def delay_s(
     asked = retry_after_s(response, now) if retry.respect_retry_after else None
     if asked is not None:
         # not earlier than asked, and not all at the same moment
-        wait = asked + (chance * min(asked, 1.0) if retry.jitter else 0.0)
+        wait = asked + (random * min(asked, 1.0) if retry.jitter else 0.0)
     else:
         wait = min(retry.backoff * 2.0 ** min(attempt, 30), retry.max_delay)
-        wait *= chance if retry.jitter else 1.0
+        wait *= random if retry.jitter else 1.0
     return wait if wait <= retry.max_delay else None
 
 

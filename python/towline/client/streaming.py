@@ -11,7 +11,7 @@ from .headers import Headers
 from .response import Response
 
 
-class Streamed:
+class ResponseContext:
     """What `Client.stream` returns: the request is sent when the block is entered."""
 
     __slots__ = ("_arguments", "_open", "_response")
@@ -30,7 +30,7 @@ class Streamed:
             self._response.close()
 
 
-class AsyncStreamed:
+class AsyncResponseContext:
     """The same for `AsyncClient`."""
 
     def __init__(self, send: Callable[[], Awaitable[Response]]) -> None:
@@ -50,7 +50,7 @@ class _Events:
     response: Response
 
     @staticmethod
-    def asked(arguments: dict[str, Any]) -> dict[str, Any]:
+    def with_headers(arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments of the call with the fields an event stream is asked for with (WHATWG HTML 9.2.3)."""
         headers = Headers({"Accept": "text/event-stream", "Cache-Control": "no-store"})
         headers.update(arguments.get("headers"))
@@ -71,11 +71,11 @@ class _Events:
 class EventStream(_Events):
     """Server-sent events, one at a time. StatusError or DecodingError where the answer is none."""
 
-    def __init__(self, streamed: Streamed) -> None:
-        self._streamed = streamed
+    def __init__(self, context: ResponseContext) -> None:
+        self._context = context
 
     def __enter__(self) -> EventStream:
-        self.response = self._streamed.__enter__()
+        self.response = self._context.__enter__()
         try:
             self._check()
         except BaseException:
@@ -93,11 +93,11 @@ class EventStream(_Events):
 class AsyncEventStream(_Events):
     """The same for `AsyncClient`."""
 
-    def __init__(self, streamed: AsyncStreamed) -> None:
-        self._streamed = streamed
+    def __init__(self, context: AsyncResponseContext) -> None:
+        self._context = context
 
     async def __aenter__(self) -> AsyncEventStream:
-        self.response = await self._streamed.__aenter__()
+        self.response = await self._context.__aenter__()
         try:
             self._check()
         except BaseException:

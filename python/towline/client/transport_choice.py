@@ -14,9 +14,9 @@ from typing import Any
 
 from ..errors import ConfigError
 
-_HOME = "towline.client.transports.adapters"
-_BLOCKING = {"httpx": f"{_HOME}:HttpxTransport", "urllib3": f"{_HOME}:Urllib3Transport"}
-_ASYNC = {"httpx": f"{_HOME}:AsyncHttpxTransport", "aiohttp": f"{_HOME}:AiohttpTransport"}
+_ADAPTERS = "towline.client.transports.adapters"
+_BLOCKING = {"httpx": f"{_ADAPTERS}:HttpxTransport", "urllib3": f"{_ADAPTERS}:Urllib3Transport"}
+_ASYNC = {"httpx": f"{_ADAPTERS}:AsyncHttpxTransport", "aiohttp": f"{_ADAPTERS}:AiohttpTransport"}
 _defaults: dict[str, str | None] = {"transport": None, "stream_transport": None}
 
 
@@ -28,7 +28,7 @@ def configure(*, transport: str | None = None, stream_transport: str | None = No
     """
     for name in (transport, stream_transport):
         if name is not None and name not in _BLOCKING and name not in _ASYNC and name != "native":
-            _class_named(name)
+            _import_class(name)
     _defaults.update(transport=transport, stream_transport=stream_transport)
 
 
@@ -40,13 +40,13 @@ def by_name(name: str, is_async: bool) -> Any:
     if name not in known and name in {**_BLOCKING, **_ASYNC}:
         raise ConfigError(f"transport: {name!r} is for {'Client' if is_async else 'AsyncClient'} only")
     try:
-        made = _class_named(known.get(name, name))()
+        made = _import_class(known.get(name, name))()
     except ImportError as error:
         raise ConfigError(f"transport: {name!r} cannot be used: {error}; install what it needs") from error
-    return wrapped(made, is_async)
+    return wrap(made, is_async)
 
 
-def wrapped(transport: Any, is_async: bool) -> Any:
+def wrap(transport: Any, is_async: bool) -> Any:
     """A transport of ours as it is, one of httpx inside an adapter."""
     method = "handle_async_request" if is_async else "handle_request"
     if not hasattr(transport, method):
@@ -56,7 +56,7 @@ def wrapped(transport: Any, is_async: bool) -> Any:
         )
         raise ConfigError(f"transport: {type(transport).__name__} has no {method}(request){hint}")
     if any(kind.__module__.partition(".")[0] in ("httpx", "httpx2") for kind in type(transport).__mro__):
-        adapters = import_module(_HOME)
+        adapters = import_module(_ADAPTERS)
         adapter = adapters.AsyncHttpxTransport if is_async else adapters.HttpxTransport
         return adapter(transport)
     return transport
@@ -66,12 +66,12 @@ def configured(is_async: bool, trust_env: bool) -> tuple[Any, Any]:
     """(the transport, the one for streams) of a client that names none. None: native."""
     plain = _first(is_async, trust_env, "TOWLINE_TRANSPORT", "transport")
     streams = _first(is_async, trust_env, "TOWLINE_STREAM_TRANSPORT", "stream_transport")
-    if streams is _NOTHING:
-        return (None, None) if plain is _NOTHING else (plain, plain)
-    return (None if plain is _NOTHING else plain), streams
+    if streams is _NOT_SET:
+        return (None, None) if plain is _NOT_SET else (plain, plain)
+    return (None if plain is _NOT_SET else plain), streams
 
 
-_NOTHING: Any = object()
+_NOT_SET: Any = object()
 
 
 def _first(is_async: bool, trust_env: bool, variable: str, default: str) -> Any:
@@ -83,11 +83,11 @@ def _first(is_async: bool, trust_env: bool, variable: str, default: str) -> Any:
             warnings.warn(f"{variable}={name}: {error}; Towline uses its own", RuntimeWarning, stacklevel=5)
     chosen = _defaults[default]
     if chosen is None or (is_async and chosen == "urllib3") or (not is_async and chosen == "aiohttp"):
-        return _NOTHING
+        return _NOT_SET
     return by_name(chosen, is_async)
 
 
-def _class_named(name: str) -> Any:
+def _import_class(name: str) -> Any:
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
         known = ", ".join(sorted({"native", *_BLOCKING, *_ASYNC}))

@@ -17,7 +17,7 @@ from .._redact import HIDDEN
 from ..errors import InvalidURL
 from .query import QueryParams, QueryParamTypes
 
-MOST_BYTES = 65536  # no server takes more, and it bounds every expression below
+MAX_URL_CHARS = 65536  # no server takes more, and it bounds every expression below
 DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 
 _PARTS = re.compile(
@@ -65,7 +65,7 @@ class URL:
             for name, value in _parse(text).items():
                 set_part(self, name, value)
         if parts:
-            for name, value in _replaced(self, parts).items():
+            for name, value in _replace_parts(self, parts).items():
                 set_part(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -175,7 +175,7 @@ class URL:
         if self._query and any(name in old for name in new):
             return self.copy_with(params=old.merge(new))
         joined = f"{self._query}&{new}" if self._query else str(new)
-        return _made({**_state(self), "_query": joined, "_text": None})
+        return _from_state({**_state(self), "_query": joined, "_text": None})
 
     def join(self, url: URL | str) -> URL:
         """The URL that a reference means here (RFC 3986 5.2)."""
@@ -190,18 +190,18 @@ class URL:
                 state["_query"] = self._query if there._query is None else there._query
             elif not there._path.startswith("/"):
                 start = "/" if self._host and not self._path else self._path[: self._path.rfind("/") + 1]
-                state["_path"] = _without_dots(start + there._path)
+                state["_path"] = _remove_dot_segments(start + there._path)
             else:
-                state["_path"] = _without_dots(there._path)
+                state["_path"] = _remove_dot_segments(there._path)
         elif state["_port"] == DEFAULT_PORTS.get(self._scheme):
             state["_port"] = None
-        return _made(state)
+        return _from_state(state)
 
     def _netloc(self) -> str:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return host if self._port is None else f"{host}:{self._port}"
 
-    def _written(self, userinfo: str) -> str:
+    def _to_text(self, userinfo: str) -> str:
         authority = f"{userinfo}@{self._netloc()}" if userinfo else self._netloc()
         return "".join(
             [
@@ -215,11 +215,11 @@ class URL:
 
     def __str__(self) -> str:
         if self._text is None:
-            object.__setattr__(self, "_text", self._written(self._userinfo))
+            object.__setattr__(self, "_text", self._to_text(self._userinfo))
         return self._text or ""
 
     def __repr__(self) -> str:
-        return f"URL({self._written(HIDDEN if self._userinfo else '')!r})"
+        return f"URL({self._to_text(HIDDEN if self._userinfo else '')!r})"
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):
@@ -245,7 +245,7 @@ def _state(url: URL) -> dict[str, Any]:
     return {name: getattr(url, name) for name in URL.__slots__}
 
 
-def _made(state: dict[str, Any]) -> URL:
+def _from_state(state: dict[str, Any]) -> URL:
     url = object.__new__(URL)
     for name, value in state.items():
         object.__setattr__(url, name, value)
@@ -253,8 +253,8 @@ def _made(state: dict[str, Any]) -> URL:
 
 
 def _parse(text: str) -> dict[str, Any]:
-    if len(text) > MOST_BYTES:
-        raise InvalidURL(f"the URL has {len(text)} characters; at most {MOST_BYTES} can be requested")
+    if len(text) > MAX_URL_CHARS:
+        raise InvalidURL(f"the URL has {len(text)} characters; at most {MAX_URL_CHARS} can be requested")
     if control := _CONTROL.search(text):
         raise InvalidURL(
             f"the URL has the control character {control[0]!r} at {control.start()}; percent-encode it, "
@@ -273,8 +273,8 @@ def _parse(text: str) -> dict[str, Any]:
         "_host": host,
         "_port": port,
         "_path": _normal_path(path, bool(scheme and authority)),
-        "_query": None if query is None else _encoded(query, _QUERY_SAFE),
-        "_fragment": None if fragment is None else _encoded(fragment, _FRAGMENT_SAFE),
+        "_query": None if query is None else _percent_encode(query, _QUERY_SAFE),
+        "_fragment": None if fragment is None else _percent_encode(fragment, _FRAGMENT_SAFE),
         "_text": None,
     }
 
@@ -292,7 +292,9 @@ def _authority(text: str, scheme: str) -> tuple[str, str, int | None]:
         raise InvalidURL("the part between // and the path is not [user:password@]host[:port] (RFC 3986 3.2)")
     user, host, port = found.groups()
     name, _, password = (user or "").partition(":")
-    userinfo = _encoded(name, _USER_SAFE) + (f":{_encoded(password, _USER_SAFE)}" if password else "")
+    userinfo = _percent_encode(name, _USER_SAFE) + (
+        f":{_percent_encode(password, _USER_SAFE)}" if password else ""
+    )
     return userinfo, _host(host), _port(port, scheme)
 
 
@@ -336,11 +338,11 @@ def _port(port: Any, scheme: str) -> int | None:
 
 
 def _normal_path(path: str, absolute: bool) -> str:
-    path = _encoded(path, _PATH_SAFE)
-    return _without_dots(path) if absolute and "/." in path else path
+    path = _percent_encode(path, _PATH_SAFE)
+    return _remove_dot_segments(path) if absolute and "/." in path else path
 
 
-def _without_dots(path: str) -> str:
+def _remove_dot_segments(path: str) -> str:
     """RFC 3986 5.2.4."""
     if "." not in path:
         return path
@@ -364,7 +366,7 @@ _ESCAPE = re.compile(r"(%[0-9A-Fa-f]{2})")
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~/=&]*")
 
 
-def _encoded(text: str, safe: str) -> str:
+def _percent_encode(text: str, safe: str) -> str:
     """What is not allowed percent-encoded; escapes that are there already stay."""
     if _PLAIN.fullmatch(text):
         return text
@@ -376,7 +378,7 @@ def _encoded(text: str, safe: str) -> str:
     return "".join(parts)
 
 
-def _replaced(url: URL, parts: dict[str, Any]) -> dict[str, Any]:
+def _replace_parts(url: URL, parts: dict[str, Any]) -> dict[str, Any]:
     """The state in which `parts` replace those of `url`."""
     state = _state(url)
     text = {
@@ -395,7 +397,7 @@ def _replaced(url: URL, parts: dict[str, Any]) -> dict[str, Any]:
     if not state["_host"] and state["_path"].startswith("//"):
         raise InvalidURL("the path of a URL without a host does not start with //, which would name a host")
     if state["_scheme"] and state["_host"]:
-        state["_path"] = _without_dots(state["_path"])
+        state["_path"] = _remove_dot_segments(state["_path"])
     return state
 
 
@@ -415,8 +417,8 @@ def _set_netloc(state: dict[str, Any], value: str | None) -> None:
 
 def _set_userinfo(state: dict[str, Any], value: str | None) -> None:
     name, _, password = (value or "").partition(":")
-    state["_userinfo"] = _encoded(name, _USER_SAFE) + (
-        f":{_encoded(password, _USER_SAFE)}" if password else ""
+    state["_userinfo"] = _percent_encode(name, _USER_SAFE) + (
+        f":{_percent_encode(password, _USER_SAFE)}" if password else ""
     )
 
 
@@ -449,7 +451,7 @@ def _set_port(state: dict[str, Any], value: Any) -> None:
 
 
 def _set_path(state: dict[str, Any], value: str | None) -> None:
-    state["_path"] = _encoded(value or "", _PATH_SAFE).replace("?", "%3F").replace("#", "%23")
+    state["_path"] = _percent_encode(value or "", _PATH_SAFE).replace("?", "%3F").replace("#", "%23")
 
 
 def _set_raw_path(state: dict[str, Any], value: str | None) -> None:
@@ -459,7 +461,7 @@ def _set_raw_path(state: dict[str, Any], value: str | None) -> None:
 
 
 def _set_query(state: dict[str, Any], value: str | None) -> None:
-    state["_query"] = None if value is None else _encoded(value, _QUERY_SAFE)
+    state["_query"] = None if value is None else _percent_encode(value, _QUERY_SAFE)
 
 
 def _set_params(state: dict[str, Any], value: QueryParamTypes) -> None:
@@ -467,7 +469,7 @@ def _set_params(state: dict[str, Any], value: QueryParamTypes) -> None:
 
 
 def _set_fragment(state: dict[str, Any], value: str | None) -> None:
-    state["_fragment"] = _encoded(value, _FRAGMENT_SAFE) if value else None
+    state["_fragment"] = _percent_encode(value, _FRAGMENT_SAFE) if value else None
 
 
 # in the order in which they are applied: a netloc before the host that corrects it

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 Message: TypeAlias = "str | bytes"
 
 _SCHEMES = {"ws": "http", "wss": "https"}
-_OF_THE_HANDSHAKE = frozenset(
+_HANDSHAKE_HEADERS = frozenset(
     f"sec-websocket-{name}" for name in ("accept", "extensions", "key", "protocol", "version")
 ) | {"connection", "upgrade"}
-_IN_ORDER = (1000, 1001, 1005)
+_CLEAN_CLOSE_CODES = (1000, 1001, 1005)
 _NORMAL, _INTERNAL_ERROR = 1000, 1011
 
 
@@ -70,14 +70,14 @@ class WebSocketOptions:
                 raise ConfigError(f"{name}: expected seconds, more than 0, not {seconds!r}")
 
 
-def asked(client: Any, url: Any, options: WebSocketOptions, arguments: dict[str, Any]) -> Request:
+def websocket_request(client: Any, url: Any, options: WebSocketOptions, arguments: dict[str, Any]) -> Request:
     """The request for a WebSocket, without what the handshake adds to it."""
     url = client._merged_url(URL(url))
     if url.scheme in _SCHEMES:
         url = url.copy_with(scheme=_SCHEMES[url.scheme])
     request: Request = client.build_request("GET", url, **arguments)
     for name in request.headers:
-        if name.lower() in _OF_THE_HANDSHAKE:
+        if name.lower() in _HANDSHAKE_HEADERS:
             raise InvalidHeader(
                 f"{name}: the handshake has its own; see subprotocols= and compression= of websocket()"
             )
@@ -87,7 +87,7 @@ def asked(client: Any, url: Any, options: WebSocketOptions, arguments: dict[str,
     return request
 
 
-def answered(handshake: Handshake) -> Response:
+def handshake_response(handshake: Handshake) -> Response:
     """The answer to a request for a WebSocket, as the flow around it takes it."""
     extensions = {
         "http_version": handshake.version.encode("ascii"),
@@ -101,7 +101,7 @@ def answered(handshake: Handshake) -> Response:
         return Response(handshake.status, headers=handshake.headers, content=b"", extensions=extensions)
 
 
-def granted(response: Response) -> Any:
+def accepted_socket(response: Response) -> Any:
     """The native socket. Raises WebSocketRefused where there is none."""
     socket = response.extensions.pop("websocket", None)
     if socket is None:
@@ -123,7 +123,7 @@ class _Socket:
 
     def __init__(self, client: Any, response: Response) -> None:
         self.response = response
-        self._socket = granted(response)
+        self._socket = accepted_socket(response)
         chosen: bytes | None = self._socket.subprotocol
         self.subprotocol: str | None = None if chosen is None else chosen.decode("ascii")
         self._dumps = client._json_dumps or dump_json
@@ -185,7 +185,7 @@ class WebSocket(_Socket):
             try:
                 message = self._socket.receive()
             except WebSocketClosed as closed:
-                if closed.code in _IN_ORDER:
+                if closed.code in _CLEAN_CLOSE_CODES:
                     return
                 raise
             yield message
@@ -233,7 +233,7 @@ class AsyncWebSocket(_Socket):
             try:
                 message = await self._socket.receive()
             except WebSocketClosed as closed:
-                if closed.code in _IN_ORDER:
+                if closed.code in _CLEAN_CLOSE_CODES:
                     return
                 raise
             yield message
@@ -245,7 +245,7 @@ class AsyncWebSocket(_Socket):
         await self.close(_NORMAL if kind is None else _INTERNAL_ERROR)
 
 
-class Connecting:
+class AsyncWebSocketContext:
     """What `AsyncClient.websocket` returns: awaited, or entered with `async with`."""
 
     def __init__(self, connect: Callable[[], Awaitable[AsyncWebSocket]]) -> None:

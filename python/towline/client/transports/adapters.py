@@ -33,7 +33,7 @@ class HttpxTransport(BaseTransport):
         self._package = _package_of(inner)
 
     def handle_request(self, request: Request) -> Response:
-        with _translated(self._package.HTTPError, _of_httpx):
+        with _translate_errors(self._package.HTTPError, _of_httpx):
             reply = self.inner.handle_request(_httpx_request(self._package, request))
         return _response(
             reply.status_code, reply.headers.raw, _HttpxStream(reply, self._package), reply.extensions
@@ -55,7 +55,7 @@ class AsyncHttpxTransport(AsyncBaseTransport):
         self._package = _package_of(inner)
 
     async def handle_async_request(self, request: Request) -> Response:
-        with _translated(self._package.HTTPError, _of_httpx):
+        with _translate_errors(self._package.HTTPError, _of_httpx):
             reply = await self.inner.handle_async_request(_httpx_request(self._package, request))
         stream = _AsyncHttpxStream(reply, self._package)
         return _response(reply.status_code, reply.headers.raw, stream, reply.extensions)
@@ -79,7 +79,7 @@ class Urllib3Transport(BaseTransport):
         for name, value in request.headers.raw:
             headers.add(name.decode("ascii"), value.decode("latin-1"))
         stream = request.stream
-        with _translated(self._library.exceptions.HTTPError, _of_urllib3):
+        with _translate_errors(self._library.exceptions.HTTPError, _of_urllib3):
             reply = self._manager.urlopen(
                 request.method,
                 str(request.url.copy_with(userinfo=None, fragment=None)),
@@ -115,10 +115,10 @@ class AiohttpTransport(AsyncBaseTransport):
         self._loop: Any = None
 
     async def handle_async_request(self, request: Request) -> Response:
-        session = await self._of_this_loop()
+        session = await self._session_of_loop()
         seconds = request.extensions.get("timeout") or {}
         stream = request.stream
-        with _translated((self._library.ClientError, TimeoutError, asyncio.TimeoutError), _of_aiohttp):
+        with _translate_errors((self._library.ClientError, TimeoutError, asyncio.TimeoutError), _of_aiohttp):
             reply = await session.request(
                 request.method,
                 str(request.url.copy_with(userinfo=None, fragment=None)),
@@ -138,7 +138,7 @@ class AiohttpTransport(AsyncBaseTransport):
             reply.status, list(reply.raw_headers), _AiohttpStream(reply, self._library), extensions
         )
 
-    async def _of_this_loop(self) -> Any:
+    async def _session_of_loop(self) -> Any:
         loop = asyncio.get_running_loop()
         if self._session is None or self._loop is not loop:
             self._loop = loop
@@ -161,7 +161,7 @@ class _HttpxStream(SyncByteStream):
         self._package = package
 
     def __iter__(self) -> Iterator[bytes]:
-        with _translated(self._package.HTTPError, _of_httpx):
+        with _translate_errors(self._package.HTTPError, _of_httpx):
             yield from self._reply.stream
 
     def close(self) -> None:
@@ -174,7 +174,7 @@ class _AsyncHttpxStream(AsyncByteStream):
         self._package = package
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _translated(self._package.HTTPError, _of_httpx):
+        with _translate_errors(self._package.HTTPError, _of_httpx):
             async for piece in self._reply.stream:
                 yield piece
 
@@ -188,7 +188,7 @@ class _Urllib3Stream(SyncByteStream):
         self._library = library
 
     def __iter__(self) -> Iterator[bytes]:
-        with _translated(self._library.exceptions.HTTPError, _of_urllib3):
+        with _translate_errors(self._library.exceptions.HTTPError, _of_urllib3):
             yield from self._reply.stream(_READ_BYTES, decode_content=False)
 
     def close(self) -> None:
@@ -203,7 +203,7 @@ class _AiohttpStream(AsyncByteStream):
         self._library = library
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _translated((self._library.ClientError, TimeoutError, asyncio.TimeoutError), _of_aiohttp):
+        with _translate_errors((self._library.ClientError, TimeoutError, asyncio.TimeoutError), _of_aiohttp):
             async for piece in self._reply.content.iter_any():
                 yield piece
 
@@ -233,9 +233,9 @@ def _httpx_request(package: Any, request: Request) -> Any:
     if isinstance(stream, BytesBody):
         stream = package.ByteStream(stream.data)
     elif isinstance(stream, AsyncIterableBody) or not hasattr(stream, "__iter__"):
-        stream = _wrapping(package.AsyncByteStream, stream)
+        stream = _stream_over(package.AsyncByteStream, stream)
     else:
-        stream = _wrapping(package.SyncByteStream, stream)
+        stream = _stream_over(package.SyncByteStream, stream)
     return package.Request(
         request.method,
         str(request.url),
@@ -245,7 +245,7 @@ def _httpx_request(package: Any, request: Request) -> Any:
     )
 
 
-def _wrapping(base: Any, stream: Any) -> Any:
+def _stream_over(base: Any, stream: Any) -> Any:
     """An instance of the package's own stream class over ours."""
 
     class Stream(base):  # type: ignore[misc]
@@ -275,7 +275,7 @@ def _package_of(transport: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _translated(theirs: Any, translate: Any) -> Iterator[None]:
+def _translate_errors(theirs: Any, translate: Any) -> Iterator[None]:
     try:
         yield
     except errors.Error:
@@ -331,19 +331,19 @@ _AIOHTTP: dict[str, type[errors.Error]] = {
 }
 
 
-def _named(kind: type[BaseException], names: dict[str, Any]) -> Any:
+def _class_for(kind: type[BaseException], names: dict[str, Any]) -> Any:
     return next(
         (names[base.__name__] for base in kind.__mro__ if base.__name__ in names), errors.TransportError
     )
 
 
 def _of_httpx(kind: type[BaseException]) -> Any:
-    return _named(kind, _HTTPX)
+    return _class_for(kind, _HTTPX)
 
 
 def _of_urllib3(kind: type[BaseException]) -> Any:
-    return _named(kind, _URLLIB3)
+    return _class_for(kind, _URLLIB3)
 
 
 def _of_aiohttp(kind: type[BaseException]) -> Any:
-    return _named(kind, _AIOHTTP)
+    return _class_for(kind, _AIOHTTP)

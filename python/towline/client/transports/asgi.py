@@ -51,7 +51,7 @@ class ASGITransport(AsyncBaseTransport):
         self.client = client
 
     async def handle_async_request(self, request: Request) -> Response:
-        exchange = _Exchange(self.app, self._scope(request), request, self.raise_app_exceptions)
+        exchange = _AppCall(self.app, self._scope(request), request, self.raise_app_exceptions)
         try:
             status, headers = await exchange.start()
         except BaseException:
@@ -79,20 +79,20 @@ class ASGITransport(AsyncBaseTransport):
         }
 
 
-class _Exchange(AsyncByteStream):
+class _AppCall(AsyncByteStream):
     """One request: the application's task, and the one piece on its way from it."""
 
     def __init__(self, app: Any, scope: dict[str, Any], request: Request, raises: bool) -> None:
         self._app = app
         self._scope = scope
         self._raises = raises
-        self._headless = request.method == "HEAD"
+        self._is_head = request.method == "HEAD"
         self._pieces: AsyncIterator[bytes] | None = _pieces(request)
         self._changed = Signal()
         self._head: tuple[int, list[tuple[bytes, bytes]]] | None = None
         self._piece: bytes | None = None
         self._complete = False
-        self._gone = False
+        self._closed = False
         self._failure: BaseException | None = None
         self._task = Task(self._run)
 
@@ -135,7 +135,7 @@ class _Exchange(AsyncByteStream):
             ) from self._failure
 
     async def aclose(self) -> None:
-        self._gone = True
+        self._closed = True
         self._changed.fire()
         for _ in range(_GRACE_STEPS):
             if self._task.done:
@@ -154,17 +154,17 @@ class _Exchange(AsyncByteStream):
             self._changed.fire()
 
     async def _receive(self) -> dict[str, Any]:
-        if self._pieces is not None and not self._gone:
+        if self._pieces is not None and not self._closed:
             async for piece in self._pieces:
                 return {"type": "http.request", "body": bytes(piece), "more_body": True}
             self._pieces = None
             return {"type": "http.request", "body": b"", "more_body": False}
-        while not (self._gone or (self._complete and self._piece is None)):
+        while not (self._closed or (self._complete and self._piece is None)):
             await self._changed.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message: dict[str, Any]) -> None:
-        if self._gone:
+        if self._closed:
             raise ClientDisconnected("the response was closed")
         if message["type"] == "http.response.start":
             if self._head is not None:
@@ -182,7 +182,7 @@ class _Exchange(AsyncByteStream):
             raise RuntimeError(
                 "http.response.body was sent before the start or after the end of the response"
             )
-        if body and not self._headless:
+        if body and not self._is_head:
             while self._piece is not None:
                 await self._wait_for_reader()
             self._piece = body
@@ -195,7 +195,7 @@ class _Exchange(AsyncByteStream):
 
     async def _wait_for_reader(self) -> None:
         await self._changed.wait()
-        if self._gone and self._piece is not None:
+        if self._closed and self._piece is not None:
             raise ClientDisconnected("the response was closed")
 
 

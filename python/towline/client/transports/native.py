@@ -11,7 +11,7 @@ from ..encode import AsyncIterableBody, Body
 from ..options import Progress, Retry
 from ..request import Request
 from ..response import Response
-from ..websocket import answered
+from ..websocket import handshake_response
 from .base import AsyncBaseTransport, BaseTransport
 
 
@@ -25,8 +25,10 @@ class NativeTransport(BaseTransport):
 
     def handle_request(self, request: Request) -> Response:
         if options := request.extensions.get("websocket"):
-            return answered(self.pool.open_websocket(*_exchange(request), options, **_how(request)))
-        reply = self.pool.exchange(*_exchange(request), _body(request), **_how(request))
+            return handshake_response(
+                self.pool.open_websocket(*_exchange_arguments(request), options, **_call_options(request))
+            )
+        reply = self.pool.exchange(*_exchange_arguments(request), _body(request), **_call_options(request))
         return Response._of_reply(reply, is_async=False)
 
     def close(self) -> None:
@@ -43,15 +45,21 @@ class AsyncNativeTransport(AsyncBaseTransport):
 
     async def handle_async_request(self, request: Request) -> Response:
         if options := request.extensions.get("websocket"):
-            return answered(await self.pool.open_websocket(*_exchange(request), options, **_how(request)))
-        reply = await self.pool.exchange(*_exchange(request), _body(request), **_how(request))
+            return handshake_response(
+                await self.pool.open_websocket(
+                    *_exchange_arguments(request), options, **_call_options(request)
+                )
+            )
+        reply = await self.pool.exchange(
+            *_exchange_arguments(request), _body(request), **_call_options(request)
+        )
         return Response._of_reply(reply, is_async=True)
 
     async def aclose(self) -> None:
         await self.pool.aclose()
 
 
-def _exchange(request: Request) -> tuple[Any, ...]:
+def _exchange_arguments(request: Request) -> tuple[Any, ...]:
     url = request.url
     if url.scheme not in ("http", "https") or not url._host:
         said = f"the scheme {url.scheme!r}" if url.scheme else "no scheme"
@@ -64,22 +72,22 @@ def _exchange(request: Request) -> tuple[Any, ...]:
     return request.method.encode("ascii"), url.raw_scheme, url.raw_host, url.port, target, request.headers.raw
 
 
-def _how(request: Request) -> dict[str, Any]:
+def _call_options(request: Request) -> dict[str, Any]:
     """The keyword arguments of `exchange`."""
-    how: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     seconds = request.extensions.get("timeout")
     if seconds is not None:
         total = None if request._deadline is None else max(request._deadline - time.monotonic(), 0.0)
-        how["timeout"] = (*(seconds.get(phase) for phase in ("connect", "read", "write", "pool")), total)
+        options["timeout"] = (*(seconds.get(phase) for phase in ("connect", "read", "write", "pool")), total)
     if sni := request.extensions.get("sni_hostname"):
-        how["sni"] = sni.decode("ascii") if isinstance(sni, bytes) else sni
+        options["sni"] = sni.decode("ascii") if isinstance(sni, bytes) else sni
     retry = request.extensions.get("retries")
     if isinstance(retry, Retry):
-        how["stale"] = {True: "idempotent", False: "never", "any": "any"}[retry.stale]
+        options["stale"] = {True: "idempotent", False: "never", "any": "any"}[retry.stale]
     informational = request.extensions.get("on_informational")
     if informational and "websocket" not in request.extensions:
-        how["on_informational"] = informational
-    return how
+        options["on_informational"] = informational
+    return options
 
 
 def _body(request: Request) -> Any:
@@ -88,24 +96,24 @@ def _body(request: Request) -> Any:
         length = request.headers.get("content-length", "")
         total = int(length) if length.isdecimal() else None
         if total != 0 and isinstance(stream, AsyncIterableBody):
-            return _areported(stream, progress, total)
+            return _awith_progress(stream, progress, total)
         if total != 0:
-            return _reported(stream, progress, total)
+            return _with_progress(stream, progress, total)
     if isinstance(stream, Body):
         return stream.wire
     return iter(stream) if hasattr(stream, "__iter__") else stream.__aiter__()
 
 
-def _reported(stream: Any, progress: Any, total: int | None) -> Iterator[bytes]:
+def _with_progress(stream: Any, progress: Any, total: int | None) -> Iterator[bytes]:
     """A piece is reported when the next one is asked for: the engine has taken it by then."""
     done = 0
-    for piece in _cut(stream):
+    for piece in _split(stream):
         yield piece
         done += len(piece)
         progress(Progress("upload", done, total))
 
 
-async def _areported(stream: Any, progress: Any, total: int | None) -> AsyncIterator[bytes]:
+async def _awith_progress(stream: Any, progress: Any, total: int | None) -> AsyncIterator[bytes]:
     done = 0
     async for piece in stream:
         yield piece
@@ -113,7 +121,7 @@ async def _areported(stream: Any, progress: Any, total: int | None) -> AsyncIter
         progress(Progress("upload", done, total))
 
 
-def _cut(stream: Any, size: int = 65536) -> Iterator[bytes]:
+def _split(stream: Any, size: int = 65536) -> Iterator[bytes]:
     """Bytes that are all there would be one single report: in steps of 64 KiB, without copying."""
     for piece in stream:
         view = memoryview(piece)

@@ -37,19 +37,19 @@ class WSGITransport(BaseTransport):
         self.wsgi_errors = wsgi_errors
 
     def handle_request(self, request: Request) -> Response:
-        started = _Started()
+        start_response = _StartResponse()
         try:
-            pieces = self.app(self._environ(request), started)
-            stream = _Pieces(pieces, started, request.method == "HEAD")
+            pieces = self.app(self._environ(request), start_response)
+            stream = _ResponseBody(pieces, start_response, request.method == "HEAD")
             stream.begin()
         except Exception as error:
             if self.raise_app_exceptions or isinstance(error, UsageError):
                 raise
             return Response(500, content=b"Internal Server Error", request=request)
-        code, _, reason = (started.status or "500").partition(" ")
+        code, _, reason = (start_response.status or "500").partition(" ")
         extensions = {"reason_phrase": reason.encode("latin-1"), "http_version": b"HTTP/1.1"}
         return Response(
-            int(code), headers=started.fields, stream=stream, request=request, extensions=extensions
+            int(code), headers=start_response.fields, stream=stream, request=request, extensions=extensions
         )
 
     def _environ(self, request: Request) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class WSGITransport(BaseTransport):
         return environ
 
 
-class _Started:
+class _StartResponse:
     """start_response: it may be called again with exc_info until the first byte."""
 
     def __init__(self) -> None:
@@ -111,14 +111,14 @@ class _Started:
         return self.written.append
 
 
-class _Pieces(SyncByteStream):
+class _ResponseBody(SyncByteStream):
     """What the application gives, one piece ahead: start_response may be called as late as with the first."""
 
-    def __init__(self, pieces: Iterable[bytes], started: _Started, headless: bool) -> None:
+    def __init__(self, pieces: Iterable[bytes], start_response: _StartResponse, is_head: bool) -> None:
         self._iterable = pieces
         self._pieces = iter(pieces)
-        self._started = started
-        self._headless = headless
+        self._started = start_response
+        self._is_head = is_head
         self._first: bytes | None = None
 
     def begin(self) -> None:
@@ -133,7 +133,7 @@ class _Pieces(SyncByteStream):
 
     def __iter__(self) -> Iterator[bytes]:
         for piece in self._all():
-            if piece and not self._headless:
+            if piece and not self._is_head:
                 yield piece
 
     def _all(self) -> Iterator[bytes]:
