@@ -29,7 +29,9 @@ CRATES = {
     "towline-testkit": {"towline-proto"},
 }
 # outside crate -> our crates that may use it
-CONFINED = {"pyo3": {"towline-py"}, "mio": {"towline-io"}, "rustls": {"towline-io"}}
+CONFINED = {"pyo3": {"towline-py"}, "mio": {"towline-io", "towline-load"}, "rustls": {"towline-io"}}
+# (crate, outside crate) -> the only folder of the crate that may use it
+CONFINED_TO_FOLDER = {("towline-load", "mio"): "src/netem"}
 # crate -> confined crates that its tests may use, as the other end
 TEST_PEERS = {"towline-load": {"rustls"}}
 FORBID_UNSAFE = {"towline-proto", "towline-testkit"}
@@ -71,9 +73,14 @@ def source_problems(crate: str, folder: Path) -> Iterator[str]:
     """Uses of a confined crate through a re-export, which needs no dependency."""
     barred = [name for name, homes in CONFINED.items() if crate not in homes]
     path = re.compile(rf"\b({'|'.join(barred)})::") if barred else None
-    for source in sorted((folder / "src").rglob("*.rs")) if path else []:
+    rules = [(path, None)] if path else []
+    rules += [
+        (re.compile(rf"\b({name})::"), home) for (of, name), home in CONFINED_TO_FOLDER.items() if of == crate
+    ]
+    for source in sorted((folder / "src").rglob("*.rs")) if rules else []:
+        barring = [rule for rule, home in rules if home is None or not source.is_relative_to(folder / home)]
         for number, line in enumerate(source.read_text().splitlines(), 1):
-            if found := path.search(line.split("//")[0]):
+            if found := next(filter(None, (rule.search(line.split("//")[0]) for rule in barring)), None):
                 yield f"{source.relative_to(ROOT)}:{number}: {found[1]} may not be used in {crate}"
 
 

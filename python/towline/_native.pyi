@@ -36,9 +36,9 @@ __all__ = [
     "dump_json",
     "load_json",
     "load_main",
+    "netem_main",
     "open_listeners",
     "open_stream",
-    "relay_main",
     "responder_main",
     "test_certificate",
 ]
@@ -621,5 +621,5 @@ def test_certificate(names: Sequence[str]) -> tuple[str, str, str]:
     The certificate is signed by the authority, for ever as good; the key is ECDSA P-256 in PKCS #8.
     """
 
-def relay_main(arguments: Sequence[str]) -> int:
-    """A TCP relay that behaves like a network (`--help`), until it is told to end as `responder_main`; the exit status."""
+def netem_main(arguments: Sequence[str]) -> int:
+    """Runs the network emulator (`--help`) until it is told to end, as `responder_main`; returns the exit status."""

@@ -51,7 +51,7 @@ def test_what_it_is_measured_to_do():
     raise AssertionError(found)
 
 
-def test_http_through_the_relay():
+def test_http_through_the_emulator():
     with Responder() as responder, Netem(responder.address, parse("rtt=30ms")) as netem:
         began = time.monotonic()
         with socket.create_connection(("127.0.0.1", netem.port), 10) as client:

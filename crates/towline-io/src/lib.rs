@@ -33,7 +33,6 @@
 
 pub mod client;
 pub mod coding;
-pub mod relay;
 pub mod serve;
 pub mod text;
 

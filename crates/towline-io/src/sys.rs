@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::RawFd;
-use std::time::Duration;
 
 use mio::Registry;
 
@@ -42,35 +41,6 @@ pub(crate) fn register_listener(registry: &Registry, fd: RawFd, source: Source) 
         source.token(),
         mio::Interest::READABLE,
     )
-}
-
-/// Waits until `fd` is readable or the time is over, to the nanosecond as far as the kernel's slack
-/// allows; mio knows milliseconds only. False: nobody has waited, since the system offers nothing finer.
-#[cfg(target_os = "linux")]
-pub(crate) fn await_readable(fd: RawFd, wait: Duration) -> io::Result<bool> {
-    let wait = libc::timespec {
-        tv_sec: wait.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-        tv_nsec: wait.subsec_nanos().into(),
-    };
-    let mut entry = libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    // SAFETY: one whole pollfd and a timespec that outlive the call, and no signal mask.
-    let result = unsafe { libc::ppoll(&raw mut entry, 1, &raw const wait, std::ptr::null()) };
-    if result < 0 {
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
-    Ok(true)
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn await_readable(_fd: RawFd, _wait: Duration) -> io::Result<bool> {
-    Ok(false)
 }
 
 /// Asks the kernel not to join this thread's wake-ups with others within 50 microseconds, as it may.

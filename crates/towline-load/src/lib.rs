@@ -33,8 +33,8 @@ pub mod cli;
 mod config;
 mod live;
 mod monitor;
+pub mod netem;
 mod output;
-mod relay;
 mod report;
 mod responder;
 mod run;
@@ -52,8 +52,8 @@ mod worker;
 pub use certificate::TestCertificate;
 pub use config::{Config, LoadError, LoopMode, Mix, Trust, Until};
 pub use monitor::{FAILURE_CLASSES, Monitor, Snapshot};
+pub use netem::netem_main;
 pub use output::{csv, curve, hdr_log};
-pub use relay::relay_main;
 pub use report::{
     Errors, Generator, Latency, LiveConnections, OpenLoop, Percentile, Report, Second, Setup,
     StatusCount,

@@ -1,23 +1,22 @@
-//! What the helper processes, responder and relay, have in common: when they end (at SIGTERM or SIGINT, or
-//! when the standard input ends that they were given), and how times are written.
+//! Shared by the helper processes, responder and network emulator: the shutdown signal (SIGTERM, SIGINT, or
+//! the end of a piped standard input) and the parser of times.
 
 use std::io::{self, Read};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::time::Duration;
 
-use towline_io::Remote;
-
-/// What a signal handler may touch: lives as long as the process.
+/// The state that the signal handler uses; it lives as long as the process.
 struct ShutdownRequest {
     requested: AtomicBool,
-    remote: Remote,
+    /// Async-signal-safe.
+    wake: Box<dyn Fn() + Send + Sync>,
 }
 
 impl ShutdownRequest {
     fn set(&self) {
         self.requested.store(true, Ordering::Relaxed);
-        let _ = self.remote.wake();
+        (self.wake)();
     }
 }
 
@@ -30,12 +29,13 @@ pub struct ShutdownSignal {
 }
 
 impl ShutdownSignal {
-    /// `remote` is woken when the end is asked for. Signals are handled as before once this is dropped.
-    pub fn install(remote: &Remote) -> Self {
+    /// Calls `wake`, which must be async-signal-safe, when a shutdown is requested. The previous signal
+    /// handlers are restored on drop.
+    pub fn install(wake: impl Fn() + Send + Sync + 'static) -> Self {
         // A few bytes per call, and a process calls this once.
         let request: &'static ShutdownRequest = Box::leak(Box::new(ShutdownRequest {
             requested: AtomicBool::new(false),
-            remote: remote.clone(),
+            wake: Box::new(wake),
         }));
         REQUEST.store(ptr::from_ref(request).cast_mut(), Ordering::Release);
         let handler: extern "C" fn(libc::c_int) = on_signal;

@@ -57,7 +57,7 @@ mod _native {
     #[pymodule_export]
     use super::probe::PoolProbe;
     #[pymodule_export]
-    use super::responder::{relay_main, responder_main};
+    use super::responder::{netem_main, responder_main};
     #[pymodule_export]
     use super::server::asgi::AsgiServer;
     #[pymodule_export]

@@ -8,8 +8,8 @@ pub fn responder_main(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> i32
     py.detach(|| towline_load::responder_main(arguments))
 }
 
-/// Runs `towline_load::relay_main` with these arguments until SIGTERM or SIGINT, and returns its exit status.
+/// Runs `towline_load::netem_main` with these arguments until SIGTERM or SIGINT, and returns its exit status.
 #[pyfunction]
-pub fn relay_main(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> i32 {
-    py.detach(|| towline_load::relay_main(arguments))
+pub fn netem_main(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> i32 {
+    py.detach(|| towline_load::netem_main(arguments))
 }

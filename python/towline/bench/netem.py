@@ -181,4 +181,4 @@ def _transfer(client: socket.socket, size: int) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(_native.relay_main(sys.argv[1:]))
+    sys.exit(_native.netem_main(sys.argv[1:]))

@@ -70,7 +70,10 @@ fn serve(options: &Options) -> io::Result<()> {
         tls: options.tls.as_ref().map(TlsConfig::load).transpose()?,
         ..Service::default()
     });
-    let shutdown = ShutdownSignal::install(&engine.remote());
+    let shutdown = {
+        let remote = engine.remote();
+        ShutdownSignal::install(move || drop(remote.wake()))
+    };
     let mut out = io::stdout();
     for spec in &options.binds {
         for listener in Listener::open(spec, DEFAULT_BACKLOG)? {

@@ -139,7 +139,7 @@ class RunningServer:
         start_config: StartConfig,
         netem: Netem | None = None,
     ) -> None:
-        self._name, self.process, self._binding, self._relay = name, process, binding, netem
+        self._name, self.process, self._binding, self._netem = name, process, binding, netem
         self.base_url = (
             process.base_url.replace(f":{process.port}", f":{netem.port}") if netem else process.base_url
         )
@@ -179,7 +179,7 @@ class RunningServer:
             raise self._failed(str(error)) from None
         spent = self.process.usage().since(before)
         one = slice_of(report, self._name)
-        if self._relay is not None:
+        if self._netem is not None:
             one = with_netem(one, self._netem_s() - netem_s, time.monotonic() - began)
         if one.failed:
             self._alive("while it was measured")
@@ -218,18 +218,18 @@ class RunningServer:
     def stop(self) -> str | None:
         if self._opened:
             self._binding.agent.close(self._name)
-        if self._relay is not None:
-            self._relay.stop()
+        if self._netem is not None:
+            self._netem.stop()
         notes = self.process.stop().notes(self._name)
         return "; ".join(notes) or None
 
     def _netem_s(self) -> float:
         """CPU time of the network emulator; an emulator that has ended is the bench's failure, not the server's."""
-        if self._relay is None:
+        if self._netem is None:
             return 0.0
-        if not self._relay.alive():
-            raise Failed("the emulated network ended", self._relay.log())
-        return self._relay.cpu_s()
+        if not self._netem.alive():
+            raise Failed("the emulated network ended", self._netem.log())
+        return self._netem.cpu_s()
 
     def _alive(self, when: str) -> None:
         try:

@@ -1,43 +1,43 @@
-//! The command line of the relay that behaves like a network (`towline_io::relay`).
+//! Command line of the network emulator.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use lexopt::prelude::*;
-use towline_io::relay::{Conditions, Relay};
 
+use super::{Netem, NetworkConditions};
 use crate::shutdown::{ShutdownSignal, time};
 
 const HELP: &str = "\
-use: relay --to HOST:PORT [OPTIONS]
+use: netem --to HOST:PORT [OPTIONS]
 
-Prints the address it listens on, and relays until SIGTERM, SIGINT or the end of a piped standard input.
+Prints the address it listens on, and runs until SIGTERM, SIGINT or the end of a piped standard input.
 
-  --to HOST:PORT            where connections lead
-  --listen HOST:PORT        (127.0.0.1:0: any port that is free)
-  --rtt TIME                round-trip time: 10us, 1.5ms, 2s (0s); a handshake takes one as well
-  --jitter TIME             a round trip takes up to so much less or more (0s)
+  --to HOST:PORT            upstream of every connection
+  --listen HOST:PORT        (127.0.0.1:0: any free port)
+  --rtt TIME                round-trip time: 10us, 1.5ms, 2s (0s); a handshake takes one, too
+  --jitter TIME             largest deviation of a round trip, in either direction (0s)
   --rate RATE               in each direction for all connections together: 56kbit, 100mbit, 1gbit (no limit)
-  --loss SHARE              of segments, as in 0.1%: the delay that their repetition makes (0%)
-  --seed N                  of jitter and loss (1)
+  --loss SHARE              share of lost segments, as in 0.1%: each costs the delay of its retransmission (0%)
+  --seed N                  random seed of jitter and loss (1)
   -h, --help
 ";
 
-/// Everything from arguments to the exit status: 0, or 2 when it could not relay.
-pub fn relay_main(args: impl IntoIterator<Item = OsString>) -> i32 {
-    let relayed = match Options::parse(args) {
+/// Runs the program with `args` and returns its exit status: 0, or 2 when it could not run.
+pub fn netem_main(args: impl IntoIterator<Item = OsString>) -> i32 {
+    let outcome = match Options::parse(args) {
         Ok(None) => io::stdout().write_all(HELP.as_bytes()),
         Ok(Some(options)) => run(&options),
         Err(why) => {
-            eprintln!("towline relay: {why} (see --help)");
+            eprintln!("towline netem: {why} (see --help)");
             return 2;
         }
     };
-    match relayed {
+    match outcome {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("towline relay: {error}");
+            eprintln!("towline netem: {error}");
             2
         }
     }
@@ -45,14 +45,17 @@ pub fn relay_main(args: impl IntoIterator<Item = OsString>) -> i32 {
 
 fn run(options: &Options) -> io::Result<()> {
     let (listen, to) = (address(&options.listen)?, address(&options.to)?);
-    let mut relay = Relay::new(listen, to, &options.conditions)?;
-    let shutdown = ShutdownSignal::install(&relay.remote());
+    let mut netem = Netem::new(listen, to, &options.conditions)?;
+    let shutdown = {
+        let waker = netem.waker();
+        ShutdownSignal::install(move || drop(waker.wake()))
+    };
     let mut out = io::stdout();
-    writeln!(out, "{}", relay.local_addr()?)?;
+    writeln!(out, "{}", netem.local_addr()?)?;
     out.flush()?;
     towline_io::exact_timers();
     while !shutdown.is_requested() {
-        relay.turn()?;
+        netem.turn()?;
     }
     Ok(())
 }
@@ -68,16 +71,16 @@ fn address(spec: &str) -> io::Result<SocketAddr> {
 struct Options {
     listen: String,
     to: String,
-    conditions: Conditions,
+    conditions: NetworkConditions,
 }
 
 impl Options {
     fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Self>, lexopt::Error> {
         let mut listen = "127.0.0.1:0".to_owned();
         let mut to = None;
-        let mut conditions = Conditions {
+        let mut conditions = NetworkConditions {
             seed: 1,
-            ..Conditions::default()
+            ..NetworkConditions::default()
         };
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(argument) = parser.next()? {
@@ -104,7 +107,7 @@ impl Options {
     }
 }
 
-/// Bytes a second of `100mbit`.
+/// Parses `100mbit` into bytes per second.
 fn rate(text: &str) -> Result<f64, String> {
     let units = [("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)];
     units
@@ -117,7 +120,7 @@ fn rate(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "a rate is a number with its unit, at least 8kbit, as in 100mbit".into())
 }
 
-/// `0.1%`.
+/// Parses `0.1%` into a share.
 fn share(text: &str) -> Result<f64, String> {
     let percent: Option<f64> = text
         .strip_suffix('%')

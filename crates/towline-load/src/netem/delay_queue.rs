@@ -1,11 +1,11 @@
-//! What one connection has on its way in one direction, in order and bounded.
+//! The data in flight of one connection in one direction, in order and bounded.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::Bytes;
 
-/// What arrives at the other end.
+/// A piece as it arrives at the other end.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrival {
     Data(Bytes),
@@ -13,17 +13,18 @@ pub enum Arrival {
     Reset,
 }
 
+/// Pieces with the time at which each arrives.
 #[derive(Default)]
-pub struct Line {
+pub struct DelayQueue {
     pieces: VecDeque<(Instant, Arrival)>,
     held_bytes: usize,
-    /// Nothing comes behind an end.
+    /// A FIN or reset is queued, or has been delivered; nothing is queued after it.
     ended: bool,
-    /// A timer is set for this time.
+    /// Time for which a timer is set.
     pub armed: Option<Instant>,
 }
 
-impl Line {
+impl DelayQueue {
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
@@ -32,12 +33,12 @@ impl Line {
         self.ended
     }
 
-    /// The end has arrived.
+    /// Whether the end has been delivered.
     pub fn is_over(&self) -> bool {
         self.ended && self.pieces.is_empty()
     }
 
-    /// Nothing overtakes: what would arrive earlier than the piece before arrives with it.
+    /// Queues a piece. Order is kept: a piece that is due before its predecessor arrives with it.
     pub fn push(&mut self, due: Instant, arrival: Arrival) {
         if self.ended {
             return;
@@ -50,7 +51,7 @@ impl Line {
         self.pieces.push_back((due, arrival));
     }
 
-    /// When the next piece arrives.
+    /// Time at which the next piece arrives.
     pub fn next(&self) -> Option<Instant> {
         self.pieces.front().map(|(due, _)| *due)
     }
@@ -60,7 +61,7 @@ impl Line {
         (*due <= now).then_some(arrival)
     }
 
-    /// So many bytes of the first piece are written; whether that was all of it.
+    /// Removes `bytes` from the first piece, and the piece itself when nothing is left of it.
     pub fn written(&mut self, bytes: usize) {
         self.held_bytes -= bytes;
         if let Some((_, Arrival::Data(data))) = self.pieces.front_mut() {
@@ -71,12 +72,12 @@ impl Line {
         }
     }
 
-    /// The first piece, an end, has been passed on.
-    pub fn passed(&mut self) {
+    /// Removes the first piece, which is a FIN that has been delivered.
+    pub fn pop_end(&mut self) {
         self.pieces.pop_front();
     }
 
-    /// Its reader is gone: what is on its way goes nowhere.
+    /// Drops everything in flight because the receiving side is gone.
     pub fn cut(&mut self) {
         self.pieces.clear();
         self.held_bytes = 0;

@@ -1,17 +1,19 @@
-//! A TCP relay that behaves like a network: round-trip time, jitter, a rate and losses, for kernels
-//! without netem. One thread, thousands of connections.
+//! Network emulator: a TCP proxy that adds round-trip time, jitter, a rate limit and losses, for
+//! systems on which the kernel's netem is not available. One thread serves thousands of connections.
 //!
 //! ```text
-//! client ──read──► link (shared by all: rate, delay) ──► line (in order) ──write when due──► upstream
-//!        ◄──write── line ◄── link ◄──read──
+//! client ──read──► shaper (shared by all: rate, delay) ──► delay queue (in order) ──write when due──► upstream
+//!        ◄──write── delay queue ◄── shaper ◄──read──
 //! ```
 //!
-//! The kernel completes the client's handshake before we hear of it. The round trip that a handshake
-//! takes is therefore charged to what follows: nothing a client sends leaves before a round trip has
-//! passed since it connected, and the upstream is dialled then.
+//! The kernel completes the client's handshake before the emulator accepts the connection. The round
+//! trip of a handshake is therefore charged to the data that follows: nothing that a client sends leaves
+//! before a round trip has passed since it connected, and the upstream is dialled at that time.
 
-mod line;
-mod link;
+mod cli;
+mod delay_queue;
+mod poll_wait;
+mod shaper;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -22,46 +24,47 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+pub use mio::Waker;
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
 use socket2::SockRef;
 
-use crate::engine::Remote;
-use crate::engine::listener::Listener;
-use crate::sys;
-use line::{Arrival, Line};
-use link::{Link, bytes_in};
+pub use cli::netem_main;
+use delay_queue::{Arrival, DelayQueue};
+use poll_wait::await_readable;
+use shaper::{Shaper, bytes_in};
+use towline_io::Listener;
 
 const WAKE: Token = Token(0);
 const ACCEPT: Token = Token(1);
 const FIRST: usize = 2;
-/// What a connection may hold in one direction beyond a bandwidth-delay product.
+/// Bytes that a connection may hold in one direction beyond a bandwidth-delay product.
 const SPARE_BYTES: usize = 256 * 1024;
-/// ... and where there is no rate.
+/// Bytes that a connection may hold in one direction when there is no rate limit.
 const WINDOW_BYTES: usize = 4 * 1024 * 1024;
 const BACKLOG: u32 = 4096;
-/// After descriptors ran out.
+/// Pause of accepting after descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Pieces read in a turn before timers are looked at again.
+/// Pieces read in a turn before timers are checked again.
 const PIECES_PER_TURN: usize = 256;
 
-/// What the network does.
+/// The properties of the emulated network.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Conditions {
+pub struct NetworkConditions {
     pub rtt: Duration,
-    /// A round trip takes up to so much less or more.
+    /// Largest deviation of a round trip from `rtt`, in either direction.
     pub jitter: Duration,
-    /// Bytes a second in each direction, for all connections together.
+    /// Bytes per second in each direction, for all connections together.
     pub rate: Option<f64>,
-    /// Share of segments that are lost. TCP repeats them: what is modelled is the delay of that.
+    /// Share of segments that are lost. TCP retransmits them: the model is the delay of a retransmission.
     pub loss: f64,
     pub seed: u64,
 }
 
-impl Conditions {
-    /// What a connection may hold in one direction.
+impl NetworkConditions {
+    /// Bytes that a connection may hold in one direction.
     fn window_bytes(&self) -> usize {
         self.rate.map_or(WINDOW_BYTES, |rate| {
             bytes_in(rate, self.rtt.as_secs_f64()) + SPARE_BYTES
@@ -69,8 +72,8 @@ impl Conditions {
     }
 }
 
-/// See the module's picture.
-pub struct Relay {
+/// The network emulator; see the picture at the top of the module.
+pub struct Netem {
     poll: Poll,
     events: Events,
     waker: Arc<Waker>,
@@ -79,10 +82,10 @@ pub struct Relay {
     to: SocketAddr,
     rtt: Duration,
     window_bytes: usize,
-    links: [Link; 2],
-    /// Connections with bytes to read, for each direction, in turn.
+    shapers: [Shaper; 2],
+    /// Connections with bytes to read, for each direction, in round-robin order.
     readers: [VecDeque<usize>; 2],
-    pairs: Slab<Pair>,
+    pairs: Slab<ProxiedPair>,
     timers: BinaryHeap<Reverse<(Instant, usize, Timer)>>,
     space: Box<[u8]>,
 }
@@ -90,15 +93,15 @@ pub struct Relay {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     Dial,
-    /// The line of this direction.
+    /// The first piece in the delay queue of this direction.
     Arrival(usize),
 }
 
-/// A connection through the relay. Side 0 is the client, side 1 the upstream; line 0 goes from 0 to 1.
-struct Pair {
+/// A connection through the emulator. Side 0 is the client, side 1 the upstream; queue 0 goes from 0 to 1.
+struct ProxiedPair {
     sides: [Option<Side>; 2],
-    lines: [Line; 2],
-    /// When the handshake is over.
+    queues: [DelayQueue; 2],
+    /// Time at which the emulated handshake ends.
     open_at: Instant,
 }
 
@@ -106,7 +109,7 @@ struct Side {
     stream: TcpStream,
     readable: bool,
     writable: bool,
-    /// Stands in `readers`.
+    /// Whether it is in `readers`.
     queued: bool,
 }
 
@@ -121,12 +124,16 @@ impl Side {
     }
 }
 
-impl Relay {
-    pub fn new(listen: SocketAddr, to: SocketAddr, conditions: &Conditions) -> io::Result<Self> {
+impl Netem {
+    pub fn new(
+        listen: SocketAddr,
+        to: SocketAddr,
+        conditions: &NetworkConditions,
+    ) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
         let listener = Listener::tcp(listen, BACKLOG)?.into_raw_fd();
-        // SAFETY: the descriptor is ours alone from here on.
+        // SAFETY: `into_raw_fd` has given the open descriptor away, so it has no other owner.
         let listener = unsafe { std::net::TcpListener::from_raw_fd(listener) };
         let mut listener = TcpListener::from_std(listener);
         poll.registry()
@@ -141,7 +148,7 @@ impl Relay {
             to,
             rtt: conditions.rtt,
             window_bytes: conditions.window_bytes(),
-            links: [0, 1].map(|direction| Link::new(conditions, direction, now)),
+            shapers: [0, 1].map(|direction| Shaper::new(conditions, direction, now)),
             readers: Default::default(),
             pairs: Slab::new(),
             timers: BinaryHeap::new(),
@@ -153,22 +160,23 @@ impl Relay {
         self.listener.local_addr()
     }
 
-    pub fn remote(&self) -> Remote {
-        Remote(Arc::clone(&self.waker))
+    /// Ends the wait of the current or the next `turn`, from any thread or from a signal handler.
+    pub fn waker(&self) -> Arc<Waker> {
+        Arc::clone(&self.waker)
     }
 
-    /// Connections open now.
+    /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.pairs.len()
     }
 
-    /// Bytes held for all of them.
+    /// Bytes held for all connections.
     pub fn held_bytes(&self) -> usize {
-        let lines = self.pairs.iter().flat_map(|(_, pair)| &pair.lines);
-        lines.map(Line::held_bytes).sum()
+        let queues = self.pairs.iter().flat_map(|(_, pair)| &pair.queues);
+        queues.map(DelayQueue::held_bytes).sum()
     }
 
-    /// Waits for something to do, and does it.
+    /// Waits for events and due timers, and handles them.
     pub fn turn(&mut self) -> io::Result<()> {
         let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         let waited = self.wait(&mut events);
@@ -177,7 +185,7 @@ impl Relay {
             match event.token() {
                 WAKE => {}
                 ACCEPT => self.accepts_at = Some(now),
-                Token(token) => self.noticed(event, token - FIRST, now),
+                Token(token) => self.on_event(event, token - FIRST, now),
             }
         }
         self.events = events;
@@ -194,7 +202,7 @@ impl Relay {
                 Timer::Dial => self.dial(key, now),
                 Timer::Arrival(direction) => {
                     if let Some(pair) = self.pairs.get_mut(key) {
-                        pair.lines[direction].armed = None;
+                        pair.queues[direction].armed = None;
                     }
                     self.deliver(key, direction, now);
                 }
@@ -209,14 +217,14 @@ impl Relay {
         let now = Instant::now();
         let reading = (0..2).filter_map(|direction| {
             let waiting = !self.readers[direction].is_empty();
-            waiting.then(|| self.links[direction].full_until(now).unwrap_or(now))
+            waiting.then(|| self.shapers[direction].full_until(now).unwrap_or(now))
         });
         let timer = self.timers.peek().map(|Reverse((at, ..))| *at);
         let next = reading.chain(timer).chain(self.accepts_at).min();
         let wait = next.map(|at| at.saturating_duration_since(now));
         let polled = match wait {
-            // Exact to microseconds where the system can: mio knows milliseconds.
-            Some(wait) if !wait.is_zero() && sys::await_readable(self.poll.as_raw_fd(), wait)? => {
+            // Precise to microseconds where the system supports it; mio rounds to milliseconds.
+            Some(wait) if !wait.is_zero() && await_readable(self.poll.as_raw_fd(), wait)? => {
                 self.poll.poll(events, Some(Duration::ZERO))
             }
             wait => self.poll.poll(events, wait),
@@ -238,9 +246,9 @@ impl Relay {
                 Ok((stream, _)) => {
                     let _ = stream.set_nodelay(true);
                     let open_at = now + self.rtt;
-                    let key = self.pairs.insert(Pair {
+                    let key = self.pairs.insert(ProxiedPair {
                         sides: [Some(Side::new(stream, true)), None],
-                        lines: Default::default(),
+                        queues: Default::default(),
                         open_at,
                     });
                     if self.register(key, 0).is_err() {
@@ -267,85 +275,85 @@ impl Relay {
         }
     }
 
-    /// The handshake is over; the upstream learns of the connection.
+    /// Connects to the upstream once the handshake's round trip has passed.
     fn dial(&mut self, key: usize, now: Instant) {
         let Some(pair) = self.pairs.get_mut(key) else {
             return;
         };
-        // The place may belong to another connection by now.
+        // The slab entry may have been reused for another connection.
         if pair.sides[1].is_some() || pair.open_at > now {
             return;
         }
-        let dialled = TcpStream::connect(self.to).map(|stream| {
+        let connected = TcpStream::connect(self.to).map(|stream| {
             let _ = stream.set_nodelay(true);
             pair.sides[1] = Some(Side::new(stream, false));
         });
-        if dialled.and_then(|()| self.register(key, 1)).is_err() {
-            self.refused(key, now);
+        if connected.and_then(|()| self.register(key, 1)).is_err() {
+            self.on_refused(key, now);
         }
     }
 
-    /// There is no upstream: the client learns it as it would of a refusal.
-    fn refused(&mut self, key: usize, now: Instant) {
+    /// Resets the client's connection because the upstream cannot be reached.
+    fn on_refused(&mut self, key: usize, now: Instant) {
         if let Some(pair) = self.pairs.get_mut(key) {
-            pair.lines[0].cut();
-            pair.lines[1].push(now, Arrival::Reset);
+            pair.queues[0].cut();
+            pair.queues[1].push(now, Arrival::Reset);
             self.deliver(key, 1, now);
         }
     }
 
-    fn noticed(&mut self, event: &Event, number: usize, now: Instant) {
+    fn on_event(&mut self, event: &Event, number: usize, now: Instant) {
         let (key, side) = (number / 2, number % 2);
         let Some(pair) = self.pairs.get_mut(key) else {
             return;
         };
-        let Some(found) = &mut pair.sides[side] else {
+        let Some(end) = &mut pair.sides[side] else {
             return;
         };
         if event.is_error()
-            && let Ok(Some(_)) = found.stream.take_error()
+            && let Ok(Some(_)) = end.stream.take_error()
         {
-            return self.broken(key, side, now);
+            return self.on_broken(key, side, now);
         }
         if event.is_writable() {
-            found.writable = true;
+            end.writable = true;
         }
         if event.is_readable() || event.is_read_closed() {
-            found.readable = true;
+            end.readable = true;
         }
-        self.queue(key, side);
-        // What goes to this side comes by the line from the other one.
+        self.enqueue_reader(key, side);
+        // The bytes for this side are in the queue of the other direction.
         self.deliver(key, 1 - side, now);
     }
 
-    /// `side` has something to read and its line has room: it gets its turn.
-    fn queue(&mut self, key: usize, side: usize) {
+    /// Adds `side` to the readers if it has bytes to read and its delay queue has room.
+    fn enqueue_reader(&mut self, key: usize, side: usize) {
         let window_bytes = self.window_bytes;
         let Some(pair) = self.pairs.get_mut(key) else {
             return;
         };
-        let line = &pair.lines[side];
-        let wants = !line.has_ended() && line.held_bytes() < window_bytes;
-        if let Some(found) = &mut pair.sides[side]
-            && wants
-            && found.readable
-            && !std::mem::replace(&mut found.queued, true)
+        let queue = &pair.queues[side];
+        let has_room = !queue.has_ended() && queue.held_bytes() < window_bytes;
+        if let Some(end) = &mut pair.sides[side]
+            && has_room
+            && end.readable
+            && !std::mem::replace(&mut end.queued, true)
         {
             self.readers[side].push_back(key);
         }
     }
 
-    /// Reads a piece each, in turn, as far as the link takes them.
+    /// Reads one piece from each reader in round-robin order, while the shaper has room.
     fn read(&mut self, direction: usize, now: Instant) {
         for _ in 0..PIECES_PER_TURN {
-            if self.links[direction].full_until(now).is_some() {
+            if self.shapers[direction].full_until(now).is_some() {
                 return;
             }
             let Some(key) = self.readers[direction].pop_front() else {
                 return;
             };
             self.read_piece(key, direction, now);
-            self.queue(key, direction);
+            self.enqueue_reader(key, direction);
             self.arm(key, direction);
         }
     }
@@ -358,45 +366,45 @@ impl Relay {
             return;
         };
         side.queued = false;
-        let (shared, line) = (&mut self.links[direction], &mut pair.lines[direction]);
-        let most = shared.piece_bytes().min(self.space.len());
-        match side.stream.read(&mut self.space[..most]) {
+        let (shaper, queue) = (&mut self.shapers[direction], &mut pair.queues[direction]);
+        let max_bytes = shaper.piece_bytes().min(self.space.len());
+        match side.stream.read(&mut self.space[..max_bytes]) {
             Ok(0) => {
                 side.readable = false;
-                line.push(shared.pass(now.max(pair.open_at)), Arrival::Fin);
+                queue.push(shaper.pass(now.max(pair.open_at)), Arrival::Fin);
             }
             Ok(bytes) => {
-                let due = shared.send(now.max(pair.open_at), bytes, line.held_bytes());
+                let due = shaper.send(now.max(pair.open_at), bytes, queue.held_bytes());
                 let data = Bytes::copy_from_slice(&self.space[..bytes]);
-                line.push(due, Arrival::Data(data));
+                queue.push(due, Arrival::Data(data));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => side.readable = false,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => self.broken(key, direction, now),
+            Err(_) => self.on_broken(key, direction, now),
         }
     }
 
-    /// `side` is gone: the other one learns it when the news has arrived.
-    fn broken(&mut self, key: usize, side: usize, now: Instant) {
+    /// `side` has failed: the other side is reset after the delay of the network.
+    fn on_broken(&mut self, key: usize, side: usize, now: Instant) {
         let Some(pair) = self.pairs.get_mut(key) else {
             return;
         };
-        if let Some(found) = &mut pair.sides[side] {
-            found.readable = false;
-            found.writable = false;
+        if let Some(end) = &mut pair.sides[side] {
+            end.readable = false;
+            end.writable = false;
         }
-        pair.lines[1 - side].cut();
-        let due = self.links[side].pass(now.max(pair.open_at));
-        if pair.lines[side].is_over() {
-            // It had said that it was done before: the other one is sending to nobody.
+        pair.queues[1 - side].cut();
+        let due = self.shapers[side].pass(now.max(pair.open_at));
+        if pair.queues[side].is_over() {
+            // Its FIN has been delivered before, so the other side sends to a closed connection.
             self.abort(key, 1 - side);
             return;
         }
-        pair.lines[side].push(due, Arrival::Reset);
+        pair.queues[side].push(due, Arrival::Reset);
         self.arm(key, side);
     }
 
-    /// Ends the connection, for `side` by a reset.
+    /// Ends the connection, with a reset of `side`.
     fn abort(&mut self, key: usize, side: usize) {
         let pair = self.pairs.try_remove(key);
         if let Some(side) = pair.and_then(|pair| pair.sides.into_iter().nth(side)?) {
@@ -404,22 +412,22 @@ impl Relay {
         }
     }
 
-    /// Sets a timer for what arrives next.
+    /// Sets a timer for the next arrival.
     fn arm(&mut self, key: usize, direction: usize) {
         let Some(pair) = self.pairs.get_mut(key) else {
             return;
         };
-        let line = &mut pair.lines[direction];
-        if let Some(at) = line.next()
-            && line.armed.is_none_or(|armed| at < armed)
+        let queue = &mut pair.queues[direction];
+        if let Some(at) = queue.next()
+            && queue.armed.is_none_or(|armed| at < armed)
         {
-            line.armed = Some(at);
+            queue.armed = Some(at);
             self.timers
                 .push(Reverse((at, key, Timer::Arrival(direction))));
         }
     }
 
-    /// Hands over what has arrived, as far as its reader takes it.
+    /// Writes the pieces that are due, as far as the receiving side accepts them.
     fn deliver(&mut self, key: usize, direction: usize, now: Instant) {
         let Some(pair) = self.pairs.get_mut(key) else {
             return;
@@ -427,34 +435,34 @@ impl Relay {
         let Some(side) = &mut pair.sides[1 - direction] else {
             return;
         };
-        let line = &mut pair.lines[direction];
-        while let Some(arrival) = line.front(now) {
+        let queue = &mut pair.queues[direction];
+        while let Some(arrival) = queue.front(now) {
             match arrival {
                 Arrival::Reset => return self.abort(key, 1 - direction),
                 _ if !side.writable => {
-                    // The poll tells when it goes on; what was written has made room.
-                    self.queue(key, direction);
+                    // The poll reports when it is writable again; the bytes already written have made room.
+                    self.enqueue_reader(key, direction);
                     return;
                 }
                 Arrival::Fin => {
                     let _ = side.stream.shutdown(Shutdown::Write);
-                    line.passed();
+                    queue.pop_end();
                 }
                 Arrival::Data(data) => match side.stream.write(data) {
-                    Ok(bytes) => line.written(bytes),
+                    Ok(bytes) => queue.written(bytes),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         side.writable = false;
                     }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(_) => return self.broken(key, 1 - direction, now),
+                    Err(_) => return self.on_broken(key, 1 - direction, now),
                 },
             }
         }
-        if pair.lines.iter().all(Line::is_over) {
+        if pair.queues.iter().all(DelayQueue::is_over) {
             self.pairs.remove(key);
             return;
         }
-        self.queue(key, direction);
+        self.enqueue_reader(key, direction);
         self.arm(key, direction);
     }
 }

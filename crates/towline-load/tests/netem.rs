@@ -1,4 +1,4 @@
-//! The relay that behaves like a network: what it delays, and what it leaves as it is.
+//! The network emulator: what it delays, and what it leaves unchanged.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,10 +8,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
-use towline_io::Remote;
-use towline_io::relay::{Conditions, Relay};
+use towline_load::netem::{Netem, NetworkConditions, Waker};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const MS: Duration = Duration::from_millis(1);
 
 struct Network {
@@ -19,14 +18,14 @@ struct Network {
     connections: Arc<AtomicUsize>,
     most_held_bytes: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
-    remote: Remote,
+    waker: Arc<Waker>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Network {
-    fn to(to: SocketAddr, conditions: &Conditions) -> Self {
-        let mut relay = Relay::new("127.0.0.1:0".parse().unwrap(), to, conditions).unwrap();
-        let (addr, remote) = (relay.local_addr().unwrap(), relay.remote());
+    fn to(to: SocketAddr, conditions: &NetworkConditions) -> Self {
+        let mut netem = Netem::new("127.0.0.1:0".parse().unwrap(), to, conditions).unwrap();
+        let (addr, waker) = (netem.local_addr().unwrap(), netem.waker());
         let connections = Arc::new(AtomicUsize::new(0));
         let most_held_bytes = Arc::new(AtomicUsize::new(0));
         let stop = Arc::new(AtomicBool::new(false));
@@ -38,9 +37,9 @@ impl Network {
         let thread = thread::spawn(move || {
             towline_io::exact_timers();
             while !stopped.load(Ordering::Relaxed) {
-                relay.turn().unwrap();
-                counted.store(relay.connections(), Ordering::Relaxed);
-                held.fetch_max(relay.held_bytes(), Ordering::Relaxed);
+                netem.turn().unwrap();
+                counted.store(netem.connections(), Ordering::Relaxed);
+                held.fetch_max(netem.held_bytes(), Ordering::Relaxed);
             }
         });
         Self {
@@ -48,21 +47,21 @@ impl Network {
             connections,
             most_held_bytes,
             stop,
-            remote,
+            waker,
             thread: Some(thread),
         }
     }
 
     fn connect(&self) -> TcpStream {
-        patient(TcpStream::connect(self.addr).unwrap())
+        with_timeouts(TcpStream::connect(self.addr).unwrap())
     }
 
-    /// Until no connection is left.
+    /// Waits until no connection is left.
     fn await_empty(&self) {
         let start = Instant::now();
         while self.connections.load(Ordering::Relaxed) > 0 {
-            assert!(start.elapsed() < PATIENCE, "connections are left over");
-            self.remote.wake().unwrap();
+            assert!(start.elapsed() < TIMEOUT, "connections are left over");
+            self.waker.wake().unwrap();
             thread::sleep(MS);
         }
     }
@@ -71,7 +70,7 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.remote.wake().unwrap();
+        self.waker.wake().unwrap();
         let result = self.thread.take().map(JoinHandle::join);
         if !thread::panicking() {
             result.unwrap().unwrap();
@@ -79,9 +78,9 @@ impl Drop for Network {
     }
 }
 
-fn patient(stream: TcpStream) -> TcpStream {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+fn with_timeouts(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
     stream.set_nodelay(true).unwrap();
     stream
 }
@@ -94,7 +93,7 @@ fn server(work: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let work = Arc::clone(&work);
-            thread::spawn(move || work(patient(stream)));
+            thread::spawn(move || work(with_timeouts(stream)));
         }
     });
     addr
@@ -120,14 +119,14 @@ fn exchange(stream: &mut TcpStream) -> Duration {
 
 #[test]
 fn an_exchange_takes_a_round_trip_and_the_first_one_two() {
-    // Never too early. Late only as far as the machine is busy, which a longer way makes small beside it; one round
-    // trip too many would be as much on any.
+    // Never early. Late only because the machine is busy, which a longer round trip makes negligible; one round
+    // trip too many would stay visible.
     for unit in [1, 10, 100].map(|times| times * MS) {
-        let conditions = Conditions {
+        let conditions = NetworkConditions {
             rtt: 30 * unit,
             jitter: 4 * unit,
             seed: 7,
-            ..Conditions::default()
+            ..NetworkConditions::default()
         };
         let network = Network::to(echo(), &conditions);
         let start = Instant::now();
@@ -144,8 +143,8 @@ fn an_exchange_takes_a_round_trip_and_the_first_one_two() {
 }
 
 #[test]
-fn bytes_are_what_they_were_under_any_cuts() {
-    let conditions = Conditions {
+fn bytes_arrive_unchanged_whatever_the_writes() {
+    let conditions = NetworkConditions {
         rtt: 2 * MS,
         jitter: 2 * MS,
         rate: Some(40e6),
@@ -183,12 +182,12 @@ fn the_rate_is_shared_by_all_connections() {
     let source = server(|mut stream| {
         let _ = stream.write_all(&vec![1; 1_000_000]);
     });
-    // The slower, the less there is to do for a machine that is busy elsewhere.
+    // A slower rate leaves a busy machine less to do.
     for seconds in [0.8, 3.2, 12.8] {
-        let conditions = Conditions {
+        let conditions = NetworkConditions {
             rtt: 4 * MS,
             rate: Some(4e6 / seconds),
-            ..Conditions::default()
+            ..NetworkConditions::default()
         };
         let network = Network::to(source, &conditions);
         let start = Instant::now();
@@ -210,7 +209,7 @@ fn the_rate_is_shared_by_all_connections() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_costs_a_window_and_no_more() {
+fn a_stalled_reader_costs_one_window() {
     let written = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&written);
     let source = server(move |mut stream| {
@@ -222,14 +221,14 @@ fn a_reader_that_does_not_read_costs_a_window_and_no_more() {
             counter.fetch_add(piece.len(), Ordering::Relaxed);
         }
     });
-    let conditions = Conditions {
+    let conditions = NetworkConditions {
         rtt: MS,
         rate: Some(1e9),
-        ..Conditions::default()
+        ..NetworkConditions::default()
     };
     let network = Network::to(source, &conditions);
     let mut stream = network.connect();
-    // Until nothing more is taken.
+    // Wait until nothing more is accepted.
     let mut before = 0;
     loop {
         thread::sleep(100 * MS);
@@ -239,7 +238,7 @@ fn a_reader_that_does_not_read_costs_a_window_and_no_more() {
         }
         before = now;
     }
-    // A megabyte is the bandwidth-delay product; a piece may come on top of the bound.
+    // A megabyte is the bandwidth-delay product; one piece may exceed the bound.
     let held = network.most_held_bytes.load(Ordering::Relaxed);
     assert!(
         (500_000..1_000_000 + 256 * 1024 + 64 * 1024).contains(&held),
@@ -256,22 +255,22 @@ fn a_reader_that_does_not_read_costs_a_window_and_no_more() {
 #[test]
 fn a_half_close_passes_and_leaves_the_other_direction_open() {
     let source = server(|mut stream| {
-        let mut question = Vec::new();
-        stream.read_to_end(&mut question).unwrap();
-        question.reverse();
-        stream.write_all(&question).unwrap();
+        let mut request = Vec::new();
+        stream.read_to_end(&mut request).unwrap();
+        request.reverse();
+        stream.write_all(&request).unwrap();
     });
-    let conditions = Conditions {
+    let conditions = NetworkConditions {
         rtt: 10 * MS,
-        ..Conditions::default()
+        ..NetworkConditions::default()
     };
     let network = Network::to(source, &conditions);
     let mut stream = network.connect();
     stream.write_all(b"abc").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    assert_eq!(answer, b"cba");
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).unwrap();
+    assert_eq!(response, b"cba");
     drop(stream);
     network.await_empty();
 }
@@ -283,17 +282,17 @@ fn a_reset_and_a_refusal_arrive_as_resets() {
         let socket = socket2::SockRef::from(&stream);
         socket.set_linger(Some(Duration::ZERO)).unwrap();
     });
-    // Bound, and never listened on.
-    let unheard = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    unheard
+    // Bound, but not listening.
+    let unused = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    unused
         .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
         .unwrap();
-    let nobody = unheard.local_addr().unwrap().as_socket().unwrap();
-    let conditions = Conditions {
+    let refusing = unused.local_addr().unwrap().as_socket().unwrap();
+    let conditions = NetworkConditions {
         rtt: 20 * MS,
-        ..Conditions::default()
+        ..NetworkConditions::default()
     };
-    for to in [resetting, nobody] {
+    for to in [resetting, refusing] {
         let network = Network::to(to, &conditions);
         let mut stream = network.connect();
         let start = Instant::now();
@@ -306,36 +305,36 @@ fn a_reset_and_a_refusal_arrive_as_resets() {
 }
 
 #[test]
-fn a_client_that_resets_is_gone_upstream_too() {
-    let (tell, told) = std::sync::mpsc::channel();
-    let tell = std::sync::Mutex::new(tell);
+fn a_reset_by_the_client_reaches_the_upstream() {
+    let (sender, outcomes) = std::sync::mpsc::channel();
+    let sender = std::sync::Mutex::new(sender);
     let source = server(move |mut stream| {
         stream.read_exact(&mut [0; 4]).unwrap();
         let outcome = stream.read(&mut [0; 1]).map_err(|error| error.kind());
-        tell.lock().unwrap().send(outcome).unwrap();
+        sender.lock().unwrap().send(outcome).unwrap();
     });
-    let conditions = Conditions {
+    let conditions = NetworkConditions {
         rtt: 10 * MS,
-        ..Conditions::default()
+        ..NetworkConditions::default()
     };
     let network = Network::to(source, &conditions);
     let mut stream = network.connect();
     stream.write_all(b"ping").unwrap();
-    // Beyond the handshake, so that the bytes are not overtaken by their end.
+    // After the handshake, so that the reset does not overtake the bytes.
     thread::sleep(50 * MS);
     let socket = socket2::SockRef::from(&stream);
     socket.set_linger(Some(Duration::ZERO)).unwrap();
     drop(stream);
-    let outcome = told.recv_timeout(PATIENCE).unwrap();
+    let outcome = outcomes.recv_timeout(TIMEOUT).unwrap();
     assert_eq!(outcome, Err(std::io::ErrorKind::ConnectionReset));
     network.await_empty();
 }
 
 #[test]
-fn hundreds_of_connections_at_once() {
-    let conditions = Conditions {
+fn hundreds_of_connections_work_at_once() {
+    let conditions = NetworkConditions {
         rtt: 5 * MS,
-        ..Conditions::default()
+        ..NetworkConditions::default()
     };
     let network = Network::to(echo(), &conditions);
     let mut streams: Vec<_> = (0..300).map(|_| network.connect()).collect();
@@ -343,9 +342,9 @@ fn hundreds_of_connections_at_once() {
         stream.write_all(b"ping").unwrap();
     }
     for stream in &mut streams {
-        let mut answer = [0; 4];
-        stream.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"ping");
+        let mut response = [0; 4];
+        stream.read_exact(&mut response).unwrap();
+        assert_eq!(&response, b"ping");
     }
     drop(streams);
     network.await_empty();
