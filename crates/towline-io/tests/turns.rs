@@ -303,7 +303,7 @@ fn workers_that_share_a_listener_share_its_connections() {
 #[test]
 fn a_new_connection_has_a_moment_to_send_while_draining() {
     let limits = Limits {
-        parting_timeout: Duration::from_millis(300),
+        first_request_timeout: Duration::from_millis(300),
         ..Limits::server()
     };
     let (mut engine, addr) = engine(EngineConfig::default(), limits);

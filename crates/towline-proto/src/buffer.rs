@@ -9,85 +9,85 @@ use crate::h2;
 use crate::head::FieldSpan;
 
 /// A rest of at most this many unread bytes moves out of its block when the connection rests.
-const RESIDUE_BYTES: usize = 4096;
+const MAX_RESIDUE_BYTES: usize = 4096;
 /// Shared bytes up to this size are copied behind the head: one slice costs the kernel less than two.
-const COPY_BYTES: usize = 16 * 1024;
+const MAX_COPY_BYTES: usize = 16 * 1024;
 /// The same where large pieces are cut into frames.
-const COPY_PIECE_BYTES: usize = 4 * 1024;
+const MAX_COPY_PIECE_BYTES: usize = 4 * 1024;
 /// Send buffers larger than this are not kept for the next exchange.
-const KEPT_SEND_BYTES: usize = 128 * 1024;
+const MAX_IDLE_SEND_BYTES: usize = 128 * 1024;
 /// Less free space than this is not worth a system call: make room first.
-const SMALL_READ_BYTES: usize = 8 * 1024;
+const MIN_READ_BYTES: usize = 8 * 1024;
 
 /// A pool of receive blocks and send buffers, one per thread of I/O. A connection holds a block only
 /// while it has unread bytes, so thousands of idle connections cost little.
 #[derive(Debug)]
 pub struct BufferPool {
     buffer_bytes: usize,
-    kept: usize,
-    spare: Vec<Block>,
-    spare_send: Vec<Vec<u8>>,
-    spare_h2: Vec<h2::Spare>,
+    max_idle: usize,
+    recv_buffers: Vec<Buffer>,
+    send_buffers: Vec<Vec<u8>>,
+    stream_storage: Vec<h2::StreamStorage>,
 }
 
 impl BufferPool {
     /// A pool that hands out blocks of `buffer_bytes` (64 KiB is right) and keeps at most `kept` spare ones.
-    pub fn new(buffer_bytes: usize, kept: usize) -> Self {
+    pub fn new(buffer_bytes: usize, max_idle: usize) -> Self {
         Self {
             buffer_bytes,
-            kept,
-            spare: Vec::new(),
-            spare_send: Vec::new(),
-            spare_h2: Vec::new(),
+            max_idle,
+            recv_buffers: Vec::new(),
+            send_buffers: Vec::new(),
+            stream_storage: Vec::new(),
         }
     }
 
-    fn take(&mut self) -> Block {
-        self.spare
+    fn take(&mut self) -> Buffer {
+        self.recv_buffers
             .pop()
-            .unwrap_or_else(|| Block::of_size(self.buffer_bytes))
+            .unwrap_or_else(|| Buffer::of_size(self.buffer_bytes))
     }
 
-    fn give(&mut self, mut block: Block) {
-        if block.bytes.len() == self.buffer_bytes && self.spare.len() < self.kept {
+    fn give(&mut self, mut block: Buffer) {
+        if block.bytes.len() == self.buffer_bytes && self.recv_buffers.len() < self.max_idle {
             block.spans.clear();
-            self.spare.push(block);
+            self.recv_buffers.push(block);
         }
     }
 
     fn take_send(&mut self) -> Vec<u8> {
-        self.spare_send.pop().unwrap_or_default()
+        self.send_buffers.pop().unwrap_or_default()
     }
 
     fn give_send(&mut self, mut buffer: Vec<u8>) {
         if buffer.capacity() > 0
-            && buffer.capacity() <= KEPT_SEND_BYTES
-            && self.spare_send.len() < self.kept
+            && buffer.capacity() <= MAX_IDLE_SEND_BYTES
+            && self.send_buffers.len() < self.max_idle
         {
             buffer.clear();
-            self.spare_send.push(buffer);
+            self.send_buffers.push(buffer);
         }
     }
 
-    pub(crate) fn take_h2(&mut self) -> Option<h2::Spare> {
-        self.spare_h2.pop()
+    pub(crate) fn take_stream_storage(&mut self) -> Option<h2::StreamStorage> {
+        self.stream_storage.pop()
     }
 
-    pub(crate) fn give_h2(&mut self, spare: h2::Spare) {
-        if self.spare_h2.len() < self.kept {
-            self.spare_h2.push(spare);
+    pub(crate) fn give_stream_storage(&mut self, storage: h2::StreamStorage) {
+        if self.stream_storage.len() < self.max_idle {
+            self.stream_storage.push(storage);
         }
     }
 }
 
 /// Received bytes and the spans of the head being parsed in them. Empty: not allocated.
 #[derive(Debug, Default)]
-struct Block {
+struct Buffer {
     bytes: Box<[u8]>,
     spans: Vec<FieldSpan>,
 }
 
-impl Block {
+impl Buffer {
     fn of_size(bytes: usize) -> Self {
         Self {
             bytes: vec![0; bytes].into_boxed_slice(),
@@ -98,9 +98,9 @@ impl Block {
 
 /// How much may be held unread, and whether it has to stand in one piece.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct RecvBudget {
     /// Bytes that may be held unread.
-    pub unread: usize,
+    pub max_unread: usize,
     /// A head is parsed in place: grow or compact rather than stop.
     pub contiguous: bool,
 }
@@ -108,7 +108,7 @@ pub(crate) struct Room {
 /// The unread bytes of a connection, `block[start..end]`.
 #[derive(Debug, Default)]
 pub(crate) struct RecvBuffer {
-    block: Block,
+    buffer: Buffer,
     start: usize,
     end: usize,
 }
@@ -123,19 +123,19 @@ impl RecvBuffer {
     }
 
     pub fn unread(&self) -> &[u8] {
-        &self.block.bytes[self.start..self.end]
+        &self.buffer.bytes[self.start..self.end]
     }
 
     /// The unread bytes together with the spans that the parser fills.
     pub fn parse_parts(&mut self) -> (&[u8], &mut Vec<FieldSpan>) {
         (
-            &self.block.bytes[self.start..self.end],
-            &mut self.block.spans,
+            &self.buffer.bytes[self.start..self.end],
+            &mut self.buffer.spans,
         )
     }
 
     pub fn spans(&self) -> &[FieldSpan] {
-        &self.block.spans
+        &self.buffer.spans
     }
 
     /// Marks `n` bytes as read and returns where they stand, for `consumed`.
@@ -147,7 +147,7 @@ impl RecvBuffer {
 
     /// Bytes consumed earlier, intact until `space` is called again.
     pub fn consumed(&self, at: usize, n: usize) -> &[u8] {
-        &self.block.bytes[at..at + n]
+        &self.buffer.bytes[at..at + n]
     }
 
     pub fn clear(&mut self) {
@@ -155,78 +155,84 @@ impl RecvBuffer {
     }
 
     /// Whether `space` would give room.
-    pub fn has_room(&self, room: Room) -> bool {
+    pub fn has_space(&self, budget: RecvBudget) -> bool {
         let unread = self.len();
-        let capacity = self.block.bytes.len();
+        let capacity = self.buffer.bytes.len();
         // Moving most of a full block for a little room costs more than waiting for the program.
-        let movable = room.contiguous || capacity <= RESIDUE_BYTES || unread <= capacity / 4 * 3;
-        unread < room.unread && (self.end < capacity || movable)
+        let movable =
+            budget.contiguous || capacity <= MAX_RESIDUE_BYTES || unread <= capacity / 4 * 3;
+        unread < budget.max_unread && (self.end < capacity || movable)
     }
 
     /// Free space behind the unread bytes; makes it by taking, growing or compacting a block.
-    pub fn space(&mut self, buffers: &mut BufferPool, room: Room) -> &mut [u8] {
-        if !self.has_room(room) {
+    pub fn space(&mut self, buffers: &mut BufferPool, budget: RecvBudget) -> &mut [u8] {
+        if !self.has_space(budget) {
             return &mut [];
         }
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
         }
-        if self.block.bytes.len() - self.end < SMALL_READ_BYTES {
-            self.make_space(buffers, room);
+        if self.buffer.bytes.len() - self.end < MIN_READ_BYTES {
+            self.make_space(buffers, budget);
         }
-        let allowed = room.unread - (self.end - self.start);
-        let end = self.block.bytes.len().min(self.end.saturating_add(allowed));
-        &mut self.block.bytes[self.end..end]
+        let allowed = budget.max_unread - (self.end - self.start);
+        let end = self
+            .buffer
+            .bytes
+            .len()
+            .min(self.end.saturating_add(allowed));
+        &mut self.buffer.bytes[self.end..end]
     }
 
-    fn make_space(&mut self, buffers: &mut BufferPool, room: Room) {
+    fn make_space(&mut self, buffers: &mut BufferPool, budget: RecvBudget) {
         let unread = self.len();
-        if self.block.bytes.len() < buffers.buffer_bytes {
+        if self.buffer.bytes.len() < buffers.buffer_bytes {
             let bigger = buffers.take();
             self.move_to(bigger, buffers);
-        } else if unread == self.block.bytes.len() {
+        } else if unread == self.buffer.bytes.len() {
             // A head longer than a block: only where the limits allow more than a block holds.
-            self.move_to(Block::of_size(room.unread), buffers);
-        } else if self.start > 0 && (room.contiguous || unread <= self.block.bytes.len() / 4 * 3) {
-            self.block.bytes.copy_within(self.start..self.end, 0);
+            self.move_to(Buffer::of_size(budget.max_unread), buffers);
+        } else if self.start > 0 && (budget.contiguous || unread <= self.buffer.bytes.len() / 4 * 3)
+        {
+            self.buffer.bytes.copy_within(self.start..self.end, 0);
             self.start = 0;
             self.end = unread;
         }
     }
 
-    fn move_to(&mut self, mut to: Block, buffers: &mut BufferPool) {
+    fn move_to(&mut self, mut to: Buffer, buffers: &mut BufferPool) {
         let unread = self.len();
-        to.bytes[..unread].copy_from_slice(&self.block.bytes[self.start..self.end]);
+        to.bytes[..unread].copy_from_slice(&self.buffer.bytes[self.start..self.end]);
         to.spans.clear();
-        to.spans.extend_from_slice(&self.block.spans);
-        buffers.give(std::mem::replace(&mut self.block, to));
+        to.spans.extend_from_slice(&self.buffer.spans);
+        buffers.give(std::mem::replace(&mut self.buffer, to));
         self.start = 0;
         self.end = unread;
     }
 
     pub fn received(&mut self, n: usize) {
-        self.end = (self.end + n).min(self.block.bytes.len());
+        self.end = (self.end + n).min(self.buffer.bytes.len());
     }
 
     /// Gives the block back when nothing, or only a small rest, is unread.
     pub fn release(&mut self, buffers: &mut BufferPool, parsing: bool) {
         let unread = self.len();
         if unread == 0 {
-            buffers.give(std::mem::take(&mut self.block));
+            buffers.give(std::mem::take(&mut self.buffer));
             self.start = 0;
             self.end = 0;
-        } else if unread <= RESIDUE_BYTES && self.block.bytes.len() > RESIDUE_BYTES {
+        } else if unread <= MAX_RESIDUE_BYTES && self.buffer.bytes.len() > MAX_RESIDUE_BYTES {
             let spans = if parsing {
-                self.block.spans.as_slice().to_vec()
+                self.buffer.spans.as_slice().to_vec()
             } else {
                 Vec::new()
             };
-            let residue = Block {
+            let residue = Buffer {
                 bytes: self.unread().into(),
                 spans,
             };
-            buffers.give(std::mem::replace(&mut self.block, residue));
+            buffers.give(std::mem::replace(&mut self.buffer, residue));
             self.start = 0;
             self.end = unread;
         }
@@ -238,14 +244,14 @@ impl RecvBuffer {
 pub(crate) struct SendBuffer {
     copied: Vec<u8>,
     /// How much of `copied` has left.
-    left: usize,
-    shared: VecDeque<Shared>,
+    sent: usize,
+    shared: VecDeque<SharedPiece>,
     pending: usize,
 }
 
 /// A large piece that belongs in front of `copied[before..]`.
 #[derive(Debug)]
-struct Shared {
+struct SharedPiece {
     before: usize,
     bytes: Bytes,
 }
@@ -284,11 +290,11 @@ impl SendBuffer {
     }
 
     pub fn push_shared(&mut self, data: Bytes) {
-        if data.len() <= COPY_BYTES {
+        if data.len() <= MAX_COPY_BYTES {
             return self.push(&data);
         }
         self.pending += data.len();
-        self.shared.push_back(Shared {
+        self.shared.push_back(SharedPiece {
             before: self.copied.len(),
             bytes: data,
         });
@@ -296,11 +302,11 @@ impl SendBuffer {
 
     /// A piece of something large: kept by reference also when it is one frame long.
     pub fn push_piece(&mut self, data: Bytes) {
-        if data.len() <= COPY_PIECE_BYTES {
+        if data.len() <= MAX_COPY_PIECE_BYTES {
             return self.push(&data);
         }
         self.pending += data.len();
-        self.shared.push_back(Shared {
+        self.shared.push_back(SharedPiece {
             before: self.copied.len(),
             bytes: data,
         });
@@ -322,7 +328,7 @@ impl SendBuffer {
     }
 
     pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
-        let mut at = self.left;
+        let mut at = self.sent;
         let mut count = 0;
         let mut add = |slice: &'a [u8]| {
             if !slice.is_empty() && count < out.len() {
@@ -344,33 +350,33 @@ impl SendBuffer {
         let mut n = n.min(self.pending);
         self.pending -= n;
         while let Some(shared) = self.shared.front_mut() {
-            let before = (shared.before - self.left).min(n);
-            self.left += before;
+            let before = (shared.before - self.sent).min(n);
+            self.sent += before;
             n -= before;
             let part = shared.bytes.len().min(n);
             shared.bytes.advance(part);
             n -= part;
-            if self.left < shared.before || !shared.bytes.is_empty() {
+            if self.sent < shared.before || !shared.bytes.is_empty() {
                 return;
             }
             self.shared.pop_front();
         }
-        self.left += n;
+        self.sent += n;
         if self.pending == 0 {
             self.copied.clear();
-            self.left = 0;
-        } else if self.left > KEPT_SEND_BYTES && self.left > self.copied.len() / 2 {
-            self.forget_sent();
+            self.sent = 0;
+        } else if self.sent > MAX_IDLE_SEND_BYTES && self.sent > self.copied.len() / 2 {
+            self.drop_sent();
         }
     }
 
     /// A stream that never drains wholly must not keep what has left.
-    fn forget_sent(&mut self) {
-        self.copied.drain(..self.left);
+    fn drop_sent(&mut self) {
+        self.copied.drain(..self.sent);
         for shared in &mut self.shared {
-            shared.before -= self.left;
+            shared.before -= self.sent;
         }
-        self.left = 0;
+        self.sent = 0;
     }
 
     pub fn clear(&mut self) {
@@ -438,38 +444,38 @@ mod tests {
     fn a_full_window_stops_reading_and_reading_reopens_it() {
         let mut buffers = BufferPool::new(1024 * 16, 2);
         let mut buffer = RecvBuffer::default();
-        let room = Room {
-            unread: 1024 * 16,
+        let budget = RecvBudget {
+            max_unread: 1024 * 16,
             contiguous: false,
         };
-        let n = buffer.space(&mut buffers, room).len();
+        let n = buffer.space(&mut buffers, budget).len();
         assert_eq!(n, 1024 * 16);
         buffer.received(n);
-        assert!(buffer.space(&mut buffers, room).is_empty());
+        assert!(buffer.space(&mut buffers, budget).is_empty());
         buffer.consume(n / 2);
-        assert!(!buffer.space(&mut buffers, room).is_empty());
+        assert!(!buffer.space(&mut buffers, budget).is_empty());
     }
 
     #[test]
     fn a_small_rest_moves_out_of_its_block_and_back() {
         let mut buffers = BufferPool::new(64 * 1024, 2);
         let mut buffer = RecvBuffer::default();
-        let room = Room {
-            unread: 64 * 1024,
+        let budget = RecvBudget {
+            max_unread: 64 * 1024,
             contiguous: true,
         };
-        buffer.space(&mut buffers, room)[..5].copy_from_slice(b"hello");
+        buffer.space(&mut buffers, budget)[..5].copy_from_slice(b"hello");
         buffer.received(5);
         buffer.release(&mut buffers, false);
         assert_eq!(
             (
-                buffer.block.bytes.len(),
+                buffer.buffer.bytes.len(),
                 buffer.unread(),
-                buffers.spare.len()
+                buffers.recv_buffers.len()
             ),
             (5, &b"hello"[..], 1)
         );
-        assert!(buffer.space(&mut buffers, room).len() > 60_000);
+        assert!(buffer.space(&mut buffers, budget).len() > 60_000);
         assert_eq!(buffer.unread(), b"hello");
     }
 }

@@ -20,7 +20,7 @@ use crate::{
 /// One end of one transport connection.
 #[derive(Debug)]
 pub struct Connection {
-    wire: Wire,
+    inner: Inner,
     /// `Either` until the first bytes, or [`speak`](Self::speak), have decided.
     protocols: ProtocolPolicy,
 }
@@ -31,17 +31,17 @@ pub struct Connection {
     reason = "HTTP/1 stays where its connection is; HTTP/2 has more to hold and is boxed"
 )]
 #[derive(Debug)]
-enum Wire {
+enum Inner {
     H1(h1::Connection),
     H2(Box<h2::Connection>),
 }
 
 /// Calls a method of whatever wire it is.
-macro_rules! on_wire {
-    ($wire:expr, $conn:ident => $call:expr) => {
-        match $wire {
-            Wire::H1($conn) => $call,
-            Wire::H2($conn) => $call,
+macro_rules! dispatch {
+    ($inner:expr, $conn:ident => $call:expr) => {
+        match $inner {
+            Inner::H1($conn) => $call,
+            Inner::H2($conn) => $call,
         }
     };
 }
@@ -60,11 +60,11 @@ impl Connection {
         now: Instant,
     ) -> Self {
         Self {
-            wire: match protocols {
+            inner: match protocols {
                 ProtocolPolicy::Http1 | ProtocolPolicy::Either => {
-                    Wire::h1(Side::Server, limits, now)
+                    Inner::h1(Side::Server, limits, now)
                 }
-                ProtocolPolicy::Http2 => Wire::h2(Side::Server, limits, now),
+                ProtocolPolicy::Http2 => Inner::h2(Side::Server, limits, now),
             },
             protocols,
         }
@@ -80,11 +80,11 @@ impl Connection {
     pub fn client_with_protocol(limits: Arc<Limits>, protocol: Protocol, now: Instant) -> Self {
         match protocol {
             Protocol::Http1 => Self {
-                wire: Wire::h1(Side::Client, limits, now),
+                inner: Inner::h1(Side::Client, limits, now),
                 protocols: ProtocolPolicy::Http1,
             },
             Protocol::Http2 => Self {
-                wire: Wire::h2(Side::Client, limits, now),
+                inner: Inner::h2(Side::Client, limits, now),
                 protocols: ProtocolPolicy::Http2,
             },
         }
@@ -92,7 +92,7 @@ impl Connection {
 
     /// Settles what is spoken before the first byte, in either direction: the word of ALPN (RFC 7301).
     pub fn set_protocol(&mut self, protocol: Protocol) -> Result<(), UserError> {
-        let Wire::H1(conn) = &mut self.wire else {
+        let Inner::H1(conn) = &mut self.inner else {
             return match protocol {
                 Protocol::Http2 => Ok(()),
                 Protocol::Http1 => Err(UserError::WrongProtocol),
@@ -100,7 +100,7 @@ impl Connection {
         };
         match protocol {
             Protocol::Http1 => self.protocols = ProtocolPolicy::Http1,
-            Protocol::Http2 if conn.is_untouched() => self.begin_h2(),
+            Protocol::Http2 if conn.is_untouched() => self.switch_to_h2(),
             Protocol::Http2 => return Err(UserError::WrongProtocol),
         }
         Ok(())
@@ -108,8 +108,8 @@ impl Connection {
 
     /// What is spoken here; `None` while the peer's first bytes have yet to tell.
     pub fn protocol(&self) -> Option<Protocol> {
-        match (&self.wire, self.protocols) {
-            (Wire::H2(_), _) => Some(Protocol::Http2),
+        match (&self.inner, self.protocols) {
+            (Inner::H2(_), _) => Some(Protocol::Http2),
             (_, ProtocolPolicy::Either) => None,
             _ => Some(Protocol::Http1),
         }
@@ -118,32 +118,32 @@ impl Connection {
     /// HTTP/2 client: requests name the scheme `https` instead of `http`, because the transport is TLS.
     /// A target in absolute form says it itself.
     pub fn set_secure(&mut self, secure: bool) {
-        if let Wire::H2(conn) = &mut self.wire {
+        if let Inner::H2(conn) = &mut self.inner {
             conn.set_secure(secure);
         }
     }
 
     /// What has come over HTTP/1's wire goes on as HTTP/2.
-    fn begin_h2(&mut self) {
-        if let Wire::H1(conn) = &mut self.wire {
-            self.wire = Wire::H2(Box::new(h2::Connection::behind(conn.hand_over())));
+    fn switch_to_h2(&mut self) {
+        if let Inner::H1(conn) = &mut self.inner {
+            self.inner = Inner::H2(Box::new(h2::Connection::from_http1(conn.switch_protocol())));
             self.protocols = ProtocolPolicy::Http2;
         }
     }
 
     /// Looks at the first bytes, where they decide.
     #[cold]
-    fn decide(&mut self) {
-        let Wire::H1(conn) = &self.wire else { return };
-        match Preface::of(conn.unread()) {
-            Preface::Unclear => {}
+    fn detect_protocol(&mut self) {
+        let Inner::H1(conn) = &self.inner else { return };
+        match Preface::detect(conn.unread()) {
+            Preface::Partial => {}
             Preface::Absent => self.protocols = ProtocolPolicy::Http1,
-            Preface::Whole => self.begin_h2(),
+            Preface::Complete => self.switch_to_h2(),
         }
     }
 
     /// No more comes that could make it the other.
-    fn settle_for_h1(&mut self) {
+    fn fall_back_to_h1(&mut self) {
         if self.protocols == ProtocolPolicy::Either {
             self.protocols = ProtocolPolicy::Http1;
         }
@@ -152,61 +152,61 @@ impl Connection {
     /// The bytes here may yet become the preface of HTTP/2: HTTP/1 must not look at them.
     fn is_undecided(&self) -> bool {
         self.protocols == ProtocolPolicy::Either
-            && matches!(&self.wire, Wire::H1(conn) if !conn.unread().is_empty())
+            && matches!(&self.inner, Inner::H1(conn) if !conn.unread().is_empty())
     }
 
     /// Which end this is.
     pub fn side(&self) -> Side {
-        on_wire!(&self.wire, conn => conn.side())
+        dispatch!(&self.inner, conn => conn.side())
     }
 
     /// Where the next bytes from the transport go. Empty: stop reading, the program is behind.
     pub fn recv_space<'a>(&'a mut self, buffers: &mut BufferPool) -> &'a mut [u8] {
-        on_wire!(&mut self.wire, conn => conn.recv_space(buffers))
+        dispatch!(&mut self.inner, conn => conn.recv_space(buffers))
     }
 
     /// `n` bytes were put into `recv_space`. Drain `next_event` afterwards.
     pub fn received(&mut self, now: Instant, n: usize) {
-        on_wire!(&mut self.wire, conn => conn.received(now, n));
+        dispatch!(&mut self.inner, conn => conn.received(now, n));
         if self.protocols == ProtocolPolicy::Either {
-            self.decide();
+            self.detect_protocol();
         }
     }
 
     /// The transport reached its orderly end (FIN; under TLS, `close_notify`).
     pub fn received_eof(&mut self, now: Instant) {
-        self.settle_for_h1();
-        on_wire!(&mut self.wire, conn => conn.received_eof(now));
+        self.fall_back_to_h1();
+        dispatch!(&mut self.inner, conn => conn.received_eof(now));
     }
 
     /// The transport broke (reset, TLS truncation or alert); `rule` says how, for the error.
     pub fn received_abort(&mut self, now: Instant, rule: &'static str) {
-        self.settle_for_h1();
-        on_wire!(&mut self.wire, conn => conn.received_abort(now, rule));
+        self.fall_back_to_h1();
+        dispatch!(&mut self.inner, conn => conn.received_abort(now, rule));
     }
 
     /// `n` bytes of `send_slices` have left; 0: the transport would block, which starts the clock on
     /// the reader at the other end.
     pub fn sent(&mut self, now: Instant, n: usize) {
-        on_wire!(&mut self.wire, conn => conn.sent(now, n));
+        dispatch!(&mut self.inner, conn => conn.sent(now, n));
     }
 
     /// `n` bytes of the body of `id` went into the transport without passing through here (`sendfile`),
     /// while nothing was pending. They count against the announced size and as progress; 0: the
     /// transport would block. HTTP/1 only: elsewhere bodies are framed.
     pub fn sent_externally(&mut self, now: Instant, id: StreamId, n: u64) -> Result<(), UserError> {
-        on_wire!(&mut self.wire, conn => conn.sent_externally(now, id, n))
+        dispatch!(&mut self.inner, conn => conn.sent_externally(now, id, n))
     }
 
     /// To be called at or after `deadline()`; harmless at any other time.
     pub fn handle_timeout(&mut self, now: Instant) {
-        on_wire!(&mut self.wire, conn => conn.handle_timeout(now));
+        dispatch!(&mut self.inner, conn => conn.handle_timeout(now));
     }
 
     /// Gives unused memory back: an empty block and send buffer, or the block of a small unread rest
     /// (up to 4 KiB, which moves to a block of its own size). An idle connection then holds nothing.
     pub fn release(&mut self, buffers: &mut BufferPool) {
-        on_wire!(&mut self.wire, conn => conn.release(buffers));
+        dispatch!(&mut self.inner, conn => conn.release(buffers));
     }
 
     /// Client: starts a request, with HTTP/1 on an idle connection, with HTTP/2 beside others while
@@ -217,7 +217,7 @@ impl Connection {
         head: &RequestHead<'_>,
         body: BodySize,
     ) -> Result<StreamId, UserError> {
-        on_wire!(&mut self.wire, conn => conn.request(head, body))
+        dispatch!(&mut self.inner, conn => conn.request(head, body))
     }
 
     /// Client: sends a whole request behind those whose answers are still due (pipelining, RFC 9112
@@ -230,13 +230,13 @@ impl Connection {
         head: &RequestHead<'_>,
         body: Option<Bytes>,
     ) -> Result<StreamId, UserError> {
-        on_wire!(&mut self.wire, conn => conn.request_pipelined(head, body))
+        dispatch!(&mut self.inner, conn => conn.request_pipelined(head, body))
     }
 
     /// [`request_pipelined`](Self::request_pipelined) with a request that is checked and written already: for
     /// programs that send the same one over and over.
     pub fn request_prepared(&mut self, request: &PreparedRequest) -> Result<StreamId, UserError> {
-        on_wire!(&mut self.wire, conn => conn.request_prepared(request))
+        dispatch!(&mut self.inner, conn => conn.request_prepared(request))
     }
 
     /// Server: answers an exchange. A 1xx status (not 101) is interim and comes before the final one;
@@ -249,31 +249,31 @@ impl Connection {
         head: &ResponseHead<'_>,
         body: BodySize,
     ) -> Result<(), UserError> {
-        on_wire!(&mut self.wire, conn => conn.respond(id, head, body))
+        dispatch!(&mut self.inner, conn => conn.respond(id, head, body))
     }
 
     /// The exchange `id`, for reading and writing. HTTP/1: it stays addressable until the next one
     /// begins. HTTP/2: until the next event is asked for after it ended, which for the one who receives
     /// is when `read` has given [`StreamRead::End`] or `Head` said that it is the end.
     pub fn stream(&mut self, id: StreamId) -> Result<StreamMut<'_>, UserError> {
-        let on = match &mut self.wire {
-            Wire::H1(conn) => {
+        let inner = match &mut self.inner {
+            Inner::H1(conn) => {
                 conn.check_open(id)?;
-                On::H1(conn)
+                StreamRef::H1(conn)
             }
-            Wire::H2(conn) => {
-                let at = conn.find(id)?;
-                On::H2(conn, at)
+            Inner::H2(conn) => {
+                let key = conn.find(id)?;
+                StreamRef::H2(conn, key)
             }
         };
-        Ok(StreamMut { on })
+        Ok(StreamMut { inner })
     }
 
     /// Closes gracefully: what is in flight is finished, an idle connection closes now. HTTP/1: the head
     /// says `connection: close`. HTTP/2: GOAWAY, once to tell and once more when what was on its way
     /// then has arrived (RFC 9113 6.8).
     pub fn close(&mut self) {
-        on_wire!(&mut self.wire, conn => conn.close());
+        dispatch!(&mut self.inner, conn => conn.close());
     }
 
     /// The next thing that happened, or `None` until more is received.
@@ -281,83 +281,83 @@ impl Connection {
         if self.is_undecided() {
             return None;
         }
-        on_wire!(&mut self.wire, conn => conn.next_event())
+        dispatch!(&mut self.inner, conn => conn.next_event())
     }
 
     /// Fills `out` with what is to be sent, for one `writev`; returns how many slices.
     pub fn send_slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
-        on_wire!(&self.wire, conn => conn.send_slices(out))
+        dispatch!(&self.inner, conn => conn.send_slices(out))
     }
 
     /// Bytes waiting to be sent.
     pub fn pending_bytes(&self) -> usize {
-        on_wire!(&self.wire, conn => conn.pending_bytes())
+        dispatch!(&self.inner, conn => conn.pending_bytes())
     }
 
     /// What the transport should do now.
     pub fn interest(&self) -> Interest {
-        on_wire!(&self.wire, conn => conn.interest())
+        dispatch!(&self.inner, conn => conn.interest())
     }
 
     /// When `handle_timeout` must be called next, if nothing else happens.
     pub fn deadline(&self) -> Option<Instant> {
-        on_wire!(&self.wire, conn => conn.deadline())
+        dispatch!(&self.inner, conn => conn.deadline())
     }
 
     /// Kept alive, no exchange open, nothing unread, nothing to send.
     pub fn is_idle(&self) -> bool {
-        on_wire!(&self.wire, conn => conn.is_idle())
+        dispatch!(&self.inner, conn => conn.is_idle())
     }
 
     /// Client: may carry another request. Stays false once anything unexpected was seen.
     pub fn is_reusable(&self) -> bool {
-        on_wire!(&self.wire, conn => conn.is_reusable())
+        dispatch!(&self.inner, conn => conn.is_reusable())
     }
 
     /// Client: how many requests may be started now. HTTP/1: 1 or 0; HTTP/2: what the peer's limit and
     /// ours leave.
     pub fn stream_capacity(&self) -> usize {
-        match &self.wire {
-            Wire::H1(conn) => usize::from(conn.is_reusable()),
-            Wire::H2(conn) => conn.stream_capacity(),
+        match &self.inner {
+            Inner::H1(conn) => usize::from(conn.is_reusable()),
+            Inner::H2(conn) => conn.stream_capacity(),
         }
     }
 
     /// Client: how many requests may be under way at once, as far as is known now; 0: no more may begin.
     pub fn stream_limit(&self) -> usize {
-        match &self.wire {
-            Wire::H1(conn) => usize::from(conn.is_reusable()),
-            Wire::H2(conn) => conn.stream_limit(),
+        match &self.inner {
+            Inner::H1(conn) => usize::from(conn.is_reusable()),
+            Inner::H2(conn) => conn.stream_limit(),
         }
     }
 
     /// Client: whether an extended CONNECT may be sent (RFC 8441 3). `None`: the server has not said yet.
     pub fn extended_connect(&self) -> Option<bool> {
-        match &self.wire {
-            Wire::H1(_) => Some(false),
-            Wire::H2(conn) => conn.extended_connect(),
+        match &self.inner {
+            Inner::H1(_) => Some(false),
+            Inner::H2(conn) => conn.extended_connect(),
         }
     }
 
     /// Client: a byte has arrived since the last request was sent. When not, and the connection was
     /// reused, an idempotent request may be sent again on another.
     pub fn response_started(&self) -> bool {
-        on_wire!(&self.wire, conn => conn.response_started())
+        dispatch!(&self.inner, conn => conn.response_started())
     }
 
     /// `next_event` may have something although nothing more was received, because the program did
     /// something: answered, so that the next pipelined request is due.
     pub fn has_events(&self) -> bool {
-        on_wire!(&self.wire, conn => conn.has_events()) && !self.is_undecided()
+        dispatch!(&self.inner, conn => conn.has_events()) && !self.is_undecided()
     }
 
     /// Why the connection closed, once it has.
     pub fn error(&self) -> Option<&Arc<ConnectionError>> {
-        on_wire!(&self.wire, conn => conn.error())
+        dispatch!(&self.inner, conn => conn.error())
     }
 }
 
-impl Wire {
+impl Inner {
     fn h1(side: Side, limits: Arc<Limits>, now: Instant) -> Self {
         Self::H1(h1::Connection::new(side, limits, now))
     }
@@ -370,22 +370,22 @@ impl Wire {
 /// One exchange of a connection, borrowed for reading and writing.
 #[derive(Debug)]
 pub struct StreamMut<'a> {
-    on: On<'a>,
+    inner: StreamRef<'a>,
 }
 
 /// Where the exchange stands: the only one of its connection, or one of many.
 #[derive(Debug)]
-enum On<'a> {
+enum StreamRef<'a> {
     H1(&'a mut h1::Connection),
-    H2(&'a mut h2::Connection, h2::At),
+    H2(&'a mut h2::Connection, h2::StreamKey),
 }
 
 /// Calls a method of the exchange, on whatever wire it is.
-macro_rules! on_stream {
-    ($on:expr, $method:ident($($argument:expr),*)) => {
-        match $on {
-            On::H1(conn) => conn.$method($($argument),*),
-            On::H2(conn, at) => conn.$method(*at, $($argument),*),
+macro_rules! dispatch_stream {
+    ($inner:expr, $method:ident($($argument:expr),*)) => {
+        match $inner {
+            StreamRef::H1(conn) => conn.$method($($argument),*),
+            StreamRef::H2(conn, key) => conn.$method(*key, $($argument),*),
         }
     };
 }
@@ -393,93 +393,93 @@ macro_rules! on_stream {
 impl<'a> StreamMut<'a> {
     /// Takes up to `max` bytes of the body. The first read sends `100 Continue` where it is awaited.
     pub fn read(&mut self, max: usize) -> StreamRead<'_> {
-        on_stream!(&mut self.on, read(max))
+        dispatch_stream!(&mut self.inner, read(max))
     }
 
     /// `read`, with a borrow as long as the connection's.
     pub fn into_read(self, max: usize) -> StreamRead<'a> {
-        match self.on {
-            On::H1(conn) => conn.read(max),
-            On::H2(conn, at) => conn.read(at, max),
+        match self.inner {
+            StreamRef::H1(conn) => conn.read(max),
+            StreamRef::H2(conn, key) => conn.read(key, max),
         }
     }
 
     /// Bytes that `read` would give now; 0 says nothing about why.
     pub fn available(&mut self) -> usize {
-        on_stream!(&mut self.on, available())
+        dispatch_stream!(&mut self.inner, available())
     }
 
     /// The end of the body is here, read or not. HTTP/1: it shows when it is read.
     pub fn end_received(&self) -> bool {
-        match &self.on {
-            On::H1(_) => false,
-            On::H2(conn, at) => conn.end_received(*at),
+        match &self.inner {
+            StreamRef::H1(_) => false,
+            StreamRef::H2(conn, key) => conn.end_received(*key),
         }
     }
 
     /// Trailer fields of the received body; none before its end.
     pub fn trailers(&self) -> Fields<'_> {
-        on_stream!(&self.on, trailers())
+        dispatch_stream!(&self.inner, trailers())
     }
 
     /// Bytes written here that wait for a window or a turn; what waits for the transport is counted by
     /// [`pending_bytes`](Connection::pending_bytes). HTTP/1: none.
     pub fn queued(&self) -> usize {
-        match &self.on {
-            On::H1(_) => 0,
-            On::H2(conn, at) => conn.queued(*at),
+        match &self.inner {
+            StreamRef::H1(_) => 0,
+            StreamRef::H2(conn, key) => conn.queued(*key),
         }
     }
 
     /// HTTP/2, client: what the frames of the stream carried. HTTP/1 has the connection to itself, and whoever
     /// reads and writes its bytes counts them.
     pub fn stats(&self) -> Option<StreamStats> {
-        match &self.on {
-            On::H1(_) => None,
-            On::H2(conn, at) => Some(conn.stats(*at)),
+        match &self.inner {
+            StreamRef::H1(_) => None,
+            StreamRef::H2(conn, key) => Some(conn.stats(*key)),
         }
     }
 
     /// Received bytes held and not yet read, framing included.
     pub fn buffered(&self) -> usize {
-        on_stream!(&self.on, buffered())
+        dispatch_stream!(&self.inner, buffered())
     }
 
     /// Queues body bytes by copying them.
     pub fn write(&mut self, data: &[u8]) -> Result<(), UserError> {
-        on_stream!(&mut self.on, write(data))
+        dispatch_stream!(&mut self.inner, write(data))
     }
 
     /// Queues body bytes by reference when they are large; small ones are copied, which is cheaper.
     pub fn write_shared(&mut self, data: Bytes) -> Result<(), UserError> {
-        on_stream!(&mut self.on, write_shared(data))
+        dispatch_stream!(&mut self.inner, write_shared(data))
     }
 
     /// Ends the message.
     pub fn finish(&mut self) -> Result<(), UserError> {
-        on_stream!(&mut self.on, finish(&[]))
+        dispatch_stream!(&mut self.inner, finish(&[]))
     }
 
     /// Ends a message of unknown size with trailer fields.
     pub fn finish_with(&mut self, trailers: &[Field<'_>]) -> Result<(), UserError> {
-        on_stream!(&mut self.on, finish(trailers))
+        dispatch_stream!(&mut self.inner, finish(trailers))
     }
 
     /// Gives the exchange up. A message under way never looks complete to the peer: HTTP/1 closes the
     /// connection, HTTP/2 resets the stream. On one that has failed: the program has done with it. On a
     /// switched one that is finished: what the peer may still send is of no interest.
     pub fn reset(&mut self) {
-        on_stream!(&mut self.on, reset());
+        dispatch_stream!(&mut self.inner, reset());
     }
 
     /// Bytes of a body of known size that are still to be sent, 0 where its method or status allows
     /// none. `None`: the size is not known, or no body is due.
     pub fn body_left(&self) -> Option<u64> {
-        on_stream!(&self.on, body_left())
+        dispatch_stream!(&self.inner, body_left())
     }
 
     /// Bytes that may be queued before the high-water mark; 0: wait for [`Event::Writable`].
     pub fn send_capacity(&self) -> usize {
-        on_stream!(&self.on, send_capacity())
+        dispatch_stream!(&self.inner, send_capacity())
     }
 }

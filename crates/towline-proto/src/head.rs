@@ -227,27 +227,27 @@ impl ExactSizeIterator for Fields<'_> {}
 
 /// Fields that are kept beyond what they came in.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct KeptFields {
+pub(crate) struct OwnedFields {
     bytes: Vec<u8>,
     spans: Vec<FieldSpan>,
 }
 
-impl KeptFields {
+impl OwnedFields {
     pub fn of<'a>(fields: impl Iterator<Item = Field<'a>>) -> Self {
-        let mut kept = Self::default();
+        let mut owned = Self::default();
         for field in fields {
-            let name = kept.bytes.len() as u32;
-            kept.bytes.extend_from_slice(field.name);
-            let value = kept.bytes.len() as u32;
-            kept.bytes.extend_from_slice(field.value);
-            kept.spans.push(FieldSpan {
+            let name = owned.bytes.len() as u32;
+            owned.bytes.extend_from_slice(field.name);
+            let value = owned.bytes.len() as u32;
+            owned.bytes.extend_from_slice(field.value);
+            owned.spans.push(FieldSpan {
                 name,
                 name_len: field.name.len() as u32,
                 value,
                 value_len: field.value.len() as u32,
             });
         }
-        kept
+        owned
     }
 
     pub fn fields(&self) -> Fields<'_> {

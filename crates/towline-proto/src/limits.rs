@@ -49,7 +49,7 @@ pub struct Limits {
     pub keep_alive_timeout: Option<Duration>,
     /// How long after accept a connection that is told to close may still send its first request:
     /// bytes that were on their way when a server began to stop deserve an answer.
-    pub parting_timeout: Duration,
+    pub first_request_timeout: Duration,
     /// How long we wait for the peer's FIN after ours.
     pub linger_timeout: Duration,
     /// What only HTTP/2 needs.
@@ -175,7 +175,7 @@ impl Limits {
             body_timeout: Some(Duration::from_secs(30)),
             min_bytes_per_s: 100,
             keep_alive_timeout: Some(Duration::from_secs(75)),
-            parting_timeout: Duration::from_secs(1),
+            first_request_timeout: Duration::from_secs(1),
             linger_timeout: Duration::from_secs(5),
             http2: Http2Limits::server(),
         }

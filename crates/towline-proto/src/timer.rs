@@ -6,31 +6,31 @@ use crate::Limits;
 
 /// What the clock over the next head counts from (server: both kinds are deadlines).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HeadClock {
+pub(crate) enum HeadTimer {
     /// A head is being received, or awaited since accept. No byte resets it.
     Head(Instant),
     /// Kept alive between two exchanges.
     Idle(Instant),
     /// Accepted at that time and told to close before its first byte, which may be on its way.
-    Parting(Instant),
+    Closing(Instant),
     /// No head is due.
     Off,
 }
 
-impl HeadClock {
+impl HeadTimer {
     pub fn deadline(self, limits: &Limits) -> Option<Instant> {
         match self {
             Self::Head(since) => Some(since + limits.header_timeout?),
             Self::Idle(since) => Some(since + limits.keep_alive_timeout?),
-            Self::Parting(since) => Some(since + limits.parting_timeout),
+            Self::Closing(since) => Some(since + limits.first_request_timeout),
             Self::Off => None,
         }
     }
 
     /// What it becomes when a server is told to close: a first head may be on its way. `None`: none is awaited.
-    pub fn parting(self) -> Option<Self> {
+    pub fn closing(self) -> Option<Self> {
         match self {
-            Self::Head(since) | Self::Parting(since) => Some(Self::Parting(since)),
+            Self::Head(since) | Self::Closing(since) => Some(Self::Closing(since)),
             Self::Idle(_) | Self::Off => None,
         }
     }
@@ -39,11 +39,11 @@ impl HeadClock {
 /// Watches that bytes of a body move: some within every `body_timeout`, and in each such period at
 /// the minimum rate.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) enum Progress {
+pub(crate) enum ProgressTimer {
     #[default]
     Off,
     /// The program has set it, which knows no time: it starts when the time is told.
-    Due,
+    Armed,
     /// It was not the peer's turn for a while (nobody read): the next expiry only starts anew.
     Paused(Period),
     Running(Period),
@@ -56,7 +56,7 @@ pub(crate) struct Period {
     bytes: u64,
 }
 
-impl Progress {
+impl ProgressTimer {
     pub fn start(&mut self, now: Instant) {
         *self = Self::Running(Period {
             last: now,
@@ -66,20 +66,20 @@ impl Progress {
     }
 
     /// False: it is running, or due, already.
-    pub fn start_when_told(&mut self) -> bool {
+    pub fn arm(&mut self) -> bool {
         let starts = matches!(self, Self::Off | Self::Paused(_));
         if starts {
-            *self = Self::Due;
+            *self = Self::Armed;
         }
         starts
     }
 
-    pub fn is_due(self) -> bool {
-        matches!(self, Self::Due)
+    pub fn is_armed(self) -> bool {
+        matches!(self, Self::Armed)
     }
 
-    pub fn told(&mut self, now: Instant) {
-        if self.is_due() {
+    pub fn start_if_armed(&mut self, now: Instant) {
+        if self.is_armed() {
             self.start(now);
         }
     }
@@ -108,7 +108,7 @@ impl Progress {
     pub fn deadline(self, limits: &Limits) -> Option<Instant> {
         let timeout = limits.body_timeout?;
         match self {
-            Self::Off | Self::Due => None,
+            Self::Off | Self::Armed => None,
             Self::Paused(period) | Self::Running(period) => {
                 let first = if limits.min_bytes_per_s == 0 {
                     period.last
@@ -130,7 +130,7 @@ impl Progress {
             return false;
         };
         let timeout = limits.body_timeout.unwrap_or(Duration::MAX);
-        if now >= period.last + timeout || period.bytes < least_bytes(timeout, limits) {
+        if now >= period.last + timeout || period.bytes < min_bytes(timeout, limits) {
             return true;
         }
         *self = Self::Running(Period {
@@ -142,7 +142,7 @@ impl Progress {
     }
 }
 
-fn least_bytes(period: Duration, limits: &Limits) -> u64 {
+fn min_bytes(period: Duration, limits: &Limits) -> u64 {
     u64::from(limits.min_bytes_per_s).saturating_mul(period.as_millis() as u64) / 1000
 }
 
@@ -156,13 +156,13 @@ mod tests {
     fn silence_and_drip_expire_a_steady_flow_does_not() {
         let limits = Limits::server();
         let start = Instant::now();
-        let mut silent = Progress::Off;
+        let mut silent = ProgressTimer::Off;
         silent.start(start);
         assert!(!silent.expired(start + 29 * S, &limits));
         assert!(silent.expired(start + 30 * S, &limits));
 
-        let mut drip = Progress::Off;
-        let mut steady = Progress::Off;
+        let mut drip = ProgressTimer::Off;
+        let mut steady = ProgressTimer::Off;
         drip.start(start);
         steady.start(start);
         for second in 1..=29 {
@@ -178,7 +178,7 @@ mod tests {
     fn a_pause_only_starts_anew() {
         let limits = Limits::server();
         let start = Instant::now();
-        let mut clock = Progress::Off;
+        let mut clock = ProgressTimer::Off;
         clock.start(start);
         clock.pause();
         assert!(!clock.expired(start + 300 * S, &limits));

@@ -110,7 +110,7 @@ impl Decoder {
     }
 
     /// `n` bytes of data were taken.
-    pub fn took(&mut self, n: u64) {
+    pub fn consume(&mut self, n: u64) {
         self.left -= n;
         self.data_bytes += n;
         if self.left == 0 {
@@ -130,7 +130,7 @@ impl Decoder {
         match self.state {
             State::Size { digits } => self.size(byte, digits),
             State::Extension(at) => self.extension(byte, at, limits),
-            State::SizeLf if byte == b'\n' => self.size_known(limits),
+            State::SizeLf if byte == b'\n' => self.end_size_line(limits),
             State::DataCr if byte == b'\r' => Ok(State::DataLf),
             State::DataLf if byte == b'\n' => {
                 self.left = 0;
@@ -159,7 +159,7 @@ impl Decoder {
         Ok(State::Size { digits: digits + 1 })
     }
 
-    fn size_known(&mut self, limits: &Limits) -> Result<State, ConnectionError> {
+    fn end_size_line(&mut self, limits: &Limits) -> Result<State, ConnectionError> {
         let allowed = self
             .data_bytes
             .saturating_mul(u64::from(limits.max_chunk_overhead_ratio));
@@ -225,7 +225,7 @@ mod tests {
                     Next::Data(n) => {
                         let n = rest.len().min(n as usize);
                         data.extend_from_slice(&rest[..n]);
-                        decoder.took(n as u64);
+                        decoder.consume(n as u64);
                         rest = &rest[n..];
                     }
                 }

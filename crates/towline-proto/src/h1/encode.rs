@@ -3,17 +3,17 @@
 use crate::body::parse_length;
 use crate::{Field, UserError};
 
-use super::head_info::Options;
+use super::head_info::ConnectionOptions;
 use crate::byte_class::{is_token_bytes, is_value_bytes};
 
 /// What the program's fields said of framing, so that each such field is written once and in agreement
 /// with the body.
 #[derive(Debug, Default)]
-pub(super) struct Held<'a> {
+pub(super) struct FramingFields<'a> {
     pub length: Option<u64>,
     pub chunked: bool,
     pub connection: Option<&'a [u8]>,
-    pub options: Options,
+    pub options: ConnectionOptions,
     pub hosts: u32,
     pub upgrade: bool,
     pub expects_continue: bool,
@@ -21,27 +21,27 @@ pub(super) struct Held<'a> {
 
 /// What becomes of Content-Length, Transfer-Encoding and Connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
+pub(super) enum FieldPlacement {
     /// Held back: what a server says of them depends on the request and on the connection.
-    Held,
+    Deferred,
     /// As the program wrote them, where it put them. `coded`: a body may follow that is chunked.
     InPlace { coded: bool },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FieldKind {
     Length(u64),
     Coding,
     Connection,
     Other,
 }
 
-impl Framing {
-    fn holds(self, kind: Kind, value: &[u8]) -> bool {
+impl FieldPlacement {
+    fn defers(self, kind: FieldKind, value: &[u8]) -> bool {
         match (self, kind) {
-            (_, Kind::Other) => false,
-            (Self::Held, _) => true,
-            (Self::InPlace { coded }, Kind::Coding) => !coded,
+            (_, FieldKind::Other) => false,
+            (Self::Deferred, _) => true,
+            (Self::InPlace { coded }, FieldKind::Coding) => !coded,
             (Self::InPlace { .. }, _) => value.is_empty(),
         }
     }
@@ -51,9 +51,9 @@ impl Framing {
 pub(super) fn fields<'a>(
     out: &mut Vec<u8>,
     fields: &[Field<'a>],
-    framing: Framing,
-) -> Result<Held<'a>, UserError> {
-    let mut held = Held::default();
+    placement: FieldPlacement,
+) -> Result<FramingFields<'a>, UserError> {
+    let mut framing = FramingFields::default();
     for field in fields {
         if !is_token_bytes(field.name) {
             return Err(UserError::InvalidFieldName);
@@ -61,69 +61,69 @@ pub(super) fn fields<'a>(
         if !is_value_bytes(field.value) {
             return Err(UserError::InvalidFieldValue);
         }
-        let kind = held.note(field)?;
-        if framing.holds(kind, field.value) {
+        let kind = framing.record(field)?;
+        if placement.defers(kind, field.value) {
             continue;
         }
         out.extend_from_slice(field.name);
         out.extend_from_slice(b": ");
         match kind {
             // Without leading zeros, which some read as octal.
-            Kind::Length(length) => decimal(out, length),
+            FieldKind::Length(length) => decimal(out, length),
             _ => out.extend_from_slice(field.value),
         }
         out.extend_from_slice(b"\r\n");
     }
-    Ok(held)
+    Ok(framing)
 }
 
-impl<'a> Held<'a> {
+impl<'a> FramingFields<'a> {
     #[inline]
-    fn note(&mut self, field: &Field<'a>) -> Result<Kind, UserError> {
+    fn record(&mut self, field: &Field<'a>) -> Result<FieldKind, UserError> {
         match (field.name.len(), field.name[0] | 0x20) {
-            (14, b'c') if is(field, b"content-length") => self.note_length(field.value),
-            (17, b't') if is(field, b"transfer-encoding") => self.note_coding(field.value),
-            (10, b'c') if is(field, b"connection") => self.note_connection(field.value),
+            (14, b'c') if is(field, b"content-length") => self.record_length(field.value),
+            (17, b't') if is(field, b"transfer-encoding") => self.record_coding(field.value),
+            (10, b'c') if is(field, b"connection") => self.record_connection(field.value),
             (4, b'h') if is(field, b"host") => {
                 self.hosts += 1;
-                Ok(Kind::Other)
+                Ok(FieldKind::Other)
             }
             (7, b'u') if is(field, b"upgrade") => {
                 self.upgrade = true;
-                Ok(Kind::Other)
+                Ok(FieldKind::Other)
             }
             (6, b'e') if is(field, b"expect") => {
                 self.expects_continue |= field.value.eq_ignore_ascii_case(b"100-continue");
-                Ok(Kind::Other)
+                Ok(FieldKind::Other)
             }
-            _ => Ok(Kind::Other),
+            _ => Ok(FieldKind::Other),
         }
     }
 
-    fn note_length(&mut self, value: &[u8]) -> Result<Kind, UserError> {
+    fn record_length(&mut self, value: &[u8]) -> Result<FieldKind, UserError> {
         if self.length.is_some() {
             return Err(UserError::InvalidContentLength);
         }
         let length = parse_length(value).ok_or(UserError::InvalidContentLength)?;
         self.length = Some(length);
-        Ok(Kind::Length(length))
+        Ok(FieldKind::Length(length))
     }
 
-    fn note_coding(&mut self, value: &[u8]) -> Result<Kind, UserError> {
+    fn record_coding(&mut self, value: &[u8]) -> Result<FieldKind, UserError> {
         if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
             return Err(UserError::InvalidTransferEncoding);
         }
         self.chunked = true;
-        Ok(Kind::Coding)
+        Ok(FieldKind::Coding)
     }
 
-    fn note_connection(&mut self, value: &'a [u8]) -> Result<Kind, UserError> {
+    fn record_connection(&mut self, value: &'a [u8]) -> Result<FieldKind, UserError> {
         if self.connection.is_some() {
             return Err(UserError::InvalidFieldValue);
         }
         self.connection = Some(value);
         self.options.add(value);
-        Ok(Kind::Connection)
+        Ok(FieldKind::Connection)
     }
 }
 
@@ -137,15 +137,20 @@ fn is<const N: usize>(field: &Field<'_>, lower: &[u8; N]) -> bool {
 }
 
 /// Appends the one Connection field: what the program gave, and what must be said beside it.
-pub(super) fn connection(out: &mut Vec<u8>, held: &Held<'_>, close: bool, keep_alive: bool) {
+pub(super) fn connection(
+    out: &mut Vec<u8>,
+    framing: &FramingFields<'_>,
+    close: bool,
+    keep_alive: bool,
+) {
     // A `keep-alive` that the program wished for contradicts a `close` that must be.
-    let contradicted = close && held.options.keep_alive;
-    let given = held
+    let contradicted = close && framing.options.keep_alive;
+    let given = framing
         .connection
         .filter(|value| !(value.is_empty() || contradicted));
     let add: &[u8] = match (close, keep_alive) {
-        (true, _) if contradicted || !held.options.close => b"close",
-        (false, true) if !held.options.keep_alive => b"keep-alive",
+        (true, _) if contradicted || !framing.options.close => b"close",
+        (false, true) if !framing.options.keep_alive => b"keep-alive",
         _ => b"",
     };
     if given.is_none() && add.is_empty() {
@@ -232,7 +237,7 @@ pub(super) fn last_chunk(out: &mut Vec<u8>, trailers: &[Field<'_>]) -> Result<()
         {
             return Err(UserError::ForbiddenTrailer);
         }
-        fields(out, trailers, Framing::Held)?;
+        fields(out, trailers, FieldPlacement::Deferred)?;
     }
     out.extend_from_slice(b"\r\n");
     Ok(())
@@ -351,7 +356,7 @@ mod tests {
             })
             .collect();
         let mut out = Vec::new();
-        fields(&mut out, &given, Framing::Held)?;
+        fields(&mut out, &given, FieldPlacement::Deferred)?;
         Ok(String::from_utf8(out).unwrap())
     }
 
@@ -442,12 +447,12 @@ mod tests {
             ),
         ];
         for (given, close, keep_alive, expected) in cases {
-            let mut held = Held::default();
+            let mut framing = FramingFields::default();
             if let Some(value) = given {
-                held.note_connection(value.as_bytes()).unwrap();
+                framing.record_connection(value.as_bytes()).unwrap();
             }
             let mut out = Vec::new();
-            connection(&mut out, &held, close, keep_alive);
+            connection(&mut out, &framing, close, keep_alive);
             assert_eq!(out, expected.as_bytes(), "{given:?}");
         }
     }

@@ -16,19 +16,19 @@ pub(super) enum Expect {
 pub(super) enum Host {
     #[default]
     Absent,
-    At(u32),
+    Index(u32),
     Repeated,
 }
 
-/// Options of the Connection field (RFC 9110 7.6.1).
+/// ConnectionOptions of the Connection field (RFC 9110 7.6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Options {
+pub(super) struct ConnectionOptions {
     pub close: bool,
     pub keep_alive: bool,
     pub upgrade: bool,
 }
 
-impl Options {
+impl ConnectionOptions {
     /// Another Connection line.
     #[inline]
     pub fn add(&mut self, value: &[u8]) {
@@ -50,20 +50,20 @@ impl Options {
 
 /// Everything of a head that matters below the program.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Facts {
+pub(super) struct HeadInfo {
     pub length: Length,
     pub coding: Coding,
     pub host: Host,
-    pub options: Options,
+    pub options: ConnectionOptions,
     /// An Upgrade field is there.
     pub upgrade: bool,
     pub expect: Expect,
 }
 
-impl Facts {
+impl HeadInfo {
     /// Looks at one field, the `index`-th. Most fields leave at the first comparison.
     #[inline]
-    pub fn note(&mut self, name: &[u8], value: &[u8], index: usize) {
+    pub fn record(&mut self, name: &[u8], value: &[u8], index: usize) {
         match (name.len(), name[0] | 0x20) {
             (4, b'h') if is(name, b"Host", b"host") => self.host(index),
             (14, b'c') if is(name, b"Content-Length", b"content-length") => self.length.add(value),
@@ -79,7 +79,7 @@ impl Facts {
 
     fn host(&mut self, index: usize) {
         self.host = match self.host {
-            Host::Absent => Host::At(index as u32),
+            Host::Absent => Host::Index(index as u32),
             _ => Host::Repeated,
         };
     }

@@ -7,7 +7,7 @@
 //!  incoming  Idle ─► Head ─► Length/Chunked/UntilClose ─► Complete ─┐
 //!             ▲ (client)└──────► Raw (switched) ─► Complete         ├─► both complete: the next
 //!  outgoing  Idle ─► Head ─► Length/Chunked/UntilClose ─► Complete ─┘   exchange, or the close
-//!                (server)└─► Swallow, Raw
+//!                (server)└─► Discard, Raw
 //!
 //!  phase     Open ──error, last answer──► Closing (flush, FIN, linger) ──► Closed
 //! ```
@@ -34,8 +34,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::body::Method;
-use crate::buffer::{RecvBuffer, Room, SendBuffer};
-use crate::timer::{HeadClock, Progress};
+use crate::buffer::{RecvBudget, RecvBuffer, SendBuffer};
+use crate::timer::{HeadTimer, ProgressTimer};
 use crate::{
     BufferPool, ConnectionError, Interest, Limits, Side, StreamError, StreamId, UserError, Version,
 };
@@ -54,7 +54,7 @@ const CLIENT_SEND_BYTES: usize = 8 * 1024;
 
 /// The message being received.
 #[derive(Debug)]
-enum Incoming {
+enum RecvState {
     /// Client: no response is due.
     Idle,
     /// A head is next.
@@ -70,7 +70,7 @@ enum Incoming {
 
 /// The message being sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outgoing {
+enum SendState {
     /// No exchange is open.
     Idle,
     /// Server: the final response head is due.
@@ -80,7 +80,7 @@ enum Outgoing {
     Chunked,
     UntilClose,
     /// A body that must not be sent (HEAD, 204, 304).
-    Swallow,
+    Discard,
     Raw,
     Complete,
     Failed,
@@ -120,9 +120,9 @@ struct Exchange {
 
 /// Things to tell the program, and whom to wake: a small set.
 #[derive(Debug, Default, Clone, Copy)]
-struct Notices(u8);
+struct PendingEvents(u8);
 
-impl Notices {
+impl PendingEvents {
     const SWITCHED: u8 = 1;
     const HALF_CLOSED: u8 = 2;
     const WRITABLE: u8 = 4;
@@ -134,17 +134,17 @@ impl Notices {
     const WRITER_WAITS: u8 = 64;
     const WAITS: u8 = Self::READER_WAITS | Self::WRITER_WAITS;
 
-    fn has(self, notice: u8) -> bool {
-        self.0 & notice != 0
+    fn has(self, event: u8) -> bool {
+        self.0 & event != 0
     }
 
-    fn set(&mut self, notice: u8) {
-        self.0 |= notice;
+    fn set(&mut self, event: u8) {
+        self.0 |= event;
     }
 
-    fn take(&mut self, notice: u8) -> bool {
-        let had = self.has(notice);
-        self.0 &= !notice;
+    fn take(&mut self, event: u8) -> bool {
+        let had = self.has(event);
+        self.0 &= !event;
         had
     }
 }
@@ -155,29 +155,29 @@ pub(crate) struct Connection {
     limits: Arc<Limits>,
     side: Side,
     phase: Phase,
-    incoming: Incoming,
-    outgoing: Outgoing,
+    recv_state: RecvState,
+    send_state: SendState,
     exchange: Exchange,
     recv: RecvBuffer,
     send: SendBuffer,
     parser: HeadParser,
     empty_lines: u8,
     /// Unread bytes when the body was last found to need more: part of a trailer line.
-    looked_at: usize,
-    notices: Notices,
+    scanned_bytes: usize,
+    pending: PendingEvents,
     /// The peer's FIN was seen.
     eof: bool,
     /// What broke the transport while bytes of the response were still to be read (client).
-    broken: Option<&'static str>,
+    transport_error: Option<&'static str>,
     /// `close()` was called.
     closing: bool,
     /// A byte arrived since the last request was sent (client).
     response_started: bool,
     /// The latest instant that we were told: commands of the program carry none.
     now: Instant,
-    head_clock: HeadClock,
-    recv_clock: Progress,
-    send_clock: Progress,
+    head_timer: HeadTimer,
+    recv_timer: ProgressTimer,
+    send_timer: ProgressTimer,
     error: Option<Arc<ConnectionError>>,
     trailers: Option<Box<Trailers>>,
     /// Client: exchanges whose requests were sent behind the one in hand. None: never pipelined.
@@ -185,14 +185,14 @@ pub(crate) struct Connection {
         clippy::box_collection,
         reason = "servers and most clients have none: 8 bytes, not 32"
     )]
-    ahead: Option<Box<VecDeque<send::Ahead>>>,
+    pipelined: Option<Box<VecDeque<send::PendingRequest>>>,
 }
 
 impl Connection {
     pub fn new(side: Side, limits: Arc<Limits>, now: Instant) -> Self {
-        let (incoming, head_clock) = match side {
-            Side::Server => (Incoming::Head, HeadClock::Head(now)),
-            Side::Client => (Incoming::Idle, HeadClock::Idle(now)),
+        let (recv_state, head_timer) = match side {
+            Side::Server => (RecvState::Head, HeadTimer::Head(now)),
+            Side::Client => (RecvState::Idle, HeadTimer::Idle(now)),
         };
         let exchange = Exchange {
             id: 0,
@@ -209,26 +209,26 @@ impl Connection {
             limits,
             side,
             phase: Phase::Open,
-            incoming,
-            outgoing: Outgoing::Idle,
+            recv_state,
+            send_state: SendState::Idle,
             exchange,
             recv: RecvBuffer::default(),
             send: SendBuffer::default(),
             parser: HeadParser::default(),
             empty_lines: 0,
-            looked_at: 0,
-            notices: Notices::default(),
+            scanned_bytes: 0,
+            pending: PendingEvents::default(),
             eof: false,
-            broken: None,
+            transport_error: None,
             closing: false,
             response_started: false,
             now,
-            head_clock,
-            recv_clock: Progress::Off,
-            send_clock: Progress::Off,
+            head_timer,
+            recv_timer: ProgressTimer::Off,
+            send_timer: ProgressTimer::Off,
             error: None,
             trailers: None,
-            ahead: None,
+            pipelined: None,
         }
     }
 
@@ -244,14 +244,14 @@ impl Connection {
         }
         match self.side {
             Side::Server => self.send.prepare(buffers),
-            Side::Client => self.begin_ahead(),
+            Side::Client => self.begin_pipelined(),
         }
-        let room = self.room_to_read();
-        self.recv.space(buffers, room)
+        let budget = self.recv_budget();
+        self.recv.space(buffers, budget)
     }
 
     pub fn received(&mut self, now: Instant, n: usize) {
-        self.begin_ahead();
+        self.begin_pipelined();
         self.now = now;
         if n == 0 {
             return;
@@ -259,33 +259,33 @@ impl Connection {
         self.recv.received(n);
         self.response_started = true;
         if self.phase != Phase::Open {
-            return self.swallow(n);
+            return self.discard(n);
         }
-        match self.incoming {
-            Incoming::Head => {
-                if let HeadClock::Idle(_) | HeadClock::Parting(_) = self.head_clock {
-                    self.head_clock = HeadClock::Head(now);
+        match self.recv_state {
+            RecvState::Head => {
+                if let HeadTimer::Idle(_) | HeadTimer::Closing(_) = self.head_timer {
+                    self.head_timer = HeadTimer::Head(now);
                 }
             }
-            Incoming::Idle => self.violate(rules::UNSOLICITED),
-            Incoming::Length(_) | Incoming::Chunked(_) | Incoming::UntilClose => {
+            RecvState::Idle => self.fail(rules::UNSOLICITED),
+            RecvState::Length(_) | RecvState::Chunked(_) | RecvState::UntilClose => {
                 self.received_body(n);
             }
-            Incoming::Raw | Incoming::Complete | Incoming::Failed => {}
+            RecvState::Raw | RecvState::Complete | RecvState::Failed => {}
         }
     }
 
     fn received_body(&mut self, n: usize) {
-        self.recv_clock.advance(self.now, n);
+        self.recv_timer.advance(self.now, n);
         if self.is_draining() {
             self.drain();
-        } else if !self.recv.has_room(self.room_to_read()) {
-            self.recv_clock.pause();
+        } else if !self.recv.has_space(self.recv_budget()) {
+            self.recv_timer.pause();
         }
     }
 
     /// Input behind the end of everything: read only so that no reset destroys our last words.
-    fn swallow(&mut self, n: usize) {
+    fn discard(&mut self, n: usize) {
         self.recv.clear();
         if let Phase::Closing { lingered, .. } = &mut self.phase {
             *lingered += n as u64;
@@ -296,20 +296,24 @@ impl Connection {
     }
 
     pub fn received_eof(&mut self, now: Instant) {
-        self.begin_ahead();
+        self.begin_pipelined();
         self.now = now;
         if self.eof || self.phase != Phase::Open {
             self.eof = true;
             return;
         }
         self.eof = true;
-        match (self.side, &self.incoming) {
-            (Side::Server, Incoming::Head) if self.recv.is_empty() => self.shut(rules::DONE),
+        match (self.side, &self.recv_state) {
+            (Side::Server, RecvState::Head) if self.recv.is_empty() => {
+                self.close_gracefully(rules::DONE)
+            }
             (Side::Server, _) if self.is_draining() => self.drain(),
-            (Side::Server, _) if self.exchange_is_open() => self.notices.set(Notices::HALF_CLOSED),
-            (Side::Client, Incoming::Idle) => self.shut(rules::DONE),
-            (Side::Client, Incoming::Head) if self.recv.is_empty() => {
-                self.violate(rules::NO_RESPONSE);
+            (Side::Server, _) if self.exchange_is_open() => {
+                self.pending.set(PendingEvents::HALF_CLOSED)
+            }
+            (Side::Client, RecvState::Idle) => self.close_gracefully(rules::DONE),
+            (Side::Client, RecvState::Head) if self.recv.is_empty() => {
+                self.fail(rules::NO_RESPONSE);
             }
             _ => {}
         }
@@ -317,30 +321,33 @@ impl Connection {
 
     pub fn sent(&mut self, now: Instant, n: usize) {
         self.now = now;
-        let answers_waited = self.answers_wait();
+        let was_backlogged = self.is_send_backlogged();
         self.send.sent(n);
-        if answers_waited && !self.answers_wait() && matches!(self.head_clock, HeadClock::Head(_)) {
-            self.head_clock = HeadClock::Head(now);
+        if was_backlogged
+            && !self.is_send_backlogged()
+            && matches!(self.head_timer, HeadTimer::Head(_))
+        {
+            self.head_timer = HeadTimer::Head(now);
         }
         let pending = self.send.pending();
         if pending == 0 {
-            self.send_clock.stop();
+            self.send_timer.stop();
             self.all_sent();
         } else if n > 0 {
-            self.send_clock.advance(now, n);
-        } else if !self.send_clock.is_running() {
-            self.send_clock.start(now);
+            self.send_timer.advance(now, n);
+        } else if !self.send_timer.is_running() {
+            self.send_timer.start(now);
         }
         let is_low = pending < self.limits.send_window_bytes / 2;
-        if is_low && self.phase == Phase::Open && self.notices.has(Notices::WRITER_WAITS) {
-            self.notices.take(Notices::WRITER_WAITS);
-            self.notices.set(Notices::WRITABLE);
+        if is_low && self.phase == Phase::Open && self.pending.has(PendingEvents::WRITER_WAITS) {
+            self.pending.take(PendingEvents::WRITER_WAITS);
+            self.pending.set(PendingEvents::WRITABLE);
         }
     }
 
     fn all_sent(&mut self) {
-        if let HeadClock::Idle(_) = self.head_clock {
-            self.head_clock = HeadClock::Idle(self.now);
+        if let HeadTimer::Idle(_) = self.head_timer {
+            self.head_timer = HeadTimer::Idle(self.now);
         }
         if let Phase::Closing { since, .. } = &mut self.phase {
             *since = self.now;
@@ -349,8 +356,8 @@ impl Connection {
 
     pub fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
-        if self.send_clock.is_running() && self.send_clock.expired(now, &self.limits) {
-            return self.abandon(rules::SLOW_READER);
+        if self.send_timer.is_running() && self.send_timer.expired(now, &self.limits) {
+            return self.abort(rules::SLOW_READER);
         }
         match self.phase {
             Phase::Closed { .. } => {}
@@ -364,16 +371,16 @@ impl Connection {
     }
 
     fn handle_open_timeout(&mut self, now: Instant) {
-        if self.awaits_body() && self.recv_clock.expired(now, &self.limits) {
-            return self.violate(rules::SLOW_BODY);
+        if self.awaits_body() && self.recv_timer.expired(now, &self.limits) {
+            return self.fail(rules::SLOW_BODY);
         }
         if !self.awaits_head() || self.head_deadline().is_none_or(|deadline| now < deadline) {
             return;
         }
-        match self.head_clock {
-            HeadClock::Idle(_) => self.vanish(rules::IDLE),
-            _ if self.recv.is_empty() && self.side == Side::Server => self.vanish(rules::SILENT),
-            _ => self.violate(rules::SLOW_HEAD),
+        match self.head_timer {
+            HeadTimer::Idle(_) => self.close_now(rules::IDLE),
+            _ if self.recv.is_empty() && self.side == Side::Server => self.close_now(rules::SILENT),
+            _ => self.fail(rules::SLOW_HEAD),
         }
     }
 
@@ -394,18 +401,20 @@ impl Connection {
         self.closing = true;
         if self.phase == Phase::Open && self.is_draining() {
             // Draining serves the next exchange, and there will be none.
-            return self.shut(rules::UNREAD_BODY);
+            return self.close_gracefully(rules::UNREAD_BODY);
         }
         if self.phase != Phase::Open || self.exchange_is_open() || !self.recv.is_empty() {
             return;
         }
-        if let (Side::Server, Some(parting)) = (self.side, self.head_clock.parting()) {
-            self.head_clock = parting;
+        if let (Side::Server, Some(closing)) = (self.side, self.head_timer.closing()) {
+            self.head_timer = closing;
             return;
         }
-        match self.incoming {
-            Incoming::Head | Incoming::Idle if self.send.pending() == 0 => self.vanish(rules::DONE),
-            Incoming::Head | Incoming::Idle => self.shut(rules::DONE),
+        match self.recv_state {
+            RecvState::Head | RecvState::Idle if self.send.pending() == 0 => {
+                self.close_now(rules::DONE)
+            }
+            RecvState::Head | RecvState::Idle => self.close_gracefully(rules::DONE),
             _ => {}
         }
     }
@@ -439,29 +448,29 @@ impl Connection {
                 ..Interest::default()
             },
             Phase::Open => Interest {
-                read: !self.eof && self.recv.has_room(self.room_to_read()),
+                read: !self.eof && self.recv.has_space(self.recv_budget()),
                 write: !flushed,
-                shutdown: flushed && self.is_half_shut(),
+                shutdown: flushed && self.is_half_closed(),
                 ..Interest::default()
             },
         }
     }
 
     /// A switched stream whose outgoing direction the program has ended.
-    fn is_half_shut(&self) -> bool {
-        matches!(self.incoming, Incoming::Raw) && self.outgoing == Outgoing::Complete
+    fn is_half_closed(&self) -> bool {
+        matches!(self.recv_state, RecvState::Raw) && self.send_state == SendState::Complete
     }
 
     pub fn deadline(&self) -> Option<Instant> {
         // It runs only while the peer has something to take.
-        let sending = self.send_clock.deadline(&self.limits);
+        let sending = self.send_timer.deadline(&self.limits);
         let receiving = match self.phase {
             Phase::Closed { .. } => return None,
             Phase::Closing { since, .. } if self.send.pending() == 0 => {
                 Some(since + self.limits.linger_timeout)
             }
             Phase::Open if self.awaits_head() => self.head_deadline(),
-            Phase::Open if self.awaits_body() => self.recv_clock.deadline(&self.limits),
+            Phase::Open if self.awaits_body() => self.recv_timer.deadline(&self.limits),
             Phase::Closing { .. } | Phase::Open => None,
         };
         match (sending, receiving) {
@@ -472,17 +481,17 @@ impl Connection {
 
     /// Whether `next_event` may have something without more input.
     pub fn has_events(&self) -> bool {
-        if self.notices.0 & !Notices::WAITS != 0 {
+        if self.pending.0 & !PendingEvents::WAITS != 0 {
             return true;
         }
         let input = !self.recv.is_empty() || self.eof;
-        let wanted = match self.incoming {
-            Incoming::Head => !self.answers_wait() && (self.eof || !self.has_parsed_all()),
-            Incoming::Idle => self.has_ahead(),
-            Incoming::Complete | Incoming::Failed => false,
+        let wanted = match self.recv_state {
+            RecvState::Head => !self.is_send_backlogged() && (self.eof || !self.has_parsed_all()),
+            RecvState::Idle => self.has_pipelined(),
+            RecvState::Complete | RecvState::Failed => false,
             _ => {
-                let is_new = self.eof || self.recv.len() > self.looked_at;
-                is_new && (self.notices.has(Notices::READER_WAITS) || self.is_draining())
+                let is_new = self.eof || self.recv.len() > self.scanned_bytes;
+                is_new && (self.pending.has(PendingEvents::READER_WAITS) || self.is_draining())
             }
         };
         self.phase == Phase::Open && input && wanted
@@ -490,11 +499,11 @@ impl Connection {
 
     pub fn is_idle(&self) -> bool {
         self.phase == Phase::Open
-            && matches!(self.incoming, Incoming::Head | Incoming::Idle)
-            && self.outgoing == Outgoing::Idle
+            && matches!(self.recv_state, RecvState::Head | RecvState::Idle)
+            && self.send_state == SendState::Idle
             && self.recv.is_empty()
             && self.send.pending() == 0
-            && !self.has_ahead()
+            && !self.has_pipelined()
     }
 
     pub fn is_reusable(&self) -> bool {
@@ -511,23 +520,23 @@ impl Connection {
 
     // What the state means.
 
-    fn room_to_read(&self) -> Room {
+    fn recv_budget(&self) -> RecvBudget {
         let window = self.limits.window_bytes;
-        match &self.incoming {
-            _ if self.phase != Phase::Open => Room {
-                unread: usize::MAX,
+        match &self.recv_state {
+            _ if self.phase != Phase::Open => RecvBudget {
+                max_unread: usize::MAX,
                 contiguous: false,
             },
-            Incoming::Head => Room {
-                unread: window.max(self.limits.whole_head_bytes()),
+            RecvState::Head => RecvBudget {
+                max_unread: window.max(self.limits.whole_head_bytes()),
                 contiguous: true,
             },
-            Incoming::Chunked(decoder) if decoder.in_trailers() => Room {
-                unread: window.max(self.limits.max_field_line_bytes as usize + 2),
+            RecvState::Chunked(decoder) if decoder.in_trailers() => RecvBudget {
+                max_unread: window.max(self.limits.max_field_line_bytes as usize + 2),
                 contiguous: true,
             },
-            _ => Room {
-                unread: window,
+            _ => RecvBudget {
+                max_unread: window,
                 contiguous: false,
             },
         }
@@ -535,48 +544,51 @@ impl Connection {
 
     /// Pipelined requests are not looked at while the peer does not take the answers to those before:
     /// then the window fills and reading stops too.
-    fn answers_wait(&self) -> bool {
+    fn is_send_backlogged(&self) -> bool {
         self.side == Side::Server && self.send.pending() >= self.limits.send_window_bytes
     }
 
     /// When the next head is overdue. While answers wait for the peer's reading, the clock over that
     /// reading is the one that counts: neither idleness nor a slow head can be told from it.
     fn head_deadline(&self) -> Option<Instant> {
-        match self.head_clock {
-            HeadClock::Idle(_) if self.send.pending() > 0 => None,
-            _ if self.answers_wait() => None,
+        match self.head_timer {
+            HeadTimer::Idle(_) if self.send.pending() > 0 => None,
+            _ if self.is_send_backlogged() => None,
             clock => clock.deadline(&self.limits),
         }
     }
 
     fn awaits_head(&self) -> bool {
-        matches!(self.incoming, Incoming::Head)
+        matches!(self.recv_state, RecvState::Head)
     }
 
     /// It is the peer's turn to send body bytes.
     fn awaits_body(&self) -> bool {
         matches!(
-            self.incoming,
-            Incoming::Length(_) | Incoming::Chunked(_) | Incoming::UntilClose
+            self.recv_state,
+            RecvState::Length(_) | RecvState::Chunked(_) | RecvState::UntilClose
         ) && !self.exchange.awaits_continue
-            && self.recv.has_room(self.room_to_read())
+            && self.recv.has_space(self.recv_budget())
     }
 
     /// The response is complete and the rest of the request body is in the way of the next request.
     fn is_draining(&self) -> bool {
         self.side == Side::Server
-            && self.outgoing == Outgoing::Complete
-            && matches!(self.incoming, Incoming::Length(_) | Incoming::Chunked(_))
+            && self.send_state == SendState::Complete
+            && matches!(
+                self.recv_state,
+                RecvState::Length(_) | RecvState::Chunked(_)
+            )
     }
 
     /// The program still has to do with the exchange, so it must hear of a failure.
     fn exchange_is_open(&self) -> bool {
         match self.side {
             Side::Server => !matches!(
-                self.outgoing,
-                Outgoing::Idle | Outgoing::Complete | Outgoing::Failed
+                self.send_state,
+                SendState::Idle | SendState::Complete | SendState::Failed
             ),
-            Side::Client => !matches!(self.incoming, Incoming::Idle | Incoming::Failed),
+            Side::Client => !matches!(self.recv_state, RecvState::Idle | RecvState::Failed),
         }
     }
 

@@ -7,7 +7,7 @@
 use crate::head::{FieldSpan, StartLine};
 use crate::{ConnectionError, Limits, Side};
 
-use super::head_info::Facts;
+use super::head_info::HeadInfo;
 use super::start_line::{request_line, status_line};
 use crate::byte_class::{not_visible, token_end, value_end};
 
@@ -70,7 +70,7 @@ pub(super) struct HeadParser {
     /// Where the fields start.
     fields_at: u32,
     pub line: StartLine,
-    pub facts: Facts,
+    pub info: HeadInfo,
 }
 
 impl HeadParser {
@@ -85,7 +85,7 @@ impl HeadParser {
         if self.stage == Stage::Done {
             *self = Self::default();
         }
-        if self.scanned > 0 && !self.worth_another_pass(bytes, limits, side) {
+        if self.scanned > 0 && !self.needs_another_pass(bytes, limits, side) {
             return Ok(Parsed::Partial);
         }
         if self.stage == Stage::StartLine {
@@ -124,13 +124,16 @@ impl HeadParser {
     }
 
     /// The new part of a long incomplete line matters only if it could end a part of it or spoil it.
-    fn worth_another_pass(&mut self, bytes: &[u8], limits: &Limits, side: Side) -> bool {
+    fn needs_another_pass(&mut self, bytes: &[u8], limits: &Limits, side: Side) -> bool {
         let at = self.at as usize;
         let line = bytes.len() - at;
         // A status line is known to be in its reason only when this much of it was in order.
-        let looked_at = (self.scanned as usize).saturating_sub(at);
+        let scanned_bytes = (self.scanned as usize).saturating_sub(at);
         let longest = limits.max_start_line_bytes.min(limits.max_field_line_bytes) as usize;
-        if looked_at < SHORT_LINE_BYTES || line > longest || self.new_part_stops(bytes, at, side) {
+        if scanned_bytes < SHORT_LINE_BYTES
+            || line > longest
+            || self.new_part_stops(bytes, at, side)
+        {
             return true;
         }
         self.scanned = bytes.len() as u32;
@@ -206,7 +209,7 @@ impl HeadParser {
                     }
                     let name = &bytes[span.name as usize..(span.name + span.name_len) as usize];
                     let value = &bytes[span.value as usize..(span.value + span.value_len) as usize];
-                    self.facts.note(name, value, spans.len());
+                    self.info.record(name, value, spans.len());
                     spans.push(span);
                     at = end;
                 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::head::KeptFields;
+use crate::head::OwnedFields;
 use crate::{Field, RequestHead, UserError};
 
-use super::send::{Ahead, size_of, write_request};
+use super::send::{PendingRequest, size_of, write_request};
 
 /// A whole request, checked and written once, that any number of connections may send
 /// ([`request_prepared`](crate::Connection::request_prepared)).
@@ -15,7 +15,7 @@ use super::send::{Ahead, size_of, write_request};
 pub struct PreparedRequest {
     pub(super) head: Vec<u8>,
     pub(super) body: Option<Bytes>,
-    pub(super) begun: Ahead,
+    pub(super) pending_request: PendingRequest,
     /// For HTTP/2, whose compression has a memory: what it wrote is written again only where it means the same.
     parts: Arc<Parts>,
 }
@@ -25,22 +25,22 @@ pub struct PreparedRequest {
 pub(crate) struct Parts {
     method: Vec<u8>,
     target: Vec<u8>,
-    fields: KeptFields,
+    fields: OwnedFields,
 }
 
 impl PreparedRequest {
     /// Fails as [`request_pipelined`](crate::Connection::request_pipelined) would, but for the connection's state.
     pub fn new(head: &RequestHead<'_>, body: Option<Bytes>) -> Result<Self, UserError> {
         let mut bytes = Vec::new();
-        let (_, begun) = write_request(&mut bytes, head, size_of(body.as_ref()))?;
+        let (_, pending_request) = write_request(&mut bytes, head, size_of(body.as_ref()))?;
         Ok(Self {
             head: bytes,
             body,
-            begun,
+            pending_request,
             parts: Arc::new(Parts {
                 method: head.method.into(),
                 target: head.target.into(),
-                fields: KeptFields::of(head.fields.iter().copied()),
+                fields: OwnedFields::of(head.fields.iter().copied()),
             }),
         })
     }

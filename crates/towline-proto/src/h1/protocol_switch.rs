@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::buffer::RecvBuffer;
-use crate::timer::HeadClock;
+use crate::timer::HeadTimer;
 use crate::{Limits, Side};
 
 use super::{Connection, Phase};
 
 /// A connection on which nothing was said yet, for another protocol to go on with.
 #[derive(Debug)]
-pub struct Handover {
+pub struct ProtocolSwitch {
     pub side: Side,
     pub limits: Arc<Limits>,
     pub recv: RecvBuffer,
-    pub head_clock: HeadClock,
+    pub head_timer: HeadTimer,
     pub now: Instant,
     pub closing: bool,
 }
@@ -36,12 +36,12 @@ impl Connection {
     }
 
     /// Hands everything over to the protocol that it turned out to be.
-    pub fn hand_over(&mut self) -> Handover {
-        Handover {
+    pub fn switch_protocol(&mut self) -> ProtocolSwitch {
+        ProtocolSwitch {
             side: self.side,
             limits: Arc::clone(&self.limits),
             recv: std::mem::take(&mut self.recv),
-            head_clock: self.head_clock,
+            head_timer: self.head_timer,
             now: self.now,
             closing: self.closing,
         }

@@ -2,15 +2,15 @@
 
 use crate::body::{Framing, Length, Method, request_framing, response_framing};
 use crate::head::{FieldSpan, StartLine};
-use crate::timer::HeadClock;
+use crate::timer::HeadTimer;
 use crate::{ConnectionError, Event, Fields, HeadRef, Side, StreamId, StreamRead, Version};
 
 use super::chunked::{Decoder, Next};
 use super::encode::is_forbidden_trailer;
-use super::head_info::{Expect, Facts, Host};
+use super::head_info::{Expect, HeadInfo, Host};
 use super::parse::{Parsed, Stop, empty_lines, field_line};
 use super::target::{check_host, check_target};
-use super::{Connection, Incoming, Notices, Outgoing, Phase, rules};
+use super::{Connection, PendingEvents, Phase, RecvState, SendState, rules};
 
 /// Trailer fields, kept apart from the block they came in.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ enum Signal {
 }
 
 /// What stands at the front of the body.
-enum Ready {
+enum BodyFront {
     Data(usize),
     End,
     Pending,
@@ -74,18 +74,18 @@ impl Connection {
     }
 
     fn next_signal(&mut self) -> Option<Signal> {
-        if self.notices.take(Notices::SWITCHED) {
+        if self.pending.take(PendingEvents::SWITCHED) {
             return Some(Signal::Switched);
         }
         if self.phase == Phase::Open {
-            self.begin_ahead();
+            self.begin_pipelined();
             if self.is_draining() {
                 self.drain();
             }
-            let signal = match self.incoming {
-                Incoming::Head if self.answers_wait() => None,
-                Incoming::Head => self.next_head(),
-                Incoming::Idle | Incoming::Complete | Incoming::Failed => None,
+            let signal = match self.recv_state {
+                RecvState::Head if self.is_send_backlogged() => None,
+                RecvState::Head => self.next_head(),
+                RecvState::Idle | RecvState::Complete | RecvState::Failed => None,
                 _ => self.wake_reader(),
             };
             if signal.is_some() {
@@ -93,22 +93,22 @@ impl Connection {
             }
         }
         [
-            (Notices::HALF_CLOSED, Signal::HalfClosed),
-            (Notices::WRITABLE, Signal::Writable),
-            (Notices::FAILED, Signal::Failed),
-            (Notices::CLOSED, Signal::Closed),
+            (PendingEvents::HALF_CLOSED, Signal::HalfClosed),
+            (PendingEvents::WRITABLE, Signal::Writable),
+            (PendingEvents::FAILED, Signal::Failed),
+            (PendingEvents::CLOSED, Signal::Closed),
         ]
         .into_iter()
-        .find_map(|(notice, signal)| self.notices.take(notice).then_some(signal))
+        .find_map(|(event, signal)| self.pending.take(event).then_some(signal))
     }
 
     fn wake_reader(&mut self) -> Option<Signal> {
-        if !self.notices.has(Notices::READER_WAITS)
-            || matches!(self.body_ready(), Ready::Pending | Ready::Failed)
+        if !self.pending.has(PendingEvents::READER_WAITS)
+            || matches!(self.body_ready(), BodyFront::Pending | BodyFront::Failed)
         {
             return None;
         }
-        self.notices.take(Notices::READER_WAITS);
+        self.pending.take(PendingEvents::READER_WAITS);
         Some(Signal::Readable)
     }
 
@@ -122,7 +122,7 @@ impl Connection {
 
     fn next_head(&mut self) -> Option<Signal> {
         if let Err(error) = self.skip_empty_lines() {
-            self.violate(error);
+            self.fail(error);
             return None;
         }
         if self.recv.is_empty() {
@@ -136,17 +136,17 @@ impl Connection {
         } else {
             self.parser.parse(bytes, spans, &self.limits, self.side)
         };
-        let begun = match (parsed, self.side) {
+        let result = match (parsed, self.side) {
             (Ok(Parsed::Partial), _) if self.eof => Err(self.truncated(rules::TRUNCATED_HEAD)),
             (Ok(Parsed::Partial), _) => return None,
             (Ok(Parsed::Complete(len)), Side::Server) => self.begin_request(len),
             (Ok(Parsed::Complete(len)), Side::Client) => self.begin_response(len),
             (Err(error), _) => Err(error),
         };
-        match begun {
+        match result {
             Ok(signal) => Some(signal),
             Err(error) => {
-                self.violate(error);
+                self.fail(error);
                 None
             }
         }
@@ -166,8 +166,8 @@ impl Connection {
     fn end_without_head(&mut self) {
         match self.side {
             _ if !self.eof => {}
-            Side::Server => self.shut(rules::DONE),
-            Side::Client => self.violate(self.truncated(rules::NO_RESPONSE)),
+            Side::Server => self.close_gracefully(rules::DONE),
+            Side::Client => self.fail(self.truncated(rules::NO_RESPONSE)),
         }
     }
 
@@ -178,40 +178,41 @@ impl Connection {
             method_len,
             ..
         } = self.parser.line;
-        let facts = self.parser.facts;
+        let info = self.parser.info;
         let method = Method::of(&self.recv.unread()[..method_len as usize]);
-        self.check_routing(version, &facts)?;
-        let framing = request_framing(version, facts.length, facts.coding)?;
+        self.check_routing(version, &info)?;
+        let framing = request_framing(version, info.length, info.coding)?;
         // It means nothing, and others take the tunnel to begin right behind the head.
         if method == Method::Connect && framing != Framing::None {
             return Err(rules::CONNECT_BODY);
         }
-        if facts.expect == Expect::Other && version == Version::Http11 {
+        if info.expect == Expect::Other && version == Version::Http11 {
             return Err(rules::EXPECT);
         }
-        self.check_body_limit(facts.length)?;
+        self.check_body_limit(info.length)?;
 
         let at = self.recv.consume(len);
-        let keep_alive = wants_keep_alive(version, &facts);
+        let keep_alive = peer_keeps_alive(version, &info);
         let exchange = &mut self.exchange;
         exchange.id += 1;
         exchange.method = method;
         exchange.version = version;
         exchange.keep_alive = keep_alive;
-        exchange.may_upgrade = facts.upgrade && facts.options.upgrade && version == Version::Http11;
-        exchange.awaits_continue = facts.expect == Expect::Continue
+        exchange.may_upgrade = info.upgrade && info.options.upgrade && version == Version::Http11;
+        exchange.awaits_continue = info.expect == Expect::Continue
             && version == Version::Http11
             && framing != Framing::None;
         exchange.body_bytes = 0;
         exchange.drained_bytes = 0;
         self.empty_lines = 0;
         self.trailers = None;
-        self.notices.take(Notices::WAITS | Notices::WRITABLE);
-        self.head_clock = HeadClock::Off;
-        self.outgoing = Outgoing::Head;
+        self.pending
+            .take(PendingEvents::WAITS | PendingEvents::WRITABLE);
+        self.head_timer = HeadTimer::Off;
+        self.send_state = SendState::Head;
         self.begin_body(framing);
         if self.eof {
-            self.notices.set(Notices::HALF_CLOSED);
+            self.pending.set(PendingEvents::HALF_CLOSED);
         }
         Ok(Signal::Head {
             at,
@@ -221,7 +222,7 @@ impl Connection {
     }
 
     /// Target and Host (RFC 9112 3.2); the host named by an absolute-form target replaces the field's.
-    fn check_routing(&mut self, version: Version, facts: &Facts) -> Result<(), ConnectionError> {
+    fn check_routing(&mut self, version: Version, info: &HeadInfo) -> Result<(), ConnectionError> {
         let StartLine {
             method_len,
             target,
@@ -234,11 +235,11 @@ impl Connection {
             &bytes[..method_len as usize],
             &bytes[target..target + target_len as usize],
         )?;
-        match facts.host {
+        match info.host {
             Host::Absent if version == Version::Http11 => Err(rules::NO_HOST),
             Host::Absent => Ok(()),
             Host::Repeated => Err(rules::HOSTS),
-            Host::At(index) => {
+            Host::Index(index) => {
                 let span = &mut spans[index as usize];
                 let value = span.value as usize;
                 check_host(&bytes[value..value + span.value_len as usize])?;
@@ -263,13 +264,13 @@ impl Connection {
         let StartLine {
             version, status, ..
         } = self.parser.line;
-        let facts = self.parser.facts;
+        let info = self.parser.info;
         let framing = response_framing(
             self.exchange.method,
             status,
             version,
-            facts.length,
-            facts.coding,
+            info.length,
+            info.coding,
         )?;
         if (100..=199).contains(&status) && status != 101 {
             self.exchange.interim_responses += 1;
@@ -282,15 +283,15 @@ impl Connection {
             });
         }
         if status == 101 && !self.exchange.may_upgrade {
-            return Err(rules::UNASKED_SWITCH);
+            return Err(rules::UNREQUESTED_SWITCH);
         }
         if framing != Framing::None {
-            self.check_body_limit(facts.length)?;
+            self.check_body_limit(info.length)?;
         }
         self.exchange.version = version;
-        self.exchange.keep_alive &= wants_keep_alive(version, &facts);
+        self.exchange.keep_alive &= peer_keeps_alive(version, &info);
         let at = self.recv.consume(len);
-        self.head_clock = HeadClock::Off;
+        self.head_timer = HeadTimer::Off;
         self.begin_body(framing);
         Ok(Signal::Head {
             at,
@@ -300,26 +301,26 @@ impl Connection {
     }
 
     fn begin_body(&mut self, framing: Framing) {
-        self.looked_at = 0;
-        self.incoming = match framing {
-            Framing::None => Incoming::Complete,
-            Framing::Length(bytes) => Incoming::Length(bytes),
-            Framing::Chunked => Incoming::Chunked(Decoder::new()),
-            Framing::UntilClose => Incoming::UntilClose,
-            Framing::Switch => Incoming::Raw,
+        self.scanned_bytes = 0;
+        self.recv_state = match framing {
+            Framing::None => RecvState::Complete,
+            Framing::Length(bytes) => RecvState::Length(bytes),
+            Framing::Chunked => RecvState::Chunked(Decoder::new()),
+            Framing::UntilClose => RecvState::UntilClose,
+            Framing::Switch => RecvState::Raw,
         };
         match framing {
             Framing::None => return self.try_end_exchange(),
             Framing::Switch => {
-                self.outgoing = Outgoing::Raw;
-                self.notices.set(Notices::SWITCHED);
+                self.send_state = SendState::Raw;
+                self.pending.set(PendingEvents::SWITCHED);
             }
-            _ => self.recv_clock.start(self.now),
+            _ => self.recv_timer.start(self.now),
         }
         self.exchange.keep_alive &= !matches!(framing, Framing::UntilClose | Framing::Switch);
         // Nothing is due from a client that awaits `100 Continue`; and a full window is our fault.
-        if self.exchange.awaits_continue || !self.recv.has_room(self.room_to_read()) {
-            self.recv_clock.pause();
+        if self.exchange.awaits_continue || !self.recv.has_space(self.recv_budget()) {
+            self.recv_timer.pause();
         }
     }
 
@@ -327,15 +328,15 @@ impl Connection {
 
     pub fn read(&mut self, max: usize) -> StreamRead<'_> {
         match self.body_ready() {
-            Ready::Data(n) => {
+            BodyFront::Data(n) => {
                 let n = n.min(max.max(1));
                 let at = self.take(n);
                 StreamRead::Data(self.recv.consumed(at, n))
             }
-            Ready::End => StreamRead::End,
-            Ready::Failed => StreamRead::Failed,
-            Ready::Pending => {
-                self.notices.set(Notices::READER_WAITS);
+            BodyFront::End => StreamRead::End,
+            BodyFront::Failed => StreamRead::Failed,
+            BodyFront::Pending => {
+                self.pending.set(PendingEvents::READER_WAITS);
                 self.send_continue();
                 StreamRead::Pending
             }
@@ -345,25 +346,25 @@ impl Connection {
     /// Bytes that `read` would give.
     pub fn available(&mut self) -> usize {
         match self.body_ready() {
-            Ready::Data(n) => n,
-            Ready::End | Ready::Pending | Ready::Failed => 0,
+            BodyFront::Data(n) => n,
+            BodyFront::End | BodyFront::Pending | BodyFront::Failed => 0,
         }
     }
 
     pub fn buffered(&self) -> usize {
-        match self.incoming {
-            Incoming::Length(left) => self
+        match self.recv_state {
+            RecvState::Length(left) => self
                 .recv
                 .len()
                 .min(usize::try_from(left).unwrap_or(usize::MAX)),
-            Incoming::Chunked(_) | Incoming::UntilClose | Incoming::Raw => self.recv.len(),
+            RecvState::Chunked(_) | RecvState::UntilClose | RecvState::Raw => self.recv.len(),
             _ => 0,
         }
     }
 
     pub fn trailers(&self) -> Fields<'_> {
         match &self.trailers {
-            Some(trailers) if !matches!(self.incoming, Incoming::Chunked(_)) => {
+            Some(trailers) if !matches!(self.recv_state, RecvState::Chunked(_)) => {
                 Fields::new(&trailers.bytes, &trailers.spans)
             }
             _ => Fields::new(&[], &[]),
@@ -371,53 +372,55 @@ impl Connection {
     }
 
     /// Reads framing up to the next body bytes, or to the end.
-    fn body_ready(&mut self) -> Ready {
-        let ready = self.body_front();
-        if matches!(ready, Ready::Pending) {
-            self.looked_at = self.recv.len();
+    fn body_ready(&mut self) -> BodyFront {
+        let ready = self.scan_body();
+        if matches!(ready, BodyFront::Pending) {
+            self.scanned_bytes = self.recv.len();
         }
         ready
     }
 
-    fn body_front(&mut self) -> Ready {
+    fn scan_body(&mut self) -> BodyFront {
         let arrived = self.recv.len();
-        match &mut self.incoming {
-            Incoming::Idle | Incoming::Head | Incoming::Complete => Ready::End,
-            Incoming::Failed => Ready::Failed,
-            Incoming::Length(left) => {
+        match &mut self.recv_state {
+            RecvState::Idle | RecvState::Head | RecvState::Complete => BodyFront::End,
+            RecvState::Failed => BodyFront::Failed,
+            RecvState::Length(left) => {
                 match usize::try_from(*left).map_or(arrived, |left| left.min(arrived)) {
-                    0 => self.body_missing(),
-                    n => Ready::Data(n),
+                    0 => self.body_incomplete(),
+                    n => BodyFront::Data(n),
                 }
             }
-            Incoming::UntilClose | Incoming::Raw if arrived == 0 && self.eof => match self.broken {
-                Some(rule) => self.body_spoilt(rules::aborted(rule)),
-                None => self.body_complete(),
-            },
-            Incoming::UntilClose | Incoming::Raw if arrived == 0 => Ready::Pending,
-            Incoming::Raw => Ready::Data(arrived),
-            Incoming::UntilClose => {
+            RecvState::UntilClose | RecvState::Raw if arrived == 0 && self.eof => {
+                match self.transport_error {
+                    Some(rule) => self.body_failed(rules::aborted(rule)),
+                    None => self.body_complete(),
+                }
+            }
+            RecvState::UntilClose | RecvState::Raw if arrived == 0 => BodyFront::Pending,
+            RecvState::Raw => BodyFront::Data(arrived),
+            RecvState::UntilClose => {
                 let bytes = self.exchange.body_bytes + arrived as u64;
                 match self.limits.max_body_bytes {
-                    Some(most) if bytes > most => self.body_spoilt(rules::BODY),
-                    _ => Ready::Data(arrived),
+                    Some(most) if bytes > most => self.body_failed(rules::BODY),
+                    _ => BodyFront::Data(arrived),
                 }
             }
-            Incoming::Chunked(decoder) => {
+            RecvState::Chunked(decoder) => {
                 let next = decoder.advance(self.recv.unread(), &self.limits);
                 let data_bytes = decoder.data_bytes();
                 match next {
                     Ok((used, next)) => {
                         self.recv.consume(used);
-                        self.chunk_ready(next, data_bytes)
+                        self.scan_chunk(next, data_bytes)
                     }
-                    Err(error) => self.body_spoilt(error),
+                    Err(error) => self.body_failed(error),
                 }
             }
         }
     }
 
-    fn chunk_ready(&mut self, next: Next, data_bytes: u64) -> Ready {
+    fn scan_chunk(&mut self, next: Next, data_bytes: u64) -> BodyFront {
         match next {
             Next::Data(left) => {
                 if self
@@ -425,43 +428,43 @@ impl Connection {
                     .max_body_bytes
                     .is_some_and(|most| data_bytes + left > most)
                 {
-                    return self.body_spoilt(rules::BODY);
+                    return self.body_failed(rules::BODY);
                 }
                 match usize::try_from(left)
                     .unwrap_or(usize::MAX)
                     .min(self.recv.len())
                 {
-                    0 => self.body_missing(),
-                    n => Ready::Data(n),
+                    0 => self.body_incomplete(),
+                    n => BodyFront::Data(n),
                 }
             }
             Next::Trailers => match self.read_trailers() {
                 Ok(true) => self.body_complete(),
-                Ok(false) => self.body_missing(),
-                Err(error) => self.body_spoilt(error),
+                Ok(false) => self.body_incomplete(),
+                Err(error) => self.body_failed(error),
             },
-            Next::Pending => self.body_missing(),
+            Next::Pending => self.body_incomplete(),
         }
     }
 
-    fn body_missing(&mut self) -> Ready {
+    fn body_incomplete(&mut self) -> BodyFront {
         if self.eof {
-            self.body_spoilt(self.truncated(rules::TRUNCATED_BODY))
+            self.body_failed(self.truncated(rules::TRUNCATED_BODY))
         } else {
-            Ready::Pending
+            BodyFront::Pending
         }
     }
 
-    fn body_spoilt(&mut self, error: ConnectionError) -> Ready {
-        self.violate(error);
-        Ready::Failed
+    fn body_failed(&mut self, error: ConnectionError) -> BodyFront {
+        self.fail(error);
+        BodyFront::Failed
     }
 
-    fn body_complete(&mut self) -> Ready {
-        self.incoming = Incoming::Complete;
-        self.recv_clock.stop();
+    fn body_complete(&mut self) -> BodyFront {
+        self.recv_state = RecvState::Complete;
+        self.recv_timer.stop();
         self.try_end_exchange();
-        Ready::End
+        BodyFront::End
     }
 
     /// Takes `n` bytes that `body_ready` gave; returns where they stand.
@@ -469,21 +472,21 @@ impl Connection {
         let at = self.recv.consume(n);
         self.exchange.body_bytes += n as u64;
         self.exchange.awaits_continue = false;
-        match &mut self.incoming {
-            Incoming::Length(left) => {
+        match &mut self.recv_state {
+            RecvState::Length(left) => {
                 *left -= n as u64;
                 if *left == 0 {
                     self.body_complete();
                 }
             }
-            Incoming::Chunked(decoder) => decoder.took(n as u64),
+            RecvState::Chunked(decoder) => decoder.consume(n as u64),
             _ => {}
         }
         at
     }
 
     fn send_continue(&mut self) {
-        if self.exchange.awaits_continue && self.outgoing == Outgoing::Head {
+        if self.exchange.awaits_continue && self.send_state == SendState::Head {
             self.exchange.awaits_continue = false;
             self.send.push(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
@@ -496,16 +499,18 @@ impl Connection {
                 .limits
                 .max_drain_bytes
                 .saturating_sub(self.exchange.drained_bytes);
-            if matches!(self.incoming, Incoming::Length(left) if left > most) {
-                return self.shut(rules::UNREAD_BODY);
+            if matches!(self.recv_state, RecvState::Length(left) if left > most) {
+                return self.close_gracefully(rules::UNREAD_BODY);
             }
             match self.body_ready() {
-                Ready::Data(n) if n as u64 > most => return self.shut(rules::UNREAD_BODY),
-                Ready::Data(n) => {
+                BodyFront::Data(n) if n as u64 > most => {
+                    return self.close_gracefully(rules::UNREAD_BODY);
+                }
+                BodyFront::Data(n) => {
                     self.exchange.drained_bytes += n as u64;
                     self.take(n);
                 }
-                Ready::End | Ready::Pending | Ready::Failed => return,
+                BodyFront::End | BodyFront::Pending | BodyFront::Failed => return,
             }
         }
     }
@@ -568,9 +573,9 @@ impl Connection {
 }
 
 /// Whether the peer wishes to go on after this message (RFC 9112 9.3).
-fn wants_keep_alive(version: Version, facts: &Facts) -> bool {
+fn peer_keeps_alive(version: Version, info: &HeadInfo) -> bool {
     match version {
-        Version::Http10 => facts.options.keep_alive && !facts.options.close,
-        Version::Http11 | Version::Http2 => !facts.options.close,
+        Version::Http10 => info.options.keep_alive && !info.options.close,
+        Version::Http11 | Version::Http2 => !info.options.close,
     }
 }

@@ -68,7 +68,7 @@ pub(super) const NO_RESPONSE: ConnectionError = ConnectionError::new(
 pub(super) const UNSOLICITED: ConnectionError =
     ConnectionError::peer(0, "bytes that answer no request (RFC 9112 6.3)");
 pub(super) const INTERIM: ConnectionError = ConnectionError::limit(0, "too many interim responses");
-pub(super) const UNASKED_SWITCH: ConnectionError =
+pub(super) const UNREQUESTED_SWITCH: ConnectionError =
     ConnectionError::peer(0, "101 without an upgrade request (RFC 9110 15.2.2)");
 pub(super) const NO_HOST: ConnectionError =
     ConnectionError::peer(400, "missing Host (RFC 9112 3.2)");

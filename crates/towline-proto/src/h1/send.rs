@@ -9,24 +9,24 @@ use crate::{
     BodySize, ConnectionError, Field, RequestHead, ResponseHead, Side, StreamId, UserError, Version,
 };
 
-use super::encode::{self, Framing, Held};
+use super::encode::{self, FieldPlacement, FramingFields};
 use super::parse::HeadParser;
 use super::prepared::PreparedRequest;
 use super::target::{check_target, is_host};
-use super::{Connection, HeadClock, Incoming, Notices, Outgoing, Phase, rules};
+use super::{Connection, HeadTimer, PendingEvents, Phase, RecvState, SendState, rules};
 use crate::byte_class::is_token_bytes;
 
 /// How a body is sent: what the head says about it, and the state behind the head.
 #[derive(Debug, Clone, Copy)]
-struct Plan {
+struct BodyPlan {
     length: Option<u64>,
     chunked: bool,
-    next: Outgoing,
+    next: SendState,
 }
 
 /// What a client must remember of a request until its answer comes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ahead {
+pub(super) struct PendingRequest {
     method: Method,
     keep_alive: bool,
     may_upgrade: bool,
@@ -40,7 +40,7 @@ pub(super) fn write_request(
     out: &mut Vec<u8>,
     head: &RequestHead<'_>,
     size: BodySize,
-) -> Result<(Outgoing, Ahead), UserError> {
+) -> Result<(SendState, PendingRequest), UserError> {
     if !is_token_bytes(head.method) {
         return Err(UserError::InvalidMethod);
     }
@@ -54,25 +54,25 @@ pub(super) fn write_request(
     }
     // Only a coding without a body to be coded is not what the plan below says.
     let coded = size != BodySize::Empty;
-    let noted = encode::fields(out, head.fields, Framing::InPlace { coded })?;
-    if noted.hosts != 1 || !host_is_valid(head.fields) {
+    let framing = encode::fields(out, head.fields, FieldPlacement::InPlace { coded })?;
+    if framing.hosts != 1 || !host_is_valid(head.fields) {
         return Err(UserError::InvalidHost);
     }
-    let plan = request_plan(head.method, size, &noted)?;
+    let plan = request_plan(head.method, size, &framing)?;
     match plan.length {
-        Some(length) if noted.length.is_none() => encode::content_length(out, length),
-        None if plan.chunked && !noted.chunked => {
+        Some(length) if framing.length.is_none() => encode::content_length(out, length),
+        None if plan.chunked && !framing.chunked => {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");
         }
         _ => {}
     }
     out.extend_from_slice(b"\r\n");
-    let begun = Ahead {
+    let pending_request = PendingRequest {
         method: Method::of(head.method),
-        keep_alive: !noted.options.close,
-        may_upgrade: noted.upgrade && noted.options.upgrade,
+        keep_alive: !framing.options.close,
+        may_upgrade: framing.upgrade && framing.options.upgrade,
     };
-    Ok((plan.next, begun))
+    Ok((plan.next, pending_request))
 }
 
 impl Connection {
@@ -86,9 +86,9 @@ impl Connection {
             return Err(UserError::WrongSide);
         }
         self.check_stream(id)?;
-        match self.outgoing {
-            Outgoing::Head => {}
-            Outgoing::Failed => return Err(UserError::StreamFailed),
+        match self.send_state {
+            SendState::Head => {}
+            SendState::Failed => return Err(UserError::StreamFailed),
             _ => return Err(UserError::WrongOrder),
         }
         match head.status {
@@ -111,7 +111,7 @@ impl Connection {
         }
         self.send.append(|out| {
             encode::status_line(out, head.status, head.reason)?;
-            encode::fields(out, head.fields, Framing::Held)?;
+            encode::fields(out, head.fields, FieldPlacement::Deferred)?;
             out.extend_from_slice(b"\r\n");
             Ok(())
         })?;
@@ -126,40 +126,40 @@ impl Connection {
         let may_keep_alive = self.may_keep_alive();
         let Self { exchange, send, .. } = self;
         let (method, version) = (exchange.method, exchange.version);
-        let mut plan = Plan {
+        let mut plan = BodyPlan {
             length: None,
             chunked: false,
-            next: Outgoing::Raw,
+            next: SendState::Raw,
         };
         let mut keep_alive = false;
         send.append(|out| {
             encode::status_line(out, head.status, head.reason)?;
-            let noted = encode::fields(out, head.fields, Framing::Held)?;
+            let framing = encode::fields(out, head.fields, FieldPlacement::Deferred)?;
             if switch {
-                return end_switching_head(out, &noted, head.status);
+                return end_switching_head(out, &framing, head.status);
             }
-            plan = response_plan(method, version, head.status, size, &noted)?;
+            plan = response_plan(method, version, head.status, size, &framing)?;
             keep_alive =
-                may_keep_alive && !noted.options.close && plan.next != Outgoing::UntilClose;
+                may_keep_alive && !framing.options.close && plan.next != SendState::UntilClose;
             if let Some(length) = plan.length {
                 encode::content_length(out, length);
             } else if plan.chunked {
                 out.extend_from_slice(b"transfer-encoding: chunked\r\n");
             }
-            if !keep_alive || version == Version::Http10 || noted.connection.is_some() {
-                encode::connection(out, &noted, !keep_alive, version == Version::Http10);
+            if !keep_alive || version == Version::Http10 || framing.connection.is_some() {
+                encode::connection(out, &framing, !keep_alive, version == Version::Http10);
             }
             out.extend_from_slice(b"\r\n");
             Ok(())
         })?;
         exchange.keep_alive = keep_alive;
         exchange.awaits_continue = false;
-        self.outgoing = plan.next;
+        self.send_state = plan.next;
         if switch {
-            self.incoming = Incoming::Raw;
-            self.notices.set(Notices::SWITCHED);
-        } else if plan.next == Outgoing::Complete {
-            self.outgoing_complete();
+            self.recv_state = RecvState::Raw;
+            self.pending.set(PendingEvents::SWITCHED);
+        } else if plan.next == SendState::Complete {
+            self.send_complete();
         }
         Ok(())
     }
@@ -170,7 +170,7 @@ impl Connection {
         if status != 101 && !connects {
             return Ok(false);
         }
-        let is_read = matches!(self.incoming, Incoming::Complete);
+        let is_read = matches!(self.recv_state, RecvState::Complete);
         if !is_read || (status == 101 && !self.exchange.may_upgrade) {
             return Err(UserError::UpgradeNotPossible);
         }
@@ -198,9 +198,9 @@ impl Connection {
         if !self.is_reusable() {
             return Err(UserError::NotIdle);
         }
-        let (next, begun) = self.send.append(|out| write_request(out, head, size))?;
-        self.begin_exchange(begun);
-        self.outgoing = next;
+        let (next, pending_request) = self.send.append(|out| write_request(out, head, size))?;
+        self.begin_exchange(pending_request);
+        self.send_state = next;
         Ok(StreamId(self.exchange.id))
     }
 
@@ -210,84 +210,87 @@ impl Connection {
         body: Option<Bytes>,
     ) -> Result<StreamId, UserError> {
         let size = size_of(body.as_ref());
-        self.go_ahead(|conn| {
-            let (_, begun) = conn.send.append(|out| write_request(out, head, size))?;
+        self.send_pipelined(|conn| {
+            let (_, pending_request) = conn.send.append(|out| write_request(out, head, size))?;
             if let Some(body) = body {
                 conn.send.push_shared(body);
             }
-            Ok(begun)
+            Ok(pending_request)
         })
     }
 
     pub fn request_prepared(&mut self, request: &PreparedRequest) -> Result<StreamId, UserError> {
-        self.go_ahead(|conn| {
+        self.send_pipelined(|conn| {
             conn.send.push(&request.head);
             if let Some(body) = &request.body {
                 conn.send.push_shared(body.clone());
             }
-            Ok(request.begun)
+            Ok(request.pending_request)
         })
     }
 
-    fn go_ahead(
+    fn send_pipelined(
         &mut self,
-        write: impl FnOnce(&mut Self) -> Result<Ahead, UserError>,
+        write: impl FnOnce(&mut Self) -> Result<PendingRequest, UserError>,
     ) -> Result<StreamId, UserError> {
-        self.begin_ahead();
+        self.begin_pipelined();
         let is_first = self.is_reusable();
-        let last = self.ahead.as_ref().and_then(|ahead| ahead.back());
+        let last = self.pipelined.as_ref().and_then(|ahead| ahead.back());
         let keeps_alive = last.map_or(self.exchange.keep_alive, |last| last.keep_alive);
         // What is in hand has been sent whole and its answer is due (RFC 9112 9.3.2).
         let is_behind = self.side == Side::Client
             && self.phase == Phase::Open
-            && self.outgoing == Outgoing::Complete
+            && self.send_state == SendState::Complete
             && keeps_alive
             && !self.closing
             && !self.eof;
         if !is_first && !is_behind {
             return Err(UserError::NotIdle);
         }
-        let begun = write(self)?;
+        let pending_request = write(self)?;
         if is_first {
-            self.begin_exchange(begun);
-            self.outgoing = Outgoing::Complete;
+            self.begin_exchange(pending_request);
+            self.send_state = SendState::Complete;
             return Ok(StreamId(self.exchange.id));
         }
-        let ahead = self.ahead.get_or_insert_default();
-        ahead.push_back(begun);
-        Ok(StreamId(self.exchange.id + ahead.len() as u64))
+        let queue = self.pipelined.get_or_insert_default();
+        queue.push_back(pending_request);
+        Ok(StreamId(self.exchange.id + queue.len() as u64))
     }
 
-    pub(super) fn has_ahead(&self) -> bool {
-        self.ahead.as_ref().is_some_and(|ahead| !ahead.is_empty())
+    pub(super) fn has_pipelined(&self) -> bool {
+        self.pipelined
+            .as_ref()
+            .is_some_and(|ahead| !ahead.is_empty())
     }
 
     /// Begins the exchange behind the one that has ended, if its request is out already.
     #[inline]
-    pub(super) fn begin_ahead(&mut self) {
-        if self.ahead.is_some() && matches!(self.incoming, Incoming::Idle) {
-            let next = self.ahead.as_mut().and_then(|ahead| ahead.pop_front());
+    pub(super) fn begin_pipelined(&mut self) {
+        if self.pipelined.is_some() && matches!(self.recv_state, RecvState::Idle) {
+            let next = self.pipelined.as_mut().and_then(|ahead| ahead.pop_front());
             if let Some(next) = next {
                 self.begin_exchange(next);
-                self.outgoing = Outgoing::Complete;
+                self.send_state = SendState::Complete;
             }
         }
     }
 
-    fn begin_exchange(&mut self, begun: Ahead) {
+    fn begin_exchange(&mut self, pending_request: PendingRequest) {
         let exchange = &mut self.exchange;
         exchange.id += 1;
-        exchange.method = begun.method;
-        exchange.keep_alive = begun.keep_alive;
-        exchange.may_upgrade = begun.may_upgrade;
+        exchange.method = pending_request.method;
+        exchange.keep_alive = pending_request.keep_alive;
+        exchange.may_upgrade = pending_request.may_upgrade;
         exchange.interim_responses = 0;
         exchange.body_bytes = 0;
         self.parser = HeadParser::default();
         self.trailers = None;
         self.response_started = false;
-        self.notices.take(Notices::WAITS | Notices::WRITABLE);
-        self.incoming = Incoming::Head;
-        self.head_clock = HeadClock::Head(self.now);
+        self.pending
+            .take(PendingEvents::WAITS | PendingEvents::WRITABLE);
+        self.recv_state = RecvState::Head;
+        self.head_timer = HeadTimer::Head(self.now);
     }
 
     pub fn write(&mut self, data: &[u8]) -> Result<(), UserError> {
@@ -308,94 +311,94 @@ impl Connection {
 
     /// Admits `n` body bytes and writes what stands in front of them; false when there is nothing to send.
     fn frame(&mut self, n: usize) -> Result<bool, UserError> {
-        match &mut self.outgoing {
-            Outgoing::Length(left) => {
+        match &mut self.send_state {
+            SendState::Length(left) => {
                 *left = left.checked_sub(n as u64).ok_or(UserError::BodyTooLong)?;
                 Ok(n > 0)
             }
-            Outgoing::Chunked if n > 0 => self.send.append(|out| {
+            SendState::Chunked if n > 0 => self.send.append(|out| {
                 encode::chunk_size(out, n);
                 Ok(true)
             }),
-            Outgoing::Chunked | Outgoing::Swallow => Ok(false),
-            Outgoing::UntilClose | Outgoing::Raw => Ok(n > 0),
-            Outgoing::Head => Err(UserError::WrongOrder),
-            Outgoing::Idle | Outgoing::Complete => Err(UserError::AlreadyFinished),
-            Outgoing::Failed => Err(UserError::StreamFailed),
+            SendState::Chunked | SendState::Discard => Ok(false),
+            SendState::UntilClose | SendState::Raw => Ok(n > 0),
+            SendState::Head => Err(UserError::WrongOrder),
+            SendState::Idle | SendState::Complete => Err(UserError::AlreadyFinished),
+            SendState::Failed => Err(UserError::StreamFailed),
         }
     }
 
     /// `n` bytes of the body went out beside `send_slices`; 0: the transport would block.
     pub fn sent_externally(&mut self, now: Instant, id: StreamId, n: u64) -> Result<(), UserError> {
         self.check_stream(id)?;
-        match &mut self.outgoing {
-            Outgoing::Length(left) => *left = left.checked_sub(n).ok_or(UserError::BodyTooLong)?,
-            Outgoing::UntilClose | Outgoing::Raw => {}
-            Outgoing::Failed => return Err(UserError::StreamFailed),
+        match &mut self.send_state {
+            SendState::Length(left) => *left = left.checked_sub(n).ok_or(UserError::BodyTooLong)?,
+            SendState::UntilClose | SendState::Raw => {}
+            SendState::Failed => return Err(UserError::StreamFailed),
             _ => return Err(UserError::WrongOrder),
         }
         self.now = now;
         if n > 0 && self.body_left() == Some(0) {
-            self.send_clock.stop();
+            self.send_timer.stop();
         } else if n > 0 {
             // Not stopped, or a reader of one byte a minute would be as good as any.
             let bytes = usize::try_from(n).unwrap_or(usize::MAX);
-            self.send_clock.advance(now, bytes);
-        } else if !self.send_clock.is_running() {
-            self.send_clock.start(now);
+            self.send_timer.advance(now, bytes);
+        } else if !self.send_timer.is_running() {
+            self.send_timer.start(now);
         }
         Ok(())
     }
 
     fn end_frame(&mut self) {
-        if self.outgoing == Outgoing::Chunked {
+        if self.send_state == SendState::Chunked {
             self.send.push(b"\r\n");
         }
         if self.send_capacity() == 0 {
-            self.notices.set(Notices::WRITER_WAITS);
+            self.pending.set(PendingEvents::WRITER_WAITS);
         }
     }
 
     pub fn finish(&mut self, trailers: &[Field<'_>]) -> Result<(), UserError> {
-        match self.outgoing {
-            Outgoing::Idle | Outgoing::Complete => return Ok(()),
-            Outgoing::Head => return Err(UserError::WrongOrder),
-            Outgoing::Failed => return Err(UserError::StreamFailed),
-            Outgoing::Length(1..) => {
-                self.give_up(rules::TOO_SHORT);
+        match self.send_state {
+            SendState::Idle | SendState::Complete => return Ok(()),
+            SendState::Head => return Err(UserError::WrongOrder),
+            SendState::Failed => return Err(UserError::StreamFailed),
+            SendState::Length(1..) => {
+                self.abort_exchange(rules::TOO_SHORT);
                 return Err(UserError::BodyTooShort);
             }
-            Outgoing::Chunked => self.send.append(|out| encode::last_chunk(out, trailers))?,
-            Outgoing::Swallow => {}
-            Outgoing::Length(0) | Outgoing::UntilClose | Outgoing::Raw => {
+            SendState::Chunked => self.send.append(|out| encode::last_chunk(out, trailers))?,
+            SendState::Discard => {}
+            SendState::Length(0) | SendState::UntilClose | SendState::Raw => {
                 if !trailers.is_empty() {
                     return Err(UserError::TrailersNotPossible);
                 }
             }
         }
-        self.outgoing_complete();
+        self.send_complete();
         Ok(())
     }
 
     pub fn body_left(&self) -> Option<u64> {
-        match self.outgoing {
-            Outgoing::Length(left) => Some(left),
-            Outgoing::Swallow => Some(0),
+        match self.send_state {
+            SendState::Length(left) => Some(left),
+            SendState::Discard => Some(0),
             _ => None,
         }
     }
 
-    fn outgoing_complete(&mut self) {
-        self.outgoing = Outgoing::Complete;
+    fn send_complete(&mut self) {
+        self.send_state = SendState::Complete;
         self.try_end_exchange();
         if !self.is_draining() {
             return;
         }
         if !self.exchange.keep_alive || self.closing {
             // Draining serves the next exchange, and there will be none: FIN at once.
-            return self.shut(rules::UNREAD_BODY);
+            return self.close_gracefully(rules::UNREAD_BODY);
         }
-        self.recv_clock.start(self.now);
+        self.recv_timer.start(self.now);
         self.drain();
     }
 
@@ -403,26 +406,26 @@ impl Connection {
         if self.phase != Phase::Open {
             return;
         }
-        if self.is_half_shut() {
+        if self.is_half_closed() {
             // What was sent is complete; only its peer's end is not waited for any longer than usual.
-            self.shut(rules::DONE);
+            self.close_gracefully(rules::DONE);
         } else if self.exchange_is_open() {
-            self.give_up(rules::RESET);
+            self.abort_exchange(rules::RESET);
         }
     }
 
     /// Ends the exchange in a way that cannot pass for a complete message.
-    fn give_up(&mut self, error: ConnectionError) {
+    fn abort_exchange(&mut self, error: ConnectionError) {
         let cut_is_visible = matches!(
-            self.outgoing,
-            Outgoing::Head | Outgoing::Length(_) | Outgoing::Chunked
+            self.send_state,
+            SendState::Head | SendState::Length(_) | SendState::Chunked
         );
         self.fail_exchange();
-        self.notices.take(Notices::FAILED);
+        self.pending.take(PendingEvents::FAILED);
         if cut_is_visible && self.side == Side::Server {
-            self.shut(error);
+            self.close_gracefully(error);
         } else {
-            self.abandon(error);
+            self.abort(error);
         }
     }
 
@@ -433,12 +436,12 @@ impl Connection {
     }
 
     /// The minimal answer to what the peer did wrong.
-    pub(super) fn refuse(&mut self, error: &ConnectionError) {
+    pub(super) fn send_error_response(&mut self, error: &ConnectionError) {
         if error.status == 0 {
             return;
         }
         let text = format!("{}\n", error.rule);
-        let is_head = self.outgoing == Outgoing::Head && self.exchange.method == Method::Head;
+        let is_head = self.send_state == SendState::Head && self.exchange.method == Method::Head;
         let written = self.send.append(|out| {
             encode::status_line(out, error.status, b"")?;
             out.extend_from_slice(b"content-type: text/plain\r\n");
@@ -451,24 +454,28 @@ impl Connection {
     }
 }
 
-fn end_switching_head(out: &mut Vec<u8>, noted: &Held<'_>, status: u16) -> Result<(), UserError> {
-    if noted.length.is_some() || noted.chunked {
+fn end_switching_head(
+    out: &mut Vec<u8>,
+    framing: &FramingFields<'_>,
+    status: u16,
+) -> Result<(), UserError> {
+    if framing.length.is_some() || framing.chunked {
         return Err(UserError::InvalidContentLength);
     }
-    if status == 101 && !noted.options.upgrade {
+    if status == 101 && !framing.options.upgrade {
         out.extend_from_slice(b"connection: upgrade\r\n");
     } else {
-        encode::connection(out, noted, false, false);
+        encode::connection(out, framing, false, false);
     }
     out.extend_from_slice(b"\r\n");
     Ok(())
 }
 
 /// The length a body will have, from what the program said in two places.
-fn declared_length(size: BodySize, noted: &Held<'_>) -> Result<Option<u64>, UserError> {
-    match (size, noted.length) {
+fn declared_length(size: BodySize, framing: &FramingFields<'_>) -> Result<Option<u64>, UserError> {
+    match (size, framing.length) {
         (BodySize::Known(n), Some(given)) if n != given => Err(UserError::InvalidContentLength),
-        (BodySize::Known(_), _) | (_, Some(_)) if noted.chunked => {
+        (BodySize::Known(_), _) | (_, Some(_)) if framing.chunked => {
             Err(UserError::InvalidTransferEncoding)
         }
         (BodySize::Known(n), _) => Ok(Some(n)),
@@ -481,77 +488,81 @@ fn response_plan(
     version: Version,
     status: u16,
     size: BodySize,
-    noted: &Held<'_>,
-) -> Result<Plan, UserError> {
-    let length = declared_length(size, noted)?;
-    let silent = if size == BodySize::Empty {
-        Outgoing::Complete
+    framing: &FramingFields<'_>,
+) -> Result<BodyPlan, UserError> {
+    let length = declared_length(size, framing)?;
+    let bodiless = if size == BodySize::Empty {
+        SendState::Complete
     } else {
-        Outgoing::Swallow
+        SendState::Discard
     };
     Ok(match (method, status, size, length) {
         // RFC 9110 8.6: no length in a 204; in a 304 only the one of the response it stands for.
-        (_, 204, ..) => Plan {
+        (_, 204, ..) => BodyPlan {
             length: None,
             chunked: false,
-            next: silent,
+            next: bodiless,
         },
-        (_, 304, ..) => Plan {
-            length: noted.length,
+        (_, 304, ..) => BodyPlan {
+            length: framing.length,
             chunked: false,
-            next: silent,
+            next: bodiless,
         },
-        (Method::Head, ..) => Plan {
+        (Method::Head, ..) => BodyPlan {
             length,
             chunked: false,
-            next: silent,
+            next: bodiless,
         },
         (_, _, BodySize::Empty, Some(1..)) => return Err(UserError::InvalidContentLength),
-        (_, _, BodySize::Empty, _) => Plan {
+        (_, _, BodySize::Empty, _) => BodyPlan {
             length: Some(0),
             chunked: false,
-            next: Outgoing::Complete,
+            next: SendState::Complete,
         },
-        (_, _, _, Some(n)) => Plan {
+        (_, _, _, Some(n)) => BodyPlan {
             length,
             chunked: false,
-            next: Outgoing::Length(n),
+            next: SendState::Length(n),
         },
-        _ if version == Version::Http10 => Plan {
+        _ if version == Version::Http10 => BodyPlan {
             length: None,
             chunked: false,
-            next: Outgoing::UntilClose,
+            next: SendState::UntilClose,
         },
-        _ => Plan {
+        _ => BodyPlan {
             length: None,
             chunked: true,
-            next: Outgoing::Chunked,
+            next: SendState::Chunked,
         },
     })
 }
 
-fn request_plan(method: &[u8], size: BodySize, noted: &Held<'_>) -> Result<Plan, UserError> {
-    let length = declared_length(size, noted)?;
+fn request_plan(
+    method: &[u8],
+    size: BodySize,
+    framing: &FramingFields<'_>,
+) -> Result<BodyPlan, UserError> {
+    let length = declared_length(size, framing)?;
     Ok(match (size, length) {
         (BodySize::Empty, Some(1..)) => return Err(UserError::InvalidContentLength),
         // RFC 9110 8.6: methods that expect content say that there is none.
         (BodySize::Empty, _) => {
-            let says = length.is_some() || matches!(method, b"POST" | b"PUT" | b"PATCH");
-            Plan {
-                length: says.then_some(0),
+            let states_length = length.is_some() || matches!(method, b"POST" | b"PUT" | b"PATCH");
+            BodyPlan {
+                length: states_length.then_some(0),
                 chunked: false,
-                next: Outgoing::Complete,
+                next: SendState::Complete,
             }
         }
-        (_, Some(n)) => Plan {
+        (_, Some(n)) => BodyPlan {
             length,
             chunked: false,
-            next: Outgoing::Length(n),
+            next: SendState::Length(n),
         },
-        (_, None) => Plan {
+        (_, None) => BodyPlan {
             length: None,
             chunked: true,
-            next: Outgoing::Chunked,
+            next: SendState::Chunked,
         },
     })
 }

@@ -3,7 +3,7 @@
 use crate::Field;
 use crate::body::trim_ows;
 
-use super::frame::{self, HEADER_BYTES, Kind, flag};
+use super::frame::{self, FrameType, HEADER_BYTES, flag};
 use super::hpack::{Encoder, Name};
 
 /// A longer name costs an allocation on its way into lower case.
@@ -13,7 +13,7 @@ const SHORT_NAME_BYTES: usize = 64;
 /// field that belongs to a connection of HTTP/1.1 is left out (RFC 9113 8.2.2).
 pub(super) fn field(encoder: &mut Encoder, field: &Field<'_>, out: &mut Vec<u8>) {
     let value = trim_ows(field.value);
-    if encoder.encode_again(field.name, value, out) {
+    if encoder.encode_repeated(field.name, value, out) {
         return;
     }
     let (mut short, long);
@@ -35,7 +35,7 @@ pub(super) fn field(encoder: &mut Encoder, field: &Field<'_>, out: &mut Vec<u8>)
         _ => true,
     };
     if is_allowed {
-        encoder.encode_anew(name, value, out);
+        encoder.encode_new(name, value, out);
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) fn end_block(out: &mut Vec<u8>, start: usize, most: usize, id: u32) {
         } else {
             0
         };
-        frame::header(out, Kind::Continuation, flags, id, piece.len());
+        frame::header(out, FrameType::Continuation, flags, id, piece.len());
         out.extend_from_slice(piece);
     }
 }
@@ -95,22 +95,22 @@ mod tests {
     #[test]
     fn a_long_block_is_cut_into_continuations() {
         let mut out = b"before".to_vec();
-        frame::header(&mut out, Kind::Headers, flag::END_HEADERS | 1, 5, 0);
+        frame::header(&mut out, FrameType::Headers, flag::END_HEADERS | 1, 5, 0);
         out.extend_from_slice(&[7; 25]);
         end_block(&mut out, 6, 10, 5);
         let mut at = 6;
         let mut seen = Vec::new();
         while let Some(header) = frame::FrameHeader::parse(&out[at..]) {
-            seen.push((header.kind, header.flags, header.len, header.stream));
+            seen.push((header.frame_type, header.flags, header.len, header.stream));
             at += HEADER_BYTES + header.len as usize;
         }
         assert_eq!(at, out.len());
         assert_eq!(
             seen,
             [
-                (Kind::Headers, 1, 10, 5),
-                (Kind::Continuation, 0, 10, 5),
-                (Kind::Continuation, flag::END_HEADERS, 5, 5),
+                (FrameType::Headers, 1, 10, 5),
+                (FrameType::Continuation, 0, 10, 5),
+                (FrameType::Continuation, flag::END_HEADERS, 5, 5),
             ]
         );
     }

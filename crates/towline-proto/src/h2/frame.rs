@@ -18,7 +18,7 @@ pub(super) mod flag {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FrameType {
     Data,
     Headers,
     Priority,
@@ -34,7 +34,7 @@ pub(super) enum Kind {
     Unknown,
 }
 
-impl Kind {
+impl FrameType {
     const fn of(byte: u8) -> Self {
         match byte {
             0x0 => Self::Data,
@@ -75,7 +75,7 @@ impl Kind {
 pub(super) struct FrameHeader {
     /// Bytes of the payload.
     pub len: u32,
-    pub kind: Kind,
+    pub frame_type: FrameType,
     pub flags: u8,
     /// 0: the connection.
     pub stream: u32,
@@ -85,10 +85,11 @@ impl FrameHeader {
     /// `None`: not all of it is here.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let &[l0, l1, l2, kind, flags, s0, s1, s2, s3] = bytes.first_chunk::<HEADER_BYTES>()?;
+        let &[l0, l1, l2, frame_type, flags, s0, s1, s2, s3] =
+            bytes.first_chunk::<HEADER_BYTES>()?;
         Some(Self {
             len: u32::from_be_bytes([0, l0, l1, l2]),
-            kind: Kind::of(kind),
+            frame_type: FrameType::of(frame_type),
             flags,
             // The reserved bit means nothing (RFC 9113 4.1).
             stream: u32::from_be_bytes([s0, s1, s2, s3]) & 0x7fff_ffff,
@@ -104,15 +105,25 @@ impl FrameHeader {
     pub fn bytes(self) -> [u8; HEADER_BYTES] {
         let [_, l0, l1, l2] = self.len.to_be_bytes();
         let [s0, s1, s2, s3] = self.stream.to_be_bytes();
-        [l0, l1, l2, self.kind.byte(), self.flags, s0, s1, s2, s3]
+        [
+            l0,
+            l1,
+            l2,
+            self.frame_type.byte(),
+            self.flags,
+            s0,
+            s1,
+            s2,
+            s3,
+        ]
     }
 }
 
 #[inline]
-pub(super) fn header(out: &mut Vec<u8>, kind: Kind, flags: u8, stream: u32, len: usize) {
+pub(super) fn header(out: &mut Vec<u8>, frame_type: FrameType, flags: u8, stream: u32, len: usize) {
     let header = FrameHeader {
         len: len as u32,
-        kind,
+        frame_type,
         flags,
         stream,
     };
@@ -123,7 +134,7 @@ pub(super) fn header(out: &mut Vec<u8>, kind: Kind, flags: u8, stream: u32, len:
 #[inline]
 pub(super) fn headers(out: &mut Vec<u8>, stream: u32, end: bool, block: &[u8]) {
     let flags = flag::END_HEADERS | if end { flag::END_STREAM } else { 0 };
-    header(out, Kind::Headers, flags, stream, block.len());
+    header(out, FrameType::Headers, flags, stream, block.len());
     out.extend_from_slice(block);
 }
 
@@ -142,29 +153,29 @@ pub(super) fn word(payload: &[u8], at: usize) -> u32 {
 }
 
 pub(super) fn reset(out: &mut Vec<u8>, stream: u32, code: ErrorCode) {
-    header(out, Kind::Reset, 0, stream, 4);
+    header(out, FrameType::Reset, 0, stream, 4);
     out.extend_from_slice(&code.0.to_be_bytes());
 }
 
 pub(super) fn window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
-    header(out, Kind::WindowUpdate, 0, stream, 4);
+    header(out, FrameType::WindowUpdate, 0, stream, 4);
     out.extend_from_slice(&increment.to_be_bytes());
 }
 
 pub(super) fn ping(out: &mut Vec<u8>, flags: u8, data: [u8; 8]) {
-    header(out, Kind::Ping, flags, 0, 8);
+    header(out, FrameType::Ping, flags, 0, 8);
     out.extend_from_slice(&data);
 }
 
 pub(super) fn go_away(out: &mut Vec<u8>, last: u32, code: ErrorCode, text: &str) {
-    header(out, Kind::GoAway, 0, 0, 8 + text.len());
+    header(out, FrameType::GoAway, 0, 0, 8 + text.len());
     out.extend_from_slice(&last.to_be_bytes());
     out.extend_from_slice(&code.0.to_be_bytes());
     out.extend_from_slice(text.as_bytes());
 }
 
 pub(super) fn settings(out: &mut Vec<u8>, pairs: &[(u16, u32)]) {
-    header(out, Kind::Settings, 0, 0, pairs.len() * 6);
+    header(out, FrameType::Settings, 0, 0, pairs.len() * 6);
     for (name, value) in pairs {
         out.extend_from_slice(&name.to_be_bytes());
         out.extend_from_slice(&value.to_be_bytes());
@@ -172,7 +183,7 @@ pub(super) fn settings(out: &mut Vec<u8>, pairs: &[(u16, u32)]) {
 }
 
 pub(super) fn settings_ack(out: &mut Vec<u8>) {
-    header(out, Kind::Settings, flag::ACK, 0, 0);
+    header(out, FrameType::Settings, flag::ACK, 0, 0);
 }
 
 #[cfg(test)]
@@ -182,11 +193,11 @@ mod tests {
     #[test]
     fn a_header_is_read_back() {
         for byte in 0..=255 {
-            let kind = Kind::of(byte);
-            assert!(kind == Kind::Unknown || kind.byte() == byte);
+            let frame_type = FrameType::of(byte);
+            assert!(frame_type == FrameType::Unknown || frame_type.byte() == byte);
             let frame = FrameHeader {
                 len: 0x00ab_cdef,
-                kind,
+                frame_type,
                 flags: byte,
                 stream: 0x7fff_fffe,
             };

@@ -1,4 +1,4 @@
-//! Heads, received: a decoded header block becomes a request, a response or trailers, or is malformed
+//! HeadDecoder, received: a decoded header block becomes a request, a response or trailers, or is malformed
 //! (RFC 9113 8.2 and 8.3).
 //!
 //! The block is decoded behind the four bytes `host`, which name `:authority` when it is shown as the first
@@ -7,10 +7,10 @@
 //! ```text
 //!           ┌────── a new block ─────┐                    ┌─ the same block
 //!           ▼                        │                    ▼       │
-//!   Kept::Nothing ──request, response are good──► Kept::Request, Kept::Response
+//!   CachedKind::None ──request, response are good──► CachedKind::Request, CachedKind::Response
 //! ```
 //!
-//! Heads of one connection resemble each other: a block that is the one before, byte for byte, and meets the same
+//! HeadDecoder of one connection resemble each other: a block that is the one before, byte for byte, and meets the same
 //! table, is the head that stands here already.
 
 use crate::body::{Length, Method};
@@ -19,26 +19,26 @@ use crate::h1::target::{check_target, is_host};
 use crate::head::{FieldSpan, StartLine};
 use crate::{Fields, HeadRef, Limits, Version};
 
-use super::hpack::{Bounds, Decoder, Delivered, HpackError, Line, Name};
+use super::hpack::{Bounds, DecodedField, DecodedFields, Decoder, HpackError, Name};
 use super::rules::{self, Fault, malformed};
 use super::stream::Priority;
 
 const HOST: &[u8] = b"host";
 /// A head longer than this leaves no memory behind.
-const KEPT_BYTES: usize = 8 * 1024;
+const MAX_IDLE_BYTES: usize = 8 * 1024;
 /// A block longer than this is not compared with the one before. What stands in tables takes a byte a field.
-const MOST_REPEATED_BYTES: usize = 128;
+const MAX_CACHED_BLOCK_BYTES: usize = 128;
 
 /// The head that was decoded last: text, where its parts stand, and what it means.
 #[derive(Debug, Default)]
-pub(super) struct Heads {
+pub(super) struct HeadDecoder {
     bytes: Vec<u8>,
     /// The first is the place of `:authority` as `host`; the fields follow.
     spans: Vec<FieldSpan>,
     shows_authority: bool,
     line: StartLine,
-    facts: Facts,
-    kept: Kept,
+    info: HeadInfo,
+    cached: CachedKind,
     /// The block that it was, in `bytes` behind its text. No bytes: it is not compared.
     block_at: u32,
     block_len: u32,
@@ -46,18 +46,18 @@ pub(super) struct Heads {
 
 /// What stands here for a block that comes again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Kept {
+enum CachedKind {
     #[default]
-    Nothing,
+    None,
     Request,
     Response,
 }
 
 /// What of a head matters below the program.
 #[derive(Debug, Clone, Copy, Default)]
-struct Facts {
-    flaw: Option<&'static str>,
-    fields_begun: bool,
+struct HeadInfo {
+    error: Option<&'static str>,
+    has_fields: bool,
     method: Option<FieldSpan>,
     scheme: Option<FieldSpan>,
     authority: Option<FieldSpan>,
@@ -98,62 +98,59 @@ pub(super) struct Response {
 
 /// What is done about a head that cannot be served.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Refusal {
+pub(super) enum Rejection {
     /// It is a message, and answered with this status.
-    Answer(u16),
+    Respond(u16),
     /// It is none.
-    Break(Fault),
+    Reset(Fault),
 }
 
-impl Heads {
+impl HeadDecoder {
     /// Decodes a whole block, by the same decoder each time.
     pub fn decode(
         &mut self,
         decoder: &mut Decoder,
         block: &[u8],
         limits: &Limits,
-    ) -> Result<Delivered, HpackError> {
-        if self.kept != Kept::Nothing && block == self.block() && decoder.is_steady() {
-            return Ok(Delivered::All);
+    ) -> Result<DecodedFields, HpackError> {
+        if self.cached != CachedKind::None && block == self.block() && decoder.is_unchanged() {
+            return Ok(DecodedFields::All);
         }
-        self.kept = Kept::Nothing;
+        self.cached = CachedKind::None;
         self.block_len = 0;
-        let delivered = self.decode_anew(decoder, block, limits)?;
-        if decoder.is_steady() && block.len() <= MOST_REPEATED_BYTES {
+        let decoded = self.decode_new(decoder, block, limits)?;
+        if decoder.is_unchanged() && block.len() <= MAX_CACHED_BLOCK_BYTES {
             self.block_at = self.bytes.len() as u32;
             self.block_len = block.len() as u32;
             self.bytes.extend_from_slice(block);
         }
-        Ok(delivered)
+        Ok(decoded)
     }
 
     fn block(&self) -> &[u8] {
         &self.bytes[self.block_at as usize..][..self.block_len as usize]
     }
 
-    fn decode_anew(
+    fn decode_new(
         &mut self,
         decoder: &mut Decoder,
         block: &[u8],
         limits: &Limits,
-    ) -> Result<Delivered, HpackError> {
+    ) -> Result<DecodedFields, HpackError> {
         let bounds = Bounds {
             max_bytes: limits.http2.max_header_list_bytes,
             max_fields: limits.http2.max_fields,
         };
         let Self {
-            bytes,
-            spans,
-            facts,
-            ..
+            bytes, spans, info, ..
         } = self;
         bytes.clear();
         bytes.extend_from_slice(HOST);
         spans.clear();
         spans.push(FieldSpan::default());
-        *facts = Facts::default();
-        decoder.decode(block, bounds, bytes, |line, bytes| {
-            facts.note(line, bytes, spans);
+        *info = HeadInfo::default();
+        decoder.decode(block, bounds, bytes, |field, bytes| {
+            info.record(field, bytes, spans);
         })
     }
 
@@ -180,75 +177,75 @@ impl Heads {
         limits: &Limits,
         offers_extended_connect: bool,
         end: bool,
-    ) -> Result<Request, Refusal> {
-        let is_known = self.kept == Kept::Request;
-        if !is_known {
+    ) -> Result<Request, Rejection> {
+        let is_cached = self.cached == CachedKind::Request;
+        if !is_cached {
             self.request_line(offers_extended_connect)
-                .map_err(|rule| Refusal::Break(malformed(rule)))?;
+                .map_err(|rule| Rejection::Reset(malformed(rule)))?;
         }
-        let facts = self.facts;
-        let method = facts
+        let info = self.info;
+        let method = info
             .method
             .map_or(Method::Other, |span| Method::of(self.text(span)));
-        let length = announced(facts.length).map_err(Refusal::Break)?;
+        let length = announced(info.length).map_err(Rejection::Reset)?;
         if end && length.is_some_and(|length| length > 0) {
-            return Err(Refusal::Break(rules::BODY_LENGTH));
+            return Err(Rejection::Reset(rules::BODY_LENGTH));
         }
-        if facts.expect == Expect::Other {
-            return Err(Refusal::Answer(417));
+        if info.expect == Expect::Other {
+            return Err(Rejection::Respond(417));
         }
         if limits
             .max_body_bytes
             .is_some_and(|most| length > Some(most))
         {
-            return Err(Refusal::Answer(413));
+            return Err(Rejection::Respond(413));
         }
-        if !is_known {
+        if !is_cached {
             self.join_cookies();
-            self.keep(Kept::Request);
+            self.mark_cached(CachedKind::Request);
         }
         Ok(Request {
             method,
             length,
-            awaits_continue: facts.expect == Expect::Continue && !end,
-            priority: facts.priority,
+            awaits_continue: info.expect == Expect::Continue && !end,
+            priority: info.priority,
         })
     }
 
     /// The head is good and stands here as it will be shown.
-    fn keep(&mut self, kept: Kept) {
+    fn mark_cached(&mut self, kind: CachedKind) {
         // Also an empty block can come, as trailers.
         if self.block_len > 0 {
-            self.kept = kept;
+            self.cached = kind;
         }
     }
 
     /// Whoever decodes next has another table.
-    pub fn forget(&mut self) {
-        self.kept = Kept::Nothing;
+    pub fn invalidate(&mut self) {
+        self.cached = CachedKind::None;
     }
 
     fn request_line(&mut self, offers_extended_connect: bool) -> Result<(), &'static str> {
-        let facts = self.facts;
-        if let Some(flaw) = facts.flaw {
-            return Err(flaw);
+        let info = self.info;
+        if let Some(error) = info.error {
+            return Err(error);
         }
-        let method = facts.method.ok_or("no :method (RFC 9113 8.3.1)")?;
-        if facts.status.is_some() {
+        let method = info.method.ok_or("no :method (RFC 9113 8.3.1)")?;
+        if info.status.is_some() {
             return Err("pseudo-field of a response in a request (RFC 9113 8.3)");
         }
         if !is_token_bytes(self.text(method)) {
             return Err("method is not a token (RFC 9110 9.1)");
         }
         let connects = self.text(method) == b"CONNECT";
-        let target = match (connects, facts.protocol) {
+        let target = match (connects, info.protocol) {
             (true, None) => self.connect_target()?,
             (true, Some(_)) if offers_extended_connect => self.path_target()?,
             (_, Some(_)) => return Err(":protocol that was not offered (RFC 8441 4)"),
             (false, None) => self.path_target()?,
         };
         self.check_host()?;
-        let protocol = facts.protocol.unwrap_or_default();
+        let protocol = info.protocol.unwrap_or_default();
         self.line = StartLine {
             method: method.value,
             method_len: method.value_len,
@@ -264,7 +261,7 @@ impl Heads {
 
     /// `:scheme` and `:path`, both required.
     fn path_target(&self) -> Result<FieldSpan, &'static str> {
-        let scheme = self.facts.scheme.ok_or("no :scheme (RFC 9113 8.3.1)")?;
+        let scheme = self.info.scheme.ok_or("no :scheme (RFC 9113 8.3.1)")?;
         let scheme = self.text(scheme);
         let is_scheme = scheme.first().is_some_and(u8::is_ascii_alphabetic)
             && scheme
@@ -273,11 +270,11 @@ impl Heads {
         if !is_scheme {
             return Err("malformed :scheme (RFC 3986 3.1)");
         }
-        let span = self.facts.path.ok_or("no :path (RFC 9113 8.3.1)")?;
+        let span = self.info.path.ok_or("no :path (RFC 9113 8.3.1)")?;
         let path = self.text(span);
         let is_asterisk = path == b"*"
             && self
-                .facts
+                .info
                 .method
                 .is_some_and(|method| self.text(method) == b"OPTIONS");
         let is_good = path.starts_with(b"/") || is_asterisk;
@@ -290,10 +287,10 @@ impl Heads {
 
     /// `:authority` alone (RFC 9113 8.5).
     fn connect_target(&self) -> Result<FieldSpan, &'static str> {
-        if self.facts.scheme.is_some() || self.facts.path.is_some() {
+        if self.info.scheme.is_some() || self.info.path.is_some() {
             return Err("CONNECT with :scheme or :path (RFC 9113 8.5)");
         }
-        let span = self.facts.authority;
+        let span = self.info.authority;
         let span = span.ok_or("CONNECT without :authority (RFC 9113 8.5)")?;
         if check_target(b"CONNECT", self.text(span)).is_err() {
             return Err("CONNECT to no host and port (RFC 9113 8.5)");
@@ -303,21 +300,21 @@ impl Heads {
 
     /// `:authority` and Host name one host between them, the first of them as the first field.
     fn check_host(&mut self) -> Result<(), &'static str> {
-        let facts = self.facts;
-        let host = facts.host.map(|at| self.spans[at as usize]);
-        let named = facts.authority.or(host);
+        let info = self.info;
+        let host = info.host.map(|at| self.spans[at as usize]);
+        let named = info.authority.or(host);
         let named = named.ok_or("neither :authority nor host (RFC 9113 8.3.1)")?;
         if !is_host(self.text(named)) {
             return Err("malformed :authority or host (RFC 9113 8.3.1)");
         }
-        self.shows_authority = facts.authority.is_some();
-        if let Some(authority) = facts.authority {
+        self.shows_authority = info.authority.is_some();
+        if let Some(authority) = info.authority {
             self.spans[0] = FieldSpan {
                 name: 0,
                 name_len: HOST.len() as u32,
                 ..authority
             };
-            if let (Some(host), Some(at)) = (host, facts.host) {
+            if let (Some(host), Some(at)) = (host, info.host) {
                 if !self.text(host).eq_ignore_ascii_case(self.text(authority)) {
                     return Err("host differs from :authority (RFC 9113 8.3.1)");
                 }
@@ -329,7 +326,7 @@ impl Heads {
 
     /// Crumbs are one field again (RFC 9113 8.2.3).
     fn join_cookies(&mut self) {
-        if self.facts.cookies < 2 {
+        if self.info.cookies < 2 {
             return;
         }
         let Self { bytes, spans, .. } = self;
@@ -359,33 +356,33 @@ impl Heads {
 
     /// RFC 9113 8.3.2.
     pub fn response(&mut self) -> Result<Response, Fault> {
-        if self.kept != Kept::Response {
+        if self.cached != CachedKind::Response {
             self.status_line()?;
         }
         Ok(Response {
             status: self.line.status,
-            length: announced(self.facts.length)?,
+            length: announced(self.info.length)?,
         })
     }
 
     fn status_line(&mut self) -> Result<(), Fault> {
-        let facts = self.facts;
-        if let Some(flaw) = facts.flaw {
-            return Err(malformed(flaw));
+        let info = self.info;
+        if let Some(error) = info.error {
+            return Err(malformed(error));
         }
         let others = [
-            facts.method,
-            facts.scheme,
-            facts.authority,
-            facts.path,
-            facts.protocol,
+            info.method,
+            info.scheme,
+            info.authority,
+            info.path,
+            info.protocol,
         ];
         if others.iter().any(Option::is_some) {
             return Err(malformed(
                 "pseudo-field of a request in a response (RFC 9113 8.3)",
             ));
         }
-        let status = facts.status.and_then(|span| parse_status(self.text(span)));
+        let status = info.status.and_then(|span| parse_status(self.text(span)));
         let status = status.ok_or(malformed("no valid :status (RFC 9113 8.3.2)"))?;
         if status == 101 {
             return Err(malformed("101 does not exist in HTTP/2 (RFC 9113 8.6)"));
@@ -396,23 +393,23 @@ impl Heads {
             version: Version::Http2,
             ..StartLine::default()
         };
-        self.keep(Kept::Response);
+        self.mark_cached(CachedKind::Response);
         Ok(())
     }
 
     /// RFC 9113 8.1: fields only.
     pub fn trailers(&mut self) -> Result<Fields<'_>, Fault> {
-        let facts = self.facts;
-        if let Some(flaw) = facts.flaw {
-            return Err(malformed(flaw));
+        let info = self.info;
+        if let Some(error) = info.error {
+            return Err(malformed(error));
         }
         let pseudo = [
-            facts.method,
-            facts.scheme,
-            facts.authority,
-            facts.path,
-            facts.status,
-            facts.protocol,
+            info.method,
+            info.scheme,
+            info.authority,
+            info.path,
+            info.status,
+            info.protocol,
         ];
         if pseudo.iter().any(Option::is_some) {
             return Err(malformed("pseudo-field in trailers (RFC 9113 8.1)"));
@@ -421,51 +418,51 @@ impl Heads {
     }
 
     /// Gives back what a large head needed.
-    pub fn tidy(&mut self) {
-        if self.bytes.capacity() > KEPT_BYTES {
+    pub fn shrink(&mut self) {
+        if self.bytes.capacity() > MAX_IDLE_BYTES {
             *self = Self::default();
         }
     }
 }
 
-impl Facts {
+impl HeadInfo {
     /// Another field, whose text stands in `bytes`.
     #[inline]
-    fn note(&mut self, line: Line, bytes: &[u8], spans: &mut Vec<FieldSpan>) {
-        if let Some(flaw) = line.flaw {
-            self.flaw.get_or_insert(flaw.rule());
+    fn record(&mut self, field: DecodedField, bytes: &[u8], spans: &mut Vec<FieldSpan>) {
+        if let Some(error) = field.error {
+            self.error.get_or_insert(error.rule());
         }
-        if line.name.is_pseudo() {
-            return self.note_pseudo(line);
+        if field.name.is_pseudo() {
+            return self.record_pseudo(field);
         }
-        self.fields_begun = true;
-        let value = || &bytes[line.span.value as usize..][..line.span.value_len as usize];
-        match line.name {
+        self.has_fields = true;
+        let value = || &bytes[field.span.value as usize..][..field.span.value_len as usize];
+        match field.name {
             Name::Host if self.host.is_some() => {
-                self.flaw
+                self.error
                     .get_or_insert("several host fields (RFC 9110 7.2)");
             }
             Name::Host => self.host = Some(spans.len() as u32),
             Name::ContentLength => self.length.add(value()),
             Name::Cookie => self.cookies += 1,
-            Name::Expect => self.note_expect(value()),
-            Name::Other if line.span.name_len == 8 => {
-                let name = &bytes[line.span.name as usize..][..8];
+            Name::Expect => self.record_expect(value()),
+            Name::Other if field.span.name_len == 8 => {
+                let name = &bytes[field.span.name as usize..][..8];
                 if name == b"priority" {
                     self.priority = Some(Priority::of(value()));
                 }
             }
             _ => {}
         }
-        spans.push(line.span);
+        spans.push(field.span);
     }
 
-    fn note_pseudo(&mut self, line: Line) {
-        if self.fields_begun {
-            self.flaw
+    fn record_pseudo(&mut self, field: DecodedField) {
+        if self.has_fields {
+            self.error
                 .get_or_insert("pseudo-field behind a field (RFC 9113 8.3)");
         }
-        let place = match line.name {
+        let place = match field.name {
             Name::Method => &mut self.method,
             Name::Scheme => &mut self.scheme,
             Name::Authority => &mut self.authority,
@@ -473,12 +470,13 @@ impl Facts {
             Name::Status => &mut self.status,
             _ => &mut self.protocol,
         };
-        if place.replace(line.span).is_some() {
-            self.flaw.get_or_insert("pseudo-field twice (RFC 9113 8.3)");
+        if place.replace(field.span).is_some() {
+            self.error
+                .get_or_insert("pseudo-field twice (RFC 9113 8.3)");
         }
     }
 
-    fn note_expect(&mut self, value: &[u8]) {
+    fn record_expect(&mut self, value: &[u8]) {
         let is_continue = value.eq_ignore_ascii_case(b"100-continue");
         self.expect = match (self.expect, is_continue) {
             (Expect::Nothing | Expect::Continue, true) => Expect::Continue,

@@ -2,18 +2,18 @@
 
 use crate::body::Method;
 use crate::h1::encode::is_forbidden_trailer;
-use crate::head::KeptFields;
+use crate::head::OwnedFields;
 use crate::{Fields, Side, StreamRead};
 
-use super::frame::{self, FrameHeader, Kind, flag};
-use super::head::{Refusal, Request};
-use super::hpack::Delivered;
+use super::frame::{self, FrameHeader, FrameType, flag};
+use super::head::{Rejection, Request};
+use super::hpack::DecodedFields;
 use super::recv::{Signal, Step};
 use super::rules::{self, Fault};
-use super::stream::{Notices, Receiving, Sending, Tunnel};
-use super::streams::At;
+use super::stream::{PendingEvents, RecvState, SendState, Tunnel};
+use super::streams::StreamKey;
 use super::window::{RecvWindow, SendWindow};
-use super::{Block, Connection, Leaving, Reading};
+use super::{Connection, GoAwayState, InputState, PartialHeaderBlock};
 
 impl Connection {
     // Header blocks (RFC 9113 4.3).
@@ -38,63 +38,63 @@ impl Connection {
         let to = to.ok_or(rules::PADDING)?;
         let end_stream = header.has(flag::END_STREAM);
         if header.has(flag::END_HEADERS) {
-            self.clocks.block = None;
-            let delivered = self.decode_in_place(at + from, to - from)?;
-            return self.head(header.stream, end_stream, self_dependent, delivered);
+            self.timers.block = None;
+            let decoded = self.decode_in_place(at + from, to - from)?;
+            return self.head(header.stream, end_stream, self_dependent, decoded);
         }
-        self.clocks.block.get_or_insert(self.now);
-        let bytes = std::mem::take(&mut self.block.bytes);
-        self.block = Block {
+        self.timers.block.get_or_insert(self.now);
+        let bytes = std::mem::take(&mut self.partial_block.bytes);
+        self.partial_block = PartialHeaderBlock {
             stream: header.stream,
             end_stream,
             self_dependent,
             continuations: 0,
             bytes,
         };
-        self.gather(at + from, to - from)?;
+        self.append_to_block(at + from, to - from)?;
         Ok(Step::Next)
     }
 
     /// Decided before anything is decoded (CVE-2024-27316).
     pub(super) fn continuation(&mut self, header: FrameHeader, at: usize) -> Result<Step, Fault> {
-        self.block.continuations += 1;
-        if self.block.continuations > self.limits.http2.max_continuations {
+        self.partial_block.continuations += 1;
+        if self.partial_block.continuations > self.limits.http2.max_continuations {
             return Err(rules::CONTINUATIONS);
         }
-        self.gather(at, header.len as usize)?;
+        self.append_to_block(at, header.len as usize)?;
         if !header.has(flag::END_HEADERS) {
             return Ok(Step::Next);
         }
-        self.clocks.block = None;
-        let block = std::mem::take(&mut self.block);
-        let delivered = self
-            .heads
+        self.timers.block = None;
+        let block = std::mem::take(&mut self.partial_block);
+        let decoded = self
+            .head_decoder
             .decode(&mut self.decoder, &block.bytes, &self.limits);
-        let delivered = delivered.map_err(compression)?;
+        let decoded = decoded.map_err(compression)?;
         self.head(
             header.stream,
             block.end_stream,
             block.self_dependent,
-            delivered,
+            decoded,
         )
     }
 
-    fn gather(&mut self, at: usize, len: usize) -> Result<(), Fault> {
+    fn append_to_block(&mut self, at: usize, len: usize) -> Result<(), Fault> {
         let most = self.limits.http2.max_header_block_bytes as usize;
-        if self.block.bytes.len() + len > most {
+        if self.partial_block.bytes.len() + len > most {
             return Err(rules::BLOCK);
         }
         let bytes = self.recv.consumed(at, len);
-        self.block.bytes.extend_from_slice(bytes);
+        self.partial_block.bytes.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn decode_in_place(&mut self, at: usize, len: usize) -> Result<Delivered, Fault> {
+    fn decode_in_place(&mut self, at: usize, len: usize) -> Result<DecodedFields, Fault> {
         if len > self.limits.http2.max_header_block_bytes as usize {
             return Err(rules::BLOCK);
         }
         let block = self.recv.consumed(at, len);
-        self.heads
+        self.head_decoder
             .decode(&mut self.decoder, block, &self.limits)
             .map_err(compression)
     }
@@ -105,36 +105,36 @@ impl Connection {
         id: u32,
         end: bool,
         self_dependent: bool,
-        delivered: Delivered,
+        decoded: DecodedFields,
     ) -> Result<Step, Fault> {
-        let Some(at) = self.streams.find(id) else {
+        let Some(key) = self.streams.find(id) else {
             return match self.side {
                 Side::Server if self.is_idle_stream(id) => {
-                    self.request_received(id, end, self_dependent, delivered)
+                    self.request_received(id, end, self_dependent, decoded)
                 }
                 _ => self.head_on_closed(id),
             };
         };
-        if self.is_reset_by_peer(at) {
+        if self.is_reset_by_peer(key) {
             return Err(rules::CLOSED_STREAM);
         }
         if self_dependent {
-            self.break_stream(at, rules::SELF_DEPENDENCY)?;
+            self.reset_stream(key, rules::SELF_DEPENDENCY)?;
             return Ok(Step::Next);
         }
-        let result = match self.streams.at(at).receiving {
-            Receiving::Failed => Ok(None),
-            Receiving::Ended | Receiving::Done => Err(rules::HALF_CLOSED),
-            Receiving::Head | Receiving::Body if delivered == Delivered::Bounded => {
+        let result = match self.streams.get(key).recv_state {
+            RecvState::Failed => Ok(None),
+            RecvState::Ended | RecvState::Done => Err(rules::HALF_CLOSED),
+            RecvState::Head | RecvState::Body if decoded == DecodedFields::Truncated => {
                 Err(rules::HEADERS)
             }
-            Receiving::Head => self.response_received(at, end),
-            Receiving::Body => self.trailers_received(at, end),
+            RecvState::Head => self.response_received(key, end),
+            RecvState::Body => self.trailers_received(key, end),
         };
         match result {
             Ok(Some(signal)) => return Ok(Step::Signal(signal)),
             Ok(None) => {}
-            Err(fault) => self.break_stream(at, fault)?,
+            Err(fault) => self.reset_stream(key, fault)?,
         }
         Ok(Step::Next)
     }
@@ -147,7 +147,7 @@ impl Connection {
         if self.is_idle_stream(id) {
             return Err(rules::IDLE_STREAM);
         }
-        if !self.forgotten.has(id) {
+        if !self.local_resets.has(id) {
             return Err(rules::CLOSED_STREAM);
         }
         self.charge_control()?;
@@ -161,65 +161,65 @@ impl Connection {
         id: u32,
         end: bool,
         self_dependent: bool,
-        delivered: Delivered,
+        decoded: DecodedFields,
     ) -> Result<Step, Fault> {
         if id.is_multiple_of(2) {
             return Err(rules::STREAM_ID);
         }
-        if matches!(self.leaving, Leaving::Last(last) if id > last) {
+        if matches!(self.go_away, GoAwayState::Final(last) if id > last) {
             // Whoever sent it knows by now that it may send it elsewhere (RFC 9113 6.8).
             self.charge_control()?;
             self.last_ignored = id;
-            self.forget(id);
+            self.remember_reset(id);
             return Ok(Step::Next);
         }
         self.last_peer = id;
         let most = self.limits.http2.max_concurrent_streams as usize;
         let request = if self_dependent {
-            Err(Refusal::Break(rules::SELF_DEPENDENCY))
+            Err(Rejection::Reset(rules::SELF_DEPENDENCY))
         } else if self.streams.len() >= most {
-            Err(Refusal::Break(rules::REFUSED))
-        } else if delivered == Delivered::Bounded {
-            Err(Refusal::Answer(431))
+            Err(Rejection::Reset(rules::REFUSED))
+        } else if decoded == DecodedFields::Truncated {
+            Err(Rejection::Respond(431))
         } else {
             let offers = self.limits.http2.extended_connect;
-            self.heads.request(&self.limits, offers, end)
+            self.head_decoder.request(&self.limits, offers, end)
         };
         match request {
             Ok(request) => Ok(Step::Signal(self.begin_request(id, request, end))),
-            Err(Refusal::Answer(status)) => {
-                self.answer(id, status, end)?;
+            Err(Rejection::Respond(status)) => {
+                self.reject_request(id, status, end)?;
                 Ok(Step::Next)
             }
-            Err(Refusal::Break(fault)) => {
-                self.reset_unbegun(id, fault)?;
+            Err(Rejection::Reset(fault)) => {
+                self.reset_unopened(id, fault)?;
                 Ok(Step::Next)
             }
         }
     }
 
     fn begin_request(&mut self, id: u32, request: Request, end: bool) -> Signal {
-        let at = self.begin_stream(id);
-        let stream = self.streams.at_mut(at);
+        let key = self.begin_stream(id);
+        let stream = self.streams.get_mut(key);
         stream.method = request.method;
         stream.announced = request.length;
         stream.awaits_continue = request.awaits_continue;
         stream.priority = request.priority.unwrap_or_default();
-        stream.receiving = if end {
-            Receiving::Ended
+        stream.recv_state = if end {
+            RecvState::Ended
         } else {
-            Receiving::Body
+            RecvState::Body
         };
         let connects = request.method == Method::Connect;
         if connects {
-            stream.tunnel = Tunnel::Asked;
+            stream.tunnel = Tunnel::Requested;
             if end {
-                self.notice(at, Notices::HALF_CLOSED);
+                self.notify(key, PendingEvents::HALF_CLOSED);
             }
         }
         let has_body = !end && !connects;
         if has_body && !request.awaits_continue {
-            self.watch_body(at);
+            self.watch_body(key);
         }
         Signal::Head {
             stream: id,
@@ -227,19 +227,19 @@ impl Connection {
         }
     }
 
-    pub(super) fn begin_stream(&mut self, id: u32) -> At {
+    pub(super) fn begin_stream(&mut self, id: u32) -> StreamKey {
         let recv = RecvWindow::of(self.stream_window);
-        let send = SendWindow::of(self.peer.initial_window);
-        let at = self.streams.begin(id, recv, send);
+        let send = SendWindow::of(self.peer_settings.initial_window);
+        let key = self.streams.insert(id, recv, send);
         self.watch_idleness();
-        at
+        key
     }
 
     // Responses.
 
-    fn response_received(&mut self, at: At, end: bool) -> Result<Option<Signal>, Fault> {
-        let response = self.heads.response()?;
-        let stream = self.streams.at_mut(at);
+    fn response_received(&mut self, key: StreamKey, end: bool) -> Result<Option<Signal>, Fault> {
+        let response = self.head_decoder.response()?;
+        let stream = self.streams.get_mut(key);
         let id = stream.id;
         if response.status < 200 {
             if end {
@@ -252,15 +252,15 @@ impl Connection {
             return Ok(Some(Signal::Informational { stream: id }));
         }
         let is_good = (200..300).contains(&response.status);
-        if stream.tunnel == Tunnel::Asked && is_good {
+        if stream.tunnel == Tunnel::Requested && is_good {
             stream.tunnel = Tunnel::Open;
-            stream.receiving = if end {
-                Receiving::Ended
+            stream.recv_state = if end {
+                RecvState::Ended
             } else {
-                Receiving::Body
+                RecvState::Body
             };
-            stream.sending = Sending::Body(None);
-            self.notice(at, Notices::SWITCHED);
+            stream.send_state = SendState::Body(None);
+            self.notify(key, PendingEvents::SWITCHED);
             return Ok(Some(Signal::Head {
                 stream: id,
                 end: false,
@@ -279,56 +279,56 @@ impl Connection {
         if self.limits.max_body_bytes.is_some_and(over_limit) {
             return Err(rules::BODY);
         }
-        stream.receiving = if end {
-            Receiving::Done
+        stream.recv_state = if end {
+            RecvState::Done
         } else {
-            Receiving::Body
+            RecvState::Body
         };
-        if stream.tunnel == Tunnel::Asked {
-            stream.tunnel = Tunnel::No;
-            self.send_end(at);
+        if stream.tunnel == Tunnel::Requested {
+            stream.tunnel = Tunnel::None;
+            self.send_end(key);
         }
         if end {
-            self.check_over(at);
+            self.check_closed(key);
         } else {
-            self.watch_body(at);
+            self.watch_body(key);
         }
         Ok(Some(Signal::Head { stream: id, end }))
     }
 
     // Trailers.
 
-    fn trailers_received(&mut self, at: At, end: bool) -> Result<Option<Signal>, Fault> {
+    fn trailers_received(&mut self, key: StreamKey, end: bool) -> Result<Option<Signal>, Fault> {
         if !end {
             return Err(rules::TRAILERS_OPEN);
         }
-        let fields = self.heads.trailers()?;
-        let stream = self.streams.at_mut(at);
+        let fields = self.head_decoder.trailers()?;
+        let stream = self.streams.get_mut(key);
         if stream.announced.is_some_and(|announced| announced > 0) {
             return Err(rules::BODY_LENGTH);
         }
         let allowed = fields.filter(|field| !is_forbidden_trailer(field.name));
-        stream.trailers = Some(Box::new(KeptFields::of(allowed)));
-        stream.receiving = Receiving::Ended;
-        stream.recv_clock.stop();
-        let wakes = stream.notices.take(Notices::READER_WAITS);
+        stream.trailers = Some(Box::new(OwnedFields::of(allowed)));
+        stream.recv_state = RecvState::Ended;
+        stream.recv_timer.stop();
+        let wakes = stream.pending.take(PendingEvents::READER_WAITS);
         let id = stream.id;
-        self.check_over(at);
+        self.check_closed(key);
         Ok(wakes.then_some(Signal::Readable(id)))
     }
 
     // Bodies.
 
-    pub fn read(&mut self, at: At, max: usize) -> StreamRead<'_> {
-        if self.readable(at) == 0 {
-            self.pull(at);
+    pub fn read(&mut self, key: StreamKey, max: usize) -> StreamRead<'_> {
+        if self.readable(key) == 0 {
+            self.pull(key);
         }
-        let n = self.readable(at).min(max.max(1));
+        let n = self.readable(key).min(max.max(1));
         if n == 0 {
-            return self.nothing_to_read(at);
+            return self.nothing_to_read(key);
         }
-        self.give_back(at, n as u32);
-        let stream = self.streams.at_mut(at);
+        self.release_credit(key, n as u32);
+        let stream = self.streams.get_mut(key);
         stream.awaits_continue = false;
         if !stream.inbox.is_empty() {
             return StreamRead::Data(stream.inbox.take(n));
@@ -348,77 +348,83 @@ impl Connection {
     }
 
     /// Bytes that can be read in one piece.
-    fn readable(&self, at: At) -> usize {
-        let stream = self.streams.at(at);
+    fn readable(&self, key: StreamKey) -> usize {
+        let stream = self.streams.get(key);
         match (&self.chunk, stream.inbox.len()) {
-            _ if stream.tunnel == Tunnel::Asked => 0,
-            (Some(chunk), 0) if chunk.to == at => chunk.len,
+            _ if stream.tunnel == Tunnel::Requested => 0,
+            (Some(chunk), 0) if chunk.to == key => chunk.len,
             (_, n) => n,
         }
     }
 
-    fn nothing_to_read(&mut self, at: At) -> StreamRead<'_> {
-        let stream = self.streams.at_mut(at);
-        match stream.receiving {
-            Receiving::Failed => return StreamRead::Failed,
-            Receiving::Ended => {
+    fn nothing_to_read(&mut self, key: StreamKey) -> StreamRead<'_> {
+        let stream = self.streams.get_mut(key);
+        match stream.recv_state {
+            RecvState::Failed => return StreamRead::Failed,
+            RecvState::Ended => {
                 if self.side == Side::Client || stream.tunnel == Tunnel::Open {
-                    stream.receiving = Receiving::Done;
-                    self.check_over(at);
+                    stream.recv_state = RecvState::Done;
+                    self.check_closed(key);
                 }
                 return StreamRead::End;
             }
-            Receiving::Done => return StreamRead::End,
-            Receiving::Body if stream.tunnel == Tunnel::Asked => return StreamRead::End,
-            Receiving::Head | Receiving::Body => {}
+            RecvState::Done => return StreamRead::End,
+            RecvState::Body if stream.tunnel == Tunnel::Requested => return StreamRead::End,
+            RecvState::Head | RecvState::Body => {}
         }
-        stream.notices.set(Notices::READER_WAITS);
-        self.send_continue(at);
+        stream.pending.set(PendingEvents::READER_WAITS);
+        self.send_continue(key);
         StreamRead::Pending
     }
 
     /// Body bytes that stand next in the input can be read without waiting for their event.
-    fn pull(&mut self, at: At) {
-        let stream = self.streams.at(at);
-        let (id, is_due) = (stream.id, stream.receiving == Receiving::Body);
-        if !is_due || stream.tunnel == Tunnel::Asked || !self.may_parse() {
+    fn pull(&mut self, key: StreamKey) {
+        let stream = self.streams.get(key);
+        let (id, is_due) = (stream.id, stream.recv_state == RecvState::Body);
+        if !is_due || stream.tunnel == Tunnel::Requested || !self.may_parse() {
             return;
         }
         self.stash();
-        while self.readable(at) == 0 && self.streams.at(at).receiving == Receiving::Body {
-            let step = match self.reading {
-                Reading::Data(part) if part.id == id => {
+        while self.readable(key) == 0 && self.streams.get(key).recv_state == RecvState::Body {
+            let step = match self.input {
+                InputState::Data(part) if part.id == id => {
                     // Whoever reads waits, so that the bytes stay where they are.
-                    self.streams.at_mut(at).notices.set(Notices::READER_WAITS);
+                    self.streams
+                        .get_mut(key)
+                        .pending
+                        .set(PendingEvents::READER_WAITS);
                     let step = self.data(part);
-                    self.streams.at_mut(at).notices.take(Notices::READER_WAITS);
+                    self.streams
+                        .get_mut(key)
+                        .pending
+                        .take(PendingEvents::READER_WAITS);
                     Ok(step)
                 }
-                Reading::Frame => match FrameHeader::parse(self.recv.unread()) {
-                    Some(header) if header.kind == Kind::Data && header.stream == id => {
+                InputState::Frame => match FrameHeader::parse(self.recv.unread()) {
+                    Some(header) if header.frame_type == FrameType::Data && header.stream == id => {
                         self.next_frame()
                     }
                     _ => return,
                 },
-                Reading::Skip(0) => self.next_frame(),
+                InputState::Skip(0) => self.next_frame(),
                 _ => return,
             };
             match step {
-                Ok(Step::Starved) => return,
+                Ok(Step::NeedMore) => return,
                 Ok(Step::Signal(_) | Step::Next) => {}
-                Err(fault) => return self.end_with(fault),
+                Err(fault) => return self.fail_connection(fault),
             }
         }
     }
 
     /// Bytes of a stream need no room any more: the program takes them, or they were padding.
-    pub(super) fn give_back(&mut self, at: At, n: u32) {
+    pub(super) fn release_credit(&mut self, key: StreamKey, n: u32) {
         let most = self.limits.http2.max_stream_window_bytes;
-        let is_read = self.buffered(at) <= n as usize;
-        let stream = self.streams.at_mut(at);
+        let is_read = self.buffered(key) <= n as usize;
+        let stream = self.streams.get_mut(key);
         // Nothing more comes behind the end, so nobody needs to know.
-        if stream.receiving == Receiving::Body
-            && let Some(mut increment) = stream.recv_window.give(n)
+        if stream.recv_state == RecvState::Body
+            && let Some(mut increment) = stream.recv_window.release(n)
         {
             // Whoever has read all that is here waits for the peer, not the peer for the reader.
             if is_read && let Some(more) = stream.recv_window.grow(most) {
@@ -429,25 +435,25 @@ impl Connection {
         }
     }
 
-    pub fn available(&mut self, at: At) -> usize {
-        if self.readable(at) == 0 {
-            self.pull(at);
+    pub fn available(&mut self, key: StreamKey) -> usize {
+        if self.readable(key) == 0 {
+            self.pull(key);
         }
-        self.readable(at)
+        self.readable(key)
     }
 
-    pub fn end_received(&self, at: At) -> bool {
-        let receiving = self.streams.at(at).receiving;
-        matches!(receiving, Receiving::Ended | Receiving::Done)
+    pub fn end_received(&self, key: StreamKey) -> bool {
+        let recv_state = self.streams.get(key).recv_state;
+        matches!(recv_state, RecvState::Ended | RecvState::Done)
     }
 
-    pub fn buffered(&self, at: At) -> usize {
-        let chunk = self.chunk.filter(|chunk| chunk.to == at);
-        self.streams.at(at).inbox.len() + chunk.map_or(0, |chunk| chunk.len)
+    pub fn buffered(&self, key: StreamKey) -> usize {
+        let chunk = self.chunk.filter(|chunk| chunk.to == key);
+        self.streams.get(key).inbox.len() + chunk.map_or(0, |chunk| chunk.len)
     }
 
-    pub fn trailers(&self, at: At) -> Fields<'_> {
-        let stream = self.streams.at(at);
+    pub fn trailers(&self, key: StreamKey) -> Fields<'_> {
+        let stream = self.streams.get(key);
         match &stream.trailers {
             Some(trailers) if stream.inbox.is_empty() => trailers.fields(),
             _ => Fields::new(&[], &[]),

@@ -38,45 +38,45 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::buffer::{RecvBuffer, Room, SendBuffer};
-use crate::h1::protocol_switch::Handover;
+use crate::buffer::{RecvBudget, RecvBuffer, SendBuffer};
+use crate::h1::protocol_switch::ProtocolSwitch;
 use crate::{BufferPool, ConnectionError, Interest, Limits, Side, StreamId, UserError};
 
 use frame::{HEADER_BYTES, PREFACE};
-use head::Heads;
+use head::HeadDecoder;
 use hpack::{Decoder, Encoder};
-use prepared::Written;
-use rate_limit::Bucket;
-use responses::Repeated;
-use send_queue::Turns;
-use settings::Peer;
-pub use streams::At;
-use streams::{Cancelled, Forgotten, Streams};
-use timers::Clocks;
+use prepared::EncodedRequests;
+use rate_limit::TokenBucket;
+use responses::HeadCache;
+use send_queue::SendQueue;
+use settings::PeerSettings;
+pub use streams::StreamKey;
+use streams::{LocalResets, PeerResets, Streams};
+use timers::Timers;
 use window::{RecvWindow, SendWindow};
 
 /// What an idle client connection keeps to write its next head and a small body into.
 const CLIENT_SEND_BYTES: usize = 8 * 1024;
 
 /// What a server takes in at once, unless it stands in a body: some hundred requests.
-const MOST_AT_ONCE: usize = 16 * 1024;
+const MAX_RECV_BYTES: usize = 16 * 1024;
 
 /// What the first bytes of a connection say about its protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preface {
     /// They may become the client preface (RFC 9113 3.4).
-    Unclear,
+    Partial,
     /// They are something else.
     Absent,
-    Whole,
+    Complete,
 }
 
 impl Preface {
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn detect(bytes: &[u8]) -> Self {
         if bytes.starts_with(PREFACE) {
-            Self::Whole
+            Self::Complete
         } else if PREFACE.starts_with(bytes) {
-            Self::Unclear
+            Self::Partial
         } else {
             Self::Absent
         }
@@ -100,21 +100,21 @@ enum Phase {
 
 /// Where in the input we are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reading {
+enum InputState {
     /// Server: the client preface.
     Preface,
     /// A frame, which must be SETTINGS.
     Settings,
     Frame,
     /// Inside a DATA frame.
-    Data(Part),
+    Data(PartialData),
     /// So many bytes that nobody wants.
     Skip(u32),
 }
 
 /// What is left of a DATA frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Part {
+struct PartialData {
     id: u32,
     left: u32,
     padding: u32,
@@ -123,15 +123,15 @@ struct Part {
 
 /// Body bytes that stand in the receive block, until the next event is asked for.
 #[derive(Debug, Clone, Copy)]
-struct Chunk {
-    to: At,
+struct DataChunk {
+    to: StreamKey,
     at: usize,
     len: usize,
 }
 
 /// A header block whose frames have not all come.
 #[derive(Debug, Default)]
-struct Block {
+struct PartialHeaderBlock {
     /// 0: none.
     stream: u32,
     end_stream: bool,
@@ -142,17 +142,17 @@ struct Block {
 
 /// How far we are with leaving (RFC 9113 6.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Leaving {
-    No,
+enum GoAwayState {
+    None,
     /// Told, without naming a last stream: what was on its way is still served.
-    Told,
+    Announced,
     /// Streams above it are refused.
-    Last(u32),
+    Final(u32),
 }
 
 /// What the peer has said about leaving, with one GOAWAY or several (RFC 9113 6.8).
 #[derive(Debug, Clone, Copy)]
-struct PeerLeft {
+struct PeerGoAway {
     /// The last stream that it promises to serve.
     last: u32,
     /// It left for want of HTTP/1.1 (`HTTP_1_1_REQUIRED`, RFC 9113 7).
@@ -161,16 +161,16 @@ struct PeerLeft {
 
 /// What the program must hear of the connection.
 #[derive(Debug, Clone, Copy, Default)]
-struct News {
+struct ConnectionEvents {
     going_away: Option<u32>,
     closed: bool,
 }
 
 /// The memory of streams and heads of a connection at rest, in the pool.
 #[derive(Debug)]
-pub struct Spare {
+pub struct StreamStorage {
     streams: Streams,
-    heads: Heads,
+    head_decoder: HeadDecoder,
 }
 
 /// One end.
@@ -193,30 +193,30 @@ pub struct Connection {
     now: Instant,
     recv: RecvBuffer,
     send: SendBuffer,
-    reading: Reading,
+    input: InputState,
     /// Unread bytes that were looked at and are not yet a whole frame.
-    looked_at: usize,
-    chunk: Option<Chunk>,
-    block: Block,
-    heads: Heads,
+    scanned_bytes: usize,
+    chunk: Option<DataChunk>,
+    partial_block: PartialHeaderBlock,
+    head_decoder: HeadDecoder,
     decoder: Decoder,
     encoder: Encoder,
     /// Prepared requests that were sent: boxed, since servers have none.
-    written: Option<Box<Written>>,
+    encoded_requests: Option<Box<EncodedRequests>>,
     /// The head that responses have over and over.
-    repeated: Repeated,
+    head_cache: HeadCache,
     streams: Streams,
     /// Streams with notices, in the order in which these came.
-    noticed: VecDeque<At>,
+    eventful: VecDeque<StreamKey>,
     /// Streams that nobody has to do with, until the next event is asked for.
-    over: Vec<At>,
-    turns: Turns,
+    closed: Vec<StreamKey>,
+    send_queue: SendQueue,
     /// The last frame of DATA or HEADERS in the send buffer: its stream, and where it stands. It can still
     /// be made the end of its message.
-    tail: Option<(u32, usize)>,
-    forgotten: Forgotten,
-    cancelled: Cancelled,
-    peer: Peer,
+    last_frame: Option<(u32, usize)>,
+    local_resets: LocalResets,
+    peer_resets: PeerResets,
+    peer_settings: PeerSettings,
     /// What a new stream may be sent: our setting, once acknowledged.
     stream_window: u32,
     send_window: SendWindow,
@@ -227,17 +227,17 @@ pub struct Connection {
     last_ignored: u32,
     /// The next stream that we begin.
     next_id: u32,
-    leaving: Leaving,
+    go_away: GoAwayState,
     /// The peer's GOAWAY.
-    peer_left: Option<PeerLeft>,
-    news: News,
-    resets: Bucket,
-    control: Bucket,
+    peer_go_away: Option<PeerGoAway>,
+    conn_events: ConnectionEvents,
+    resets: TokenBucket,
+    control: TokenBucket,
     /// Small window updates that frames of ours have earned the peer.
-    updates_earned: u32,
+    earned_updates: u32,
     /// Bytes in the send buffer that the peer has provoked, at most.
-    provoked: usize,
-    clocks: Clocks,
+    induced_bytes: usize,
+    timers: Timers,
     error: Option<Arc<ConnectionError>>,
 }
 
@@ -253,40 +253,40 @@ impl Connection {
             now,
             recv: RecvBuffer::default(),
             send: SendBuffer::default(),
-            reading: match side {
-                Side::Server => Reading::Preface,
-                Side::Client => Reading::Settings,
+            input: match side {
+                Side::Server => InputState::Preface,
+                Side::Client => InputState::Settings,
             },
-            looked_at: 0,
+            scanned_bytes: 0,
             chunk: None,
-            block: Block::default(),
-            heads: Heads::default(),
+            partial_block: PartialHeaderBlock::default(),
+            head_decoder: HeadDecoder::default(),
             decoder: Decoder::new(),
             encoder: Encoder::new(),
-            written: None,
-            repeated: Repeated::default(),
+            encoded_requests: None,
+            head_cache: HeadCache::default(),
             streams: Streams::default(),
-            noticed: VecDeque::new(),
-            over: Vec::new(),
-            turns: Turns::default(),
-            tail: None,
-            forgotten: Forgotten::default(),
-            cancelled: Cancelled::default(),
-            peer: Peer::default(),
+            eventful: VecDeque::new(),
+            closed: Vec::new(),
+            send_queue: SendQueue::default(),
+            last_frame: None,
+            local_resets: LocalResets::default(),
+            peer_resets: PeerResets::default(),
+            peer_settings: PeerSettings::default(),
             stream_window: settings::DEFAULT_WINDOW,
             send_window: SendWindow::of(settings::DEFAULT_WINDOW),
             recv_window: RecvWindow::of(settings::DEFAULT_WINDOW),
             last_peer: 0,
             last_ignored: 0,
             next_id: 1,
-            leaving: Leaving::No,
-            peer_left: None,
-            news: News::default(),
-            resets: Bucket::full(limits.http2.resets, now),
-            control: Bucket::full(limits.http2.control_frames, now),
-            updates_earned: 0,
-            provoked: 0,
-            clocks: Clocks::new(now),
+            go_away: GoAwayState::None,
+            peer_go_away: None,
+            conn_events: ConnectionEvents::default(),
+            resets: TokenBucket::full(limits.http2.resets, now),
+            control: TokenBucket::full(limits.http2.control_frames, now),
+            earned_updates: 0,
+            induced_bytes: 0,
+            timers: Timers::new(now),
             error: None,
             limits,
         };
@@ -294,16 +294,16 @@ impl Connection {
             conn.send.push(PREFACE);
         }
         conn.send_settings();
-        conn.provoked = 0;
+        conn.induced_bytes = 0;
         conn
     }
 
     /// Goes on with a connection that turned out to speak HTTP/2.
-    pub fn behind(handover: Handover) -> Self {
-        let mut conn = Self::new(handover.side, handover.limits, handover.now);
-        conn.recv = handover.recv;
-        conn.clocks.head = handover.head_clock;
-        if handover.closing {
+    pub fn from_http1(switch: ProtocolSwitch) -> Self {
+        let mut conn = Self::new(switch.side, switch.limits, switch.now);
+        conn.recv = switch.recv;
+        conn.timers.head = switch.head_timer;
+        if switch.closing {
             conn.close();
         }
         conn
@@ -312,7 +312,7 @@ impl Connection {
     pub fn set_secure(&mut self, secure: bool) {
         self.secure = secure;
         // They name the scheme.
-        self.written = None;
+        self.encoded_requests = None;
     }
 
     pub fn side(&self) -> Side {
@@ -329,30 +329,30 @@ impl Connection {
         if self.side == Side::Server {
             self.prepare(buffers);
         }
-        let room = self.room_to_read();
-        let space = self.recv.space(buffers, room);
+        let budget = self.recv_budget();
+        let space = self.recv.space(buffers, budget);
         // Bytes of a body cost little each; of other frames each byte can make work, for which others wait.
-        let is_bulk = self.side == Side::Client || matches!(self.reading, Reading::Data(_));
-        let most = if is_bulk { space.len() } else { MOST_AT_ONCE };
+        let is_bulk = self.side == Side::Client || matches!(self.input, InputState::Data(_));
+        let most = if is_bulk { space.len() } else { MAX_RECV_BYTES };
         let most = most.min(space.len());
         &mut space[..most]
     }
 
     pub fn received(&mut self, now: Instant, n: usize) {
-        self.tell(now);
+        self.set_now(now);
         if n == 0 {
             return;
         }
         self.recv.received(n);
         self.response_started = true;
-        self.clocks.heard(now);
+        self.timers.on_received(now);
         if self.phase != Phase::Open {
-            self.swallow(n);
+            self.discard(n);
         }
     }
 
     /// Input behind the end of everything: read only so that no reset destroys our last words.
-    fn swallow(&mut self, n: usize) {
+    fn discard(&mut self, n: usize) {
         self.recv.clear();
         if let Phase::Closing { lingered, .. } = &mut self.phase {
             *lingered += n as u64;
@@ -368,25 +368,25 @@ impl Connection {
     }
 
     pub fn sent(&mut self, now: Instant, n: usize) {
-        self.tell(now);
+        self.set_now(now);
         self.send.sent(n);
-        self.clocks.answers_left(now, n);
+        self.timers.on_sent(now, n);
         if n > 0 {
-            self.tail = None;
-            self.clocks.begin_to_wait(now);
+            self.last_frame = None;
+            self.timers.begin_to_wait(now);
         }
         let pending = self.send.pending();
-        self.provoked = self.provoked.min(pending);
+        self.induced_bytes = self.induced_bytes.min(pending);
         if pending == 0 {
-            self.clocks.send.stop();
+            self.timers.send.stop();
             self.all_sent();
         } else if n > 0 {
-            self.clocks.send.advance(now, n);
-        } else if !self.clocks.send.is_running() {
-            self.clocks.send.start(now);
+            self.timers.send.advance(now, n);
+        } else if !self.timers.send.is_running() {
+            self.timers.send.start(now);
         }
         if self.phase == Phase::Open {
-            self.pump();
+            self.fill_send_buffer();
         }
     }
 
@@ -404,33 +404,33 @@ impl Connection {
             Side::Server => 0,
         };
         self.send.release(buffers, kept);
-        if self.streams.is_empty() && !self.streams.is_bare() {
-            self.rest(buffers);
+        if self.streams.is_empty() && !self.streams.is_unallocated() {
+            self.release_storage(buffers);
         }
     }
 
     /// The next request needs these.
     fn prepare(&mut self, buffers: &mut BufferPool) {
         self.send.prepare(buffers);
-        if self.streams.is_bare()
-            && let Some(spare) = buffers.take_h2()
+        if self.streams.is_unallocated()
+            && let Some(storage) = buffers.take_stream_storage()
         {
-            self.streams = spare.streams;
-            self.heads = spare.heads;
+            self.streams = storage.streams;
+            self.head_decoder = storage.head_decoder;
         }
     }
 
     /// No stream is open: a server lends what it held for them to its other connections, a client keeps it.
-    fn rest(&mut self, buffers: &mut BufferPool) {
+    fn release_storage(&mut self, buffers: &mut BufferPool) {
         // Those it speaks of are gone, and their places with them.
-        self.clocks.untold.clear();
-        self.streams.tidy();
-        self.heads.tidy();
+        self.timers.unstarted.clear();
+        self.streams.shrink();
+        self.head_decoder.shrink();
         if self.side == Side::Server {
-            self.heads.forget();
-            buffers.give_h2(Spare {
+            self.head_decoder.invalidate();
+            buffers.give_stream_storage(StreamStorage {
                 streams: std::mem::take(&mut self.streams),
-                heads: std::mem::take(&mut self.heads),
+                head_decoder: std::mem::take(&mut self.head_decoder),
             });
         }
     }
@@ -466,7 +466,7 @@ impl Connection {
                 ..Interest::default()
             },
             Phase::Open => Interest {
-                read: !self.eof && self.may_receive() && self.recv.has_room(self.room_to_read()),
+                read: !self.eof && self.may_receive() && self.recv.has_space(self.recv_budget()),
                 write: !flushed,
                 ..Interest::default()
             },
@@ -475,11 +475,11 @@ impl Connection {
 
     /// Whether `next_event` may have something without more input.
     pub fn has_events(&self) -> bool {
-        !self.noticed.is_empty()
-            || self.news.closed
-            || self.news.going_away.is_some()
+        !self.eventful.is_empty()
+            || self.conn_events.closed
+            || self.conn_events.going_away.is_some()
             || (self.may_parse()
-                && (self.recv.len() > self.looked_at || (self.eof && !self.clocks.eof_seen)))
+                && (self.recv.len() > self.scanned_bytes || (self.eof && !self.timers.eof_seen)))
     }
 
     pub fn is_idle(&self) -> bool {
@@ -495,7 +495,7 @@ impl Connection {
 
     /// Whether the server takes an extended CONNECT; `None`: it has not said yet.
     pub fn extended_connect(&self) -> Option<bool> {
-        self.peer.extended_connect
+        self.peer_settings.extended_connect
     }
 
     /// How many requests may be started now.
@@ -509,12 +509,12 @@ impl Connection {
             && self.phase == Phase::Open
             && !self.closing
             && !self.eof
-            && self.peer_left.is_none();
+            && self.peer_go_away.is_none();
         if !is_open {
             return 0;
         }
         let most = self
-            .peer
+            .peer_settings
             .max_streams
             .min(self.limits.http2.max_concurrent_streams) as usize;
         // Identifiers are used up once (RFC 9113 5.1.1).
@@ -530,22 +530,22 @@ impl Connection {
         self.error.as_ref()
     }
 
-    pub fn find(&self, id: StreamId) -> Result<At, UserError> {
+    pub fn find(&self, id: StreamId) -> Result<StreamKey, UserError> {
         let id = u32::try_from(id.0).map_err(|_| UserError::UnknownStream)?;
         self.streams.find(id).ok_or(UserError::UnknownStream)
     }
 
     // What the state means.
 
-    fn room_to_read(&self) -> Room {
+    fn recv_budget(&self) -> RecvBudget {
         if self.phase != Phase::Open {
-            return Room {
-                unread: usize::MAX,
+            return RecvBudget {
+                max_unread: usize::MAX,
                 contiguous: false,
             };
         }
-        Room {
-            unread: self
+        RecvBudget {
+            max_unread: self
                 .limits
                 .window_bytes
                 .max(HEADER_BYTES + settings::max_frame(&self.limits) as usize),
@@ -555,7 +555,7 @@ impl Connection {
 
     /// The peer takes what it provokes.
     fn may_receive(&self) -> bool {
-        self.phase != Phase::Open || self.provoked <= self.limits.http2.max_queued_bytes
+        self.phase != Phase::Open || self.induced_bytes <= self.limits.http2.max_queued_bytes
     }
 
     fn may_parse(&self) -> bool {
@@ -564,7 +564,7 @@ impl Connection {
 
     /// Streams that somebody has to do with.
     fn open_streams(&self) -> usize {
-        self.streams.len() - self.over.len()
+        self.streams.len() - self.closed.len()
     }
 
     fn is_busy(&self) -> bool {
@@ -573,6 +573,6 @@ impl Connection {
 
     /// A frame that is no DATA, into the send buffer.
     fn write_control(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        self.provoked += self.send.fill(write);
+        self.induced_bytes += self.send.fill(write);
     }
 }

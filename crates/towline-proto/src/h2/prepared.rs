@@ -13,14 +13,14 @@ use crate::{BodySize, PreparedRequest, RequestHead, StreamId, UserError};
 
 use super::Connection;
 use super::frame::{self, HEADER_BYTES};
-use super::send::{Asked, MOST_BLOCK_BYTES};
-use super::streams::At;
+use super::send::{MAX_CACHED_BLOCK_BYTES, RequestInfo};
+use super::streams::StreamKey;
 
 /// So many requests of a mix are remembered.
-const REMEMBERED: usize = 32;
+const MAX_REMEMBERED: usize = 32;
 
 /// One of so many newcomers takes the place of another: a prime, so that it is not the same one in each round.
-const ONE_IN: u32 = 31;
+const REPLACE_ONE_IN: u32 = 31;
 
 /// Prepared requests that were sent, and what they became.
 ///
@@ -28,54 +28,54 @@ const ONE_IN: u32 = 31;
 /// push each other out just before they come again. A mix that has changed is known before long all the same, and at
 /// once where nobody holds the requests of the old one.
 #[derive(Debug, Default)]
-pub(super) struct Written {
-    known: Vec<Whole>,
+pub(super) struct EncodedRequests {
+    entries: Vec<EncodedRequest>,
     /// That found no place free.
-    newcomers: u32,
+    unplaced: u32,
 }
 
 #[derive(Debug)]
-struct Whole {
+struct EncodedRequest {
     parts: Arc<Parts>,
-    asked: Asked,
-    /// What the block depends on ([`changes`](super::hpack::Encoder::changes)).
-    changes: u32,
+    info: RequestInfo,
+    /// What the block depends on ([`generation`](super::hpack::Encoder::generation)).
+    generation: u32,
     block: Vec<u8>,
 }
 
-impl Written {
-    fn place(&self, parts: &Arc<Parts>) -> Option<usize> {
-        let is_it = |whole: &Whole| Arc::ptr_eq(&whole.parts, parts);
-        self.known.iter().position(is_it)
+impl EncodedRequests {
+    fn position(&self, parts: &Arc<Parts>) -> Option<usize> {
+        let is_same = |entry: &EncodedRequest| Arc::ptr_eq(&entry.parts, parts);
+        self.entries.iter().position(is_same)
     }
 
-    fn find(&self, request: &PreparedRequest, changes: Option<u32>) -> Option<&Whole> {
-        let found = &self.known[self.place(request.parts())?];
-        (Some(found.changes) == changes).then_some(found)
+    fn find(&self, request: &PreparedRequest, generation: Option<u32>) -> Option<&EncodedRequest> {
+        let found = &self.entries[self.position(request.parts())?];
+        (Some(found.generation) == generation).then_some(found)
     }
 
     /// Where a request that has become something else, or is new, is to be kept.
-    fn place_for(&mut self, parts: &Arc<Parts>) -> Option<usize> {
-        let known = &self.known;
-        if let Some(place) = self.place(parts) {
-            return Some(place);
+    fn slot_for(&mut self, parts: &Arc<Parts>) -> Option<usize> {
+        let entries = &self.entries;
+        if let Some(slot) = self.position(parts) {
+            return Some(slot);
         }
-        if known.len() < REMEMBERED {
-            return Some(known.len());
+        if entries.len() < MAX_REMEMBERED {
+            return Some(entries.len());
         }
-        let is_forsaken = |whole: &Whole| Arc::strong_count(&whole.parts) == 1;
-        if let Some(place) = known.iter().position(is_forsaken) {
-            return Some(place);
+        let is_unreferenced = |entry: &EncodedRequest| Arc::strong_count(&entry.parts) == 1;
+        if let Some(slot) = entries.iter().position(is_unreferenced) {
+            return Some(slot);
         }
-        self.newcomers = self.newcomers.wrapping_add(1);
-        let takes_place = self.newcomers.is_multiple_of(ONE_IN);
-        takes_place.then_some((self.newcomers / ONE_IN) as usize % REMEMBERED)
+        self.unplaced = self.unplaced.wrapping_add(1);
+        let takes_slot = self.unplaced.is_multiple_of(REPLACE_ONE_IN);
+        takes_slot.then_some((self.unplaced / REPLACE_ONE_IN) as usize % MAX_REMEMBERED)
     }
 
-    fn keep(&mut self, place: usize, whole: Whole) {
-        match self.known.get_mut(place) {
-            Some(other) => *other = whole,
-            None => self.known.push(whole),
+    fn insert(&mut self, slot: usize, entry: EncodedRequest) {
+        match self.entries.get_mut(slot) {
+            Some(other) => *other = entry,
+            None => self.entries.push(entry),
         }
     }
 }
@@ -86,69 +86,73 @@ impl Connection {
         head: &RequestHead<'_>,
         body: Option<Bytes>,
     ) -> Result<StreamId, UserError> {
-        let begun = self.begin_asking(head, size_of(body.as_ref()))?;
-        self.send_whole(begun.at, body)
+        let opened = self.open_request(head, size_of(body.as_ref()))?;
+        self.finish_request(opened.key, body)
     }
 
     /// All of the body behind its head, if there is one.
-    fn send_whole(&mut self, at: At, body: Option<Bytes>) -> Result<StreamId, UserError> {
-        let id = self.id_of(at);
+    fn finish_request(
+        &mut self,
+        key: StreamKey,
+        body: Option<Bytes>,
+    ) -> Result<StreamId, UserError> {
+        let id = self.id_of(key);
         if let Some(body) = body {
-            self.write_shared(at, body)?;
-            self.finish(at, &[])?;
+            self.write_shared(key, body)?;
+            self.finish(key, &[])?;
         }
         Ok(id)
     }
 
     pub fn request_prepared(&mut self, request: &PreparedRequest) -> Result<StreamId, UserError> {
-        let mut written = self.written.take().unwrap_or_default();
-        let begun = self.begin_prepared(request, &mut written);
-        self.written = Some(written);
-        self.send_whole(begun?, request.body())
+        let mut encoded = self.encoded_requests.take().unwrap_or_default();
+        let opened = self.open_prepared(request, &mut encoded);
+        self.encoded_requests = Some(encoded);
+        self.finish_request(opened?, request.body())
     }
 
-    fn begin_prepared(
+    fn open_prepared(
         &mut self,
         request: &PreparedRequest,
-        written: &mut Written,
-    ) -> Result<At, UserError> {
-        let changes = self.encoder.changes();
-        if let Some(whole) = written.find(request, changes)
+        encoded: &mut EncodedRequests,
+    ) -> Result<StreamKey, UserError> {
+        let generation = self.encoder.generation();
+        if let Some(entry) = encoded.find(request, generation)
             && self.stream_capacity() > 0
         {
-            return Ok(self.begin_again(whole));
+            return Ok(self.open_encoded(entry));
         }
         let size = size_of(request.body().as_ref());
-        let begun = request.with_head(|head| self.begin_asking(head, size))?;
-        let block = &self.send.from(begun.head_at)[HEADER_BYTES..];
+        let opened = request.with_head(|head| self.open_request(head, size))?;
+        let block = &self.send.from(opened.head_at)[HEADER_BYTES..];
         // Otherwise it becomes something else the next time: what was added to the table stands there then.
-        let is_kept = self.encoder.changes() == changes
-            && block.len() <= MOST_BLOCK_BYTES
-            && begun.asked.method != Method::Connect;
-        if let Some(changes) = changes.filter(|_| is_kept)
-            && let Some(place) = written.place_for(request.parts())
+        let is_kept = self.encoder.generation() == generation
+            && block.len() <= MAX_CACHED_BLOCK_BYTES
+            && opened.info.method != Method::Connect;
+        if let Some(generation) = generation.filter(|_| is_kept)
+            && let Some(slot) = encoded.slot_for(request.parts())
         {
-            let whole = Whole {
+            let entry = EncodedRequest {
                 parts: Arc::clone(request.parts()),
-                asked: begun.asked,
-                changes,
+                info: opened.info,
+                generation,
                 block: block.into(),
             };
-            written.keep(place, whole);
+            encoded.insert(slot, entry);
         }
-        Ok(begun.at)
+        Ok(opened.key)
     }
 
-    fn begin_again(&mut self, whole: &Whole) -> At {
-        let asked = whole.asked;
-        let (id, at) = self.begin_exchange(asked);
+    fn open_encoded(&mut self, entry: &EncodedRequest) -> StreamKey {
+        let info = entry.info;
+        let (id, key) = self.begin_exchange(info);
         let start = self.send.end();
         let n = self
             .send
-            .fill(|out| frame::headers(out, id, asked.end, &whole.block));
-        self.tail = (!asked.end).then_some((id, start));
-        self.streams.at_mut(at).stats.sent += n as u64;
-        at
+            .fill(|out| frame::headers(out, id, info.end, &entry.block));
+        self.last_frame = (!info.end).then_some((id, start));
+        self.streams.get_mut(key).stats.sent += n as u64;
+        key
     }
 }
 
@@ -179,53 +183,53 @@ mod tests {
     }
 
     /// How many of them are found; what is not is kept if there is a place.
-    fn found(written: &mut Written, requests: &[PreparedRequest]) -> usize {
+    fn count_hits(encoded: &mut EncodedRequests, requests: &[PreparedRequest]) -> usize {
         let mut found = 0;
         for request in requests {
-            if written.find(request, Some(0)).is_some() {
+            if encoded.find(request, Some(0)).is_some() {
                 found += 1;
-            } else if let Some(place) = written.place_for(request.parts()) {
-                let whole = Whole {
+            } else if let Some(slot) = encoded.slot_for(request.parts()) {
+                let entry = EncodedRequest {
                     parts: Arc::clone(request.parts()),
-                    asked: Asked {
+                    info: RequestInfo {
                         method: Method::Other,
                         end: true,
-                        next: crate::h2::stream::Sending::Complete,
+                        next: crate::h2::stream::SendState::Complete,
                     },
-                    changes: 0,
+                    generation: 0,
                     block: Vec::new(),
                 };
-                written.keep(place, whole);
+                encoded.insert(slot, entry);
             }
         }
-        assert!(written.known.len() <= REMEMBERED);
+        assert!(encoded.entries.len() <= MAX_REMEMBERED);
         found
     }
 
     #[test]
     fn more_in_turn_than_are_remembered_are_remembered_in_part() {
-        let mut written = Written::default();
-        let many = requests(REMEMBERED * 2);
-        found(&mut written, &many);
+        let mut encoded = EncodedRequests::default();
+        let many = requests(MAX_REMEMBERED * 2);
+        count_hits(&mut encoded, &many);
         for _ in 0..20 {
-            assert!(found(&mut written, &many) > REMEMBERED / 2);
+            assert!(count_hits(&mut encoded, &many) > MAX_REMEMBERED / 2);
         }
     }
 
     #[test]
     fn a_mix_that_has_changed_is_remembered_before_long() {
-        let mut written = Written::default();
-        let before = requests(REMEMBERED);
-        found(&mut written, &before);
-        let after = requests(REMEMBERED);
-        for _ in 0..REMEMBERED {
-            found(&mut written, &after);
+        let mut encoded = EncodedRequests::default();
+        let before = requests(MAX_REMEMBERED);
+        count_hits(&mut encoded, &before);
+        let after = requests(MAX_REMEMBERED);
+        for _ in 0..MAX_REMEMBERED {
+            count_hits(&mut encoded, &after);
         }
-        assert!(found(&mut written, &after) > REMEMBERED / 2);
+        assert!(count_hits(&mut encoded, &after) > MAX_REMEMBERED / 2);
         // ... and at once where the others are gone.
         drop((before, after));
-        let last = requests(REMEMBERED);
-        found(&mut written, &last);
-        assert_eq!(found(&mut written, &last), REMEMBERED);
+        let last = requests(MAX_REMEMBERED);
+        count_hits(&mut encoded, &last);
+        assert_eq!(count_hits(&mut encoded, &last), MAX_REMEMBERED);
     }
 }

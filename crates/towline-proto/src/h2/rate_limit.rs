@@ -9,26 +9,26 @@ const TOKEN: u64 = 1000;
 
 /// What is left of an [`RateLimit`].
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bucket {
+pub(super) struct TokenBucket {
     milli: u64,
     filled: Instant,
 }
 
-impl Bucket {
-    pub fn full(allowance: RateLimit, now: Instant) -> Self {
+impl TokenBucket {
+    pub fn full(limit: RateLimit, now: Instant) -> Self {
         Self {
-            milli: u64::from(allowance.burst) * TOKEN,
+            milli: u64::from(limit.burst) * TOKEN,
             filled: now,
         }
     }
 
     /// Takes one token; false when there is none.
-    pub fn take(&mut self, allowance: RateLimit, now: Instant) -> bool {
+    pub fn take(&mut self, limit: RateLimit, now: Instant) -> bool {
         let elapsed = now.saturating_duration_since(self.filled).as_millis();
         let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
         if elapsed > 0 {
-            let back = elapsed.saturating_mul(u64::from(allowance.per_s));
-            let most = u64::from(allowance.burst) * TOKEN;
+            let back = elapsed.saturating_mul(u64::from(limit.per_s));
+            let most = u64::from(limit.burst) * TOKEN;
             self.milli = self.milli.saturating_add(back).min(most);
             // What is left of a millisecond counts the next time.
             self.filled += Duration::from_millis(elapsed);
@@ -49,13 +49,13 @@ mod tests {
 
     #[test]
     fn a_burst_and_then_a_rate() {
-        let allowance = RateLimit {
+        let limit = RateLimit {
             burst: 100,
             per_s: 33,
         };
         let start = Instant::now();
-        let mut bucket = Bucket::full(allowance, start);
-        let mut take = |at| bucket.take(allowance, at);
+        let mut bucket = TokenBucket::full(limit, start);
+        let mut take = |at| bucket.take(limit, at);
         assert_eq!((0..1000).filter(|_| take(start)).count(), 100);
         let later = start + Duration::from_secs(1);
         assert_eq!((0..1000).filter(|_| take(later)).count(), 33);
@@ -65,27 +65,27 @@ mod tests {
 
     #[test]
     fn rest_saves_no_more_than_a_burst() {
-        let allowance = RateLimit {
+        let limit = RateLimit {
             burst: 100,
             per_s: 33,
         };
         let start = Instant::now();
-        let mut bucket = Bucket::full(allowance, start);
+        let mut bucket = TokenBucket::full(limit, start);
         let later = start + Duration::from_secs(3600);
-        let taken = (0..1000).filter(|_| bucket.take(allowance, later)).count();
+        let taken = (0..1000).filter(|_| bucket.take(limit, later)).count();
         assert_eq!(taken, 100);
     }
 
     #[test]
     fn parts_of_a_millisecond_add_up() {
-        let allowance = RateLimit {
+        let limit = RateLimit {
             burst: 1,
             per_s: 1000,
         };
         let start = Instant::now();
-        let mut bucket = Bucket::full(allowance, start);
+        let mut bucket = TokenBucket::full(limit, start);
         let times = (0..1001_u32).map(|n| start + Duration::from_micros(100) * n);
-        let taken = times.filter(|&at| bucket.take(allowance, at)).count();
+        let taken = times.filter(|&at| bucket.take(limit, at)).count();
         assert_eq!(taken, 101);
     }
 }

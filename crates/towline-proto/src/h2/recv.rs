@@ -1,13 +1,13 @@
 //! Frames, read one after the other until an event is due.
 
-use crate::timer::HeadClock;
+use crate::timer::HeadTimer;
 use crate::{Event, Side, StreamError, StreamId};
 
-use super::frame::{self, FrameHeader, HEADER_BYTES, Kind, PREFACE, flag};
+use super::frame::{self, FrameHeader, FrameType, HEADER_BYTES, PREFACE, flag};
 use super::rules::{self, Fault};
-use super::stream::{Notices, Priority, Receiving, Tunnel};
-use super::streams::At;
-use super::{Chunk, Connection, Part, Preface, Reading, settings, timers};
+use super::stream::{PendingEvents, Priority, RecvState, Tunnel};
+use super::streams::StreamKey;
+use super::{Connection, DataChunk, InputState, PartialData, Preface, settings, timers};
 
 /// An event before it borrows anything.
 pub(super) enum Signal {
@@ -27,7 +27,7 @@ pub(super) enum Step {
     Signal(Signal),
     Next,
     /// More input is needed.
-    Starved,
+    NeedMore,
 }
 
 impl Connection {
@@ -36,12 +36,12 @@ impl Connection {
         Some(match self.next_signal()? {
             Signal::Head { stream, end } => Event::Head {
                 stream: id(stream),
-                head: self.heads.view(),
+                head: self.head_decoder.view(),
                 end,
             },
             Signal::Informational { stream } => Event::Informational {
                 stream: id(stream),
-                head: self.heads.view(),
+                head: self.head_decoder.view(),
             },
             Signal::Readable(stream) => Event::Readable(id(stream)),
             Signal::Switched(stream) => Event::Switched { stream: id(stream) },
@@ -56,12 +56,12 @@ impl Connection {
     fn next_signal(&mut self) -> Option<Signal> {
         self.stash();
         loop {
-            self.bury();
-            if let Some(signal) = self.next_notice() {
+            self.remove_closed();
+            if let Some(signal) = self.next_pending_event() {
                 return Some(signal);
             }
             // Before anything behind the GOAWAY, however the input was cut.
-            if let Some(last) = self.news.going_away.take() {
+            if let Some(last) = self.conn_events.going_away.take() {
                 return Some(Signal::GoingAway { last });
             }
             if !self.may_parse() {
@@ -70,84 +70,87 @@ impl Connection {
             match self.next_frame() {
                 Ok(Step::Signal(signal)) => return Some(signal),
                 Ok(Step::Next) => {}
-                Ok(Step::Starved) if self.eof && !self.clocks.eof_seen => self.input_ended(),
-                Ok(Step::Starved) => {
-                    self.looked_at = self.recv.len();
+                Ok(Step::NeedMore) if self.eof && !self.timers.eof_seen => self.on_input_end(),
+                Ok(Step::NeedMore) => {
+                    self.scanned_bytes = self.recv.len();
                     break;
                 }
-                Err(fault) => self.end_with(fault),
+                Err(fault) => self.fail_connection(fault),
             }
         }
-        std::mem::take(&mut self.news.closed).then_some(Signal::Closed)
+        std::mem::take(&mut self.conn_events.closed).then_some(Signal::Closed)
     }
 
-    fn next_notice(&mut self) -> Option<Signal> {
-        let &at = self.noticed.front()?;
-        let stream = self.streams.at_mut(at);
+    fn next_pending_event(&mut self) -> Option<Signal> {
+        let &key = self.eventful.front()?;
+        let stream = self.streams.get_mut(key);
         let id = stream.id;
-        let notices = &mut stream.notices;
-        let signal = if notices.take(Notices::SWITCHED) {
+        let pending = &mut stream.pending;
+        let signal = if pending.take(PendingEvents::SWITCHED) {
             Signal::Switched(id)
-        } else if notices.take(Notices::READABLE) {
+        } else if pending.take(PendingEvents::READABLE) {
             Signal::Readable(id)
-        } else if notices.take(Notices::HALF_CLOSED) {
+        } else if pending.take(PendingEvents::HALF_CLOSED) {
             Signal::HalfClosed(id)
-        } else if notices.take(Notices::WRITABLE) {
+        } else if pending.take(PendingEvents::WRITABLE) {
             Signal::Writable(id)
         } else {
-            notices.take(Notices::FAILED);
+            pending.take(PendingEvents::FAILED);
             Signal::Failed(id, stream.failure.clone().unwrap_or(StreamError::Reset))
         };
-        if !stream.notices.has(Notices::EVENTS) {
-            stream.is_noticed = false;
-            self.noticed.pop_front();
+        if !stream.pending.has(PendingEvents::EVENTS) {
+            stream.has_events = false;
+            self.eventful.pop_front();
         }
         if self.side == Side::Client && matches!(signal, Signal::Failed(..)) {
-            self.set_over(at);
+            self.mark_closed(key);
         }
         Some(signal)
     }
 
     /// Marks bytes as read and returns where they stand.
     pub(super) fn consume(&mut self, n: usize) -> usize {
-        self.looked_at = 0;
+        self.scanned_bytes = 0;
         self.recv.consume(n)
     }
 
     pub(super) fn next_frame(&mut self) -> Result<Step, Fault> {
-        match self.reading {
-            Reading::Preface => self.preface(),
-            Reading::Data(part) => Ok(self.data(part)),
-            Reading::Skip(left) => Ok(self.skip(left)),
-            Reading::Settings | Reading::Frame => {
+        match self.input {
+            InputState::Preface => self.preface(),
+            InputState::Data(part) => Ok(self.data(part)),
+            InputState::Skip(left) => Ok(self.skip(left)),
+            InputState::Settings | InputState::Frame => {
                 let Some(header) = FrameHeader::parse(self.recv.unread()) else {
-                    return Ok(Step::Starved);
+                    return Ok(Step::NeedMore);
                 };
                 self.check_header(header)?;
-                if header.kind == Kind::Data {
+                if header.frame_type == FrameType::Data {
                     return self.begin_data(header);
                 }
                 let whole = HEADER_BYTES + header.len as usize;
                 if self.recv.len() < whole {
-                    if matches!(header.kind, Kind::Headers | Kind::Continuation) {
-                        self.clocks.block.get_or_insert(self.now);
+                    if matches!(
+                        header.frame_type,
+                        FrameType::Headers | FrameType::Continuation
+                    ) {
+                        self.timers.block.get_or_insert(self.now);
                     }
-                    return Ok(Step::Starved);
+                    return Ok(Step::NeedMore);
                 }
                 let at = self.consume(whole) + HEADER_BYTES;
-                self.reading = Reading::Frame;
+                self.input = InputState::Frame;
                 self.frame(header, at)
             }
         }
     }
 
     fn preface(&mut self) -> Result<Step, Fault> {
-        match Preface::of(self.recv.unread()) {
+        match Preface::detect(self.recv.unread()) {
             Preface::Absent => Err(rules::PREFACE),
-            Preface::Unclear => Ok(Step::Starved),
-            Preface::Whole => {
+            Preface::Partial => Ok(Step::NeedMore),
+            Preface::Complete => {
                 self.consume(PREFACE.len());
-                self.reading = Reading::Settings;
+                self.input = InputState::Settings;
                 Ok(Step::Next)
             }
         }
@@ -158,36 +161,41 @@ impl Connection {
         self.consume(n);
         let left = left - n as u32;
         if left > 0 {
-            self.reading = Reading::Skip(left);
-            return Step::Starved;
+            self.input = InputState::Skip(left);
+            return Step::NeedMore;
         }
-        self.reading = Reading::Frame;
+        self.input = InputState::Frame;
         Step::Next
     }
 
     /// What can be told from the header alone.
     fn check_header(&self, header: FrameHeader) -> Result<(), Fault> {
-        if self.reading == Reading::Settings
-            && (header.kind != Kind::Settings || header.has(flag::ACK))
+        if self.input == InputState::Settings
+            && (header.frame_type != FrameType::Settings || header.has(flag::ACK))
         {
             return Err(rules::NO_SETTINGS);
         }
         if header.len > settings::max_frame(&self.limits) {
             return Err(rules::TOO_LONG);
         }
-        let in_block = self.block.stream != 0;
-        let is_continuation = header.kind == Kind::Continuation;
-        if in_block && (!is_continuation || header.stream != self.block.stream) {
+        let in_block = self.partial_block.stream != 0;
+        let is_continuation = header.frame_type == FrameType::Continuation;
+        if in_block && (!is_continuation || header.stream != self.partial_block.stream) {
             return Err(rules::BLOCK_INTERRUPTED);
         }
         if is_continuation && !in_block {
             return Err(rules::NO_BLOCK);
         }
-        match header.kind {
-            Kind::Data | Kind::Headers | Kind::Priority | Kind::Reset if header.stream == 0 => {
+        match header.frame_type {
+            FrameType::Data | FrameType::Headers | FrameType::Priority | FrameType::Reset
+                if header.stream == 0 =>
+            {
                 Err(rules::NEEDS_STREAM)
             }
-            Kind::Settings | Kind::Ping | Kind::GoAway | Kind::PriorityUpdate
+            FrameType::Settings
+            | FrameType::Ping
+            | FrameType::GoAway
+            | FrameType::PriorityUpdate
                 if header.stream != 0 =>
             {
                 Err(rules::NEEDS_CONNECTION)
@@ -199,29 +207,29 @@ impl Connection {
     /// A whole frame; its payload stands at `at`.
     fn frame(&mut self, header: FrameHeader, at: usize) -> Result<Step, Fault> {
         let len = header.len as usize;
-        match header.kind {
-            Kind::Headers | Kind::Continuation => {
+        match header.frame_type {
+            FrameType::Headers | FrameType::Continuation => {
                 if self.side == Side::Client
                     && let Some(to) = self.streams.find(header.stream)
                 {
-                    self.streams.at_mut(to).stats.received += (HEADER_BYTES + len) as u64;
+                    self.streams.get_mut(to).stats.received += (HEADER_BYTES + len) as u64;
                 }
-                return if header.kind == Kind::Headers {
+                return if header.frame_type == FrameType::Headers {
                     self.headers(header, at)
                 } else {
                     self.continuation(header, at)
                 };
             }
-            Kind::Priority => self.priority(header, at)?,
-            Kind::Reset => self.reset_received(header, at)?,
-            Kind::Settings => self.settings(header, at)?,
-            Kind::PushPromise => return Err(rules::PUSH),
-            Kind::Ping => self.ping(header, at)?,
-            Kind::GoAway => self.go_away_received(header, at)?,
-            Kind::WindowUpdate => self.window_update(header, at)?,
-            Kind::PriorityUpdate => self.priority_update(at, len)?,
-            Kind::Unknown => self.charge_control()?,
-            Kind::Data => {}
+            FrameType::Priority => self.priority(header, at)?,
+            FrameType::Reset => self.reset_received(header, at)?,
+            FrameType::Settings => self.settings(header, at)?,
+            FrameType::PushPromise => return Err(rules::PUSH),
+            FrameType::Ping => self.ping(header, at)?,
+            FrameType::GoAway => self.go_away_received(header, at)?,
+            FrameType::WindowUpdate => self.window_update(header, at)?,
+            FrameType::PriorityUpdate => self.priority_update(at, len)?,
+            FrameType::Unknown => self.charge_control()?,
+            FrameType::Data => {}
         }
         Ok(Step::Next)
     }
@@ -254,10 +262,10 @@ impl Connection {
             return Err(rules::WRONG_SIZE);
         }
         self.settings_received(at, len)?;
-        if matches!(self.clocks.head, HeadClock::Head(_) | HeadClock::Parting(_)) {
-            self.clocks.head = HeadClock::Idle(self.now);
+        if matches!(self.timers.head, HeadTimer::Head(_) | HeadTimer::Closing(_)) {
+            self.timers.head = HeadTimer::Idle(self.now);
             if self.closing {
-                self.begin_leaving();
+                self.announce_go_away();
             }
         }
         Ok(())
@@ -277,12 +285,12 @@ impl Connection {
             self.write_control(|out| frame::ping(out, flag::ACK, data));
             return Ok(());
         }
-        if data == timers::LEAVING && self.clocks.left.is_some() {
-            self.leave();
+        if data == timers::GO_AWAY_PING && self.timers.go_away_sent.is_some() {
+            self.send_final_go_away();
             return Ok(());
         }
         self.charge_control()?;
-        self.clocks.answered(data);
+        self.timers.on_ping_ack(data);
         Ok(())
     }
 
@@ -293,7 +301,7 @@ impl Connection {
         self.charge_control()?;
         let payload = self.recv.consumed(at, 8);
         let (last, code) = (frame::number(payload, 0), frame::word(payload, 4));
-        self.peer_leaves(last, crate::ErrorCode(code));
+        self.on_peer_go_away(last, crate::ErrorCode(code));
         Ok(())
     }
 
@@ -306,8 +314,8 @@ impl Connection {
         // than these.
         let is_counted = header.stream == 0 || self.streams.find(header.stream).is_some();
         if increment < 1024 || !is_counted {
-            if self.updates_earned > 0 {
-                self.updates_earned -= 1;
+            if self.earned_updates > 0 {
+                self.earned_updates -= 1;
             } else {
                 self.charge_control()?;
             }
@@ -319,10 +327,10 @@ impl Connection {
             self.send_window
                 .shift(i64::from(increment))
                 .map_err(|_| rules::WINDOW_OVERFLOW)?;
-            self.pump();
+            self.fill_send_buffer();
             return Ok(());
         }
-        let Some(to) = self.addressed(header.stream)? else {
+        let Some(to) = self.find_open(header.stream)? else {
             // Nothing that crossed our end of the stream explains it.
             return if increment == 0 {
                 Err(rules::NO_INCREMENT)
@@ -331,23 +339,23 @@ impl Connection {
             };
         };
         if increment == 0 {
-            return self.break_stream(to, rules::NO_INCREMENT);
+            return self.reset_stream(to, rules::NO_INCREMENT);
         }
-        let stream = self.streams.at_mut(to);
+        let stream = self.streams.get_mut(to);
         if stream.send_window.shift(i64::from(increment)).is_err() {
-            return self.break_stream(to, rules::WINDOW_OVERFLOW);
+            return self.reset_stream(to, rules::WINDOW_OVERFLOW);
         }
-        self.window_moved(to);
-        self.pump();
+        self.update_send_queue(to);
+        self.fill_send_buffer();
         Ok(())
     }
 
     // Frames of a stream.
 
     /// The stream that a frame speaks of; `None`: it is closed, and the frame may have crossed that.
-    fn addressed(&self, id: u32) -> Result<Option<At>, Fault> {
+    fn find_open(&self, id: u32) -> Result<Option<StreamKey>, Fault> {
         match self.streams.find(id) {
-            Some(at) if self.streams.at(at).has_failed() => Ok(None),
+            Some(at) if self.streams.get(at).has_failed() => Ok(None),
             Some(at) => Ok(Some(at)),
             None if self.is_idle_stream(id) => Err(rules::IDLE_STREAM),
             None => Ok(None),
@@ -369,17 +377,17 @@ impl Connection {
             return Err(rules::WRONG_SIZE);
         }
         let code = frame::word(self.recv.consumed(at, 4), 0);
-        let to = self.addressed(header.stream)?;
-        if to.is_none() && self.cancelled.has(header.stream) {
+        let to = self.find_open(header.stream)?;
+        if to.is_none() && self.peer_resets.has(header.stream) {
             return self.charge_control();
         }
         // Also on a stream that was closed by us at the same time: it cost as much.
         self.charge_reset()?;
-        self.cancelled.add(header.stream);
+        self.peer_resets.add(header.stream);
         match to {
             Some(to) => self.reset_by_peer(to, crate::ErrorCode(code)),
             // Now it knows that the stream is closed.
-            None => self.forgotten.remove(header.stream),
+            None => self.local_resets.remove(header.stream),
         }
         Ok(())
     }
@@ -395,7 +403,7 @@ impl Connection {
             return Ok(());
         };
         match self.streams.find(header.stream) {
-            Some(to) if !self.streams.at(to).has_failed() => self.break_stream(to, fault),
+            Some(to) if !self.streams.get(to).has_failed() => self.reset_stream(to, fault),
             // A stream that is not there cannot be reset.
             _ => Err(fault),
         }
@@ -414,9 +422,9 @@ impl Connection {
             return Err(rules::PRIORITY_UPDATE);
         }
         if let Some(to) = self.streams.find(id) {
-            self.turns.remove(&mut self.streams, to);
-            self.streams.at_mut(to).priority = priority;
-            self.window_moved(to);
+            self.send_queue.remove(&mut self.streams, to);
+            self.streams.get_mut(to).priority = priority;
+            self.update_send_queue(to);
         }
         Ok(())
     }
@@ -431,7 +439,7 @@ impl Connection {
                 return Err(rules::WRONG_SIZE);
             }
             let Some(&bytes) = self.recv.unread().get(HEADER_BYTES) else {
-                return Ok(Step::Starved);
+                return Ok(Step::NeedMore);
             };
             front += 1;
             padding = u32::from(bytes);
@@ -443,18 +451,18 @@ impl Connection {
             .receive(header.len)
             .map_err(|_| rules::WINDOW)?;
         self.consume(front);
-        if let Some(increment) = self.recv_window.give(header.len) {
+        if let Some(increment) = self.recv_window.release(header.len) {
             self.write_control(|out| frame::window_update(out, 0, increment));
         }
         let framing = front as u32 - HEADER_BYTES as u32 + padding;
-        let part = Part {
+        let part = PartialData {
             id: header.stream,
             left: header.len - framing,
             padding,
             end: header.has(flag::END_STREAM),
         };
-        self.reading = Reading::Skip(part.left + part.padding);
-        let open = self.addressed(part.id)?;
+        self.input = InputState::Skip(part.left + part.padding);
+        let open = self.find_open(part.id)?;
         if part.left == 0 && (!part.end || open.is_none()) {
             self.charge_control()?;
         }
@@ -462,28 +470,28 @@ impl Connection {
             self.data_on_closed(header)?;
             return Ok(Step::Next);
         };
-        self.streams.at_mut(at).stats.received += u64::from(front as u32 + padding);
+        self.streams.get_mut(at).stats.received += u64::from(front as u32 + padding);
         match self.admit_data(at, part, header.len) {
-            Ok(()) => self.reading = Reading::Data(part),
-            Err(fault) if fault == rules::BODY => self.refuse_body(at)?,
-            Err(fault) => self.break_stream(at, fault)?,
+            Ok(()) => self.input = InputState::Data(part),
+            Err(fault) if fault == rules::BODY => self.reject_body(at)?,
+            Err(fault) => self.reset_stream(at, fault)?,
         }
         if framing > 0 {
-            self.give_back(at, framing);
+            self.release_credit(at, framing);
         }
         Ok(Step::Next)
     }
 
     /// A client that took its request back says nothing more on it (RFC 9113 5.1).
-    pub(super) fn is_reset_by_peer(&self, at: At) -> bool {
-        let failure = &self.streams.at(at).failure;
+    pub(super) fn is_reset_by_peer(&self, key: StreamKey) -> bool {
+        let failure = &self.streams.get(key).failure;
         self.side == Side::Server && matches!(failure, Some(StreamError::ResetByPeer(_)))
     }
 
     /// Of a stream that we reset. Its window does not open any more, so that what the peer had not heard of
     /// that has an end (RFC 9113 5.1 and 6.9.1).
     fn data_on_closed(&mut self, header: FrameHeader) -> Result<(), Fault> {
-        let window = self.forgotten.window(header.stream);
+        let window = self.local_resets.window(header.stream);
         let window = window.ok_or(rules::CLOSED_STREAM)?;
         let left = window.checked_sub(u64::from(header.len));
         *window = left.ok_or(rules::WINDOW)?;
@@ -491,19 +499,19 @@ impl Connection {
     }
 
     /// An open stream takes these bytes, or breaks.
-    fn admit_data(&mut self, at: At, part: Part, len: u32) -> Result<(), Fault> {
-        let stream = self.streams.at_mut(at);
-        match stream.receiving {
-            Receiving::Body => {}
-            Receiving::Head => return Err(rules::DATA_FIRST),
-            Receiving::Ended | Receiving::Done | Receiving::Failed => {
+    fn admit_data(&mut self, key: StreamKey, part: PartialData, len: u32) -> Result<(), Fault> {
+        let stream = self.streams.get_mut(key);
+        match stream.recv_state {
+            RecvState::Body => {}
+            RecvState::Head => return Err(rules::DATA_FIRST),
+            RecvState::Ended | RecvState::Done | RecvState::Failed => {
                 return Err(rules::HALF_CLOSED);
             }
         }
         stream.recv_window.receive(len).map_err(|_| rules::WINDOW)?;
-        if stream.recv_window.is_shut() {
+        if stream.recv_window.is_exhausted() {
             // It is the program's turn; when it has read, the peer has a whole period again.
-            stream.recv_clock.pause();
+            stream.recv_timer.pause();
         }
         let n = u64::from(part.left);
         if let Some(announced) = stream.announced {
@@ -526,60 +534,60 @@ impl Connection {
     }
 
     /// What is here of a DATA frame.
-    pub(super) fn data(&mut self, part: Part) -> Step {
+    pub(super) fn data(&mut self, part: PartialData) -> Step {
         let n = self.recv.len().min(part.left as usize);
         if n == 0 && part.left > 0 {
-            return Step::Starved;
+            return Step::NeedMore;
         }
         let from = self.consume(n);
         let left = part.left - n as u32;
         let is_whole = left == 0;
-        self.reading = if is_whole {
-            Reading::Skip(part.padding)
+        self.input = if is_whole {
+            InputState::Skip(part.padding)
         } else {
-            Reading::Data(Part { left, ..part })
+            InputState::Data(PartialData { left, ..part })
         };
         // It may have been given up between two parts.
         let Some(to) = self.streams.find(part.id) else {
             return Step::Next;
         };
-        let stream = self.streams.at_mut(to);
+        let stream = self.streams.get_mut(to);
         stream.stats.received += n as u64;
-        if stream.receiving != Receiving::Body {
+        if stream.recv_state != RecvState::Body {
             return Step::Next;
         }
-        stream.recv_clock.advance(self.now, n);
+        stream.recv_timer.advance(self.now, n);
         let ends = is_whole && part.end;
         if ends {
-            stream.receiving = Receiving::Ended;
-            stream.recv_clock.stop();
+            stream.recv_state = RecvState::Ended;
+            stream.recv_timer.stop();
         }
-        if ends && stream.tunnel == Tunnel::Asked {
+        if ends && stream.tunnel == Tunnel::Requested {
             // Nobody reads it yet, and whether it is to be opened may depend on it.
-            self.notice(to, Notices::HALF_CLOSED);
+            self.notify(to, PendingEvents::HALF_CLOSED);
         }
-        let stream = self.streams.at_mut(to);
+        let stream = self.streams.get_mut(to);
         if n > 0 {
-            self.chunk = Some(Chunk {
+            self.chunk = Some(DataChunk {
                 to,
                 at: from,
                 len: n,
             });
-        } else if stream.receiving != Receiving::Ended {
+        } else if stream.recv_state != RecvState::Ended {
             return Step::Next;
         }
-        if stream.notices.take(Notices::READER_WAITS) {
+        if stream.pending.take(PendingEvents::READER_WAITS) {
             return Step::Signal(Signal::Readable(part.id));
         }
         self.stash();
-        self.check_over(to);
+        self.check_closed(to);
         Step::Next
     }
 
     /// Moves body bytes that were not read in their turn out of the receive block.
     pub(super) fn stash(&mut self) {
-        if let Some(Chunk { to, at, len }) = self.chunk.take() {
-            let stream = self.streams.at_mut(to);
+        if let Some(DataChunk { to, at, len }) = self.chunk.take() {
+            let stream = self.streams.get_mut(to);
             stream.inbox.push(self.recv.consumed(at, len));
         }
     }

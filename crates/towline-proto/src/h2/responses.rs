@@ -2,7 +2,7 @@
 //!
 //! Most of a connection's heads are one head over and over, but for the date, which stands for a second. Such a head
 //! is checked and compressed once: while the encoder would make of the same fields the same block
-//! ([`changes`](super::hpack::Encoder::changes)), the one that it made is sent again as it stands.
+//! ([`generation`](super::hpack::Encoder::generation)), the one that it made is sent again as it stands.
 
 use crate::body::Method;
 use crate::{BodySize, ErrorCode, Field, ResponseHead, Side, StreamId, UserError};
@@ -11,52 +11,52 @@ use super::Connection;
 use super::encode;
 use super::frame::{self, HEADER_BYTES};
 use super::rules::Fault;
-use super::send::{MOST_BLOCK_BYTES, check_fields};
-use super::stream::{End, Notices, Sending, Tunnel};
-use super::streams::At;
+use super::send::{MAX_CACHED_BLOCK_BYTES, check_fields};
+use super::stream::{EndStream, PendingEvents, SendState, Tunnel};
+use super::streams::StreamKey;
 
 /// A head of more text is made anew each time: what is remembered stays with a connection at rest.
-const MOST_TEXT_BYTES: usize = 1024;
+const MAX_CACHED_TEXT_BYTES: usize = 1024;
 
 /// The head that the last responses had.
 #[derive(Debug, Default)]
-pub(super) struct Repeated {
-    /// The [`outline`] of the head before. One that comes once is not worth being remembered.
-    before: u64,
-    known: Option<Box<Known>>,
+pub(super) struct HeadCache {
+    /// The [`fingerprint`] of the head before. One that comes once is not worth being remembered.
+    last_fingerprint: u64,
+    cached: Option<Box<CachedHead>>,
 }
 
 /// A head that was good, and what it became.
 #[derive(Debug)]
-struct Known {
+struct CachedHead {
     status: u16,
     /// Of each name and its value.
     lens: Box<[(u16, u16)]>,
     /// Names and values behind one another.
     text: Box<[u8]>,
-    lengths: Lengths,
-    changes: u32,
+    lengths: ContentLengths,
+    generation: u32,
     block: Box<[u8]>,
 }
 
 /// Whether a head is the known one, and the Content-Length among its fields.
 #[derive(Debug, Clone, Copy)]
-enum Seen {
-    Anew(Option<u64>),
-    Again(Option<u64>),
+enum HeadLookup {
+    Miss(Option<u64>),
+    Hit(Option<u64>),
 }
 
 /// The Content-Length of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Lengths {
+struct ContentLengths {
     /// By the program, among its fields.
     given: Option<u64>,
     /// By us, behind them.
     added: Option<u64>,
 }
 
-impl Known {
-    fn of(head: &ResponseHead<'_>, lengths: Lengths, changes: u32, block: &[u8]) -> Self {
+impl CachedHead {
+    fn of(head: &ResponseHead<'_>, lengths: ContentLengths, generation: u32, block: &[u8]) -> Self {
         let lens = |field: &Field<'_>| (field.name.len() as u16, field.value.len() as u16);
         let texts = head.fields.iter().flat_map(|f| [f.name, f.value]);
         Self {
@@ -64,13 +64,13 @@ impl Known {
             lens: head.fields.iter().map(lens).collect(),
             text: texts.flatten().copied().collect(),
             lengths,
-            changes,
+            generation,
             block: block.into(),
         }
     }
 
     #[inline]
-    fn is(&self, head: &ResponseHead<'_>) -> bool {
+    fn matches(&self, head: &ResponseHead<'_>) -> bool {
         if self.status != head.status || self.lens.len() != head.fields.len() {
             return false;
         }
@@ -91,20 +91,31 @@ impl Known {
     }
 }
 
-impl Repeated {
+impl HeadCache {
     /// Whether the head is the known one.
     #[inline]
-    fn seen(&self, head: &ResponseHead<'_>) -> Option<Seen> {
-        let known = self.known.as_ref()?;
-        known.is(head).then_some(Seen::Again(known.lengths.given))
+    fn lookup(&self, head: &ResponseHead<'_>) -> Option<HeadLookup> {
+        let cached = self.cached.as_ref()?;
+        cached
+            .matches(head)
+            .then_some(HeadLookup::Hit(cached.lengths.given))
     }
 
     /// A good head that was made anew, as a block that would be the same the next time.
-    fn note(&mut self, head: &ResponseHead<'_>, lengths: Lengths, changes: u32, block: &[u8]) {
-        let outline = outline(head, lengths.added);
-        let came_before = std::mem::replace(&mut self.before, outline) == outline;
-        if came_before && block.len() <= MOST_BLOCK_BYTES && text_bytes(head) <= MOST_TEXT_BYTES {
-            self.known = Some(Box::new(Known::of(head, lengths, changes, block)));
+    fn record(
+        &mut self,
+        head: &ResponseHead<'_>,
+        lengths: ContentLengths,
+        generation: u32,
+        block: &[u8],
+    ) {
+        let fingerprint = fingerprint(head, lengths.added);
+        let is_repeated = std::mem::replace(&mut self.last_fingerprint, fingerprint) == fingerprint;
+        if is_repeated
+            && block.len() <= MAX_CACHED_BLOCK_BYTES
+            && text_bytes(head) <= MAX_CACHED_TEXT_BYTES
+        {
+            self.cached = Some(Box::new(CachedHead::of(head, lengths, generation, block)));
         }
     }
 }
@@ -119,15 +130,15 @@ impl Connection {
         if self.side != Side::Server {
             return Err(UserError::WrongSide);
         }
-        let at = self.find(id)?;
-        let stream = self.streams.at(at);
-        match stream.sending {
-            Sending::Head => {}
-            Sending::Failed => return Err(UserError::StreamFailed),
+        let key = self.find(id)?;
+        let stream = self.streams.get(key);
+        match stream.send_state {
+            SendState::Head => {}
+            SendState::Failed => return Err(UserError::StreamFailed),
             _ => return Err(UserError::WrongOrder),
         }
-        if let Some(again) = self.repeated.seen(head) {
-            return self.respond_finally(at, head, size, again);
+        if let Some(hit) = self.head_cache.lookup(head) {
+            return self.respond_final(key, head, size, hit);
         }
         if !(100..=599).contains(&head.status) {
             return Err(UserError::InvalidStatus);
@@ -135,8 +146,8 @@ impl Connection {
         if head.status == 101 {
             return Err(UserError::UpgradeNotPossible);
         }
-        let noted = check_fields(head.fields)?;
-        if noted.protocol.is_some() {
+        let framing = check_fields(head.fields)?;
+        if framing.protocol.is_some() {
             // A part of requests alone (RFC 8441 4).
             return Err(UserError::InvalidFieldName);
         }
@@ -144,78 +155,84 @@ impl Connection {
             if size != BodySize::Empty {
                 return Err(UserError::InvalidStatus);
             }
-            let stream = self.streams.at_mut(at);
+            let stream = self.streams.get_mut(key);
             stream.awaits_continue &= head.status != 100;
             let id = stream.id;
             self.write_response(id, head, None, false);
             return Ok(());
         }
-        self.respond_finally(at, head, size, Seen::Anew(noted.length))
+        self.respond_final(key, head, size, HeadLookup::Miss(framing.length))
     }
 
-    fn respond_finally(
+    fn respond_final(
         &mut self,
-        at: At,
+        key: StreamKey,
         head: &ResponseHead<'_>,
         size: BodySize,
-        seen: Seen,
+        lookup: HeadLookup,
     ) -> Result<(), UserError> {
-        let (Seen::Again(given) | Seen::Anew(given)) = seen;
-        let stream = self.streams.at_mut(at);
+        let (HeadLookup::Hit(given) | HeadLookup::Miss(given)) = lookup;
+        let stream = self.streams.get_mut(key);
         let is_good = (200..300).contains(&head.status);
-        if stream.tunnel == Tunnel::Asked && is_good {
+        if stream.tunnel == Tunnel::Requested && is_good {
             if given.is_some() {
                 return Err(UserError::InvalidContentLength);
             }
             stream.tunnel = Tunnel::Open;
-            stream.sending = Sending::Body(None);
+            stream.send_state = SendState::Body(None);
             let id = stream.id;
             self.write_response(id, head, None, false);
-            self.notice(at, Notices::SWITCHED);
+            self.notify(key, PendingEvents::SWITCHED);
             return Ok(());
         }
         let plan = response_plan(stream.method, head.status, size, given)?;
-        stream.tunnel = Tunnel::No;
+        stream.tunnel = Tunnel::None;
         stream.awaits_continue = false;
-        stream.sending = plan.next;
+        stream.send_state = plan.next;
         if plan.end {
-            stream.outbox.end = End::Sent;
+            stream.outbox.end = EndStream::Sent;
         }
         let id = stream.id;
         let hides_length = head.status == 204;
         let added = plan.length.filter(|_| given.is_none() && !hides_length);
-        if !(matches!(seen, Seen::Again(_)) && self.write_again(id, added, plan.end)) {
-            self.write_anew(id, head, Lengths { given, added }, plan.end);
+        if !(matches!(lookup, HeadLookup::Hit(_)) && self.write_cached(id, added, plan.end)) {
+            self.write_uncached(id, head, ContentLengths { given, added }, plan.end);
         }
-        self.check_over(at);
+        self.check_closed(key);
         Ok(())
     }
 
     /// The known head, with this Content-Length behind its fields; false: it would be another block now.
-    fn write_again(&mut self, id: u32, added: Option<u64>, end: bool) -> bool {
-        let changes = self.encoder.changes();
-        let Some(known) = &self.repeated.known else {
+    fn write_cached(&mut self, id: u32, added: Option<u64>, end: bool) -> bool {
+        let generation = self.encoder.generation();
+        let Some(cached) = &self.head_cache.cached else {
             return false;
         };
-        if known.lengths.added != added || Some(known.changes) != changes {
+        if cached.lengths.added != added || Some(cached.generation) != generation {
             return false;
         }
         let start = self.send.end();
         let written = self
             .send
-            .fill(|out| frame::headers(out, id, end, &known.block));
-        self.tail = (!end).then_some((id, start));
-        self.provoked += written;
+            .fill(|out| frame::headers(out, id, end, &cached.block));
+        self.last_frame = (!end).then_some((id, start));
+        self.induced_bytes += written;
         true
     }
 
-    fn write_anew(&mut self, id: u32, head: &ResponseHead<'_>, lengths: Lengths, end: bool) {
-        let changes = self.encoder.changes();
+    fn write_uncached(
+        &mut self,
+        id: u32,
+        head: &ResponseHead<'_>,
+        lengths: ContentLengths,
+        end: bool,
+    ) {
+        let generation = self.encoder.generation();
         let start = self.write_response(id, head, lengths.added, end);
         // Otherwise it becomes something else the next time: what was added to the table stands there then.
-        if let Some(changes) = changes.filter(|_| self.encoder.changes() == changes) {
+        if let Some(generation) = generation.filter(|_| self.encoder.generation() == generation) {
             let block = &self.send.from(start)[HEADER_BYTES..];
-            self.repeated.note(head, lengths, changes, block);
+            self.head_cache.record(head, lengths, generation, block);
         }
     }
 
@@ -244,7 +261,7 @@ impl Connection {
     }
 
     /// Answers a request that the program never sees.
-    pub(super) fn answer(&mut self, id: u32, status: u16, end: bool) -> Result<(), Fault> {
+    pub(super) fn reject_request(&mut self, id: u32, status: u16, end: bool) -> Result<(), Fault> {
         let head = ResponseHead {
             status,
             reason: b"",
@@ -253,17 +270,17 @@ impl Connection {
         self.write_response(id, &head, Some(0), true);
         if !end {
             self.write_control(|out| frame::reset(out, id, ErrorCode::NO_ERROR));
-            self.forget(id);
+            self.remember_reset(id);
         }
         self.charge_reset()
     }
 
     /// More of a body has come than is allowed: 413 where an answer is still due.
-    pub(super) fn refuse_body(&mut self, at: At) -> Result<(), Fault> {
+    pub(super) fn reject_body(&mut self, key: StreamKey) -> Result<(), Fault> {
         let fault = super::rules::BODY;
-        let stream = self.streams.at(at);
-        if self.side == Side::Client || stream.sending != Sending::Head {
-            return self.break_stream(at, fault);
+        let stream = self.streams.get(key);
+        if self.side == Side::Client || stream.send_state != SendState::Head {
+            return self.reset_stream(key, fault);
         }
         let id = stream.id;
         let head = ResponseHead {
@@ -276,12 +293,12 @@ impl Connection {
             code: ErrorCode::NO_ERROR,
             ..fault
         };
-        self.break_stream(at, fault)
+        self.reset_stream(key, fault)
     }
 
-    pub(super) fn send_continue(&mut self, at: At) {
-        let stream = self.streams.at_mut(at);
-        if !std::mem::take(&mut stream.awaits_continue) || stream.sending != Sending::Head {
+    pub(super) fn send_continue(&mut self, key: StreamKey) {
+        let stream = self.streams.get_mut(key);
+        if !std::mem::take(&mut stream.awaits_continue) || stream.send_state != SendState::Head {
             return;
         }
         let id = stream.id;
@@ -291,16 +308,16 @@ impl Connection {
             fields: &[],
         };
         self.write_response(id, &head, None, false);
-        self.watch_awaited_body(at);
+        self.watch_awaited_body(key);
     }
 }
 
 /// Heads that differ in this are not the same; what it takes is less than to compare them.
-fn outline(head: &ResponseHead<'_>, added: Option<u64>) -> u64 {
+fn fingerprint(head: &ResponseHead<'_>, added: Option<u64>) -> u64 {
     let start = u64::from(head.status) << 32 | added.map_or(0, |length| length.wrapping_add(1));
-    head.fields.iter().fold(start, |outline, field| {
+    head.fields.iter().fold(start, |fingerprint, field| {
         let lens = (field.name.len() as u64) << 16 | field.value.len() as u64;
-        outline.wrapping_mul(31).wrapping_add(lens)
+        fingerprint.wrapping_mul(31).wrapping_add(lens)
     })
 }
 
@@ -310,10 +327,10 @@ fn text_bytes(head: &ResponseHead<'_>) -> usize {
 }
 
 /// How a response is sent.
-struct Plan {
+struct BodyPlan {
     length: Option<u64>,
     end: bool,
-    next: Sending,
+    next: SendState,
 }
 
 fn response_plan(
@@ -321,7 +338,7 @@ fn response_plan(
     status: u16,
     size: BodySize,
     given: Option<u64>,
-) -> Result<Plan, UserError> {
+) -> Result<BodyPlan, UserError> {
     let length = match (size, given) {
         (BodySize::Known(n), Some(given)) if n != given => {
             return Err(UserError::InvalidContentLength);
@@ -332,12 +349,12 @@ fn response_plan(
     let is_bodiless = method == Method::Head || matches!(status, 204 | 304);
     if is_bodiless {
         let next = match size {
-            BodySize::Empty => Sending::Complete,
-            _ => Sending::Swallow,
+            BodySize::Empty => SendState::Complete,
+            _ => SendState::Discard,
         };
         // RFC 9110 8.6: in a 304 only the length of the response it stands for.
         let length = length.filter(|_| status != 304);
-        return Ok(Plan {
+        return Ok(BodyPlan {
             length,
             end: true,
             next,
@@ -345,20 +362,20 @@ fn response_plan(
     }
     Ok(match (size, length) {
         (BodySize::Empty, Some(1..)) => return Err(UserError::InvalidContentLength),
-        (BodySize::Empty, _) => Plan {
+        (BodySize::Empty, _) => BodyPlan {
             length: Some(0),
             end: true,
-            next: Sending::Complete,
+            next: SendState::Complete,
         },
-        (_, Some(n)) => Plan {
+        (_, Some(n)) => BodyPlan {
             length,
             end: n == 0,
-            next: Sending::Body(Some(n)),
+            next: SendState::Body(Some(n)),
         },
-        (_, None) => Plan {
+        (_, None) => BodyPlan {
             length: None,
             end: false,
-            next: Sending::Body(None),
+            next: SendState::Body(None),
         },
     })
 }

@@ -9,23 +9,23 @@ use crate::body::{Method, parse_length};
 use crate::byte_class::{is_token_bytes, is_value_bytes};
 use crate::h1::encode::is_forbidden_trailer;
 use crate::h1::target::{check_target, is_host};
-use crate::head::KeptFields;
+use crate::head::OwnedFields;
 use crate::{BodySize, Field, RequestHead, Side, StreamId, StreamStats, UserError};
 
 use super::Connection;
 use super::encode;
-use super::frame::{self, Kind, flag};
+use super::frame::{self, FrameType, flag};
 use super::hpack::Encoder;
 use super::send_queue::Data;
-use super::stream::{End, Sending, Tunnel};
-use super::streams::At;
+use super::stream::{EndStream, SendState, Tunnel};
+use super::streams::StreamKey;
 
 /// A longer block is made anew each time that it is sent. No peer's frames are too small for it.
-pub(super) const MOST_BLOCK_BYTES: usize = 256;
+pub(super) const MAX_CACHED_BLOCK_BYTES: usize = 256;
 
 /// What the program's fields say of the body and of the host.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Noted<'a> {
+pub(super) struct FramingFields<'a> {
     pub length: Option<u64>,
     host: Option<&'a [u8]>,
     pub protocol: Option<&'a [u8]>,
@@ -33,25 +33,25 @@ pub(super) struct Noted<'a> {
 
 /// What a stream has to know of its request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct RequestInfo {
     pub method: Method,
     /// Its head is all of it.
     pub end: bool,
-    pub next: Sending,
+    pub next: SendState,
 }
 
 /// A request whose head is written.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Begun {
-    pub at: At,
-    pub asked: Asked,
+pub(super) struct OpenedRequest {
+    pub key: StreamKey,
+    pub info: RequestInfo,
     /// Where its first frame stands in the send buffer.
     pub head_at: usize,
 }
 
 /// The parts of a request that are no fields.
 #[derive(Debug, Clone, Copy)]
-struct Target<'a> {
+struct PseudoFields<'a> {
     scheme: Option<&'a [u8]>,
     authority: &'a [u8],
     path: Option<&'a [u8]>,
@@ -67,15 +67,15 @@ impl Connection {
         head: &RequestHead<'_>,
         size: BodySize,
     ) -> Result<StreamId, UserError> {
-        let begun = self.begin_asking(head, size)?;
-        Ok(self.id_of(begun.at))
+        let opened = self.open_request(head, size)?;
+        Ok(self.id_of(opened.key))
     }
 
-    pub(super) fn begin_asking(
+    pub(super) fn open_request(
         &mut self,
         head: &RequestHead<'_>,
         size: BodySize,
-    ) -> Result<Begun, UserError> {
+    ) -> Result<OpenedRequest, UserError> {
         if self.side != Side::Client {
             return Err(UserError::WrongSide);
         }
@@ -85,14 +85,15 @@ impl Connection {
         if !is_token_bytes(head.method) {
             return Err(UserError::InvalidMethod);
         }
-        let noted = check_fields(head.fields)?;
+        let framing = check_fields(head.fields)?;
         let method = Method::of(head.method);
-        let may_extend = method == Method::Connect && self.peer.extended_connect == Some(true);
-        if noted.protocol.is_some() && !may_extend {
+        let may_extend =
+            method == Method::Connect && self.peer_settings.extended_connect == Some(true);
+        if framing.protocol.is_some() && !may_extend {
             return Err(UserError::WrongProtocol);
         }
-        let target = self.target(head, &noted)?;
-        let length = match (size, noted.length) {
+        let pseudo = self.pseudo_fields(head, &framing)?;
+        let length = match (size, framing.length) {
             (BodySize::Known(n), Some(given)) if n != given => {
                 return Err(UserError::InvalidContentLength);
             }
@@ -104,53 +105,53 @@ impl Connection {
             }
             _ => None,
         };
-        let (end, next) = match (method, size, length.or(noted.length)) {
+        let (end, next) = match (method, size, length.or(framing.length)) {
             // Its stream stays open for what follows the answer.
-            (Method::Connect, ..) => (false, Sending::Complete),
-            (_, BodySize::Empty, _) => (true, Sending::Complete),
-            (_, _, declared) => (declared == Some(0), Sending::Body(declared)),
+            (Method::Connect, ..) => (false, SendState::Complete),
+            (_, BodySize::Empty, _) => (true, SendState::Complete),
+            (_, _, declared) => (declared == Some(0), SendState::Body(declared)),
         };
-        let asked = Asked { method, end, next };
-        let (id, at) = self.begin_exchange(asked);
-        let head_at = self.write_request(id, head, target, length, end);
-        Ok(Begun { at, asked, head_at })
+        let info = RequestInfo { method, end, next };
+        let (id, key) = self.begin_exchange(info);
+        let head_at = self.write_request(id, head, pseudo, length, end);
+        Ok(OpenedRequest { key, info, head_at })
     }
 
     /// The stream of the next request.
-    pub(super) fn begin_exchange(&mut self, asked: Asked) -> (u32, At) {
+    pub(super) fn begin_exchange(&mut self, info: RequestInfo) -> (u32, StreamKey) {
         let id = self.next_id;
         self.next_id += 2;
         self.response_started = false;
-        let at = self.begin_stream(id);
-        let stream = self.streams.at_mut(at);
-        stream.method = asked.method;
-        stream.sending = asked.next;
-        if asked.method == Method::Connect {
-            stream.tunnel = Tunnel::Asked;
+        let key = self.begin_stream(id);
+        let stream = self.streams.get_mut(key);
+        stream.method = info.method;
+        stream.send_state = info.next;
+        if info.method == Method::Connect {
+            stream.tunnel = Tunnel::Requested;
         }
-        if asked.end {
-            stream.outbox.end = End::Sent;
+        if info.end {
+            stream.outbox.end = EndStream::Sent;
         }
-        (id, at)
+        (id, key)
     }
 
     fn write_request(
         &mut self,
         id: u32,
         head: &RequestHead<'_>,
-        target: Target<'_>,
+        pseudo: PseudoFields<'_>,
         length: Option<u64>,
         end: bool,
     ) -> usize {
         self.write_head(id, end, |encoder, out| {
-            let pseudo = [
+            let named = [
                 (&b":method"[..], Some(head.method)),
-                (b":scheme", target.scheme),
-                (b":authority", Some(target.authority)),
-                (b":path", target.path),
-                (b":protocol", target.protocol),
+                (b":scheme", pseudo.scheme),
+                (b":authority", Some(pseudo.authority)),
+                (b":path", pseudo.path),
+                (b":protocol", pseudo.protocol),
             ];
-            for (name, value) in pseudo {
+            for (name, value) in named {
                 if let Some(value) = value {
                     encoder.encode(name, value, out);
                 }
@@ -167,15 +168,15 @@ impl Connection {
     }
 
     /// RFC 9113 8.3.1: the target in its parts.
-    fn target<'a>(
+    fn pseudo_fields<'a>(
         &self,
         head: &RequestHead<'a>,
-        noted: &Noted<'a>,
-    ) -> Result<Target<'a>, UserError> {
-        let host = noted.host.ok_or(UserError::InvalidHost)?;
-        let is_tunnel = head.method == b"CONNECT" && noted.protocol.is_none();
+        framing: &FramingFields<'a>,
+    ) -> Result<PseudoFields<'a>, UserError> {
+        let host = framing.host.ok_or(UserError::InvalidHost)?;
+        let is_tunnel = head.method == b"CONNECT" && framing.protocol.is_none();
         // An extended CONNECT names a path as any other request does (RFC 8441 4).
-        let method = if noted.protocol.is_some() {
+        let method = if framing.protocol.is_some() {
             b"GET"
         } else {
             head.method
@@ -183,35 +184,35 @@ impl Connection {
         if !head.target.iter().all(u8::is_ascii_graphic) {
             return Err(UserError::InvalidTarget);
         }
-        let named = check_target(method, head.target).map_err(|_| UserError::InvalidTarget)?;
+        let absolute = check_target(method, head.target).map_err(|_| UserError::InvalidTarget)?;
         if !is_host(host) {
             return Err(UserError::InvalidHost);
         }
-        let mut target = Target {
+        let mut pseudo = PseudoFields {
             scheme: Some(if self.secure { b"https" } else { b"http" }),
             authority: host,
             path: Some(head.target),
-            protocol: noted.protocol,
+            protocol: framing.protocol,
         };
         if is_tunnel {
-            target.scheme = None;
-            target.authority = head.target;
-            target.path = None;
-        } else if let Some((at, len)) = named {
-            target.scheme = Some(&head.target[..at - 3]);
-            target.authority = &head.target[at..at + len];
-            target.path = Some(match &head.target[at + len..] {
+            pseudo.scheme = None;
+            pseudo.authority = head.target;
+            pseudo.path = None;
+        } else if let Some((at, len)) = absolute {
+            pseudo.scheme = Some(&head.target[..at - 3]);
+            pseudo.authority = &head.target[at..at + len];
+            pseudo.path = Some(match &head.target[at + len..] {
                 [] => b"/",
                 // Its path is empty, and is written so nowhere else.
                 [b'?', ..] => return Err(UserError::InvalidTarget),
                 path => path,
             });
         }
-        Ok(target)
+        Ok(pseudo)
     }
 
-    pub(super) fn id_of(&self, at: At) -> StreamId {
-        StreamId(u64::from(self.streams.at(at).id))
+    pub(super) fn id_of(&self, key: StreamKey) -> StreamId {
+        StreamId(u64::from(self.streams.get(key).id))
     }
 
     // Header blocks.
@@ -224,26 +225,26 @@ impl Connection {
         fill: impl FnOnce(&mut Encoder, &mut Vec<u8>),
     ) -> usize {
         let start = self.send.end();
-        let most = self.peer.max_frame as usize;
+        let most = self.peer_settings.max_frame as usize;
         let Self { encoder, send, .. } = self;
         let written = send.fill(|out| {
             let flags = flag::END_HEADERS | if end { flag::END_STREAM } else { 0 };
-            frame::header(out, Kind::Headers, flags, id, 0);
+            frame::header(out, FrameType::Headers, flags, id, 0);
             encoder.start(out);
             fill(encoder, out);
             encode::end_block(out, start, most, id);
         });
-        self.tail = (!end).then_some((id, start));
+        self.last_frame = (!end).then_some((id, start));
         // A client's heads are its own idea.
         if self.side == Side::Server {
-            self.provoked += written;
-        } else if let Some(at) = self.streams.find(id) {
-            self.streams.at_mut(at).stats.sent += written as u64;
+            self.induced_bytes += written;
+        } else if let Some(key) = self.streams.find(id) {
+            self.streams.get_mut(key).stats.sent += written as u64;
         }
         start
     }
 
-    pub(super) fn write_trailers(&mut self, id: u32, fields: &KeptFields) {
+    pub(super) fn write_trailers(&mut self, id: u32, fields: &OwnedFields) {
         self.write_head(id, true, |encoder, out| {
             for field in fields.fields() {
                 encode::field(encoder, &field, out);
@@ -253,89 +254,91 @@ impl Connection {
 
     // Bodies.
 
-    pub fn write(&mut self, at: At, data: &[u8]) -> Result<(), UserError> {
-        if let Some(last) = self.admit(at, data.len())? {
-            self.send_data(at, Data::Copied(data), last);
+    pub fn write(&mut self, key: StreamKey, data: &[u8]) -> Result<(), UserError> {
+        if let Some(last) = self.admit(key, data.len())? {
+            self.send_data(key, Data::Copied(data), last);
         }
         Ok(())
     }
 
-    pub fn write_shared(&mut self, at: At, data: Bytes) -> Result<(), UserError> {
-        if let Some(last) = self.admit(at, data.len())? {
-            self.send_data(at, Data::Shared(data), last);
+    pub fn write_shared(&mut self, key: StreamKey, data: Bytes) -> Result<(), UserError> {
+        if let Some(last) = self.admit(key, data.len())? {
+            self.send_data(key, Data::Shared(data), last);
         }
         Ok(())
     }
 
     /// Admits `n` body bytes; whether they are the last ones. `None`: there is nothing to send.
-    fn admit(&mut self, at: At, n: usize) -> Result<Option<bool>, UserError> {
-        match &mut self.streams.at_mut(at).sending {
-            Sending::Body(Some(left)) => {
+    fn admit(&mut self, key: StreamKey, n: usize) -> Result<Option<bool>, UserError> {
+        match &mut self.streams.get_mut(key).send_state {
+            SendState::Body(Some(left)) => {
                 *left = left.checked_sub(n as u64).ok_or(UserError::BodyTooLong)?;
                 Ok((n > 0).then_some(*left == 0))
             }
-            Sending::Body(None) => Ok((n > 0).then_some(false)),
-            Sending::Swallow => Ok(None),
-            Sending::Head => Err(UserError::WrongOrder),
-            Sending::Complete => Err(UserError::AlreadyFinished),
-            Sending::Failed => Err(UserError::StreamFailed),
+            SendState::Body(None) => Ok((n > 0).then_some(false)),
+            SendState::Discard => Ok(None),
+            SendState::Head => Err(UserError::WrongOrder),
+            SendState::Complete => Err(UserError::AlreadyFinished),
+            SendState::Failed => Err(UserError::StreamFailed),
         }
     }
 
-    pub fn finish(&mut self, at: At, trailers: &[Field<'_>]) -> Result<(), UserError> {
-        let stream = self.streams.at_mut(at);
-        match stream.sending {
-            Sending::Complete => return Ok(()),
-            Sending::Head => return Err(UserError::WrongOrder),
-            Sending::Failed => {
-                self.set_over(at);
+    pub fn finish(&mut self, key: StreamKey, trailers: &[Field<'_>]) -> Result<(), UserError> {
+        let stream = self.streams.get_mut(key);
+        match stream.send_state {
+            SendState::Complete => return Ok(()),
+            SendState::Head => return Err(UserError::WrongOrder),
+            SendState::Failed => {
+                self.mark_closed(key);
                 return Err(UserError::StreamFailed);
             }
-            Sending::Body(Some(1..)) => {
-                self.reset(at);
+            SendState::Body(Some(1..)) => {
+                self.reset(key);
                 return Err(UserError::BodyTooShort);
             }
-            Sending::Body(Some(0)) if !trailers.is_empty() => {
+            SendState::Body(Some(0)) if !trailers.is_empty() => {
                 return Err(UserError::TrailersNotPossible);
             }
-            Sending::Body(None) => {
+            SendState::Body(None) => {
                 if !trailers.is_empty() {
                     check_trailers(trailers)?;
                     let fields = trailers.iter().copied();
-                    stream.last_fields = Some(Box::new(KeptFields::of(fields)));
+                    stream.pending_trailers = Some(Box::new(OwnedFields::of(fields)));
                 }
-                stream.sending = Sending::Complete;
+                stream.send_state = SendState::Complete;
                 if !stream.outbox.is_empty() {
-                    stream.outbox.end = End::Due;
+                    stream.outbox.end = EndStream::Pending;
                     return Ok(());
                 }
-                self.send_end(at);
+                self.send_end(key);
                 return Ok(());
             }
-            Sending::Body(Some(0)) | Sending::Swallow => stream.sending = Sending::Complete,
+            SendState::Body(Some(0)) | SendState::Discard => {
+                stream.send_state = SendState::Complete
+            }
         }
-        self.check_over(at);
+        self.check_closed(key);
         Ok(())
     }
 
-    pub fn body_left(&self, at: At) -> Option<u64> {
-        match self.streams.at(at).sending {
-            Sending::Body(left) => left,
-            Sending::Swallow => Some(0),
+    pub fn body_left(&self, key: StreamKey) -> Option<u64> {
+        match self.streams.get(key).send_state {
+            SendState::Body(left) => left,
+            SendState::Discard => Some(0),
             _ => None,
         }
     }
 
-    pub fn stats(&self, at: At) -> StreamStats {
-        self.streams.at(at).stats
+    pub fn stats(&self, key: StreamKey) -> StreamStats {
+        self.streams.get(key).stats
     }
 
-    pub fn queued(&self, at: At) -> usize {
-        self.streams.at(at).outbox.len()
+    pub fn queued(&self, key: StreamKey) -> usize {
+        self.streams.get(key).outbox.len()
     }
 
-    pub fn send_capacity(&self, at: At) -> usize {
-        let queued = self.streams.at(at).outbox.len();
+    pub fn send_capacity(&self, key: StreamKey) -> usize {
+        let queued = self.streams.get(key).outbox.len();
         self.limits.send_window_bytes.saturating_sub(queued)
     }
 
@@ -351,11 +354,11 @@ impl Connection {
 }
 
 /// Whether all fields may be sent, and what they say.
-pub(super) fn check_fields<'a>(fields: &[Field<'a>]) -> Result<Noted<'a>, UserError> {
-    let mut noted = Noted::default();
+pub(super) fn check_fields<'a>(fields: &[Field<'a>]) -> Result<FramingFields<'a>, UserError> {
+    let mut framing = FramingFields::default();
     for field in fields {
-        if field.name == b":protocol" && noted.protocol.is_none() {
-            noted.protocol = Some(field.value);
+        if field.name == b":protocol" && framing.protocol.is_none() {
+            framing.protocol = Some(field.value);
         } else if !is_token_bytes(field.name) {
             return Err(UserError::InvalidFieldName);
         }
@@ -364,22 +367,22 @@ pub(super) fn check_fields<'a>(fields: &[Field<'a>]) -> Result<Noted<'a>, UserEr
         }
         match (field.name.len(), field.name[0] | 0x20) {
             (14, b'c') if field.name.eq_ignore_ascii_case(b"content-length") => {
-                if noted.length.is_some() {
+                if framing.length.is_some() {
                     return Err(UserError::InvalidContentLength);
                 }
                 let length = parse_length(field.value).ok_or(UserError::InvalidContentLength)?;
-                noted.length = Some(length);
+                framing.length = Some(length);
             }
             (4, b'h')
                 if field.name.eq_ignore_ascii_case(b"host")
-                    && noted.host.replace(field.value).is_some() =>
+                    && framing.host.replace(field.value).is_some() =>
             {
                 return Err(UserError::InvalidHost);
             }
             _ => {}
         }
     }
-    Ok(noted)
+    Ok(framing)
 }
 
 fn check_trailers(fields: &[Field<'_>]) -> Result<(), UserError> {

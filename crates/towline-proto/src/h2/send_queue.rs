@@ -11,16 +11,16 @@
 use bytes::Bytes;
 
 use super::Connection;
-use super::frame::{self, HEADER_BYTES, Kind, flag};
-use super::stream::{End, Notices, Priority};
-use super::streams::{At, Streams};
+use super::frame::{self, FrameType, HEADER_BYTES, flag};
+use super::stream::{EndStream, PendingEvents, Priority};
+use super::streams::{StreamKey, Streams};
 
 /// Frames of DATA that earn a small window update more than this count for nothing.
-const MOST_EARNED: u32 = 1000;
+const MAX_EARNED_UPDATES: u32 = 1000;
 
 /// Streams that can send, by urgency; each list goes through the streams themselves.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct SendQueue {
     lists: [Option<List>; 8],
 }
 
@@ -30,17 +30,17 @@ struct List {
     last: u32,
 }
 
-impl Turns {
+impl SendQueue {
     pub fn is_empty(&self) -> bool {
         self.lists.iter().all(Option::is_none)
     }
 
-    pub fn first(&self) -> Option<At> {
+    pub fn first(&self) -> Option<StreamKey> {
         self.lists
             .iter()
             .flatten()
             .next()
-            .map(|list| At(list.first))
+            .map(|list| StreamKey(list.first))
     }
 
     fn list(&mut self, priority: Priority) -> &mut Option<List> {
@@ -48,62 +48,62 @@ impl Turns {
     }
 
     /// Behind the others of its urgency.
-    pub fn add(&mut self, streams: &mut Streams, at: At) {
-        let stream = streams.at_mut(at);
-        if std::mem::replace(&mut stream.is_listed, true) {
+    pub fn add(&mut self, streams: &mut Streams, key: StreamKey) {
+        let stream = streams.get_mut(key);
+        if std::mem::replace(&mut stream.is_queued, true) {
             return;
         }
-        stream.next_listed = None;
+        stream.next_queued = None;
         let list = self.list(stream.priority);
         match list {
             Some(list) => {
-                streams.at_mut(At(list.last)).next_listed = Some(at.0);
-                list.last = at.0;
+                streams.get_mut(StreamKey(list.last)).next_queued = Some(key.0);
+                list.last = key.0;
             }
             None => {
                 *list = Some(List {
-                    first: at.0,
-                    last: at.0,
+                    first: key.0,
+                    last: key.0,
                 });
             }
         }
     }
 
     /// In front of the others: it goes on.
-    fn add_first(&mut self, streams: &mut Streams, at: At) {
-        let stream = streams.at_mut(at);
+    fn add_first(&mut self, streams: &mut Streams, key: StreamKey) {
+        let stream = streams.get_mut(key);
         let list = self.list(stream.priority);
-        stream.is_listed = true;
-        stream.next_listed = list.map(|list| list.first);
+        stream.is_queued = true;
+        stream.next_queued = list.map(|list| list.first);
         *list = Some(List {
-            first: at.0,
-            last: list.map_or(at.0, |list| list.last),
+            first: key.0,
+            last: list.map_or(key.0, |list| list.last),
         });
     }
 
-    pub fn remove(&mut self, streams: &mut Streams, at: At) {
-        let stream = streams.at_mut(at);
-        if !std::mem::replace(&mut stream.is_listed, false) {
+    pub fn remove(&mut self, streams: &mut Streams, key: StreamKey) {
+        let stream = streams.get_mut(key);
+        if !std::mem::replace(&mut stream.is_queued, false) {
             return;
         }
-        let next = stream.next_listed.take();
+        let next = stream.next_queued.take();
         let list = self.list(stream.priority);
         let Some(List { first, last }) = *list else {
             return;
         };
-        if first == at.0 {
+        if first == key.0 {
             *list = next.map(|first| List { first, last });
             return;
         }
         let mut before = first;
-        while let Some(place) = streams.at(At(before)).next_listed {
-            if place == at.0 {
+        while let Some(place) = streams.get(StreamKey(before)).next_queued {
+            if place == key.0 {
                 break;
             }
             before = place;
         }
-        streams.at_mut(At(before)).next_listed = next;
-        if last == at.0 {
+        streams.get_mut(StreamKey(before)).next_queued = next;
+        if last == key.0 {
             *list = Some(List {
                 first,
                 last: before,
@@ -130,47 +130,52 @@ impl Data<'_> {
 
 impl Connection {
     /// Sends body bytes, or lets them wait. `last`: nothing follows.
-    pub(super) fn send_data(&mut self, at: At, data: Data<'_>, last: bool) {
+    pub(super) fn send_data(&mut self, key: StreamKey, data: Data<'_>, last: bool) {
         let n = data.len();
-        let may_pass = n <= self.send_window.bytes() && self.has_room() && self.turns.is_empty();
-        let stream = self.streams.at_mut(at);
-        let passes = may_pass && stream.outbox.is_empty() && n <= stream.send_window.bytes();
-        if passes {
-            return self.frame_whole(at, &data, last);
+        let may_bypass = n <= self.send_window.bytes()
+            && self.send_buffer_has_room()
+            && self.send_queue.is_empty();
+        let stream = self.streams.get_mut(key);
+        let bypasses = may_bypass && stream.outbox.is_empty() && n <= stream.send_window.bytes();
+        if bypasses {
+            return self.send_at_once(key, &data, last);
         }
         match data {
             Data::Copied(data) => stream.outbox.push(data),
             Data::Shared(data) => stream.outbox.push_shared(data),
         }
         if last {
-            stream.outbox.end = End::Due;
+            stream.outbox.end = EndStream::Pending;
         }
-        if self.lacks_credit(at) {
-            return self.starve(at);
+        if self.lacks_credit(key) {
+            return self.reset_without_credit(key);
         }
-        self.window_moved(at);
-        self.pump();
-        if self.send_capacity(at) == 0 {
-            self.streams.at_mut(at).notices.set(Notices::WRITER_WAITS);
+        self.update_send_queue(key);
+        self.fill_send_buffer();
+        if self.send_capacity(key) == 0 {
+            self.streams
+                .get_mut(key)
+                .pending
+                .set(PendingEvents::WRITER_WAITS);
         }
     }
 
     /// DATA goes into the send buffer while less than this waits there.
-    fn has_room(&self) -> bool {
+    fn send_buffer_has_room(&self) -> bool {
         self.send.pending() < self.limits.send_window_bytes
     }
 
     /// Frames all of it at once.
-    fn frame_whole(&mut self, at: At, data: &Data<'_>, last: bool) {
+    fn send_at_once(&mut self, key: StreamKey, data: &Data<'_>, last: bool) {
         let n = data.len();
         self.send_window.take(n);
-        let stream = self.streams.at_mut(at);
+        let stream = self.streams.get_mut(key);
         stream.send_window.take(n);
         let id = stream.id;
         if last {
-            stream.outbox.end = End::Sent;
+            stream.outbox.end = EndStream::Sent;
         }
-        let most = self.peer.max_frame as usize;
+        let most = self.peer_settings.max_frame as usize;
         stream.stats.sent += (n + n.div_ceil(most) * HEADER_BYTES) as u64;
         let mut from = 0;
         while from < n {
@@ -185,136 +190,140 @@ impl Connection {
             from = to;
         }
         if last {
-            self.check_over(at);
+            self.check_closed(key);
         }
     }
 
     /// The header of a DATA frame of `len` bytes, which can still be made the last one.
     fn begin_frame(&mut self, id: u32, len: usize, end: bool) {
-        self.tail = (!end).then_some((id, self.send.end()));
+        self.last_frame = (!end).then_some((id, self.send.end()));
         let flags = if end { flag::END_STREAM } else { 0 };
         let header = frame::FrameHeader {
             len: len as u32,
-            kind: Kind::Data,
+            frame_type: FrameType::Data,
             flags,
             stream: id,
         };
         self.send.push(&header.bytes());
-        self.updates_earned = (self.updates_earned + 2).min(MOST_EARNED);
+        self.earned_updates = (self.earned_updates + 2).min(MAX_EARNED_UPDATES);
     }
 
     /// Its window or its outbox has changed: it has a turn when it can send.
-    pub(super) fn window_moved(&mut self, at: At) {
-        let stream = self.streams.at_mut(at);
+    pub(super) fn update_send_queue(&mut self, key: StreamKey) {
+        let stream = self.streams.get_mut(key);
         if stream.can_send() {
-            self.turns.add(&mut self.streams, at);
+            self.send_queue.add(&mut self.streams, key);
             return;
         }
         let waits = stream.wants_to_send();
         // A setting can shut a window that was open.
-        self.turns.remove(&mut self.streams, at);
+        self.send_queue.remove(&mut self.streams, key);
         if waits {
-            self.watch_window(at);
+            self.watch_window(key);
         }
     }
 
     /// Puts waiting bytes into the send buffer as far as windows and room allow.
-    pub(super) fn pump(&mut self) {
-        while self.has_room()
-            && let Some(at) = self.turns.first()
+    pub(super) fn fill_send_buffer(&mut self) {
+        while self.send_buffer_has_room()
+            && let Some(key) = self.send_queue.first()
         {
-            if self.streams.at(at).outbox.is_empty() {
-                self.turns.remove(&mut self.streams, at);
-                self.send_end(at);
+            if self.streams.get(key).outbox.is_empty() {
+                self.send_queue.remove(&mut self.streams, key);
+                self.send_end(key);
                 continue;
             }
-            if self.send_window.bytes() == 0 && self.clocks.eof_seen {
-                self.starve(at);
+            if self.send_window.bytes() == 0 && self.timers.eof_seen {
+                self.reset_without_credit(key);
                 continue;
             }
             if self.send_window.bytes() == 0 {
                 self.watch_connection_window();
                 return;
             }
-            self.take_turn(at);
+            self.send_frame(key);
         }
-        if self.turns.is_empty() {
-            self.clocks.window.stop();
+        if self.send_queue.is_empty() {
+            self.timers.window.stop();
         }
     }
 
     /// One frame of a stream that has bytes and a window.
-    fn take_turn(&mut self, at: At) {
-        let most = self.send_window.bytes().min(self.peer.max_frame as usize);
-        let stream = self.streams.at_mut(at);
+    fn send_frame(&mut self, key: StreamKey) {
+        let most = self
+            .send_window
+            .bytes()
+            .min(self.peer_settings.max_frame as usize);
+        let stream = self.streams.get_mut(key);
         let window = stream.send_window.bytes().min(most);
         let piece = stream.outbox.take(window);
         let n = piece.len();
         stream.send_window.take(n);
-        stream.send_clock.advance(self.now, n);
+        stream.send_timer.advance(self.now, n);
         stream.stats.sent += (HEADER_BYTES + n) as u64;
         stream.stats.last_sent = Some(self.now);
         let is_last = stream.outbox.is_empty();
-        let ends = is_last && stream.outbox.end == End::Due && stream.last_fields.is_none();
+        let ends =
+            is_last && stream.outbox.end == EndStream::Pending && stream.pending_trailers.is_none();
         if ends {
-            stream.outbox.end = End::Sent;
+            stream.outbox.end = EndStream::Sent;
         }
         if is_last {
-            stream.send_clock.stop();
+            stream.send_timer.stop();
         }
         let (id, is_clipped) = (stream.id, n == window && !is_last);
         self.send_window.take(n);
-        self.clocks.window.advance(self.now, n);
+        self.timers.window.advance(self.now, n);
         self.begin_frame(id, n, ends);
         if is_clipped && n < most {
             // A frame that the peer's own window has cut earns it nothing.
-            self.updates_earned = self.updates_earned.saturating_sub(2);
+            self.earned_updates = self.earned_updates.saturating_sub(2);
         }
         self.send.push_piece(piece);
-        self.turns.remove(&mut self.streams, at);
-        let stream = self.streams.at(at);
+        self.send_queue.remove(&mut self.streams, key);
+        let stream = self.streams.get(key);
         if !stream.can_send() {
-            self.window_moved(at);
-        } else if stream.priority.in_turns {
-            self.turns.add(&mut self.streams, at);
+            self.update_send_queue(key);
+        } else if stream.priority.incremental {
+            self.send_queue.add(&mut self.streams, key);
         } else {
-            self.turns.add_first(&mut self.streams, at);
+            self.send_queue.add_first(&mut self.streams, key);
         }
-        self.wake_writer(at);
+        self.wake_writer(key);
         if ends {
-            self.check_over(at);
+            self.check_closed(key);
         }
     }
 
-    fn wake_writer(&mut self, at: At) {
+    fn wake_writer(&mut self, key: StreamKey) {
         let low = self.limits.send_window_bytes / 2;
-        let stream = self.streams.at_mut(at);
-        if stream.outbox.len() < low && stream.notices.take(Notices::WRITER_WAITS) {
-            self.notice(at, Notices::WRITABLE);
+        let stream = self.streams.get_mut(key);
+        if stream.outbox.len() < low && stream.pending.take(PendingEvents::WRITER_WAITS) {
+            self.notify(key, PendingEvents::WRITABLE);
         }
     }
 
     /// `END_STREAM` behind the last byte: on the frame before, on trailers or on an empty frame.
-    pub(super) fn send_end(&mut self, at: At) {
-        let stream = self.streams.at_mut(at);
-        stream.outbox.end = End::Sent;
-        stream.send_clock.stop();
+    pub(super) fn send_end(&mut self, key: StreamKey) {
+        let stream = self.streams.get_mut(key);
+        stream.outbox.end = EndStream::Sent;
+        stream.send_timer.stop();
         let id = stream.id;
-        let fields = stream.last_fields.take();
-        match (fields, self.tail) {
+        let fields = stream.pending_trailers.take();
+        match (fields, self.last_frame) {
             (Some(fields), _) => self.write_trailers(id, &fields),
-            (None, Some((tail, header))) if tail == id => {
-                // Kind and flags stand behind the three bytes of the length.
+            (None, Some((stream, header))) if stream == id => {
+                // FrameType and flags stand behind the three bytes of the length.
                 if let Some(flags) = self.send.byte_mut(header + 4) {
                     *flags |= flag::END_STREAM;
                 }
-                self.tail = None;
+                self.last_frame = None;
             }
             _ => {
-                self.streams.at_mut(at).stats.sent += HEADER_BYTES as u64;
+                self.streams.get_mut(key).stats.sent += HEADER_BYTES as u64;
                 self.begin_frame(id, 0, true);
             }
         }
-        self.check_over(at);
+        self.check_closed(key);
     }
 }

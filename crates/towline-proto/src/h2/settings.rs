@@ -27,7 +27,7 @@ const MOVED_FOR_A_FRAME: usize = 8;
 
 /// What the peer has told.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Peer {
+pub(super) struct PeerSettings {
     pub initial_window: u32,
     pub max_frame: u32,
     pub max_streams: u32,
@@ -35,7 +35,7 @@ pub(super) struct Peer {
     pub extended_connect: Option<bool>,
 }
 
-impl Default for Peer {
+impl Default for PeerSettings {
     fn default() -> Self {
         Self {
             initial_window: DEFAULT_WINDOW,
@@ -97,12 +97,12 @@ impl Connection {
 
     /// The peer has ours: from here on they hold.
     pub(super) fn settings_acknowledged(&mut self) {
-        if self.clocks.settings.take().is_none() {
+        if self.timers.settings.take().is_none() {
             return;
         }
         let window = stream_window(&self.limits);
-        for at in self.streams.iter() {
-            let stream = self.streams.at_mut(at);
+        for key in self.streams.iter() {
+            let stream = self.streams.get_mut(key);
             stream.recv_window.resize(DEFAULT_WINDOW, window);
         }
         self.stream_window = window;
@@ -112,7 +112,7 @@ impl Connection {
 
     /// The peer's, one after the other (RFC 9113 6.5.3).
     pub(super) fn settings_received(&mut self, at: usize, len: usize) -> Result<(), Fault> {
-        let mut window = self.peer.initial_window;
+        let mut window = self.peer_settings.initial_window;
         for at in (at..at + len).step_by(6) {
             let pair = self.recv.consumed(at, 6);
             let name = u16::from_be_bytes([pair[0], pair[1]]);
@@ -123,12 +123,12 @@ impl Connection {
                 _ => self.setting_received(name, value)?,
             }
         }
-        self.peer.extended_connect.get_or_insert(false);
+        self.peer_settings.extended_connect.get_or_insert(false);
         // Once a frame, however often it says so: streams are many, and no other frame comes between.
         self.initial_window_received(window)?;
         self.write_control(frame::settings_ack);
         // What larger windows let go comes behind the word that they are known.
-        self.pump();
+        self.fill_send_buffer();
         Ok(())
     }
 
@@ -139,17 +139,18 @@ impl Connection {
             ENABLE_PUSH if value > 1 || (value == 1 && self.side == Side::Client) => {
                 return Err(rules::SETTING);
             }
-            MAX_CONCURRENT_STREAMS => self.peer.max_streams = value,
+            MAX_CONCURRENT_STREAMS => self.peer_settings.max_streams = value,
             MAX_FRAME_SIZE if !(DEFAULT_FRAME..=MAX_FRAME).contains(&value) => {
                 return Err(rules::SETTING);
             }
-            MAX_FRAME_SIZE => self.peer.max_frame = value,
+            MAX_FRAME_SIZE => self.peer_settings.max_frame = value,
             ENABLE_CONNECT_PROTOCOL
-                if value > 1 || (value == 0 && self.peer.extended_connect == Some(true)) =>
+                if value > 1
+                    || (value == 0 && self.peer_settings.extended_connect == Some(true)) =>
             {
                 return Err(rules::SETTING);
             }
-            ENABLE_CONNECT_PROTOCOL => self.peer.extended_connect = Some(value == 1),
+            ENABLE_CONNECT_PROTOCOL => self.peer_settings.extended_connect = Some(value == 1),
             NO_RFC7540_PRIORITIES if value > 1 => return Err(rules::SETTING),
             _ => {}
         }
@@ -158,8 +159,8 @@ impl Connection {
 
     /// RFC 9113 6.9.2: windows of open streams move by the difference, below zero too.
     fn initial_window_received(&mut self, value: u32) -> Result<(), Fault> {
-        let by = i64::from(value) - i64::from(self.peer.initial_window);
-        self.peer.initial_window = value;
+        let by = i64::from(value) - i64::from(self.peer_settings.initial_window);
+        self.peer_settings.initial_window = value;
         if by == 0 {
             return Ok(());
         }
@@ -168,13 +169,13 @@ impl Connection {
                 self.charge_control()?;
             }
         }
-        for at in self.streams.iter() {
-            let stream = self.streams.at_mut(at);
+        for key in self.streams.iter() {
+            let stream = self.streams.get_mut(key);
             stream
                 .send_window
                 .shift(by)
                 .map_err(|_| rules::SETTING_WINDOW)?;
-            self.window_moved(at);
+            self.update_send_queue(key);
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 //! ```text
 //!  receiving  Head ─► Body ─► Ended ─► Done            (a request's head is there when the stream is)
 //!           (client)                (client: read to the end)
-//!  sending    Head ─► Body/Swallow ─► Complete
-//!           (server)                  outbox.end: Open ─► Due ─► Sent
+//!  sending    Head ─► Body/Discard ─► Complete
+//!           (server)                  outbox.end: Open ─► Pending ─► Sent
 //!
 //!  either of them ──reset, broken rule──► Failed
 //! ```
@@ -18,20 +18,20 @@ use std::collections::VecDeque;
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::body::Method;
-use crate::head::KeptFields;
-use crate::timer::Progress;
+use crate::head::OwnedFields;
+use crate::timer::ProgressTimer;
 use crate::{StreamError, StreamStats};
 
 use super::window::{RecvWindow, SendWindow};
 
 /// A buffer that grew beyond this is not kept for the next stream.
-const KEPT_BYTES: usize = 64 * 1024;
+const MAX_IDLE_BYTES: usize = 64 * 1024;
 /// The same where the connection rests.
-const RESTING_BYTES: usize = 4 * 1024;
+const MAX_RESTING_BYTES: usize = 4 * 1024;
 
 /// The message being received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Receiving {
+pub(super) enum RecvState {
     /// Client: the final response head is due.
     #[default]
     Head,
@@ -46,14 +46,14 @@ pub(super) enum Receiving {
 
 /// The message being sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Sending {
+pub(super) enum SendState {
     /// Server: the final response head is due.
     #[default]
     Head,
     /// So many bytes are still announced; `None`: until it is finished.
     Body(Option<u64>),
     /// A body that must not be sent (HEAD, 204, 304), or that nobody wants any more.
-    Swallow,
+    Discard,
     /// The program has said everything.
     Complete,
     Failed,
@@ -61,11 +61,11 @@ pub(super) enum Sending {
 
 /// `END_STREAM` of what we send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum End {
+pub(super) enum EndStream {
     #[default]
     Open,
     /// It leaves with the last byte that waits, or with the trailers.
-    Due,
+    Pending,
     Sent,
 }
 
@@ -73,17 +73,17 @@ pub(super) enum End {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Tunnel {
     #[default]
-    No,
-    /// Asked for. What comes belongs to the tunnel and is not shown before it is open.
-    Asked,
+    None,
+    /// RequestInfo for. What comes belongs to the tunnel and is not shown before it is open.
+    Requested,
     Open,
 }
 
 /// Things to tell the program about a stream, and what it waits for: a small set.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Notices(u8);
+pub(super) struct PendingEvents(u8);
 
-impl Notices {
+impl PendingEvents {
     pub const READABLE: u8 = 1;
     pub const WRITABLE: u8 = 2;
     pub const SWITCHED: u8 = 4;
@@ -96,17 +96,17 @@ impl Notices {
     /// The program saw no room and awaits `Writable`.
     pub const WRITER_WAITS: u8 = 64;
 
-    pub fn has(self, notice: u8) -> bool {
-        self.0 & notice != 0
+    pub fn has(self, event: u8) -> bool {
+        self.0 & event != 0
     }
 
-    pub fn set(&mut self, notice: u8) {
-        self.0 |= notice;
+    pub fn set(&mut self, event: u8) {
+        self.0 |= event;
     }
 
-    pub fn take(&mut self, notice: u8) -> bool {
-        let had = self.has(notice);
-        self.0 &= !notice;
+    pub fn take(&mut self, event: u8) -> bool {
+        let had = self.has(event);
+        self.0 &= !event;
         had
     }
 }
@@ -118,14 +118,14 @@ pub(super) struct Priority {
     pub urgency: u8,
     /// Takes turns with others of its urgency. Also where nothing was said, against RFC 9218 4.2: one
     /// long download must not stop everything else of a client that knows nothing of priorities.
-    pub in_turns: bool,
+    pub incremental: bool,
 }
 
 impl Default for Priority {
     fn default() -> Self {
         Self {
             urgency: 3,
-            in_turns: true,
+            incremental: true,
         }
     }
 }
@@ -135,14 +135,14 @@ impl Priority {
     /// What is malformed is as if it were not there.
     pub fn of(value: &[u8]) -> Self {
         let mut priority = Self {
-            in_turns: false,
+            incremental: false,
             ..Self::default()
         };
         for member in value.split(|&byte| byte == b',') {
             match member.trim_ascii() {
                 [b'u', b'=', urgency @ b'0'..=b'7'] => priority.urgency = urgency - b'0',
-                b"i" | b"i=?1" => priority.in_turns = true,
-                b"i=?0" => priority.in_turns = false,
+                b"i" | b"i=?1" => priority.incremental = true,
+                b"i=?0" => priority.incremental = false,
                 _ => {}
             }
         }
@@ -186,7 +186,7 @@ impl Inbox {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.start = 0;
-        if self.bytes.capacity() > KEPT_BYTES {
+        if self.bytes.capacity() > MAX_IDLE_BYTES {
             self.bytes = Vec::new();
         }
     }
@@ -199,7 +199,7 @@ pub(super) struct Outbox {
     /// Small pieces that were copied, behind the others.
     tail: BytesMut,
     bytes: usize,
-    pub end: End,
+    pub end: EndStream,
 }
 
 impl Outbox {
@@ -256,15 +256,15 @@ impl Outbox {
 pub(super) struct Stream {
     /// 0: a free place.
     pub id: u32,
-    pub receiving: Receiving,
-    pub sending: Sending,
+    pub recv_state: RecvState,
+    pub send_state: SendState,
     pub tunnel: Tunnel,
     pub method: Method,
-    pub notices: Notices,
+    pub pending: PendingEvents,
     /// It stands in the list of streams with notices.
-    pub is_noticed: bool,
+    pub has_events: bool,
     /// It stands in the list of streams that are over.
-    pub is_over: bool,
+    pub is_closed: bool,
     /// The client waits for `100 Continue` before it sends its body.
     pub awaits_continue: bool,
     pub interim_responses: u8,
@@ -276,17 +276,17 @@ pub(super) struct Stream {
     pub send_window: SendWindow,
     pub inbox: Inbox,
     pub outbox: Outbox,
-    pub recv_clock: Progress,
-    pub send_clock: Progress,
+    pub recv_timer: ProgressTimer,
+    pub send_timer: ProgressTimer,
     pub priority: Priority,
     /// It stands in the list of streams that can send.
-    pub is_listed: bool,
+    pub is_queued: bool,
     /// The next one in that list.
-    pub next_listed: Option<u32>,
+    pub next_queued: Option<u32>,
     /// Received when the body has ended.
-    pub trailers: Option<Box<KeptFields>>,
+    pub trailers: Option<Box<OwnedFields>>,
     /// To send behind the body.
-    pub last_fields: Option<Box<KeptFields>>,
+    pub pending_trailers: Option<Box<OwnedFields>>,
     pub failure: Option<StreamError>,
 }
 
@@ -297,13 +297,13 @@ impl Stream {
         // own memory.
         let Self {
             id: own_id,
-            receiving,
-            sending,
+            recv_state,
+            send_state,
             tunnel,
             method,
-            notices,
-            is_noticed,
-            is_over,
+            pending,
+            has_events,
+            is_closed,
             awaits_continue,
             interim_responses,
             announced,
@@ -313,35 +313,35 @@ impl Stream {
             send_window: own_send_window,
             inbox: _,
             outbox: _,
-            recv_clock,
-            send_clock,
+            recv_timer,
+            send_timer,
             priority,
-            is_listed,
-            next_listed,
+            is_queued,
+            next_queued,
             trailers: _,
-            last_fields: _,
+            pending_trailers: _,
             failure: _,
         } = self;
         *own_id = id;
         *own_recv_window = recv_window;
         *own_send_window = send_window;
-        *receiving = Receiving::default();
-        *sending = Sending::default();
+        *recv_state = RecvState::default();
+        *send_state = SendState::default();
         *tunnel = Tunnel::default();
         *method = Method::default();
-        *notices = Notices::default();
-        *is_noticed = false;
-        *is_over = false;
+        *pending = PendingEvents::default();
+        *has_events = false;
+        *is_closed = false;
         *awaits_continue = false;
         *interim_responses = 0;
         *announced = None;
         *received_bytes = 0;
         *stats = StreamStats::default();
-        *recv_clock = Progress::default();
-        *send_clock = Progress::default();
+        *recv_timer = ProgressTimer::default();
+        *send_timer = ProgressTimer::default();
         *priority = Priority::default();
-        *is_listed = false;
-        *next_listed = None;
+        *is_queued = false;
+        *next_queued = None;
     }
 
     /// Makes it a free place.
@@ -349,29 +349,29 @@ impl Stream {
         self.id = 0;
         self.inbox.clear();
         self.outbox.clear();
-        self.outbox.end = End::Open;
+        self.outbox.end = EndStream::Open;
         self.trailers = None;
-        self.last_fields = None;
+        self.pending_trailers = None;
         self.failure = None;
     }
 
     /// Gives back what is much, of a free place.
-    pub fn tidy(&mut self) {
-        if self.inbox.bytes.capacity() > RESTING_BYTES {
+    pub fn shrink(&mut self) {
+        if self.inbox.bytes.capacity() > MAX_RESTING_BYTES {
             self.inbox = Inbox::default();
         }
-        if self.outbox.tail.capacity() > RESTING_BYTES {
+        if self.outbox.tail.capacity() > MAX_RESTING_BYTES {
             self.outbox = Outbox::default();
         }
     }
 
     pub fn has_failed(&self) -> bool {
-        self.receiving == Receiving::Failed
+        self.recv_state == RecvState::Failed
     }
 
     /// There is something to send that only windows, room or its turn hold back.
     pub fn wants_to_send(&self) -> bool {
-        !self.outbox.is_empty() || self.outbox.end == End::Due
+        !self.outbox.is_empty() || self.outbox.end == EndStream::Pending
     }
 
     /// ... and its own window does not.
@@ -387,8 +387,11 @@ mod tests {
     #[test]
     fn priorities_are_read_simply() {
         let of = |value: &str| {
-            let Priority { urgency, in_turns } = Priority::of(value.as_bytes());
-            (urgency, in_turns)
+            let Priority {
+                urgency,
+                incremental,
+            } = Priority::of(value.as_bytes());
+            (urgency, incremental)
         };
         assert_eq!(of(""), (3, false));
         assert_eq!(of("u=0"), (0, false));

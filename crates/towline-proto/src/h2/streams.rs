@@ -5,24 +5,24 @@ use super::window::{RecvWindow, SendWindow};
 
 /// Where a stream stands in its connection's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct At(pub(super) u32);
+pub struct StreamKey(pub(super) u32);
 
 /// Streams that we reset and of which more may be on its way: so many are remembered one by one.
-const REMEMBERED: usize = 128;
+const MAX_REMEMBERED: usize = 128;
 
 /// A connection at rest keeps no more places than this for the next streams.
-const KEPT_PLACES: usize = 32;
+const MAX_IDLE_SLOTS: usize = 32;
 
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    places: Vec<Stream>,
+    slots: Vec<Stream>,
     free: Vec<u32>,
     index: Index,
 }
 
 impl Streams {
     pub fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -30,59 +30,59 @@ impl Streams {
     }
 
     #[inline]
-    pub fn find(&self, id: u32) -> Option<At> {
-        self.index.find(id).map(At)
+    pub fn find(&self, id: u32) -> Option<StreamKey> {
+        self.index.find(id).map(StreamKey)
     }
 
     #[inline]
-    pub fn at(&self, at: At) -> &Stream {
-        &self.places[at.0 as usize]
+    pub fn get(&self, key: StreamKey) -> &Stream {
+        &self.slots[key.0 as usize]
     }
 
     #[inline]
-    pub fn at_mut(&mut self, at: At) -> &mut Stream {
-        &mut self.places[at.0 as usize]
+    pub fn get_mut(&mut self, key: StreamKey) -> &mut Stream {
+        &mut self.slots[key.0 as usize]
     }
 
-    pub fn begin(&mut self, id: u32, recv: RecvWindow, send: SendWindow) -> At {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Stream::default());
-            self.places.len() as u32 - 1
+    pub fn insert(&mut self, id: u32, recv: RecvWindow, send: SendWindow) -> StreamKey {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Stream::default());
+            self.slots.len() as u32 - 1
         });
-        self.places[place as usize].begin(id, recv, send);
-        self.index.insert(id, place, self.len());
-        At(place)
+        self.slots[slot as usize].begin(id, recv, send);
+        self.index.insert(id, slot, self.len());
+        StreamKey(slot)
     }
 
-    pub fn end(&mut self, at: At) {
-        let stream = self.at_mut(at);
+    pub fn remove(&mut self, key: StreamKey) {
+        let stream = self.get_mut(key);
         let id = stream.id;
         stream.end();
         self.index.remove(id);
-        self.free.push(at.0);
+        self.free.push(key.0);
     }
 
     /// Places in use.
-    pub fn iter(&self) -> impl Iterator<Item = At> + use<> {
-        let used: Vec<At> = (0..self.places.len() as u32)
-            .filter(|&place| self.places[place as usize].id != 0)
-            .map(At)
+    pub fn iter(&self) -> impl Iterator<Item = StreamKey> + use<> {
+        let used: Vec<StreamKey> = (0..self.slots.len() as u32)
+            .filter(|&slot| self.slots[slot as usize].id != 0)
+            .map(StreamKey)
             .collect();
         used.into_iter()
     }
 
     /// Nothing is allocated.
-    pub fn is_bare(&self) -> bool {
-        self.places.is_empty()
+    pub fn is_unallocated(&self) -> bool {
+        self.slots.is_empty()
     }
 
     /// Streams of the past may have needed more than is kept for others.
-    pub fn tidy(&mut self) {
-        if self.places.len() > KEPT_PLACES {
+    pub fn shrink(&mut self) {
+        if self.slots.len() > MAX_IDLE_SLOTS {
             *self = Self::default();
         }
-        for place in &mut self.places {
-            place.tidy();
+        for slot in &mut self.slots {
+            slot.shrink();
         }
     }
 }
@@ -135,16 +135,16 @@ impl Index {
         }
     }
 
-    fn insert(&mut self, id: u32, place: u32, count: usize) {
+    fn insert(&mut self, id: u32, slot: u32, count: usize) {
         if self.cells.len() < count * 2 {
             let cells = vec![(0, 0); (count * 2).next_power_of_two().max(8)];
-            for (id, place) in std::mem::replace(&mut self.cells, cells) {
+            for (id, slot) in std::mem::replace(&mut self.cells, cells) {
                 if id != 0 {
-                    self.put((id, place));
+                    self.put((id, slot));
                 }
             }
         }
-        self.put((id, place));
+        self.put((id, slot));
     }
 
     /// Whoever is nearer to home makes room for who is farther from it.
@@ -181,7 +181,7 @@ impl Index {
 /// windows allowed that they had. Those that are no longer remembered leave a mark: below it everything is
 /// taken for such a stream, and what they might still be sent stands in one sum.
 #[derive(Debug, Default)]
-pub(super) struct Forgotten {
+pub(super) struct LocalResets {
     ids: Vec<(u32, u64)>,
     /// Where the next one goes, when there are as many as are remembered.
     next: usize,
@@ -189,34 +189,34 @@ pub(super) struct Forgotten {
     below_mark: u64,
 }
 
-impl Forgotten {
+impl LocalResets {
     /// `window`: the bytes that the peer may still send.
     pub fn add(&mut self, id: u32, window: u64) {
-        if self.ids.len() < REMEMBERED {
+        if self.ids.len() < MAX_REMEMBERED {
             self.ids.push((id, window));
             return;
         }
         let (old, rest) = std::mem::replace(&mut self.ids[self.next], (id, window));
         self.mark = self.mark.max(old);
         self.below_mark = self.below_mark.saturating_add(rest);
-        self.next = (self.next + 1) % REMEMBERED;
+        self.next = (self.next + 1) % MAX_REMEMBERED;
     }
 
     /// The peer does know. What has left a mark stays.
     pub fn remove(&mut self, id: u32) {
-        if let Some(place) = self.ids.iter_mut().find(|place| place.0 == id) {
+        if let Some(entry) = self.ids.iter_mut().find(|entry| entry.0 == id) {
             // No stream has this number.
-            *place = (0, 0);
+            *entry = (0, 0);
         }
     }
 
     pub fn has(&self, id: u32) -> bool {
-        id <= self.mark || self.ids.iter().any(|place| place.0 == id)
+        id <= self.mark || self.ids.iter().any(|entry| entry.0 == id)
     }
 
     /// What the peer may still send on it; `None`: it is none of these streams.
     pub fn window(&mut self, id: u32) -> Option<&mut u64> {
-        match self.ids.iter_mut().find(|place| place.0 == id) {
+        match self.ids.iter_mut().find(|entry| entry.0 == id) {
             Some((_, window)) => Some(window),
             None => (id <= self.mark).then_some(&mut self.below_mark),
         }
@@ -225,20 +225,20 @@ impl Forgotten {
 
 /// Streams that the peer reset lately: some clients say it again for each frame that still reaches them there.
 #[derive(Debug, Default)]
-pub(super) struct Cancelled {
+pub(super) struct PeerResets {
     ids: Vec<u32>,
     /// Where the next one goes, when there are as many as are remembered.
     next: usize,
 }
 
-impl Cancelled {
+impl PeerResets {
     pub fn add(&mut self, id: u32) {
-        if self.ids.len() < REMEMBERED {
+        if self.ids.len() < MAX_REMEMBERED {
             self.ids.push(id);
             return;
         }
         self.ids[self.next] = id;
-        self.next = (self.next + 1) % REMEMBERED;
+        self.next = (self.next + 1) % MAX_REMEMBERED;
     }
 
     pub fn has(&self, id: u32) -> bool {
@@ -279,31 +279,31 @@ mod tests {
     fn places_are_used_again() {
         let mut streams = Streams::default();
         let begin = |streams: &mut Streams, id| {
-            streams.begin(id, RecvWindow::default(), SendWindow::default())
+            streams.insert(id, RecvWindow::default(), SendWindow::default())
         };
         for id in (1..1000).step_by(2) {
             let at = begin(&mut streams, id);
             let other = begin(&mut streams, id + 1_000_000);
             assert_eq!(streams.find(id), Some(at));
-            streams.end(other);
-            streams.end(at);
+            streams.remove(other);
+            streams.remove(at);
             assert_eq!(streams.find(id), None);
         }
-        assert_eq!(streams.places.len(), 2);
+        assert_eq!(streams.slots.len(), 2);
     }
 
     #[test]
-    fn what_is_forgotten_leaves_a_mark() {
-        let mut forgotten = Forgotten::default();
-        let ids = || (1..=4 * REMEMBERED as u32).step_by(2);
+    fn ids_dropped_from_the_list_are_covered_by_the_mark() {
+        let mut resets = LocalResets::default();
+        let ids = || (1..=4 * MAX_REMEMBERED as u32).step_by(2);
         for id in ids() {
-            assert!(!forgotten.has(id) && forgotten.window(id).is_none());
-            forgotten.add(id, 10);
+            assert!(!resets.has(id) && resets.window(id).is_none());
+            resets.add(id, 10);
         }
-        assert!(ids().all(|id| forgotten.has(id)));
-        let last = 4 * REMEMBERED as u32 - 1;
-        assert_eq!(forgotten.window(last), Some(&mut 10));
-        assert_eq!(forgotten.window(1), Some(&mut (10 * REMEMBERED as u64)));
-        assert!(!forgotten.has(last + 2));
+        assert!(ids().all(|id| resets.has(id)));
+        let last = 4 * MAX_REMEMBERED as u32 - 1;
+        assert_eq!(resets.window(last), Some(&mut 10));
+        assert_eq!(resets.window(1), Some(&mut (10 * MAX_REMEMBERED as u64)));
+        assert!(!resets.has(last + 2));
     }
 }

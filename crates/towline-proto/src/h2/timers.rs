@@ -2,105 +2,105 @@
 
 use std::time::{Duration, Instant};
 
-use crate::timer::{HeadClock, Progress};
+use crate::timer::{HeadTimer, ProgressTimer};
 
 use super::frame;
 use super::rules;
-use super::stream::Receiving;
-use super::streams::At;
+use super::stream::RecvState;
+use super::streams::StreamKey;
 use super::{Connection, Phase};
 
 /// What we ask to see whether the peer is there, and when all it sent before our GOAWAY has come.
-pub(super) const ALIVE: [u8; 8] = *b"alive? \0";
-pub(super) const LEAVING: [u8; 8] = *b"leaving\0";
+pub(super) const KEEPALIVE_PING: [u8; 8] = *b"alive? \0";
+pub(super) const GO_AWAY_PING: [u8; 8] = *b"leaving\0";
 
 /// The clocks of a connection.
 #[derive(Debug)]
-pub(super) struct Clocks {
+pub(super) struct Timers {
     /// The first frames, or idleness.
-    pub head: HeadClock,
+    pub head: HeadTimer,
     /// Bytes of answers that had not left when the connection became idle: with the last of them its rest
     /// begins. What is sent later answers control frames, which prolong nothing.
-    pub unsent_answers: usize,
+    pub unsent_responses: usize,
     /// A header block began and has not ended.
     pub block: Option<Instant>,
     /// The peer takes what we send.
-    pub send: Progress,
+    pub send: ProgressTimer,
     /// The connection's window is shut while streams want to send.
-    pub window: Progress,
+    pub window: ProgressTimer,
     /// Our SETTINGS left and are not acknowledged.
     pub settings: Option<Instant>,
     /// No stream's clock expires before.
     pub streams: Option<Instant>,
     /// Streams with a clock that starts when the time is told.
-    pub untold: Vec<At>,
+    pub unstarted: Vec<StreamKey>,
     /// Something was received last, or the wait for it began. `None`: it begins when the time is known.
-    heard: Option<Instant>,
+    last_received: Option<Instant>,
     /// Asked at that time whether it is there.
-    asked: Option<Instant>,
+    ping_sent: Option<Instant>,
     /// Told at that time that we leave.
-    pub left: Option<Instant>,
+    pub go_away_sent: Option<Instant>,
     /// The end of input has been dealt with.
     pub eof_seen: bool,
 }
 
-impl Clocks {
+impl Timers {
     pub fn new(now: Instant) -> Self {
         Self {
-            head: HeadClock::Head(now),
-            unsent_answers: 0,
+            head: HeadTimer::Head(now),
+            unsent_responses: 0,
             block: None,
-            send: Progress::Off,
-            window: Progress::Off,
+            send: ProgressTimer::Off,
+            window: ProgressTimer::Off,
             settings: Some(now),
             streams: None,
-            untold: Vec::new(),
-            heard: Some(now),
-            asked: None,
-            left: None,
+            unstarted: Vec::new(),
+            last_received: Some(now),
+            ping_sent: None,
+            go_away_sent: None,
             eof_seen: false,
         }
     }
 
-    pub fn heard(&mut self, now: Instant) {
-        self.heard = Some(now);
+    pub fn on_received(&mut self, now: Instant) {
+        self.last_received = Some(now);
     }
 
     /// A request leaves: from here on its answer is waited for.
     pub fn begin_to_wait(&mut self, now: Instant) {
-        self.heard.get_or_insert(now);
+        self.last_received.get_or_insert(now);
     }
 
     pub fn stop(&mut self) {
-        self.head = HeadClock::Off;
+        self.head = HeadTimer::Off;
         self.block = None;
         self.window.stop();
         self.settings = None;
         self.streams = None;
-        self.untold.clear();
-        self.asked = None;
-        self.left = None;
+        self.unstarted.clear();
+        self.ping_sent = None;
+        self.go_away_sent = None;
     }
 
     /// `n` bytes have left.
-    pub fn answers_left(&mut self, now: Instant, n: usize) {
-        if self.unsent_answers == 0 {
+    pub fn on_sent(&mut self, now: Instant, n: usize) {
+        if self.unsent_responses == 0 {
             return;
         }
-        self.unsent_answers = self.unsent_answers.saturating_sub(n);
-        if self.unsent_answers == 0 && matches!(self.head, HeadClock::Idle(_)) {
-            self.head = HeadClock::Idle(now);
+        self.unsent_responses = self.unsent_responses.saturating_sub(n);
+        if self.unsent_responses == 0 && matches!(self.head, HeadTimer::Idle(_)) {
+            self.head = HeadTimer::Idle(now);
         }
     }
 
-    fn are_untold(&self) -> bool {
-        !self.untold.is_empty() || self.window.is_due()
+    fn has_unstarted(&self) -> bool {
+        !self.unstarted.is_empty() || self.window.is_armed()
     }
 
     /// The answer to one of our questions.
-    pub fn answered(&mut self, data: [u8; 8]) {
-        if data == ALIVE {
-            self.asked = None;
+    pub fn on_ping_ack(&mut self, data: [u8; 8]) {
+        if data == KEEPALIVE_PING {
+            self.ping_sent = None;
         }
     }
 }
@@ -114,7 +114,7 @@ fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
 
 impl Connection {
     pub fn deadline(&self) -> Option<Instant> {
-        let sending = self.clocks.send.deadline(&self.limits);
+        let sending = self.timers.send.deadline(&self.limits);
         let other = match self.phase {
             Phase::Closed { .. } => return None,
             Phase::Closing { since, .. } if self.send.pending() == 0 => {
@@ -127,17 +127,17 @@ impl Connection {
     }
 
     fn open_deadline(&self) -> Option<Instant> {
-        let clocks = &self.clocks;
+        let timers = &self.timers;
         let since = |since: Option<Instant>, timeout: Option<Duration>| Some(since? + timeout?);
         [
             self.head_deadline(),
-            since(clocks.block, self.limits.header_timeout),
-            since(clocks.settings, self.limits.http2.settings_timeout),
-            since(clocks.left, Some(self.limits.parting_timeout)),
-            clocks.window.deadline(&self.limits),
-            clocks.streams,
-            // At once: somebody has to tell the time.
-            clocks.are_untold().then_some(self.now),
+            since(timers.block, self.limits.header_timeout),
+            since(timers.settings, self.limits.http2.settings_timeout),
+            since(timers.go_away_sent, Some(self.limits.first_request_timeout)),
+            timers.window.deadline(&self.limits),
+            timers.streams,
+            // StreamKey once: somebody has to tell the time.
+            timers.has_unstarted().then_some(self.now),
             self.ping_deadline(),
         ]
         .into_iter()
@@ -146,43 +146,45 @@ impl Connection {
     }
 
     fn head_deadline(&self) -> Option<Instant> {
-        match self.clocks.head {
+        match self.timers.head {
             // The clock over the peer's reading is the one that counts.
-            HeadClock::Idle(_) if self.clocks.unsent_answers > 0 => None,
+            HeadTimer::Idle(_) if self.timers.unsent_responses > 0 => None,
             clock => clock.deadline(&self.limits),
         }
     }
 
     fn ping_deadline(&self) -> Option<Instant> {
-        match self.clocks.asked {
-            Some(asked) => Some(asked + self.limits.http2.ping_timeout),
-            None if self.is_busy() => Some(self.clocks.heard? + self.limits.http2.ping_interval?),
+        match self.timers.ping_sent {
+            Some(sent) => Some(sent + self.limits.http2.ping_timeout),
+            None if self.is_busy() => {
+                Some(self.timers.last_received? + self.limits.http2.ping_interval?)
+            }
             None => None,
         }
     }
 
     /// The time is `now`: clocks that the program has set begin to run.
-    pub(super) fn tell(&mut self, now: Instant) {
+    pub(super) fn set_now(&mut self, now: Instant) {
         self.now = now;
-        if !self.clocks.are_untold() {
+        if !self.timers.has_unstarted() {
             return;
         }
-        self.clocks.window.told(now);
-        while let Some(at) = self.clocks.untold.pop() {
-            let stream = self.streams.at_mut(at);
-            stream.recv_clock.told(now);
-            stream.send_clock.told(now);
-            let recv = stream.recv_clock.deadline(&self.limits);
-            let send = stream.send_clock.deadline(&self.limits);
+        self.timers.window.start_if_armed(now);
+        while let Some(at) = self.timers.unstarted.pop() {
+            let stream = self.streams.get_mut(at);
+            stream.recv_timer.start_if_armed(now);
+            stream.send_timer.start_if_armed(now);
+            let recv = stream.recv_timer.deadline(&self.limits);
+            let send = stream.send_timer.deadline(&self.limits);
             let deadline = earliest(recv, send);
-            self.clocks.streams = earliest(self.clocks.streams, deadline);
+            self.timers.streams = earliest(self.timers.streams, deadline);
         }
     }
 
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.tell(now);
-        if self.clocks.send.is_running() && self.clocks.send.expired(now, &self.limits) {
-            return self.abandon(rules::SLOW_READER);
+        self.set_now(now);
+        if self.timers.send.is_running() && self.timers.send.expired(now, &self.limits) {
+            return self.abort(rules::SLOW_READER);
         }
         match self.phase {
             Phase::Closed { .. } => {}
@@ -196,143 +198,146 @@ impl Connection {
     }
 
     fn handle_open_timeout(&mut self, now: Instant) {
-        let is_due = |at: Option<Instant>| at.is_some_and(|at| now >= at);
+        let has_passed = |at: Option<Instant>| at.is_some_and(|at| now >= at);
         let since = |since: Option<Instant>, timeout: Option<Duration>| Some(since? + timeout?);
-        if is_due(since(self.clocks.block, self.limits.header_timeout)) {
-            return self.end_with(rules::SLOW_HEAD);
+        if has_passed(since(self.timers.block, self.limits.header_timeout)) {
+            return self.fail_connection(rules::SLOW_HEAD);
         }
-        if is_due(self.head_deadline()) {
-            return self.head_is_overdue();
+        if has_passed(self.head_deadline()) {
+            return self.head_timed_out();
         }
-        if is_due(since(
-            self.clocks.settings,
+        if has_passed(since(
+            self.timers.settings,
             self.limits.http2.settings_timeout,
         )) {
-            return self.end_with(rules::SETTINGS_LATE);
+            return self.fail_connection(rules::SETTINGS_LATE);
         }
-        if is_due(self.clocks.window.deadline(&self.limits)) {
+        if has_passed(self.timers.window.deadline(&self.limits)) {
             // The streams that waited may be gone.
-            self.pump();
+            self.fill_send_buffer();
         }
-        if is_due(self.clocks.window.deadline(&self.limits))
-            && self.clocks.window.expired(now, &self.limits)
+        if has_passed(self.timers.window.deadline(&self.limits))
+            && self.timers.window.expired(now, &self.limits)
         {
-            return self.end_with(rules::SLOW_WINDOW);
+            return self.fail_connection(rules::SLOW_WINDOW);
         }
-        if is_due(since(self.clocks.left, Some(self.limits.parting_timeout))) {
-            self.leave();
+        if has_passed(since(
+            self.timers.go_away_sent,
+            Some(self.limits.first_request_timeout),
+        )) {
+            self.send_final_go_away();
         }
-        if is_due(self.ping_deadline()) {
-            self.ask();
+        if has_passed(self.ping_deadline()) {
+            self.send_keepalive_ping();
         }
-        if is_due(self.clocks.streams) {
+        if has_passed(self.timers.streams) {
             self.check_streams(now);
         }
     }
 
-    fn head_is_overdue(&mut self) {
-        match self.clocks.head {
-            HeadClock::Head(_) => self.end_with(rules::SILENT),
-            HeadClock::Idle(_) => self.shut(rules::IDLE),
-            HeadClock::Parting(_) => self.shut(rules::DONE),
-            HeadClock::Off => {}
+    fn head_timed_out(&mut self) {
+        match self.timers.head {
+            HeadTimer::Head(_) => self.fail_connection(rules::SILENT),
+            HeadTimer::Idle(_) => self.close_gracefully(rules::IDLE),
+            HeadTimer::Closing(_) => self.close_gracefully(rules::DONE),
+            HeadTimer::Off => {}
         }
     }
 
     /// Is the peer there? Not, when it has not answered the last time.
-    fn ask(&mut self) {
-        if self.clocks.asked.is_some() {
-            return self.end_with(rules::NO_PONG);
+    fn send_keepalive_ping(&mut self) {
+        if self.timers.ping_sent.is_some() {
+            return self.fail_connection(rules::NO_PONG);
         }
-        self.clocks.asked = Some(self.now);
-        self.write_control(|out| frame::ping(out, 0, ALIVE));
+        self.timers.ping_sent = Some(self.now);
+        self.write_control(|out| frame::ping(out, 0, KEEPALIVE_PING));
     }
 
     /// Begins to wait for body bytes.
-    pub(super) fn watch_body(&mut self, at: At) {
-        let stream = self.streams.at_mut(at);
-        stream.recv_clock.start(self.now);
-        let deadline = stream.recv_clock.deadline(&self.limits);
-        self.clocks.streams = earliest(self.clocks.streams, deadline);
+    pub(super) fn watch_body(&mut self, key: StreamKey) {
+        let stream = self.streams.get_mut(key);
+        stream.recv_timer.start(self.now);
+        let deadline = stream.recv_timer.deadline(&self.limits);
+        self.timers.streams = earliest(self.timers.streams, deadline);
     }
 
     /// The program has asked for a body that the peer holds back until then.
-    pub(super) fn watch_awaited_body(&mut self, at: At) {
-        if self.streams.at_mut(at).recv_clock.start_when_told() {
-            self.clocks.untold.push(at);
+    pub(super) fn watch_awaited_body(&mut self, key: StreamKey) {
+        if self.streams.get_mut(key).recv_timer.arm() {
+            self.timers.unstarted.push(key);
         }
     }
 
     /// The peer's window holds a stream back.
-    pub(super) fn watch_window(&mut self, at: At) {
-        if self.streams.at_mut(at).send_clock.start_when_told() {
-            self.clocks.untold.push(at);
+    pub(super) fn watch_window(&mut self, key: StreamKey) {
+        if self.streams.get_mut(key).send_timer.arm() {
+            self.timers.unstarted.push(key);
         }
     }
 
     pub(super) fn watch_connection_window(&mut self) {
-        self.clocks.window.start_when_told();
+        self.timers.window.arm();
     }
 
     /// Looks at the clock of every stream.
     fn check_streams(&mut self, now: Instant) {
-        for at in self.streams.iter() {
+        for key in self.streams.iter() {
             if self.phase != Phase::Open {
                 return;
             }
-            if let Some(fault) = self.is_slow(at, now)
-                && let Err(fault) = self.break_stream(at, fault)
+            if let Some(fault) = self.is_slow(key, now)
+                && let Err(fault) = self.reset_stream(key, fault)
             {
-                return self.end_with(fault);
+                return self.fail_connection(fault);
             }
         }
         let limits = &self.limits;
-        self.clocks.streams = self
+        self.timers.streams = self
             .streams
             .iter()
-            .filter_map(|at| {
-                let stream = self.streams.at(at);
+            .filter_map(|key| {
+                let stream = self.streams.get(key);
                 earliest(
-                    stream.recv_clock.deadline(limits),
-                    stream.send_clock.deadline(limits),
+                    stream.recv_timer.deadline(limits),
+                    stream.send_timer.deadline(limits),
                 )
             })
             .min();
     }
 
-    fn is_slow(&mut self, at: At, now: Instant) -> Option<rules::Fault> {
-        let stream = self.streams.at_mut(at);
-        if stream.recv_clock.expired(now, &self.limits) {
+    fn is_slow(&mut self, key: StreamKey, now: Instant) -> Option<rules::Fault> {
+        let stream = self.streams.get_mut(key);
+        if stream.recv_timer.expired(now, &self.limits) {
             // A full window is our fault: nobody reads.
-            if stream.receiving == Receiving::Body && !stream.recv_window.is_shut() {
+            if stream.recv_state == RecvState::Body && !stream.recv_window.is_exhausted() {
                 return Some(rules::SLOW_BODY);
             }
-            stream.recv_clock.start(now);
+            stream.recv_timer.start(now);
         }
-        if stream.send_clock.expired(now, &self.limits) {
+        if stream.send_timer.expired(now, &self.limits) {
             // With an open window it waits for others, or for the transport, which has its own clock.
             if !stream.can_send() {
                 return Some(rules::SLOW_WINDOW);
             }
-            stream.send_clock.start(now);
+            stream.send_timer.start(now);
         }
         None
     }
 
     /// A stream has come or gone.
     pub(super) fn watch_idleness(&mut self) {
-        let is_past_start = !matches!(self.clocks.head, HeadClock::Head(_) | HeadClock::Parting(_));
+        let is_past_start = !matches!(self.timers.head, HeadTimer::Head(_) | HeadTimer::Closing(_));
         if self.is_busy() {
-            if self.clocks.head != HeadClock::Off {
-                self.clocks.heard = None;
+            if self.timers.head != HeadTimer::Off {
+                self.timers.last_received = None;
             }
-            self.clocks.head = HeadClock::Off;
-            self.clocks.unsent_answers = 0;
+            self.timers.head = HeadTimer::Off;
+            self.timers.unsent_responses = 0;
         } else if is_past_start && self.phase == Phase::Open {
-            self.clocks.head = HeadClock::Idle(self.now);
-            self.clocks.unsent_answers = self.send.pending();
-            self.clocks.streams = None;
+            self.timers.head = HeadTimer::Idle(self.now);
+            self.timers.unsent_responses = self.send.pending();
+            self.timers.streams = None;
         }
-        self.check_left();
+        self.close_if_drained();
     }
 }

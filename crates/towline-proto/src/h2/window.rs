@@ -1,7 +1,7 @@
 //! Flow control (RFC 9113 5.2 and 6.9): what we may send, and what the peer may.
 
 /// The largest window there can be (RFC 9113 6.9.1).
-const MOST: i64 = 0x7fff_ffff;
+const MAX_WINDOW: i64 = 0x7fff_ffff;
 
 /// A window that would pass 2^31 - 1, or bytes beyond a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl SendWindow {
     /// A `WINDOW_UPDATE`, or the difference that a changed setting makes.
     pub fn shift(&mut self, by: i64) -> Result<(), Overflow> {
         let bytes = i64::from(self.0) + by;
-        if bytes > MOST {
+        if bytes > MAX_WINDOW {
             return Err(Overflow);
         }
         // A setting lowered again and again cannot go below what was sent and not yet credited.
@@ -73,7 +73,7 @@ impl RecvWindow {
 
     /// Bytes need no room any more. Gives the increment when it is time to tell.
     #[inline]
-    pub fn give(&mut self, n: u32) -> Option<u32> {
+    pub fn release(&mut self, n: u32) -> Option<u32> {
         self.credit += n;
         if self.credit < self.size / 2 || self.credit == 0 {
             return None;
@@ -105,7 +105,7 @@ impl RecvWindow {
     }
 
     /// All of it is taken: the peer cannot send, however much it wants to.
-    pub fn is_shut(self) -> bool {
+    pub fn is_exhausted(self) -> bool {
         self.left <= 0
     }
 }
@@ -122,29 +122,29 @@ mod tests {
         assert_eq!((window, window.bytes()), (SendWindow(-60_000), 0));
         window.shift(60_001).unwrap();
         assert_eq!(window.bytes(), 1);
-        assert_eq!(window.shift(MOST), Err(Overflow));
+        assert_eq!(window.shift(MAX_WINDOW), Err(Overflow));
         assert_eq!(window.bytes(), 1);
-        window.shift(MOST - 1).unwrap();
+        window.shift(MAX_WINDOW - 1).unwrap();
     }
 
     #[test]
-    fn credit_is_told_in_halves() {
+    fn credit_is_announced_in_halves_of_the_window() {
         let mut window = RecvWindow::of(100);
         assert_eq!(window.receive(101), Err(Overflow));
         window.receive(100).unwrap();
-        assert!(window.is_shut());
-        assert_eq!(window.give(49), None);
-        assert_eq!(window.give(1), Some(50));
+        assert!(window.is_exhausted());
+        assert_eq!(window.release(49), None);
+        assert_eq!(window.release(1), Some(50));
         assert_eq!(window.receive(51), Err(Overflow));
         window.receive(50).unwrap();
-        assert_eq!(window.give(50), Some(50));
+        assert_eq!(window.release(50), Some(50));
     }
 
     #[test]
     fn a_window_grows_by_doubling_up_to_its_most() {
         let mut window = RecvWindow::of(100);
         window.receive(100).unwrap();
-        assert_eq!(window.give(100), Some(100));
+        assert_eq!(window.release(100), Some(100));
         assert_eq!(
             [250; 3].map(|most| window.grow(most)),
             [Some(100), Some(50), None]
@@ -159,6 +159,6 @@ mod tests {
     fn a_window_of_nothing_gives_nothing() {
         let mut window = RecvWindow::of(0);
         assert_eq!(window.receive(1), Err(Overflow));
-        assert_eq!(window.give(0), None);
+        assert_eq!(window.release(0), None);
     }
 }

@@ -11,8 +11,8 @@ use crate::head::FieldSpan;
 use super::HpackError;
 use super::huffman;
 use super::integer::Input;
-use super::names::{Flaw, Name, STATIC_ENTRIES, StaticEntry};
-use super::table::{DEFAULT_TABLE_BYTES, Facts, OVERHEAD, Table};
+use super::names::{FieldError, Name, STATIC_ENTRIES, StaticEntry};
+use super::table::{DEFAULT_TABLE_BYTES, EntryInfo, OVERHEAD, Table};
 
 /// What a decoded section may have, counted as `SETTINGS_MAX_HEADER_LIST_SIZE` does (RFC 9113 6.5.2): name,
 /// value and 32 bytes a field.
@@ -24,23 +24,23 @@ pub(crate) struct Bounds {
 
 /// Whether all fields of a block were delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Delivered {
+pub(crate) enum DecodedFields {
     All,
     /// The first field over the bounds, and those behind it, were decoded for the table only.
-    Bounded,
+    Truncated,
 }
 
 /// A field line that stands in the caller's buffer, value behind name.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Line {
+pub(crate) struct DecodedField {
     pub span: FieldSpan,
     pub name: Name,
     /// The message is malformed (RFC 9113 8.1.1).
-    pub flaw: Option<Flaw>,
+    pub error: Option<FieldError>,
 }
 
-impl Line {
-    fn new(start: usize, name_len: u32, end: usize, name: Name, flaw: Option<Flaw>) -> Self {
+impl DecodedField {
+    fn new(start: usize, name_len: u32, end: usize, name: Name, error: Option<FieldError>) -> Self {
         let start = start as u32;
         let span = FieldSpan {
             name: start,
@@ -48,17 +48,17 @@ impl Line {
             value: start + name_len,
             value_len: end as u32 - start - name_len,
         };
-        Self { span, name, flaw }
+        Self { span, name, error }
     }
 }
 
 /// What of the bounds is left. Once a field has not fitted, none does.
-struct Room {
+struct Budget {
     bytes: u32,
     fields: u32,
 }
 
-impl Room {
+impl Budget {
     #[inline]
     fn take(&mut self, len: usize) -> bool {
         let cost = u32::try_from(len).map_or(u32::MAX, |len| len.saturating_add(OVERHEAD));
@@ -81,7 +81,7 @@ pub(crate) struct Decoder {
     /// It went below the table's size: the next block has to begin by saying so (RFC 7541 4.2).
     update_due: bool,
     /// The last block has changed the table.
-    has_moved: bool,
+    table_changed: bool,
 }
 
 impl Decoder {
@@ -91,14 +91,14 @@ impl Decoder {
             table: Table::new(),
             max_table_bytes: DEFAULT_TABLE_BYTES,
             update_due: false,
-            has_moved: false,
+            table_changed: false,
         }
     }
 
     /// The last block would mean the same again: it has left the table as it found it.
     #[inline]
-    pub fn is_steady(&self) -> bool {
-        !self.has_moved && !self.update_due
+    pub fn is_unchanged(&self) -> bool {
+        !self.table_changed && !self.update_due
     }
 
     /// The peer has acknowledged our `SETTINGS_HEADER_TABLE_SIZE`.
@@ -119,34 +119,34 @@ impl Decoder {
         block: &[u8],
         bounds: Bounds,
         bytes: &mut Vec<u8>,
-        mut each: impl FnMut(Line, &[u8]),
-    ) -> Result<Delivered, HpackError> {
+        mut each: impl FnMut(DecodedField, &[u8]),
+    ) -> Result<DecodedFields, HpackError> {
         let mut input = Input { rest: block };
-        let mut room = Room {
+        let mut budget = Budget {
             bytes: bounds.max_bytes,
             fields: bounds.max_fields,
         };
-        let mut delivered = Delivered::All;
-        self.has_moved = false;
+        let mut decoded = DecodedFields::All;
+        self.table_changed = false;
         self.size_updates(&mut input)?;
         while let Some(first) = input.first() {
             let line = if first >= 0x80 {
-                self.indexed(&mut input, &mut room, bytes)?
+                self.indexed(&mut input, &mut budget, bytes)?
             } else if first >= 0x40 {
-                self.literal(&mut input, 6, &mut room, bytes)?
+                self.literal(&mut input, 6, &mut budget, bytes)?
             } else if first < 0x20 {
-                self.literal(&mut input, 4, &mut room, bytes)?
+                self.literal(&mut input, 4, &mut budget, bytes)?
             } else {
                 return Err(HpackError::LateSizeUpdate);
             };
             if let Some(line) = line {
                 each(line, bytes);
             } else {
-                delivered = Delivered::Bounded;
+                decoded = DecodedFields::Truncated;
                 self.skip_indexed(&mut input);
             }
         }
-        Ok(delivered)
+        Ok(decoded)
     }
 
     /// Lines that change no table and that nobody will see. A bomb is made of them: at a nanosecond each
@@ -178,7 +178,7 @@ impl Decoder {
             }
             self.table.set_max_bytes(size);
             self.update_due = false;
-            self.has_moved = true;
+            self.table_changed = true;
         }
         if self.update_due && !input.rest.is_empty() {
             return Err(HpackError::NoSizeUpdate);
@@ -191,25 +191,25 @@ impl Decoder {
     fn indexed(
         &mut self,
         input: &mut Input<'_>,
-        room: &mut Room,
+        budget: &mut Budget,
         bytes: &mut Vec<u8>,
-    ) -> Result<Option<Line>, HpackError> {
+    ) -> Result<Option<DecodedField>, HpackError> {
         let index = input.integer(7)?;
         if index > STATIC_ENTRIES {
-            return self.indexed_dynamic(index, room, bytes);
+            return self.indexed_dynamic(index, budget, bytes);
         }
         if index == 0 {
             return Err(HpackError::Index);
         }
         let entry = StaticEntry::at(index);
         let text = entry.line();
-        if !room.take(text.len()) {
+        if !budget.take(text.len()) {
             return Ok(None);
         }
-        let flaw = (entry.name == Name::Connection).then_some(Flaw::Connection);
+        let error = (entry.name == Name::Connection).then_some(FieldError::Connection);
         let start = bytes.len();
         bytes.extend_from_slice(text);
-        let line = Line::new(start, entry.name_len(), bytes.len(), entry.name, flaw);
+        let line = DecodedField::new(start, entry.name_len(), bytes.len(), entry.name, error);
         Ok(Some(line))
     }
 
@@ -217,24 +217,25 @@ impl Decoder {
     fn indexed_dynamic(
         &mut self,
         index: u32,
-        room: &mut Room,
+        budget: &mut Budget,
         bytes: &mut Vec<u8>,
-    ) -> Result<Option<Line>, HpackError> {
+    ) -> Result<Option<DecodedField>, HpackError> {
         let entry = self.dynamic(index)?;
-        let (len, name_len, facts) = (entry.line.len(), entry.name_len, entry.facts);
-        if !room.take(len) {
+        let (len, name_len, info) = (entry.line.len(), entry.name_len, entry.info);
+        if !budget.take(len) {
             return Ok(None);
         }
-        let at = entry.shown_at as usize;
+        let at = entry.output_at as usize;
         let start = if bytes.get(at..at + len) == Some(entry.line) {
             at
         } else {
             let start = bytes.len();
             bytes.extend_from_slice(entry.line);
-            self.table.show(index - STATIC_ENTRIES - 1, start as u32);
+            self.table
+                .set_output_at(index - STATIC_ENTRIES - 1, start as u32);
             start
         };
-        let line = Line::new(start, name_len, start + len, facts.name, facts.flaw);
+        let line = DecodedField::new(start, name_len, start + len, info.name, info.error);
         Ok(Some(line))
     }
 
@@ -250,38 +251,38 @@ impl Decoder {
         &mut self,
         input: &mut Input<'_>,
         prefix_bits: u32,
-        room: &mut Room,
+        budget: &mut Budget,
         bytes: &mut Vec<u8>,
-    ) -> Result<Option<Line>, HpackError> {
+    ) -> Result<Option<DecodedField>, HpackError> {
         let start = bytes.len();
         let index = input.integer(prefix_bits)?;
-        let (name, name_flaw) = self.literal_name(index, input, bytes)?;
+        let (name, name_error) = self.literal_name(index, input, bytes)?;
         let name_len = bytes.len() - start;
         string(input, bytes)?;
-        let flaw = name_flaw.or_else(|| Flaw::of_value(&bytes[start + name_len..], name));
+        let error = name_error.or_else(|| FieldError::of_value(&bytes[start + name_len..], name));
         if prefix_bits == 6 {
-            let facts = Facts {
+            let info = EntryInfo {
                 name,
-                name_flaw,
-                flaw,
+                name_error,
+                error,
             };
             let (name, value) = bytes[start..].split_at(name_len);
-            self.table.add(name, value, facts);
-            self.has_moved = true;
+            self.table.add(name, value, info);
+            self.table_changed = true;
         }
-        if !room.take(bytes.len() - start) {
+        if !budget.take(bytes.len() - start) {
             bytes.truncate(start);
             return Ok(None);
         }
         if prefix_bits == 6 {
-            self.table.show(0, start as u32);
+            self.table.set_output_at(0, start as u32);
         }
-        Ok(Some(Line::new(
+        Ok(Some(DecodedField::new(
             start,
             name_len as u32,
             bytes.len(),
             name,
-            flaw,
+            error,
         )))
     }
 
@@ -292,23 +293,23 @@ impl Decoder {
         index: u32,
         input: &mut Input<'_>,
         bytes: &mut Vec<u8>,
-    ) -> Result<(Name, Option<Flaw>), HpackError> {
+    ) -> Result<(Name, Option<FieldError>), HpackError> {
         if index > STATIC_ENTRIES {
             let entry = self.dynamic(index)?;
             bytes.extend_from_slice(&entry.line[..entry.name_len as usize]);
-            return Ok((entry.facts.name, entry.facts.name_flaw));
+            return Ok((entry.info.name, entry.info.name_error));
         }
         if index > 0 {
             let entry = StaticEntry::at(index);
             bytes.extend_from_slice(&entry.line()[..entry.name_len() as usize]);
-            let flaw = (entry.name == Name::Connection).then_some(Flaw::Connection);
-            return Ok((entry.name, flaw));
+            let error = (entry.name == Name::Connection).then_some(FieldError::Connection);
+            return Ok((entry.name, error));
         }
         let start = bytes.len();
         string(input, bytes)?;
         let text = &bytes[start..];
         let name = Name::of(text);
-        Ok((name, Flaw::of_name(text, name)))
+        Ok((name, FieldError::of_name(text, name)))
     }
 }
 

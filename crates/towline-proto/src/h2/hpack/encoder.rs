@@ -7,49 +7,49 @@
 //! Values that are often new (paths, dates, unknown names) go into the table when they come a second time;
 //! a value that never returns would only push others out. Secrets never do (RFC 7541 7.1.3).
 
-use super::hash_index::{Finder, hash};
+use super::hash_index::{HashIndex, hash};
 use super::huffman;
 use super::integer;
-use super::names::{Habit, Known, STATIC_ENTRIES, is_static, known};
-use super::table::{DEFAULT_TABLE_BYTES, Facts, OVERHEAD, Table};
+use super::names::{IndexingPolicy, KnownName, STATIC_ENTRIES, is_static, known};
+use super::table::{DEFAULT_TABLE_BYTES, EntryInfo, OVERHEAD, Table};
 
 /// A cookie shorter than this could be guessed (RFC 7541 7.1.3).
 const SHORT_COOKIE_BYTES: usize = 20;
 
 /// The three forms of a literal (RFC 7541 6.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    Added,
-    NotAdded,
+enum LiteralForm {
+    Incremental,
+    WithoutIndexing,
     NeverIndexed,
 }
 
 /// Fields of a head whose places are remembered. Heads of ours are hardly longer.
-const PLACES: usize = 16;
+const MAX_REMEMBERED_FIELDS: usize = 16;
 
 /// What a field became.
 #[derive(Debug, Clone, Copy)]
-enum Found {
+enum FieldRef {
     /// A literal that stands in no table.
-    Nowhere,
+    None,
     /// The static entry of that index.
     Static(u8),
     /// The dynamic entry of that number.
-    Entry(u32),
+    Dynamic(u32),
 }
 
 /// One direction's encoder.
 #[derive(Debug)]
 pub(crate) struct Encoder {
     table: Table,
-    finder: Finder,
+    hash_index: HashIndex,
     /// What the fields of the last block became, by their places.
-    last: [Found; PLACES],
+    last: [FieldRef; MAX_REMEMBERED_FIELDS],
     /// The place of the next field.
-    place: usize,
+    position: usize,
     resizing: Option<Resizing>,
     /// How often something has changed that blocks depend on, as far as one can count.
-    changes: u32,
+    generation: u32,
 }
 
 /// Table sizes that the next block begins with (RFC 7541 4.2).
@@ -64,11 +64,11 @@ impl Encoder {
     pub fn new() -> Self {
         Self {
             table: Table::new(),
-            finder: Finder::default(),
-            last: [Found::Nowhere; PLACES],
-            place: 0,
+            hash_index: HashIndex::default(),
+            last: [FieldRef::None; MAX_REMEMBERED_FIELDS],
+            position: 0,
             resizing: None,
-            changes: 0,
+            generation: 0,
         }
     }
 
@@ -76,12 +76,12 @@ impl Encoder {
     /// this stays the same, the same fields become the same block, and that block means the same. `None`: it was
     /// too often to be counted.
     #[inline]
-    pub fn changes(&self) -> Option<u32> {
-        Some(self.changes).filter(|&changes| changes < u32::MAX)
+    pub fn generation(&self) -> Option<u32> {
+        Some(self.generation).filter(|&generation| generation < u32::MAX)
     }
 
-    fn changed(&mut self) {
-        self.changes = self.changes.saturating_add(1);
+    fn bump_generation(&mut self) {
+        self.generation = self.generation.saturating_add(1);
     }
 
     /// The peer's `SETTINGS_HEADER_TABLE_SIZE`. We use no more than 4096 bytes of it.
@@ -93,17 +93,17 @@ impl Encoder {
         };
         let smallest = before.min(last);
         self.resizing = Some(Resizing { smallest, last });
-        self.changed();
+        self.bump_generation();
     }
 
     /// Begins a block; its fields follow by [`Self::encode`].
     pub fn start(&mut self, out: &mut Vec<u8>) {
-        self.place = 0;
+        self.position = 0;
         let Some(Resizing { smallest, last }) = self.resizing.take() else {
             return;
         };
         // Nobody repeats a block that begins with this.
-        self.changed();
+        self.bump_generation();
         for size in [smallest, last] {
             if size != self.table.max_bytes() {
                 self.table.set_max_bytes(size);
@@ -115,93 +115,99 @@ impl Encoder {
     /// Appends one field; `name` is in lower case, and says by itself whether it may be compressed with others.
     #[inline]
     pub fn encode(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        if !self.encode_again(name, value, out) {
-            self.encode_anew(name, value, out);
+        if !self.encode_repeated(name, value, out) {
+            self.encode_new(name, value, out);
         }
     }
 
     /// Appends one field if the block before had it at this place; whether it had. A field that stands in a table
     /// was checked when it came there, so that nobody has to look at it twice.
     #[inline]
-    pub fn encode_again(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> bool {
-        let index = match self.last.get(self.place) {
-            Some(&Found::Static(index)) if is_static(index, name, value) => u32::from(index),
-            Some(&Found::Entry(number)) if self.is(number, name, value) => self.index(number),
+    pub fn encode_repeated(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> bool {
+        let index = match self.last.get(self.position) {
+            Some(&FieldRef::Static(index)) if is_static(index, name, value) => u32::from(index),
+            Some(&FieldRef::Dynamic(number)) if self.is(number, name, value) => self.index(number),
             _ => return false,
         };
-        self.place += 1;
+        self.position += 1;
         integer::write(index as usize, 7, 0x80, out);
         true
     }
 
     /// The same of a field that it has not.
-    pub fn encode_anew(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    pub fn encode_new(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         let known = known(name);
-        let habit = known.map_or(Habit::Fickle, |known| known.habit);
-        let found = self.look_up(name, value, known, habit, out);
-        if let Some(last) = self.last.get_mut(self.place) {
+        let policy = known.map_or(IndexingPolicy::OnRepeat, |known| known.policy);
+        let found = self.look_up(name, value, known, policy, out);
+        if let Some(last) = self.last.get_mut(self.position) {
             *last = found;
         }
-        self.place += 1;
+        self.position += 1;
     }
 
     #[cfg(test)]
-    pub(super) fn encode_as(&mut self, habit: Habit, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        let _ = self.look_up(name, value, known(name), habit, out);
+    pub(super) fn encode_as(
+        &mut self,
+        policy: IndexingPolicy,
+        name: &[u8],
+        value: &[u8],
+        out: &mut Vec<u8>,
+    ) {
+        let _ = self.look_up(name, value, known(name), policy, out);
     }
 
     fn look_up(
         &mut self,
         name: &[u8],
         value: &[u8],
-        known: Option<&Known>,
-        habit: Habit,
+        known: Option<&KnownName>,
+        policy: IndexingPolicy,
         out: &mut Vec<u8>,
-    ) -> Found {
+    ) -> FieldRef {
         let name_index = known.map_or(0, |known| u32::from(known.index));
-        let secret = match habit {
-            Habit::Secret => true,
-            Habit::Cookie => value.len() < SHORT_COOKIE_BYTES,
-            Habit::Steady | Habit::Fickle => false,
+        let secret = match policy {
+            IndexingPolicy::Never => true,
+            IndexingPolicy::NeverIfShort => value.len() < SHORT_COOKIE_BYTES,
+            IndexingPolicy::Always | IndexingPolicy::OnRepeat => false,
         };
         if secret {
-            literal(Form::NeverIndexed, name_index, name, value, out);
-            return Found::Nowhere;
+            literal(LiteralForm::NeverIndexed, name_index, name, value, out);
+            return FieldRef::None;
         }
-        if let Some(index) = known.and_then(|known| known.with_value(value)) {
+        if let Some(index) = known.and_then(|known| known.index_of_value(value)) {
             integer::write(usize::from(index), 7, 0x80, out);
-            return Found::Static(index);
+            return FieldRef::Static(index);
         }
         let name_hash = hash(name, 0);
         let line_hash = hash(value, name_hash);
         let table = &self.table;
-        let found = self.finder.find(table, line_hash, |line, name_len| {
+        let found = self.hash_index.find(table, line_hash, |line, name_len| {
             is_line(line, name_len, name, value)
         });
         if let Some(number) = found {
             integer::write(self.index(number) as usize, 7, 0x80, out);
-            return Found::Entry(number);
+            return FieldRef::Dynamic(number);
         }
         let name_index = if name_index > 0 {
             name_index
         } else {
             let same_name = |line: &[u8], name_len: u32| &line[..name_len as usize] == name;
-            let found = self.finder.find(table, name_hash, same_name);
+            let found = self.hash_index.find(table, name_hash, same_name);
             found.map_or(0, |number| self.index(number))
         };
         let fits =
             name.len() + value.len() + OVERHEAD as usize <= self.table.max_bytes() as usize / 4 * 3;
         if fits {
             // It is added or remembered, and will be something else the next time.
-            self.changed();
+            self.bump_generation();
         }
         // Never a reason to remember what would not be added.
-        if fits && (habit != Habit::Fickle || self.finder.seen_before(line_hash)) {
-            literal(Form::Added, name_index, name, value, out);
-            Found::Entry(self.add(name, value, name_hash, line_hash))
+        if fits && (policy != IndexingPolicy::OnRepeat || self.hash_index.is_repeated(line_hash)) {
+            literal(LiteralForm::Incremental, name_index, name, value, out);
+            FieldRef::Dynamic(self.add(name, value, name_hash, line_hash))
         } else {
-            literal(Form::NotAdded, name_index, name, value, out);
-            Found::Nowhere
+            literal(LiteralForm::WithoutIndexing, name_index, name, value, out);
+            FieldRef::None
         }
     }
 
@@ -221,18 +227,18 @@ impl Encoder {
     /// The number of the new entry.
     fn add(&mut self, name: &[u8], value: &[u8], name_hash: u64, line_hash: u64) -> u32 {
         let number = self.table.added();
-        self.table.add(name, value, Facts::default());
-        self.finder.add(&self.table, line_hash, number);
-        self.finder.add(&self.table, name_hash, number);
+        self.table.add(name, value, EntryInfo::default());
+        self.hash_index.add(&self.table, line_hash, number);
+        self.hash_index.add(&self.table, name_hash, number);
         number
     }
 }
 
-fn literal(form: Form, name_index: u32, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+fn literal(form: LiteralForm, name_index: u32, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     let (prefix_bits, flags) = match form {
-        Form::Added => (6, 0x40),
-        Form::NotAdded => (4, 0),
-        Form::NeverIndexed => (4, 0x10),
+        LiteralForm::Incremental => (6, 0x40),
+        LiteralForm::WithoutIndexing => (4, 0),
+        LiteralForm::NeverIndexed => (4, 0x10),
     };
     integer::write(name_index as usize, prefix_bits, flags, out);
     if name_index == 0 {

@@ -9,28 +9,28 @@ const SLOTS: usize = 256;
 /// Slots that one hash may use. A peer that makes its fields collide gains as many comparisons.
 const PROBES: usize = 4;
 /// More than a head has of fields that are not in the table yet, or none of them would ever be seen again.
-const SEEN: usize = 64;
+const MAX_MARKS: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct Finder {
+pub(super) struct HashIndex {
     /// Made when the first entry is added.
     slots: Vec<u32>,
     /// Marks of the last values that came once, and where the next one goes.
-    seen: [u16; SEEN],
-    next_seen: usize,
+    marks: [u16; MAX_MARKS],
+    next_mark: usize,
 }
 
-impl Default for Finder {
+impl Default for HashIndex {
     fn default() -> Self {
         Self {
             slots: Vec::new(),
-            seen: [0; SEEN],
-            next_seen: 0,
+            marks: [0; MAX_MARKS],
+            next_mark: 0,
         }
     }
 }
 
-impl Finder {
+impl HashIndex {
     /// The number of a living entry of that hash that `is` agrees to.
     #[inline]
     pub fn find(&self, table: &Table, hash: u64, is: impl Fn(&[u8], u32) -> bool) -> Option<u32> {
@@ -61,13 +61,13 @@ impl Finder {
     }
 
     /// Whether this hash was asked for before, as far as is remembered.
-    pub fn seen_before(&mut self, hash: u64) -> bool {
+    pub fn is_repeated(&mut self, hash: u64) -> bool {
         let mark = (hash >> 32) as u16;
         // Without a way out in the middle this is a few vector instructions.
-        let found = self.seen.iter().filter(|&&seen| seen == mark).count() > 0;
+        let found = self.marks.iter().filter(|&&seen| seen == mark).count() > 0;
         if !found {
-            self.seen[self.next_seen] = mark;
-            self.next_seen = (self.next_seen + 1) % SEEN;
+            self.marks[self.next_mark] = mark;
+            self.next_mark = (self.next_mark + 1) % MAX_MARKS;
         }
         found
     }

@@ -43,7 +43,7 @@ struct Code {
 }
 
 /// The code both ways: by symbol, and by length.
-struct Canon {
+struct CanonicalCode {
     codes: [Code; 257],
     /// Symbols in the order of their codes.
     symbols: [u16; 257],
@@ -53,14 +53,14 @@ struct Canon {
     firsts: [(u32, u16); MAX_LENGTH + 1],
 }
 
-const CANON: Canon = canon();
-static CODES: [Code; 257] = CANON.codes;
-static SYMBOLS: [u16; 257] = CANON.symbols;
-static ENDS: [u64; MAX_LENGTH + 1] = CANON.ends;
-static FIRSTS: [(u32, u16); MAX_LENGTH + 1] = CANON.firsts;
+const CANONICAL: CanonicalCode = canonical_code();
+static CODES: [Code; 257] = CANONICAL.codes;
+static SYMBOLS: [u16; 257] = CANONICAL.symbols;
+static ENDS: [u64; MAX_LENGTH + 1] = CANONICAL.ends;
+static FIRSTS: [(u32, u16); MAX_LENGTH + 1] = CANONICAL.firsts;
 
-const fn canon() -> Canon {
-    let mut canon = Canon {
+const fn canonical_code() -> CanonicalCode {
+    let mut code = CanonicalCode {
         codes: [Code { bits: 0, len: 0 }; 257],
         symbols: [0; 257],
         ends: [0; MAX_LENGTH + 1],
@@ -70,25 +70,25 @@ const fn canon() -> Canon {
     let mut place = 0;
     let mut len = MIN_LENGTH;
     while len <= MAX_LENGTH {
-        canon.firsts[len] = ((next << (32 - len)) as u32, place as u16);
+        code.firsts[len] = ((next << (32 - len)) as u32, place as u16);
         let mut symbol = 0;
         while symbol < 257 {
             if LENGTHS[symbol] as usize == len {
-                canon.codes[symbol] = Code {
+                code.codes[symbol] = Code {
                     bits: next as u32,
                     len: len as u8,
                 };
-                canon.symbols[place] = symbol as u16;
+                code.symbols[place] = symbol as u16;
                 place += 1;
                 next += 1;
             }
             symbol += 1;
         }
-        canon.ends[len] = next << (32 - len);
+        code.ends[len] = next << (32 - len);
         next <<= 1;
         len += 1;
     }
-    canon
+    code
 }
 
 /// Bits that one look-up takes.
@@ -127,7 +127,7 @@ const fn steps() -> [Step; 1 << STEP_BITS] {
     let mut steps = [none; 1 << STEP_BITS];
     let mut first = 0;
     while first < 256 {
-        let code = CANON.codes[first];
+        let code = CANONICAL.codes[first];
         if code.len as usize <= STEP_BITS {
             let free = STEP_BITS - code.len as usize;
             let start = (code.bits as usize) << free;
@@ -151,8 +151,8 @@ const fn steps() -> [Step; 1 << STEP_BITS] {
 const fn pair(steps: &mut [Step; 1 << STEP_BITS], first: Step, start: usize, free: usize) {
     let mut place = 0;
     while place < 257 {
-        let second = CANON.symbols[place] as usize;
-        let code = CANON.codes[second];
+        let second = CANONICAL.symbols[place] as usize;
+        let code = CANONICAL.codes[second];
         if code.len as usize > free {
             return;
         }

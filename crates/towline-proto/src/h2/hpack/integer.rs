@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_at_every_prefix() {
+    fn written_integers_are_read_back_at_every_prefix() {
         for prefix_bits in 4..=7 {
             for value in (0..70_000).chain([(1 << 28) - 1]) {
                 assert_eq!(

@@ -1,10 +1,10 @@
 //! HPACK (RFC 7541): header blocks to fields and back.
 //!
 //! ```text
-//!   block ──► Decoder ──► text in the caller's buffer, and a Line for each field
+//!   block ──► Decoder ──► text in the caller's buffer, and a DecodedField for each field
 //!               │ names, Table
 //!   block ◄── Encoder ◄── name, value, sensitivity
-//!               │ names, Table, Finder
+//!               │ names, Table, HashIndex
 //! ```
 //!
 //! Both are fed whole blocks: HEADERS and its CONTINUATIONs are joined, and bounded, by the connection. Each
@@ -22,7 +22,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use decoder::{Bounds, Decoder, Delivered, Line};
+pub(crate) use decoder::{Bounds, DecodedField, DecodedFields, Decoder};
 pub(crate) use encoder::Encoder;
 pub(crate) use names::Name;
 pub use scratch::HpackScratch;

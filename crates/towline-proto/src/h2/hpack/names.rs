@@ -59,7 +59,7 @@ impl Name {
 
 /// What makes a message malformed (RFC 9113 8.1.1) that its block decoded well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flaw {
+pub enum FieldError {
     /// Not a token in lower case, or a pseudo-field that nobody defined.
     Name,
     /// A control byte, or whitespace around it.
@@ -68,7 +68,7 @@ pub enum Flaw {
     Connection,
 }
 
-impl Flaw {
+impl FieldError {
     /// The rule that is broken.
     pub fn rule(self) -> &'static str {
         match self {
@@ -104,36 +104,41 @@ impl Flaw {
 
 /// How the encoder treats the values of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Habit {
+pub(super) enum IndexingPolicy {
     /// Stays the same over many messages: into the table at once.
-    Steady,
+    Always,
     /// Often new: into the table when it comes again.
-    Fickle,
+    OnRepeat,
     /// A secret: never indexed (RFC 7541 7.1.3).
-    Secret,
+    Never,
     /// A secret when it is short enough to be guessed.
-    Cookie,
+    NeverIfShort,
 }
 
 /// A name that has a place in the tables here.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct KnownName {
     pub text: &'static [u8],
     /// The first entry of the static table with that name; 0: none.
     pub index: u8,
     /// How many there are.
     pub entries: u8,
     pub name: Name,
-    pub habit: Habit,
+    pub policy: IndexingPolicy,
 }
 
-const fn known_as(text: &'static [u8], index: u8, name: Name, habit: Habit) -> Known {
-    Known {
+const fn known_entry(
+    text: &'static [u8],
+    index: u8,
+    name: Name,
+    policy: IndexingPolicy,
+) -> KnownName {
+    KnownName {
         text,
         index,
         entries: 0,
         name,
-        habit,
+        policy,
     }
 }
 
@@ -206,17 +211,22 @@ pub(super) const ENTRIES: [(&[u8], &[u8]); 61] = [
 pub(super) const STATIC_ENTRIES: u32 = ENTRIES.len() as u32;
 
 /// Names that the static table lacks.
-const MORE: [Known; 6] = [
-    known_as(b":protocol", 0, Name::Protocol, Habit::Steady),
-    known_as(b"te", 0, Name::Te, Habit::Steady),
-    known_as(b"connection", 0, Name::Connection, Habit::Steady),
-    known_as(b"keep-alive", 0, Name::Connection, Habit::Steady),
-    known_as(b"proxy-connection", 0, Name::Connection, Habit::Steady),
-    known_as(b"upgrade", 0, Name::Connection, Habit::Steady),
+const MORE: [KnownName; 6] = [
+    known_entry(b":protocol", 0, Name::Protocol, IndexingPolicy::Always),
+    known_entry(b"te", 0, Name::Te, IndexingPolicy::Always),
+    known_entry(b"connection", 0, Name::Connection, IndexingPolicy::Always),
+    known_entry(b"keep-alive", 0, Name::Connection, IndexingPolicy::Always),
+    known_entry(
+        b"proxy-connection",
+        0,
+        Name::Connection,
+        IndexingPolicy::Always,
+    ),
+    known_entry(b"upgrade", 0, Name::Connection, IndexingPolicy::Always),
 ];
 
 /// The name of a static entry by its first index.
-const fn of_static(index: usize) -> Known {
+const fn of_static(index: usize) -> KnownName {
     let name = match index {
         1 => Name::Authority,
         2 => Name::Method,
@@ -230,16 +240,16 @@ const fn of_static(index: usize) -> Known {
         57 => Name::Connection,
         _ => Name::Other,
     };
-    let habit = match index {
+    let policy = match index {
         // authorization, proxy-authorization, set-cookie
-        23 | 49 | 55 => Habit::Secret,
-        32 => Habit::Cookie,
+        23 | 49 | 55 => IndexingPolicy::Never,
+        32 => IndexingPolicy::NeverIfShort,
         // :path, age, content-length, -location and -range, date, etag, expires, conditions, last-modified,
         // location, range, referer
-        4 | 21 | 28..=30 | 33 | 34 | 36 | 39..=44 | 46 | 50 | 51 => Habit::Fickle,
-        _ => Habit::Steady,
+        4 | 21 | 28..=30 | 33 | 34 | 36 | 39..=44 | 46 | 50 | 51 => IndexingPolicy::OnRepeat,
+        _ => IndexingPolicy::Always,
     };
-    known_as(ENTRIES[index - 1].0, index as u8, name, habit)
+    known_entry(ENTRIES[index - 1].0, index as u8, name, policy)
 }
 
 const fn same(a: &[u8], b: &[u8]) -> bool {
@@ -254,13 +264,13 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
 const COUNT: usize = 59;
 
 /// All known names; the first stands for none.
-static KNOWN: [Known; COUNT] = NAMES.0;
+static KNOWN: [KnownName; COUNT] = NAMES.0;
 
 /// `KNOWN`, and where in it the name of each static entry stands.
-const NAMES: ([Known; COUNT], [u8; ENTRIES.len()]) = names();
+const NAMES: ([KnownName; COUNT], [u8; ENTRIES.len()]) = names();
 
-const fn names() -> ([Known; COUNT], [u8; ENTRIES.len()]) {
-    let mut known = [known_as(b"", 0, Name::Other, Habit::Steady); COUNT];
+const fn names() -> ([KnownName; COUNT], [u8; ENTRIES.len()]) {
+    let mut known = [known_entry(b"", 0, Name::Other, IndexingPolicy::Always); COUNT];
     let mut by_index = [0; ENTRIES.len()];
     let mut count = 1;
     let mut index = 1;
@@ -284,7 +294,7 @@ const fn names() -> ([Known; COUNT], [u8; ENTRIES.len()]) {
     (known, by_index)
 }
 
-/// Found by trial: with it no two names share a slot, which `slots` asserts.
+/// FieldRef by trial: with it no two names share a slot, which `slots` asserts.
 const MULTIPLIER: u32 = 0x8bab_f391;
 static SLOTS: [u8; 256] = slots();
 
@@ -312,7 +322,7 @@ const fn slots() -> [u8; 256] {
 
 /// Looks a name up, which is in lower case.
 #[inline]
-pub(super) fn known(name: &[u8]) -> Option<&'static Known> {
+pub(super) fn known(name: &[u8]) -> Option<&'static KnownName> {
     if name.is_empty() {
         return None;
     }
@@ -320,10 +330,10 @@ pub(super) fn known(name: &[u8]) -> Option<&'static Known> {
     (known.text == name).then_some(known)
 }
 
-impl Known {
+impl KnownName {
     /// The static entry that has this value too.
     #[inline]
-    pub fn with_value(&self, value: &[u8]) -> Option<u8> {
+    pub fn index_of_value(&self, value: &[u8]) -> Option<u8> {
         (self.index..self.index + self.entries)
             .find(|&index| ENTRIES[usize::from(index) - 1].1 == value)
     }
@@ -440,16 +450,22 @@ mod tests {
     #[test]
     fn flaws_are_found() {
         for good in [&b"a"[..], b"x-1", b"accept", b":path"] {
-            assert_eq!(Flaw::of_name(good, Name::of(good)), None);
+            assert_eq!(FieldError::of_name(good, Name::of(good)), None);
         }
         for bad in [&b""[..], b"A", b"accepT", b":x", b"a b", b"a:", b"\xe9"] {
-            assert_eq!(Flaw::of_name(bad, Name::of(bad)), Some(Flaw::Name));
+            assert_eq!(
+                FieldError::of_name(bad, Name::of(bad)),
+                Some(FieldError::Name)
+            );
         }
         for bad in [&b"connection"[..], b"transfer-encoding", b"upgrade"] {
-            assert_eq!(Flaw::of_name(bad, Name::of(bad)), Some(Flaw::Connection));
+            assert_eq!(
+                FieldError::of_name(bad, Name::of(bad)),
+                Some(FieldError::Connection)
+            );
         }
         for good in [&b""[..], b"a", b"a \t b", b"\xe9", b"0123456789 abcdefgh"] {
-            assert_eq!(Flaw::of_value(good, Name::Other), None);
+            assert_eq!(FieldError::of_value(good, Name::Other), None);
         }
         for bad in [
             &b" a"[..],
@@ -461,9 +477,15 @@ mod tests {
             b"\x7f",
             b"0123456789\x1f",
         ] {
-            assert_eq!(Flaw::of_value(bad, Name::Other), Some(Flaw::Value));
+            assert_eq!(
+                FieldError::of_value(bad, Name::Other),
+                Some(FieldError::Value)
+            );
         }
-        assert_eq!(Flaw::of_value(b"trailers", Name::Te), None);
-        assert_eq!(Flaw::of_value(b"gzip", Name::Te), Some(Flaw::Connection));
+        assert_eq!(FieldError::of_value(b"trailers", Name::Te), None);
+        assert_eq!(
+            FieldError::of_value(b"gzip", Name::Te),
+            Some(FieldError::Connection)
+        );
     }
 }

@@ -3,7 +3,7 @@
 use crate::head::FieldSpan;
 use crate::{Field, Fields};
 
-use super::{Bounds, Decoder, Delivered, Encoder, HpackError};
+use super::{Bounds, DecodedFields, Decoder, Encoder, HpackError};
 
 /// An encoder, a decoder and their buffers.
 pub struct HpackScratch {
@@ -57,13 +57,13 @@ impl HpackScratch {
         self.bytes.clear();
         self.spans.clear();
         let mut good = true;
-        let delivered = self
+        let decoded = self
             .decoder
-            .decode(block, self.bounds, &mut self.bytes, |line, _| {
-                good &= line.flaw.is_none();
-                self.spans.push(line.span);
+            .decode(block, self.bounds, &mut self.bytes, |field, _| {
+                good &= field.error.is_none();
+                self.spans.push(field.span);
             })?;
-        let all = delivered == Delivered::All;
+        let all = decoded == DecodedFields::All;
         Ok((Fields::new(&self.bytes, &self.spans), all && good))
     }
 }

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use super::names::{Flaw, Name};
+use super::names::{FieldError, Name};
 
 /// What an entry costs beside its bytes (RFC 7541 4.1).
 pub(super) const OVERHEAD: u32 = 32;
@@ -19,10 +19,10 @@ pub(super) const DEFAULT_TABLE_BYTES: u32 = 4096;
 
 /// What is known of an entry beside its bytes: found once, when it was added.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Facts {
+pub(super) struct EntryInfo {
     pub name: Name,
-    pub name_flaw: Option<Flaw>,
-    pub flaw: Option<Flaw>,
+    pub name_error: Option<FieldError>,
+    pub error: Option<FieldError>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -31,9 +31,9 @@ struct Entry {
     at: u32,
     len: u32,
     name_len: u32,
-    facts: Facts,
-    /// See [`Table::show`].
-    shown_at: u32,
+    info: EntryInfo,
+    /// See [`Table::set_output_at`].
+    output_at: u32,
 }
 
 /// An entry as it is looked at.
@@ -42,9 +42,9 @@ pub(super) struct EntryRef<'a> {
     /// Name and value behind one another.
     pub line: &'a [u8],
     pub name_len: u32,
-    pub facts: Facts,
+    pub info: EntryInfo,
     /// Where it was shown last: perhaps in this block, and perhaps in one whose text has gone.
-    pub shown_at: u32,
+    pub output_at: u32,
 }
 
 #[derive(Debug)]
@@ -111,22 +111,22 @@ impl Table {
         Some(EntryRef {
             line: &self.text[start..start + entry.len as usize],
             name_len: entry.name_len,
-            facts: entry.facts,
-            shown_at: entry.shown_at,
+            info: entry.info,
+            output_at: entry.output_at,
         })
     }
 
     /// The entry that came `age` entries before the newest stands at `at` in the text of a block.
     #[inline]
-    pub fn show(&mut self, age: u32, at: u32) {
+    pub fn set_output_at(&mut self, age: u32, at: u32) {
         let place = self.entries.len().checked_sub(age as usize + 1);
         if let Some(entry) = place.and_then(|place| self.entries.get_mut(place)) {
-            entry.shown_at = at;
+            entry.output_at = at;
         }
     }
 
     /// Adds an entry (RFC 7541 4.4); false when it is larger than the table, which is then empty.
-    pub fn add(&mut self, name: &[u8], value: &[u8], facts: Facts) -> bool {
+    pub fn add(&mut self, name: &[u8], value: &[u8], info: EntryInfo) -> bool {
         let len = name.len() + value.len();
         let cost = (len as u32).saturating_add(OVERHEAD);
         self.evict_to(self.max_bytes.saturating_sub(cost));
@@ -138,8 +138,8 @@ impl Table {
             at: self.base.wrapping_add(self.text.len() as u32),
             len: len as u32,
             name_len: name.len() as u32,
-            facts,
-            shown_at: 0,
+            info,
+            output_at: 0,
         });
         self.text.extend_from_slice(name);
         self.text.extend_from_slice(value);
@@ -161,14 +161,14 @@ impl Table {
         if self.text.len() + len <= self.text.capacity() {
             return;
         }
-        let dead = match self.entries.front() {
+        let evicted = match self.entries.front() {
             Some(oldest) => oldest.at.wrapping_sub(self.base) as usize,
             None => self.text.len(),
         };
         // Each byte moved is paid for by a third of a dead one.
-        if dead >= len && dead >= self.text.len() / 4 {
-            self.text.drain(..dead);
-            self.base = self.base.wrapping_add(dead as u32);
+        if evicted >= len && evicted >= self.text.len() / 4 {
+            self.text.drain(..evicted);
+            self.base = self.base.wrapping_add(evicted as u32);
         }
     }
 }
@@ -194,7 +194,7 @@ mod tests {
                 table.set_max_bytes(state >> 20);
             }
             let line = line(n, size);
-            let added = table.add(&line[..size / 3], &line[size / 3..], Facts::default());
+            let added = table.add(&line[..size / 3], &line[size / 3..], EntryInfo::default());
             list.push_front(line);
             let cost =
                 |list: &VecDeque<Vec<u8>>| list.iter().map(|line| line.len() + 32).sum::<usize>();

@@ -1,9 +1,9 @@
 //! The codec as a whole: the examples of RFC 7541 appendix C, what must be refused, bounds.
 
 use super::encoder::Encoder;
-use super::names::Flaw;
-use super::names::Habit;
-use super::{Bounds, Decoder, Delivered, HpackError, Name};
+use super::names::FieldError;
+use super::names::IndexingPolicy;
+use super::{Bounds, DecodedFields, Decoder, HpackError, Name};
 
 type Pairs<'a> = &'a [(&'a str, &'a str)];
 
@@ -22,32 +22,32 @@ fn hex(text: &str) -> Vec<u8> {
 }
 
 /// Name, value, which name, flaw of each field that is delivered.
-type Got = (Vec<u8>, Vec<u8>, Name, Option<Flaw>);
+type Decoded = (Vec<u8>, Vec<u8>, Name, Option<FieldError>);
 
 fn decode_within(
     decoder: &mut Decoder,
     block: &[u8],
     bounds: Bounds,
-) -> Result<(Vec<Got>, Delivered), HpackError> {
+) -> Result<(Vec<Decoded>, DecodedFields), HpackError> {
     let mut bytes = b"before".to_vec();
     let mut got = Vec::new();
-    let delivered = decoder.decode(block, bounds, &mut bytes, |line, bytes| {
+    let decoded = decoder.decode(block, bounds, &mut bytes, |line, bytes| {
         let spans = [line.span];
         let field = crate::Fields::new(bytes, &spans).next().expect("one");
         got.push((
             field.name.to_vec(),
             field.value.to_vec(),
             line.name,
-            line.flaw,
+            line.error,
         ));
     })?;
     assert!(bytes.starts_with(b"before"));
-    Ok((got, delivered))
+    Ok((got, decoded))
 }
 
 fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<(String, String)>, HpackError> {
-    let (got, delivered) = decode_within(decoder, block, WIDE)?;
-    assert_eq!(delivered, Delivered::All);
+    let (got, decoded) = decode_within(decoder, block, WIDE)?;
+    assert_eq!(decoded, DecodedFields::All);
     let text = |bytes| String::from_utf8(bytes).expect("ASCII");
     Ok(got
         .into_iter()
@@ -212,7 +212,12 @@ fn messages_of_rfc_7541_c_3_to_c_6() {
             let mut out = Vec::new();
             encoder.start(&mut out);
             for (name, value) in example.fields {
-                encoder.encode_as(Habit::Steady, name.as_bytes(), value.as_bytes(), &mut out);
+                encoder.encode_as(
+                    IndexingPolicy::Always,
+                    name.as_bytes(),
+                    value.as_bytes(),
+                    &mut out,
+                );
             }
             // "307" is three bytes long in either form: the RFC codes it, we leave it plain.
             assert_eq!(out, hex(&example.coded.replace("83 640e ff", "03 3330 37")));
@@ -337,9 +342,9 @@ fn lines_that_nobody_will_see_are_checked_all_the_same() {
     // One entry of the dynamic table: 62.
     decode(&mut decoder, &hex("4001 6101 62")).unwrap();
     let bounded = |decoder: &mut Decoder, text: &str| {
-        decode_within(decoder, &hex(text), none).map(|(got, delivered)| (got.len(), delivered))
+        decode_within(decoder, &hex(text), none).map(|(got, decoded)| (got.len(), decoded))
     };
-    let over = Ok((0, Delivered::Bounded));
+    let over = Ok((0, DecodedFields::Truncated));
     assert_eq!(bounded(&mut decoder, "82 82be be81"), over);
     // What follows a run still changes the table, and is known in the next one.
     assert_eq!(bounded(&mut decoder, "82be 4001 6301 64 bfbe"), over);
@@ -358,9 +363,9 @@ fn a_line_that_a_block_names_again_stands_in_its_text_once() {
     let mut decoder = Decoder::new();
     let mut text = |block: &str| {
         let (mut bytes, mut got) = (Vec::new(), Vec::new());
-        let each = |line: super::decoder::Line, _: &[u8]| got.push(line.span);
-        let delivered = decoder.decode(&hex(block), WIDE, &mut bytes, each);
-        assert_eq!(delivered, Ok(Delivered::All));
+        let each = |line: super::decoder::DecodedField, _: &[u8]| got.push(line.span);
+        let decoded = decoder.decode(&hex(block), WIDE, &mut bytes, each);
+        assert_eq!(decoded, Ok(DecodedFields::All));
         let fields =
             crate::Fields::new(&bytes, &got).map(|field| [field.name, field.value].concat());
         let lines: Vec<_> = fields
