@@ -17,7 +17,6 @@ __all__ = [
     "AsyncPool",
     "AsyncReply",
     "AsyncSocket",
-    "Board",
     "Call",
     "ClientCore",
     "Decoder",
@@ -27,6 +26,7 @@ __all__ = [
     "Reply",
     "ResponseCore",
     "ServerSentEvent",
+    "SharedStats",
     "Slot",
     "SseParser",
     "SyncPool",
@@ -46,35 +46,35 @@ __all__ = [
 VERSION: str
 
 @final
-class Board:
+class SharedStats:
     """One slot per worker, in memory that forked processes share."""
-    def __new__(cls, slots: int) -> Board: ...
+    def __new__(cls, slots: int) -> SharedStats: ...
     def __len__(self) -> int: ...
     def slot(self, index: int) -> Slot: ...
 
 @final
 class Slot:
-    """One worker's counters and signs of life. Times are nanoseconds of `time.monotonic_ns()`."""
+    """Counters and heartbeats of one worker. Times are nanoseconds of `time.monotonic_ns()`."""
     @property
     def index(self) -> int: ...
     @property
     def heartbeat(self) -> int:
-        """When the native thread last beat."""
+        """Time of the last heartbeat of the native thread."""
     @property
     def last_turn(self) -> int:
-        """When the loop last turned."""
+        """Time of the last turn of the event loop."""
     @property
     def requests(self) -> int:
-        """Requests that have ended in this slot, by all its workers."""
+        """Completed requests of all workers that have had this slot."""
     @property
     def in_flight(self) -> int: ...
     def begin(self, pid: int, again: bool) -> None:
-        """A worker takes the slot over: counters go on, gauges start again. `again`: it replaces another."""
+        """Assign the slot to a worker: counters continue, gauges are reset. `again`: it replaces another."""
     def end(self) -> None:
-        """The worker is gone."""
+        """Release the slot after the worker has ended."""
     def turned(self) -> None: ...
     def start_heartbeat(self, period: float) -> None:
-        """Note this process in the slot, and beat every `period` seconds from a native thread. After the fork."""
+        """Write heartbeats every `period` seconds from a native thread. Call it after the fork."""
 
 _Log: TypeAlias = Callable[[int, str, BaseException | None], None]
 
@@ -93,9 +93,9 @@ def load_main(arguments: Sequence[str]) -> int:
     """All of the load generator's program, from arguments to the exit status; it has Ctrl-C to itself."""
 
 def open_listeners(address: str, backlog: int) -> list[int]:
-    """Open the listening sockets of `host:port`, `[v6]:port`, `:port`, `unix:PATH` or `fd://N`: descriptors.
+    """Open the listening sockets of `host:port`, `[v6]:port`, `:port`, `unix:PATH` or `fd://N`; returns descriptors.
 
-    A host name gives one for each of its addresses. Raises OSError; the message names the address.
+    A host name gives one for each of its addresses. Raises OSError with the address in the message.
     """
 
 @final
@@ -114,7 +114,7 @@ class AsgiServer:
     ) -> AsgiServer: ...
     @property
     def in_flight(self) -> int:
-        """Calls of the application that have not returned."""
+        """Number of requests in the application."""
     @property
     def connections(self) -> int: ...
     @property
@@ -125,16 +125,16 @@ class AsgiServer:
     def turn(self) -> None: ...
     def stop_listening(self) -> None: ...
     def drain(self) -> None:
-        """Idle connections close, the others after what is in flight."""
+        """Close idle connections now, the others after their requests in flight."""
     def cancel_all(self) -> None:
-        """Requests in flight are disconnected and cancelled, sockets closed."""
+        """Disconnect and cancel requests in flight, and close all sockets."""
     def reopen_logs(self) -> None:
-        """Open the access log's file anew before its next line: it was rotated."""
+        """Reopen the access log's file before its next line, after rotation."""
     def close(self) -> None: ...
 
 @final
 class WsgiServer:
-    """Serves one WSGI application: `run()` blocks without the GIL until all is drained, or `stop()`."""
+    """Serves one WSGI application: `run()` blocks with the GIL released until everything is drained, or until `stop()`."""
     def __new__(
         cls,
         app: Any,
@@ -157,7 +157,7 @@ class WsgiServer:
     def stop_listening(self) -> None: ...
     def drain(self) -> None: ...
     def reopen_logs(self) -> None:
-        """Open the access log's file anew before its next line: it was rotated."""
+        """Reopen the access log's file before its next line, after rotation."""
 
 # --- the client ---------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
-"""The server's configuration: every option once, with its default and the reason for it.
+"""The server's configuration: every option with its default and the reason for it.
 
-`ServerConfig` is the single source. The command line (`--limit-request-line`), the environment
+`ServerConfig` is the single definition. The command line (`--limit-request-line`), the environment
 (`TOWLINE_LIMIT_REQUEST_LINE`), a TOML file (`limit-request-line = 8192`) and the native module, which reads
-the attributes by name, all follow it. Units: bytes and seconds, unless a name says otherwise; None means
+the attributes by name, all use it. Units are bytes and seconds unless a name says otherwise; None means
 "no limit" or "not given".
 """
 
@@ -30,11 +30,11 @@ PROTOCOLS = "protocols"
 DEVELOPMENT = "development"
 
 GROUPS: dict[str, str] = {
-    APPLICATION: "what is served",
-    LISTENING: "where it listens",
+    APPLICATION: "the application to serve",
+    LISTENING: "addresses",
     WORKERS: "processes, threads and their replacement",
-    LIMITS: "bounds on what a client may send",
-    TIMEOUTS: "bounds on how long it may take",
+    LIMITS: "limits on requests",
+    TIMEOUTS: "timeouts",
     TLS: "certificates",
     PROXY: "behind a load balancer",
     LOGGING: "server log and access log",
@@ -50,10 +50,10 @@ CODINGS = ("br", "zstd", "gzip")
 
 @dataclasses.dataclass(frozen=True)
 class Bind:
-    """One listening socket, already open, as the native servers take it.
+    """An open listening socket for a native server.
 
-    `fd` stays owned by whoever opened it: the server duplicates it. `address` is how a person writes it
-    (`127.0.0.1:8000`, `unix:/run/app.sock`). `metrics`: answers only the metrics page.
+    `fd` stays owned by the caller: the server duplicates it. `address` is its readable form
+    (`127.0.0.1:8000`, `unix:/run/app.sock`). `metrics`: serves only the metrics page.
     """
 
     fd: int
@@ -91,7 +91,7 @@ CERT_REQS = ("none", "optional", "required")
 
 
 def _cert_reqs(value: str) -> str:
-    """Also the numbers of the ssl module, which uvicorn and gunicorn take."""
+    """Parse a name, or a number of the ssl module as uvicorn and gunicorn accept."""
     return CERT_REQS[int(value)] if value in ("0", "1", "2") else value
 
 
@@ -106,245 +106,400 @@ _BYTES: dict[str, Any] = {"parse": kind.integer, "metavar": "BYTES", "check": at
 _SECONDS: dict[str, Any] = {"parse": kind.seconds, "metavar": "SECONDS", "check": above_zero}
 
 
-# A table: one option reads best on as few lines as it needs.
-# fmt: off
+# fmt: off - a table of options: one line each where it fits
 @dataclasses.dataclass(frozen=True)
 class ServerConfig:
-    """Everything `towline serve` can be told. `app` is an import string or the application itself.
+    """All options of `towline serve`. `app` is an import string or the application itself.
 
-    Raises `ConfigError`, naming the option, when a value or a combination makes no sense.
+    Raises `ConfigError`, naming the option, if a value or a combination is invalid.
     """
 
     app: Any = None
 
     interface: str = option(
-        "auto", "how the application is called; auto looks at it", group=APPLICATION,
+        "auto",
+        "calling convention of the application; auto detects it",
+        group=APPLICATION,
         choices=("auto", "asgi", "wsgi"),
     )
     factory: bool = option(False, "APP is a function that returns the application", group=APPLICATION)
     app_dir: str = option(
-        ".", "looked in first for the application's module (default: here)", group=APPLICATION, metavar="DIR"
+        ".",
+        "directory searched first for the application's module (default: the current one)",
+        group=APPLICATION,
+        metavar="DIR",
     )
     lifespan: str = option(
-        "auto", "ASGI lifespan; auto: an application that refuses it is served without", group=APPLICATION,
+        "auto",
+        "ASGI lifespan; auto: an application without support for it is served all the same",
+        group=APPLICATION,
         choices=("auto", "on", "off"),
     )
     root_path: str = option(
-        "", "prefix under which a proxy has mounted the application", group=APPLICATION,
-        metavar="PATH", aliases=("--url-path-prefix",),
+        "",
+        "path prefix under which a proxy serves the application",
+        group=APPLICATION,
+        metavar="PATH",
+        aliases=("--url-path-prefix",),
     )
     mount: tuple[tuple[str, str], ...] = option(
-        (), "serve another application under a prefix; the longest prefix wins", group=APPLICATION,
-        metavar="PREFIX=APP", parse=_pair("=", "PREFIX=module:app"), repeat=True,
+        (),
+        "serve another application under a prefix; the longest prefix wins",
+        group=APPLICATION,
+        metavar="PREFIX=APP",
+        parse=_pair("=", "PREFIX=module:app"),
+        repeat=True,
     )
 
     bind: tuple[str, ...] = option(
-        (), "host:port, [v6]:port, unix:PATH or fd://N; replaces --host and --port", group=LISTENING,
-        metavar="ADDRESS", parse=kind.words, aliases=("-b",), repeat=True,
+        (),
+        "host:port, [v6]:port, unix:PATH or fd://N; instead of --host and --port",
+        group=LISTENING,
+        metavar="ADDRESS",
+        parse=kind.words,
+        aliases=("-b",),
+        repeat=True,
     )
     host: str = option("127.0.0.1", "address or name; local only by default", group=LISTENING, metavar="HOST")
-    port: int = option(8000, "port; 0 takes a free one", group=LISTENING, aliases=("-p",), **_INT)
+    port: int = option(8000, "port; 0 selects a free one", group=LISTENING, aliases=("-p",), **_INT)
     uds: str | None = option(None, "Unix socket", group=LISTENING, metavar="PATH")
     fd: int | None = option(None, "inherited descriptor of a listening socket", group=LISTENING, **_INT)
     backlog: int = option(
-        2048, "connections the kernel holds before they are accepted", group=LISTENING,
-        check=at_least(1), **_INT,
+        2048,
+        "connections that the kernel queues before they are accepted",
+        group=LISTENING,
+        check=at_least(1),
+        **_INT,
     )
 
     workers: int = option(
-        1, "worker processes", group=WORKERS, aliases=("-w",), variables=("WEB_CONCURRENCY",),
-        check=at_least(1), **_INT,
+        1,
+        "worker processes",
+        group=WORKERS,
+        aliases=("-w",),
+        variables=("WEB_CONCURRENCY",),
+        check=at_least(1),
+        **_INT,
     )
     threads: int = option(
-        1, "WSGI threads of each worker; 1 runs the application on the I/O thread, the fastest",
-        group=WORKERS, check=at_least(1), **_INT,
+        1,
+        "WSGI threads per worker; 1 runs the application on the I/O thread, which is fastest",
+        group=WORKERS,
+        check=at_least(1),
+        **_INT,
     )
     loop: str = option(
-        "auto", "event loop; auto takes uvloop if it is installed", group=WORKERS,
+        "auto",
+        "event loop; auto uses uvloop if it is installed",
+        group=WORKERS,
         choices=("auto", "asyncio", "uvloop"),
     )
     limit_max_requests: int | None = option(
-        None, "replace a worker after this many requests (against leaks in the application)", group=WORKERS,
-        aliases=("--max-requests",), **_LIMIT,
+        None,
+        "replace a worker after this many requests (against memory leaks in the application)",
+        group=WORKERS,
+        aliases=("--max-requests",),
+        **_LIMIT,
     )
     limit_max_requests_jitter: int = option(
-        0, "up to this many more, at random, so that workers do not all go at once", group=WORKERS,
-        aliases=("--max-requests-jitter",), check=at_least(0), **_INT,
+        0,
+        "random number of additional requests, so that workers are not all replaced at once",
+        group=WORKERS,
+        aliases=("--max-requests-jitter",),
+        check=at_least(0),
+        **_INT,
     )
     workers_lifetime: float | None = option(
-        None, "replace a worker after this long", group=WORKERS, parse=kind.optional_seconds,
-        metavar="SECONDS", check=above_zero,
+        None,
+        "replace a worker after this time",
+        group=WORKERS,
+        parse=kind.optional_seconds,
+        metavar="SECONDS",
+        check=above_zero,
     )
     workers_max_rss: int | None = option(
-        None, "replace a worker whose resident memory is over this many MiB", group=WORKERS,
-        parse=kind.optional_integer, metavar="MIB", check=at_least(1),
+        None,
+        "replace a worker with more resident memory than this, in MiB",
+        group=WORKERS,
+        parse=kind.optional_integer,
+        metavar="MIB",
+        check=at_least(1),
     )
     timeout_worker_healthcheck: float = option(
-        30.0, "replace a worker whose loop has not turned for this long", group=WORKERS,
-        aliases=("--workers-kill-timeout",), **_SECONDS,
+        30.0,
+        "replace a worker if its event loop has not run for this time",
+        group=WORKERS,
+        aliases=("--workers-kill-timeout",),
+        **_SECONDS,
     )
     timeout_worker_startup: float = option(
-        60.0, "a worker that is not ready to serve after this long has failed", group=WORKERS, **_SECONDS
+        60.0, "time until a worker has to be ready to serve", group=WORKERS, **_SECONDS
     )
     pid_file: str | None = option(
-        None, "where to write the supervisor's process id", group=WORKERS, metavar="PATH",
+        None,
+        "file for the supervisor's process id",
+        group=WORKERS,
+        metavar="PATH",
         aliases=("--pidfile",),
     )
 
-    limit_request_line: int = option(8192, "method, target and version; over it 414", group=LIMITS, **_BYTES)
+    limit_request_line: int = option(8192, "request line; 414 if exceeded", group=LIMITS, **_BYTES)
     limit_request_fields: int = option(
-        100, "header fields; over it 431", group=LIMITS, parse=kind.integer, metavar="N", check=at_least(1)
+        100,
+        "number of headers; 431 if exceeded",
+        group=LIMITS,
+        parse=kind.integer,
+        metavar="N",
+        check=at_least(1),
     )
-    limit_request_field_size: int = option(8192, "one header line; over it 431", group=LIMITS, **_BYTES)
+    limit_request_field_size: int = option(8192, "one header line; 431 if exceeded", group=LIMITS, **_BYTES)
     limit_request_head: int = option(
-        32768, "all header lines together (trailers too); over it 431", group=LIMITS, **_BYTES
+        32768, "all header lines together, trailers included; 431 if exceeded", group=LIMITS, **_BYTES
     )
     limit_request_body: int | None = option(
-        None, "body, over it 413; none because bodies stream and cost no memory", group=LIMITS,
-        parse=kind.optional_integer, metavar="BYTES", check=at_least(1),
+        None,
+        "request body; 413 if exceeded (default: unlimited, bodies are streamed)",
+        group=LIMITS,
+        parse=kind.optional_integer,
+        metavar="BYTES",
+        check=at_least(1),
     )
     limit_concurrency: int | None = option(
-        None, "requests in flight per worker (idle connections never count); over it 503 and Retry-After",
-        group=LIMITS, aliases=("--backpressure", "--worker-connections"), **_LIMIT,
+        None,
+        "requests in flight per worker, not idle connections; 503 with Retry-After if exceeded",
+        group=LIMITS,
+        aliases=("--backpressure", "--worker-connections"),
+        **_LIMIT,
     )
 
     timeout_keep_alive: float = option(
-        75.0, "idle connection; load balancers hold 60 s and a shorter one here gives them 502s",
-        group=TIMEOUTS, aliases=("--keep-alive", "--timeout-keepalive"), **_SECONDS,
+        75.0,
+        "idle connection; load balancers keep theirs for 60 s, and get 502s if this is shorter",
+        group=TIMEOUTS,
+        aliases=("--keep-alive", "--timeout-keepalive"),
+        **_SECONDS,
     )
     timeout_request_header: float = option(
-        15.0, "from accept, or the first byte on a kept connection, to the end of the head; over it 408",
-        group=TIMEOUTS, **_SECONDS,
+        15.0,
+        "from accept, or the first byte on a kept-alive connection, to the end of the head; then 408",
+        group=TIMEOUTS,
+        **_SECONDS,
     )
     timeout_request_body: float = option(
-        30.0, "without progress while a body is read or written; over it 408 or closed", group=TIMEOUTS,
+        30.0,
+        "without progress while a body is read or written; then 408 or close",
+        group=TIMEOUTS,
         **_SECONDS,
     )
     min_bytes_per_second: int = option(
-        100, "slowest body that is still served, both ways; 0 switches it off", group=TIMEOUTS,
-        check=at_least(0), **_INT,
+        100,
+        "minimum rate of a body, in both directions; 0 disables it",
+        group=TIMEOUTS,
+        check=at_least(0),
+        **_INT,
     )
     timeout_graceful_shutdown: float = option(
-        30.0, "for requests in flight when stopping, then they are cancelled; always finite", group=TIMEOUTS,
-        aliases=("--graceful-timeout",), parse=kind.seconds, metavar="SECONDS", check=at_least(0),
+        30.0,
+        "time for requests in flight at shutdown, before they are cancelled",
+        group=TIMEOUTS,
+        aliases=("--graceful-timeout",),
+        parse=kind.seconds,
+        metavar="SECONDS",
+        check=at_least(0),
     )
 
     ssl_certfile: str | None = option(
         None, "certificate chain, PEM", group=TLS, metavar="PATH", aliases=("--certfile",)
     )
     ssl_keyfile: str | None = option(
-        None, "private key, PEM; may stand in the certificate's file", group=TLS, metavar="PATH",
+        None,
+        "private key, PEM; may be in the certificate's file",
+        group=TLS,
+        metavar="PATH",
         aliases=("--keyfile",),
     )
     ssl_keyfile_password: str | None = option(
-        None, "of an encrypted key; better given as TOWLINE_SSL_KEYFILE_PASSWORD", group=TLS,
-        metavar="PASSWORD", secret=True,
+        None,
+        "password of the key; better given as TOWLINE_SSL_KEYFILE_PASSWORD",
+        group=TLS,
+        metavar="PASSWORD",
+        secret=True,
     )
     ssl_ca_certs: str | None = option(
-        None, "authorities that client certificates must come from (mTLS)", group=TLS, metavar="PATH"
+        None, "authorities that must have issued client certificates (mTLS)", group=TLS, metavar="PATH"
     )
     ssl_cert_reqs: str = option(
-        "none", "client certificate: none, optional or required (0, 1, 2)", group=TLS, parse=_cert_reqs,
+        "none",
+        "client certificate: none, optional or required (0, 1, 2)",
+        group=TLS,
+        parse=_cert_reqs,
         metavar="none|optional|required",
     )
 
     proxy_headers: bool = option(
-        True, "take client and scheme from X-Forwarded-For and X-Forwarded-Proto of trusted addresses", group=PROXY
+        True, "use X-Forwarded-For and X-Forwarded-Proto of trusted addresses", group=PROXY
     )
     forwarded_allow_ips: tuple[str, ...] = option(
-        ("127.0.0.1", "::1", "unix"), "trusted addresses or networks (CIDR), unix for Unix sockets, * for any",
-        group=PROXY, metavar="LIST", parse=kind.words, variables=("FORWARDED_ALLOW_IPS",),
+        ("127.0.0.1", "::1", "unix"),
+        "trusted addresses or networks (CIDR), unix for Unix sockets, * for any",
+        group=PROXY,
+        metavar="LIST",
+        parse=kind.words,
+        variables=("FORWARDED_ALLOW_IPS",),
     )
     proxy_protocol: bool = option(
         False, "expect the PROXY protocol (v1 or v2) from trusted addresses", group=PROXY
     )
 
     log_level: str = option(
-        "info", "least severe line written to stderr", group=LOGGING,
+        "info",
+        "minimum level of log lines on stderr",
+        group=LOGGING,
         choices=("trace", "debug", "info", "warning", "error", "critical"),
     )
     log_config: Any = option(
-        None, "logging configuration: .ini, .json or .toml (a dict from Python)", group=LOGGING, metavar="PATH"
+        None,
+        "logging configuration: .ini, .json or .toml (a dict from Python)",
+        group=LOGGING,
+        metavar="PATH",
     )
     access_log: str | None = option(
-        None, "write one line per request to PATH, or - for stdout; off by default for its cost",
-        group=LOGGING, metavar="PATH", const="-",
+        None,
+        "write one line per request to PATH, or - for stdout; off by default because of its cost",
+        group=LOGGING,
+        metavar="PATH",
+        const="-",
     )
     access_log_format: str = option(
-        GUNICORN_LOG_FORMAT, "gunicorn's atoms, or json", group=LOGGING, metavar="FORMAT",
+        GUNICORN_LOG_FORMAT,
+        "format with gunicorn's atoms, or json",
+        group=LOGGING,
+        metavar="FORMAT",
         aliases=("--access-logformat", "--access-log-fmt"),
     )
 
     static: tuple[tuple[str, str], ...] = option(
-        (), "serve a directory under a route without the application (/static if only DIR is given)",
-        group=FILES, metavar="ROUTE=DIR", parse=_static, repeat=True,
+        (),
+        "serve a directory under a route, without the application (/static if only DIR is given)",
+        group=FILES,
+        metavar="ROUTE=DIR",
+        parse=_static,
+        repeat=True,
     )
     static_expires: int = option(
-        86400, "max-age sent with static files; 0 sends no Cache-Control", group=FILES,
-        flag="--static-path-expires", parse=kind.integer, metavar="SECONDS", check=at_least(0),
+        86400,
+        "max-age sent with static files; 0 sends no Cache-Control",
+        group=FILES,
+        flag="--static-path-expires",
+        parse=kind.integer,
+        metavar="SECONDS",
+        check=at_least(0),
     )
     static_index: str | None = option(
-        None, "file that stands for its directory, such as index.html; none by default", group=FILES,
-        metavar="NAME", aliases=("--static-path-dir-to-file",),
+        None,
+        "file served for a directory, such as index.html; none by default",
+        group=FILES,
+        metavar="NAME",
+        aliases=("--static-path-dir-to-file",),
     )
     compress: tuple[str, ...] = option(
-        (), "compress responses of 860 bytes and more; codings in order of preference (all: br,zstd,gzip)",
-        group=FILES, metavar="CODINGS", parse=_codings, const=CODINGS,
+        (),
+        "compress responses of at least 860 bytes; codings in order of preference (all: br,zstd,gzip)",
+        group=FILES,
+        metavar="CODINGS",
+        parse=_codings,
+        const=CODINGS,
     )
     server_header: bool = option(True, "send `server: towline`", group=FILES)
-    date_header: bool = option(True, "send `date` (RFC 9110 6.6.1 asks for it)", group=FILES)
+    date_header: bool = option(True, "send `date` (RFC 9110 6.6.1)", group=FILES)
     headers: tuple[tuple[bytes, bytes], ...] = option(
-        (), "a field sent with every response", group=FILES, flag="--header", metavar="NAME:VALUE",
-        parse=_header, repeat=True,
+        (),
+        "a header sent with every response",
+        group=FILES,
+        flag="--header",
+        metavar="NAME:VALUE",
+        parse=_header,
+        repeat=True,
     )
 
-    metrics: bool = option(False, "answer /metrics in Prometheus' text format", group=METRICS)
+    metrics: bool = option(False, "serve /metrics in the text format of Prometheus", group=METRICS)
     metrics_address: str | None = option(
-        None, "answer it on this address only, not beside the application", group=METRICS, metavar="ADDRESS"
+        None, "serve /metrics on this address only", group=METRICS, metavar="ADDRESS"
     )
 
     http: str = option(
-        "auto", "versions spoken: both (by ALPN over TLS, by the first bytes without), only 1, only 2",
-        group=PROTOCOLS, choices=("auto", "1", "2"),
+        "auto",
+        "HTTP versions: both (by ALPN with TLS, else by the first bytes), only 1, or only 2",
+        group=PROTOCOLS,
+        choices=("auto", "1", "2"),
     )
     http2_max_concurrent_streams: int = option(
-        128, "streams of a connection at once; over it REFUSED_STREAM", group=PROTOCOLS,
-        check=between(1, 2**31 - 1), **_INT,
+        128,
+        "concurrent streams of a connection; REFUSED_STREAM if exceeded",
+        group=PROTOCOLS,
+        check=between(1, 2**31 - 1),
+        **_INT,
     )
     http2_initial_stream_window_size: int = option(
-        262144, "what a stream may hold that the application has not read", group=PROTOCOLS,
-        parse=kind.integer, metavar="BYTES", check=between(1, 2**31 - 1),
+        262144,
+        "bytes per stream that the application has not read",
+        group=PROTOCOLS,
+        parse=kind.integer,
+        metavar="BYTES",
+        check=between(1, 2**31 - 1),
     )
     http2_initial_connection_window_size: int = option(
-        1048576, "what may be on its way to all streams together (RFC 9113 6.9.2: not below 65535)",
-        group=PROTOCOLS, parse=kind.integer, metavar="BYTES", check=between(65535, 2**31 - 1),
+        1048576,
+        "bytes of all streams together that have not been received (RFC 9113 6.9.2: at least 65535)",
+        group=PROTOCOLS,
+        parse=kind.integer,
+        metavar="BYTES",
+        check=between(65535, 2**31 - 1),
     )
     http2_max_headers_size: int = option(
-        65536, "header list after decoding, 32 bytes for each field included; over it 431", group=PROTOCOLS,
+        65536,
+        "decoded headers plus 32 bytes for each; 431 if exceeded",
+        group=PROTOCOLS,
         **_BYTES,
     )
-    ws_max_size: int = option(16777216, "message and frame; over it close 1009", group=PROTOCOLS, **_BYTES)
+    ws_max_size: int = option(16777216, "message or frame; close 1009 if exceeded", group=PROTOCOLS, **_BYTES)
     ws_ping_interval: float | None = option(
-        20.0, "between pings; none sends none", group=PROTOCOLS, parse=kind.optional_seconds,
-        metavar="SECONDS", check=above_zero,
+        20.0,
+        "interval of pings; none disables them",
+        group=PROTOCOLS,
+        parse=kind.optional_seconds,
+        metavar="SECONDS",
+        check=above_zero,
     )
     ws_ping_timeout: float | None = option(
-        20.0, "for the answer, then the connection is closed", group=PROTOCOLS, parse=kind.optional_seconds,
-        metavar="SECONDS", check=above_zero,
+        20.0,
+        "time for the pong, before the connection is closed",
+        group=PROTOCOLS,
+        parse=kind.optional_seconds,
+        metavar="SECONDS",
+        check=above_zero,
     )
     ws_per_message_deflate: bool = option(True, "offer compression (RFC 7692)", group=PROTOCOLS)
 
     reload: bool = option(False, "restart the worker when a file changes", group=DEVELOPMENT)
     reload_dir: tuple[str, ...] = option(
-        (), "watched instead of the application's directory", group=DEVELOPMENT, metavar="DIR",
-        parse=lambda value: (value,), repeat=True,
+        (),
+        "directory watched instead of the application's",
+        group=DEVELOPMENT,
+        metavar="DIR",
+        parse=lambda value: (value,),
+        repeat=True,
     )
     reload_include: tuple[str, ...] = option(
-        ("*.py",), "file names that count", group=DEVELOPMENT, metavar="GLOB", parse=kind.words, repeat=True
+        ("*.py",), "files to watch", group=DEVELOPMENT, metavar="GLOB", parse=kind.words, repeat=True
     )
     reload_exclude: tuple[str, ...] = option(
-        (".*", "__pycache__", "node_modules"), "file or directory names that do not", group=DEVELOPMENT,
-        metavar="GLOB", parse=kind.words, repeat=True,
+        (".*", "__pycache__", "node_modules"),
+        "files and directories not to watch",
+        group=DEVELOPMENT,
+        metavar="GLOB",
+        parse=kind.words,
+        repeat=True,
     )
 
     def __post_init__(self) -> None:
@@ -373,6 +528,8 @@ class ServerConfig:
             return (f"fd://{self.fd}",)
         host = f"[{self.host}]" if ":" in self.host and not self.host.startswith("[") else self.host
         return (f"{host}:{self.port}",)
+
+
 # fmt: on
 
 
@@ -385,7 +542,7 @@ def _tuple(name: str, value: Any) -> tuple[Any, ...]:
 
 
 def _check_kind(name: str, described: Option, default: Any, value: Any) -> None:
-    """The type of a value that did not come through `parse` (from Python or a TOML file)."""
+    """Check the type of a value that was not parsed (from Python or a TOML file)."""
     if described.choices and value not in described.choices:
         raise ConfigError(f"{name}: expected one of {', '.join(described.choices)}, not {value!r}")
     if described.switch and not isinstance(value, bool):
@@ -401,7 +558,7 @@ def _check_kind(name: str, described: Option, default: Any, value: Any) -> None:
 
 
 def _check_together(config: ServerConfig) -> None:
-    """What two options say to each other."""
+    """Check combinations of options."""
     if not 0 <= config.port <= 65535:
         raise ConfigError(f"port: must be between 0 and 65535, not {config.port}")
     if config.ssl_cert_reqs not in CERT_REQS:

@@ -126,12 +126,12 @@ def test_each_page_of_help_fits_a_screen(method: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "which URL?"),
+        ([], "no URL given"),
         (["--tmieout", "1", "x"], "unknown argument '--tmieout'; did you mean --timeout?"),
         (["--timeout", "soon", "x"], "expected a number of seconds, not 'soon'"),
         (["--timeout", "0", "x"], "timeout: must be above 0"),
         (["-H", "nonsense", "x"], "expected NAME:VALUE, not 'nonsense'"),
-        (["-d", "a", "--json", "{}", "x"], "--data and --json both give a body"),
+        (["-d", "a", "--json", "{}", "x"], "--data and --json are exclusive"),
         (["--key", "k.pem", "x"], "--key: needs --cert"),
         (["--resolve", "a:b:c", "x"], "expected HOST:PORT:ADDRESS"),
     ],
@@ -146,8 +146,8 @@ def test_it_is_2_and_one_line() -> None:
     ended = towline("get", "--nonsense")
     assert (ended.returncode, ended.stdout) == (2, b"")
     assert len(ended.stderr.splitlines()) == 1
-    assert towline("get", "--help", "anwser").stderr == (
-        b"towline get: no subject 'anwser'; did you mean 'answer'?; there are request, answer, connection, tls"
+    assert towline("get", "--help", "respnse").stderr == (
+        b"towline get: no group 'respnse'; did you mean 'response'?; there are request, response, connection, tls"
         b" and all\n"
     )
 

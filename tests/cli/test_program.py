@@ -60,7 +60,7 @@ def test_version_and_help(directory: Path) -> None:
     ("arguments", "message"),
     [
         (["srve"], "did you mean 'serve'?"),
-        (["serve"], "which application? towline serve module:app"),
+        (["serve"], "no application given: towline serve module:app"),
         (["serve", "--prot", "1", "good:app"], "unknown argument '--prot'; did you mean --port?"),
         (["serve", "--port", "x", "good:app"], "expected a whole number, not 'x'"),
         (["serve", "--loop", "trio", "good:app"], "expected one of auto, asyncio, uvloop"),

@@ -103,7 +103,7 @@ def test_a_paused_worker_is_replaced() -> None:
         os.kill(paused, signal.SIGSTOP)
         eventually(lambda: not alive(paused), "the paused worker's end")
         eventually(lambda: program.children(), "the replacement")
-        assert "stopped as a whole" in program.log
+        assert "is suspended" in program.log
 
 
 @pytest.mark.parametrize("app", APPS)

@@ -63,7 +63,7 @@ mod _native {
     #[pymodule_export]
     use super::server::listeners::open_listeners;
     #[pymodule_export]
-    use super::server::shared_stats::{Board, Slot};
+    use super::server::shared_stats::{SharedStats, Slot};
     #[pymodule_export]
     use super::server::wsgi::WsgiServer;
 }

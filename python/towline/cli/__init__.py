@@ -1,8 +1,7 @@
-"""The `towline` program: finds the subcommand and hands over.
+"""The `towline` program: dispatches to the subcommands.
 
-Each command is a module with `main(arguments) -> exit status`, imported only when it is asked for, so that
-none pays for another. Exit statuses: 0 done, 2 the command line makes no sense, 3 start-up failed; those of
-the client are curl's (call.py).
+Each command is a module with `main(arguments) -> exit status`, imported only when it is used, for a fast start.
+Exit statuses: 0 success, 2 invalid command line, 3 start-up failed; the client commands use curl's (call.py).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 
 class Command(NamedTuple):
-    """`extra`: what its module's `main` is told besides the arguments."""
+    """`extra`: further arguments of the module's `main`."""
 
     module: str
     summary: str
@@ -25,12 +24,12 @@ COMMANDS = {
     "serve": Command("towline.cli.serve", "serve an ASGI or WSGI application"),
     "get": Command("towline.cli.call", "fetch a URL", ("GET",)),
     "post": Command("towline.cli.call", "send a body to a URL", ("POST",)),
-    "put": Command("towline.cli.call", "the same with PUT", ("PUT",)),
-    "patch": Command("towline.cli.call", "the same with PATCH", ("PATCH",)),
-    "delete": Command("towline.cli.call", "the same with DELETE", ("DELETE",)),
-    "head": Command("towline.cli.call", "show the head of the answer only", ("HEAD",)),
-    "bench": Command("towline.cli.bench", "measure servers and clients beside their peers"),
-    "load": Command("towline.cli.load", "put load on a server and measure it"),
+    "put": Command("towline.cli.call", "send a body with PUT", ("PUT",)),
+    "patch": Command("towline.cli.call", "send a body with PATCH", ("PATCH",)),
+    "delete": Command("towline.cli.call", "send a DELETE request", ("DELETE",)),
+    "head": Command("towline.cli.call", "print the head of the response only", ("HEAD",)),
+    "bench": Command("towline.cli.bench", "compare servers and clients with others"),
+    "load": Command("towline.cli.load", "generate load on a server and measure it"),
 }
 
 
@@ -55,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _overview() -> str:
     lines = ["usage: towline COMMAND ...", "       towline --version", "", "commands:"]
     lines += [f"  {name:<8} {command.summary}" for name, command in COMMANDS.items()]
-    lines += ["", "`towline COMMAND --help` explains one.", ""]
+    lines += ["", "`towline COMMAND --help` explains its options.", ""]
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
-"""`towline bench COMMAND`: measuring servers and clients, and what is made of a result.
+"""`towline bench COMMAND`: measures servers and clients, and reports on results.
 
-Exit statuses: 0 done, 1 nothing could be measured, 2 the command line makes no sense, 130 interrupted (what was
-measured is kept and shown); those of `gate` are its own.
+Exit statuses: 0 success, 1 nothing could be measured, 2 invalid command line, 130 interrupted (the slices measured
+so far are kept and shown). `gate` has its own.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from . import help as pages
 NOTHING_MEASURED, USAGE, INTERRUPTED = 1, 2, 130
 
 MEASURING = {
-    "quick": "a minute or two: hello on the servers and clients that are installed",
-    "servers": "the scenarios of sections A and B, or --scenario, on servers",
-    "clients": "those of sections C and D on clients",
-    "webhooks": "a webhook forwarder under load: no request fails, no webhook is lost",
-    "llm": "latency of an OpenAI-compatible endpoint for its users; without a key, of a local mock",
-    "all": "servers, clients, webhooks, and llm on the mock endpoint (--real-endpoint: the endpoint itself)",
+    "quick": "one to two minutes: scenario hello on the installed servers and clients",
+    "servers": "sections A and B, or --scenario, on servers",
+    "clients": "sections C and D, or --scenario, on clients",
+    "webhooks": "a webhook forwarder under load: no request may fail, no webhook may be lost",
+    "llm": "latency of an OpenAI-compatible endpoint; without a key, of a local mock",
+    "all": "servers, clients, webhooks, and llm on the mock endpoint (or the real one with --real-endpoint)",
 }
 FILES = {
-    "report": "tables, charts and verdicts of a result again, without measuring",
-    "compare": "two results side by side",
-    "gate": "the exit status says whether a change may pass",
-    "history": "what was measured before",
+    "report": "create tables, charts and verdicts of a result again",
+    "compare": "compare two results",
+    "gate": "check a result against a baseline, for CI",
+    "history": "list earlier results",
 }
-OTHER = {"selftest": "what difference this machine can resolve, against known truths"}
+OTHER = {"selftest": "determine the smallest difference that this machine can resolve"}
 COMMON: Mapping[str, tuple[str, ...]] = {
     "servers": (
         "scenario",
@@ -52,19 +52,19 @@ COMMON: Mapping[str, tuple[str, ...]] = {
     "clients": ("scenario", "subject", "client_python", "loop", "runs", "duration", "output", "list"),
     "llm": ("scenario", "subject", "base_url", "scale", "client_python", "loop", "runs", "output"),
 }
-EVERYDAY = ("scenario", "subject", "runs", "duration", "seed", "cores", "output", "list")
+DEFAULT_COMMON = ("scenario", "subject", "runs", "duration", "seed", "cores", "output", "list")
 ENDING = (
-    "RUNS and DURATION are also variables. A result is a folder: result.json.gz holds everything, report.html",
-    "shows it; `towline bench report FILE` makes the rest again. docs/measure.md says what the words mean.",
+    "RUNS and DURATION are also variables. A result is a folder: result.json.gz has all data, report.html shows",
+    "it; `towline bench report FILE` creates the other files again. docs/measure.md defines the terms.",
 )
 
 
 class CommandLine(Exception):
-    """The command line makes no sense; the message says why."""
+    """An invalid command line."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs one command. Returns the exit status."""
+    """Run one command. Returns the exit status."""
     given = list(arguments)
     if not given or given[0] in ("-h", "--help", "help"):
         sys.stdout.write(overview())
@@ -82,38 +82,47 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"towline bench: {error}\n")
         return USAGE
     except KeyboardInterrupt:
-        return INTERRUPTED  # before anything was started, or while the report is made
+        return INTERRUPTED  # before the first measurement, or while the report is written
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOTHING_MEASURED
 
 
 def overview() -> str:
-    """One screen: the commands."""
+    """The commands, on one screen."""
     lines = ["usage: towline bench COMMAND [OPTIONS]", "", "measure:"]
     lines += [f"  {name:<9} {summary}" for name, summary in (MEASURING | OTHER).items()]
-    lines += ["", "look at results:"]
+    lines += ["", "results:"]
     lines += [f"  {name:<9} {summary}" for name, summary in FILES.items()]
     return "\n".join(
-        [*lines, "", "`towline bench COMMAND --help` explains one; docs/measure.md explains the words.", ""]
+        [
+            *lines,
+            "",
+            "`towline bench COMMAND --help` explains its options; docs/measure.md defines the terms.",
+            "",
+        ]
     )
 
 
 def manual(command: str) -> pages.Manual:
-    """The pages of one measuring command."""
+    """The help pages of a measuring command."""
     from ..bench.runner.plan import GROUPS, Options
 
     return pages.Manual(
-        command=f"towline bench {command}", usage=f"towline bench {command} [OPTIONS]", config=Options, groups=GROUPS,
-        common=COMMON.get(command, EVERYDAY), ending=((MEASURING | OTHER)[command] + ".", *ENDING),
-    )  # fmt: skip
+        command=f"towline bench {command}",
+        usage=f"towline bench {command} [OPTIONS]",
+        config=Options,
+        groups=GROUPS,
+        common=COMMON.get(command, DEFAULT_COMMON),
+        ending=((MEASURING | OTHER)[command] + ".", *ENDING),
+    )
 
 
 # --- measuring ------------------------------------------------------------------------------------------
 
 
 def measure(command: str, arguments: Sequence[str]) -> int:
-    """Measures, writes the folder of the result, shows the table."""
+    """Measure, write the result folder, print the table."""
     from ..bench.record import FILE
     from ..bench.runner.interrupts import Interrupts
     from ..bench.runner.progress import for_terminal
@@ -141,14 +150,14 @@ def measure(command: str, arguments: Sequence[str]) -> int:
         publish(done.record, path, options)
     if not measured and done.status == 0:
         sys.stderr.write(
-            "towline bench: nothing was measured; the lines above say why (--list shows what there is)\n"
+            "towline bench: nothing was measured; see the lines above (--list shows scenarios and subjects)\n"
         )
         return NOTHING_MEASURED
     return done.status
 
 
 def publish(record: Any, path: Path, options: Any) -> None:
-    """The table on standard output, the files beside the record, the estimates in the history."""
+    """Print the table, write the files of the result folder, and append the estimates to the history."""
     from ..bench.analysis import analyse
     from ..bench.report import render, show
     from ..bench.report.history import History, HistoryError
@@ -169,7 +178,7 @@ def publish(record: Any, path: Path, options: Any) -> None:
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Any:
-    """The options; what the command line does not say, the environment may. Raises `CommandLine`, `ConfigError`."""
+    """The options, from the command line or else from the environment. Raises `CommandLine`, `ConfigError`."""
     from ..bench.runner.plan import Options
 
     parser = _Parser(

@@ -1,12 +1,12 @@
-"""`towline get URL`, `towline post URL` and their like: one call of the client from the command line.
+"""`towline get URL`, `towline post URL` etc.: one call of the client from the command line.
 
-Exit statuses are curl's, so that scripts keep their meaning:
+The exit statuses are those of curl:
 
-    0 answered               6 no such name          23 the output cannot be written   56 read error
-    2 command line           7 no connection         26 a file to send cannot be read  60 certificate refused
-    3 URL                   18 cut short             28 out of time                    61 content does not decode
-    22 --fail and >= 400    35 TLS                   47 too many redirects             63 too large
-    52 no answer            97 proxy                 55 write error                   130 interrupted
+    0 response received      6 name not resolved     23 output not writable      56 receive error
+    2 command line           7 connection failed     26 input file not readable  60 certificate not trusted
+    3 URL                   18 truncated response    28 timeout                  61 content decoding failed
+    22 --fail and >= 400    35 TLS                   47 too many redirects       63 too large
+    52 empty response       97 proxy                 55 send error              130 interrupted
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .call_options import CallOptions, manual
 from .call_output import Output, show_timings, show_wire
 
 USAGE, HTTP_ERROR, WRITE_FAILED, READ_FAILED, INTERRUPTED = 2, 22, 23, 26, 130
-# The first that fits.
+# The first match applies.
 STATUSES: tuple[tuple[type[BaseException], int], ...] = (
     (errors.TimeoutError, 28),
     (errors.DNSError, 6),
@@ -45,11 +45,11 @@ STATUSES: tuple[tuple[type[BaseException], int], ...] = (
 
 
 class CommandLine(Exception):
-    """The command line makes no sense; the message says why."""
+    """An invalid command line."""
 
 
 class Unreadable(Exception):
-    """A file that was to be sent."""
+    """A file to send cannot be read."""
 
 
 def main(arguments: Sequence[str], method: str) -> int:
@@ -60,23 +60,23 @@ def main(arguments: Sequence[str], method: str) -> int:
     try:
         return Call(method, *parse(arguments, method)).run()
     except CommandLine as error:
-        return _say(f"{name}: {error} ({name} --help explains the options)", USAGE)
+        return _fail(f"{name}: {error} ({name} --help explains the options)", USAGE)
     except Unreadable as error:
-        return _say(f"{name}: {error}", READ_FAILED)
+        return _fail(f"{name}: {error}", READ_FAILED)
     except errors.Error as error:
-        return _say(f"{name}: {_sentence(error)}", status_of(error))
+        return _fail(f"{name}: {_sentence(error)}", status_of(error))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain once more when it flushes at exit.
+        # The reader of the output has exited; without this Python reports it again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return WRITE_FAILED
     except OSError as error:
-        return _say(f"{name}: cannot write {error.filename or 'the output'}: {error.strerror}", WRITE_FAILED)
+        return _fail(f"{name}: cannot write {error.filename or 'the output'}: {error.strerror}", WRITE_FAILED)
 
 
 def status_of(error: BaseException) -> int:
-    """curl's exit status for what has failed."""
+    """curl's exit status for an error."""
     if isinstance(error, errors.TLSError) and "certificate" in str(error).lower():
         return 60
     if isinstance(error, errors.ServerDisconnected):
@@ -92,15 +92,15 @@ ADVICE: tuple[tuple[type[BaseException], str], ...] = (
 
 
 def _sentence(error: errors.Error) -> str:
-    """One line, with what could be done where an option could."""
+    """The error in one line, with the option that may help."""
     text = " ".join(str(error).split()) or type(error).__name__
     advice = next((advice for kind, advice in ADVICE if isinstance(error, kind)), "")
     if status_of(error) == 60:
-        advice = "--cacert names an authority to trust, --insecure accepts anything"
+        advice = "--cacert names an authority to trust, --insecure accepts any certificate"
     return f"{text} ({advice})" if advice and advice.split()[0] not in text else text
 
 
-def _say(message: str, status: int) -> int:
+def _fail(message: str, status: int) -> int:
     sys.stderr.write(message + "\n")
     return status
 
@@ -121,7 +121,7 @@ def parse(arguments: Sequence[str], method: str) -> tuple[str, CallOptions]:
     given = vars(parsed)
     url = given.pop("url", None)
     if not url:
-        raise CommandLine("which URL?")
+        raise CommandLine("no URL given")
     for name, (option, _) in options_of(CallOptions).items():
         if option.repeat and name in given:
             given[name] = tuple(member for part in given[name] for member in part)
@@ -131,7 +131,7 @@ def parse(arguments: Sequence[str], method: str) -> tuple[str, CallOptions]:
         raise CommandLine(str(error)) from None
     bodies = [f"--{name}" for name in ("data", "json", "form") if getattr(options, name)]
     if len(bodies) > 1:
-        raise CommandLine(f"{' and '.join(bodies)} both give a body: one will do")
+        raise CommandLine(f"{' and '.join(bodies)} are exclusive: each gives the body")
     if options.key and not options.cert:
         raise CommandLine("--key: needs --cert, the certificate it belongs to")
     return _whole_url(url), options
@@ -189,7 +189,7 @@ def _help_wanted(arguments: Sequence[str], method: str) -> int | None:
     book = manual(method)
     page = book.group(subject) if subject in (*book.groups, "all") else None
     if page is None and subject and "." not in subject and "/" not in subject and not subject.startswith("-"):
-        return _say(f"{book.command}: {book.unknown_group(subject)}", USAGE)
+        return _fail(f"{book.command}: {book.unknown_group(subject)}", USAGE)
     sys.stdout.write(page or book.overview())
     return 0
 
@@ -198,7 +198,7 @@ def _help_wanted(arguments: Sequence[str], method: str) -> int | None:
 
 
 class Call:
-    """What the options make of the client, and of its answer."""
+    """Makes the call with the options and shows the response."""
 
     def __init__(self, method: str, url: str, options: CallOptions) -> None:
         self.method, self.url, self.options = method, url, options
@@ -213,9 +213,9 @@ class Call:
                 if self.options.verbose:
                     show_wire(response)
                 if self.options.fail and response.status_code >= 400:
-                    return _say(
+                    return _fail(
                         f"towline {self.method.lower()}: {response.status_code} {response.reason_phrase}"
-                        f" from {response.url.host} (without --fail the body is shown)",
+                        f" from {response.url.host} (without --fail the body is printed)",
                         HTTP_ERROR,
                     )
                 output.show(response)

@@ -1,4 +1,4 @@
-"""The options of `towline get`, `post` and their like. Names are curl's where curl has one."""
+"""The options of `towline get`, `towline post` etc. They have curl's names where curl has such an option."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from .._options import above_zero, option, options_of
 from .help import Manual
 
 REQUEST = "request"
-ANSWER = "answer"
+RESPONSE = "response"
 CONNECTION = "connection"
 TLS = "tls"
 
 GROUPS: dict[str, str] = {
-    REQUEST: "what is sent",
-    ANSWER: "what is shown and kept of the answer",
-    CONNECTION: "how it gets there, and how long it may take",
+    REQUEST: "the request",
+    RESPONSE: "output of the response",
+    CONNECTION: "connection, redirects and timeouts",
     TLS: "certificates",
 }
 
@@ -43,79 +43,117 @@ def _resolve(value: str) -> tuple[tuple[str, str], ...]:
     return ((f"{host}:{port}", address.strip("[]")),)
 
 
+# fmt: off - a table of options: one line each where it fits
 @dataclasses.dataclass(frozen=True)
 class CallOptions:
     """One call. Times in seconds; None means "no limit" or "not given"."""
 
     header: tuple[tuple[str, str], ...] = option(
-        (), "a field of the request; repeat it for more", group=REQUEST,
-        parse=_pair(":", "NAME:VALUE"), metavar="NAME:VALUE", aliases=("-H",), repeat=True,
-    )  # fmt: skip
+        (),
+        "a header; may be repeated",
+        group=REQUEST,
+        parse=_pair(":", "NAME:VALUE"),
+        metavar="NAME:VALUE",
+        aliases=("-H",),
+        repeat=True,
+    )
     data: tuple[str, ...] = option(
-        (), "the body; @FILE: what the file holds, @-: standard input; several are joined with &", group=REQUEST,
-        parse=_one, metavar="TEXT|@FILE", aliases=("-d",), repeat=True,
-    )  # fmt: skip
+        (),
+        "the body; @FILE reads a file, @- standard input; several are joined with &",
+        group=REQUEST,
+        parse=_one,
+        metavar="TEXT|@FILE",
+        aliases=("-d",),
+        repeat=True,
+    )
     json: str | None = option(
         None, "a JSON body, checked before it is sent", group=REQUEST, metavar="TEXT|@FILE"
     )
     form: tuple[tuple[str, str], ...] = option(
-        (), "a field of a form; NAME=@FILE sends the file (multipart)", group=REQUEST,
-        parse=_pair("=", "NAME=VALUE"), metavar="NAME=VALUE", aliases=("-f",), repeat=True,
-    )  # fmt: skip
+        (),
+        "a field of a form; NAME=@FILE sends the file (multipart)",
+        group=REQUEST,
+        parse=_pair("=", "NAME=VALUE"),
+        metavar="NAME=VALUE",
+        aliases=("-f",),
+        repeat=True,
+    )
     param: tuple[tuple[str, str], ...] = option(
-        (), "a parameter added to the URL's query", group=REQUEST,
-        parse=_pair("=", "NAME=VALUE"), metavar="NAME=VALUE", aliases=("-p",), repeat=True,
-    )  # fmt: skip
+        (),
+        "a parameter added to the URL's query",
+        group=REQUEST,
+        parse=_pair("=", "NAME=VALUE"),
+        metavar="NAME=VALUE",
+        aliases=("-p",),
+        repeat=True,
+    )
     user: str | None = option(
         None, "basic authentication", group=REQUEST, metavar="NAME:PASSWORD", aliases=("-u",), secret=True
     )
     output: str | None = option(
-        None, "write the body to FILE, complete or not at all (-: standard output)", group=ANSWER,
-        metavar="FILE", aliases=("-o",),
-    )  # fmt: skip
-    include: bool = option(False, "show the head before the body", group=ANSWER, aliases=("-i",))
+        None,
+        "write the body to FILE, complete or not at all (-: standard output)",
+        group=RESPONSE,
+        metavar="FILE",
+        aliases=("-o",),
+    )
+    include: bool = option(False, "print the head before the body", group=RESPONSE, aliases=("-i",))
     verbose: bool = option(
-        False, "show both heads on standard error, without secrets", group=ANSWER, aliases=("-v",)
+        False, "print both heads on standard error, without secrets", group=RESPONSE, aliases=("-v",)
     )
     stream: bool = option(
-        False, "show each piece, line or event the moment it comes", group=ANSWER, aliases=("-N",)
+        False, "print the body as it arrives, without buffering", group=RESPONSE, aliases=("-N",)
     )
-    timings: bool = option(False, "show where the time went, on standard error", group=ANSWER)
-    raw: bool = option(False, "JSON as it came, also in a terminal", group=ANSWER)
+    timings: bool = option(False, "print the timings on standard error", group=RESPONSE)
+    raw: bool = option(False, "do not indent JSON in a terminal", group=RESPONSE)
     fail: bool = option(
-        False, "an answer of 400 and above is an error: no body, exit status 22", group=ANSWER
+        False, "treat a status of 400 or above as an error: no body, exit status 22", group=RESPONSE
     )
-    silent: bool = option(False, "no progress bar", group=ANSWER, aliases=("-s",))
+    silent: bool = option(False, "no progress bar", group=RESPONSE, aliases=("-s",))
     follow: bool = option(False, "follow redirects", group=CONNECTION, aliases=("-L",))
     max_redirects: int = option(
-        20, "redirects followed in a row", group=CONNECTION, parse=kind.integer, metavar="N"
+        20, "maximum number of redirects", group=CONNECTION, parse=kind.integer, metavar="N"
     )
     timeout: float | None = option(
         None, "for the whole call", group=CONNECTION, parse=kind.seconds, metavar="SECONDS", check=above_zero
     )
     connect_timeout: float = option(
-        5.0, "for names, connection and TLS together", group=CONNECTION,
-        parse=kind.seconds, metavar="SECONDS", check=above_zero,
-    )  # fmt: skip
+        5.0,
+        "for name resolution, connection and TLS together",
+        group=CONNECTION,
+        parse=kind.seconds,
+        metavar="SECONDS",
+        check=above_zero,
+    )
     http: str = option(
-        "auto", "auto: HTTP/2 where an https server chooses it, else 1.1; 2: nothing else, on http without asking",
-        group=CONNECTION, choices=("auto", "1.1", "2"),
-    )  # fmt: skip
+        "auto",
+        "auto: HTTP/2 if an https server selects it, else 1.1; 2: only HTTP/2, with prior knowledge on http",
+        group=CONNECTION,
+        choices=("auto", "1.1", "2"),
+    )
     proxy: str | None = option(
-        None, "http, https, socks5 or socks5h (default: HTTP_PROXY and its like)", group=CONNECTION,
-        metavar="URL", aliases=("-x",),
-    )  # fmt: skip
+        None,
+        "http, https, socks5 or socks5h proxy (default: from HTTP_PROXY etc.)",
+        group=CONNECTION,
+        metavar="URL",
+        aliases=("-x",),
+    )
     unix_socket: str | None = option(None, "connect to this socket", group=CONNECTION, metavar="PATH")
     resolve: tuple[tuple[str, str], ...] = option(
-        (), "take ADDRESS for the name", group=CONNECTION,
-        parse=_resolve, metavar="HOST:PORT:ADDRESS", repeat=True,
-    )  # fmt: skip
+        (),
+        "use ADDRESS for the host",
+        group=CONNECTION,
+        parse=_resolve,
+        metavar="HOST:PORT:ADDRESS",
+        repeat=True,
+    )
     insecure: bool = option(False, "accept any certificate", group=TLS, aliases=("-k",))
     cacert: str | None = option(
         None, "trust these authorities only (PEM, file or directory)", group=TLS, metavar="PATH"
     )
-    cert: str | None = option(None, "our own certificate (PEM)", group=TLS, metavar="PATH", aliases=("-E",))
-    key: str | None = option(None, "its key, where it stands apart", group=TLS, metavar="PATH")
+    cert: str | None = option(None, "client certificate (PEM)", group=TLS, metavar="PATH", aliases=("-E",))
+    key: str | None = option(None, "its private key, if not in the same file", group=TLS, metavar="PATH")
+    # fmt: on
 
     def __post_init__(self) -> None:
         for name, (described, _) in options_of(type(self)).items():
@@ -128,7 +166,7 @@ _SHOWN = ("output", "include", "verbose", "stream", "timings", "follow", "timeou
 
 
 def manual(method: str) -> Manual:
-    """The pages of `towline get` and so on: one set of options, other everyday ones."""
+    """The help pages of a command: all have the same options, the common ones differ."""
     name = method.lower()
     sent = _BODY if method in ("POST", "PUT", "PATCH") else ("header", "param", "user")
     return Manual(
@@ -139,6 +177,6 @@ def manual(method: str) -> Manual:
         common=(*sent, *_SHOWN),
         ending=(
             "URL without a scheme is http://; :8000/path is http://localhost:8000/path. JSON is indented in a",
-            "terminal. Exit status: 0; 2 command line; 22 --fail; else curl's (6 name, 7 connect, 28 time, 60 TLS).",
+            "terminal. Exit status: 0; 2 command line; 22 --fail; else curl's (6 DNS, 7 connect, 28 timeout, 60 TLS).",
         ),
     )

@@ -1,4 +1,4 @@
-"""What is shown of an answer: head, body (JSON indented in a terminal), progress, timings."""
+"""Output of a response: head, body (JSON indented in a terminal), progress, timings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .. import errors
 from .._redact import without_secrets
 from .call_options import CallOptions
 
-# Larger JSON is shown as it comes: nobody reads it in a terminal, and it would have to be held.
+# Larger JSON is not indented, because it would have to be held in memory.
 INDENTED_BYTES = 10 << 20
 PROGRESS_S = 0.1
 PHASES = (
@@ -41,7 +41,7 @@ class Output:
             )
             self.stdout.flush()
         if self.options.output not in (None, "-"):
-            self._keep(response, str(self.options.output))
+            self._save(response, str(self.options.output))
         elif self.terminal and not self.options.stream and not self.options.raw and _is_json(response):
             self._indent(response)
         else:
@@ -53,7 +53,7 @@ class Output:
         for piece in response.iter_bytes():
             if guarded and b"\0" in piece:
                 raise errors.UsageError(
-                    "the body is binary and the output is a terminal: -o FILE keeps it, -o - shows it anyway"
+                    "the body is binary and the output is a terminal: use -o FILE, or -o - to print it anyway"
                 )
             self.stdout.write(piece)
             self.stdout.flush()
@@ -76,19 +76,19 @@ class Output:
             self.stdout.write(piece)
         self.stdout.write(b"" if shown.endswith(b"\n") else b"\n")
 
-    def _keep(self, response: Any, path: str) -> None:
-        """Under another name until it is whole: a download that was cut short never looks complete."""
-        apart = not os.path.exists(path) or os.path.isfile(path)
-        written = f"{path}.part" if apart else path
+    def _save(self, response: Any, path: str) -> None:
+        """Write to a temporary name until the body is complete, so that a truncated download never looks complete."""
+        is_regular = not os.path.exists(path) or os.path.isfile(path)
+        written = f"{path}.part" if is_regular else path
         try:
             with open(written, "wb") as file, _progress(response, self.options) as progress:
                 for piece in response.iter_bytes():
                     file.write(piece)
                     progress.add(len(piece))
-            if apart:
+            if is_regular:
                 os.replace(written, path)
         except BaseException:
-            if apart:
+            if is_regular:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(written)
             raise
@@ -113,13 +113,13 @@ def head_text(response: Any, fields: Iterable[tuple[str, str]]) -> str:
 
 
 def show_wire(response: Any) -> None:
-    """Both heads, as curl marks them; secrets are left out, since this is what people paste into reports."""
-    for seen in (*response.history, response):
-        request = seen.request
+    """Print both heads in curl's format, without secrets, because such output is pasted into reports."""
+    for each in (*response.history, response):
+        request = each.request
         target = request.url.raw_path.decode("ascii", "replace")
-        lines = [f"> {request.method} {target} {seen.http_version}"]
+        lines = [f"> {request.method} {target} {each.http_version}"]
         lines += [f"> {name}: {value}" for name, value in without_secrets(request.headers.multi_items())]
-        head = head_text(seen, without_secrets(seen.headers.multi_items()))
+        head = head_text(each, without_secrets(each.headers.multi_items()))
         lines += [">", *(f"< {line}" for line in head.splitlines()), "<"]
         sys.stderr.write("\n".join(lines) + "\n")
 
@@ -139,7 +139,7 @@ def show_timings(response: Any, out: TextIO | None = None) -> None:
 
 
 class Progress:
-    """A line on standard error that is written over, at most ten times a second."""
+    """A progress line on standard error, updated at most ten times a second."""
 
     def __init__(self, total: int | None, out: TextIO, began: float | None = None) -> None:
         self.total, self.out = total, out
@@ -163,7 +163,7 @@ class Progress:
         self.out.flush()
 
     def line(self, seconds: float, width: int) -> str:
-        """What is shown after so many seconds."""
+        """The progress line after `seconds`."""
         rate = self.done / seconds if seconds > 0 else 0.0
         figures = f"{size_text(self.done)}  {size_text(rate)}/s"
         if not self.total:
@@ -179,21 +179,21 @@ class Progress:
         return f"[{'#' * filled}{'.' * (room - filled)}] {figures}"
 
 
-class _Quiet(Progress):
+class _NoProgress(Progress):
     def add(self, size: int) -> None:
-        """Nobody looks."""
+        """Print nothing."""
 
     def finish(self) -> None:
-        """Nobody looks."""
+        """Print nothing."""
 
 
 @contextlib.contextmanager
 def _progress(response: Any, options: CallOptions) -> Iterator[Progress]:
     length = response.headers.get("content-length", "")
-    # Of a coded body the length says nothing about what is written.
+    # The length of an encoded body is not that of the decoded one.
     known = length.isdigit() and "content-encoding" not in response.headers
     shown = sys.stderr.isatty() and not options.silent
-    progress = (Progress if shown else _Quiet)(int(length) if known else None, sys.stderr)
+    progress = (Progress if shown else _NoProgress)(int(length) if known else None, sys.stderr)
     try:
         yield progress
     finally:

@@ -1,4 +1,4 @@
-"""What `towline COMMAND --help` prints: an overview that fits a screen, and one screen for each group."""
+"""The output of `towline COMMAND --help`: an overview on one screen, and one page per group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLUMN = 34
 
 @dataclass(frozen=True)
 class Manual:
-    """The pages of one command. `common`: what most people need on most days."""
+    """The help pages of one command. `common`: the options in the overview."""
 
     command: str
     usage: str
@@ -27,17 +27,17 @@ class Manual:
     ending: tuple[str, ...]
 
     def overview(self) -> str:
-        """The usage line, the everyday options and the names of the groups."""
+        """The usage line, the common options and the names of the groups."""
         known = options_of(self.config)
-        lines = [f"usage: {self.usage}", "", "everyday options:"]
+        lines = [f"usage: {self.usage}", "", "common options:"]
         for name in self.common:
             lines += _entry(name, *known[name])
-        lines += ["", f"more, by subject ({self.command} --help SUBJECT, or all):"]
+        lines += ["", f"more options ({self.command} --help GROUP, or all):"]
         lines += [f"  {name:<12} {summary}" for name, summary in self.groups.items()]
         return "\n".join([*lines, "", *self.ending, ""])
 
     def group(self, name: str) -> str | None:
-        """The options of one group, or of all; None when there is no such group."""
+        """The options of one group, or of all; None if there is no such group."""
         if name == "all":
             return "\n".join(self._group(each) for each in self.groups)
         return self._group(name) if name in self.groups else None
@@ -45,7 +45,7 @@ class Manual:
     def unknown_group(self, name: str) -> str:
         close = difflib.get_close_matches(name, self.groups, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        return f"no subject {name!r}{hint}; there are {', '.join(self.groups)} and all"
+        return f"no group {name!r}{hint}; there are {', '.join(self.groups)} and all"
 
     def _group(self, name: str) -> str:
         lines = [f"{name}: {self.groups[name]}"]
@@ -94,7 +94,7 @@ def _entry(name: str, option: Option, default: Any) -> Iterable[str]:
         shown += f" [{option.metavar}]" if option.const is not None else f" {option.metavar}"
     help_text = option.help
     if option.switch and default is True:
-        help_text = f"do not: {help_text}"
+        help_text = f"disable: {help_text}"
     if len(spelled) > 1:
         help_text += f" (also {', '.join(spelled[1:])})"
     help_text += _default(option, default)
@@ -107,7 +107,7 @@ def _entry(name: str, option: Option, default: Any) -> Iterable[str]:
 
 
 def _default(option: Option, default: Any) -> str:
-    if option.switch or default in (None, (), "") or option.help.endswith("(default: here)"):
+    if option.switch or default in (None, (), "") or "(default: " in option.help:
         return ""
     if isinstance(default, tuple):
         default = ",".join(default)

@@ -1,7 +1,7 @@
 """`towline load`: the load generator. The program is native and the same as `towline-load`.
 
-Exit statuses: 0 all requests were answered as expected, 1 some failed or none was answered, 2 there was no
-run (the command line makes no sense, a file cannot be read).
+Exit statuses: 0 all responses were as expected, 1 some requests failed or none had a response, 2 there was no run
+(invalid command line, file not readable).
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ from .. import _native
 
 
 def main(arguments: Sequence[str]) -> int:
-    # Ours comes out before what native code writes to the same stream.
+    # Before native code writes to the same stream.
     sys.stdout.flush()
     return _native.load_main(list(arguments))

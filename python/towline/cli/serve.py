@@ -1,7 +1,7 @@
 """`towline serve module:app`: the command line of the server.
 
-argparse, because it is in the standard library and starts fast; the help is our own, since one page with
-seventy options helps nobody.
+It uses argparse, which is in the standard library and starts fast, with its own help pages: one page with seventy
+options is too long.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STARTUP_FAILED = 3
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the server until it is told to stop. Returns the exit status."""
+    """Run the server until it is stopped. Returns the exit status."""
     shown = _help_wanted(arguments)
     if shown is not None:
         return shown
@@ -38,9 +38,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def configure(arguments: Sequence[str], environment: Any) -> ServerConfig:
-    """The configuration that command line, environment and file give together.
+    """The configuration from command line, environment and file.
 
-    Raises `ConfigError` for a value that makes no sense; exits with 2 where the command line itself does not.
+    Raises `ConfigError` for an invalid value; exits with 2 for an invalid command line.
     """
     parsed, unknown = _parser().parse_known_args(_normalised(arguments))
     if unknown:
@@ -51,7 +51,7 @@ def configure(arguments: Sequence[str], environment: Any) -> ServerConfig:
     merged = sources.merge(command_line, sources.from_environment(environment), sources.from_file(path))
     _addresses_override(merged, command_line)
     if not merged.get(sources.APP) and not merged.get("static"):
-        _fail("which application? towline serve module:app")
+        _fail("no application given: towline serve module:app")
     return ServerConfig(**merged)
 
 
@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", metavar="PATH")
     for name, (option, _) in options_of(ServerConfig).items():
         _add(parser, name, option)
-    # Granian spells a static mount as a pair of options.
+    # In Granian a static mount is a pair of options.
     parser.add_argument("--static-path-route", action="append", default=[])
     parser.add_argument("--static-path-mount", action="append", default=[])
     return parser
@@ -112,9 +112,9 @@ def _add(parser: argparse.ArgumentParser, name: str, option: Option) -> None:
 
 
 def _normalised(arguments: Sequence[str]) -> list[str]:
-    """`--access-log module:app` means the flag alone: its argument is optional, the application is not a path.
+    """Handle flags with an optional argument before the application, as in `--access-log module:app`.
 
-    An optional argument is taken only when it is joined with `=`, or when it cannot be the application.
+    Such a flag takes the next argument only if that cannot be the application.
     """
     optional = {
         flag
@@ -135,7 +135,7 @@ def _normalised(arguments: Sequence[str]) -> list[str]:
 
 
 def _command_line(given: dict[str, Any]) -> dict[str, Any]:
-    """What argparse found, in the shape of the fields."""
+    """Convert the result of argparse to fields of the configuration."""
     routes, directories = given.pop("static_path_route"), given.pop("static_path_mount")
     for name, (option, _) in options_of(ServerConfig).items():
         if option.repeat and name in given:
@@ -149,7 +149,7 @@ def _command_line(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _addresses_override(merged: dict[str, Any], command_line: dict[str, Any]) -> None:
-    """`--port 9000` must win over a `bind` that stands in a file: they say the same thing."""
+    """Remove addresses of a file or variable that the command line overrides, as `--port` does with `bind`."""
     ways = ("bind", "uds", "fd")
     if any(name in command_line for name in (*ways, "host", "port")):
         for name in ways:

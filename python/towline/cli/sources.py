@@ -1,7 +1,7 @@
-"""Where option values come from: command line, then environment, then file, then default.
+"""The sources of option values: command line, environment, file, default, in this order.
 
-A source is a dict of field name to value that holds only what was really given; merging them is then
-one line, and a message can say which source a bad value stands in.
+A source is a dict from field names to the values that were given, so that merging is simple and a message can name
+the source of a bad value.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..config import ServerConfig
 from ..errors import ConfigError
 
 PREFIX = "TOWLINE_"
-# Keys of a file and variables that are no field of their own.
+# A key of the file, and a variable, without an option.
 APP = "app"
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """`TOWLINE_LIMIT_REQUEST_LINE=4096` and the names other servers use (`WEB_CONCURRENCY`).
+    """Read variables: `TOWLINE_LIMIT_REQUEST_LINE=4096`, and names of other servers (`WEB_CONCURRENCY`).
 
-    Our own name wins over a borrowed one. An empty variable counts as not given.
+    A name with the prefix takes precedence. An empty variable is ignored.
     """
     found: dict[str, Any] = {}
     if environment.get(PREFIX + "APP"):
@@ -38,9 +38,9 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def from_file(path: str | None) -> dict[str, Any]:
-    """The table `[tool.towline.serve]` of pyproject.toml, or of the file that `--config` names.
+    """Read the table `[tool.towline.serve]` of pyproject.toml, or of the file that `--config` names.
 
-    A file of our own may also hold the keys at its top. Without `--config`, a pyproject.toml in the
+    In the latter the keys may also be at the top level. Without `--config`, a pyproject.toml in the
     current directory is read if it has the table.
     """
     if path is None:
@@ -51,7 +51,7 @@ def from_file(path: str | None) -> dict[str, Any]:
 
 
 def merge(*sources: Mapping[str, Any]) -> dict[str, Any]:
-    """The first source that has a value wins."""
+    """Merge sources; the first one with a value takes precedence."""
     merged: dict[str, Any] = {}
     for source in reversed(sources):
         merged.update(source)
@@ -66,7 +66,7 @@ def parse(option: Option, where: str, value: str) -> Any:
 
 
 def _parse_list(option: Option, where: str, value: str) -> Any:
-    """In one variable, members of a repeatable option stand on lines of their own or after semicolons."""
+    """Parse a value. The values of a repeatable option are separated by newlines or semicolons."""
     if not option.repeat:
         return parse(option, where, value)
     parts = [part.strip() for part in value.replace("\n", ";").split(";")]
@@ -123,7 +123,7 @@ def _suggestion(key: str, known: Iterable[str]) -> str:
 
 
 def _from_toml(option: Option, where: str, value: Any) -> Any:
-    """TOML has types of its own; text still goes through the option's parser, so both spellings work."""
+    """Convert a TOML value. Strings are parsed like flags, so that both forms work."""
     if isinstance(value, str):
         return _parse_list(option, where, value)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The server: `serve` is what the command line runs, `Server` is one worker for embedding and tests."""
+"""The server: `serve` runs supervised workers, as the command line does; `Server` is one worker for embedding."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Server", "serve", "serve_config"]
 
 
 def serve(app: Any, **options: Any) -> None:
-    """Serve `app` as `towline serve` does: supervised workers, signals, until told to stop.
+    """Serve `app` as `towline serve` does, with supervised workers, until a signal stops it.
 
     `app` is an import string (`"module:app"`) or the application; `options` are those of `ServerConfig`.
-    Call it from the main thread of a program that has started no others, because workers are forked.
-    Raises `SystemExit(3)` when start-up fails and `ConfigError` for an option that makes no sense.
+    Call it from the main thread of a program that has started no other threads, because workers are forked.
+    Raises `SystemExit(3)` if start-up fails and `ConfigError` for an invalid option.
     """
     if threading.current_thread() is not threading.main_thread():
         raise ConfigError("towline.serve() needs the main thread; use `await towline.Server(config).serve()`")
@@ -39,21 +39,21 @@ def serve_config(config: ServerConfig) -> int:
 class Server:
     """One worker in this process, without a supervisor.
 
-    `run()` blocks and handles SIGTERM, SIGINT and, to open the access log anew, SIGUSR1. `serve()` runs an
-    ASGI application inside the running event loop, and leaves signals alone: cancel it, or call `stop()`.
-    Options about several processes (workers, recycling, reload, pid file) have no effect here.
+    `run()` blocks and handles SIGTERM, SIGINT and, to reopen the access log, SIGUSR1. `serve()` runs an ASGI
+    application in the running event loop and handles no signals: cancel it, or call `stop()`.
+    Options for several processes (workers, recycling, reload, pid file) have no effect here.
     """
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
         self.addresses: list[str] = []
-        """Where it listens (`127.0.0.1:8000`), known once it does."""
+        """The addresses (`127.0.0.1:8000`), set once it listens."""
         self.started = threading.Event()
         self._stop: Callable[[bool], None] | None = None
         self._signals = 0
 
     def stop(self, now: bool = False) -> None:
-        """End gracefully; `now` cancels what is in flight.
+        """Shut down gracefully; `now` cancels requests in flight.
 
         From another thread use `loop.call_soon_threadsafe(server.stop)`.
         """
@@ -121,12 +121,12 @@ class Server:
             opened.remove_unix_sockets()
 
     def _signalled(self) -> None:
-        """The second signal is the impatient one."""
+        """Shut down gracefully; at the second signal, at once."""
         self.stop(now=self._signals > 0)
         self._signals += 1
 
     def _ready(self, opened: Any) -> None:
         self.addresses = [bind.address for bind in opened.binds]
-        # The worker has copies of its own: closing these lets `stop_listening` really refuse.
+        # The worker has duplicates. While these are open the port would accept connections after `stop_listening`.
         opened.close()
         self.started.set()

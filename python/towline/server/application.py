@@ -1,4 +1,4 @@
-"""From the configuration to one application that can be called: import, detect, mount."""
+"""From the configuration to one callable application: import, detect, mount."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .mount import combine
 
 @dataclasses.dataclass(frozen=True)
 class Application:
-    """What is served: the callable, and how it wants to be called."""
+    """The application to serve, and its interface."""
 
     call: Any
     interface: Interface
 
 
 def load(config: ServerConfig) -> Application:
-    """Import everything the configuration names. Raises `StartupError` or `ConfigError`."""
-    app = import_application(config.app or _nothing_here, app_dir=config.app_dir, factory=config.factory)
+    """Import all applications of the configuration. Raises `StartupError` or `ConfigError`."""
+    app = import_application(config.app or _not_found, app_dir=config.app_dir, factory=config.factory)
     call, interface = resolve(app, config.interface)
     if config.mount:
         mounted = [(prefix, *_mounted(target, config)) for prefix, target in config.mount]
@@ -33,8 +33,8 @@ def _mounted(target: Any, config: ServerConfig) -> tuple[Any, Interface]:
     return resolve(import_application(target, app_dir=config.app_dir), "auto")
 
 
-async def _nothing_here(scope: Any, receive: Any, send: Any) -> None:
-    """What stands behind static files when no application was named."""
+async def _not_found(scope: Any, receive: Any, send: Any) -> None:
+    """Responds with 404: the application if only static files are served."""
     if scope["type"] != "http":
         raise NotImplementedError(scope["type"])
     headers = [(b"content-type", b"text/plain; charset=utf-8")]

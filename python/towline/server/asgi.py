@@ -1,4 +1,4 @@
-"""One ASGI worker: an event loop, the native server registered in it once, and an orderly end.
+"""One ASGI worker: an event loop, the native server registered in it, and an orderly shutdown.
 
 ```
             stop()                 idle, or deadline           cancelled or ended
@@ -26,13 +26,13 @@ T = TypeVar("T")
 logger = logging.getLogger("towline.server")
 
 DRAIN_POLL = 0.01
-"""Seconds between two looks at what is still in flight, while draining only."""
+"""Polling interval, in seconds, of the requests in flight while draining."""
 CANCEL_TIMEOUT = 1.0
 """Seconds for cancelled requests to run their `finally` blocks."""
 
 
 def loop_module(name: str) -> ModuleType:
-    """What makes the event loop of `--loop`: uvloop if it is wanted and there, else asyncio."""
+    """The module that creates the event loop of `--loop`: uvloop if it is requested and installed, else asyncio."""
     if name != "asyncio":
         try:
             return import_module("uvloop")
@@ -42,7 +42,7 @@ def loop_module(name: str) -> ModuleType:
 
 
 def new_loop(name: str) -> tuple[asyncio.AbstractEventLoop, str]:
-    """An event loop for `--loop`, and what it is called. Raises `StartupError` if uvloop is asked for and absent."""
+    """An event loop for `--loop`, and its name. Raises `StartupError` if uvloop is required and not installed."""
     module = loop_module(name)
     if name == "uvloop" and module is asyncio:
         raise StartupError("--loop uvloop: uvloop is not installed")
@@ -51,17 +51,17 @@ def new_loop(name: str) -> tuple[asyncio.AbstractEventLoop, str]:
 
 
 def run_to_end(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` on a loop of our choice (asyncio.Runner takes one from 3.11 on only)."""
+    """`asyncio.run` on a given loop (asyncio.Runner accepts one from Python 3.11 on only)."""
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(main)
     finally:
         try:
-            left = asyncio.all_tasks(loop)
-            for task in left:
+            pending = asyncio.all_tasks(loop)
+            for task in pending:
                 task.cancel()
-            if left:
-                loop.run_until_complete(asyncio.wait(left, timeout=CANCEL_TIMEOUT))
+            if pending:
+                loop.run_until_complete(asyncio.wait(pending, timeout=CANCEL_TIMEOUT))
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             asyncio.set_event_loop(None)
@@ -69,7 +69,7 @@ def run_to_end(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, T]) ->
 
 
 class AsgiWorker:
-    """Serves `app` on sockets that are already open, in the running loop."""
+    """Serves `app` on open sockets in the running loop."""
 
     def __init__(
         self, app: Any, config: ServerConfig, binds: Sequence[Bind], *, slot: _native.Slot | None = None
@@ -81,20 +81,20 @@ class AsgiWorker:
         self._native: _native.AsgiServer | None = None
 
     def reopen_logs(self) -> None:
-        """The access log was rotated: open its file anew before the next line."""
+        """Reopen the access log's file before the next line, after rotation."""
         if self._native is not None:
             self._native.reopen_logs()
 
     def stop(self, now: bool = False) -> None:
-        """Begin to end, from the loop's own thread. `now`: cancel what is in flight instead of finishing it.
+        """Start the shutdown, from the loop's thread. `now`: cancel requests in flight instead of finishing them.
 
-        Calling it twice changes nothing: systemd and the supervisor may both say so.
+        It may be called more than once: systemd and the supervisor may both stop a worker.
         """
         self._now = self._now or now
         self._stopping.set()
 
     async def serve(self, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Serve until `stop()`. Cancelling this call is `stop()` too. Raises `StartupError`."""
+        """Serve until `stop()` or until this call is cancelled. Raises `StartupError`."""
         lifespan = Lifespan(self._app, self._config.lifespan)
         await lifespan.startup()
         try:
@@ -110,7 +110,7 @@ class AsgiWorker:
             on_ready()
             await self._stopping.wait()
         finally:
-            # Also when cancelled: an embedding program's Ctrl-C must not cut requests short.
+            # Also when cancelled: Ctrl-C in an embedding program must not abort requests.
             try:
                 await self._end(native)
             finally:

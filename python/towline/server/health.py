@@ -1,13 +1,13 @@
-"""What the supervisor knows of its workers without asking them: a shared board, and the kernel's figures.
+"""Health of the workers, from shared memory and from the kernel.
 
-Each worker has one slot of it, in memory shared by fork. Its native thread writes a heartbeat there, needing no
-GIL; its loop writes the time of its last turn, and its counters. From the two times follows:
+Each worker has a slot in memory that is shared by fork. A native thread of the worker, which needs no GIL, writes
+heartbeats there; its event loop writes the time of its last turn, and counters. The two times give the health:
 
-| heartbeat | last turn | the worker                                         |
-|-----------|-----------|----------------------------------------------------|
-| fresh     | fresh     | is well                                            |
-| fresh     | old       | is stuck in the application: replaced              |
-| old       | old       | is stopped as a whole (SIGSTOP, debugger, freezer) |
+| heartbeat | last turn | the worker is                                   |
+|-----------|-----------|-------------------------------------------------|
+| fresh     | fresh     | healthy                                         |
+| fresh     | old       | stuck in the application: replaced              |
+| old       | old       | stopped as a whole (SIGSTOP, debugger, freezer) |
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ import time
 from .. import _native
 
 SLOTS = 256
-"""Slots of the board: far more than workers, because old ones drain while new ones serve."""
+"""Far more slots than workers, because old workers drain while new ones serve."""
 MIB = 1024 * 1024
 
 
 class Health(enum.Enum):
-    WELL = "well"
+    HEALTHY = "healthy"
     STUCK = "stuck"
     PAUSED = "paused"
 
 
-class Board:
-    """The shared board and who holds which slot. Untouched slots cost no memory."""
+class WorkerSlots:
+    """The shared memory and its free slots. Slots that were never used occupy no memory."""
 
     def __init__(self, slots: int = SLOTS) -> None:
-        self._board = _native.Board(slots)
+        self._stats = _native.SharedStats(slots)
         self._free = list(range(slots - 1, -1, -1))
 
-    def take(self, again: bool) -> _native.Slot:
-        """A slot for a new worker; its counters continue those of the worker that had it before.
+    def acquire(self, again: bool) -> _native.Slot:
+        """A slot for a new worker. Its counters continue those of the previous worker with this slot.
 
-        `again`: it replaces a worker, which the metrics count.
+        `again`: the worker replaces another one, which the metrics count.
         """
-        slot = self._board.slot(self._free.pop())
+        slot = self._stats.slot(self._free.pop())
         slot.begin(0, again)
         return slot
 
-    def give_back(self, slot: _native.Slot) -> None:
+    def release(self, slot: _native.Slot) -> None:
         slot.end()
         self._free.append(slot.index)
 
 
 def health(slot: _native.Slot, timeout: float) -> Health:
-    """`timeout`: seconds after which a beat or a turn is old."""
+    """The health of a worker. `timeout`: seconds after which a heartbeat or a turn is old."""
     limit = time.monotonic_ns() - int(timeout * 1e9)
     if slot.last_turn >= limit:
-        return Health.WELL
+        return Health.HEALTHY
     return Health.STUCK if slot.heartbeat >= limit else Health.PAUSED
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of a process; 0 when it is gone or the system does not say."""
+    """Resident memory of a process; 0 if it has ended or the figure is not available."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -70,21 +70,21 @@ def resident_bytes(pid: int) -> int:
 
 @dataclasses.dataclass
 class Backoff:
-    """How long to wait before starting a worker again: not at all once, then twice as long each time.
+    """Delay before a worker is restarted: none for the first death, then doubled each time.
 
-    A worker that has lived for `settled` seconds clears the record.
+    A worker that has lived for `stable_after` seconds resets it.
     """
 
     first: float = 0.1
-    most: float = 30.0
-    settled: float = 10.0
+    maximum: float = 30.0
+    stable_after: float = 10.0
     _deaths: int = 0
     until: float = 0.0
 
     def died(self, now: float, age: float) -> float:
-        """Note a death at age `age`; returns the wait in seconds."""
-        self._deaths = 1 if age >= self.settled else self._deaths + 1
-        wait = 0.0 if self._deaths == 1 else min(self.first * 2 ** min(self._deaths - 2, 20), self.most)
+        """Record a death at age `age`; returns the delay in seconds."""
+        self._deaths = 1 if age >= self.stable_after else self._deaths + 1
+        wait = 0.0 if self._deaths == 1 else min(self.first * 2 ** min(self._deaths - 2, 20), self.maximum)
         self.until = now + wait
         return wait
 

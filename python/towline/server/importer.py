@@ -1,8 +1,8 @@
-"""`module:attribute.path` -> the object, with messages for the person who typed it.
+"""Import of `module:attribute.path`.
 
-Two kinds of failure are kept apart: the import string names nothing (`ImportFromStringError`, with a
-suggestion), and the application's own code raised while it was imported (`ApplicationImportError`, which
-carries the traceback without our frames).
+There are two kinds of failure: the import string names nothing (`ImportFromStringError`, with a suggestion), or the
+application raised an exception during import (`ApplicationImportError`, with the application's part of the
+traceback).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..errors import ImportFromStringError, StartupError
 
 
 class ApplicationImportError(StartupError):
-    """The application raised during import; the message is its traceback and nothing else."""
+    """The application raised an exception during import; the message is its traceback."""
 
 
 def import_application(target: Any, *, app_dir: str = ".", factory: bool = False) -> Any:
-    """The application that `target` names, called once if it is a factory. Objects are returned as they are."""
+    """The application at the import string `target`, called once if it is a factory. Other objects are returned."""
     if isinstance(target, str):
         target = import_from_string(target, app_dir=app_dir)
     if not factory:
@@ -62,7 +62,7 @@ def _module(name: str, directory: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # Its own missing dependency is the application's business; a missing `name` is a misspelling.
+        # Another missing module is a dependency of the application; if `name` is missing, it is misspelt.
         missing = error.name or ""
         if name != missing and not name.startswith(missing + "."):
             raise ApplicationImportError(own_traceback(error)) from error
@@ -86,7 +86,7 @@ def _attribute(owner: Any, attribute: str, module_name: str) -> Any:
 
 
 def _modules(name: str, directory: str) -> list[str]:
-    """The modules that stand beside the missing one."""
+    """The modules in the same package as the missing one."""
     parent, _, _ = name.rpartition(".")
     where = os.path.join(directory, *parent.split(".")) if parent else directory
     prefix = f"{parent}." if parent else ""
@@ -101,7 +101,7 @@ def _did_you_mean(name: str, candidates: list[str], *, usual: bool = False) -> s
 
 
 def own_traceback(error: BaseException) -> str:
-    """The traceback from the first frame that is neither ours nor the import system's."""
+    """The traceback from the first frame outside this module and the import system."""
     frame = error.__traceback__
     while frame is not None and _is_machinery(frame.tb_frame.f_code.co_filename):
         frame = frame.tb_next

@@ -1,4 +1,4 @@
-"""Which calling convention an application follows, found by looking at it.
+"""Detection of the calling convention of an application.
 
 | it is                                                            | then      |
 |------------------------------------------------------------------|-----------|
@@ -21,7 +21,7 @@ Interface = Literal["asgi", "wsgi"]
 
 
 def resolve(app: Any, wanted: str) -> tuple[Any, Interface]:
-    """The application (ASGI 2 wrapped into ASGI 3) and how to serve it. `wanted`: auto, asgi or wsgi."""
+    """The application (ASGI 2 wrapped as ASGI 3) and its interface. `wanted`: auto, asgi or wsgi."""
     if not callable(app):
         raise StartupError(f"the application {app!r} is a {type(app).__name__} and cannot be called")
     if wanted == "wsgi":
@@ -35,13 +35,13 @@ def resolve(app: Any, wanted: str) -> tuple[Any, Interface]:
 
 
 def detect(app: Any) -> Literal["asgi3", "asgi2", "wsgi"]:
-    """The table above."""
+    """Apply the table above."""
     if inspect.isclass(app):
         if hasattr(app, "__await__"):
             return "asgi3"
-        # Instances take the call: one constructor parameter is ASGI 2's scope.
+        # The instance is called later: one constructor parameter is the scope of ASGI 2.
         return "asgi2" if _parameters(app) == 1 else "wsgi"
-    method = getattr(type(app), "__call__", None)  # noqa: B004 - its kind matters, not its presence
+    method = getattr(type(app), "__call__", None)  # noqa: B004 - its kind is needed
     if inspect.iscoroutinefunction(_function(app)) or inspect.iscoroutinefunction(method):
         return "asgi3"
     count = _parameters(app)
@@ -51,14 +51,14 @@ def detect(app: Any) -> Literal["asgi3", "asgi2", "wsgi"]:
 
 
 def _function(app: Any) -> Any:
-    """What a functools.partial finally calls."""
+    """The function inside functools.partial objects."""
     while hasattr(app, "func") and hasattr(app, "keywords"):
         app = app.func
     return app
 
 
 def _parameters(app: Any) -> int | None:
-    """How many positional arguments it needs; None when it does not say."""
+    """The number of required positional arguments; None if unknown."""
     try:
         signature = inspect.signature(app)
     except (TypeError, ValueError):

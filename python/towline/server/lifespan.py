@@ -1,12 +1,12 @@
-"""The ASGI lifespan protocol: one long call of the application that spans start-up and shutdown.
+"""The ASGI lifespan protocol: one call of the application from start-up to shutdown.
 
 ```
             startup.complete            shutdown.complete
- Starting ───────────────────▶ Running ──────────────────▶ Over
+ Starting ───────────────────▶ Running ──────────────────▶ Ended
     │ startup.failed, or raised with `on`
     ├──────────────▶ StartupError
     │ raised with `auto`
-    └──────────────▶ Unsupported: served without
+    └──────────────▶ Unsupported: served without lifespan
 ```
 """
 
@@ -22,11 +22,11 @@ from .importer import own_traceback
 logger = logging.getLogger("towline.server")
 
 SHUTDOWN_TIMEOUT = 10.0
-"""Seconds for the application to shut down after its last request, then its task is cancelled."""
+"""Seconds for the application to shut down after its last request, before its task is cancelled."""
 
 
 class Lifespan:
-    """Drives one application through the protocol. `state` is what it left there for its requests."""
+    """Runs the protocol for one application. `state`: the state that it provides to its requests."""
 
     def __init__(self, app: Any, mode: str) -> None:
         self.state: dict[str, Any] = {}
@@ -38,7 +38,7 @@ class Lifespan:
         self._task: asyncio.Task[None] | None = None
 
     async def startup(self) -> None:
-        """Returns when the application is ready. Raises `StartupError` when it says or shows that it is not."""
+        """Return when the application is ready. Raises `StartupError` if its start-up fails."""
         if self._mode == "off":
             return
         loop = asyncio.get_running_loop()
@@ -47,22 +47,22 @@ class Lifespan:
         self._task = loop.create_task(self._run(), name="towline-lifespan")
         await asyncio.wait({self._started, self._task}, return_when=asyncio.FIRST_COMPLETED)
         if self._started.done():
-            self._started.result()  # raises what startup.failed said
+            self._started.result()  # raises the error of startup.failed
             return
-        self._refused(self._task)
+        self._on_unsupported(self._task)
 
-    def _refused(self, task: asyncio.Task[None]) -> None:
-        """The call ended before it answered: unsupported with `auto`, an error with `on`."""
+    def _on_unsupported(self, task: asyncio.Task[None]) -> None:
+        """Handle a call that ended without startup.complete: no support with `auto`, an error with `on`."""
         error = None if task.cancelled() else task.exception()
         self._task = None
         if self._mode == "on":
             reason = own_traceback(error) if error else "it returned without lifespan.startup.complete"
-            raise StartupError(f"the application does not take part in lifespan (--lifespan on): {reason}")
-        # Raising is how an application says that it does not know the protocol; a bug looks the same.
+            raise StartupError(f"the application does not support lifespan (--lifespan on): {reason}")
+        # By raising an exception an application reports that it does not support the protocol; a bug looks the same.
         logger.debug("the application does not support lifespan", exc_info=error)
 
     async def shutdown(self) -> None:
-        """Tell the application that the last request is over, and wait for it, at most SHUTDOWN_TIMEOUT."""
+        """Notify the application of the shutdown and wait for it, at most SHUTDOWN_TIMEOUT."""
         task, stopped = self._task, self._stopped
         if task is None or stopped is None:
             return
@@ -70,7 +70,7 @@ class Lifespan:
             self._inbox.put_nowait({"type": "lifespan.shutdown"})
             await asyncio.wait({stopped, task}, timeout=SHUTDOWN_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
         if not task.done() and stopped.done():
-            # It answered; let it return by itself.
+            # Shutdown is complete: let the call return.
             await asyncio.wait({task}, timeout=1.0)
         if not task.done():
             if not stopped.done():
@@ -91,20 +91,20 @@ class Lifespan:
 
     async def _send(self, message: dict[str, Any]) -> None:
         kind = message.get("type")
-        detail = message.get("message") or "it gave no message"
+        detail = message.get("message") or "no message given"
         if kind == "lifespan.startup.complete":
-            self._settle(self._started, None)
+            self._complete(self._started, None)
         elif kind == "lifespan.startup.failed":
-            self._settle(self._started, StartupError(f"the application failed to start: {detail}"))
+            self._complete(self._started, StartupError(f"the application failed to start: {detail}"))
         elif kind == "lifespan.shutdown.complete":
-            self._settle(self._stopped, None)
+            self._complete(self._stopped, None)
         elif kind == "lifespan.shutdown.failed":
-            self._settle(self._stopped, StartupError(f"the application failed to shut down: {detail}"))
+            self._complete(self._stopped, StartupError(f"the application failed to shut down: {detail}"))
         else:
             raise RuntimeError(f"unexpected lifespan message {kind!r}")
 
     @staticmethod
-    def _settle(future: asyncio.Future[None] | None, error: Exception | None) -> None:
+    def _complete(future: asyncio.Future[None] | None, error: Exception | None) -> None:
         if future is None or future.done():
             raise RuntimeError("this lifespan message was already sent")
         if error is None:

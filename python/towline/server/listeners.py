@@ -1,4 +1,4 @@
-"""Listening sockets: opened once, by the process that will outlive the workers, and inherited by them."""
+"""Listening sockets: opened once, by the supervisor, and inherited by the workers."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ SYSTEMD_FIRST_FD = 3
 
 @dataclasses.dataclass
 class Listeners:
-    """The open sockets, and the paths of those Unix sockets that were created here."""
+    """The open sockets, and the paths of the Unix sockets that were created."""
 
     binds: list[Bind] = dataclasses.field(default_factory=list)
     unix_paths: list[str] = dataclasses.field(default_factory=list)
 
     def close(self) -> None:
-        """Close this process's descriptors. Inherited copies stay open."""
+        """Close the descriptors of this process. Inherited copies stay open."""
         for bind in self.binds:
             try:
                 os.close(bind.fd)
             except OSError:
-                pass  # closed before; there is nothing left to do about it
+                pass  # already closed
         self.binds = []
 
     def remove_unix_sockets(self) -> None:
-        """Remove our socket files. Call it when the last process that used them has stopped."""
+        """Remove the socket files, after the last process that uses them has ended."""
         for path in self.unix_paths:
             try:
                 if stat.S_ISSOCK(os.stat(path).st_mode):
                     os.unlink(path)
             except OSError:
-                pass  # gone already
+                pass  # already removed
         self.unix_paths = []
 
 
 def open_all(config: ServerConfig) -> Listeners:
-    """Open every address of the configuration, or take the sockets systemd has opened (`LISTEN_FDS`).
+    """Open every address of the configuration, or use the sockets of systemd (`LISTEN_FDS`).
 
-    Raises `StartupError` naming the address; what was opened before is closed again.
+    Raises `StartupError` with the address; sockets that have been opened are closed again.
     """
     listeners = Listeners()
-    activated = [] if config.bind or config.uds or config.fd is not None else _activated()
-    addresses = [(address, False) for address in activated or config.addresses]
+    inherited = [] if config.bind or config.uds or config.fd is not None else _systemd_addresses()
+    addresses = [(address, False) for address in inherited or config.addresses]
     if config.metrics_address is not None:
         addresses.append((config.metrics_address, True))
     try:
@@ -64,7 +64,7 @@ def open_all(config: ServerConfig) -> Listeners:
 
 
 def url(bind: Bind, config: ServerConfig) -> str:
-    """How a person reaches this address."""
+    """The URL of an address."""
     if bind.address.startswith("unix:"):
         return bind.address
     if bind.metrics:
@@ -72,13 +72,13 @@ def url(bind: Bind, config: ServerConfig) -> str:
     return f"{'https' if config.ssl_certfile else 'http'}://{bind.address}"
 
 
-def _activated() -> list[str]:
-    """systemd's protocol: LISTEN_PID is us, LISTEN_FDS counts descriptors from 3 on."""
+def _systemd_addresses() -> list[str]:
+    """The addresses of systemd's sockets: LISTEN_PID is this process, LISTEN_FDS counts descriptors from 3 on."""
     count, process = os.environ.get("LISTEN_FDS", ""), os.environ.get("LISTEN_PID", "")
     if not count.isdigit() or process != str(os.getpid()):
         return []
     for variable in ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"):
-        os.environ.pop(variable, None)  # not for the processes we start
+        os.environ.pop(variable, None)  # not for child processes
     return [f"fd://{SYSTEMD_FIRST_FD + index}" for index in range(int(count))]
 
 
@@ -91,7 +91,7 @@ def _open(address: str, config: ServerConfig, metrics: bool) -> list[Bind]:
 
 
 def _name(fd: int, address: str) -> str:
-    """The address with the port that the kernel chose."""
+    """The address with the port that the kernel has selected."""
     with socket.socket(fileno=os.dup(fd)) as listener:
         name = listener.getsockname()
     if isinstance(name, tuple):

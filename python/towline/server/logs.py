@@ -1,7 +1,7 @@
-"""The server's own log: the logger `towline.server`, to stderr, one clean line each.
+"""The server's log: the logger `towline.server`, to stderr.
 
-The application's logging is left alone. The access log does not come through here: it is written natively,
-off the path of requests.
+The application's logging is not changed. The access log is separate: it is written natively, outside the request
+path.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def configure(level: str, log_config: Any) -> None:
 
 
 def native_log(level: int, message: str, error: BaseException | None = None) -> None:
-    """What the native servers call: a level of the logging module, a sentence, and what was raised."""
+    """Log a message of a native server. `level` is one of the module `logging`."""
     logging.getLogger("towline.server").log(level, message, exc_info=error)
 
 
@@ -50,7 +50,7 @@ def _apply(log_config: Any) -> None:
             logging.config.dictConfig(_load(path))
         else:
             with open(path, encoding="utf-8"):
-                pass  # fileConfig hides which file is missing
+                pass  # fileConfig does not report a missing file
             logging.config.fileConfig(path, disable_existing_loggers=False)
     except OSError as error:
         raise ConfigError(f"log_config: cannot read {path}: {error.strerror}") from None

@@ -1,6 +1,6 @@
-"""Several applications under one server: `--mount /admin=admin:app`, the longest prefix wins.
+"""Several applications in one server: `--mount /admin=admin:app`; the longest prefix wins.
 
-A prefix matches whole path segments: `/api` takes `/api` and `/api/x`, never `/apiary`.
+A prefix matches whole path segments: `/api` matches `/api` and `/api/x`, not `/apiary`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ Mounted = Sequence[tuple[str, Any]]
 
 
 def combine(main: Any, main_interface: Interface, mounted: Sequence[tuple[str, Any, Interface]]) -> Any:
-    """One application that hands each request to the right one. All must share one interface."""
+    """One application that dispatches requests by prefix. All must have the same interface."""
     for prefix, _, interface in mounted:
         if interface != main_interface:
             raise StartupError(
-                f"--mount {prefix}: a {interface} application cannot be mounted beside a {main_interface} one; "
-                "serve them as two programs"
+                f"--mount {prefix}: a {interface} application cannot be mounted together with a {main_interface} one; "
+                "serve them in two processes"
             )
     table = sorted(((prefix.rstrip("/"), app) for prefix, app, _ in mounted), key=lambda m: -len(m[0]))
     return AsgiMounts(main, table) if main_interface == "asgi" else WsgiMounts(main, table)
 
 
 def find(table: Mounted, path: str) -> tuple[str, Any] | None:
-    """The first (longest) prefix of `table` that `path` stands under."""
+    """The first (longest) prefix in `table` that matches `path`."""
     for prefix, app in table:
         if path.startswith(prefix) and path[len(prefix) : len(prefix) + 1] in ("", "/"):
             return prefix, app
@@ -46,17 +46,17 @@ class WsgiMounts:
         path = environ.get("PATH_INFO", "")
         found = find(self._table, path)
         if found is None:
-            answer: Iterable[bytes] = self._main(environ, start_response)
-            return answer
+            response: Iterable[bytes] = self._main(environ, start_response)
+            return response
         prefix, app = found
         environ["SCRIPT_NAME"] = environ.get("SCRIPT_NAME", "") + prefix
         environ["PATH_INFO"] = path[len(prefix) :]
-        mounted_answer: Iterable[bytes] = app(environ, start_response)
-        return mounted_answer
+        mounted_response: Iterable[bytes] = app(environ, start_response)
+        return mounted_response
 
 
 class AsgiMounts:
-    """ASGI: `path` stays whole and `root_path` grows by the matched prefix. Each application has its lifespan."""
+    """ASGI: `path` is unchanged and `root_path` is extended by the prefix. Each application has its own lifespan."""
 
     def __init__(self, main: Any, table: Mounted) -> None:
         self._main, self._table = main, table

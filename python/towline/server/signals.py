@@ -1,4 +1,4 @@
-"""Signals as bytes to read: the handlers do nothing, the wake-up descriptor does the rest."""
+"""Signals as bytes on a pipe (`signal.set_wakeup_fd`); the handlers do nothing."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ WATCHED = (
 
 
 class Signals:
-    """Watches the supervisor's signals until `close()`, which puts everything back."""
+    """Receives the supervisor's signals until `close()`, which restores the handlers."""
 
     def __init__(self) -> None:
         self.read, self.write = os.pipe()
         os.set_blocking(self.read, False)
         os.set_blocking(self.write, False)
-        self._before: dict[signal.Signals, Any] = {n: signal.signal(n, self._noted) for n in WATCHED}
+        self._before: dict[signal.Signals, Any] = {n: signal.signal(n, self._handler) for n in WATCHED}
         self._wakeup_before = signal.set_wakeup_fd(self.write, warn_on_full_buffer=False)
 
     def descriptors(self) -> tuple[int, int]:
         return self.read, self.write
 
     def take(self) -> list[int]:
-        """The signals that came since the last call, each as often as it was delivered."""
+        """The signals since the last call, each as often as it was delivered."""
         try:
             return list(os.read(self.read, 4096))
         except BlockingIOError:
@@ -46,5 +46,5 @@ class Signals:
         os.close(self.write)
 
     @staticmethod
-    def _noted(number: int, frame: Any) -> None:
-        """A handler must stand here so that the interpreter writes the number to the wake-up descriptor."""
+    def _handler(number: int, frame: Any) -> None:
+        """Do nothing: the interpreter writes the number to the wake-up descriptor if there is a handler."""

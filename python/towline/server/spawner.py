@@ -1,4 +1,4 @@
-"""The supervisor's side of a worker process: its record, its birth by fork, and its signals.
+"""The supervisor's side of a worker process: its record, the fork, and signals to it.
 
 ```
            ready                retired or stopping            exit
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from .. import _native
 from ..config import Bind, ServerConfig
 from . import worker as worker_process
-from .health import Board
+from .health import WorkerSlots
 
 
 class State(enum.Enum):
@@ -30,35 +30,35 @@ class State(enum.Enum):
 
 @dataclasses.dataclass(eq=False)
 class Worker:
-    """One worker process, as the supervisor sees it. Times are `time.monotonic()` seconds."""
+    """The supervisor's record of a worker process. Times are seconds of `time.monotonic()`."""
 
     pid: int
     slot: _native.Slot
     channel: int
-    born: float
+    started_at: float
     state: State = State.BOOTING
     replaces: Worker | None = None
-    """The worker that keeps serving until this one is ready."""
+    """The worker that serves until this one is ready."""
     retiring: bool = False
-    """A replacement is on its way."""
+    """A replacement has been started."""
     outdated: bool = False
-    """Was still booting when a reload was asked for: retired as soon as it serves."""
+    """A reload was requested while it was booting: it is retired as soon as it serves."""
     last_request: int | None = None
     """Retired when its slot's request counter reaches this."""
     kill_at: float | None = None
-    unwell_since: float | None = None
+    unhealthy_since: float | None = None
     failure: str = ""
     _unread: bytes = b""
 
     def signal(self, number: signal.Signals) -> None:
-        """It is our child and not yet reaped, so the id cannot be another process's."""
+        """Send a signal. The process is a child that has not been reaped, so its id cannot have been reused."""
         try:
             os.kill(self.pid, number)
         except ProcessLookupError:
             pass
 
     def lines(self) -> Iterable[tuple[str, str]]:
-        """What it has reported since the last call: (kind, text)."""
+        """The reports since the last call: (kind, text)."""
         try:
             data = os.read(self.channel, 65536)
         except BlockingIOError:
@@ -70,38 +70,38 @@ class Worker:
 
 
 @dataclasses.dataclass(frozen=True)
-class Shipyard:
-    """Forks workers. `inherited`: the descriptors of the supervisor that a child must close."""
+class WorkerSpawner:
+    """Forks workers. `inherited`: the supervisor's descriptors, which a child must close."""
 
     config: ServerConfig
     binds: list[Bind]
-    board: Board
+    slots: WorkerSlots
     lifeline: tuple[int, int]
     inherited: Callable[[], Iterable[int]]
 
-    def build(self, again: bool) -> Worker:
-        """Fork one worker. Raises OSError when the system refuses, IndexError when every slot is taken.
+    def spawn(self, again: bool) -> Worker:
+        """Fork one worker. Raises OSError if the fork fails, IndexError if no slot is free.
 
-        `again`: it takes the place of another.
+        `again`: it replaces another worker.
         """
-        slot = self.board.take(again)
+        slot = self.slots.acquire(again)
         read, write = os.pipe()
         os.set_blocking(read, False)
         try:
-            pid = fork(lambda: self._sail(slot, read, write))
+            pid = fork(lambda: self._child_main(slot, read, write))
         except OSError:
             os.close(read)
-            self.board.give_back(slot)
+            self.slots.release(slot)
             raise
         finally:
             os.close(write)
         return Worker(pid, slot, read, time.monotonic())
 
-    def _sail(self, slot: _native.Slot, read: int, write: int) -> None:
+    def _child_main(self, slot: _native.Slot, read: int, write: int) -> None:
         for fd in (*self.inherited(), self.lifeline[1], read):
             os.close(fd)
         binds = list(self.binds)
-        worker_process.main(worker_process.Berth(self.config, binds, slot, write, self.lifeline[0]))
+        worker_process.main(worker_process.WorkerContext(self.config, binds, slot, write, self.lifeline[0]))
 
 
 def fork(child: Callable[[], None]) -> int:
@@ -123,9 +123,9 @@ def fork(child: Callable[[], None]) -> int:
                 signal.SIGTTOU,
             ):
                 signal.signal(number, signal.SIG_DFL)
-            # Ctrl-C reaches the whole group; the supervisor decides what it means.
+            # Ctrl-C is sent to the whole process group; only the supervisor handles it.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            # Until the worker has a log to reopen there is nothing to do, and least of all to die.
+            # Its default action would end the worker before it has a log to reopen.
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
             child()

@@ -1,14 +1,14 @@
 """The supervisor: owns the listening sockets and keeps the wanted number of workers serving.
 
-It never imports the application and has no threads, so that its forks are clean and nothing of the
-application can bring it down. One loop waits for signals and for lines from the workers; after each
-event `_tend` brings what is towards what should be.
+It never imports the application and has no threads, so that forking is safe and the application cannot crash it.
+One loop waits for signals and for reports of the workers; after each event `_reconcile` starts, replaces and stops
+workers as required.
 
 | signal         | meaning                                                                        |
 |----------------|--------------------------------------------------------------------------------|
-| TERM, INT      | finish what is in flight, at most `timeout_graceful_shutdown`, then end; a second INT: QUIT |
-| QUIT           | cancel what is in flight and end                                               |
-| HUP            | new workers with new code; the old ones drain when those are ready             |
+| TERM, INT      | finish requests in flight, within `timeout_graceful_shutdown`, then exit; a second INT: QUIT |
+| QUIT           | cancel requests in flight and exit                                             |
+| HUP            | start workers with new code; the old ones drain when those are ready           |
 | TTIN, TTOU     | one worker more, one fewer                                                     |
 """
 
@@ -27,9 +27,9 @@ from .. import _native
 from ..config import ServerConfig
 from ..errors import Error
 from . import listeners, reloader
-from .health import MIB, SLOTS, Backoff, Board, Health, health, resident_bytes
+from .health import MIB, SLOTS, Backoff, Health, WorkerSlots, health, resident_bytes
 from .signals import Signals
-from .spawner import Shipyard, State, Worker, fork
+from .spawner import State, Worker, WorkerSpawner, fork
 from .worker import FAILED, READY, STARTUP_FAILED, preload
 
 logger = logging.getLogger("towline.server")
@@ -38,15 +38,15 @@ EXIT_MARGIN = 6.0
 """Seconds after the drain deadline for cancellation, lifespan shutdown and exit; then SIGKILL."""
 QUICK_EXIT = 2.0
 RELOAD_GRACE = 1.0
-"""With --reload an open stream must not keep the old code alive for long."""
+"""With --reload an open stream must not keep the old code running for long."""
 REQUEST_POLL = 0.05
 MEMORY_POLL = 1.0
 CONFIRMATION = 0.5
-"""Seconds for which bad health must last: after a pause of the whole machine everybody looks unwell."""
+"""Seconds for which bad health must last: after a pause of the whole machine all workers look unhealthy."""
 
 
 class Supervisor:
-    """Runs until told to stop. `run()` returns the exit status: 0, or 3 when start-up failed."""
+    """Runs until it is stopped by a signal. `run()` returns the exit status: 0, or 3 if start-up failed."""
 
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
@@ -56,22 +56,22 @@ class Supervisor:
         self._stopping = False
         self._ever_ready = False
         self._announced = False
-        self._lost = 0  # workers that died and have no successor yet
+        self._lost = 0  # workers that died and have not been replaced
         self._status = 0
         self._next_memory_check = 0.0
-        self._watcher: tuple[int, int] | None = None  # its process and its channel
+        self._watcher: tuple[int, int] | None = None  # process id and channel
         self._await_change = False
 
     def run(self) -> int:
         try:
             self._listeners = listeners.open_all(self._config)
         except Error as error:
-            return self._refuse(str(error))
+            return self._fail(str(error))
         preload(self._config)
         self._lifeline = os.pipe()
         self._signals = Signals()
-        self._shipyard = Shipyard(
-            self._config, self._listeners.binds, Board(), self._lifeline, self._own_descriptors
+        self._spawner = WorkerSpawner(
+            self._config, self._listeners.binds, WorkerSlots(), self._lifeline, self._own_descriptors
         )
         try:
             self._write_pid_file()
@@ -79,15 +79,15 @@ class Supervisor:
                 self._start_watcher()
             self._loop()
         except Error as error:
-            return self._refuse(str(error))
+            return self._fail(str(error))
         finally:
             self._clean_up()
         return self._status
 
-    # One turn after another.
+    # The loop.
 
     def _loop(self) -> None:
-        self._tend(time.monotonic())
+        self._reconcile(time.monotonic())
         while self._workers or not self._stopping:
             for number in self._wait():
                 self._on_signal(number)
@@ -95,10 +95,10 @@ class Supervisor:
                 self._read_reports(worker)
             self._read_watcher()
             self._reap()
-            self._tend(time.monotonic())
+            self._reconcile(time.monotonic())
 
     def _wait(self) -> list[int]:
-        """Sleep until something happens or the next deadline; returns the signals that came."""
+        """Wait for an event or the next deadline; returns the signals received."""
         poller = select.poll()
         for fd in self._own_descriptors():
             if fd != self._signals.write:
@@ -117,7 +117,7 @@ class Supervisor:
         return min(deadlines)
 
     def _own_descriptors(self) -> Iterator[int]:
-        """What this process listens to: not for children."""
+        """The descriptors that this process polls. Children close them."""
         yield from self._signals.descriptors()
         yield from (worker.channel for worker in self._workers if worker.channel >= 0)
         if self._watcher is not None:
@@ -153,7 +153,7 @@ class Supervisor:
         if worker.state is not State.BOOTING:
             return
         worker.state = State.SERVING
-        logger.debug("worker %d serves", worker.pid)
+        logger.debug("worker %d is serving", worker.pid)
         self._ever_ready = True
         if not self._announced and all(each.state is State.SERVING for each in self._workers):
             self._announced = True
@@ -169,7 +169,7 @@ class Supervisor:
             try:
                 pid, status = os.waitpid(worker.pid, os.WNOHANG)
             except ChildProcessError:
-                pid, status = worker.pid, 0  # reaped by somebody else: gone all the same
+                pid, status = worker.pid, 0  # reaped elsewhere
             if pid:
                 self._on_exit(worker, os.waitstatus_to_exitcode(status))
 
@@ -178,10 +178,10 @@ class Supervisor:
         self._workers.remove(worker)
         os.close(worker.channel)
         worker.channel = -1
-        self._shipyard.board.give_back(worker.slot)
+        self._spawner.slots.release(worker.slot)
         for other in self._workers:
             if other.replaces is worker:
-                other.replaces = None  # it takes the seat itself
+                other.replaces = None  # it fills the vacancy itself
         if worker.state is State.DRAINING or self._stopping:
             logger.debug("worker %d ended (%s)", worker.pid, _cause(code))
             return
@@ -189,29 +189,29 @@ class Supervisor:
             self._on_failed_boot(worker, code)
             return
         self._lost += 1
-        wait = self._backoff.died(time.monotonic(), time.monotonic() - worker.born)
+        wait = self._backoff.died(time.monotonic(), time.monotonic() - worker.started_at)
         logger.error("worker %d ended (%s), starting another%s", worker.pid, _cause(code), _after(wait))
 
     def _on_failed_boot(self, worker: Worker, code: int) -> None:
         reason = worker.failure or f"worker {worker.pid} ended while starting ({_cause(code)})"
         if self._config.reload:
             self._await_change = worker.replaces is None
-            logger.error("waiting for a change after a failed start:\n%s", reason)
+            logger.error("start failed, waiting for a change:\n%s", reason)
         elif not self._ever_ready:
-            self._status = self._refuse(reason)
+            self._status = self._fail(reason)
             self._stop(quick=True)
             return
         else:
             wait = self._backoff.died(time.monotonic(), 0.0)
-            again = "the old one keeps serving" if worker.replaces else f"trying again{_after(wait)}"
+            again = "the old one continues to serve" if worker.replaces else f"trying again{_after(wait)}"
             logger.error("a new worker failed to start, %s:\n%s", again, reason)
         if worker.replaces is not None:
             worker.replaces.retiring = False
             worker.replaces.last_request = self._last_request(worker.replaces.slot)
 
-    # Towards what should be.
+    # Reconciliation of the workers with the configuration.
 
-    def _tend(self, now: float) -> None:
+    def _reconcile(self, now: float) -> None:
         for worker in list(self._workers):
             self._enforce_deadlines(worker, now)
         if self._stopping:
@@ -222,22 +222,22 @@ class Supervisor:
                 self._check_recycling(worker, now)
         if now >= self._next_memory_check:
             self._next_memory_check = now + MEMORY_POLL
-        self._man(now)
+        self._adjust_count(now)
 
-    def _man(self, now: float) -> None:
-        """Start or drain workers until the wanted number has a seat."""
-        seated = [w for w in self._workers if w.state is not State.DRAINING and w.replaces is None]
-        for worker in [w for w in seated if w.state is State.SERVING][: max(0, len(seated) - self._target)]:
+    def _adjust_count(self, now: float) -> None:
+        """Start or drain workers until their number is the configured one."""
+        active = [w for w in self._workers if w.state is not State.DRAINING and w.replaces is None]
+        for worker in [w for w in active if w.state is State.SERVING][: max(0, len(active) - self._target)]:
             self._drain(worker)
         if now < self._backoff.until or self._await_change:
             return
-        for _ in range(self._target - len(seated)):
+        for _ in range(self._target - len(active)):
             if not self._start(replaces=None):
                 return
 
     def _start(self, replaces: Worker | None) -> bool:
         try:
-            worker = self._shipyard.build(again=replaces is not None or self._lost > 0)
+            worker = self._spawner.spawn(again=replaces is not None or self._lost > 0)
         except (OSError, IndexError) as error:
             wait = self._backoff.died(time.monotonic(), 0.0)
             logger.error("cannot start a worker: %s; trying again%s", error, _after(wait))
@@ -256,7 +256,7 @@ class Supervisor:
         return slot.requests + limit + random.randint(0, self._config.limit_max_requests_jitter)
 
     def _retire(self, worker: Worker, reason: str) -> None:
-        """Start its replacement; the worker itself serves until that is ready."""
+        """Start a replacement; the worker serves until that is ready."""
         if worker.retiring or time.monotonic() < self._backoff.until:
             return
         logger.info("replacing worker %d: %s", worker.pid, reason)
@@ -297,7 +297,7 @@ class Supervisor:
             logger.error("worker %d did not end in time: killed", worker.pid)
             worker.signal(signal.SIGKILL)
             worker.kill_at = None
-        booting_for = now - worker.born
+        booting_for = now - worker.started_at
         if worker.state is State.BOOTING and booting_for > self._config.timeout_worker_startup:
             worker.failure = f"worker {worker.pid} was not ready after {booting_for:.0f} s"
             worker.signal(signal.SIGABRT)
@@ -305,22 +305,24 @@ class Supervisor:
 
     def _check_health(self, worker: Worker, now: float) -> None:
         timeout = self._config.timeout_worker_healthcheck
-        found = health(worker.slot, timeout)
-        if found is Health.WELL or worker.kill_at is not None:
-            worker.unwell_since = None
+        status = health(worker.slot, timeout)
+        if status is Health.HEALTHY or worker.kill_at is not None:
+            worker.unhealthy_since = None
             return
-        if worker.unwell_since is None:
-            worker.unwell_since = now
+        if worker.unhealthy_since is None:
+            worker.unhealthy_since = now
             return
-        lasted = now - worker.unwell_since
-        if found is Health.STUCK and lasted >= CONFIRMATION:
+        lasted = now - worker.unhealthy_since
+        if status is Health.STUCK and lasted >= CONFIRMATION:
             logger.error(
-                "worker %d is stuck: its loop has not turned for %g s; its stack follows", worker.pid, timeout
+                "worker %d is stuck: its event loop has not run for %g s; its stack follows",
+                worker.pid,
+                timeout,
             )
             worker.signal(signal.SIGABRT)
             worker.kill_at = now + QUICK_EXIT
-        elif found is Health.PAUSED and lasted >= timeout:
-            logger.error("worker %d is stopped as a whole: killed", worker.pid)
+        elif status is Health.PAUSED and lasted >= timeout:
+            logger.error("worker %d is suspended: killed", worker.pid)
             worker.signal(signal.SIGKILL)
             worker.kill_at = now + QUICK_EXIT
 
@@ -330,16 +332,16 @@ class Supervisor:
             return
         if worker.last_request is not None and worker.slot.requests >= worker.last_request:
             self._retire(worker, "it has served its number of requests")
-        elif config.workers_lifetime is not None and now - worker.born >= config.workers_lifetime:
-            self._retire(worker, f"it is {now - worker.born:.0f} s old")
+        elif config.workers_lifetime is not None and now - worker.started_at >= config.workers_lifetime:
+            self._retire(worker, f"it is {now - worker.started_at:.0f} s old")
         elif config.workers_max_rss is not None and now >= self._next_memory_check:
             resident = resident_bytes(worker.pid)
             if resident > config.workers_max_rss * MIB:
                 self._retire(worker, f"it holds {resident // MIB} MiB")
 
-    # What surrounds it.
+    # Start-up and clean-up.
 
-    def _refuse(self, message: str) -> int:
+    def _fail(self, message: str) -> int:
         sys.stderr.write(f"{message}\n" if message.startswith("Traceback") else f"towline: {message}\n")
         return STARTUP_FAILED
 
@@ -385,13 +387,13 @@ class Supervisor:
         if changed:
             self._reload(f"{changed.decode(errors='replace').splitlines()[0]} has changed")
         else:
-            logger.error("the file watcher has ended: no more reloads")
+            logger.error("the file watcher has ended: reloading is disabled")
             os.close(self._watcher[1])
             os.waitpid(self._watcher[0], 0)
             self._watcher = None
 
     def _clean_up(self) -> None:
-        os.close(self._lifeline[1])  # a watcher, or a worker after an error of ours, ends by this
+        os.close(self._lifeline[1])  # ends the watcher, and workers left after an internal error
         if self._watcher is not None:
             os.kill(self._watcher[0], signal.SIGTERM)
             os.waitpid(self._watcher[0], 0)

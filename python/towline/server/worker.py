@@ -1,8 +1,8 @@
 """The worker process: what happens between fork and exit.
 
-It reports to the supervisor over a pipe, one line per event (`ready asgi uvloop`, `failed <text>`), and holds
-the read end of the supervisor's lifeline: end of file there means that the supervisor is gone, and the worker
-drains and ends rather than become an orphan.
+It reports to the supervisor over a pipe, one line per event (`ready asgi uvloop`, `failed <text>`). It holds the
+read end of a second pipe, the lifeline: end of file there means that the supervisor has ended, and the worker drains
+and exits.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ logger = logging.getLogger("towline.server")
 
 STARTUP_FAILED = 3
 EXIT_TIMEOUT = 3
-"""Whole seconds for non-daemon threads and atexit handlers after the last request, then the kernel ends it."""
+"""Whole seconds for non-daemon threads and atexit handlers after the last request; then SIGALRM ends the process."""
 HEARTBEATS = 8
-"""Beats, and turns of an idle loop, in the time after which the supervisor calls them old."""
+"""Heartbeats, and turns of an idle loop, within the time after which the supervisor considers them old."""
 READY, FAILED = "ready", "failed"
+SUPERVISOR_ENDED = "the supervisor has ended: finishing requests in flight, then exiting"
 
 
 @dataclasses.dataclass(frozen=True)
-class Berth:
-    """Everything a worker gets from the supervisor. Descriptors are the worker's own from the fork on."""
+class WorkerContext:
+    """Start-up data of a worker, from the supervisor. The worker owns the descriptors from the fork on."""
 
     config: ServerConfig
     binds: list[Bind]
@@ -47,7 +48,7 @@ class Berth:
     lifeline: int
 
     def report(self, kind: str, text: str) -> None:
-        """One line to the supervisor. Nobody reads it when the supervisor is gone, and that is well."""
+        """Send one line to the supervisor. It is lost if the supervisor has ended."""
         try:
             data = f"{kind} ".encode() + text.encode("unicode_escape") + b"\n"
             while data:
@@ -57,12 +58,12 @@ class Berth:
 
 
 def preload(config: ServerConfig) -> None:
-    """Import what a worker needs and no application has a say in, once, before the forks.
+    """Import the modules that every worker needs, once, before the forks.
 
-    A worker that takes over from a dead one then has only its application to import. None of these modules
-    starts a thread or touches an event loop when it is imported.
+    A new worker then has only its application to import. None of these modules starts a thread or uses an event
+    loop when it is imported.
     """
-    from . import application, wsgi  # noqa: F401 - for the forks, which find them imported
+    from . import application, wsgi  # noqa: F401 - imported for the forks
 
     if config.interface == "wsgi":
         return
@@ -71,98 +72,97 @@ def preload(config: ServerConfig) -> None:
     asgi.loop_module(config.loop)
 
 
-def main(berth: Berth) -> NoReturn:
-    """Never returns: the frames below are the supervisor's."""
+def main(context: WorkerContext) -> NoReturn:
+    """Run the worker. Never returns, because the stack frames below belong to the supervisor."""
     status = 1
     try:
-        atexit._clear()  # the supervisor's handlers are not ours to run
+        atexit._clear()  # the handlers of the supervisor
         random.seed()
-        faulthandler.enable()  # SIGABRT from the supervisor shows where a stuck worker is stuck
-        berth.slot.start_heartbeat(berth.config.timeout_worker_healthcheck / HEARTBEATS)
-        status = _serve(berth)
+        faulthandler.enable()  # prints the stack of a stuck worker at SIGABRT
+        context.slot.start_heartbeat(context.config.timeout_worker_healthcheck / HEARTBEATS)
+        status = _serve(context)
     except Error as error:
-        berth.report(FAILED, str(error))
+        context.report(FAILED, str(error))
         status = STARTUP_FAILED
     except BaseException:
-        berth.report(FAILED, traceback.format_exc())
+        context.report(FAILED, traceback.format_exc())
     finally:
-        _leave(status)
+        _exit(status)
 
 
-def _serve(berth: Berth) -> int:
+def _serve(context: WorkerContext) -> int:
     from .application import load
 
-    application = load(berth.config)
+    application = load(context.config)
     if application.interface == "wsgi":
-        _serve_wsgi(application.call, berth)
+        _serve_wsgi(application.call, context)
     else:
-        _serve_asgi(application.call, berth)
+        _serve_asgi(application.call, context)
     return 0
 
 
-def _serve_asgi(app: Callable[..., object], berth: Berth) -> None:
+def _serve_asgi(app: Callable[..., object], context: WorkerContext) -> None:
     from .asgi import AsgiWorker, new_loop, run_to_end
 
-    loop, loop_name = new_loop(berth.config.loop)
+    loop, loop_name = new_loop(context.config.loop)
 
     async def serve() -> None:
-        worker = AsgiWorker(app, berth.config, berth.binds, slot=berth.slot)
+        worker = AsgiWorker(app, context.config, context.binds, slot=context.slot)
 
         def tick() -> None:
-            # An idle loop has no reason to turn; this one proves that it could.
-            berth.slot.turned()
-            loop.call_later(berth.config.timeout_worker_healthcheck / HEARTBEATS, tick)
+            # An idle loop does not run otherwise.
+            context.slot.turned()
+            loop.call_later(context.config.timeout_worker_healthcheck / HEARTBEATS, tick)
 
         def orphaned() -> None:
-            loop.remove_reader(berth.lifeline)
-            logger.error("the supervisor is gone: finishing what is in flight, then ending")
+            loop.remove_reader(context.lifeline)
+            logger.error(SUPERVISOR_ENDED)
             worker.stop()
 
         loop.add_signal_handler(signal.SIGTERM, worker.stop)
         loop.add_signal_handler(signal.SIGQUIT, worker.stop, True)
         loop.add_signal_handler(signal.SIGUSR1, worker.reopen_logs)
-        loop.add_reader(berth.lifeline, orphaned)
+        loop.add_reader(context.lifeline, orphaned)
         tick()
         try:
-            await worker.serve(lambda: _ready(berth, "asgi", loop_name))
+            await worker.serve(lambda: _ready(context, "asgi", loop_name))
         finally:
-            loop.remove_reader(berth.lifeline)
+            loop.remove_reader(context.lifeline)
 
     run_to_end(loop, serve())
 
 
-def _serve_wsgi(app: Callable[..., object], berth: Berth) -> None:
+def _serve_wsgi(app: Callable[..., object], context: WorkerContext) -> None:
     from .wsgi import WsgiWorker
 
-    worker = WsgiWorker(app, berth.config, berth.binds, slot=berth.slot)
+    worker = WsgiWorker(app, context.config, context.binds, slot=context.slot)
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     signal.signal(signal.SIGQUIT, lambda *_: worker.stop(True))
     signal.signal(signal.SIGUSR1, lambda *_: worker.reopen_logs())
 
     def watch_lifeline() -> None:
         poller = select.poll()
-        poller.register(berth.lifeline, select.POLLIN)
+        poller.register(context.lifeline, select.POLLIN)
         poller.poll()
-        logger.error("the supervisor is gone: finishing what is in flight, then ending")
+        logger.error(SUPERVISOR_ENDED)
         worker.stop()
 
     threading.Thread(target=watch_lifeline, name="towline-lifeline", daemon=True).start()
-    worker.serve(lambda: _ready(berth, "wsgi", f"{berth.config.threads} threads"))
+    worker.serve(lambda: _ready(context, "wsgi", f"{context.config.threads} threads"))
 
 
-def _ready(berth: Berth, interface: str, detail: str) -> None:
-    # The native server has copies of its own. Ours would keep a port open that has stopped listening.
-    for bind in berth.binds:
+def _ready(context: WorkerContext, interface: str, detail: str) -> None:
+    # The native server has duplicates. These would keep the port open after it has stopped listening.
+    for bind in context.binds:
         os.close(bind.fd)
-    # What is there now stays: the collector need not look through all that was imported (milliseconds, in which
-    # nobody is served) each time requests have left enough behind.
+    # Exclude the imported modules from garbage collections, which would scan them for milliseconds.
     gc.collect()
     gc.freeze()
-    berth.report(READY, f"{interface} {detail}")
+    context.report(READY, f"{interface} {detail}")
 
 
-def _leave(status: int) -> NoReturn:
-    """What the interpreter does at exit, bounded by an alarm, and without unwinding into the supervisor."""
+def _exit(status: int) -> NoReturn:
+    """Do what the interpreter does at exit, bounded by an alarm, without unwinding into the supervisor's frames."""
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(EXIT_TIMEOUT)

@@ -1,4 +1,4 @@
-"""One WSGI worker: the native server blocks in Rust on this thread; ending it is another thread's business."""
+"""One WSGI worker: the native server blocks in Rust on this thread, and a second thread shuts it down."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from . import logs
 logger = logging.getLogger("towline.server")
 
 DRAIN_POLL = 0.02
-"""Seconds between two looks at what is still in flight, while draining only."""
+"""Polling interval, in seconds, of the requests in flight while draining."""
 
 
 class WsgiWorker:
-    """Serves `app` on sockets that are already open, on the calling thread."""
+    """Serves `app` on open sockets on the calling thread."""
 
     def __init__(
         self, app: Any, config: ServerConfig, binds: Sequence[Bind], *, slot: _native.Slot | None = None
@@ -28,47 +28,47 @@ class WsgiWorker:
         self._grace = config.timeout_graceful_shutdown
         self._stopping = threading.Event()
         self._now = threading.Event()
-        self._over = threading.Event()
+        self._ended = threading.Event()
         try:
             self._native = _native.WsgiServer(app, config, binds, slot=slot, log=logs.native_log)
         except ValueError as error:
             raise StartupError(str(error)) from error
 
     def stop(self, now: bool = False) -> None:
-        """Begin to end; callable from a signal handler and from any thread. Twice changes nothing."""
+        """Start the shutdown, from any thread or signal handler. It may be called more than once."""
         if now:
             self._now.set()
         self._stopping.set()
 
     def reopen_logs(self) -> None:
-        """The access log was rotated: open its file anew before the next line."""
+        """Reopen the access log's file before the next line, after rotation."""
         self._native.reopen_logs()
 
     def serve(self, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Serve until `stop()`: what is in flight is finished, at most for `--timeout-graceful-shutdown`."""
-        ender = threading.Thread(target=self._end, name="towline-stop", daemon=True)
-        ender.start()
+        """Serve until `stop()`; requests in flight then have `--timeout-graceful-shutdown` to finish."""
+        stopper = threading.Thread(target=self._shut_down, name="towline-stop", daemon=True)
+        stopper.start()
         on_ready()
         try:
             self._native.run()
         finally:
-            self._over.set()
+            self._ended.set()
             self._stopping.set()
-            ender.join(1.0)
+            stopper.join(1.0)
 
-    def _end(self) -> None:
+    def _shut_down(self) -> None:
         self._stopping.wait()
-        if self._over.is_set():
+        if self._ended.is_set():
             return
         self._native.stop_listening()
         self._native.drain()
-        # `run()` ends by itself once nothing is left. Its figures are no reason to stop it: they are as old
-        # as its last turn, and the accepted queue may not stand in them yet.
+        # `run()` returns once nothing is left. Its counters are no reason to stop it: they are as old as its last
+        # turn, and may not include the connections that have just been accepted.
         deadline = time.monotonic() + self._grace
-        while not self._over.wait(DRAIN_POLL) and not self._now.is_set():
+        while not self._ended.wait(DRAIN_POLL) and not self._now.is_set():
             if time.monotonic() >= deadline:
                 break
-        if not self._over.is_set():
+        if not self._ended.is_set():
             if self._native.in_flight:
                 logger.warning("closing %d requests that did not finish in time", self._native.in_flight)
             self._native.stop()

@@ -1,4 +1,4 @@
-//! Fields that the server adds to every response that does not have them.
+//! Headers that the server adds to every response that does not have them.
 use std::time::{Duration, UNIX_EPOCH};
 
 use towline_proto::Field;
@@ -43,7 +43,7 @@ impl DefaultHeaders {
         }
     }
 
-    /// The fields to add, less those for which `has` says that they are there.
+    /// The headers to add: all for which `has` returns false.
     pub fn missing<'a>(
         &'a self,
         has: impl Fn(&[u8]) -> bool + 'a,

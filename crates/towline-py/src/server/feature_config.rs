@@ -1,5 +1,5 @@
-//! From options to the rules of `towline_io::serve::site`: files, metrics, access log, compression and
-//! trusted proxies, the same for both interfaces.
+//! From options to the features of `towline_io::serve::site`, the same for both interfaces: static files, metrics,
+//! access log, compression and trusted proxies.
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::options::Options;
 use super::setup::trusted_peers;
 use crate::errors;
 
-/// What the options configure. `slot`: where the supervisor looks.
+/// The features that the options configure. `slot`: counters and heartbeat for the supervisor.
 pub fn rules(options: &Options, slot: Option<SlotHandle>) -> PyResult<Rules> {
     let trusted = if options.proxy_headers {
         Some(trusted_peers(options)?)
@@ -50,7 +50,7 @@ pub fn rules(options: &Options, slot: Option<SlotHandle>) -> PyResult<Rules> {
         }),
         access_log: access_log(options)?,
         slot,
-        // On an address of its own it is nowhere else.
+        // With --metrics-address it is on that address only.
         metrics: options.metrics && options.metrics_address.is_none(),
     })
 }

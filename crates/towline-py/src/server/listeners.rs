@@ -1,14 +1,14 @@
-//! Opening listening sockets for whoever owns them: a supervisor, or a server without one.
+//! Opening listening sockets for the process that owns them: a supervisor, or a server without one.
 use std::os::fd::RawFd;
 
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use towline_io::Listener;
 
-/// Opens what `address` names (`Listener::open`); the descriptors are the caller's.
+/// Opens the sockets of `address` (`Listener::open`). The caller owns the descriptors.
 #[pyfunction]
 pub fn open_listeners(py: Python<'_>, address: &str, backlog: u32) -> PyResult<Vec<RawFd>> {
-    // A host name may have to be looked up.
+    // A host name may require a look-up.
     let opened = py.detach(|| Listener::open(address, backlog));
     let listeners = opened.map_err(|error| PyOSError::new_err(error.to_string()))?;
     Ok(listeners.into_iter().map(Listener::into_raw_fd).collect())

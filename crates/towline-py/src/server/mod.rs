@@ -1,5 +1,4 @@
-//! The server face. Both servers read the same options and share what does not depend on the
-//! application's interface; `asgi` and `wsgi` hold what does.
+//! The server: `asgi` and `wsgi` are its front ends, the other modules are common to both.
 pub mod asgi;
 pub mod default_headers;
 pub mod feature_config;

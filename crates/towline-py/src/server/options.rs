@@ -1,11 +1,11 @@
-//! `ServerConfig` of `towline/config.py` as the native side reads it: names and defaults are decided
-//! there, once; a missing attribute is an error of ours, not of the user.
+//! `ServerConfig` of `towline/config.py`, which defines names and defaults, as read by the native side. A missing
+//! attribute is an internal error, not one of the user.
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use towline_io::Password;
 
-/// Seconds, as Python writes them.
+/// A duration in seconds, a Python `float` or `int`.
 #[derive(Clone, Copy, Debug)]
 pub struct Seconds(pub Duration);
 
@@ -25,11 +25,11 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
 pub struct Bind {
     pub fd: i32,
     pub address: String,
-    /// Answers the metrics page and nothing else.
+    /// Serves only the metrics page.
     pub metrics: bool,
 }
 
-/// Taken by the one who needs it; no copy stays with the options.
+/// A secret that can be taken once; no copy stays in the options.
 #[derive(Clone, Debug, Default)]
 pub struct Secret(Option<Password>);
 
@@ -48,7 +48,7 @@ impl<'py> FromPyObject<'_, 'py> for Secret {
     }
 }
 
-/// Which protocol versions a listener speaks (`--http`).
+/// The protocol versions of a listener (`--http`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpVersions {
     Auto,
@@ -69,7 +69,7 @@ impl<'py> FromPyObject<'_, 'py> for HttpVersions {
     }
 }
 
-/// Whether clients must show a certificate (`--ssl-cert-reqs`).
+/// Whether clients must present a certificate (`--ssl-cert-reqs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificate {
     None,

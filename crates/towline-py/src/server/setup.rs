@@ -1,4 +1,4 @@
-//! From options and open sockets to an engine that listens.
+//! From options and open sockets to a listening engine.
 use std::io;
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use towline_proto::{Http2Limits, Limits, ProtocolPolicy};
 use super::options::{Bind, ClientCertificate, HttpVersions, Options};
 use crate::errors;
 
-/// Header fields of HTTP/2 beyond `--limit-request-fields`.
+/// Fields of an HTTP/2 request beyond `--limit-request-fields`: pseudo-headers and the parts of a split cookie.
 const MORE_FIELDS: u32 = 28;
 
-/// What the application is called through. WSGI has no WebSocket: a server of it offers none over HTTP/2 (RFC 8441 3).
+/// The interface of the application. WSGI has no WebSockets: its server does not offer them over HTTP/2 (RFC 8441 3).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Interface {
     Asgi,
     Wsgi,
 }
 
-/// The wire's bounds as the user set them.
+/// The limits of the protocol core, from the options.
 pub fn limits(options: &Options) -> Limits {
     let bytes = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     Limits {
@@ -42,7 +42,6 @@ pub fn limits(options: &Options) -> Limits {
             stream_window_bytes: bytes(options.http2_initial_stream_window_size),
             connection_window_bytes: bytes(options.http2_initial_connection_window_size),
             max_header_list_bytes: bytes(options.http2_max_headers_size),
-            // On top of what both have come pseudo-fields and the crumbs of cookies.
             max_fields: bytes(options.limit_request_fields).saturating_add(MORE_FIELDS),
             ..Http2Limits::server()
         },
@@ -50,7 +49,7 @@ pub fn limits(options: &Options) -> Limits {
     }
 }
 
-/// What `--http` says. With TLS, ALPN decides between the two.
+/// The protocols of `--http`. With TLS, ALPN selects one of them.
 fn protocols(options: &Options) -> (ProtocolPolicy, Vec<Vec<u8>>) {
     let (h1, h2) = (b"http/1.1".to_vec(), b"h2".to_vec());
     match options.http {
@@ -60,13 +59,13 @@ fn protocols(options: &Options) -> (ProtocolPolicy, Vec<Vec<u8>>) {
     }
 }
 
-/// The addresses whose word on the client is taken (`--forwarded-allow-ips`).
+/// The proxies whose forwarding headers are trusted (`--forwarded-allow-ips`).
 pub fn trusted_peers(options: &Options) -> PyResult<TrustedPeers> {
     TrustedPeers::parse(&options.forwarded_allow_ips.join(","))
         .map_err(|error| PyValueError::new_err(format!("forwarded_allow_ips: {error}")))
 }
 
-/// How the connections of all listeners are treated.
+/// The service for the connections of all listeners of the application.
 pub fn service(options: &mut Options, interface: Interface) -> PyResult<Service> {
     let (protocols, alpn) = protocols(options);
     let mut limits = limits(options);
@@ -100,8 +99,8 @@ pub fn service(options: &mut Options, interface: Interface) -> PyResult<Service>
     Ok(service)
 }
 
-/// Listens on every bind; the descriptors stay their owner's. Takes the password of the key from the options. The metrics page of `--metrics-address` is
-/// plain HTTP, whatever the application's listeners speak.
+/// Listens on every bind, on duplicates of the descriptors. Takes the password of the key out of the options. The
+/// metrics page of `--metrics-address` is always plain HTTP.
 pub fn listen<S: Default>(
     engine: &mut Engine<S>,
     options: &mut Options,
@@ -133,8 +132,8 @@ fn listener(bind: &Bind, options: &Options) -> io::Result<Listener> {
     Listener::inherited(own.into_raw_fd(), options.backlog)
 }
 
-/// How long a `turn` called from a foreign loop may block.
+/// Maximum wait of a turn that a foreign event loop calls.
 pub const NOT_AT_ALL: Option<Duration> = Some(Duration::ZERO);
 
-/// How long the last lines of the access log may take at the end.
+/// Maximum time for writing the last lines of the access log at the end.
 pub const LOG_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);

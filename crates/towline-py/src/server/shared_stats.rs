@@ -1,4 +1,4 @@
-//! The region in which workers count and show that they live, as the supervisor and a worker see it.
+//! Counters and heartbeats of the workers, in memory that they share with the supervisor.
 use std::process;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
@@ -10,12 +10,12 @@ use towline_io::serve::metrics::{Heartbeat, SlotHandle, Slots, monotonic_ns};
 
 /// One slot per worker in memory that forked processes share.
 #[pyclass(frozen, module = "towline._native")]
-pub struct Board {
+pub struct SharedStats {
     slots: Slots,
 }
 
 #[pymethods]
-impl Board {
+impl SharedStats {
     #[new]
     fn new(slots: usize) -> PyResult<Self> {
         let slots = Slots::mapped(slots).map_err(|e| PyOSError::new_err(e.to_string()))?;
@@ -45,7 +45,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// What a server of this crate counts in.
+    /// The native handle, for a server's counters.
     pub fn handle(&self) -> SlotHandle {
         self.handle.clone()
     }
@@ -58,19 +58,19 @@ impl Slot {
         self.handle.index()
     }
 
-    /// When the native thread last beat.
+    /// Time of the last heartbeat of the native thread.
     #[getter]
     fn heartbeat(&self) -> u64 {
         self.handle.heartbeat_native.load(Relaxed)
     }
 
-    /// When the loop last turned.
+    /// Time of the last turn of the event loop.
     #[getter]
     fn last_turn(&self) -> u64 {
         self.handle.heartbeat_turn.load(Relaxed)
     }
 
-    /// Requests that have ended, since the board exists.
+    /// Completed requests of all workers that have had this slot.
     #[getter]
     fn requests(&self) -> u64 {
         self.handle.requests_ended()
@@ -81,7 +81,7 @@ impl Slot {
         self.handle.in_flight.load(Relaxed)
     }
 
-    /// A worker takes the slot over; counters go on, gauges start again.
+    /// Assigns the slot to a worker. Counters continue, gauges are reset.
     fn begin(&self, pid: u32, again: bool) {
         self.handle.begin(pid, monotonic_ns());
         if again {
@@ -89,7 +89,7 @@ impl Slot {
         }
     }
 
-    /// The worker is gone.
+    /// Releases the slot after the worker has ended.
     fn end(&self) {
         self.handle.end();
     }
@@ -98,9 +98,10 @@ impl Slot {
         self.handle.turned(monotonic_ns());
     }
 
-    /// Beats from a native thread, which needs no GIL, until the process ends. For the worker, after the fork.
+    /// Starts a native thread, which needs no GIL, that writes heartbeats until the process ends. Called by the worker
+    /// after the fork.
     fn start_heartbeat(&self, period: f64) -> PyResult<()> {
-        // Only the worker knows its process id; the slot was taken before the fork.
+        // The slot was assigned before the fork, when the process id was unknown.
         self.handle.pid.store(u64::from(process::id()), Relaxed);
         let heartbeat = Heartbeat::start(
             self.handle(),

@@ -1,17 +1,17 @@
-//! The request target, taken apart as both interfaces want it.
+//! The request target, parsed for both interfaces.
 use std::borrow::Cow;
 
 /// Path and query of a request target, both undecoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target<'a> {
     pub path: &'a [u8],
-    /// Without its `?`; empty when there is none.
+    /// Without the `?`; empty if there is none.
     pub query: &'a [u8],
 }
 
 impl<'a> Target<'a> {
-    /// Origin, absolute, asterisk or authority form (RFC 9112 3.2). The last two have no path of their
-    /// own and stand as they are.
+    /// Origin, absolute, asterisk or authority form (RFC 9112 3.2). The last two have no path and are returned
+    /// unchanged as `path`.
     pub fn parse(target: &'a [u8]) -> Self {
         let target = if target.first() == Some(&b'/') {
             target
@@ -39,13 +39,13 @@ fn without_authority(target: &[u8]) -> &[u8] {
     let rest = &target[scheme_end + 3..];
     match rest.iter().position(|&byte| byte == b'/' || byte == b'?') {
         Some(at) if rest[at] == b'/' => &rest[at..],
-        // No path: it is `/` (RFC 9110 4.2.3); a query alone stays with the empty path before it.
+        // An empty path is `/` (RFC 9110 4.2.3), except before a query.
         Some(at) => &rest[at..],
         None => b"/",
     }
 }
 
-/// Percent-decoded; a malformed escape stays as it is, as `urllib.parse.unquote` leaves it.
+/// Decodes percent-encoding. A malformed escape is left unchanged, as by `urllib.parse.unquote`.
 pub fn percent_decoded(path: &[u8]) -> Cow<'_, [u8]> {
     if !path.contains(&b'%') {
         return Cow::Borrowed(path);
