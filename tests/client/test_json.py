@@ -84,6 +84,8 @@ def test_what_is_encoded_is_the_standard_librarys(value):
 @example(1e22)
 @example(1e23)
 @example(0.1 + 0.2)
+@example(562949953421312.25)  # as near to .2 as to .3
+@example(-(2.0**60 + 256))
 def test_floats_are_written_as_python_writes_them(number):
     same_dump(number)
     same_dump([number, {"x": number}])

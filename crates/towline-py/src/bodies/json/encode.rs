@@ -88,10 +88,16 @@ fn push_int(text: &mut Vec<u8>, int: &Bound<'_, PyInt>) -> Option<()> {
     Some(())
 }
 
+/// From here on two shortest forms can be equally near to a number: Python takes the even one, Rust the upper one.
+const TIES_FROM: f64 = 562_949_953_421_312.0;
+
 /// As `float.__repr__`: the shortest digits that round-trip.
 fn push_float(text: &mut Vec<u8>, number: f64) -> Option<()> {
     if !number.is_finite() {
         return None;
+    }
+    if number.abs() >= TIES_FROM {
+        return push_repr(text, number);
     }
     // `-d.ddde-7`
     let scientific = format!("{number:e}");
@@ -120,6 +126,28 @@ fn push_float(text: &mut Vec<u8>, number: f64) -> Option<()> {
             write!(text, "{first}{dot}{rest}e{exponent:+03}").ok()
         }
     }
+}
+
+/// The digits of `float.__repr__` itself.
+fn push_repr(text: &mut Vec<u8>, number: f64) -> Option<()> {
+    let no_kind = std::ptr::null_mut();
+    // SAFETY: the GIL is held; the result is null or a string with a final NUL, to be freed here.
+    unsafe {
+        let digits = ffi::PyOS_double_to_string(
+            number,
+            b'r'.cast_signed(),
+            0,
+            ffi::Py_DTSF_ADD_DOT_0,
+            no_kind,
+        );
+        if digits.is_null() {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        text.extend_from_slice(std::ffi::CStr::from_ptr(digits).to_bytes());
+        ffi::PyMem_Free(digits.cast());
+    }
+    Some(())
 }
 
 fn push_string(text: &mut Vec<u8>, string: &Bound<'_, PyString>) -> Option<()> {
