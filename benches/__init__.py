@@ -1,1 +1,1 @@
-"""Towline against its peers: separate processes, one core each, the same requests. `make bench`."""
+"""Measurements around `towline bench`: memory, latency of callbacks, checks of the bench itself, README's figures."""

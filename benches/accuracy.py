@@ -1,8 +1,8 @@
-"""What generators say of servers whose truth is known: `python -m benches.accuracy [--seconds 10] [--no-save]`.
+"""Checks the figures of load generators on servers of known behaviour: `python -m benches.accuracy [--seconds 10] [--no-save]`.
 
-The server is the native responder with its delays, stalls and errors; the truth is arithmetic over its own
-account of what it injected. The generator is ours, open loop; wrk and oha stand beside it where they are
-installed, to show what a closed loop and a correction make of the same server. Server and generator have a core each.
+The server is the native responder with injected delays, stalls and errors; the expected figures are computed from
+its own log of what it injected. The generator is Towline's, in an open loop; wrk and oha are run too where they are
+installed, to show the effect of a closed loop and of latency correction. Server and generator have one core each.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from benches import report
 RATE_PER_S = 1000
 CONNECTIONS = 200
 PERCENTS = (50.0, 95.0, 99.0, 99.9)
-# A millisecond is what a scheduler may add; the share is that of the figure.
+# Tolerances: a millisecond for the scheduler, or a share of the expected figure.
 WITHIN_MS, WITHIN_SHARE, WITHIN_SHARE_STALL = 1.0, 0.02, 0.05
 
 
 @dataclass(frozen=True)
 class Window:
-    """When load was measured, by the clock of `time.monotonic_ns`."""
+    """The measured time, on the clock of `time.monotonic_ns`."""
 
     begin_s: float
     end_s: float
@@ -49,7 +49,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Found:
-    """Milliseconds by percent; requests, and those that failed."""
+    """Latency in milliseconds by percentile, requests answered and failed."""
 
     percentiles: dict[float, float]
     answered: int
@@ -68,7 +68,7 @@ def bimodal(
 
 
 def stalled(injected: InjectedFaults, window: Window) -> dict[float, float]:
-    """Who is due within a stall waits until its end; everybody else waits for nothing."""
+    """A request that is due within a stall waits until its end; all others do not wait."""
     count = round((window.end_s - window.begin_s) * RATE_PER_S)
     waits = [0.0] * count
     for begin_ns, end_ns in injected.stalls:
@@ -83,18 +83,18 @@ def stalled(injected: InjectedFaults, window: Window) -> dict[float, float]:
 
 
 CASES = {
-    "delay_1ms": Case("every answer after 1 ms", ("--delay", "1ms", "--exact"), "/", fixed(1.0)),
-    "delay_10ms": Case("every answer after 10 ms", ("--delay", "10ms", "--exact"), "/", fixed(10.0)),
+    "delay_1ms": Case("every response after 1 ms", ("--delay", "1ms", "--exact"), "/", fixed(1.0)),
+    "delay_10ms": Case("every response after 10 ms", ("--delay", "10ms", "--exact"), "/", fixed(10.0)),
     "stall": Case(
-        "a stop of 100 ms each second", ("--stall-every", "1s", "--stall-for", "100ms"), "/", stalled,
+        "a stall of 100 ms each second", ("--stall-every", "1s", "--stall-for", "100ms"), "/", stalled,
         WITHIN_SHARE_STALL,
     ),
     "bimodal": Case(
-        "nine answers of ten after 1 ms, one after 150", ("--exact",),
+        "9 of 10 responses after 1 ms, 1 after 150 ms", ("--exact",),
         "/?fast_ms=1&slow_ms=150&slow_share=0.1", bimodal(1.0, 150.0, 0.1),
     ),
     "errors": Case(
-        "one answer of a hundred a 500, all after 1 ms", ("--exact",), "/?delay_us=1000&error_share=0.01",
+        "1 of 100 responses with status 500, all after 1 ms", ("--exact",), "/?delay_us=1000&error_share=0.01",
         fixed(1.0),
     ),
 }  # fmt: skip
@@ -113,7 +113,7 @@ def main() -> int:
         print("\n".join(table(CASES[name], entries[name])), end="\n\n", flush=True)
         right &= bool(entries[name]["towline"]["right"])
     if options.save:
-        report.save("truth", entries)
+        report.save("accuracy", entries)
         write_page()
     return 0 if right else 1
 
@@ -250,19 +250,19 @@ def table(case: Case, entry: dict[str, Any]) -> list[str]:
 
 
 def keyed(times: dict[Any, float]) -> dict[float, float]:
-    """JSON makes text of the keys."""
+    """Restores the numeric keys, which JSON stores as strings."""
     return {float(percent): ms for percent, ms in times.items()}
 
 
 def write_page() -> None:
-    entries = report.load("truth")
+    entries = report.load("accuracy")
     lines = [
-        "# Known truth",
+        "# Accuracy of load generators",
         "",
-        f"`python -m benches.accuracy`: the native responder as a server whose truth is known. Open loops send {RATE_PER_S:,} "
-        f"requests a second over {CONNECTIONS} connections, wrk has 10 in a closed loop. In parentheses: the arithmetic over "
-        "the server's own account, of that run. Right: all percentiles within 2 % (of stalls 5 %) or a millisecond, and "
-        "the failures exact.",
+        f"`python -m benches.accuracy`: the native responder as a server of known behaviour. Open loops send {RATE_PER_S:,} "
+        f"requests a second over {CONNECTIONS} connections, wrk has 10 connections in a closed loop. In parentheses: the figure "
+        "computed from the server's log of that run. Right: all percentiles within 2 % (stalls: 5 %) or one millisecond, and "
+        "the number of failures exact.",
         "",
     ]
     for name, case in CASES.items():

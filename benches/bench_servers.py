@@ -1,4 +1,4 @@
-"""Servers of the bench (towline.bench.subjects) with the applications of this folder, for what stands beside its experiments."""
+"""Servers of the bench (towline.bench.subjects), started with the applications of this folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ APPS = Path(__file__).parent / "apps"
 
 
 def chosen(names: str) -> Iterator[Server]:
-    """Those of a list with commas that are installed; the others are said."""
+    """The installed servers of a comma-separated list; the others are reported on standard error."""
     known = servers()
     for name in names.split(","):
         if name not in known:
@@ -29,7 +29,7 @@ def chosen(names: str) -> Iterator[Server]:
 
 @contextmanager
 def running(server: Server, app: str) -> Iterator[Process]:
-    """Ready, and pinned where there are two cores. Raises `SubjectFailed`."""
+    """A server that is ready, pinned to a core if there are two. Raises `SubjectFailed`."""
     settings = Settings(interface="asgi", app=app, app_folder=APPS, cores=Cores.divided().subject)
     with Process(server, settings) as process:
         process.wait_ready()

@@ -1,13 +1,11 @@
-"""Which scenario was answered, and verified to the last byte, by which subject: a table of the outcomes of results.
-
-`python -m benches.coverage RESULT...` reads what `towline bench` wrote (`towline-bench/*/result.json.gz`), and writes
-benches/results/coverage.json and coverage.md. Where two results hold the same experiment, the later file counts. With `--add`
-before the results what coverage.json has already stays, but for the experiments that they hold.
+"""Table of the scenarios that each subject answered correctly, verified to the last byte.
+`python -m benches.coverage RESULT...` reads results of `towline bench` (`towline-bench/*/result.json.gz`), and writes
+benches/results/coverage.json.gz and coverage.md. If two results hold the same experiment, the later file counts.
+`--add` before the results keeps the existing entries of all other experiments.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections import defaultdict
@@ -19,30 +17,31 @@ from towline.bench import record as records
 from towline.bench.record import ExperimentRecord, Record, Slice, SubjectRecord
 from towline.bench.subjects import servers
 
-RESULTS = Path(__file__).parent / "results"
+from benches import report
+
 VERIFIED, SKIPPED, FAILED = "verified", "skipped", "failed"
 KINDS = {"server": "Servers", "client": "Clients", "pair": "Webhooks", "llm": "Chats with the mock endpoint"}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one subject in one experiment."""
+    """Outcome of one subject in one experiment."""
 
     kind: str
     section: str
     scenario: str
-    """With the protocol, where it is not HTTP/1.1."""
+    """Includes the protocol, unless it is HTTP/1.1."""
     experiment: str
-    """With what distinguishes it: the interface, the load, TLS."""
+    """Includes what distinguishes it: the interface, the load, TLS."""
     subject: str
     outcome: str
     why: str = ""
-    answers: int = 0
-    """Verified while it was measured; each request had been asked once and checked before."""
+    responses: int = 0
+    """Responses verified during the measurement; each request was also sent once and checked before it."""
 
 
 def outcomes_of(record: Record) -> Iterator[Outcome]:
-    """All of a record but its controls, which are the same servers again."""
+    """Outcomes of a record without its A/A controls."""
     for experiment in record.experiments:
         if experiment.control:
             continue
@@ -53,7 +52,7 @@ def outcomes_of(record: Record) -> Iterator[Outcome]:
         for one in experiment.subjects:
             mine = [each for each in experiment.slices if each.subject == one.name]
             if record.interrupted and not mine and one.failure is None:
-                continue  # its turn had not come
+                continue  # not measured before the interrupt
             outcome, why = _judged(one, mine)
             yield Outcome(
                 _kind(experiment, one), experiment.section, _row(experiment), name, one.name, outcome, why,
@@ -72,7 +71,7 @@ def _judged(subject: SubjectRecord, slices: Sequence[Slice]) -> tuple[str, str]:
         why = next((one.first_failure for one in slices if one.first_failure), "see the errors by class")
         return FAILED, f"{failed} requests failed: {why}"
     if not any(one.answered for one in slices):
-        return FAILED, "no answer was counted"
+        return FAILED, "no response was counted"
     return VERIFIED, ""
 
 
@@ -81,12 +80,12 @@ def _kind(experiment: ExperimentRecord, subject: SubjectRecord) -> str:
 
 
 def _row(experiment: ExperimentRecord) -> str:
-    """The scenario; each protocol of it has a row of its own."""
+    """The scenario; each protocol has a row of its own."""
     return experiment.scenario + (" over HTTP/2" if experiment.load.get("protocol") == "h2" else "")
 
 
 def _left_out(experiment: ExperimentRecord) -> Iterator[tuple[str, str]]:
-    """Servers that cannot do what the scenario asks for: said in the experiment's notes."""
+    """Servers that do not support the scenario, from the experiment's notes."""
     for note in experiment.notes:
         for name in servers():
             if note.startswith(f"{name} "):
@@ -94,13 +93,13 @@ def _left_out(experiment: ExperimentRecord) -> Iterator[tuple[str, str]]:
 
 
 def markdown(outcomes: Sequence[Outcome], missing: dict[str, str], versions: dict[str, str]) -> str:
-    """One table a kind, then every reason."""
+    """One table for each kind of subject, followed by the reasons."""
     counts = {name: sum(one.outcome == name for one in outcomes) for name in (VERIFIED, SKIPPED, FAILED)}
     lines = [
-        "# Which scenario is answered by whom", "",
-        "Written by `python -m benches.coverage`; `coverage.json` has every experiment. `yes`: each request asked once on a fresh",
-        "connection, then under load, every answer compared in status, fields and body. A number is experiments of the scenario",
-        "(interfaces, TLS, loads) that are verified, of those the subject took part in. `-`: not its kind of scenario.", "",
+        "# Scenarios by subject", "",
+        "Written by `python -m benches.coverage`; `coverage.json.gz` has every experiment. `yes`: each request was sent once on a",
+        "new connection, then under load, and every response was compared in status, headers and body. A number counts the verified",
+        "experiments of the scenario (interfaces, TLS, loads), of those the subject took part in. `-`: not applicable.", "",
         f"{counts[VERIFIED]} experiments verified, {counts[SKIPPED]} skipped, {counts[FAILED]} failed.",
     ]  # fmt: skip
     for kind, title in KINDS.items():
@@ -156,7 +155,7 @@ def main() -> int:
     names = sys.argv[2 if is_added else 1 :]
     if not names:
         sys.exit("usage: python -m benches.coverage [--add] RESULT...")
-    before = json.loads((RESULTS / "coverage.json").read_text()) if is_added else {}
+    before = report.load("coverage") if is_added else {}
     kept = (Outcome(**one) for one in before.get("outcomes", ()))
     found = {_place(one): one for one in kept}
     missing: dict[str, str] = before.get("missing", {})
@@ -178,8 +177,8 @@ def main() -> int:
         "written": time.strftime("%Y-%m-%d", time.gmtime()), "versions": versions, "missing": missing,
         "outcomes": [asdict(one) for one in outcomes],
     }  # fmt: skip
-    (RESULTS / "coverage.json").write_text(json.dumps(plain, indent=1) + "\n")
-    (RESULTS / "coverage.md").write_text(markdown(outcomes, missing, versions))
+    report.save("coverage", plain, replace=True)
+    (report.RESULTS / "coverage.md").write_text(markdown(outcomes, missing, versions))
     print(f"{len(outcomes)} experiments: benches/results/coverage.md")
     return 0
 

@@ -1,51 +1,130 @@
-"""README's tables of figures from results of `towline bench`: `python -m benches.figures` after `make bench`.
+"""README's tables of figures: `python -m benches.figures [--measure TABLE...] [--quick]`.
 
-It reads servers.json.gz, servers_http2.json.gz (WebSocket stands there too), clients.json.gz and clients_http2.json.gz
-of benches/results; a table whose result is not there stays as it is.
+Each table is made from a record of `towline bench` in benches/results, and stands between the two comments that name
+it. `--measure clients` runs the measurement first (on a quiet machine; minutes), keeps its record as
+benches/results/clients.json.gz and writes the table. A table without a record is left unchanged.
 """
 
 from __future__ import annotations
 
+import argparse
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from towline.bench import Analysis, Estimate, analyse, load
 from towline.bench.analysis import ExperimentAnalysis
+from towline.bench.record import FILE
 
-from benches.report import table
+from benches.report import RESULTS, table
 
 ROOT = Path(__file__).parent.parent
-README = ROOT / "README.md"
-RESULTS = ROOT / "benches" / "results"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "dropins.md")
+
+PRECISE = ("--runs", "5", "--duration", "0.5", "--no-history")
+QUICK = ("--runs", "1", "--duration", "0.1", "--warm-up", "0.2", "--no-history")
+CLIENTS = "towline,aiohttp,httpx,httpx2,requests,urllib3,pycurl,pycurl-multi,pyreqwest,rnet,primp"
+MEASUREMENTS = {
+    "servers": (
+        "servers", "-s", "hello,json,echo,large_response", "-S", "towline,granian,uvicorn-httptools,gunicorn-gthread,nginx",
+        "--no-latency",
+    ),
+    "servers_http2": (
+        "servers", "-s", "hello,multi_stream_h2,websocket_msg_throughput", "-S", "towline,granian,hypercorn,uvicorn-httptools",
+        "--interface", "asgi", "--no-latency", "--no-control",
+    ),
+    "clients": (
+        "clients", "-s", "hello_async,hello_sync,small_post,parallel_50,large_body,post_async", "-S", CLIENTS, "--no-control",
+    ),
+    "clients_http2": ("clients", "-s", "hello_h2_async", "-S", "towline,httpx2,pyreqwest", "--no-control"),
+    "dropins": (
+        "clients", "-s", "dropin_httpx,dropin_httpx2,dropin_requests", "--no-control",
+        "-S", "towline.httpx,httpx,towline.httpx2,httpx2,towline.requests,requests",
+    ),
+}  # fmt: skip
+"""The arguments of `towline bench` for each record."""
+BACKENDS = {"async": "Asynchronous", "sync": "Blocking"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benches.figures", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--measure", nargs="+", choices=MEASUREMENTS, default=[], metavar="TABLE",
+                        help=f"measure these first: {', '.join(MEASUREMENTS)}")  # fmt: skip
+    parser.add_argument(
+        "--quick", action="store_true", help="one short restart: checks the tables, gives no figures"
+    )
+    parser.add_argument("--subjects", metavar="NAMES", help="only these subjects")
+    options = parser.parse_args(arguments)
+    for name in options.measure:
+        measure(name, quick=options.quick, subjects=options.subjects)
+    for page in PAGES:
+        page.write_text(filled(page.read_text()))
+    return 0
+
+
+def measure(name: str, *, quick: bool = False, subjects: str | None = None) -> None:
+    """Runs `towline bench` and keeps its record."""
+    command = [sys.executable, "-m", "towline", "bench", *MEASUREMENTS[name], *(QUICK if quick else PRECISE)]
+    if subjects is not None:
+        command[command.index("-S") + 1] = subjects
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([*command, "-o", folder], check=True)
+        RESULTS.joinpath(f"{name}.json.gz").write_bytes(Path(folder, FILE).read_bytes())
+
+
+def filled(text: str) -> str:
+    """The page with each of its tables made from its record."""
+    for name in MEASUREMENTS:
+        begin, end = f"<!-- figures of {name}: python -m benches.figures -->", f"<!-- end of {name} -->"
+        if begin not in text:
+            continue
+        path = RESULTS / f"{name}.json.gz"
+        if not path.exists():
+            print(f"{name}: no record; its table is unchanged (--measure {name})", file=sys.stderr)
+            continue
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n{block(name, analyse(load(path)))}{end}{rest.split(end)[1]}"
+    return text
 
 
 def block(name: str, analysis: Analysis) -> str:
-    """One table: a row an experiment of capacity, a column a subject; thousands a second, and CPU microseconds of one."""
+    """The tables of a record, one for each kind of client, and their conditions."""
     experiments = [
         one
         for one in analysis.experiments
         if one.experiment.question == "capacity" and not one.experiment.control and one.experiment.slices
     ]
-    subjects = list(
-        dict.fromkeys(one.name for experiment in experiments for one in experiment.subjects if one.figures)
-    )
-    rows = [
-        [experiment.experiment.title, *(pace(experiment, subject) for subject in subjects)]
-        for experiment in experiments
-    ]
     record = analysis.record
-    where = f"{record.machine.get('cpu')}, {record.machine.get('cores')} cores, kernel {record.machine.get('kernel')}"
+    machine = f"{record.machine.get('cpu')}, {record.machine.get('cores')} cores, kernel {record.machine.get('kernel')}"
     return (
-        "Requests a second · CPU microseconds of the subject for one; one worker on one core, the driver on another, "
-        "slices of all alternating:\n\n"
-        + table(["", *subjects], rows)
-        + f"\n{where}, Towline {record.versions['towline']}, seed {record.seed}. Everything else: "
+        "Requests per second · CPU microseconds of the subject per request; one worker on one core, the driver on "
+        "another, slices of all alternating.\n\n"
+        + "\n".join(tables(experiments))
+        + f"\n{machine}, Towline {record.versions['towline']}, seed {record.seed}. Intervals, ratios and command lines: "
         f"`towline bench report benches/results/{name}.json.gz`.\n"
     )
 
 
-def pace(experiment: ExperimentAnalysis, subject: str) -> str:
-    """Empty where there is no figure."""
+def tables(experiments: Sequence[ExperimentAnalysis]) -> Iterable[str]:
+    """A row for each experiment, a column for each subject; asynchronous and blocking clients apart."""
+    backends = list(dict.fromkeys(map(backend_of, experiments)))
+    for backend in backends:
+        mine = [one for one in experiments if backend_of(one) == backend]
+        subjects = list(dict.fromkeys(one.name for each in mine for one in each.subjects if one.figures))
+        rows = [[each.experiment.title, *(figures(each, subject) for subject in subjects)] for each in mine]
+        heading = f"{BACKENDS[backend]}:\n\n" if len(backends) > 1 and backend in BACKENDS else ""
+        yield heading + table(["", *subjects], rows)
+
+
+def backend_of(one: ExperimentAnalysis) -> str:
+    """`async`, `sync`, or empty for servers."""
+    return next((subject.options.get("backend", "") for subject in one.experiment.subjects), "")
+
+
+def figures(experiment: ExperimentAnalysis, subject: str) -> str:
+    """Rate and cost of a subject; empty without a figure."""
     found = next((one for one in experiment.subjects if one.name == subject), None)
     if found is None or found.failure is not None or "per_s" not in found.figures:
         return ""
@@ -54,22 +133,9 @@ def pace(experiment: ExperimentAnalysis, subject: str) -> str:
 
 
 def number(rate: Estimate) -> str:
+    """`12.3 k` for 12,300; `≥` where the driver was the limit."""
     shown = f"{rate.value / 1000:,.1f} k" if rate.value >= 1000 else f"{rate.value:,.0f}"
     return f"≥ {shown}" if rate.at_least else shown
-
-
-def main() -> int:
-    text = README.read_text()
-    for name in ("servers", "servers_http2", "clients", "clients_http2"):
-        begin, end = f"<!-- figures of {name}: python -m benches.figures -->", f"<!-- end of {name} -->"
-        path = RESULTS / f"{name}.json.gz"
-        if not path.exists():
-            print(f"{name}: nothing measured yet; its table stays (make bench)", file=sys.stderr)
-            continue
-        before, rest = text.split(begin)
-        text = f"{before}{begin}\n{block(name, analyse(load(path)))}{end}{rest.split(end)[1]}"
-    README.write_text(text)
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""The load generator beside others: `python -m benches.generators [--rounds 12] [--memory-seconds 60]`.
+"""Compares the load generator with others: `python -m benches.generators [--rounds 12] [--memory-seconds 60]`.
 
-One core for the generator, 64 connections, the native responder on the other core. Slices of all generators
-in a new random order each round; ratios are paired by round, with t-intervals over rounds of their logarithms.
-Cost is what the system counts for the generator's process: CPU time for each request, resident memory over a
-minute of load. Goals: 1.2 times wrk's and 1.7 times oha's rate, fewer CPU microseconds than either, flat memory.
+One core for the generator, 64 connections, the native responder on the other core. Each round runs a slice of every
+generator in a new random order; ratios are paired by round, with t-intervals of their logarithms over rounds. The cost
+is what the system counts for the generator's process: CPU time per request, resident memory over a minute of load.
+Goals: 1.2 times the rate of wrk and 1.7 times that of oha, less CPU time per request than both, constant memory.
 
-HTTP/2 beside h2load: 8 connections with 1, 10 and 100 streams each, by prior knowledge. Goals: 1.3, 2 and 2 times
-its rate. A rate is as much the responder's doing as the generator's, so CPU time is the figure that compares them.
+HTTP/2 is compared with h2load: 8 connections with 1, 10 and 100 streams each, by prior knowledge. Goals: 1.3, 2 and 2
+times its rate. The rate depends on the responder as much as on the generator, so compare the CPU time.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ H2_GOALS = {1: 1.3, 10: 2.0, 100: 2.0}
 
 @dataclass(frozen=True)
 class Tool:
-    """A generator: how it is called for some seconds, and where it says what it has done."""
+    """A generator: its command line for a run of some seconds, and the parser of its output."""
 
     name: str
     program: str
     arguments: tuple[str, ...]
     read: Callable[[str], tuple[float, int]]
-    """From its output to requests a second and requests in all; only good answers, where it tells."""
+    """Parses its output into requests per second and total requests; successful ones only, if it reports them."""
 
     def command(self, seconds: int, url: str, streams: int = 1) -> list[str]:
-        """`streams` on each connection, where the tool speaks HTTP/2."""
+        """`streams`: concurrent streams on each connection, for tools with HTTP/2."""
         said = {"c": CONNECTIONS, "s": seconds, "h": H2_CONNECTIONS, "m": streams}
         return [self.program, *(part.format(**said) for part in self.arguments), url]
 
@@ -118,8 +118,8 @@ def main() -> int:
         prog="python -m benches.generators", description=__doc__.split("\n\n")[0]
     )
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--seconds", type=int, default=1, help="of each slice; wrk knows whole ones only")
-    parser.add_argument("--memory-seconds", type=int, default=60, help="of load while memory is looked at")
+    parser.add_argument("--seconds", type=int, default=1, help="of each slice; wrk takes whole seconds only")
+    parser.add_argument("--memory-seconds", type=int, default=60, help="of load while memory is sampled")
     parser.add_argument(
         "--http2-rounds", type=int, default=8, help="beside h2load, for each number of streams"
     )
@@ -284,15 +284,16 @@ def print_speed(found: dict[str, Any]) -> None:
 def save(part: str, found: dict[str, Any], wanted: bool) -> None:
     if not wanted:
         return
-    path = report.RESULTS / "generators.json"
-    kept = json.loads(path.read_text()) if path.exists() else {}
-    kept[part] = found
-    path.write_text(json.dumps(kept, indent=1) + "\n")
-    (report.RESULTS / "generators.md").write_text(table(kept))
+    report.save("generators", {part: found})
+    (report.RESULTS / "generators.md").write_text(table(report.load("generators")))
 
 
 def table(kept: dict[str, Any]) -> str:
-    lines = ["# Load generators", "", "Made by `python -m benches.generators`; ratios are ours to theirs."]
+    lines = [
+        "# Load generators",
+        "",
+        "Made by `python -m benches.generators`; a ratio is the figure of towline-load divided by that of the other generator.",
+    ]
     if speed := kept.get("speed"):
         plan = speed["plan"]
         lines += [
@@ -300,7 +301,7 @@ def table(kept: dict[str, Any]) -> str:
             f"{speed['date']}, {speed['machine']['cpu']}: one core, {plan['connections']} connections, "
             f"{plan['rounds']} rounds of {plan['seconds']} s slices.",
             "",
-            "| generator | requests/s | rate, ours to it | CPU us/request | CPU, ours to it | goal |",
+            "| generator | requests/s | rate ratio | CPU us/request | CPU ratio | goal |",
             "|---|---|---|---|---|---|",
         ]
         for name, entry in speed["figures"].items():
@@ -331,8 +332,8 @@ def table_h2(http2: dict[str, Any]) -> list[str]:
         f"HTTP/2, {http2['date']}, {http2['machine']['cpu']}: one core, {plan['connections']} connections, "
         f"{plan['rounds']} rounds of {plan['seconds']} s slices.",
         "",
-        "| streams | ours, requests/s | h2load, requests/s | rate, ours to it | ours, CPU us/request | h2load's "
-        "| CPU, ours to it | goal |",
+        "| streams | towline-load, requests/s | h2load, requests/s | rate ratio | towline-load, CPU us/request | h2load, CPU us/request "
+        "| CPU ratio | goal |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for streams, part in http2["streams"].items():

@@ -1,9 +1,9 @@
-"""What one client of HTTP/2 can do to others: `python -m benches.http2 [slow] [attacks] [--only NAME...]`.
+"""Effect of one HTTP/2 client on others: `python -m benches.http2 [slow] [attacks] [--only NAME...]`.
 
-`slow`: requests a second of the fast streams of a connection, alone and beside streams that hardly move: answers
-that are read by 1 KiB every 100 ms, uploads that the application does not read. Slices of all three alternate.
-`attacks`: p99 of another client's requests, with and without somebody who begins an attack of tests/wire ten times a
-second. Of the slices, which alternate, the least disturbed of each kind counts: others on the machine only add.
+`slow`: request rate of fast streams on a connection, alone and together with slow streams: responses that are read at
+1 KiB every 100 ms, uploads that the application does not read. Slices of all three alternate.
+`attacks`: p99 of another client's requests, with and without an attacker that starts an attack of tests/wire ten times
+a second. Slices alternate, and the smallest p99 of each kind counts: other load on the machine can only increase it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from towline.bench.runner.agent import Agent
 from towline.bench.runner.design import Cores
-from towline.bench.runner.protocol import Work
+from towline.bench.runner.protocol import SliceSpec
 from towline.bench.subjects import Process
 from towline.config import ServerConfig
 
@@ -55,7 +55,7 @@ SLOW_STREAMS, FAST_STREAMS = 16, 16
 SIP_BYTES, SIP_EVERY_S = 1024, 0.1
 RATE_PER_S = 1000.0
 PAUSE_S = 0.1
-"""Between two attacks: without one, it would be the load of the requests in them that is measured."""
+"""Pause between two attacks; without it, the measurement would show the load of their requests."""
 
 
 def main() -> int:
@@ -89,13 +89,13 @@ def main() -> int:
     return 0
 
 
-class Line:
-    """A connection with frames by hand: as fast as Python can be, and as slow as asked."""
+class FrameConnection:
+    """A connection that writes its frames itself, with fast and slow streams."""
 
     def __init__(self, port: int) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=20)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The connection's window is never what is measured.
+        # The connection's window must not limit the measurement.
         self.sock.sendall(PREFACE + settings() + frame(SETTINGS, 1) + window_update(0, 2**31 - 1 - 65535))
         self.next, self.received, self.slow = 1, b"", list[int]()
         self.sipped = time.monotonic()
@@ -104,7 +104,7 @@ class Line:
         self.next += 2
         return self.next - 2
 
-    def unread_answers(self) -> None:
+    def unread_responses(self) -> None:
         self.slow = [self.id() for _ in range(SLOW_STREAMS)]
         heads = [frame(HEADERS, END_HEADERS | END_STREAM, one, DOWNLOAD) for one in self.slow]
         self.sock.sendall(b"".join(heads))
@@ -116,7 +116,7 @@ class Line:
             self.sock.sendall(frame(HEADERS, END_HEADERS, stream, WAIT) + b"".join(pieces))
 
     def exchange(self) -> None:
-        """So many requests at once, and their answers."""
+        """`FAST_STREAMS` concurrent requests and their responses."""
         first = self.next
         heads = [frame(HEADERS, END_HEADERS | END_STREAM, self.id(), GET) for _ in range(FAST_STREAMS)]
         if self.slow and time.monotonic() - self.sipped > SIP_EVERY_S:
@@ -136,7 +136,7 @@ class Line:
                 break
             kind, flags, stream = struct.unpack_from(">BBI", data, at + 3)
             if kind in (RST_STREAM, GOAWAY):
-                raise ValueError(f"the server gave up stream {stream} (frame of type {kind})")
+                raise ValueError(f"the server reset stream {stream} (frame of type {kind})")
             ended += kind in (DATA, HEADERS) and flags & END_STREAM and stream >= first
             at = end
         self.received = data[at:]
@@ -151,12 +151,12 @@ class Line:
 
 
 def slow(subject: Process, rounds: int, seconds: float) -> dict[str, Any]:
-    kinds: dict[str, Callable[[Line], None]] = {
+    kinds: dict[str, Callable[[FrameConnection], None]] = {
         "alone": lambda line: None,
-        "unread answers": Line.unread_answers,
-        "unread uploads": Line.unread_uploads,
+        "unread responses": FrameConnection.unread_responses,
+        "unread uploads": FrameConnection.unread_uploads,
     }
-    lines = {kind: Line(subject.port) for kind in kinds}
+    lines = {kind: FrameConnection(subject.port) for kind in kinds}
     for line in lines.values():
         line.rate(seconds)
     grown: dict[str, float] = {}
@@ -197,7 +197,7 @@ def attacked(subject: Process, name: str, rounds: int, seconds: float) -> dict[s
 
 
 class Attacker:
-    """Begins an attack, and begins it again after a pause when it has been cut off or is over, while it is entered."""
+    """Context that repeats an attack, with a pause after each."""
 
     def __init__(self, port: int, name: str) -> None:
         self.port, self.name = port, name
@@ -213,7 +213,7 @@ class Attacker:
         self.thread.join()
 
     def run(self) -> None:
-        # On the core of the client that is measured: it must not be what that waits for. Of this thread alone.
+        # It shares the core of the measured client, which must not wait for it. Affects this thread only.
         os.nice(19)
         begun = time.monotonic()
         while not self.over.is_set():
@@ -224,9 +224,9 @@ class Attacker:
 
 
 def p99_us(agent: Agent, session: str, seconds: float) -> float:
-    seen = agent.slice(session, Work(seconds, rate_per_s=RATE_PER_S))
+    seen = agent.slice(session, SliceSpec(seconds, rate_per_s=RATE_PER_S))
     if any(seen["errors"].values()):
-        raise ValueError(f"the other client has failed: {seen['first_failure']}")
+        raise ValueError(f"the other client failed: {seen['first_failure']}")
     found: list[float] = [one["us"] for one in seen["response"]["percentiles"] if one["percent"] == 99]
     return found[0]
 
@@ -243,7 +243,7 @@ def write_tables() -> None:
             ]
             for kind, ratio in found["slow"]["ratios"].items()
         ]
-        head = [f"beside {SLOW_STREAMS} streams", "speed of the fast ones (goal > 0.9)", "memory, MiB"]
+        head = [f"{SLOW_STREAMS} slow streams", "rate of the fast streams, ratio (goal > 0.9)", "memory, MiB"]
         parts.append(report.table(head, rows))
     rows = [
         [
@@ -260,7 +260,7 @@ def write_tables() -> None:
     parts.append(report.table(head, rows))
     about = {report.conditions(entry): None for entry in found.values()}
     parts.append("\n".join(about) + "\n")
-    report.write_markdown("http2", "Others of a server that speaks HTTP/2", parts, "python -m benches.http2")
+    report.write_markdown("http2", "Effect of one HTTP/2 client on others", parts, "python -m benches.http2")
 
 
 if __name__ == "__main__":

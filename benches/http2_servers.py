@@ -1,14 +1,13 @@
-"""The native responder beside nginx and nghttpd over HTTP/2: `python -m benches.http2_servers [--rounds 6]`.
+"""Compares the native responder with nginx and nghttpd over HTTP/2: `python -m benches.http2_servers [--rounds 6]`.
 
-h2load asks, from one core, 8 connections with 1 and 16 streams each; the servers share the other core and are asked
-in a new random order each round. Each answers with seven bytes of text. A rate is the client's doing too, so the CPU
-time of the server for each request is the figure that compares them.
+h2load runs on one core with 8 connections of 1 and 16 streams each; the servers share the other core and are measured
+in a new random order each round. The response is seven bytes of text. The rate depends on the client too, so compare
+the CPU time of the server per request.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import random
 import re
@@ -46,13 +45,13 @@ http {{
 
 @dataclass(frozen=True)
 class Server:
-    """One that is up."""
+    """A running server."""
 
     pid: int
     url: str
 
     def cpu_s(self) -> float:
-        """Of all its threads so far."""
+        """CPU time of all its threads so far."""
         tasks = Path(f"/proc/{self.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
@@ -73,7 +72,7 @@ def main() -> int:
     text = table(found)
     print(text)
     if options.save:
-        (report.RESULTS / "http2_servers.json").write_text(json.dumps(found, indent=1) + "\n")
+        report.save("http2_servers", found, replace=True)
         (report.RESULTS / "http2_servers.md").write_text(text)
     return 0
 
@@ -88,7 +87,7 @@ def measure(rounds: int, seconds: int) -> dict[str, Any]:
                 for name in random.sample(sorted(all_of_them), len(all_of_them)):
                     server, before = all_of_them[name], all_of_them[name].cpu_s()
                     one = one_slice(h2load, seconds, server.url, pinned(cores.driver), streams)
-                    # What h2load counts ends with its time; what is under way then is little.
+                    # h2load counts until the end of its time; few requests are in flight then.
                     requests = one["requests_per_s"] * seconds
                     cpu_us = (server.cpu_s() - before) * 1e6 / requests
                     kept = {"requests_per_s": one["requests_per_s"], "server_cpu_us": cpu_us}
@@ -132,20 +131,20 @@ def await_port(port: int) -> None:
         if not is_free(port):
             return
         time.sleep(0.05)
-    raise SystemExit(f"nobody listens on port {port}")
+    raise SystemExit(f"nothing listens on port {port}")
 
 
 def table(found: dict[str, Any]) -> str:
     plan = found["plan"]
     lines = [
-        "# Servers of HTTP/2",
+        "# HTTP/2 servers",
         "",
         "Made by `python -m benches.http2_servers`: h2load on one core, the servers on another.",
         "",
         f"{found['date']}, {found['machine']['cpu']}: {plan['connections']} connections, {plan['rounds']} rounds "
         f"of {plan['seconds']} s slices.",
         "",
-        "| streams | server | requests/s | CPU us/request | its CPU to ours | our rate to its |",
+        "| streams | server | requests/s | CPU us/request | CPU ratio (it / responder) | rate ratio (responder / it) |",
         "|---|---|---|---|---|---|",
     ]
     for streams, by_name in found["slices"].items():
@@ -165,7 +164,7 @@ def table(found: dict[str, Any]) -> str:
 
 
 def ratio(some: list[dict[str, float]], others: list[dict[str, float]], key: str) -> str:
-    """Of the first to the second, paired by round."""
+    """Ratio of the first to the second, paired by round."""
     found = t_interval([math.log(a[key] / b[key]) for a, b in zip(some, others, strict=True)])
     return interval([math.exp(value) for value in (found.mean, found.low, found.high)])
 

@@ -1,7 +1,7 @@
-"""What an idle connection of each kind costs in memory: `python -m benches.idle [--connections 10000]`.
+"""Memory of an idle connection of each kind: `python -m benches.idle [--connections 10000]`.
 
-Each connection has had its first traffic (an answer; a message and its echo) and waits. Growth is resident memory of
-the server above its start with 200 of the same kind; each kind has a server of its own.
+Each connection has exchanged its first request or message and is idle. Growth is the resident memory of the server
+above the level with 200 connections of the same kind; each kind has a server of its own.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def http1(connection: socket.socket) -> None:
 
 
 def http2(connection: socket.socket) -> None:
-    """Greets, acknowledges, asks once and reads the answer to its end."""
+    """Sends the preface and one request, and reads the response to its end."""
     connection.sendall(PREFACE + settings() + frame(HEADERS, END_HEADERS | END_STREAM, 1, GET))
     received = b""
     while True:
@@ -98,7 +98,7 @@ def websocket(connection: socket.socket, *, deflate: bool = False) -> None:
     connection.sendall(HANDSHAKE + (OFFER if deflate else b"") + b"\r\n")
     head = connection.recv(4096)
     if b" 101 " not in head or (b"permessage-deflate" in head) != deflate:
-        raise ValueError(f"not what was asked for: {head!r}")
+        raise ValueError(f"unexpected handshake response: {head!r}")
     packed = MESSAGE
     if deflate:
         packer = zlib.compressobj(wbits=-12)
@@ -110,7 +110,7 @@ def websocket(connection: socket.socket, *, deflate: bool = False) -> None:
     )
     connection.sendall(bytes([0xC1 if deflate else 0x81]) + length + bytes(4) + packed)
     if connection.recv(4096)[0] != (0xC1 if deflate else 0x81):
-        raise ValueError("no echo came")
+        raise ValueError("no echo was received")
 
 
 KINDS: dict[str, Callable[[socket.socket], None]] = {

@@ -1,8 +1,8 @@
-"""How many instructions a hello request costs: `python -m benches.instructions`.
+"""Instructions per hello request: `python -m benches.instructions`.
 
-Counted by callgrind in one worker that answers pipelined requests, and in the generator that sends them one by one, so
-the figure hardly depends on what else the machine does: a change of one per cent shows. It says nothing about the
-kernel's share, nor about time. The generator is target/release/towline-load (`cargo build --release -p towline-load`).
+Counted by callgrind in one worker that answers pipelined requests, and in the generator that sends them one by one. The
+figure hardly depends on other load on the machine, so that a change of one per cent is visible. It excludes the kernel
+and says nothing about time. The generator is target/release/towline-load (`cargo build --release -p towline-load`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GENERATOR = "generator"
 PROGRAM = Path(__file__).resolve().parent.parent / "target" / "release" / "towline-load"
 CONNECTIONS, DEEP, WARM_UP, ROUNDS = 4, 16, 20, 40
 FEW, MANY = 5_000, 25_000
-"""Requests of two runs of the generator: what they differ by is what requests cost, its start and end are not in it."""
+"""Requests of two runs of the generator; their difference is the cost of requests, without start and end."""
 REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n"
 START_TIMEOUT = 60.0
 
@@ -52,7 +52,7 @@ else:
     from towline.server.wsgi import WsgiWorker
     WsgiWorker(app, config, binds, slot=slot).serve(lambda: None)
 """
-"""A worker as the supervisor forks it, in a process of its own: valgrind cannot be told to begin in a fork."""
+"""A worker as the supervisor forks it, but in a process of its own: valgrind cannot start in a forked child."""
 
 
 def main() -> int:
@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def count(interface: str) -> Counter[str]:
-    """Instructions a request, by function."""
+    """Instructions per request, by function."""
     with tempfile.TemporaryDirectory() as folder, worker(interface, Path(folder)) as (pid, port):
         connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS)]
         length = answer_length(connections[0])
@@ -93,7 +93,7 @@ def count(interface: str) -> Counter[str]:
 
 
 def count_generator() -> Counter[str]:
-    """The same of the generator, on one connection: with more, timing decides how many answers a turn finds."""
+    """The same for the generator, on one connection: with more, timing decides how many responses a turn finds."""
     if not PROGRAM.exists():
         sys.exit(f"{PROGRAM} is not there: cargo build --release -p towline-load")
     with tempfile.TemporaryDirectory() as folder, responder() as (url, pinned):
@@ -103,7 +103,7 @@ def count_generator() -> Counter[str]:
 
 
 def generate(before: list[str], requests: int, url: str, folder: Path) -> Counter[str]:
-    """What each function spent in one run."""
+    """Instructions of each function in one run."""
     dump = folder / f"generator.{requests}"
     command = [*before, "valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={dump}", str(PROGRAM)]
     command += ["-n", str(requests), "-c", "1", "--json", url]
@@ -113,7 +113,7 @@ def generate(before: list[str], requests: int, url: str, folder: Path) -> Counte
 
 @contextlib.contextmanager
 def worker(interface: str, folder: Path) -> Iterator[tuple[int, int]]:
-    """A worker under callgrind that answers already: its pid and port."""
+    """A worker under callgrind that accepts requests: its pid and port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={folder}/callgrind.%p"]
@@ -176,7 +176,7 @@ def control(action: str, pid: int) -> None:
 
 
 def exclusive(dump: Path) -> Counter[str]:
-    """What each function spent itself. Format: valgrind's manual, "Callgrind Format Specification"."""
+    """Exclusive instructions of each function. Format: valgrind's manual, "Callgrind Format Specification"."""
     names: dict[str, str] = {}
     spent: Counter[str] = Counter()
     function, is_call = "?", False
@@ -190,7 +190,7 @@ def exclusive(dump: Path) -> Counter[str]:
         elif line.startswith("calls="):
             is_call = True
         elif re.match(r"[\d+*-]", line):
-            # The line behind `calls=` holds what the callee spent.
+            # The line after `calls=` holds the inclusive cost of the callee.
             if not is_call:
                 spent[function] += int(line.split()[1])
             is_call = False

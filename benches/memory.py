@@ -1,7 +1,7 @@
-"""What connections and streams cost in memory: `python -m benches.memory [--servers towline,uvicorn]`.
+"""Memory of connections and streams: `python -m benches.memory [--servers towline,uvicorn]`.
 
-Growth is resident memory of the server's whole process group above its warm start. Three questions:
-10,000 idle kept-alive connections; a new request beside 1,100 silent connections more; 200 MB up and down.
+Growth is the resident memory of the server's process group above its level after a warm-up. Three measurements:
+10,000 idle keep-alive connections; the latency of a new request with 1,100 more silent connections; 200 MB up and down.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GOALS = {"idle_mib": 30, "new_request_ms": 50, "upload_mib": 4, "download_mib": 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benches.memory", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--servers", default=",".join(ASGI_SERVERS), help="names, with commas")
+    parser.add_argument("--servers", default=",".join(ASGI_SERVERS), help="comma-separated names")
     parser.add_argument("--connections", type=int, default=IDLE, help="idle kept-alive connections")
     parser.add_argument("--megabytes", type=int, default=MEGABYTES, help="of the upload and the download")
     parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
@@ -148,7 +148,7 @@ def timed(act: Callable[[], None]) -> float:
 
 
 def streamed(subject: Process, transfer: Callable[[int, int], None], megabytes: int) -> float:
-    """Peak growth while a large body passes, above the memory after a small one has passed."""
+    """Peak growth during a large transfer, above the memory after a small one."""
     transfer(subject.port, 2)
     before = resident_kib(subject)
     reset_high_water(subject.pids())
@@ -171,7 +171,7 @@ def upload(port: int, megabytes: int) -> None:
 
 
 def download(port: int, megabytes: int) -> None:
-    """A reader that stops for half a second in the middle: a server without backpressure fills its memory."""
+    """Pauses for half a second in the middle: a server without backpressure fills its memory."""
     size = megabytes << 20
     with connect(port) as connection:
         connection.sendall(f"GET /download/{megabytes} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -184,7 +184,7 @@ def download(port: int, megabytes: int) -> None:
                 if received >= size // 2 > received - len(piece):
                     time.sleep(0.5)
     if received != size:
-        raise ValueError(f"{received} bytes came of {size}")
+        raise ValueError(f"received {received} of {size} bytes")
 
 
 def write_tables() -> None:
@@ -201,7 +201,7 @@ def write_tables() -> None:
     ]
     rows.append(["goal", *(f"< {GOALS[key]}" for key in names)])
     about = "".join(f"\n{name}: {report.conditions(entry)}\n" for name, entry in measured.items())
-    text = f"{IDLE:,} idle connections, {SILENT:,} silent ones beside them, streams of {MEGABYTES} MB.\n\n"
+    text = f"{IDLE:,} idle connections, {SILENT:,} more silent connections, streams of {MEGABYTES} MB.\n\n"
     report.write_markdown(
         "memory", "Memory growth", [text, report.table(["server", *names.values()], rows), about]
     )

@@ -1,7 +1,8 @@
-"""From slices to medians, paired ratios and the files in benches/results/."""
+"""Shared by the drivers in this folder: ratios, the machine, and the records in benches/results."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -31,7 +32,7 @@ T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 
 
 
 def ratio(ours: list[float], theirs: list[float]) -> dict[str, Any]:
-    """Ours to theirs, paired by round: geometric mean, 95 % interval over rounds, and the extremes."""
+    """Ratios `ours / theirs`, paired by round: geometric mean, 95 % interval over rounds, smallest and largest."""
     logs = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
     mean = statistics.fmean(logs)
     found: dict[str, Any] = {"ratio": mean, "least": min(logs), "most": max(logs)}
@@ -83,19 +84,21 @@ def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
     return found
 
 
-def save(name: str, entries: dict[str, Any]) -> Path:
-    """Merges entries into results/NAME.json, so that experiments can be measured one at a time."""
+def save(name: str, entries: dict[str, Any], *, replace: bool = False) -> Path:
+    """Writes results/NAME.json.gz; merged into the entries that are there, unless `replace`."""
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
-    kept = json.loads(path.read_text()) if path.exists() else {}
-    kept |= entries
-    path.write_text(json.dumps(kept, indent=1) + "\n")
+    kept = entries if replace else load(name) | entries
+    path = RESULTS / f"{name}.json.gz"
+    # Without the time, so that the same entries are the same file.
+    path.write_bytes(gzip.compress((json.dumps(kept, indent=1) + "\n").encode(), mtime=0))
     return path
 
 
 def load(name: str) -> dict[str, Any]:
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    """The entries of results/NAME.json.gz; empty when there is no such file."""
+    path = RESULTS / f"{name}.json.gz"
+    entries: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes())) if path.exists() else {}
+    return entries
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -104,7 +107,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def write_markdown(name: str, title: str, parts: list[str], command: str = "make bench") -> None:
-    text = f"# {title}\n\nWritten by `{command}`; the slices, versions and command lines stand in `{name}.json`.\n\n"
+    text = f"# {title}\n\nWritten by `{command}`; the slices, versions and command lines are in `{name}.json.gz`.\n\n"
     (RESULTS / f"{name}.md").write_text(text + "\n".join(parts))
 
 

@@ -1,6 +1,6 @@
-"""Does the server starve other callbacks of its loop? `python -m benches.ticker [--servers towline,granian]`.
+"""Lateness of other callbacks in the server's event loop: `python -m benches.ticker [--servers towline,granian]`.
 
-A 10 ms ticker runs in the server's own event loop; its lateness is read while the generator saturates the server.
+A 10 ms ticker runs in the server's own event loop; its lateness is measured while the generator saturates the server.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from towline.bench.runner.agent import Agent, AgentFailed
 from towline.bench.runner.design import Cores
-from towline.bench.runner.protocol import Work
+from towline.bench.runner.protocol import SliceSpec
 from towline.bench.subjects import Process, Server
 
 from benches import report
@@ -29,9 +29,9 @@ SETTLE = 0.5
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benches.ticker", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--servers", default=",".join(ASGI_SERVERS), help="names, with commas")
+    parser.add_argument("--servers", default=",".join(ASGI_SERVERS), help="comma-separated names")
     parser.add_argument("--apps", default=",".join(APPS), help=", ".join(APPS))
-    parser.add_argument("--seconds", type=int, default=4, help="of saturation that count")
+    parser.add_argument("--seconds", type=int, default=4, help="measured seconds of saturation")
     parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
     options = parser.parse_args()
     entries: dict[str, Any] = {}
@@ -67,13 +67,13 @@ def measure_server(server: Server, app: str, seconds: int) -> dict[str, Any]:
 
 
 def under_load(subject: Process, agent: Agent, connections: int, seconds: int) -> dict[str, float]:
-    """The ticks between two questions, both asked under load."""
+    """Lateness of the ticks between two reads, both under load."""
     session = f"{connections}"
     target = {"url": f"{subject.base_url}/", "method": "GET", "expect": {"status": 200}}
     agent.open(session, {"targets": [target], "connections": connections})
     seen: list[dict[str, Any]] = []
     load = threading.Thread(
-        target=lambda: seen.append(agent.slice(session, Work(seconds + 2 * SETTLE))), daemon=True
+        target=lambda: seen.append(agent.slice(session, SliceSpec(seconds + 2 * SETTLE))), daemon=True
     )
     load.start()
     time.sleep(SETTLE)
@@ -107,9 +107,7 @@ def write_tables() -> None:
         ]
         rows.append([name, *experiments, f"< {GOALS_MS[name.split()[1]]:g}"])
     head = ["server, application", "64 connections, ms", "512 connections, ms", "goal for towline"]
-    text = (
-        "How late a 10 ms ticker in the server's loop is at p99 while the generator saturates the server.\n\n"
-    )
+    text = "p99 lateness of a 10 ms ticker in the server's loop while the generator saturates the server.\n\n"
     report.write_markdown("ticker", "Lateness of other callbacks", [text, report.table(head, rows)])
 
 

@@ -1,15 +1,14 @@
-"""How often the verdicts are right: equal servers, servers slower by a known share, and a hog beside the generator.
+"""Error rates of the verdicts: equal servers, servers slower by a known share, and a CPU hog on the generator's core.
 
-`python -m benches.verdicts [--equal 200] [--slower 40] [--hog 5]`. Every comparison is a whole one of the bench: its own
-restarts, warm-up, slices and verdict. The servers are the native responder with 20 us of work a request, so that they
-and not the generator are the limit. Writes benches/results/verdicts.json and verdicts.md; `--add` keeps the comparisons
-that are there, so that a long series can be measured in parts. `cargo build --release -p towline-load` is needed before.
+`python -m benches.verdicts [--equal 200] [--slower 40] [--hog 5]`. Each comparison is a complete one of the bench, with
+restarts, warm-up, slices and verdict. The servers are the native responder with 20 us of work per request, so that
+they, not the generator, are the limit. Writes benches/results/verdicts.json.gz and verdicts.md; `--add` keeps the
+existing comparisons, so that a long series can be measured in parts. Needs `cargo build --release -p towline-load`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import subprocess
@@ -23,21 +22,22 @@ from towline.bench import Verdict
 from towline.bench.analysis import Comparison
 from towline.bench.api import Command, measure
 from towline.bench.runner.design import Cores, Design, WarmUp
-from towline.bench.runner.progress import Silent
+from towline.bench.runner.progress import NoProgress
 from towline.bench.scenarios import catalogue
 from towline.bench.statistics.stopping import Rule
 from towline.bench.subjects.machine import describe
 
-RESULTS = Path(__file__).parent / "results"
+from benches import report
+
 SPIN_STEPS = 10_000
-"""About 20 us. Not in microseconds, of which each server would have its own measure."""
+"""About 20 us of work. Given in steps, since each server would calibrate microseconds differently."""
 CONNECTIONS = 16
 RESPONDER = Path(__file__).parent.parent / "target" / "release" / "towline-responder"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of comparison: what is different, and how long each lasts."""
+    """A kind of comparison: the difference between the servers, and its duration."""
 
     name: str
     what: str
@@ -45,7 +45,7 @@ class Kind:
     percent: int = 0
     restarts: int = 8
     seconds: float = 0.24
-    """Of load on each in each restart."""
+    """Duration of load on each server in each restart."""
     hog: bool = False
 
 
@@ -59,7 +59,7 @@ def main() -> int:
         Kind("hog", "two equal servers, and a program that spins on the generator's core", options.hog,
              restarts=4, seconds=0.24, hog=True),
     ]  # fmt: skip
-    kept = json.loads((RESULTS / "verdicts.json").read_text()) if (RESULTS / "verdicts.json").exists() else {}
+    kept = report.load("verdicts")
     for kind in kinds:
         if kind.count:
             run_kind(kind, kept, add=options.add, until=began + options.limit_seconds)
@@ -70,18 +70,24 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benches.verdicts", description=__doc__.split("\n\n")[0])
     parser.add_argument("--equal", type=int, default=200, help="comparisons of equal servers")
     parser.add_argument("--slower", type=int, default=40, help="comparisons with a slower one")
-    parser.add_argument("--hog", type=int, default=5, help="comparisons beside a hog")
-    parser.add_argument("--percent", type=int, default=5, help="by how much the slower one is")
+    parser.add_argument("--hog", type=int, default=5, help="comparisons with a hog")
+    parser.add_argument("--percent", type=int, default=5, help="additional CPU time of the slower server")
     parser.add_argument("--restarts", type=int, default=8, help="of one comparison")
-    parser.add_argument("--equal-seconds", type=float, default=0.24, help="of load on each in a restart")
-    parser.add_argument("--slower-seconds", type=float, default=1.6, help="the same where one is slower")
-    parser.add_argument("--limit-seconds", type=float, default=math.inf, help="begin none after this time")
-    parser.add_argument("--add", action="store_true", help="to the comparisons that are there")
+    parser.add_argument(
+        "--equal-seconds", type=float, default=0.24, help="duration of load on each server in a restart"
+    )
+    parser.add_argument(
+        "--slower-seconds", type=float, default=1.6, help="the same for servers of different speed"
+    )
+    parser.add_argument(
+        "--limit-seconds", type=float, default=math.inf, help="start no comparison after this time"
+    )
+    parser.add_argument("--add", action="store_true", help="keep the existing comparisons")
     return parser.parse_args()
 
 
 def run_kind(kind: Kind, kept: dict[str, Any], *, add: bool, until: float) -> None:
-    """Keeps what there is after each comparison."""
+    """Runs the comparisons and saves after each."""
     cores = Cores.divided()
     hog = spin(cores) if kind.hog else None
     entry = kept.get(kind.name) if add else None
@@ -96,7 +102,7 @@ def run_kind(kind: Kind, kept: dict[str, Any], *, add: bool, until: float) -> No
             entry["comparisons"].append(record(found))
             entry["ended"] = now()
             save(kept)
-            print(f"{kind.name} {len(entry['comparisons'])}: {said(found)}", flush=True)
+            print(f"{kind.name} {len(entry['comparisons'])}: {describe_comparison(found)}", flush=True)
     finally:
         if hog is not None:
             hog.kill()
@@ -114,7 +120,7 @@ def now() -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
 
 
-def said(one: Comparison) -> str:
+def describe_comparison(one: Comparison) -> str:
     return f"{one.ratio:.4f} [{one.low:.4f}, {one.high:.4f}] {one.verdict.value}" + (
         f": {one.reason}" if one.reason else ""
     )
@@ -131,7 +137,9 @@ def compare(kind: Kind, cores: Cores, seed: int) -> Comparison:
         warm_up=WarmUp(windows=8, window_s=0.015, cap_s=1.0), baseline="one",
     )  # fmt: skip
     hello = replace(catalogue()["hello"], connections=CONNECTIONS)
-    found = measure({"one": responder(0), "other": responder(kind.percent)}, hello, design, watch=Silent())
+    found = measure(
+        {"one": responder(0), "other": responder(kind.percent)}, hello, design, progress=NoProgress()
+    )
     return found["other"]
 
 
@@ -152,16 +160,15 @@ def finite(value: float) -> float | None:
 
 
 def save(kept: dict[str, Any]) -> None:
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "verdicts.json").write_text(json.dumps(kept, indent=1) + "\n")
-    (RESULTS / "verdicts.md").write_text("\n".join(page(kept)) + "\n")
+    report.save("verdicts", kept, replace=True)
+    (report.RESULTS / "verdicts.md").write_text("\n".join(page(kept)) + "\n")
 
 
 def page(kept: dict[str, Any]) -> list[str]:
     lines = [
-        "# How often the verdicts are right", "",
-        "Written by `python -m benches.verdicts`; every ratio stands in `verdicts.json`.", "",
-        "| comparisons | truth | said so | covered by the interval | median half-width | load on each |",
+        "# Error rates of the verdicts", "",
+        "Written by `python -m benches.verdicts`; every ratio is in `verdicts.json.gz`.", "",
+        "| comparisons | true ratio | verdicts | intervals that cover it | median half-width | load on each |",
         "| --- | ---: | --- | ---: | ---: | ---: |",
     ]  # fmt: skip
     for entry in kept.values():

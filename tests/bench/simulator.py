@@ -57,12 +57,12 @@ class Simulated:
     def describe(self) -> SubjectRecord:
         return SubjectRecord(self.name, "server", ["simulated"], failure=self.missing)
 
-    def start(self, start_config: StartConfig) -> SimulatedLife:
+    def start(self, start_config: StartConfig) -> SimulatedRunning:
         self.trouble("start")
-        return SimulatedLife(self, self.machine.chance.gauss(0, self.machine.per_start))
+        return SimulatedRunning(self, self.machine.chance.gauss(0, self.machine.per_start))
 
 
-class SimulatedLife:
+class SimulatedRunning:
     """runner.protocol.Running."""
 
     def __init__(self, subject: Simulated, luck: float) -> None:

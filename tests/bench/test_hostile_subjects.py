@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from towline.bench.subjects import Process, Server, SubjectFailed, kill_orphans
-from towline.bench.subjects.probe import binding, free_port
+from towline.bench.subjects.probe import free_port, probe_status
 
 from tests.bench.hostile import define, hostile, processes_with
 from tests.lifecycle.harness import eventually
@@ -244,7 +244,7 @@ def test_others_are_unharmed(tmp_path: Path) -> None:
         bad = Process(hostile(tmp_path, "daemon(serve)\nserve()", "worse"))
         bad.stop()
         assert good.alive()
-        assert binding(good.port, "/", 5.0) == 200
+        assert probe_status(good.port, "/", 5.0) == 200
 
 
 def test_a_paused_one_stands_still_and_can_be_stopped(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from towline.bench.subjects import Process, Settings, installed, make_certificate, servers, versions
-from towline.bench.subjects.probe import binding
+from towline.bench.subjects.probe import probe_status
 
 from tests.bench.hostile import processes_with
 
@@ -57,10 +57,10 @@ def test_it_lives_and_ends(name: str, interface: str | None, protocol: str, tls:
     with Process(server, settings) as process:
         process.wait_ready()
         assert process.base_url.startswith("https://" if tls else "http://")
-        assert binding(process.port, "/", 10.0, tls=tls, protocol=protocol) == 200
+        assert probe_status(process.port, "/", 10.0, tls=tls, protocol=protocol) == 200
         process.pause()
         process.resume()
-        assert binding(process.port, "/", 10.0, tls=tls, protocol=protocol) == 200
+        assert probe_status(process.port, "/", 10.0, tls=tls, protocol=protocol) == 200
         assert process.usage().cpu_s > 0
         ended = process.stop()
     assert ended.notes(name) == []

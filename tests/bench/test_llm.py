@@ -87,10 +87,10 @@ def test_arrivals_are_gamma():
 
 
 def test_the_endpoint_comes_from_the_environment():
-    assert not Endpoint.from_environment({}).significant
+    assert not Endpoint.from_environment({}).is_remote
     given = {"OPENROUTER_API_KEY": "k", "OPENROUTER_MODEL": "m", "OPENROUTER_MAX_TOKENS": "9"}
     found = Endpoint.from_environment(given, base_url="https://example.org/v1/")
-    assert (found.base_url, found.key, found.significant) == ("https://example.org/v1", "k", True)
+    assert (found.base_url, found.key, found.is_remote) == ("https://example.org/v1", "k", True)
     assert found.body("hi")["model"] == "m"
     assert found.body("hi")["max_tokens"] == 9
     with pytest.raises(BadEndpoint, match="OPENROUTER_MAX_TOKENS is 'many'"):
@@ -127,8 +127,8 @@ def test_profiles():
 
 def test_the_mock_endpoint_speaks_the_format():
     with MockEndpointProcess(5, 0.01) as mock:
-        start_config = urlsplit(mock.base_url)
-        conn = http.client.HTTPConnection(start_config.hostname, start_config.port, timeout=10)
+        address = urlsplit(mock.base_url)
+        conn = http.client.HTTPConnection(address.hostname, address.port, timeout=10)
         body = json.dumps(Endpoint("", None, "quick").body("hello"))
         conn.request("POST", "/v1/chat/completions", body)
         response = conn.getresponse()
@@ -199,14 +199,14 @@ def test_refusals_are_counted_apart(monkeypatch, tmp_path):
 
 
 def test_a_subject_that_dies_leaves_the_others(monkeypatch):
-    asked = running.ChatProcess.binding
+    asked = running.ChatProcess.call
 
-    def binding(self, calls, pause_s):
+    def call(self, calls, pause_s):
         if self.client.name == "httpx" and "real_" in calls[0]["body"]["messages"][0]["content"]:
             os.kill(self.worker.pid, signal.SIGKILL)
         return asked(self, calls, pause_s)
 
-    monkeypatch.setattr(running.ChatProcess, "ask", binding)
+    monkeypatch.setattr(running.ChatProcess, "call", call)
     with MockEndpointProcess(3, 0.01) as mock:
         endpoint = Endpoint(mock.base_url, None)
         plan = Plan(endpoint, ("towline", "httpx"), scale=0.01)

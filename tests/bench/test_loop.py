@@ -14,7 +14,7 @@ from towline.bench.runner.protocol import SliceSpec
 from towline.bench.runner.session import Session
 from towline.bench.statistics.stopping import Rule
 
-from tests.bench.simulator import Machine, Simulated, SimulatedLife, failing
+from tests.bench.simulator import Machine, Simulated, SimulatedRunning, failing
 
 DESIGN = Design(
     Rule("fixed", 3, 3),
@@ -82,15 +82,15 @@ def test_a_subject_in_trouble_is_a_line_and_the_others_go_on(where: str, after: 
 def test_a_slice_without_an_answer_is_looked_at_again(
     alive: bool, failure: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = SimulatedLife.slice
+    whole = SimulatedRunning.slice
 
-    def slice_of(state: SimulatedLife, work: SliceSpec) -> Slice:
+    def slice_of(state: SimulatedRunning, work: SliceSpec) -> Slice:
         one = whole(state, work)
         looked_again = work.duration_s == LAST_LOOK_S
         silent = state.subject.name == "b" and work.discard_s > 0.0
         return replace(one, answered=0) if silent or (looked_again and not alive) else one
 
-    monkeypatch.setattr(SimulatedLife, "slice", slice_of)
+    monkeypatch.setattr(SimulatedRunning, "slice", slice_of)
     machine = Machine(1)
     experiment = measured(DESIGN, *(Simulated(name, machine) for name in "ab"))
     first, second = (one.failure for one in experiment.subjects)

@@ -202,12 +202,12 @@ def test_with_rich(capsys):
 def test_without_rich(monkeypatch):
     import builtins
 
-    significant = builtins.__import__
+    real_import = builtins.__import__
 
     def without(name, *rest, **more):
         if name.startswith("rich"):
             raise ImportError(name)
-        return significant(name, *rest, **more)
+        return real_import(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
     show(analyse(whole()), out := io.StringIO(), plain=False)

@@ -25,7 +25,7 @@ from towline.bench.subjects.render import Settings
 from . import faulty_websocket
 from .faulty import FAULTS, Fault, Faulty, faulty
 
-WAYS = [
+VARIANTS = [
     (name, protocol)
     for name, one in catalogue().items()
     if one.kind == "server"
@@ -106,7 +106,7 @@ def load(agent: Agent, scenario: Scenario) -> dict[str, Any]:
 def cases() -> list[Any]:
     return [
         pytest.param(subject, interface, name, protocol, id=f"{subject}-{interface}-{name}-{protocol}")
-        for name, protocol in WAYS
+        for name, protocol in VARIANTS
         for subject, interface in SUBJECTS[protocol]
         if interface in catalogue()[name].interfaces
     ]
@@ -126,7 +126,7 @@ def test_every_scenario_is_answered(
     assert found["answered"] > 0
 
 
-@pytest.mark.parametrize(("name", "protocol"), WAYS)
+@pytest.mark.parametrize(("name", "protocol"), VARIANTS)
 def test_a_right_answer_passes(agent: Agent, wrong: dict[str, Faulty], name: str, protocol: Protocol) -> None:
     """The control of the tests below: without a fault their server is as good as any."""
     scenario = small(name)
@@ -141,7 +141,7 @@ def test_a_right_answer_passes(agent: Agent, wrong: dict[str, Faulty], name: str
 
 @pytest.mark.parametrize(
     ("name", "protocol", "fault"),
-    [(*variant, fault) for variant in WAYS if variant[0] != MESSAGES for fault in FAULTS[variant[1]]],
+    [(*variant, fault) for variant in VARIANTS if variant[0] != MESSAGES for fault in FAULTS[variant[1]]],
 )
 def test_a_wrong_answer_is_caught(
     agent: Agent, wrong: dict[str, Faulty], name: str, protocol: Protocol, fault: Fault

@@ -109,7 +109,7 @@ class ChatProcess:
         self.versions: dict[str, str] = opened["versions"]
         self.ready_after_s = time.monotonic() - began
 
-    def binding(self, asked: list[dict[str, Any]], pause_s: float) -> dict[str, Any]:
+    def call(self, asked: list[dict[str, Any]], pause_s: float) -> dict[str, Any]:
         """The calls, each at its time. Raises Failed."""
         last_s = max(one["at_s"] for one in asked)
         timeout_s = CALL_TIMEOUT_S + last_s
@@ -205,7 +205,7 @@ class LlmRun:
         body = self.plan.endpoint.body("verify") | {"model": "long"}
         with contextlib.suppress(KeyError):
             try:
-                call = Call.of(running[name].binding([{"body": body, "at_s": 0.0}], 0.0)["calls"][0])
+                call = Call.of(running[name].call([{"body": body, "at_s": 0.0}], 0.0)["calls"][0])
                 if not call.good and call.status != 429:
                     raise Failed(call.error or "the text is not what the endpoint sent")
             except Failed as failed:
@@ -222,7 +222,7 @@ class LlmRun:
             for name in chance.sample(sorted(running), len(running)):
                 try:
                     taken[name].append(
-                        running[name].binding(
+                        running[name].call(
                             self._asked(restart, batch, offsets), experiment.pause_s * plan.scale
                         )
                     )

@@ -20,7 +20,7 @@ class BadReply(Exception):
     """An answer that is no HTTP."""
 
 
-def ask(port: int, path: str, timeout_s: float, *, tls: bool = False, protocol: str = "h1") -> int:
+def probe_status(port: int, path: str, timeout_s: float, *, tls: bool = False, protocol: str = "h1") -> int:
     """The status of a GET. Raises OSError (TimeoutError when the whole took longer), or `BadReply`."""
     due = time.monotonic() + timeout_s
     with socket.create_connection((HOST, port), timeout_s) as plain:

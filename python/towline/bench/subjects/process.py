@@ -24,7 +24,7 @@ from typing import Any
 from ...errors import Error
 from . import reaper
 from .model import Server
-from .probe import HOST, BadReply, ask, free_port, is_free
+from .probe import HOST, BadReply, free_port, is_free, probe_status
 from .render import Rendered, Settings, render
 from .resources import Meter, Peaks, Usage
 
@@ -134,7 +134,7 @@ class Process:
             self._must_live("before it was ready")
             try:
                 left = max(0.05, min(ATTEMPT_TIMEOUT_S, deadline - time.monotonic()))
-                status = ask(
+                status = probe_status(
                     self.port, self.server.ready.path, left,
                     tls=self._settings.tls is not None, protocol=self._rendered.protocol,
                 )  # fmt: skip
@@ -221,7 +221,7 @@ class Process:
         text = (
             self._last_log
             if self._stopped is not None
-            else str(self._reaper.ask({"op": "state"}).get("log", ""))
+            else str(self._reaper.request({"op": "state"}).get("log", ""))
         )
         return "\n".join(text.splitlines()[-lines:])
 
@@ -236,7 +236,7 @@ class Process:
             path.chmod(0o644)
         # The program is said as it was written: its path is of this machine.
         said = rendered.shown[0]
-        answer = self._reaper.ask({
+        answer = self._reaper.request({
             "op": "start", "argv": rendered.argv, "env": os.environ | rendered.env, "cwd": str(rendered.cwd),
             "cores": list(self._settings.cores or ()), "folder": self._folder,
         })  # fmt: skip
@@ -252,7 +252,7 @@ class Process:
             raise self._failure(f"ended {when}{self._how_it_ended()}")
 
     def _how_it_ended(self) -> str:
-        status = self._reaper.ask({"op": "state"}).get("exit")
+        status = self._reaper.request({"op": "state"}).get("exit")
         if not isinstance(status, int):
             return ""
         if status < 0:
@@ -294,7 +294,7 @@ class _ReaperLink:
         self.pid = self._process.pid
         self._read = b""
 
-    def ask(self, command: dict[str, Any], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, Any]:
+    def request(self, command: dict[str, Any], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, Any]:
         """Empty when there is no answer in time, or the keeper has gone."""
         assert self._process.stdin is not None
         try:
@@ -304,7 +304,7 @@ class _ReaperLink:
             return {}
 
     def stop(self, grace_s: float) -> dict[str, Any]:
-        answer = self.ask(
+        answer = self.request(
             {"op": "stop", "grace_s": grace_s}, grace_s + reaper.KILL_TIMEOUT_S + self.ANSWER_TIMEOUT_S
         )
         for stream in (self._process.stdin, self._process.stdout):
