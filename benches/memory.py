@@ -203,7 +203,10 @@ def write_tables() -> None:
     about = "".join(f"\n{name}: {report.conditions(entry)}\n" for name, entry in measured.items())
     text = f"{IDLE:,} idle connections, {SILENT:,} more silent connections, streams of {MEGABYTES} MB.\n\n"
     report.write_markdown(
-        "memory", "Memory growth", [text, report.table(["server", *names.values()], rows), about]
+        "memory",
+        "Memory growth",
+        [text, report.table(["server", *names.values()], rows), about],
+        "python -m benches.memory",
     )
 
 

@@ -106,7 +106,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, align, *rows]) + "\n"
 
 
-def write_markdown(name: str, title: str, parts: list[str], command: str = "make bench") -> None:
+def write_markdown(name: str, title: str, parts: list[str], command: str) -> None:
     text = f"# {title}\n\nWritten by `{command}`; the slices, versions and command lines are in `{name}.json.gz`.\n\n"
     (RESULTS / f"{name}.md").write_text(text + "\n".join(parts))
 

@@ -108,7 +108,8 @@ def write_tables() -> None:
         rows.append([name, *experiments, f"< {GOALS_MS[name.split()[1]]:g}"])
     head = ["server, application", "64 connections, ms", "512 connections, ms", "goal for towline"]
     text = "p99 lateness of a 10 ms ticker in the server's loop while the generator saturates the server.\n\n"
-    report.write_markdown("ticker", "Lateness of other callbacks", [text, report.table(head, rows)])
+    parts = [text, report.table(head, rows)]
+    report.write_markdown("ticker", "Lateness of other callbacks", parts, "python -m benches.ticker")
 
 
 if __name__ == "__main__":

@@ -302,7 +302,7 @@ def opened(name, job, base):
 )
 def test_an_upstream_that_is_one_byte_off_is_caught(name, job, complaint):
     with answering(b"Hello, World?") as base, opened(name, job, base) as client:
-        with pytest.raises(Failed, match=f"WrongAnswer: {complaint}"):
+        with pytest.raises(Failed, match=f"WrongResponse: {complaint}"):
             client.verify()
 
 

@@ -282,14 +282,14 @@ from towline.bench.subjects import Process, load_servers
 from towline.bench.subjects.reaper import descendants
 process = Process(load_servers(Path(sys.argv[1]))["hostile"])
 process.wait_ready()
-print(process._keeper.pid, process.pid, flush=True)
+print(process._reaper.pid, process.pid, flush=True)
 input()
 """
 DAEMON = "daemon(lambda: time.sleep(600))\nserve()"
 
 
 def bench_with(tmp_path: Path) -> tuple[subprocess.Popen[str], int, int]:
-    """A bench in a process of its own that has a subject with a daemon, and the pids of keeper and subject."""
+    """A bench in a process of its own that has a subject with a daemon, and the pids of reaper and subject."""
     server = hostile(tmp_path, textwrap.dedent(DAEMON))
     assert server.name == "hostile"
     bench = subprocess.Popen(
@@ -318,7 +318,7 @@ def test_nothing_stays_when_the_bench_is_killed(tmp_path: Path, number: signal.S
         assert gone(tmp_path)
 
 
-def test_what_outlives_bench_and_keeper_is_swept(tmp_path: Path) -> None:
+def test_what_outlives_bench_and_reaper_is_killed(tmp_path: Path) -> None:
     bench, reaper_process, subject = bench_with(tmp_path)
     with bench:
         bench.kill()
@@ -329,13 +329,13 @@ def test_what_outlives_bench_and_keeper_is_swept(tmp_path: Path) -> None:
             pass  # it was faster: then there is nothing to sweep, which is as good
         due = time.monotonic() + 30
         while Path(f"/proc/{subject}").exists() and time.monotonic() < due:
-            time.sleep(0.02)  # the subject itself ends with its keeper
+            time.sleep(0.02)  # the subject itself ends with its reaper
         assert not Path(f"/proc/{subject}").exists()
         kill_orphans()
         assert gone(tmp_path)
 
 
-def test_a_sweep_leaves_those_alone_whose_keeper_lives(tmp_path: Path) -> None:
+def test_subjects_of_a_living_reaper_are_no_orphans(tmp_path: Path) -> None:
     with Process(hostile(tmp_path, "serve()")) as process:
         process.wait_ready()
         kill_orphans()

@@ -191,7 +191,7 @@ def test_every_scenario_once(tmp_path, monkeypatch):
 def test_refusals_are_counted_apart(monkeypatch, tmp_path):
     options = ["--scenario", "llm_parallel", "--subject", "towline", "--subject", "openai+httpx2"]
     found = asked_of_the_mock(tmp_path, monkeypatch, *options, "--refuse-share", "0.4")
-    asked = [f"Say hello. (real_parallel, 0/{batch}/{number})" for batch in range(3) for number in range(5)]
+    asked = [f"Say hello. (llm_parallel, 0/{batch}/{number})" for batch in range(3) for number in range(5)]
     refused = sum(is_refused(3, question, 0.4) for question in asked)
     assert 0 < refused < 15
     for one in found.experiments[0].slices:
@@ -202,7 +202,7 @@ def test_a_subject_that_dies_leaves_the_others(monkeypatch):
     asked = running.ChatProcess.call
 
     def call(self, calls, pause_s):
-        if self.client.name == "httpx" and "real_" in calls[0]["body"]["messages"][0]["content"]:
+        if self.client.name == "httpx" and "llm_" in calls[0]["body"]["messages"][0]["content"]:
             os.kill(self.worker.pid, signal.SIGKILL)
         return asked(self, calls, pause_s)
 

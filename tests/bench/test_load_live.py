@@ -120,7 +120,7 @@ def test_a_run_is_seen_and_its_report_stays(url: str) -> None:
         assert "\x1b[3" in shown.text()  # colours
         # The view is wiped, then comes the report.
         report = shown.text()[shown.text().rindex("\x1b[J") :]
-        assert "answers)" in report
+        assert "responses)" in report
         assert "statuses" in report
         assert "\x1b[?1049h" not in shown.text()
         assert termios.tcgetattr(shown.inner) == shown.before
@@ -132,7 +132,7 @@ def test_a_tiny_terminal_and_no_colors(url: str) -> None:
         assert shown.program.returncode == 0
         assert "measuring" in shown.plain()
         assert not re.search(r"\x1b\[(3|9)[0-7]|\x1b\[38", shown.text())
-        assert "answers)" in shown.plain()
+        assert "responses)" in shown.plain()
 
 
 @pytest.mark.parametrize(("arguments", "environ"), [(["--no-tui"], {}), (["-q"], {}), ([], {"TERM": "dumb"})])
@@ -143,14 +143,14 @@ def test_nothing_is_drawn_where_it_is_not_wanted(
         shown.read()
         assert shown.program.returncode == 0
         assert "\x1b" not in shown.text()
-        assert "answers)" in shown.text()
+        assert "responses)" in shown.text()
 
 
 def test_a_terminal_without_an_answer_has_the_report_all_the_same(url: str) -> None:
     with screen(["-d", "600ms", "-c", "2", url]) as shown:
         shown.read(answers=False)
         assert shown.program.returncode == 0
-        assert "answers)" in shown.plain()
+        assert "responses)" in shown.plain()
         assert termios.tcgetattr(shown.inner) == shown.before
 
 
@@ -160,7 +160,7 @@ def test_control_c_keeps_what_was_measured(url: str) -> None:
         os.write(shown.terminal, b"\x03")
         shown.read()
         assert shown.program.returncode == 0, shown.text()
-        assert "answers)" in shown.text()[shown.text().rindex("\x1b[J") :]
+        assert "responses)" in shown.text()[shown.text().rindex("\x1b[J") :]
         assert is_cursor_visible(shown.text())
         assert termios.tcgetattr(shown.inner) == shown.before
 
@@ -170,7 +170,7 @@ def test_a_pipe_gets_clean_text(url: str) -> None:
         [*LOAD, "-d", "500ms", "-c", "2", url], capture_output=True, text=True, timeout=30, check=True
     )
     assert "\x1b" not in done.stdout + done.stderr
-    assert "answers)" in done.stdout
+    assert "responses)" in done.stdout
 
 
 def test_a_killed_view_leaves_a_cursor(url: str) -> None:

@@ -293,7 +293,7 @@ def test_the_command(tmp_path, capsys):
     [
         (b"{}", "is not a result of towline bench"),
         (b'{"format": 99}', "has layout 99; this version reads"),
-        (b'{"format": 1}', "is damaged"),
+        (b'{"format": 2}', "is damaged"),
         (b"\x1f\x8bnonsense", "is not a result of towline bench"),
     ],
 )

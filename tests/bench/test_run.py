@@ -217,7 +217,7 @@ def test_an_interrupt_keeps_what_was_measured_and_leaves_nothing(
 
 def test_names_choose_among_all_parts_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
-        bench_command(["all", "--list", "-s", "hello,get_async,800x40,real_sequential", "-S", "towline"]) == 0
+        bench_command(["all", "--list", "-s", "hello,get_async,800x40,llm_sequential", "-S", "towline"]) == 0
     )
     listed = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
     assert listed == {"hello", "get_async", "800x40", "llm_sequential", "towline"}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from towline.bench.scenarios import Body, ScenarioError, SendMode, load, session_config
+from towline.bench.scenarios.loader import CATALOGUE
 
 HEAD = '[[scenario]]\nname = "mine"\n'
 REQUEST = '[[scenario.request]]\ntarget = "/"\n'
@@ -159,7 +160,7 @@ def test_what_is_no_toml_and_what_cannot_be_read(tmp_path: Path) -> None:
 def test_the_package_carries_its_files() -> None:
     """Installed or not: a wheel holds what lies below python/towline."""
     scenarios = resources.files("towline.bench.scenarios")
-    assert all((scenarios / f"{letter}.toml").is_file() for letter in "abcde")
+    assert all((scenarios / f"{name}.toml").is_file() for name in CATALOGUE)
     apps = resources.files("towline.bench.apps")
     assert all((apps / name).is_file() for name in ("asgi.py", "wsgi.py", "static/hello.txt"))
 

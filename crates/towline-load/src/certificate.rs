@@ -1,4 +1,5 @@
-//! A certificate for one run of the bench: its own authority, one leaf, one key, made anew and kept by nobody.
+//! A certificate for one run of the bench: an authority, a leaf certificate and a key, made anew for
+//! each run.
 
 use std::error::Error;
 
@@ -16,10 +17,10 @@ pub struct TestCertificate {
 }
 
 impl TestCertificate {
-    /// For host names and addresses.
+    /// Makes a certificate for host names and addresses.
     ///
     /// # Errors
-    /// A name that no certificate can carry, or no randomness.
+    /// An invalid name, or no source of randomness.
     pub fn new(names: &[String]) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let mut authority = CertificateParams::new(Vec::new())?;
         authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));

@@ -1,4 +1,4 @@
-//! One answer held against what it must be. Pure: bytes in, verdict out.
+//! Verification of a response. Pure: bytes in, verdict out.
 
 use std::io::Read;
 
@@ -8,30 +8,30 @@ use towline_proto::Field;
 
 use crate::target::{Coding, Expect};
 
-/// No coded answer is larger, in either form, where its true size is not said.
+/// Limit of coded and decoded bodies whose expected size is unknown.
 const MAX_BYTES: usize = 64 << 20;
 
-/// What a WebSocket's handshake was answered with (RFC 6455 4.1); its messages have no status of their own.
+/// The status of a WebSocket handshake (RFC 6455 4.1); messages have no status of their own.
 const SWITCHED: u16 = 101;
 
-/// What was wrong with an answer that was complete and well framed.
+/// The difference between a complete, well-framed response and the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mismatch {
     Status,
-    /// A text that should be binary, or the other way about.
+    /// A text message instead of a binary one, or vice versa.
     Kind,
-    /// The expected field of this index.
+    /// The expected header of this index is missing or different.
     Field(usize),
-    /// Not what was expected once decoded, or not decodable.
+    /// Not the expected body after decoding, or not decodable.
     Coding,
     Content,
 }
 
-/// The last coded body of a target that was right: what equals it needs no decoding.
+/// The last coded body that was verified: an equal one needs no decoding.
 #[derive(Debug, Default)]
 pub(crate) struct VerifiedBody(Vec<u8>);
 
-/// The answer in hand.
+/// The response being received.
 #[derive(Debug, Default)]
 pub(crate) struct Check {
     status: u16,
@@ -43,12 +43,12 @@ pub(crate) struct Check {
     coded_body: Option<CodedBody>,
 }
 
-/// A coded body on its way.
+/// A coded body being received.
 #[derive(Debug)]
 enum CodedBody {
     /// Content-Encoding names another coding.
     OtherCoding,
-    /// The same as the known one so far.
+    /// Equal to the verified body so far.
     Unchanged,
     Buffered(Vec<u8>),
     TooLong,
@@ -88,7 +88,7 @@ impl Check {
         }
     }
 
-    /// All of a message that came through a WebSocket.
+    /// Checks a complete WebSocket message.
     pub(crate) fn message(
         &mut self,
         data: &[u8],
@@ -116,7 +116,7 @@ impl Check {
         }
     }
 
-    /// The status wins: an error page has other fields and another body, and that is not the news.
+    /// The status has precedence: an error page also has other headers and another body.
     pub(crate) fn end(&mut self, expect: &Expect, verified: &mut VerifiedBody) -> Option<Mismatch> {
         let status_is_right = match expect.status {
             Some(status) => self.status == status,
@@ -203,10 +203,11 @@ fn is(field: &Field<'_>, name: &str) -> bool {
     field.name.eq_ignore_ascii_case(name.as_bytes())
 }
 
-/// All of `bytes` undone, unless it is malformed, cut, followed by anything else, or larger than `most`.
+/// Decodes all of `bytes`; `None` if they are malformed, cut, followed by anything else, or larger than
+/// `most`.
 fn decoded(coding: Coding, bytes: &[u8], most: usize) -> Option<Vec<u8>> {
     let mut plain = Vec::new();
-    // One byte more is seen as such; with it the end of the data, and its checksum.
+    // One byte over the limit is enough to detect an excess, and lets the decoder verify the checksum.
     let limit = most as u64 + 1;
     match coding {
         // Several members are one body (RFC 1952 2.2).
@@ -226,7 +227,7 @@ fn decoded(coding: Coding, bytes: &[u8], most: usize) -> Option<Vec<u8>> {
     (plain.len() <= most).then_some(plain)
 }
 
-/// A coding adds little where it cannot shorten.
+/// A coding adds little to bodies that it cannot shorten.
 fn most_coded(expect: &Expect) -> usize {
     (expect.body.as_ref()).map_or(MAX_BYTES, |body| body.len() + body.len() / 8 + 1024)
 }
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_of_their_kind() {
+    fn messages_of_the_wrong_kind_are_mismatches() {
         let expect = Expect {
             status: Some(SWITCHED),
             body: Some(Bytes::from_static(b"hello")),
@@ -356,14 +357,14 @@ mod tests {
         assert_eq!(verdict(&[right, ("vary", "b")]), Some(Mismatch::Field(1)));
     }
 
-    /// `hello` in the zlib format, in one stored block: every byte of it can be told by hand.
+    /// `hello` in the zlib format, in one stored block, so that each byte has a known meaning.
     const HELLO: &[u8] = b"\x78\x01\x01\x05\x00\xfa\xffhello\x06\x2c\x02\x15";
     /// The same in two stored blocks.
     const HELLO_TWICE: &[u8] =
         b"\x78\x01\x00\x02\x00\xfd\xffhe\x01\x03\x00\xfc\xffllo\x06\x2c\x02\x15";
 
     #[test]
-    fn a_coded_answer_is_compared_decoded_and_its_bytes_are_remembered() {
+    fn a_coded_body_is_compared_decoded_and_cached() {
         let deflated = [("Content-Encoding", "Deflate")];
         let by_body = Expect {
             coding: Some(Coding::Deflate),
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_held_to_its_last_byte() {
+    fn gzip_is_verified_to_its_last_byte() {
         let expect = Expect {
             coding: Some(Coding::Gzip),
             body: Some(Bytes::from_static(b"hello")),
@@ -431,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_inflates_without_end_is_given_up() {
+    fn a_decompression_bomb_is_refused() {
         let mut bomb = Vec::new();
         let zeroes = vec![0; 1 << 20];
         let mut encoder = GzEncoder::new(&zeroes[..], Compression::default());

@@ -1,4 +1,4 @@
-//! Everything about a run that is decided before it.
+//! The configuration of a run.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -18,42 +18,46 @@ use crate::websocket::{Handshake, OWN_FIELDS};
 /// One run of load.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Connections are dealt out to the origins in turn; each asks its own origin's targets.
+    /// Connections are distributed over the origins in turn; each uses the targets of its origin.
     pub targets: Vec<Target>,
     pub mix: Mix,
-    /// In all. Each thread has its part.
+    /// Total, divided among the threads.
     pub connections: usize,
     pub threads: usize,
-    /// HTTP/1.1, or HTTP/2: by ALPN where the target is https, else without asking.
+    /// HTTP/1.1, or HTTP/2: by ALPN for https targets, otherwise by prior knowledge.
     pub protocol: Protocol,
-    /// HTTP/1.1: requests in flight per connection, answered in their order; so with messages.
+    /// HTTP/1.1: pipelined requests per connection; with WebSockets, messages in flight.
     pub pipeline: usize,
-    /// HTTP/2: streams at once per connection, as far as the server allows as many.
+    /// HTTP/2: concurrent streams per connection, up to the server's limit.
     pub streams: usize,
-    /// After so many requests a connection is closed and made anew; `Some(1)`: a fresh connection each
-    /// time, whose making counts as part of the latency.
+    /// Requests after which a connection is replaced; `Some(1)`: a fresh connection for each request,
+    /// whose
+    /// setup counts as part of the latency.
     pub requests_per_connection: Option<u64>,
-    /// All connections send their next request at the same moment, when all have had their answers: a
-    /// burst; on fresh connections, a storm. One thread, a closed loop.
+    /// All connections send their next request at the same moment, when all have their responses; on
+    /// fresh
+    /// connections, a connection storm. One thread, a closed loop.
     pub barrier: bool,
     pub loop_mode: LoopMode,
     pub until: Until,
     /// Load before the measured time. A ramp lengthens it.
     pub warm_up: Duration,
-    /// Closed loop: connections come one after the other over this time. Open loop: see [`Rate::ramp`].
+    /// Closed loop: connections are opened one after the other over this time. Open loop: see
+    /// [`Rate::ramp`].
     pub ramp: Duration,
-    /// From sending to the last byte of the answer; looked at about every twentieth part of it.
+    /// From sending to the last byte of the response; checked about twenty times in its duration.
     pub timeout: Duration,
     pub connect_timeout: Duration,
     pub trust: Trust,
     pub seed: u64,
-    /// Answers by which a server declines for want of room: neither good nor failed, counted apart. With
-    /// any here, a connection that the server refuses or closes before it has answered anything counts so
-    /// too.
+    /// Statuses with which a server refuses requests at its limit: counted apart, neither successes nor
+    /// failures.
+    /// If any is given, connections that the server refuses, or closes before any response, count in the
+    /// same way.
     pub refusal_statuses: Vec<u16>,
 }
 
-/// Which target is next.
+/// The order of targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mix {
@@ -66,10 +70,10 @@ pub enum Mix {
 /// What starts a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum LoopMode {
-    /// The answer before it.
+    /// The previous response.
     #[default]
     Closed,
-    /// The clock.
+    /// The schedule.
     Open(Rate),
 }
 
@@ -77,25 +81,25 @@ pub enum LoopMode {
 pub enum Until {
     /// Measured time, without warm-up.
     Time(Duration),
-    /// Requests in all, failed ones included. There is no warm-up then.
+    /// Total requests, failed ones included, without warm-up.
     Requests(u64),
 }
 
-/// Whose certificates are believed.
+/// Verification of the server's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trust {
-    /// Everybody's: the load is on our own server as a rule.
+    /// None: the server under load is usually our own.
     #[default]
     Any,
     System,
     Path(PathBuf),
 }
 
-/// Why there was no run.
+/// Why a run could not be made.
 #[derive(Debug)]
 pub enum LoadError {
-    /// The caller asked for what cannot be.
+    /// The configuration is invalid.
     Config(String),
     Io(io::Error),
 }
@@ -128,25 +132,23 @@ impl Config {
     pub(crate) fn check(&self) -> Result<(), LoadError> {
         let wrong = |why: &str| Err(LoadError::Config(why.into()));
         if self.targets.is_empty() {
-            return wrong("there is no URL");
+            return wrong("a URL is missing");
         }
         let counts = [self.threads, self.pipeline, self.streams];
         if counts.contains(&0) || self.requests_per_connection == Some(0) {
             return wrong(
-                "threads, pipelining, streams and requests per connection are at least 1",
+                "threads, pipeline, streams and requests per connection must be at least 1",
             );
         }
         match self.protocol {
             Protocol::Http1 if self.streams > 1 => {
-                return wrong("several streams at once are of HTTP/2");
+                return wrong("concurrent streams need HTTP/2");
             }
             Protocol::Http2 if self.pipeline > 1 => {
-                return wrong("HTTP/2 has streams and no pipelining");
+                return wrong("HTTP/2 has streams, not pipelining");
             }
             Protocol::Http2 if self.targets.iter().any(|target| target.messages.is_some()) => {
-                return wrong(
-                    "WebSockets are spoken over HTTP/1.1 here, not over HTTP/2 (RFC 8441)",
-                );
+                return wrong("WebSockets over HTTP/2 (RFC 8441) are not supported");
             }
             _ => {}
         }
@@ -154,16 +156,16 @@ impl Config {
             return wrong("every thread needs a connection to every origin");
         }
         if u32::try_from(self.connections).is_err() || self.concurrency() > 1024 {
-            return wrong("too many connections, or more than 1024 requests at once on each");
+            return wrong("too many connections, or more than 1024 concurrent requests on each");
         }
         if self.barrier && self.threads > 1 {
-            return wrong("connections start together on one thread");
+            return wrong("a barrier needs a single thread");
         }
         let shaped =
             |target: &Target| target.send_mode != SendMode::Whole || target.chunk_bytes.is_some();
         if self.concurrency() > 1 && (self.barrier || self.targets.iter().any(shaped)) {
             return wrong(
-                "several at once on a connection leave whole, and not from connections that start together",
+                "concurrent requests on a connection must be sent whole, and without a barrier",
             );
         }
         if self.mix == Mix::AtRandom {
@@ -173,38 +175,38 @@ impl Config {
                     .iter()
                     .filter(|target| target.destination() == destination);
                 if of.map(|target| u64::from(target.weight)).sum::<u64>() == 0 {
-                    return wrong("the weights of an origin's targets add up to nothing");
+                    return wrong("the weights of an origin's targets add up to 0");
                 }
             }
         }
         self.targets.iter().try_for_each(check_target)
     }
 
-    /// With everything in it that goes without saying.
+    /// Adds the expectation of an echo to WebSocket targets without one.
     pub(crate) fn with_defaults(mut self) -> Self {
         self.targets.iter_mut().for_each(Target::expect_echo);
         self
     }
 
-    /// Where connections lead to, in the order of their first target.
+    /// The distinct destinations of connections, in the order of their first target.
     pub(crate) fn destinations(&self) -> Vec<Destination<'_>> {
         let mut seen = HashSet::new();
         let all = self.targets.iter().map(Target::destination);
         all.filter(|one| seen.insert(*one)).collect()
     }
 
-    /// The load is messages and nothing else.
+    /// Whether the load consists of WebSocket messages only.
     pub(crate) fn is_websocket_load(&self) -> bool {
         self.targets.iter().all(|target| target.messages.is_some())
     }
 
-    /// Of all the messages that may come back.
+    /// The longest message that may be received.
     pub(crate) fn longest_message(&self) -> usize {
         let each = self.targets.iter().map(Target::longest_message);
         each.max().unwrap_or(0)
     }
 
-    /// Load before anything counts.
+    /// Load before the measured time.
     pub(crate) fn total_warm_up(&self) -> Duration {
         let ramp = match self.loop_mode {
             LoopMode::Closed => self.ramp,
@@ -216,7 +218,7 @@ impl Config {
         }
     }
 
-    /// Requests in flight on each connection.
+    /// Concurrent requests on each connection.
     pub(crate) fn concurrency(&self) -> usize {
         match self.protocol {
             Protocol::Http1 => self.pipeline,
@@ -229,21 +231,21 @@ impl Config {
     }
 }
 
-/// What its way of sending asks of a target; then the wire core is asked whether it would send this.
+/// Validates a target: its send mode, then its encoding by the protocol core.
 fn check_target(target: &Target) -> Result<(), LoadError> {
     if let Some(messages) = target.messages {
         return check_messages(target, messages);
     }
     let body_bytes = target.body.as_ref().map_or(0, |body| body.len() as u64);
     let wrong = match target.send_mode {
-        _ if target.chunk_bytes == Some(0) => "a chunk has at least one byte",
-        SendMode::Pieces { pieces: 0, .. } => "there is at least one piece",
-        SendMode::AwaitContinue if body_bytes == 0 => "a request that waits for 100 has a body",
+        _ if target.chunk_bytes == Some(0) => "a chunk must have at least one byte",
+        SendMode::Pieces { pieces: 0, .. } => "there must be at least one piece",
+        SendMode::AwaitContinue if body_bytes == 0 => "a request that waits for 100 needs a body",
         SendMode::DropAfterBytes(bytes) if bytes >= body_bytes => {
-            "a body is dropped before its last byte"
+            "a body must be dropped before its last byte"
         }
         _ if target.chunk_bytes.is_some() && body_bytes == 0 => {
-            "a request that is sent in chunks has a body"
+            "a request that is sent in chunks needs a body"
         }
         _ => "",
     };
@@ -271,7 +273,7 @@ fn check_target(target: &Target) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// The same for a WebSocket: what is of requests alone, and whether its handshake can be sent.
+/// Validates a WebSocket target: options for requests only, then the handshake.
 fn check_messages(target: &Target, messages: Messages) -> Result<(), LoadError> {
     let wrong = |why: String| Err(LoadError::Config(format!("{}: {why}", target.url())));
     let expect = &target.expect;
@@ -279,7 +281,7 @@ fn check_messages(target: &Target, messages: Messages) -> Result<(), LoadError> 
         OWN_FIELDS.iter().any(|own| name.eq_ignore_ascii_case(own))
     };
     if target.send_mode != SendMode::Whole || target.chunk_bytes.is_some() {
-        return wrong("messages go out whole".into());
+        return wrong("messages are sent whole".into());
     }
     if &*target.method != "GET" {
         return wrong("a WebSocket begins with a GET (RFC 6455 4.1)".into());
@@ -288,10 +290,10 @@ fn check_messages(target: &Target, messages: Messages) -> Result<(), LoadError> 
         || expect.coding.is_some()
         || !expect.fields.is_empty()
     {
-        return wrong("of a WebSocket the messages are compared: by body, length or hash".into());
+        return wrong("a WebSocket's messages are compared by body, length or hash only".into());
     }
     if let Some((name, _)) = target.fields.iter().find(own) {
-        return wrong(format!("the handshake has its own {name}"));
+        return wrong(format!("the handshake sets {name}"));
     }
     let body = target.body.as_deref().unwrap_or_default();
     if messages.kind == Kind::Text && std::str::from_utf8(body).is_err() {
@@ -327,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_sent_is_refused_before_the_run() {
+    fn invalid_configurations_are_refused() {
         let target = Target::get("http://a/").unwrap();
         let base = Config::new(vec![target.clone()]);
         assert!(base.check().is_ok());
@@ -361,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_websocket_cannot_be_is_refused_before_the_run() {
+    fn invalid_websocket_targets_are_refused() {
         let base = Config::new(vec![Target::get("ws://a/").unwrap()]);
         assert!(base.check().is_ok());
         let changed = |change: fn(&mut Target)| {

@@ -1,10 +1,9 @@
-//! The load generator: requests on a schedule, answers verified by the strict parser, honest figures.
+//! The load generator: requests on a schedule, responses verified by the strict parser, latency histograms.
 //!
-//! Threads share nothing: each has its own engine, connections, schedule and histograms, which are
-//! merged when all is over. In a *closed loop* every connection sends its next request when it has its
-//! answer: that finds the capacity. In an *open loop* requests are due at times fixed beforehand, and
-//! latency counts from the intended start, so that a stall is charged to every request that should
-//! have been sent meanwhile.
+//! Threads share nothing: each has its own engine, connections, schedule and histograms, which are merged
+//! at the end. In a *closed loop* each connection sends its next request when it has received the
+//! response, which measures capacity. In an *open loop* requests are due at fixed times, and latency
+//! counts from the intended start, so that a stall counts for every request that was due in it.
 //!
 //! ```text
 //! config ─► session ─┬► worker: Engine + schedule + stats ─┬► stats, merged ─► report ─► text, JSON, CSV, hdr

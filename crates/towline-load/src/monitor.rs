@@ -1,7 +1,8 @@
-//! What a run shows of itself while it is under way.
+//! Progress of a run, visible while it runs.
 //!
-//! Workers store their counts at every tick, a few dozen times a second, and hand over each second that
-//! has ended; between the ticks a request costs nothing for it. Whoever watches reads when it likes.
+//! Workers store their counts at every tick, a few dozen times a second, and publish each second that
+//! has
+//! ended; requests have no extra cost between ticks. A monitor reads whenever it likes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::stats::{FAILURES, Interval, Tally};
 
-/// The classes of failures, as [`Errors`](crate::Errors) has them.
+/// The classes of failures, as in [`Errors`](crate::Errors).
 pub const FAILURE_CLASSES: [&str; FAILURES] = [
     "connect",
     "timeout",
@@ -21,7 +22,7 @@ pub const FAILURE_CLASSES: [&str; FAILURES] = [
     "unprocessed",
 ];
 
-/// One run, seen from outside. Clones see the same one.
+/// Monitor of one run. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Monitor(Arc<Shared>);
 
@@ -33,7 +34,7 @@ struct Shared {
     workers: Mutex<Vec<Arc<LiveCounters>>>,
 }
 
-/// One worker's.
+/// The counters of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct LiveCounters {
     answered: AtomicU64,
@@ -46,10 +47,10 @@ pub(crate) struct LiveCounters {
     seconds: Mutex<Vec<Interval>>,
 }
 
-/// All of a run at one moment. What does not count yet, as in the warm-up, is not in it.
+/// The counters of a run at one moment, without those of the warm-up.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Since the load began, warm-up included; `None`: connections are being made.
+    /// Since the load began, warm-up included; `None`: connections are being opened.
     pub elapsed: Option<Duration>,
     pub answered: u64,
     /// By class.
@@ -58,7 +59,7 @@ pub struct Snapshot {
     pub received_bytes: u64,
     pub live_connections: u64,
     pub in_flight: u64,
-    /// Nothing is sent any more; answers are awaited.
+    /// Nothing is sent any more; the last responses are awaited.
     pub is_draining: bool,
 }
 
@@ -73,7 +74,7 @@ impl Default for Monitor {
 }
 
 impl Monitor {
-    /// A worker's own part.
+    /// The counters of a new worker.
     pub(crate) fn counters(&self) -> Arc<LiveCounters> {
         let counters = Arc::new(LiveCounters::default());
         let mut workers = (self.0.workers.lock()).unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +106,7 @@ impl Monitor {
         snapshot
     }
 
-    /// The seconds that have ended since the last call, of each worker, oldest first.
+    /// The seconds that have ended since the last call, for each worker, oldest first.
     pub(crate) fn take_seconds(&self) -> Vec<Vec<Interval>> {
         let workers = (self.0.workers.lock()).unwrap_or_else(PoisonError::into_inner);
         let take = |counters: &Arc<LiveCounters>| {
@@ -117,7 +118,7 @@ impl Monitor {
 }
 
 impl LiveCounters {
-    /// Called by the worker alone.
+    /// Called by the worker only.
     pub(crate) fn publish(&self, tally: &Tally, live: u64, in_flight: u64, draining: bool) {
         let put = |place: &AtomicU64, count| place.store(count, Ordering::Relaxed);
         put(&self.answered, tally.answers());
@@ -131,7 +132,7 @@ impl LiveCounters {
         self.draining.store(draining, Ordering::Relaxed);
     }
 
-    /// Hands over what has ended; false when somebody looks just now: the next tick will do.
+    /// Publishes seconds that have ended; false if a reader holds the lock: the next tick tries again.
     pub(crate) fn publish_seconds(&self, ended: &[Interval]) -> bool {
         match self.seconds.try_lock() {
             Ok(mut seconds) => seconds.extend_from_slice(ended),

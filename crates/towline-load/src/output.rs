@@ -1,4 +1,4 @@
-//! The report for other programs: CSV by second, and the `HdrHistogram` interval log.
+//! Report formats for other programs: CSV by second, and the `HdrHistogram` interval log.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub fn csv(report: &Report) -> String {
     text
 }
 
-/// The response times by second, in nanoseconds, as the tools around `HdrHistogram` read them.
+/// The response times by second, in nanoseconds, in the format of the `HdrHistogram` tools.
 pub fn hdr_log(outcome: &Outcome) -> String {
     let mut bytes = Vec::new();
     let mut serializer = V2DeflateSerializer::new();
@@ -39,7 +39,7 @@ pub fn hdr_log(outcome: &Outcome) -> String {
         .add_comment("towline-load: response times from the intended start, in nanoseconds")
         .with_start_time(outcome.began)
         .with_base_time(outcome.began)
-        // The column of the largest value, in seconds.
+        // Writes the column of the largest value in seconds.
         .with_max_value_divisor(1e9)
         .begin_log_with(&mut bytes, &mut serializer)
         .map(|mut log| {
@@ -55,7 +55,7 @@ pub fn hdr_log(outcome: &Outcome) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Percentiles of a histogram of nanoseconds, in microseconds, for plots: value and share at or below it.
+/// Quantiles of a histogram of nanoseconds for plots: microseconds, and the share at or below them.
 pub fn curve(times: &Histogram<u64>) -> Vec<(f64, f64)> {
     times
         .iter_quantiles(5)

@@ -4,12 +4,12 @@ use crate::config::{Config, LoadError};
 use crate::monitor::Monitor;
 use crate::session::{Outcome, Session, Slice, Stop};
 
-/// Puts `config`'s load on its targets until it is over or `stop` is asked.
+/// Runs the load of `config` until it is over or `stop` is requested.
 pub fn run(config: &Config, stop: &Stop) -> Result<Outcome, LoadError> {
     Session::open(config.clone())?.last_slice(&Slice::of(config), stop)
 }
 
-/// The same, and `monitor` sees it while it is under way.
+/// Like [`run`], with progress in `monitor`.
 pub fn run_monitored(
     config: &Config,
     stop: &Stop,

@@ -1,27 +1,27 @@
-//! When requests are due. Pure: time is an offset from the start, and chance comes from a seed.
+//! The schedule of requests. Pure: time is an offset from the start, and chance comes from a seed.
 
 use std::time::{Duration, Instant};
 
-/// How the starts of an open loop are spread.
+/// Distribution of the starts of an open loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arrivals {
-    /// Evenly.
+    /// At equal distances.
     #[default]
     Constant,
-    /// As independent users come: exponential gaps.
+    /// Independent users: exponential gaps.
     Poisson,
 }
 
-/// An open loop's rate.
+/// The rate of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     pub per_s: f64,
     pub arrivals: Arrivals,
-    /// The rate rises from 0 in a straight line for this long.
+    /// The rate rises linearly from 0 for this time.
     pub ramp: Duration,
 }
 
-/// Which part of the load a thread has.
+/// The share of a thread in the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     pub index: u32,
@@ -34,9 +34,9 @@ pub struct Schedule {
     rate: Rate,
     share: Share,
     random: Random,
-    /// Starts given so far.
+    /// Starts produced so far.
     index: u64,
-    /// Seconds at full rate that the starts so far stand for.
+    /// Time that the starts so far would take at the full rate.
     even_s: f64,
     next: Duration,
 }
@@ -55,12 +55,12 @@ impl Schedule {
         schedule
     }
 
-    /// The next intended start, after the beginning of the load.
+    /// The next intended start, as an offset from the beginning of the load.
     pub fn peek(&self) -> Duration {
         self.next
     }
 
-    /// Goes on to the start behind it.
+    /// Advances to the following start.
     pub fn advance(&mut self) {
         self.index += 1;
         self.prepare();
@@ -69,7 +69,7 @@ impl Schedule {
     fn prepare(&mut self) {
         let of = f64::from(self.share.of);
         match self.rate.arrivals {
-            // Threads take turns, so that together they are as even as one.
+            // Threads interleave, so that together they are as even as one.
             #[expect(clippy::cast_precision_loss, reason = "exact up to 2^53 requests")]
             Arrivals::Constant => {
                 let turn = self.index as f64 * of + f64::from(self.share.index);
@@ -85,7 +85,8 @@ impl Schedule {
     }
 }
 
-/// The time by which a rate that rises for `ramp` seconds has done what the full rate does in `even`.
+/// The time at which a rate that rises for `ramp` seconds has produced what the full rate produces in
+/// `even`.
 fn ramped(even: f64, ramp: f64) -> f64 {
     if even >= ramp / 2.0 {
         even + ramp / 2.0
@@ -97,9 +98,9 @@ fn ramped(even: f64, ramp: f64) -> f64 {
 /// Why a request did not start when it was due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delay {
-    /// No connection was free: the server's doing, or too small a pool.
+    /// No connection was free: the server is slow, or the pool too small.
     pub wait: Duration,
-    /// One was, and the generator came late: its own fault.
+    /// A connection was free, but the generator was late.
     pub lag: Duration,
 }
 
@@ -130,7 +131,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `n`, which is not 0. The bias is `n / 2^64`.
+    /// Less than `n`, which is not 0. The bias is `n / 2^64`.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }
@@ -218,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_is_divided_between_the_pool_and_the_generator() {
+    fn a_delay_is_split_into_connection_wait_and_lag() {
         let start = Instant::now();
         let at = |us| start + Duration::from_micros(us);
         let us = Duration::from_micros;
         // A connection had been free all the time.
         let delay = Delay::of(at(100), at(40), at(130));
         assert_eq!((delay.wait, delay.lag), (us(0), us(30)));
-        // One became free 500 us after the intended start.
+        // A connection became free 500 us after the intended start.
         let delay = Delay::of(at(100), at(600), at(605));
         assert_eq!((delay.wait, delay.lag), (us(500), us(5)));
         assert_eq!(Delay::of(at(100), at(40), at(100)).lag, us(0));

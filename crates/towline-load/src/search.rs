@@ -1,10 +1,10 @@
-//! Runs in a row: the highest rate that keeps a goal, and the same load at several concurrencies.
+//! Series of runs: the highest rate that keeps a goal, and the same load at several concurrencies.
 //!
-//! The search is a pure state machine: a judgement in, the next rate out.
+//! The search is a pure state machine: it takes a judgement and returns the next rate.
 //!
 //! ```text
 //! Ramp ──missed──► Bisect ──close enough──► Confirm ──met──► Found
-//!   └─most─► Confirm            ▲───────────────┘ missed: below it again
+//!   └─max──► Confirm            ▲───────────────┘ missed: below it again
 //! ```
 
 use crate::config::{Config, LoadError, LoopMode};
@@ -13,15 +13,15 @@ use crate::run::run;
 use crate::schedule::{Arrivals, Rate};
 use crate::session::{Outcome, Stop};
 
-/// What a rate must keep to count as sustained.
+/// The conditions for a rate to count as sustained.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
-    /// Of the response times, in percent.
+    /// The percentile of the response times.
     pub percent: f64,
     pub max_us: f64,
-    /// Failures of all requests.
+    /// Failures as a share of all requests.
     pub error_share: f64,
-    /// Answered of what was due.
+    /// Responses as a share of what was due.
     pub achieved_share: f64,
 }
 
@@ -36,7 +36,7 @@ impl Default for Goal {
     }
 }
 
-/// How a rate did.
+/// The result of a run at one rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
     Met,
@@ -63,14 +63,14 @@ impl Goal {
     }
 }
 
-/// The search for the highest rate that is met.
+/// The search for the highest rate that meets the goal.
 #[derive(Clone, Debug)]
 pub struct PeakSearch {
     stage: Stage,
     /// Stop when the rates met and missed are within this ratio.
     precision: f64,
     max_per_s: f64,
-    /// Runs that may still be made: the search ends on noise too.
+    /// Runs left: bounds the search on noisy servers.
     runs_left: u32,
 }
 
@@ -84,7 +84,7 @@ enum Stage {
 }
 
 impl PeakSearch {
-    /// From `first_per_s`, doubled until it is missed; no further than `max_per_s`.
+    /// Starts at `first_per_s` and doubles until a miss, up to `max_per_s`.
     pub fn new(first_per_s: f64, max_per_s: f64) -> Self {
         Self {
             stage: Stage::Ramp {
@@ -97,7 +97,7 @@ impl PeakSearch {
         }
     }
 
-    /// The rate to try next; `None`: it is over.
+    /// The rate to try next; `None`: the search is over.
     pub fn next_rate(&self) -> Option<f64> {
         match self.stage {
             Stage::Ramp { next, .. } => Some(next),
@@ -123,7 +123,7 @@ impl PeakSearch {
         self.stage = match (self.stage, judgement) {
             _ if self.runs_left == 0 => Stage::NotFound,
             (Stage::Confirm { .. }, Judgement::Met) => Stage::Found(tried),
-            // Met by luck the first time: look below it.
+            // The first success was luck: search below it.
             (Stage::Confirm { .. }, Judgement::Missed) => self.narrow(tried / 2.0, tried),
             (Stage::Ramp { .. }, Judgement::Met) if tried >= self.max_per_s => {
                 Stage::Confirm { rate: tried }
@@ -151,7 +151,7 @@ impl PeakSearch {
     }
 }
 
-/// The geometric mean; below the first rate, which was missed already, a tenth of it at a time.
+/// The geometric mean; below the first rate, if that was missed already, a tenth of it.
 fn middle(met: f64, missed: f64) -> f64 {
     if met > 0.0 {
         (met * missed).sqrt()
@@ -160,7 +160,7 @@ fn middle(met: f64, missed: f64) -> f64 {
     }
 }
 
-/// What a search found, with all its runs in order.
+/// The result of a search, with all its runs in order.
 #[derive(Clone, Debug)]
 pub struct Peak {
     /// `None`: no rate kept the goal.
@@ -168,7 +168,7 @@ pub struct Peak {
     pub runs: Vec<Report>,
 }
 
-/// Searches with runs of `config`, whose pace is replaced.
+/// Searches with runs of `config`, whose loop mode is replaced.
 pub fn find_peak(
     config: &Config,
     goal: &Goal,
@@ -234,7 +234,7 @@ pub fn connections_sweep(
 mod tests {
     use super::*;
 
-    /// Searches against a server that sustains up to what `capacity` says of the nth run.
+    /// Searches with a server whose capacity at the nth run is `capacity(n)`.
     fn search(first: f64, most: f64, capacity: impl Fn(usize) -> f64) -> (Option<f64>, usize) {
         let mut search = PeakSearch::new(first, most);
         let mut runs = 0;
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_rate_met_by_luck_is_not_confirmed() {
-        // The first ten runs flatter; the truth is half of it.
+        // The first ten runs are too good; the true capacity is half of theirs.
         let (found, _) = search(100.0, 1e6, |run| if run < 10 { 8000.0 } else { 4000.0 });
         let found = found.unwrap();
         assert!((4000.0 / 1.05..=4000.0).contains(&found), "{found}");

@@ -1,12 +1,12 @@
-//! A session: connections that live on between slices of load.
+//! A session: connections that stay open between slices of load.
 //!
 //! ```text
-//! open ─► slice { threads: prepare (remake what died) ─► begin together ─► load ─► await the rest } ─► Outcome
+//! open ─► slice { threads: prepare (reopen connections) ─► start together ─► load ─► await the rest } ─► Outcome
 //!           ▲────────────────────────────── the same connections ──────────────────────────────────┘
 //! ```
 //!
-//! Two sessions, a slice of one and a slice of the other in turn, is how two servers are compared: what
-//! the machine does meanwhile happens to both. A plain run is a session with one slice.
+//! Two servers are compared with two sessions whose slices alternate, so that disturbances of the machine
+//! affect both. A plain run is a session with one slice.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,17 +26,17 @@ use crate::worker::{ThreadResult, Worker};
 /// Between the last connection and the first request.
 const HEAD_START: Duration = Duration::from_millis(1);
 
-/// Ends a run from outside; what was measured until then is kept.
+/// Ends a run from outside; measurements made until then are kept.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// May be called in a signal handler.
+    /// Async-signal-safe.
     pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// For the next run.
+    /// Prepares for the next run.
     pub(crate) fn reset(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -46,18 +46,18 @@ impl Stop {
     }
 }
 
-/// One stretch of load.
+/// One period of load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slice {
     pub loop_mode: LoopMode,
-    /// Without the lead.
+    /// Without the warm-up.
     pub until: Until,
-    /// Load before anything counts; none where requests are counted.
+    /// Load before anything counts; zero where requests are counted.
     pub warm_up: Duration,
 }
 
 impl Slice {
-    /// What `config` asks for: all of a plain run.
+    /// The single slice of a plain run.
     pub fn of(config: &Config) -> Self {
         Self {
             loop_mode: config.loop_mode,
@@ -71,9 +71,9 @@ impl Slice {
             return Ok(());
         };
         let why = if config.barrier {
-            "connections start together in a closed loop"
+            "a barrier needs a closed loop"
         } else if !(rate.per_s.is_finite() && rate.per_s > 0.0) {
-            "the rate is a positive number"
+            "the rate must be a positive number"
         } else {
             return Ok(());
         };
@@ -81,30 +81,30 @@ impl Slice {
     }
 }
 
-/// What a slice gives: the report, and the histograms for those who want to merge or plot them.
+/// The result of a slice: the report, and histograms to merge or plot.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub report: Report,
     /// Nanoseconds from the intended start to the last byte.
     pub response: Histogram<u64>,
-    /// Nanoseconds from sending to the head of the answer.
+    /// Nanoseconds from sending to the head of the response.
     pub first_byte: Histogram<u64>,
-    /// `response` by second, to two digits.
+    /// `response` by second, with two significant digits.
     pub seconds: Vec<Histogram<u64>>,
     /// When the measured time began.
     pub began: SystemTime,
 }
 
-/// Connections to the targets of one [`Config`], and the threads' state around them.
+/// Connections to the targets of one [`Config`], and the state of their threads.
 pub struct Session {
     config: Arc<Config>,
     workers: Vec<Worker>,
-    /// The workers' counts of a slice, together.
+    /// The merged counts of the workers for a slice.
     tally: Tally,
 }
 
 impl Session {
-    /// Nothing is connected yet: the first slice does it.
+    /// Creates the workers. The first slice opens the connections.
     pub fn open(config: Config) -> Result<Self, LoadError> {
         config.check()?;
         let config = Arc::new(config.with_defaults());
@@ -119,7 +119,7 @@ impl Session {
         })
     }
 
-    /// Lets `monitor` see the next slice.
+    /// Publishes the progress of the next slice to `monitor`.
     pub(crate) fn monitor(&mut self, monitor: &Monitor) {
         for worker in &mut self.workers {
             worker.monitor(monitor);
@@ -130,13 +130,14 @@ impl Session {
         &self.config
     }
 
-    /// One slice of load. Connections that have died are made again before it, outside the measured
-    /// time; what a closed loop has in flight at its end is awaited afterwards and not counted.
+    /// Runs one slice of load. Closed connections are reopened before it, outside the measured time;
+    /// what a
+    /// closed loop has in flight at its end is awaited afterwards and not counted.
     pub fn slice(&mut self, slice: &Slice, stop: &Stop) -> Result<Outcome, LoadError> {
         self.measure(slice, stop, true)
     }
 
-    /// A slice after which nothing comes: the rest is not awaited.
+    /// Runs the last slice: requests in flight are not awaited.
     pub(crate) fn last_slice(mut self, slice: &Slice, stop: &Stop) -> Result<Outcome, LoadError> {
         self.measure(slice, stop, false)
     }
@@ -152,7 +153,7 @@ impl Session {
         let work = |worker: &mut Worker| -> io::Result<ThreadResult> {
             towline_io::exact_timers();
             let prepared = worker.prepare(slice, stop);
-            // Whatever came of it: the others wait.
+            // Also after an error: the other threads wait.
             let begin = gate.wait();
             prepared?;
             let thread_result = worker.load(slice.warm_up, begin, stop)?;
@@ -193,7 +194,7 @@ impl Session {
     }
 }
 
-/// The moment at which all threads begin, known when the last one is ready.
+/// Gate at which all threads wait, and the common start time, set when the last one is ready.
 struct StartGate {
     ready: Barrier,
     released: Barrier,

@@ -44,7 +44,7 @@ impl ShutdownSignal {
         let handlers_before =
             SIGNALS.map(|signal| unsafe { libc::signal(signal, handler as libc::sighandler_t) });
         if stdin_is_a_pipe() {
-            // It ends with the process, if not before.
+            // The thread ends with the process, if not before.
             std::thread::spawn(move || {
                 let mut space = [0; 64];
                 while let Ok(1..) = io::stdin().read(&mut space) {}
@@ -65,20 +65,20 @@ impl ShutdownSignal {
 impl Drop for ShutdownSignal {
     fn drop(&mut self) {
         for (signal, before) in SIGNALS.into_iter().zip(self.handlers_before) {
-            // SAFETY: what was there before is valid.
+            // SAFETY: the previous handler is valid.
             unsafe { libc::signal(signal, before) };
         }
     }
 }
 
 extern "C" fn on_signal(_: libc::c_int) {
-    // SAFETY: never freed once it was stored.
+    // SAFETY: never freed once it is stored.
     if let Some(request) = unsafe { REQUEST.load(Ordering::Acquire).as_ref() } {
         request.set();
     }
 }
 
-/// A terminal or `/dev/null` says nothing about whoever started us; a pipe is held by them.
+/// Whether the end of standard input means that the parent has gone: not for a terminal or `/dev/null`.
 fn stdin_is_a_pipe() -> bool {
     let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: fstat fills the structure unless it fails.

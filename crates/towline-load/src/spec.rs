@@ -1,5 +1,6 @@
-//! A load as data: what the agent's `open` and `--scenario FILE` take. Strict: an unknown key is an
-//! error, as a misspelt one would otherwise be a load that nobody asked for.
+//! The load as data: the format of the agent's `open` and of `--scenario FILE`. Strict: an unknown key
+//! is an
+//! error, since a misspelt one would silently change the load.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,10 +16,10 @@ use towline_proto::ws::Kind;
 use crate::config::{Config, LoadError, Mix, Trust};
 use crate::target::{Coding, Expect, Messages, SendMode, Target};
 
-/// No body is larger: it stands in memory.
+/// Limit of bodies, which are held in memory.
 const MAX_BODY_BYTES: usize = 1 << 30;
 
-/// Everything of a [`Config`] but its pace and its end.
+/// A [`Config`] without its loop mode and its end.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spec {
@@ -65,7 +66,7 @@ struct TargetSpec {
     weight: u32,
     #[serde(default)]
     send_mode: SendModeSpec,
-    /// Of a WebSocket (`ws://`), whose `body` is its message: text unless it is said.
+    /// For a WebSocket (`ws://`), whose `body` is its message; text by default.
     #[serde(default)]
     message: Option<KindSpec>,
     #[serde(default)]
@@ -153,7 +154,7 @@ impl Default for SendModeSpec {
 }
 
 impl Spec {
-    /// Reads the files that it names. The result is a closed loop of ten seconds, until it is changed.
+    /// Reads the files that it names. The result is a closed loop of ten seconds.
     pub fn config(self) -> Result<Config, LoadError> {
         let targets = self.targets.into_iter().map(TargetSpec::target);
         let config = Config {
@@ -196,9 +197,7 @@ impl TargetSpec {
                 }
             }
             None if self.message.is_some() || self.deflate => {
-                return Err(wrong(
-                    "message and deflate are of a WebSocket (ws://)".into(),
-                ));
+                return Err(wrong("message and deflate need a WebSocket (ws://)".into()));
             }
             None => {}
         }
@@ -247,7 +246,7 @@ impl BodySpec {
                 let bytes = STANDARD.decode(digits);
                 bytes
                     .map(Bytes::from)
-                    .map_err(|error| wrong(format!("a body's base64 is none: {error}")))
+                    .map_err(|error| wrong(format!("invalid base64 of a body: {error}")))
             }
             Self {
                 text: None,
@@ -314,7 +313,11 @@ fn seconds(name: &str, value: f64) -> Result<Duration, LoadError> {
     Duration::try_from_secs_f64(value)
         .ok()
         .filter(|time| *time <= Duration::from_secs(24 * 3600))
-        .ok_or_else(|| wrong(format!("{name} is a time of at most a day, not {value}")))
+        .ok_or_else(|| {
+            wrong(format!(
+                "{name} must be a time of at most a day, not {value}"
+            ))
+        })
 }
 
 /// 64 hexadecimal digits.
@@ -349,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_of_it() {
+    fn a_full_specification() {
         let config = config(
             r#"{"targets":[{"url":"http://127.0.0.1:8000/","method":"POST","fields":[["Host","x"]],
                 "body":{"repeat":"x","count":256},"weight":3,"send_mode":"await_continue",
@@ -373,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn every_body_and_every_way_of_sending() {
+    fn every_body_and_every_send_mode() {
         let url = r#""url":"http://a/""#;
         let body = |text: &str| one(&format!(r#"{{{url},"body":{text}}}"#)).unwrap().body;
         assert_eq!(body(r#"{"base64":"AP8="}"#).as_deref(), Some(&[0, 255][..]));

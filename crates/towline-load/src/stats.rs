@@ -1,14 +1,14 @@
-//! What one thread counts, and how the counts of all become one. Pure: times are arguments.
+//! Counts of one thread, and merging them. Pure: times are arguments.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 
-/// Nothing is measured beyond an hour.
+/// Longer times are recorded as an hour.
 const MAX_NS: u64 = 3_600_000_000_000;
 
-/// Three digits: a percentile is right to a thousandth.
+/// Three significant digits: a percentile is exact to a thousandth.
 fn histogram(digits: u8) -> Histogram<u64> {
     Histogram::new_with_bounds(1, MAX_NS, digits).expect("the bounds are constants and valid")
 }
@@ -35,37 +35,37 @@ impl Times {
     }
 }
 
-/// A quarter of a megabyte is not written for nothing.
+/// Clears only if needed: a histogram has a quarter of a megabyte.
 fn clear(times: &mut Histogram<u64>) {
     if !times.is_empty() {
         times.reset();
     }
 }
 
-/// 1 at least: the histogram has no 0 apart.
+/// At least 1: the histogram has no bucket for 0.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(MAX_NS).max(1)
 }
 
-/// Why a request failed.
+/// The class of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Connect,
     Timeout,
-    /// The connection ended before the answer was complete.
+    /// The connection ended before the response was complete.
     Reset,
     Protocol,
     Status,
-    /// Length or bytes are not what was expected.
+    /// Length or bytes differ from the expected ones.
     Content,
     /// HTTP/2: the server reset the stream.
     StreamReset,
-    /// HTTP/2: the server says that it has not begun with it: `REFUSED_STREAM`, or its GOAWAY came first.
+    /// HTTP/2: the server did not process the request: `REFUSED_STREAM`, or GOAWAY with a lower id.
     Unprocessed,
 }
 
 impl Failure {
-    /// As reports name its class.
+    /// The name of the class in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -80,10 +80,10 @@ impl Failure {
     }
 }
 
-/// How many kinds of [`Failure`] there are.
+/// The number of [`Failure`] classes.
 pub(crate) const FAILURES: usize = 8;
 
-/// A complete answer that passed its check.
+/// The times of a complete response that passed its check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseTimes {
     /// From the intended start; in a closed loop the same as `service`.
@@ -103,7 +103,7 @@ pub(crate) struct Interval {
     pub(crate) received_bytes: u64,
     /// Connections open at its end.
     pub(crate) live: u64,
-    /// Of `response`; in the V2 encoding, some hundred bytes, so that an hour costs little.
+    /// `response` in the V2 encoding: some hundred bytes, so that an hour needs little memory.
     times: Vec<u8>,
 }
 
@@ -134,37 +134,38 @@ fn encoded(times: &Histogram<u64>) -> Vec<u8> {
     bytes
 }
 
-/// Everything that one thread counts in the measured time.
+/// Counts of one thread in the measured time.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) response: Times,
     pub(crate) service: Times,
     pub(crate) first_byte: Times,
-    /// Where these three are one: a small answer in a closed loop. They have it from `finish` on.
+    /// Times of responses for which the three are equal: small ones in a closed loop. Merged into them
+    /// by `finish`.
     equal_times: Times,
-    /// Open loop: how late the generator was although a connection was free.
+    /// Open loop: lateness of the generator although a connection was free.
     pub(crate) lag: Times,
-    /// Open loop: how long no connection was free.
+    /// Open loop: time without a free connection.
     pub(crate) wait: Times,
     pub(crate) connect: Times,
-    /// How long the generator was busy between two looks at its sockets.
+    /// Time that the generator was busy between two polls.
     pub(crate) turn: Times,
     pub(crate) failures: [u64; FAILURES],
-    /// Declined by the server for want of room: neither answers nor failures.
+    /// Refused by a server at its limit: neither responses nor failures.
     pub(crate) refused: u64,
-    /// The first failure in words.
+    /// Description of the first failure.
     pub(crate) first_failure: Option<String>,
     pub(crate) statuses: Vec<(u16, u64)>,
     pub(crate) body_bytes: u64,
     pub(crate) received_bytes: u64,
     /// Requests sent.
     pub(crate) sent: u64,
-    /// Open loop: requests that were due and found no connection until the end.
+    /// Open loop: requests that were due and never found a connection.
     pub(crate) unsent: u64,
     /// Open loop: requests that were due and found a connection only after the end.
     pub(crate) late: u64,
     pub(crate) reconnects: u64,
-    /// `None`: nobody has looked.
+    /// `None`: not sampled.
     pub(crate) min_live: Option<u64>,
     pub(crate) series: Vec<Interval>,
     second: Interval,
@@ -199,7 +200,7 @@ impl Tally {
         }
     }
 
-    /// As new, in the memory that is there.
+    /// Resets all counts and keeps the memory.
     pub(crate) fn reset(&mut self) {
         for times in [
             &mut self.response,
@@ -251,7 +252,7 @@ impl Tally {
         self.second.failed += 1;
     }
 
-    /// Says what a failure was; only the first is kept.
+    /// Describes a failure; only the first is kept.
     pub(crate) fn note(&mut self, say: impl FnOnce() -> String) {
         self.first_failure.get_or_insert_with(say);
     }
@@ -272,7 +273,7 @@ impl Tally {
         self.min_live = Some(self.min_live.map_or(live, |fewest| fewest.min(live)));
     }
 
-    /// Ends the second under way; what comes counts in the next one.
+    /// Ends the current second; later counts belong to the next one.
     pub(crate) fn end_second(&mut self, live: u64) {
         self.second.live = live;
         self.second.times = encoded(&self.second_times);
@@ -280,7 +281,7 @@ impl Tally {
         self.series.push(std::mem::take(&mut self.second));
     }
 
-    /// What came after the last whole second counts in it, or makes one when there is none.
+    /// Adds what came after the last whole second to it, or makes it the only one.
     pub(crate) fn finish(&mut self, live: u64) {
         if !self.equal_times.0.is_empty() {
             self.response.merge(&self.equal_times);
@@ -297,7 +298,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another thread counted in the same time.
+    /// Adds the counts of another thread for the same time.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.response.merge(&other.response);
         self.service.merge(&other.service);
@@ -325,7 +326,7 @@ impl Tally {
         self.unsent += other.unsent;
         self.late += other.late;
         self.reconnects += other.reconnects;
-        // A lower bound: the threads need not have had their fewest at the same moment.
+        // A lower bound: the minima of the threads may be at different moments.
         let fewest = [self.min_live, other.min_live];
         self.min_live = fewest.into_iter().flatten().reduce(|sum, more| sum + more);
         for (at, interval) in other.series.iter().enumerate() {
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alike_counts_in_all_three() {
+    fn equal_times_count_in_all_three_histograms() {
         let time = Duration::from_micros(300);
         let equal_times = ResponseTimes {
             response: time,
@@ -434,7 +435,7 @@ mod tests {
                 other.end_second(3);
             }
         }
-        // The third was cut short: it belongs to the second before it.
+        // The third was cut short and is added to the second.
         one.finish(4);
         other.finish(3);
         one.merge(&other);

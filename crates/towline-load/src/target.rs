@@ -1,4 +1,4 @@
-//! What is asked, and what the answer must be.
+//! The requests to send, and the responses to expect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use towline_proto::ws::Kind;
 
 use crate::config::LoadError;
 
-/// What goes through a WebSocket unless it is said: the size of the catalogue's messages.
+/// Default size of a WebSocket message: that of the catalogue.
 pub(crate) const MESSAGE_BYTES: usize = 1024;
 
-/// One kind of request, or of message.
+/// One kind of request or message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub secure: bool,
@@ -20,79 +20,80 @@ pub struct Target {
     pub host: Box<str>,
     pub port: u16,
     pub method: Box<str>,
-    /// Path and query, as they go on the wire.
+    /// Path and query as sent.
     pub path: Box<str>,
-    /// In the order they leave. Host is added in front when it is not among them.
+    /// In the order they are sent. Host is added in front unless it is given.
     pub fields: Vec<(Box<str>, Box<[u8]>)>,
-    /// `None`: no body and, but for POST, PUT and PATCH, no Content-Length. Of a WebSocket: the message.
+    /// `None`: no body and, except for POST, PUT and PATCH, no Content-Length. For a WebSocket: the
+    /// message.
     pub body: Option<Bytes>,
-    /// The body goes out in chunks of so many bytes (RFC 9112 7.1), not with a Content-Length.
+    /// Sends the body in chunks of this size (RFC 9112 7.1), without Content-Length.
     pub chunk_bytes: Option<u64>,
     pub expect: Expect,
-    /// Relative frequency in a random mix; targets in turn ignore it.
+    /// Relative frequency in a random mix; ignored if targets are used in turn.
     pub weight: u32,
     pub send_mode: SendMode,
     /// `None`: requests. Otherwise each connection becomes a WebSocket (RFC 6455), and the load is its
-    /// messages; the same one must come back unless something else is expected.
+    /// messages, which must be echoed unless something else is expected.
     pub messages: Option<Messages>,
 }
 
-/// What a WebSocket carries.
+/// The messages of a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Messages {
     pub kind: Kind,
-    /// permessage-deflate (RFC 7692) is offered, and a server that declines is an error.
+    /// Offers permessage-deflate (RFC 7692); a server that declines is an error.
     pub deflate: bool,
 }
 
-/// Where a connection leads to: a WebSocket is one of its own for each resource that is asked for it.
+/// The destination of a connection: WebSockets need one per resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Destination<'a> {
     pub(crate) origin: (bool, &'a str, u16),
     resource: Option<Resource<'a>>,
 }
 
-/// Path and fields of the handshake, and whether it offers compression.
+/// Path and headers of the handshake, and whether it offers compression.
 type Resource<'a> = (&'a str, &'a [(Box<str>, Box<[u8]>)], bool);
 
-/// How a request goes out. Its latency counts from the intended start, whatever the way.
+/// The way a request is sent. Latency counts from the intended start in all modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendMode {
     /// At once.
     #[default]
     Whole,
-    /// In so many pieces of about the same size, head and body together, with a pause before each but
-    /// the first: a slow client.
+    /// In this number of pieces of about the same size, head and body together, with a pause before each
+    /// but the first: a slow client.
     Pieces { pieces: u32, gap: Duration },
-    /// The head with `Expect: 100-continue`, the body when the server says 100. A final answer instead
-    /// is taken as the answer, and the connection is not used again (RFC 9110 10.1.1).
+    /// The head with `Expect: 100-continue`, the body after 100 Continue. A final response in its place
+    /// counts as the response, and the connection is not reused (RFC 9110 10.1.1).
     AwaitContinue,
-    /// The head and so many bytes of the body, then a close; then, on a new connection, the same request
-    /// whole, and its answer is what is checked. Both together are one operation.
+    /// The head and this many bytes of the body, then a close; then the same request, whole, on a new
+    /// connection, whose response is checked. Both together are one operation.
     DropAfterBytes(u64),
 }
 
 /// Names and values.
 pub(crate) type WholeFields = Vec<(Arc<[u8]>, Arc<[u8]>)>;
 
-/// What is verified of an answer, beside what the parser holds against it anyway.
+/// The expected response, in addition to the rules that the parser verifies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expect {
     /// `None`: 2xx and 3xx are successes.
     pub status: Option<u16>,
     /// Bytes of the body as transferred, without chunk framing.
     pub length: Option<u64>,
-    /// Every byte, compared as it comes: the cheapest check and the strictest.
+    /// The body, compared as it arrives: the cheapest and strictest check.
     pub body: Option<Bytes>,
-    /// SHA-256 of the body, for when its bytes are not at hand.
+    /// SHA-256 of the body, if its bytes are not available.
     pub sha256: Option<[u8; 32]>,
-    /// Content-Encoding must name it, and `body` and `sha256` are those of the decoded bytes.
+    /// The required Content-Encoding; `body` and `sha256` then apply to the decoded bytes.
     pub coding: Option<Coding>,
-    /// Each must be among the fields of the answer with this value; names in any case.
+    /// Required headers with their values; names are case-insensitive.
     pub fields: Vec<(Box<str>, Box<[u8]>)>,
 }
 
-/// A content coding that an answer must have.
+/// A content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Coding {
@@ -109,8 +110,9 @@ impl Coding {
 }
 
 impl Target {
-    /// A GET of `url`: `http[s]://host[:port][/path][?query]`. With `ws[s]`: a text of 1024 bytes over a
-    /// WebSocket there.
+    /// A GET of `url`: `http[s]://host[:port][/path][?query]`. With `ws[s]`: a WebSocket with text
+    /// messages of
+    /// 1024 bytes.
     pub fn get(url: &str) -> Result<Self, LoadError> {
         let parts = Url::parse(url).map_err(|why| LoadError::Config(format!("{url}: {why}")))?;
         Ok(Self {
@@ -142,7 +144,7 @@ impl Target {
         format!("{scheme}://{}{}", self.authority(), self.path)
     }
 
-    /// The value of Host: without the scheme's own port (RFC 9110 4.2).
+    /// The value of Host, without the default port of the scheme (RFC 9110 4.2).
     pub(crate) fn authority(&self) -> String {
         let host = if self.host.contains(':') {
             format!("[{}]", self.host)
@@ -159,7 +161,7 @@ impl Target {
         (self.secure, &self.host, self.port)
     }
 
-    /// The longest message that may come back is one that must.
+    /// The longest message that may be received.
     pub(crate) fn longest_message(&self) -> usize {
         let body = self.expect.body.as_ref().or(self.body.as_ref());
         let length = self.expect.length.unwrap_or(0);
@@ -167,7 +169,7 @@ impl Target {
             .max(usize::try_from(length).unwrap_or(usize::MAX))
     }
 
-    /// How a report names it.
+    /// The name of the target in reports.
     pub(crate) fn title(&self) -> String {
         let Some(messages) = self.messages else {
             return format!("{} {}", self.method, self.url());
@@ -189,7 +191,7 @@ impl Target {
         }
     }
 
-    /// What is expected of an echo, where nothing else is said.
+    /// Expects an echo of WebSocket messages, unless something else is expected.
     pub(crate) fn expect_echo(&mut self) {
         let expect = &mut self.expect;
         let says_something =
@@ -202,7 +204,7 @@ impl Target {
         }
     }
 
-    /// The fields with their Host and, where its answer is awaited, Expect, as the wire core takes them.
+    /// All headers, with Host and, for `AwaitContinue`, Expect, as the protocol core takes them.
     pub(crate) fn whole_fields(&self) -> WholeFields {
         let has_host = self
             .fields
@@ -223,7 +225,7 @@ impl Target {
     }
 }
 
-/// A text of so many bytes: letters in their order, so that a piece at the wrong place shows.
+/// A text of this size: letters in order, so that displaced bytes are detected.
 pub(crate) fn message(bytes: usize) -> Bytes {
     (b'a'..=b'z').cycle().take(bytes).collect()
 }
@@ -239,7 +241,7 @@ struct Url<'a> {
 impl<'a> Url<'a> {
     fn parse(url: &'a str) -> Result<Self, &'static str> {
         if !url.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err("write what is not ASCII percent-encoded, and host names as A-labels");
+            return Err("percent-encode what is not ASCII, and write host names as A-labels");
         }
         let (scheme, rest) = url
             .split_once("://")
@@ -249,17 +251,17 @@ impl<'a> Url<'a> {
             "https" => (true, false),
             "ws" => (false, true),
             "wss" => (true, true),
-            _ => return Err("only http, https, ws and wss are spoken"),
+            _ => return Err("the scheme must be http, https, ws or wss"),
         };
         let rest = rest.split('#').next().unwrap_or_default();
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
         if authority.contains('@') {
-            return Err("give credentials as an Authorization field");
+            return Err("give credentials in an Authorization header");
         }
         let (host, port) = split_port(authority)?;
         let port = match port {
-            Some(digits) => port_number(digits).ok_or("the port is not one")?,
+            Some(digits) => port_number(digits).ok_or("invalid port")?,
             None if secure => 443,
             None => 80,
         };
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused() {
+    fn invalid_urls_are_refused() {
         for url in [
             "a",
             "ftp://a",
@@ -340,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_websocket_expects_its_message_back_unless_it_is_told_otherwise() {
+    fn a_websocket_expects_an_echo_by_default() {
         let mut target = Target::get("ws://a/").unwrap();
         target.expect_echo();
         assert_eq!(target.body.as_ref().unwrap().len(), MESSAGE_BYTES);

@@ -1,13 +1,13 @@
-//! What the generator itself costs, as the system counts it for one thread.
+//! Resource usage of the generator, as the system counts it for a thread.
 
 use std::time::Duration;
 
-/// The account of the calling thread.
+/// Usage of one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     /// User and system time.
     pub(crate) cpu: Duration,
-    /// Ready to run, but somebody else had the core (Linux).
+    /// Time that the thread was ready to run but had no core (Linux).
     pub(crate) kept_waiting: Duration,
 }
 
@@ -53,7 +53,7 @@ fn run_delay() -> Option<Duration> {
         .map(Duration::from_nanos)
 }
 
-/// The largest resident size that this process has had, in bytes.
+/// The peak resident size of this process in bytes.
 pub(crate) fn peak_memory() -> u64 {
     // SAFETY: all zeroes is a valid rusage, and the kernel fills a whole one that outlives the call.
     let usage = unsafe {

@@ -1,7 +1,7 @@
-//! The client's half of a WebSocket, as a load and a single question need it.
+//! The client side of a WebSocket, shared by the load and the agent's probe.
 //!
 //! ```text
-//! Handshake::begin ─► request ─► the head of the answer ─► Handshake::end ─► WebSocket ─► send
+//! Handshake::begin ─► request ─► the head of the response ─► Handshake::end ─► WebSocket ─► send
 //! ```
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use towline_proto::{BodySize, Connection, Field, HeadRef, RequestHead, StreamMut
 use crate::stats::Failure;
 use crate::target::{Messages, Target};
 
-/// What a target cannot say, since the handshake does.
+/// Headers that a target cannot set: the handshake sets them.
 pub(crate) const OWN_FIELDS: [&str; 5] = [
     "Upgrade",
     "Connection",
@@ -25,33 +25,33 @@ pub(crate) const OWN_FIELDS: [&str; 5] = [
     "Sec-WebSocket-Extensions",
 ];
 
-/// Up to here a message is copied once more, so that it leaves in one piece with its head.
+/// Messages up to this size are copied, so that payload and frame head are sent in one piece.
 const SHORT_BYTES: usize = 16 * 1024;
 
-/// A handshake under way.
+/// A handshake in progress.
 pub(crate) struct Handshake {
     offer: Offer,
     deflate: Option<deflate::Config>,
 }
 
-/// A handshake that has come to nothing.
+/// The reason why a handshake failed.
 pub(crate) struct WsRefused {
     pub(crate) failure: Failure,
-    /// An answer of its own, and no 101.
+    /// The status of a response other than 101.
     pub(crate) status: Option<u16>,
     pub(crate) rule: String,
 }
 
-/// The end of a WebSocket that was open.
+/// The end of an open WebSocket.
 pub(crate) struct WsClosed {
     pub(crate) failure: Failure,
     pub(crate) rule: String,
-    /// Of the server's close frame.
+    /// The code of the server's close frame.
     pub(crate) code: Option<u16>,
 }
 
 impl WsClosed {
-    /// The server has sent what it must not.
+    /// A protocol violation by the server.
     pub(crate) fn wrong(rule: &str) -> Self {
         Self {
             failure: Failure::Protocol,
@@ -60,7 +60,7 @@ impl WsClosed {
         }
     }
 
-    /// `None`: the event is no end.
+    /// `None`: the event does not end the WebSocket.
     pub(crate) fn of(event: &ws::Event<'_>) -> Option<Self> {
         match event {
             ws::Event::Close { code, reason } => Some(Self {
@@ -68,7 +68,7 @@ impl WsClosed {
                 rule: format!("the server closed the WebSocket: {code} {reason}"),
                 code: Some(*code),
             }),
-            // No close frame came (RFC 6455 7.1.5).
+            // No close frame was received (RFC 6455 7.1.5).
             ws::Event::Failed(violation) if violation.code == 1006 => Some(Self {
                 failure: Failure::Reset,
                 ..Self::wrong(violation.rule)
@@ -80,7 +80,7 @@ impl WsClosed {
 }
 
 impl Handshake {
-    /// Asks for the WebSocket of `target` on a new connection.
+    /// Sends the handshake for `target` on a new connection.
     pub(crate) fn begin(
         conn: &mut Connection,
         target: &Target,
@@ -110,7 +110,7 @@ impl Handshake {
         Ok(Self { offer, deflate })
     }
 
-    /// What the final answer to it comes to.
+    /// Verifies the final response.
     pub(crate) fn end(
         &self,
         head: &HeadRef<'_>,
@@ -148,8 +148,7 @@ impl Handshake {
     }
 }
 
-/// Bounds of a socket on which messages of up to `longest` bytes are due. Nothing keeps it alive but
-/// its load.
+/// Limits of a WebSocket with messages of up to `longest` bytes. No pings: the load keeps it alive.
 pub(crate) fn limits(longest: usize) -> Arc<ws::Limits> {
     let usual = ws::Limits::default();
     Arc::new(ws::Limits {
@@ -161,8 +160,9 @@ pub(crate) fn limits(longest: usize) -> Arc<ws::Limits> {
     })
 }
 
-/// Puts a message on its way; `scratch` is empty and stays so. False: the WebSocket or its stream is ending,
-/// of which its events tell.
+/// Writes a message; `scratch` is empty before and after. Returns false if the WebSocket or its stream
+/// is
+/// ending, which its events report.
 pub(crate) fn send(
     socket: &mut WebSocket,
     mut stream: StreamMut<'_>,
@@ -191,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    /// All that one end has to send, to the other.
+    /// Passes all output of one end to the other.
     fn pass(from: &mut Connection, to: &mut Connection) {
         let (now, buffers) = (Instant::now(), &mut BufferPool::new(16 * 1024, 1));
         let mut slices = [IoSlice::new(&[]); 8];
@@ -205,7 +205,7 @@ mod tests {
         from.sent(now, bytes.len());
     }
 
-    /// The class of what the client makes of a server that grants a WebSocket, compressed or not.
+    /// The failure class when the client offers, and the server grants, compression or not.
     fn granted(asks: bool, grants: bool) -> Result<(), &'static str> {
         let now = Instant::now();
         let mut client = Connection::client(Arc::new(Limits::client()), now);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn compression_that_was_asked_for_must_be_granted() {
+    fn requested_compression_is_required() {
         assert_eq!(granted(true, true), Ok(()));
         assert_eq!(granted(true, false), Err("content"));
         assert_eq!(granted(false, true), Ok(()), "a server never imposes it");

@@ -1,4 +1,4 @@
-//! Known servers: what the generator finds is what arithmetic says.
+//! Servers of known behaviour: the generator's figures match the computed ones.
 
 mod scripted;
 
@@ -16,8 +16,9 @@ use towline_load::{
     find_peak, hdr_log,
 };
 
-/// A generator that errs does so each time and on every scale; what a busy machine takes is small beside times that are
-/// long enough. The claim, all of whose times grow with the scale, must hold once.
+/// An error of the generator occurs each time and on every scale, whereas disturbances by a busy machine
+/// are small for
+/// long times. The claim, all of whose times grow with the scale, must hold on one scale.
 fn once_undisturbed(claim: impl Fn(u32)) {
     for scale in [1, 1, 2, 4] {
         if catch_unwind(AssertUnwindSafe(|| claim(scale))).is_ok() {
@@ -39,7 +40,7 @@ fn open(per_s: f64, arrivals: Arrivals) -> LoopMode {
     })
 }
 
-/// Stops for 100 ms in each half second, all connections at once.
+/// Stalls all connections for 100 ms in each half second.
 fn stalling(scale: u32) -> Server {
     let start = Instant::now();
     Server::new(move |_| {
@@ -51,7 +52,7 @@ fn stalling(scale: u32) -> Server {
 }
 
 #[test]
-fn an_open_loop_charges_a_stall_to_all_who_waited_and_a_closed_loop_does_not() {
+fn an_open_loop_counts_a_stall_for_all_requests_due_and_a_closed_loop_does_not() {
     once_undisturbed(|scale| {
         let server = stalling(scale);
         let by_scale = f64::from(scale);
@@ -66,7 +67,8 @@ fn an_open_loop_charges_a_stall_to_all_who_waited_and_a_closed_loop_does_not() {
         let near = |us: f64, truth: f64| (us / by_scale - truth).abs() < 20_000.0;
         assert!(near(report.response.at(90.0), 50_000.0), "{report}");
         assert!(near(report.response.at(99.0), 95_000.0), "{report}");
-        // From sending, all but those that were already out look fast: four of two hundred in each period.
+        // Measured from sending, all but the requests in flight look fast: four of two hundred in each
+        // period.
         assert!(report.service.at(95.0) < 20_000.0 * by_scale, "{report}");
         let answered = report.requests_per_s;
         assert!(
@@ -81,7 +83,7 @@ fn an_open_loop_charges_a_stall_to_all_who_waited_and_a_closed_loop_does_not() {
 }
 
 #[test]
-fn a_stall_across_the_end_is_charged_to_all_that_were_due() {
+fn a_stall_across_the_end_counts_for_all_requests_due() {
     once_undisturbed(|scale| {
         let first = OnceLock::new();
         let server = Server::new(move |_| {
@@ -101,7 +103,8 @@ fn a_stall_across_the_end_is_charged_to_all_that_were_due() {
         let report = load(&config).report;
         let open = report.open_loop.as_ref().unwrap();
         assert_eq!((report.answered, open.unsent), (200, 0), "{report}");
-        // The last 60 waited from 600 down to 300 ms; four of them were out, the others had no connection.
+        // The last 60 waited between 300 and 600 ms; four of them were in flight, the others had no
+        // connection.
         let near = |us: f64, truth: f64| (us / by_scale - truth).abs() < 50_000.0;
         assert!(near(report.response.at(90.0), 500_000.0), "{report}");
         assert!(near(report.response.at(99.0), 590_000.0), "{report}");
@@ -111,7 +114,7 @@ fn a_stall_across_the_end_is_charged_to_all_that_were_due() {
 }
 
 #[test]
-fn a_fixed_delay_is_found_and_the_schedule_kept() {
+fn a_fixed_delay_is_measured_and_the_schedule_kept() {
     once_undisturbed(|scale| {
         let server = Server::new(move |_| {
             sleep(ms(20, scale));
@@ -129,7 +132,7 @@ fn a_fixed_delay_is_found_and_the_schedule_kept() {
             "{report}"
         );
         let open = report.open_loop.as_ref().unwrap();
-        // Half a millisecond where others share the cores; docs/measure has what an idle one shows.
+        // Half a millisecond on shared cores; docs/measure.md has the figure of an idle machine.
         assert!(open.lag.at(50.0) < 500.0 * by_scale, "{report}");
         assert!((open.achieved_share - 1.0).abs() < 1e-9, "{report}");
         // A Poisson process of 1000 events: four standard deviations.
@@ -138,7 +141,7 @@ fn a_fixed_delay_is_found_and_the_schedule_kept() {
 }
 
 #[test]
-fn what_a_pool_too_small_leaves_over_is_said() {
+fn requests_unsent_for_lack_of_connections_are_reported() {
     once_undisturbed(|scale| {
         let server = Server::new(move |_| {
             sleep(ms(20, scale));
@@ -148,11 +151,12 @@ fn what_a_pool_too_small_leaves_over_is_said() {
         config.connections = 2;
         config.timeout = Duration::from_secs(10);
         config.until = Until::Time(ms(1000, scale));
-        // Two connections carry 100 a second at best.
+        // Two connections carry at most 100 requests a second.
         config.loop_mode = open(200.0 / f64::from(scale), Arrivals::Constant);
         let report = load(&config).report;
         let open = report.open_loop.as_ref().unwrap();
-        // Ten are still sent in the grace, a tenth of the time; a server that sleeps too long leaves more.
+        // Ten are still sent in the grace time, a tenth of the measured time; a server that oversleeps
+        // leaves more.
         assert!((70..180).contains(&open.unsent), "{report}");
         assert_eq!(
             server.request_count.load(Ordering::Relaxed) + open.unsent,
@@ -171,7 +175,7 @@ fn what_a_pool_too_small_leaves_over_is_said() {
 }
 
 #[test]
-fn outputs_can_be_read_back() {
+fn outputs_parse() {
     let server = Server::hello();
     let mut config = server.config(1);
     config.connections = 4;
@@ -228,9 +232,9 @@ fn base64(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_peak_of_a_server_with_a_known_one() {
+fn the_peak_search_finds_a_known_peak() {
     once_undisturbed(|scale| {
-        // One connection, 4 ms each: 250 a second, less what sleeping too long costs, which is much on a busy machine.
+        // One connection, 4 ms each: 250 a second, less on a busy machine, where the server oversleeps.
         let server = Server::new(move |_| {
             sleep(ms(4, scale));
             Reply::Send(HELLO)

@@ -1,4 +1,4 @@
-//! Failures are counted exactly, by class, and no wrong answer passes for a good one.
+//! Failures are counted exactly, by class, and no wrong response counts as a success.
 
 mod scripted;
 
@@ -38,7 +38,7 @@ fn every_class_is_counted_exactly() {
         _ => Reply::Send(HELLO),
     });
     let mut config = server.config(200);
-    // One is waited for in vain, and no other may take so long.
+    // One request times out; no other may take as long.
     config.timeout = Duration::from_secs(4);
     config.targets[0].expect = hello();
     let report = load(&config).report;
@@ -60,20 +60,20 @@ fn every_class_is_counted_exactly() {
         .map(|s| (s.status, s.count))
         .collect();
     assert_eq!(statuses, [(200, 159), (503, 10)]);
-    // Each of those took its connection with it: the load did not shrink.
+    // Each of those closed its connection: the load did not shrink.
     assert_eq!(report.reconnects, 41);
     assert_eq!(report.live_connections.at_end, 1);
 }
 
 #[test]
-fn what_follows_an_answer_without_being_asked_for_is_a_violation() {
+fn an_unsolicited_response_is_a_protocol_failure() {
     let server = Server::new(|call| Reply::Send(if call.number == 4 { LEFTOVER } else { HELLO }));
     let report = load(&server.config(10)).report;
     assert_eq!((report.answered, report.errors.protocol), (10, 1));
 }
 
 #[test]
-fn nobody_at_home_is_said_and_does_not_hang() {
+fn a_refused_connection_is_a_connect_failure() {
     let mut config = Server::hello().config(5);
     config.targets[0].port = refusing_port();
     let report = load(&config).report;
@@ -82,7 +82,7 @@ fn nobody_at_home_is_said_and_does_not_hang() {
 }
 
 #[test]
-fn a_silent_server_times_out_again_and_again() {
+fn a_silent_server_times_out_repeatedly() {
     let server = Server::new(|_| Reply::Silence);
     let mut config = server.config(1);
     config.connections = 4;
@@ -95,7 +95,7 @@ fn a_silent_server_times_out_again_and_again() {
 }
 
 #[test]
-fn pipelined_answers_are_each_checked() {
+fn each_pipelined_response_is_checked() {
     let server = Server::new(|call| {
         Reply::Send(if call.number % 10 == 9 {
             WRONG_BYTE
@@ -113,7 +113,7 @@ fn pipelined_answers_are_each_checked() {
 }
 
 #[test]
-fn fresh_and_limited_connections() {
+fn connections_are_replaced_after_their_limit() {
     let server = Server::new(|call| {
         let closes = call.request.windows(17).any(|w| w == b"Connection: close");
         if closes {
@@ -163,7 +163,7 @@ fn a_body_arrives_and_a_mix_takes_turns() {
 }
 
 #[test]
-fn a_stop_keeps_what_was_measured() {
+fn a_stopped_run_keeps_its_measurements() {
     let stop = Stop::default();
     let stopper = stop.clone();
     let server = Server::new(move |request| {

@@ -1,4 +1,4 @@
-//! HTTP/2: each stream has its own answer, check and latency, and a server that errs is found out.
+//! HTTP/2: each stream has its own response, check and latency, and faulty servers are detected.
 //! The server is the native responder, in a process of its own.
 
 mod responder;
@@ -17,7 +17,7 @@ use towline_load::{
 };
 use towline_proto::Protocol;
 
-/// `n` requests, so many streams on one connection.
+/// `n` requests with `streams` concurrent streams on one connection.
 fn config(url: &str, streams: usize, n: u64) -> Config {
     let mut config = Config::new(vec![Target::get(url).unwrap()]);
     config.protocol = Protocol::Http2;
@@ -43,7 +43,7 @@ fn all_answered(config: &Config, n: u64) -> Report {
 }
 
 #[test]
-fn every_byte_of_many_streams_is_held_against_what_it_must_be() {
+fn every_byte_of_many_streams_is_verified() {
     let server = Responder::plain(&[]);
     for (path, body) in [
         ("/", b"alive\r\n".to_vec()),
@@ -61,7 +61,7 @@ fn every_byte_of_many_streams_is_held_against_what_it_must_be() {
 }
 
 #[test]
-fn bodies_go_out_and_come_back() {
+fn bodies_are_sent_and_echoed() {
     let server = Responder::plain(&[]);
     let body = Bytes::from(
         (0..200_000_u32)
@@ -79,7 +79,7 @@ fn bodies_go_out_and_come_back() {
 }
 
 #[test]
-fn alpn_chooses_it_under_tls() {
+fn alpn_selects_http2_under_tls() {
     let server = Responder::tls();
     let mut config = expecting(config(&server.url("/"), 10, 100), &b"alive\r\n"[..]);
     config.trust = Trust::Path(server.authority());
@@ -87,7 +87,7 @@ fn alpn_chooses_it_under_tls() {
     assert_eq!(report.live_connections.at_end, 1);
 }
 
-/// Each URL once, as the agent asks it; the answers.
+/// Sends each URL once through the agent and returns the responses.
 fn probe(urls: &[String], trust: &Value) -> Vec<Value> {
     let targets: Vec<_> = urls.iter().map(|url| json!({"url": url})).collect();
     let config = json!({"targets": targets, "protocol": "h2", "trust": trust, "timeout_s": 5});
@@ -107,7 +107,7 @@ fn probe(urls: &[String], trust: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn an_agent_tells_the_whole_answer_and_how_it_came() {
+fn a_probe_returns_the_whole_response_and_its_protocol() {
     let (plain, tls) = (Responder::plain(&[]), Responder::tls());
     let cases = [
         (plain.url("/"), json!("any"), json!(null), json!(null)),
@@ -135,7 +135,7 @@ fn an_agent_tells_the_whole_answer_and_how_it_came() {
 }
 
 #[test]
-fn an_agent_tells_what_became_of_a_stream() {
+fn a_probe_reports_failed_streams() {
     let server = Responder::plain(&[]);
     let faults = [
         ("truncated", "stream_reset: "),
@@ -153,7 +153,7 @@ fn an_agent_tells_what_became_of_a_stream() {
 }
 
 #[test]
-fn answers_come_in_any_order() {
+fn responses_may_come_in_any_order() {
     let server = Responder::plain(&[]);
     let url = server.url("/?fast_ms=1&slow_ms=20&slow_share=0.3");
     let mut config = expecting(config(&url, 10, 0), &b"alive\r\n"[..]);
@@ -168,7 +168,7 @@ fn answers_come_in_any_order() {
 }
 
 #[test]
-fn wrong_answers_are_counted_by_class_and_cost_their_own_stream_only() {
+fn wrong_responses_are_counted_by_class_and_fail_their_stream_only() {
     let server = Responder::plain(&[]);
     for (fault, class) in [
         ("one-byte", "content"),
@@ -203,11 +203,11 @@ fn what_is_no_http2_ends_the_connection_and_all_its_streams() {
 }
 
 #[test]
-fn a_stream_without_an_answer_is_late_alone() {
+fn a_stream_without_a_response_times_out_alone() {
     let server = Responder::plain(&[]);
     let url = server.url("/?fault=hang&fault_share=0.1");
     let mut config = expecting(config(&url, 10, 100), &b"alive\r\n"[..]);
-    // Others are answered meanwhile: the connection lives.
+    // Other streams continue: the connection is alive.
     config
         .targets
         .push(Target::get(&server.url("/delay?ms=20")).unwrap());
@@ -222,7 +222,7 @@ fn a_stream_without_an_answer_is_late_alone() {
 }
 
 #[test]
-fn connections_are_made_anew_after_their_share() {
+fn connections_are_replaced_after_their_limit() {
     let server = Responder::plain(&[]);
     for (per_connection, streams) in [(1, 1), (7, 1), (20, 5)] {
         let mut config = expecting(config(&server.url("/"), streams, 100), &b"alive\r\n"[..]);
@@ -232,11 +232,11 @@ fn connections_are_made_anew_after_their_share() {
 }
 
 #[test]
-fn a_server_that_says_farewell_is_dialled_again() {
+fn a_server_that_sends_goaway_is_dialled_again() {
     let server = Responder::plain(&["--requests-per-connection", "10"]);
     let config = expecting(config(&server.url("/"), 3, 200), &b"alive\r\n"[..]);
     let report = load(&config).report;
-    // What its GOAWAY overtook was never begun with, and is said so.
+    // Requests after its GOAWAY were never processed, and are reported as such.
     let errors = report.errors;
     assert_eq!(errors.total(), errors.unprocessed, "{report}");
     assert_eq!(report.answered + errors.total(), 200, "{report}");
@@ -244,7 +244,7 @@ fn a_server_that_says_farewell_is_dialled_again() {
 }
 
 #[test]
-fn no_more_streams_are_opened_than_the_server_allows() {
+fn the_stream_limit_of_the_server_is_kept() {
     let server = Responder::plain(&["--max-streams", "5"]);
     for connections in [1, 3] {
         let url = server.url("/delay?ms=2");
@@ -290,14 +290,14 @@ fn a_server_of_http1_alone_is_an_error_and_no_success() {
 }
 
 #[test]
-fn a_connection_that_is_reset_behind_its_answer_is_made_again() {
-    // SETTINGS, and the head of an answer on stream 1; what the client sends stays unread.
+fn a_connection_reset_after_its_response_is_reopened() {
+    // SETTINGS, and the head of a response on stream 1; the client's input remains unread.
     const WORDS: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x01\x01\x04\0\0\0\x01\x88";
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            // The preface and a request are more.
+            // The preface and a request are longer.
             while !matches!(stream.peek(&mut [0; 200]), Ok(0 | 60..) | Err(_)) {
                 std::thread::sleep(Duration::from_millis(1));
             }

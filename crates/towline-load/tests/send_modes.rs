@@ -1,4 +1,4 @@
-//! What leaves the generator, and when: in pieces, in chunks, after 100, cut off, all together.
+//! Send modes on the wire: in pieces, in chunks, after 100, cut off, with a barrier.
 
 mod scripted;
 
@@ -55,7 +55,7 @@ fn head(mut socket: &TcpStream) -> Option<String> {
 }
 
 #[test]
-fn pieces_come_one_after_the_other_and_hold_up_nobody() {
+fn pieces_are_sent_in_sequence_and_delay_no_other_connection() {
     const GAP: Duration = Duration::from_millis(100);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&seen);
@@ -74,7 +74,7 @@ fn pieces_come_one_after_the_other_and_hold_up_nobody() {
         pieces: 5,
         gap: GAP,
     };
-    // Forty in a row would each wait for those before it.
+    // Forty in sequence would each wait for the earlier ones.
     config.connections = 20;
     config.until = Until::Requests(40);
     let begun = Instant::now();
@@ -93,13 +93,13 @@ fn pieces_come_one_after_the_other_and_hold_up_nobody() {
         assert_eq!(whole, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
         assert!(pieces.len() < 5 || pieces[4].0 - pieces[0].0 >= GAP * 2);
     }
-    // A machine too busy to read one piece before the next has come may join a few.
+    // A busy machine may receive a few pieces together.
     let apart = seen.iter().filter(|pieces| pieces.len() == 5).count();
     assert!(apart > seen.len() / 2, "{apart} of {}", seen.len());
 }
 
 #[test]
-fn an_answer_before_the_last_piece_ends_the_connection() {
+fn a_response_before_the_last_piece_ends_the_connection() {
     let mut config = raw(|_, mut socket| {
         let mut byte = [0];
         if socket.read(&mut byte).is_ok() {
@@ -117,11 +117,11 @@ fn an_answer_before_the_last_piece_ends_the_connection() {
 }
 
 #[test]
-fn an_answer_before_the_body_is_taken_does_not_end_the_load() {
+fn a_response_before_the_body_is_read_does_not_end_the_load() {
     let mut config = raw(|_, mut socket| {
         let _ = head(&socket);
         let _ = socket.write_all(TOO_LARGE);
-        // Closed with bytes unread, it would be reset, and the answer with it.
+        // A close with unread bytes would reset the connection and lose the response.
         std::mem::forget(socket);
     });
     post(&mut config, vec![b'x'; 32 << 20], SendMode::Whole);
@@ -162,7 +162,7 @@ fn chunks_are_framed() {
     );
 }
 
-/// Whether nothing comes for a while.
+/// Whether nothing is received for a while.
 fn is_silent(socket: &TcpStream) -> bool {
     socket
         .set_read_timeout(Some(Duration::from_millis(30)))
@@ -204,7 +204,7 @@ fn a_final_answer_instead_of_100_is_the_answer() {
     let mut config = raw(|_, mut socket| {
         let _ = head(&socket);
         let _ = socket.write_all(TOO_LARGE);
-        // Whatever came now would be taken for the body: the connection must not be used again.
+        // Further input would be taken for the body: the connection must not be reused.
         let mut rest = Vec::new();
         let _ = socket.read_to_end(&mut rest);
         assert!(rest.is_empty(), "{rest:?}");
@@ -217,11 +217,11 @@ fn a_final_answer_instead_of_100_is_the_answer() {
 }
 
 #[test]
-fn a_dropped_body_is_cut_where_it_was_to_be_and_the_whole_follows() {
+fn a_dropped_body_is_cut_at_its_length_and_the_whole_request_follows() {
     let cuts = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&cuts);
     let serve = move |number: u64, mut socket: TcpStream| {
-        // The first connection sees nothing whole.
+        // The first connection receives no whole request.
         let mut is_whole = number > 0;
         while head(&socket).is_some() {
             let mut body = vec![0; if is_whole { 256 } else { 1024 }];
@@ -242,7 +242,7 @@ fn a_dropped_body_is_cut_where_it_was_to_be_and_the_whole_follows() {
     post(&mut config, "x".repeat(256), SendMode::DropAfterBytes(128));
     config.until = Until::Requests(6);
     let report = load(&config).report;
-    // The follow-up of the third had a wrong answer.
+    // The repeated request of the third had a wrong response.
     assert_eq!((report.answered, report.errors.status), (5, 1), "{report}");
     assert_eq!(report.errors.total(), 1, "{report}");
     until("six cuts", || cuts.lock().unwrap().len() == 6);
@@ -250,7 +250,7 @@ fn a_dropped_body_is_cut_where_it_was_to_be_and_the_whole_follows() {
 }
 
 #[test]
-fn a_server_that_dies_of_a_dropped_body_is_found_out() {
+fn a_server_that_fails_after_a_dropped_body_is_detected() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     thread::spawn(move || {
@@ -263,13 +263,13 @@ fn a_server_that_dies_of_a_dropped_body_is_found_out() {
     post(&mut config, "hello", SendMode::DropAfterBytes(2));
     config.until = Until::Requests(1);
     let report = load(&config).report;
-    // Who came before the listener was gone is reset.
+    // Connections accepted before the listener closed are reset.
     let found_out = report.errors.connect + report.errors.reset;
     assert_eq!((report.answered, found_out), (0, 1), "{report}");
 }
 
 #[test]
-fn those_who_start_together_wait_for_each_other() {
+fn connections_at_the_barrier_wait_for_each_other() {
     for fresh in [true, false] {
         let answered = Arc::new(AtomicU64::new(0));
         let early = Arc::new(AtomicU64::new(0));
@@ -304,7 +304,7 @@ fn those_who_start_together_wait_for_each_other() {
 }
 
 #[test]
-fn a_burst_goes_on_when_some_fail() {
+fn the_barrier_releases_when_some_requests_fail() {
     let server = Server::new(|call| match call.number % 8 {
         3 => Reply::Reset,
         _ => Reply::Last(HELLO),
@@ -318,13 +318,13 @@ fn a_burst_goes_on_when_some_fail() {
 }
 
 #[test]
-fn refusals_are_a_class_apart() {
+fn refusals_are_counted_apart() {
     const BUSY: &[u8] =
         b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
     let server = || {
         Server::new(|call| match call.number % 10 {
             2 => Reply::Last(BUSY),
-            // On a connection of its own, as the one before it was closed.
+            // On a new connection, since the last one was closed.
             3 => Reply::Reset,
             _ => Reply::Send(HELLO),
         })
@@ -336,7 +336,7 @@ fn refusals_are_a_class_apart() {
     assert_eq!(report.errors.total(), 0, "{report}");
     let report = load(&server().config(40)).report;
     assert_eq!((report.refused, report.errors.total()), (0, 8), "{report}");
-    // Nobody at home.
+    // Nothing listens.
     config.targets[0].port = refusing_port();
     config.requests_per_connection = Some(1);
     config.until = Until::Requests(5);
@@ -345,7 +345,7 @@ fn refusals_are_a_class_apart() {
 }
 
 #[test]
-fn fields_and_coded_bodies_are_held_against_the_expected_ones() {
+fn headers_and_coded_bodies_are_verified() {
     const MOVED: &[u8] = b"HTTP/1.1 302 Found\r\nLocation: /target\r\nContent-Length: 0\r\n\r\n";
     const ASTRAY: &[u8] = b"HTTP/1.1 302 Found\r\nLocation: /targets\r\nContent-Length: 0\r\n\r\n";
     let server = Server::new(|call| Reply::Send(if call.number == 3 { ASTRAY } else { MOVED }));

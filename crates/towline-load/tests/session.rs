@@ -1,4 +1,4 @@
-//! Sessions and the agent: connections live on between slices, and every order has its answer.
+//! Sessions and the agent: connections stay open between slices, and every command has a reply.
 
 mod scripted;
 
@@ -27,7 +27,7 @@ fn open(per_s: f64) -> LoopMode {
 }
 
 #[test]
-fn connections_live_on_and_nothing_leaks_from_slice_to_slice() {
+fn connections_stay_open_and_slices_are_counted_apart() {
     let server = Server::new(|_| {
         sleep(Duration::from_millis(3));
         Reply::Send(HELLO)
@@ -49,7 +49,7 @@ fn connections_live_on_and_nothing_leaks_from_slice_to_slice() {
             assert!(report.answered <= received, "{report}");
             *sum += report.answered;
             assert!((report.measured_s - 0.04).abs() < 1e-9, "{report}");
-            // Nothing was left in flight: what is asked later belongs to a later slice.
+            // Nothing was left in flight: later requests belong to a later slice.
             sleep(Duration::from_millis(5));
             assert_eq!(
                 server.request_count.load(Ordering::Relaxed),
@@ -57,14 +57,14 @@ fn connections_live_on_and_nothing_leaks_from_slice_to_slice() {
             );
         }
     }
-    // One slice may fall into a moment in which the machine is busy elsewhere.
+    // One slice may fall into a moment in which the machine is busy.
     assert!(answered.iter().all(|&sum| sum > 0), "{answered:?}");
     assert_eq!(server.accepted.load(Ordering::Relaxed), 4);
 }
 
 #[test]
-fn dead_connections_are_made_again_before_the_slice() {
-    // Each connection ends behind its answer, without having said so.
+fn closed_connections_are_reopened_before_the_slice() {
+    // Each connection ends after its response, without `connection: close`.
     let server = Server::new(|call| {
         if call.number < 4 {
             Reply::Send(HELLO)
@@ -89,7 +89,7 @@ fn dead_connections_are_made_again_before_the_slice() {
             server.closed_count.load(Ordering::Relaxed) == closed_count
         });
     }
-    // Two for the first three slices, and two more for each behind one that ended them.
+    // Two for the first three slices, and two more after each slice that ended them.
     assert_eq!(reconnects, 4);
     assert_eq!(server.accepted.load(Ordering::Relaxed), 2 + reconnects);
 }
@@ -109,7 +109,7 @@ fn talk_text(input: &str) -> Vec<Value> {
 }
 
 #[test]
-fn an_agent_opens_asks_slices_and_closes() {
+fn an_agent_opens_probes_slices_and_closes() {
     let server = Server::hello();
     let config = json!({"targets": [{"url": server.url(), "expect": {"body": {"text": "hello"}}}],
         "connections": 2, "timeout_s": 5});
@@ -136,7 +136,7 @@ fn an_agent_opens_asks_slices_and_closes() {
     assert_eq!(probed, &expected);
     let slice = &answers[2]["slice"];
     assert!((slice["measured_s"].as_f64().unwrap() - 0.04).abs() < 1e-9);
-    // As many as a busy machine lets through.
+    // As many as a busy machine allows.
     assert!(slice["answered"].is_u64());
     assert_eq!(slice["refused"], 0);
     assert!(
@@ -151,7 +151,7 @@ fn an_agent_opens_asks_slices_and_closes() {
 }
 
 #[test]
-fn what_is_wrong_is_said_and_the_next_order_is_as_good_as_any() {
+fn a_failed_command_has_an_error_reply_and_the_next_one_works() {
     let url = Server::hello().url();
     let open =
         format!(r#"{{"op":"open","session":"a","config":{{"targets":[{{"url":"{url}"}}]}}}}"#);
@@ -212,7 +212,7 @@ fn what_is_wrong_is_said_and_the_next_order_is_as_good_as_any() {
 }
 
 #[test]
-fn an_ask_tells_what_went_wrong_and_what_came_besides() {
+fn a_probe_reports_failures_interim_responses_and_trailers() {
     let server = Server::new(|call| {
         match call.number {
         0 => Reply::Send(

@@ -1,4 +1,4 @@
-//! Load over TLS: a handshake for each request, and what it costs is part of its latency.
+//! Load over TLS: a handshake for each request, whose cost is part of its latency.
 
 mod scripted;
 
@@ -64,12 +64,12 @@ fn server() -> TlsServer {
     }
 }
 
-/// Gives one record at a time, however many have come.
+/// Returns one record at a time, however many have been received.
 struct Records {
     socket: TcpStream,
-    /// Of the record that is being read, as far as it has come.
+    /// The received part of the current record.
     header: Vec<u8>,
-    /// Bytes of its payload that are still to be read.
+    /// Unread bytes of its payload.
     left: usize,
 }
 
@@ -158,7 +158,7 @@ fn every_request_has_its_own_handshake_and_speaks_http_1_1() {
         "{report}"
     );
     assert_eq!(server.seen.handshakes.load(Ordering::Relaxed), 40);
-    // A resumed handshake is not the work that is to be measured.
+    // A resumed handshake would not measure the full cost.
     assert_eq!(server.seen.resumed.load(Ordering::Relaxed), 0);
     let protocols = server.seen.protocols.lock().unwrap();
     assert!(
@@ -174,7 +174,7 @@ fn every_request_has_its_own_handshake_and_speaks_http_1_1() {
 }
 
 #[test]
-fn a_certificate_is_held_against_what_is_trusted() {
+fn certificates_are_verified_against_the_trust() {
     let server = server();
     let path = std::env::temp_dir().join(format!("towline-load-ca-{}.pem", std::process::id()));
     std::fs::write(&path, &server.certificate).unwrap();
@@ -190,7 +190,7 @@ fn a_certificate_is_held_against_what_is_trusted() {
 }
 
 #[test]
-fn pieces_are_records_of_their_own() {
+fn each_piece_is_a_tls_record() {
     let server = server();
     let mut config = config(&server, 1);
     config.connections = 1;

@@ -1,5 +1,5 @@
-//! WebSocket: every message is held against what it must be, and a server that errs is found out.
-//! The server is the native responder in a process of its own, or a script without anything of ours.
+//! WebSocket: every message is verified, and faulty servers are detected.
+//! The server is the native responder in a process of its own, or a script without any of our code.
 
 mod responder;
 mod scripted;
@@ -36,7 +36,7 @@ fn url(server: &Responder, query: &str) -> String {
 }
 
 #[test]
-fn messages_of_every_size_come_back() {
+fn messages_of_every_size_are_echoed() {
     let server = Responder::plain(&[]);
     for bytes in [0_u32, 1, 125, 126, 1024, 65_535, 65_536, 300_000] {
         for (kind, deflate, pipeline) in [
@@ -61,7 +61,7 @@ fn messages_of_every_size_come_back() {
 }
 
 #[test]
-fn messages_larger_than_what_is_usual_come_back_too() {
+fn messages_over_the_default_limit_are_echoed() {
     let server = Responder::plain(&[]);
     let mut config = config(&url(&server, ""), 1);
     config.targets[0].body = Some(vec![b'x'; 16 << 20].into());
@@ -70,7 +70,7 @@ fn messages_larger_than_what_is_usual_come_back_too() {
 }
 
 #[test]
-fn under_tls_too() {
+fn messages_over_tls_are_echoed() {
     let server = Responder::tls();
     let mut config = config(&url(&server, ""), 50);
     config.trust = Trust::Path(server.authority());
@@ -80,15 +80,15 @@ fn under_tls_too() {
 }
 
 #[test]
-fn the_received_bytes_are_those_of_the_frames() {
+fn received_bytes_include_frame_heads() {
     let server = Responder::plain(&[]);
     let report = all_answered(&config(&url(&server, ""), 10), 10);
-    // The catalogue's figure: 1028 a frame.
+    // The catalogue's figure: 1028 per frame.
     assert_eq!(report.received_bytes, 10 * 1028);
 }
 
 #[test]
-fn wrong_answers_are_counted_by_class() {
+fn wrong_messages_are_counted_by_class() {
     let server = Responder::plain(&[]);
     for (fault, class, ends) in [
         ("one-byte", "content", false),
@@ -124,7 +124,7 @@ fn wrong_answers_are_counted_by_class() {
 }
 
 #[test]
-fn a_second_answer_to_one_message_is_none_to_the_next() {
+fn a_second_reply_does_not_count_for_the_next_message() {
     let server = Responder::plain(&[]);
     let report = load(&config(&url(&server, "?fault=twice&fault_share=0.1"), 100)).report;
     assert!(report.errors.protocol >= 9, "{report}");
@@ -132,7 +132,7 @@ fn a_second_answer_to_one_message_is_none_to_the_next() {
 }
 
 #[test]
-fn a_message_without_an_answer_is_late_and_ends_its_connection() {
+fn a_message_without_a_reply_times_out_and_ends_its_connection() {
     let server = Responder::plain(&[]);
     let mut config = config(&url(&server, "?fault=hang&fault_share=0.1"), 20);
     config.timeout = Duration::from_secs(3);
@@ -146,7 +146,7 @@ fn a_message_without_an_answer_is_late_and_ends_its_connection() {
 }
 
 #[test]
-fn what_is_expected_instead_of_the_echo_must_come() {
+fn an_expected_message_replaces_the_echo() {
     let server = Responder::plain(&[]);
     let mut config = config(&url(&server, ""), 10);
     config.targets[0].body = Some(Bytes::from_static(b"ping"));
@@ -165,9 +165,9 @@ fn what_is_expected_instead_of_the_echo_must_come() {
 }
 
 #[test]
-fn refused_handshakes_are_errors_of_their_class() {
+fn refused_handshakes_are_counted_by_class() {
     let server = Responder::plain(&[]);
-    // Nothing is found there.
+    // 404: no such target.
     let nowhere = server.url("/nothing").replacen("http", "ws", 1);
     let report = load(&config(&nowhere, 3)).report;
     assert_eq!(
@@ -177,7 +177,7 @@ fn refused_handshakes_are_errors_of_their_class() {
     );
     assert_eq!(report.statuses[0].status, 404);
     for (answer, class) in [
-        // Whose key this answers is not ours.
+        // The accept value of another key.
         (
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\
              Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n",
@@ -198,7 +198,7 @@ fn refused_handshakes_are_errors_of_their_class() {
 }
 
 #[test]
-fn a_server_may_decline_for_want_of_room() {
+fn refusal_statuses_apply_to_handshakes() {
     let busy = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
     let server = Server::new(move |_| Reply::Last(busy.as_bytes()));
     let mut config = config(&server.url().replacen("http", "ws", 1), 2);
@@ -208,7 +208,7 @@ fn a_server_may_decline_for_want_of_room() {
 }
 
 #[test]
-fn a_handshake_without_an_answer_is_given_up() {
+fn a_handshake_without_a_response_times_out() {
     let server = Server::new(|_| Reply::Silence);
     let mut config = config(&server.url().replacen("http", "ws", 1), 1);
     config.connect_timeout = Duration::from_secs(2);
@@ -226,12 +226,12 @@ fn compression_saves_bytes_on_the_wire() {
     let mut config = config(&url(&server, ""), 5);
     config.targets[0].messages.as_mut().unwrap().deflate = true;
     let report = all_answered(&config, 5);
-    // The same letters again and again, and contexts are kept.
+    // The payload repeats the same letters, and contexts are kept.
     assert!(report.received_bytes < 1024, "{report}");
 }
 
 #[test]
-fn connections_are_made_anew_after_their_share() {
+fn connections_are_replaced_after_their_limit() {
     let server = Responder::plain(&[]);
     for (per_connection, pipeline) in [(1, 1), (7, 1), (20, 4)] {
         let mut config = config(&url(&server, ""), 100);
@@ -242,7 +242,7 @@ fn connections_are_made_anew_after_their_share() {
 }
 
 #[test]
-fn messages_start_by_the_clock_in_an_open_loop() {
+fn an_open_loop_sends_messages_on_schedule() {
     let server = Responder::plain(&[]);
     let mut config = config(&url(&server, ""), 0);
     config.connections = 4;
@@ -253,7 +253,7 @@ fn messages_start_by_the_clock_in_an_open_loop() {
     });
     config.until = Until::Time(Duration::from_millis(400));
     let report = load(&config).report;
-    // All were due; on a busy machine a few may be left when the time is over.
+    // All were due; on a busy machine a few may be unsent at the end.
     let unsent = report.open_loop.as_ref().unwrap().unsent;
     assert_eq!(
         (report.answered + unsent, report.errors.total()),
@@ -264,7 +264,7 @@ fn messages_start_by_the_clock_in_an_open_loop() {
 }
 
 #[test]
-fn several_messages_take_turns_on_one_connection_and_other_paths_have_their_own() {
+fn messages_of_one_path_share_a_connection_and_other_paths_have_their_own() {
     let server = Responder::plain(&[]);
     let mut config = config(&url(&server, ""), 60);
     let mut other = config.targets[0].clone();
@@ -302,7 +302,7 @@ fn sessions_keep_their_websockets_from_slice_to_slice() {
 }
 
 #[test]
-fn an_agent_asks_one_message_of_each_and_slices_as_of_requests() {
+fn an_agent_probes_and_slices_messages() {
     let server = Responder::plain(&[]);
     let target = |query: &str, message: &str| {
         json!({"url": url(&server, query), "message": message,

@@ -1,13 +1,13 @@
-//! The generator as a servant of another program: one JSON object a line in, one answer a line out.
+//! The generator controlled by another program: one JSON object per line in, one reply per line out.
 //!
 //! ```text
 //! open SESSION CONFIG ─► {"ok":true}       slice SESSION ... ─► {"slice":{report, histograms}}
-//! probe SESSION ─► {"responses":[...]}         close SESSION ─► {"ok":true}        quit, or the end of input
+//! probe SESSION ─► {"responses":[...]}     close SESSION ─► {"ok":true}        quit, or the end of input
 //! ```
 //!
-//! What cannot be done is answered with `{"error": why}`, and the next line is as good as any. A session's
-//! CONFIG is a [`Spec`]; a slice has `duration_s` (`discard_s` of it not counted) or `requests`, and for an
-//! open loop `rate_per_s` and `poisson`. It is answered with the [`Report`] and histograms of `response` and
+//! A command that fails is answered with `{"error": why}`; the agent then reads the next line. The CONFIG of a
+//! session is a [`Spec`]; a slice has `duration_s` (of which `discard_s` is not counted) or `requests`, and for
+//! an open loop `rate_per_s` and `poisson`. Its reply has the [`Report`] and histograms of `response` and
 //! `first_byte`.
 
 mod probe;
@@ -30,7 +30,7 @@ use crate::session::{Outcome, Session, Slice, Stop};
 use crate::spec::Spec;
 use probe::{ProbeResponse, probe};
 
-/// A line is no longer: bodies of some size are named as files.
+/// Limit of a line; larger bodies are given as files.
 const MAX_LINE_BYTES: u64 = 64 * 1024 * 1024;
 
 #[derive(Debug, Deserialize)]
@@ -47,12 +47,12 @@ enum AgentCommand {
 #[serde(deny_unknown_fields)]
 struct SliceCommand {
     session: String,
-    /// Of the load, what is discarded at its beginning included.
+    /// Duration of the load, with the part that is discarded.
     #[serde(default)]
     duration_s: Option<f64>,
     #[serde(default)]
     discard_s: f64,
-    /// Instead of a duration.
+    /// In place of a duration.
     #[serde(default)]
     requests: Option<u64>,
     #[serde(default)]
@@ -84,7 +84,7 @@ struct Histograms {
     first_byte: String,
 }
 
-/// Serves until `quit` or the end of `input`. `Err`: nobody reads the answers any more.
+/// Serves until `quit` or the end of `input`. `Err`: the output was closed.
 pub fn serve(mut input: impl BufRead, mut output: impl Write) -> io::Result<()> {
     let mut sessions = HashMap::new();
     let mut line = Vec::new();
@@ -110,7 +110,7 @@ pub fn serve(mut input: impl BufRead, mut output: impl Write) -> io::Result<()> 
         output.write_all(b"\n")?;
         output.flush()?;
         if n as u64 == MAX_LINE_BYTES {
-            // The rest of it would be taken for orders.
+            // The rest of the line must not be read as commands.
             return Ok(());
         }
     }
@@ -168,7 +168,7 @@ impl SliceCommand {
                 let whole = seconds("duration_s", whole)?;
                 match whole.checked_sub(warm_up) {
                     Some(rest) if !rest.is_zero() => Until::Time(rest),
-                    _ => return wrong("discard_s leaves nothing of duration_s"),
+                    _ => return wrong("discard_s must be less than duration_s"),
                 }
             }
             (None, Some(0)) => return wrong("requests is at least 1"),
@@ -189,7 +189,7 @@ impl SliceCommand {
                 arrivals,
                 ramp: Duration::ZERO,
             }),
-            None if self.poisson => return wrong("poisson is of an open loop: give rate_per_s"),
+            None if self.poisson => return wrong("poisson needs an open loop: give rate_per_s"),
             None => LoopMode::Closed,
         };
         Ok(Slice {
@@ -203,7 +203,9 @@ impl SliceCommand {
 fn seconds(name: &str, value: f64) -> Result<Duration, LoadError> {
     match Duration::try_from_secs_f64(value) {
         Ok(time) if time <= Duration::from_secs(24 * 3600) => Ok(time),
-        _ => wrong(format!("{name} is a time of at most a day, not {value}")),
+        _ => wrong(format!(
+            "{name} must be a time of at most a day, not {value}"
+        )),
     }
 }
 

@@ -1,5 +1,6 @@
-//! Each target once, on a connection of its own, and the whole answer back: for a checker that looks at
-//! more than a load can.
+//! Sends each target once, on a connection of its own, and returns the whole response, for a checker
+//! that
+//! verifies more than a load does.
 
 use std::io;
 use std::sync::Arc;
@@ -25,16 +26,16 @@ use crate::worker::{
     NOT_CHOSEN, Routes, alpn, failure_of, failure_on_stream, service, write_whole,
 };
 
-/// A body is handed over up to this size; of a longer one, length and hash.
+/// Limit of a body that is returned; for a longer one, length and hash.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
-/// A server that closes after its answer does so within this time.
+/// Time for a server to close after its response.
 const CLOSES_WITHIN: Duration = Duration::from_millis(20);
 
-/// RFC 9110 10.1.1: no client waits for 100 for ever.
+/// RFC 9110 10.1.1: a client does not wait for 100 indefinitely.
 const CONTINUE_WITHIN: Duration = Duration::from_secs(1);
 
-/// One answer, or why there is none.
+/// One response, or the reason why there is none.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct ProbeResponse {
     target: usize,
@@ -43,18 +44,18 @@ pub(super) struct ProbeResponse {
     body_bytes: u64,
     sha256: String,
     body_base64: Option<String>,
-    /// Statuses of interim answers.
+    /// Statuses of interim responses.
     interim: Vec<u16>,
     trailers: Vec<(String, String)>,
     version: Option<&'static str>,
     alpn: Option<String>,
     tls: Option<String>,
-    /// Whether the peer closes after it.
+    /// Whether the server closes after the response.
     closed: bool,
-    /// Of a message that came through a WebSocket: `text` or `binary`; body and hash are of it.
+    /// The kind of a WebSocket message, `text` or `binary`; body and hash are those of the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'static str>,
-    /// The class and the rule, when the answer is not whole.
+    /// The failure class and the rule, if the response is not complete.
     failure: Option<String>,
 }
 
@@ -124,7 +125,7 @@ impl<'a> Probe<'a> {
             self.turn(id, call)?;
         }
         if !call.done {
-            call.fail("timeout", "no whole answer in time");
+            call.fail("timeout", "no complete response in time");
         }
         let until = Instant::now() + CLOSES_WITHIN;
         while !call.response.closed && Instant::now() < until {
@@ -171,17 +172,17 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// One request under way.
+/// One request in progress.
 struct ProbeCall<'a> {
     target: &'a Target,
     response: ProbeResponse,
     stream: Option<StreamId>,
-    /// The body that waits for 100, and until when.
+    /// The body that waits for 100, and the deadline of the wait.
     awaiting_continue: Option<(Bytes, Instant)>,
     body: Vec<u8>,
     hash: Sha256,
     done: bool,
-    /// Where the target is a WebSocket.
+    /// The WebSocket of the target, if it is one.
     ws_probe: Option<WsProbe<'a>>,
 }
 
@@ -208,8 +209,7 @@ impl<'a> ProbeCall<'a> {
         self.response.failure = Some(format!("{class}: {rule}"));
     }
 
-    /// Sends the request, or as much of it as may go before 100. Pieces and their pauses are a matter of
-    /// the load: here they go at once.
+    /// Sends the request, or the part that may precede 100. Pieces are sent without pauses here.
     fn start(&mut self, peer: &mut Peer<()>) {
         if let Err(error) = self.try_start(peer) {
             self.fail("request", &error.to_string());
@@ -265,7 +265,7 @@ impl<'a> ProbeCall<'a> {
         }
     }
 
-    /// Takes everything that has come.
+    /// Processes all received events.
     fn advance(&mut self, peer: &mut Peer<()>) {
         loop {
             let stream = match peer.conn.next_event() {
@@ -287,7 +287,7 @@ impl<'a> ProbeCall<'a> {
                         }
                         continue;
                     }
-                    // The final answer came instead of 100: the body stays here (RFC 9110 10.1.1).
+                    // A final response in place of 100: the body is not sent (RFC 9110 10.1.1).
                     self.awaiting_continue = None;
                     if end {
                         self.whole(peer);
@@ -297,7 +297,7 @@ impl<'a> ProbeCall<'a> {
                 Some(Event::Readable(stream)) => stream,
                 Some(Event::Switched { stream }) => {
                     let Some(ws_probe) = &mut self.ws_probe else {
-                        let rule = "an upgrade that was not asked for (RFC 9110 7.8)";
+                        let rule = "an unsolicited upgrade (RFC 9110 7.8)";
                         return self.fail("protocol", rule);
                     };
                     ws_probe.send(peer, stream);
@@ -311,7 +311,7 @@ impl<'a> ProbeCall<'a> {
                     return;
                 }
                 Some(Event::Failed(_, error)) if !self.done => {
-                    // Of a stream that ends with its connection, `Closed` tells.
+                    // The stream ended with its connection: `Closed` reports it.
                     let Some(failure) = failure_on_stream(&error) else {
                         continue;
                     };
@@ -325,7 +325,7 @@ impl<'a> ProbeCall<'a> {
         }
     }
 
-    /// Takes what came through a WebSocket; false where there is none.
+    /// Takes a message of a WebSocket; false if the target is none.
     fn take_message(&mut self, peer: &mut Peer<()>) -> bool {
         if !self.ws_probe.as_ref().is_some_and(WsProbe::is_open) {
             return false;
@@ -345,10 +345,7 @@ impl<'a> ProbeCall<'a> {
                     return true;
                 }
                 Ok(_) if self.done => {
-                    self.fail(
-                        Failure::Protocol.name(),
-                        "a message that nobody has asked for",
-                    );
+                    self.fail(Failure::Protocol.name(), "an unsolicited message");
                     return true;
                 }
                 Ok(reply) => {
@@ -418,7 +415,7 @@ fn pairs(fields: Fields<'_>) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Bytes beyond ASCII as Latin-1, of which none is lost.
+/// Bytes beyond ASCII are decoded as Latin-1, without loss.
 fn text(bytes: &[u8]) -> String {
     bytes.iter().copied().map(char::from).collect()
 }

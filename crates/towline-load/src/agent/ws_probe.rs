@@ -1,4 +1,4 @@
-//! One message over a WebSocket, and what comes back.
+//! Sends one message over a WebSocket and returns the reply.
 
 use std::io;
 use std::time::Instant;
@@ -15,12 +15,12 @@ pub(super) struct WsProbe<'a> {
     shared: Scratch,
     handshake: Option<Handshake>,
     socket: Option<WebSocket>,
-    /// Known when the connection has switched.
+    /// Known after the connection has switched.
     stream: Option<StreamId>,
 }
 
 impl<'a> WsProbe<'a> {
-    /// `None`: the target is no WebSocket.
+    /// `None`: the target is not a WebSocket.
     pub(super) fn of(target: &'a Target) -> io::Result<Option<Self>> {
         if target.messages.is_none() {
             return Ok(None);
@@ -40,7 +40,7 @@ impl<'a> WsProbe<'a> {
         Ok(())
     }
 
-    /// The server has answered.
+    /// Verifies the response to the handshake.
     pub(super) fn on_head(&mut self, head: &HeadRef<'_>) -> Result<(), WsRefused> {
         if let Some(handshake) = self.handshake.take() {
             let limits = websocket::limits(self.target.longest_message());
@@ -49,7 +49,7 @@ impl<'a> WsProbe<'a> {
         Ok(())
     }
 
-    /// The connection has switched: the message goes.
+    /// Sends the message after the connection has switched.
     pub(super) fn send(&mut self, peer: &mut Peer<()>, id: StreamId) {
         self.stream = Some(id);
         let (Some(messages), Some(socket)) = (self.target.messages, &mut self.socket) else {
@@ -58,17 +58,17 @@ impl<'a> WsProbe<'a> {
         let message = self.target.body.clone().unwrap_or_default();
         if let Ok(stream) = peer.conn.stream(id) {
             let means = (&mut self.shared, &mut Vec::new());
-            // A refusal is of a stream that is ending, which listening tells.
+            // An error means that the stream is ending, which the next read reports.
             websocket::send(socket, stream, &message, messages, means);
         }
     }
 
-    /// Messages may come.
+    /// Whether messages may be received.
     pub(super) fn is_open(&self) -> bool {
         self.stream.is_some()
     }
 
-    /// A message, or the end; `None`: nothing yet.
+    /// The next message, or the end of the WebSocket; `None`: nothing yet.
     pub(super) fn next_reply(&mut self, peer: &mut Peer<()>) -> Option<Result<WsReply, WsClosed>> {
         let socket = self.socket.as_mut()?;
         let mut stream = peer.conn.stream(self.stream?).ok()?;
@@ -90,7 +90,7 @@ impl<'a> WsProbe<'a> {
     }
 }
 
-/// A message that came back.
+/// A message received.
 pub(super) struct WsReply {
     pub(super) kind: &'static str,
     pub(super) data: Vec<u8>,

@@ -1,4 +1,4 @@
-//! From arguments to what is to be done.
+//! Parses the arguments into a command.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,14 +21,14 @@ use crate::target::{Coding, Expect, SendMode, Target};
 
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// The text.
+    /// The help text.
     Help(String),
     Version,
     Agent,
     Run(Box<Job>),
 }
 
-/// One or several runs, and how they are shown.
+/// One or several runs, and their output.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub config: Config,
@@ -37,7 +37,7 @@ pub struct Job {
     pub sweep: Vec<usize>,
     pub output: Output,
     pub hdr_log: Option<PathBuf>,
-    /// A live view where the output is a terminal.
+    /// Show a live view if the output is a terminal.
     pub live: bool,
 }
 
@@ -61,7 +61,8 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
             Long("agent") => return only(&mut parser).map(|()| Command::Agent),
             Value(url) => given.urls.push(text(url)?),
             Short(_) | Long(_) => {
-                // Known before its value is taken, or an unknown switch would swallow the URL.
+                // Looked up before its value is taken: otherwise an unknown switch would take the URL as
+                // its value.
                 let option = known(&arg)?;
                 let value = if option.takes_value {
                     text(parser.value().map_err(|error| error.to_string())?)?
@@ -86,11 +87,11 @@ fn known(arg: &Arg<'_>) -> Result<&'static Opt, String> {
     }
 }
 
-/// What stands behind `--help`.
+/// The topic given to `--help`.
 fn topic(parser: &mut Parser) -> Result<String, String> {
     let attached = parser.optional_value();
     let mut next = || parser.raw_args().ok().and_then(|mut args| args.next());
-    // An option or a URL behind it is no topic.
+    // An option or a URL is not a topic.
     let is_word = |arg: &OsString| {
         let arg = arg.to_string_lossy();
         !arg.starts_with('-') && !arg.contains("://")
@@ -105,15 +106,15 @@ fn topic(parser: &mut Parser) -> Result<String, String> {
     })
 }
 
-/// The agent's options come line by line.
+/// `--agent` allows no other options.
 fn only(parser: &mut Parser) -> Result<(), String> {
     match parser.next() {
         Ok(None) => Ok(()),
-        _ => Err("--agent stands alone: sessions and their options come as lines of JSON".into()),
+        _ => Err("--agent takes no other arguments: sessions are opened by lines of JSON".into()),
     }
 }
 
-/// What the arguments said, before URLs and options come together.
+/// The parsed arguments, before URLs and options are combined.
 struct ParsedArgs {
     urls: Vec<String>,
     config: Config,
@@ -121,7 +122,7 @@ struct ParsedArgs {
     arrivals: Arrivals,
     weights: Vec<u32>,
     method: Option<String>,
-    /// Of ab's options for a file, where no method is named.
+    /// The method of ab's file options, used if no method is given.
     upload_method: Option<&'static str>,
     fields: Vec<(Box<str>, Box<[u8]>)>,
     content_type: Option<String>,
@@ -168,7 +169,7 @@ impl ParsedArgs {
         }
     }
 
-    /// A scenario first: the others go on top of it, wherever they stand.
+    /// Applies the scenario first; other options override it, whatever their position.
     fn all(&mut self, options: &[(&Opt, String)]) -> Result<(), String> {
         if let Some((_, path)) = options
             .iter()
@@ -179,7 +180,7 @@ impl ParsedArgs {
                 .find(|(option, _)| option.about == About::Request);
             if let Some((option, _)) = request {
                 return Err(format!(
-                    "--{} is of the requests, and a scenario has its own",
+                    "--{} changes the requests, which the scenario defines",
                     option.name
                 ));
             }
@@ -224,7 +225,7 @@ impl ParsedArgs {
             }
             "expect-continue" => self.send_mode(SendMode::AwaitContinue)?,
             "no-tui" | "quiet" => self.live = false,
-            // Those of ab and wrk that change nothing.
+            // Options of ab and wrk that have no effect here.
             _ => {}
         }
         Ok(())
@@ -253,10 +254,10 @@ impl ParsedArgs {
             }
             "pipeline" if self.has_scenario => {
                 return Err(format!(
-                    "{value:?} is no number, and a scenario has its own bodies"
+                    "{value:?} is not a number, and a scenario defines its bodies"
                 ));
             }
-            // ab's meaning.
+            // The meaning in ab.
             "pipeline" => return self.upload("POST", value).map(|()| true),
             "streams" => config.streams = small(value)?,
             "requests-per-connection" => {
@@ -266,7 +267,11 @@ impl ParsedArgs {
             "ramp" => config.ramp = values::duration(value)?,
             "timeout" => config.timeout = positive(value)?,
             "connect-timeout" => config.connect_timeout = positive(value)?,
-            "seed" => config.seed = value.parse().map_err(|_| format!("{value:?} is no seed"))?,
+            "seed" => {
+                config.seed = value
+                    .parse()
+                    .map_err(|_| format!("{value:?} is not a seed"))?
+            }
             "refusal-status" => config.refusal_statuses = values::list(value, values::status)?,
             "scenario" => {}
             "cacert" => config.trust = Trust::Path(value.into()),
@@ -280,11 +285,11 @@ impl ParsedArgs {
             "weights" => {
                 let weight = |text: &str| {
                     let number = text.parse::<u32>();
-                    number.map_err(|_| format!("{text:?} is no weight"))
+                    number.map_err(|_| format!("{text:?} is not a weight"))
                 };
                 self.weights = values::list(value, weight)?;
             }
-            // h2load's meaning: no method is a number.
+            // The meaning in h2load: no method is a number.
             "method" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
                 self.config.streams = values::count(value)? as usize;
             }
@@ -307,7 +312,7 @@ impl ParsedArgs {
             "drop-after" => {
                 let bytes = value
                     .parse()
-                    .map_err(|_| format!("{value:?} is no number"))?;
+                    .map_err(|_| format!("{value:?} is not a number"))?;
                 self.send_mode(SendMode::DropAfterBytes(bytes))?;
             }
             "slow-pieces" => {
@@ -333,7 +338,7 @@ impl ParsedArgs {
             "expect-length" => {
                 let length = value
                     .parse()
-                    .map_err(|_| format!("{value:?} is no length"))?;
+                    .map_err(|_| format!("{value:?} is not a length"))?;
                 self.expect.length = Some(length);
             }
             "expect-file" => self.expect.body = Some(read(value)?),
@@ -401,7 +406,7 @@ impl ParsedArgs {
         } else if self.arrivals == Arrivals::Poisson {
             let (per_s, ramp) = (1000.0, self.config.ramp);
             if !self.find_peak {
-                return Err("--poisson is of an open loop: give --rate".into());
+                return Err("--poisson needs an open loop: give --rate".into());
             }
             self.config.loop_mode = LoopMode::Open(Rate {
                 per_s,
@@ -438,7 +443,7 @@ impl ParsedArgs {
             return Ok(target);
         }
         if !self.messages.are_absent() {
-            return Err("--ws-size, --ws-binary and --ws-deflate are of ws:// and wss://".into());
+            return Err("--ws-size, --ws-binary and --ws-deflate need ws:// or wss://".into());
         }
         let (body, own_type) = self.bodies.one()?.unzip();
         target.body = body;
@@ -460,7 +465,7 @@ impl ParsedArgs {
 fn positive(value: &str) -> Result<Duration, String> {
     let time = values::duration(value)?;
     if time.is_zero() {
-        return Err(format!("{value:?} is no time at all"));
+        return Err(format!("{value:?} is not a positive time"));
     }
     Ok(time)
 }
@@ -517,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own() {
+    fn rates_mixes_and_forms() {
         let job = job("-R 20k --poisson -p 16 --weights 3,1 --form a=b http://a/1 http://a/2");
         let LoopMode::Open(rate) = job.config.loop_mode else {
             panic!("not an open loop");
@@ -533,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_of_sending() {
+    fn send_modes() {
         let slow = job("--slow-pieces 5,2ms --refusal-status 503,429 http://a/").config;
         let gap = Duration::from_millis(2);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Bodies that the command line describes: texts, files, forms.
+//! Bodies given on the command line: texts, files, forms.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,12 +11,12 @@ use super::values;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bodies {
     plain: Option<Bytes>,
-    /// As it goes on the wire.
+    /// Encoded as sent.
     form: Vec<u8>,
     parts: Vec<FormPart>,
 }
 
-/// Of a multipart form (RFC 7578).
+/// A part of a multipart form (RFC 7578).
 #[derive(Clone, Debug)]
 struct FormPart {
     name: String,
@@ -25,7 +25,7 @@ struct FormPart {
     content: Vec<u8>,
 }
 
-/// A body and the content type that goes with it, if it has one by itself.
+/// A body, and its content type if it implies one.
 pub(super) type Body = (Bytes, Option<String>);
 
 impl Bodies {
@@ -42,7 +42,7 @@ impl Bodies {
         values::form_pair(pair, &mut self.form)
     }
 
-    /// `NAME=VALUE`, or `NAME=@FILE[;type=TYPE][;filename=NAME]` as curl takes it.
+    /// `NAME=VALUE`, or `NAME=@FILE[;type=TYPE][;filename=NAME]` as in curl.
     pub(super) fn part(&mut self, text: &str) -> Result<(), String> {
         let wrong = || format!("{text:?} is not NAME=VALUE or NAME=@FILE[;type=TYPE]");
         let (name, value) = text.split_once('=').ok_or_else(wrong)?;
@@ -78,7 +78,7 @@ impl Bodies {
         Ok(())
     }
 
-    /// The one that was described, if any.
+    /// The body that was given, if any.
     pub(super) fn one(&self) -> Result<Option<Body>, String> {
         let is_form = !self.form.is_empty();
         let is_multipart = !self.parts.is_empty();
@@ -100,7 +100,8 @@ impl Bodies {
     }
 }
 
-/// The boundary comes of the contents: the same form is the same bytes, and nobody meets it in them.
+/// The boundary is a hash of the contents: the same form gives the same bytes, and it does not occur in
+/// them.
 fn multipart(parts: &[FormPart]) -> Body {
     let mut hash = Sha256::new();
     for part in parts {
@@ -133,7 +134,7 @@ fn multipart(parts: &[FormPart]) -> Body {
     (body.into(), Some(kind))
 }
 
-/// As browsers write names (HTML Standard, 4.10.21.8).
+/// Quoted as browsers do (HTML Standard, 4.10.21.8).
 fn quoted(name: &str) -> String {
     name.replace('"', "%22")
         .replace('\r', "%0D")

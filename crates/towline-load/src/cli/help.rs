@@ -1,6 +1,6 @@
-//! The help, a screen for each topic.
+//! The help, one screen per topic.
 
-/// Without a topic.
+/// The help without a topic.
 pub const MAIN: &str = include_str!("help/main.txt");
 
 const TOPICS: [(&str, &str); 7] = [
@@ -13,7 +13,7 @@ const TOPICS: [(&str, &str); 7] = [
     ("ab-wrk", include_str!("help/ab-wrk.txt")),
 ];
 
-/// What `--help TOPIC` shows; `None` when there is no such topic.
+/// The text of `--help TOPIC`; `None` if there is no such topic.
 pub fn of(topic: &str) -> Option<String> {
     match topic {
         "" => Some(MAIN.into()),
@@ -29,7 +29,7 @@ pub fn of(topic: &str) -> Option<String> {
     }
 }
 
-/// For the message about one that is not known.
+/// The topics, for the error about an unknown one.
 pub(super) fn names() -> String {
     let names: Vec<_> = TOPICS.iter().map(|(name, _)| *name).collect();
     format!("{} and all", names.join(", "))

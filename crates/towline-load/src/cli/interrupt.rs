@@ -1,5 +1,6 @@
-//! What Ctrl-C does while the program runs. The disposition before it comes back, since the program may
-//! be a call in somebody else's process.
+//! Handling of Ctrl-C. The previous disposition is restored, since the program may run as a call in
+//! another
+//! process.
 
 use std::sync::OnceLock;
 
@@ -13,13 +14,13 @@ pub(super) struct Interrupt {
 }
 
 impl Interrupt {
-    /// The first Ctrl-C asks for a stop, the second one ends the process as usual.
+    /// The first Ctrl-C requests a stop, the second one ends the process.
     pub(super) fn stops() -> Self {
         let handler: extern "C" fn(libc::c_int) = interrupted;
         Self::install(handler as libc::sighandler_t)
     }
 
-    /// Ctrl-C ends the process, whatever it did before.
+    /// Ctrl-C ends the process.
     pub(super) fn ends() -> Self {
         Self::install(libc::SIG_DFL)
     }

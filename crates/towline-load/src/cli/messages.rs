@@ -1,11 +1,11 @@
-//! What goes through a WebSocket, as the command line says it.
+//! WebSocket messages given on the command line.
 
 use towline_proto::ws::Kind;
 
 use super::body::Bodies;
 use crate::target::{Target, message};
 
-/// As of bodies in a scenario.
+/// The same limit as for bodies in a scenario.
 const MAX_BYTES: usize = 1 << 30;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,22 +19,22 @@ impl MessageOptions {
     /// `--ws-size`.
     pub(super) fn size(&mut self, value: &str) -> Result<(), String> {
         let bytes = value.parse().ok().filter(|bytes| *bytes <= MAX_BYTES);
-        let wrong = || format!("{value:?} is no size of a message: at most 1 GiB");
+        let wrong = || format!("{value:?} is not a size of a message, at most 1 GiB");
         self.bytes = Some(bytes.ok_or_else(wrong)?);
         Ok(())
     }
 
-    /// Nothing was said of messages.
+    /// Whether no message option was given.
     pub(super) fn are_absent(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Makes `target` send what was asked for.
+    /// Applies the options to `target`.
     pub(super) fn apply(self, target: &mut Target, bodies: &Bodies) -> Result<(), String> {
         match (bodies.one()?, self.bytes) {
             (Some(_), Some(_)) => return Err("--ws-size and a body exclude each other".into()),
             (Some((_, Some(_))), None) => {
-                return Err("a message is given by --body or --body-file".into());
+                return Err("give a message with --body or --body-file".into());
             }
             (Some((body, None)), None) => target.body = Some(body),
             (None, Some(bytes)) => target.body = Some(message(bytes)),
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_through_a_websocket() {
+    fn message_options_are_applied() {
         let usual = target("-c 9 ws://a/ws").unwrap();
         assert_eq!(usual.body.unwrap().len(), 1024);
         assert_eq!(usual.messages.unwrap().kind, Kind::Text);

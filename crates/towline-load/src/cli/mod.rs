@@ -1,5 +1,6 @@
-//! The command line: arguments to [`Config`], outcomes to text. The flags, and what becomes of those
-//! that `ab` and `wrk` use for different things, stand in `help/ab-wrk.txt`.
+//! The command line: arguments to [`Config`], outcomes to text. `help/ab-wrk.txt` lists the flags of
+//! `ab` and
+//! `wrk` and their meaning here.
 
 mod args;
 mod body;
@@ -27,13 +28,14 @@ use crate::session::{Outcome, Stop};
 use crate::{csv, hdr_log};
 use interrupt::Interrupt;
 
-/// The plain program: arguments without its name.
+/// Runs the program; `args` without its name.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(status(args))
 }
 
-/// Everything from arguments to the exit status: 0, 1 when requests failed or none was answered, 2 when
-/// there was no run.
+/// Runs the program and returns the exit status: 0, 1 if requests failed or none succeeded, 2 if there
+/// was no
+/// run.
 pub fn status(args: impl Iterator<Item = OsString>) -> u8 {
     let command = match parse(args) {
         Ok(command) => command,
@@ -45,7 +47,7 @@ pub fn status(args: impl Iterator<Item = OsString>) -> u8 {
     match execute(command) {
         Ok(true) => 0,
         Ok(false) => 1,
-        // Nobody reads on: `| head` is no error.
+        // The reader has closed the pipe: `| head` is not an error.
         Err(LoadError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(error) => {
             eprintln!("towline-load: {error}");
@@ -89,7 +91,7 @@ fn execute(command: Command) -> Result<bool, LoadError> {
         None
     };
     let outcome = run_monitored(&job.config, stop, &monitor);
-    // The report takes its place.
+    // Removes the live view, in whose place the report is printed.
     drop(live);
     let outcome = outcome?;
     let mut out = io::stdout().lock();
@@ -141,7 +143,7 @@ fn peak(
     if job.output != Output::Json {
         match peak.rate_per_s {
             Some(rate) => writeln!(out, "peak: {rate:.0}/s, met twice")?,
-            None => writeln!(out, "peak: none found that keeps the goal")?,
+            None => writeln!(out, "peak: no rate kept the goal")?,
         }
     }
     Ok(peak.rate_per_s.is_some())

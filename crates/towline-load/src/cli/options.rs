@@ -1,11 +1,11 @@
-//! The options: their names, whether they take a value, and what they speak of.
+//! The options: names, whether they take a value, and their subject.
 
-/// Whether an option goes together with a scenario file.
+/// Whether an option can be combined with a scenario file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum About {
-    /// The load, the runs or the output: on top of a scenario.
+    /// The load, the runs or the output: overrides a scenario.
     Load,
-    /// A request or its answer: the scenario has its own.
+    /// A request or its response: defined by the scenario.
     Request,
 }
 

@@ -1,4 +1,4 @@
-//! `--scenario FILE`: the requests and their answers from a file, TOML or JSON by its name.
+//! `--scenario FILE`: requests and expected responses from a TOML or JSON file.
 
 use std::path::Path;
 
@@ -40,7 +40,7 @@ send_mode = { pieces = 2, gap_ms = 1.5 }
 "#;
 
     #[test]
-    fn toml_and_json_say_the_same() {
+    fn toml_and_json_are_equivalent() {
         let folder = std::env::temp_dir();
         let path = |end: &str| folder.join(format!("towline-load-{}.{end}", std::process::id()));
         let (one, other) = (path("toml"), path("json"));

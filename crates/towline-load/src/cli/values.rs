@@ -1,4 +1,4 @@
-//! Values of options: strict, and an error says what would have been right.
+//! Values of options. Parsing is strict, and errors name a valid example.
 
 use std::time::Duration;
 
@@ -14,24 +14,24 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         "us" => 1e-6,
         "m" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("{text:?} is no time such as 10s, 500ms or 2m")),
+        _ => return Err(format!("{text:?} is not a time such as 10s, 500ms or 2m")),
     };
     let seconds =
-        decimal(number).ok_or_else(|| format!("{text:?} is no time such as 10s"))? * scale;
+        decimal(number).ok_or_else(|| format!("{text:?} is not a time such as 10s"))? * scale;
     Duration::try_from_secs_f64(seconds)
         .ok()
         .filter(|time| *time <= Duration::from_secs(365 * 24 * 3600))
         .ok_or_else(|| format!("{text:?} is too long"))
 }
 
-/// A positive number, with `k` or `M` behind it as wrk takes them.
+/// A positive number, with a suffix `k` or `M` as in wrk.
 pub(super) fn count(text: &str) -> Result<u64, String> {
     let (digits, scale) = scaled(text);
     let number: Option<u64> = strict_digits(digits).and_then(|digits| digits.parse().ok());
     number
         .and_then(|number| number.checked_mul(scale))
         .filter(|number| *number > 0)
-        .ok_or_else(|| format!("{text:?} is no positive number"))
+        .ok_or_else(|| format!("{text:?} is not a positive number"))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "1, a thousand or a million")]
@@ -40,12 +40,12 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
     decimal(number)
         .map(|number| number * scale as f64)
         .filter(|rate| *rate > 0.0)
-        .ok_or_else(|| format!("{text:?} is no positive number"))
+        .ok_or_else(|| format!("{text:?} is not a positive number"))
 }
 
 /// Zero or more.
 pub(super) fn number(text: &str) -> Result<f64, String> {
-    decimal(text).ok_or_else(|| format!("{text:?} is no number"))
+    decimal(text).ok_or_else(|| format!("{text:?} is not a number"))
 }
 
 pub(super) fn list<T>(
@@ -55,12 +55,12 @@ pub(super) fn list<T>(
     text.split(',').map(one).collect()
 }
 
-/// Of a final answer.
+/// The status of a final response.
 pub(super) fn status(text: &str) -> Result<u16, String> {
     let status = strict_digits(text).and_then(|digits| digits.parse().ok());
     status
         .filter(|status| (200..600).contains(status))
-        .ok_or_else(|| format!("{text:?} is no final status, which is 200 to 599"))
+        .ok_or_else(|| format!("{text:?} is not a final status, 200 to 599"))
 }
 
 /// `N,GAP`

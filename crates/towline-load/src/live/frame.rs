@@ -1,4 +1,4 @@
-//! One frame of the live view. Pure: what is known in, cells out.
+//! One frame of the live view. Pure: state in, terminal cells out.
 //!
 //! ```text
 //! http://127.0.0.1:8000/ · 50 connections · closed loop
@@ -21,7 +21,7 @@ use crate::config::Until;
 use crate::monitor::FAILURE_CLASSES;
 use crate::report::{bytes, digits, time};
 
-/// Where everything has its place.
+/// The smallest size of the full layout.
 const MIN_SIZE: (u16, u16) = (60, 12);
 /// Buckets of the distribution.
 const BUCKETS: usize = 8;
@@ -52,7 +52,7 @@ fn large(state: &State, area: Rect, to: &mut Buffer) {
     percentile_panel(state, right, to);
 }
 
-/// The most important first, as far as they fit.
+/// The small layout: the most important lines first.
 fn small(state: &State, area: Rect, to: &mut Buffer) {
     let [progress, below] =
         Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
@@ -67,7 +67,7 @@ fn one_line(state: &State) -> Line<'static> {
     let failed: u64 = state.snapshot.failed.iter().sum();
     Line::from(vec![
         Span::raw(format!(
-            "{}/s, {} answers, ",
+            "{}/s, {} responses, ",
             number(state.rate()),
             state.snapshot.answered
         )),
@@ -99,7 +99,7 @@ fn progress_bar(state: &State, area: Rect, to: &mut Buffer) {
 
 fn rate_history(state: &State, area: Rect, to: &mut Buffer) {
     let title = format!(
-        " {}/s: {} now, {} in the mean ",
+        " {}/s: {} now, {} on average ",
         state.unit,
         number(state.rate()),
         number(state.mean_rate())
@@ -107,7 +107,7 @@ fn rate_history(state: &State, area: Rect, to: &mut Buffer) {
     let block = titled_block(title);
     let width = usize::from(block.inner(area).width);
     let from = state.seconds.len().saturating_sub(width);
-    // A short run is no less of a picture.
+    // A short run fills the width too.
     let planned = match state.until {
         Until::Time(time) => time.as_secs() as usize,
         Until::Requests(_) => 0,
@@ -123,7 +123,7 @@ fn rate_history(state: &State, area: Rect, to: &mut Buffer) {
         .render(area, to);
 }
 
-/// Buckets between the fastest and the slowest, each wider than the one before by the same factor.
+/// Buckets between the fastest and the slowest response, whose widths grow by a constant factor.
 #[expect(clippy::cast_sign_loss, reason = "a share of a width")]
 fn distribution(state: &State, area: Rect, to: &mut Buffer) {
     let block = titled_block(" latency, up to ".into());
@@ -134,7 +134,7 @@ fn distribution(state: &State, area: Rect, to: &mut Buffer) {
     };
     let shares = buckets(times);
     let most = shares.iter().map(|(_, share)| *share).fold(0.0, f64::max);
-    // "  1.02ms " before the bar and " 62.1 % " behind it.
+    // "  1.02ms " before the bar and " 62.1 % " after it.
     let room = f64::from(inner.width.saturating_sub(18));
     let lines: Vec<_> = (shares.iter())
         .map(|(upto_us, share)| {
@@ -153,7 +153,7 @@ fn distribution(state: &State, area: Rect, to: &mut Buffer) {
     Paragraph::new(lines).render(inner, to);
 }
 
-/// Upper ends in microseconds, and the share of the answers in each.
+/// Upper bounds in microseconds, and the share of responses in each bucket.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
@@ -187,7 +187,7 @@ fn percentile_panel(state: &State, area: Rect, to: &mut Buffer) {
     Paragraph::new(lines).render(inner, to);
 }
 
-/// Two in a line.
+/// Two percentiles per line.
 fn percentiles(state: &State) -> Vec<Line<'static>> {
     #[expect(clippy::cast_precision_loss, reason = "for the eye")]
     let at = |percent: f64| {
@@ -216,7 +216,7 @@ fn status_lines(state: &State) -> Vec<Line<'static>> {
     #[expect(clippy::cast_precision_loss, reason = "for the eye")]
     let received = bytes(snapshot.received_bytes as f64);
     let mut lines = vec![
-        Line::raw(format!("{} answers, {received}", snapshot.answered)),
+        Line::raw(format!("{} responses, {received}", snapshot.answered)),
         Line::raw(format!(
             "{} of {} connections, {} in flight",
             snapshot.live_connections, state.connections, snapshot.in_flight
@@ -266,7 +266,7 @@ fn failure_style(state: &State, failed: u64) -> Style {
     }
 }
 
-/// Three digits, in thousands or millions where it is large.
+/// Three digits, in thousands or millions for large values.
 fn number(value: f64) -> String {
     match value {
         value if value < 1e3 => digits(value, ""),
@@ -303,10 +303,10 @@ mod tests {
             "http://127.0.0.1:8000/hello · 50 connections · closed loop",
             "measuring",
             "5.0 s, 15.0 s left",
-            "requests/s: 1.00k now, 1.00k in the mean",
+            "requests/s: 1.00k now, 1.00k on average",
             "█████",
             "p50     1.00ms  p99.9    2.01ms",
-            "5000 answers",
+            "5000 responses",
             "50 of 50 connections",
             "reset 10",
         ] {
@@ -317,10 +317,10 @@ mod tests {
     }
 
     #[test]
-    fn a_tiny_terminal_has_the_most_important() {
+    fn a_tiny_terminal_shows_the_most_important_lines() {
         let state = sample(Until::Requests(10_020));
         let text = drawn(&state, 30, 4).join("\n");
-        assert!(text.contains("1.00k/s, 5000 answers"), "{text}");
+        assert!(text.contains("1.00k/s, 5000 responses"), "{text}");
         assert!(drawn(&state, 24, 1)[0].starts_with("1.00k/s"));
         for width in [1, 2, 19, 40, 59, 60, 61, 90] {
             for height in [1, 2, 3, 5, 11, 12, 13, 20] {

@@ -1,7 +1,8 @@
-//! The live view: a few lines below the prompt while a run is under way, and gone when it ends.
+//! The live view: a few lines below the prompt during a run, removed when it ends.
 //!
-//! It changes nothing about the terminal that would have to be put right afterwards: no raw mode, no
-//! other screen, and the cursor stays visible. What ends the program in the middle leaves some lines.
+//! It changes no terminal state that would need to be restored: no raw mode, no alternate screen, and
+//! the
+//! cursor stays visible. If the program is killed, some lines remain.
 
 mod frame;
 mod state;
@@ -20,28 +21,28 @@ use crate::config::Config;
 use crate::monitor::Monitor;
 use state::State;
 
-/// A run that is over by then needs no view.
+/// Shorter runs have no view.
 const FIRST_FRAME_AFTER: Duration = Duration::from_millis(250);
 const FRAME_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The lines that everything fits into.
+/// Lines of the full layout.
 const MAX_LINES: u16 = 17;
 
-/// A view on a thread of its own; dropped, it is wiped away.
+/// A view on a thread of its own; dropping it clears the lines.
 pub(crate) struct LiveView {
     over: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl LiveView {
-    /// Nothing when the output is no terminal that can show it.
+    /// `None` if the output is not a capable terminal.
     pub(crate) fn start(config: &Config, monitor: &Monitor) -> Option<Self> {
         let stdout = io::stdout();
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
         if !stdout.is_terminal() || is_dumb {
             return None;
         }
-        // Of its own: the run's thread may hold the lock.
+        // A handle of its own: the thread of the run may hold the lock of stdout.
         let screen = File::from(stdout.as_fd().try_clone_to_owned().ok()?);
         let has_colors = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let mut state = State::new(config, has_colors);
@@ -51,7 +52,7 @@ impl LiveView {
             if ended.recv_timeout(FIRST_FRAME_AFTER) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
-            // A terminal that does not say where its cursor is has no view.
+            // No view on a terminal that does not report its cursor position.
             let Ok(mut view) = View::open(screen) else {
                 return;
             };
@@ -99,7 +100,7 @@ impl View {
         self.terminal.draw(|frame| {
             let area = frame.area();
             frame::draw(state, area, frame.buffer_mut());
-            // Shown, or a program that is killed would leave it hidden.
+            // Keeps the cursor visible, in case the program is killed.
             frame.set_cursor_position((area.x, area.bottom().saturating_sub(1)));
         })?;
         Ok(())

@@ -1,4 +1,4 @@
-//! What the live view knows: the run's plan, and what has been seen of it.
+//! State of the live view: the plan of the run, and its progress.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::config::{Config, LoopMode, Until};
 use crate::monitor::{Monitor, Snapshot};
 use crate::stats::Interval;
 
-/// The rate of now is that of the last second.
+/// The current rate is that of the last second.
 const RECENT: Duration = Duration::from_secs(1);
 
 /// More seconds than any terminal has columns.
@@ -18,18 +18,18 @@ const MAX_SECONDS: usize = 1000;
 pub(super) struct State {
     pub(super) has_colors: bool,
     pub(super) title: String,
-    /// What is counted.
+    /// The counted unit.
     pub(super) unit: &'static str,
     pub(super) connections: usize,
     pub(super) until: Until,
     pub(super) warm_up: Duration,
     pub(super) snapshot: Snapshot,
-    /// Of each second that has ended: answers, failures.
+    /// Responses and failures of each second that has ended.
     pub(super) seconds: VecDeque<(u64, u64)>,
-    /// Nanoseconds, of all seconds that have ended.
+    /// Response times of all seconds that have ended, in nanoseconds.
     pub(super) times: Option<Histogram<u64>>,
     recent: VecDeque<(Instant, u64)>,
-    /// Seconds of which a worker has not told yet, by worker.
+    /// Ended seconds by worker that not all workers have published yet.
     waiting: Vec<VecDeque<Interval>>,
 }
 
@@ -68,7 +68,7 @@ impl State {
         for (waiting, ended_seconds) in self.waiting.iter_mut().zip(ended_seconds) {
             waiting.extend(ended_seconds);
         }
-        // A second is over when every worker has told of it.
+        // A second is complete when every worker has published it.
         while !self.waiting.is_empty() && self.waiting.iter().all(|of| !of.is_empty()) {
             let parts: Vec<_> = (self.waiting.iter_mut())
                 .filter_map(VecDeque::pop_front)
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// Answers per second, just now.
+    /// Current responses per second.
     pub(super) fn rate(&self) -> f64 {
         let (Some((first, before)), Some((last, after))) =
             (self.recent.front(), self.recent.back())
@@ -104,7 +104,7 @@ impl State {
         per_s(after.saturating_sub(*before), *last - *first)
     }
 
-    /// Since the measured time began.
+    /// Responses per second since the measured time began.
     pub(super) fn mean_rate(&self) -> f64 {
         let elapsed = self.snapshot.elapsed.unwrap_or_default();
         let mut measured = elapsed.saturating_sub(self.warm_up);
@@ -114,7 +114,7 @@ impl State {
         per_s(self.snapshot.answered, measured)
     }
 
-    /// How much of the run is over, and the time left where it is known.
+    /// Completed share of the run, and the remaining time if it is known.
     pub(super) fn progress(&self) -> (f64, Option<Duration>) {
         let elapsed = self.snapshot.elapsed.unwrap_or_default();
         match self.until {
@@ -135,12 +135,12 @@ impl State {
         }
     }
 
-    /// Where the run is, in a word or two.
+    /// The phase of the run.
     pub(super) fn stage(&self) -> &'static str {
         match self.snapshot.elapsed {
             None => "connecting",
             Some(elapsed) if elapsed < self.warm_up => "warming up",
-            Some(_) if self.snapshot.is_draining => "awaiting the last answers",
+            Some(_) if self.snapshot.is_draining => "awaiting the last responses",
             Some(_) => "measuring",
         }
     }
@@ -153,7 +153,7 @@ fn title(config: &Config) -> String {
         n => format!(" and {} more", n - 1),
     };
     let loop_mode = match config.loop_mode {
-        LoopMode::Closed if config.barrier => "all together".into(),
+        LoopMode::Closed if config.barrier => "barrier".into(),
         LoopMode::Closed => "closed loop".into(),
         LoopMode::Open(rate) => format!("open loop at {}/s", rate.per_s),
     };
@@ -182,7 +182,7 @@ pub(super) mod tests {
     use crate::stats::{Failure, ResponseTimes, Tally};
     use crate::target::Target;
 
-    /// Five seconds of two workers, at 1000 answers a second with one failure in each.
+    /// Five seconds of two workers, with 1000 responses and one failure per worker in each second.
     pub(in crate::live) fn sample(until: Until) -> State {
         let mut config = Config::new(vec![Target::get("http://127.0.0.1:8000/hello").unwrap()]);
         config.until = until;

@@ -1,4 +1,4 @@
-//! From the parts of the threads to the report.
+//! Builds the report from the results of the threads.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,11 +17,11 @@ use crate::worker::ThreadResult;
 
 const PERCENTS: [f64; 10] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
 
-/// A thread that uses more of its time than this has none to spare for an answer that comes.
+/// Above this share of its time a thread is too busy to receive responses promptly.
 const BUSY_SHARE: f64 = 0.9;
-/// Others on the core take more than this: the figures are theirs too.
+/// Above this share of time taken by others on the core, the figures are affected.
 const DISTURBED_SHARE: f64 = 0.05;
-/// Lag below this is what timers cost, and no finding.
+/// Lag below this is the cost of timers.
 const TOLERATED_LAG_US: f64 = 50.0;
 
 #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
@@ -37,7 +37,7 @@ fn ratio(thread_result: f64, whole: f64) -> f64 {
     }
 }
 
-/// The report of a slice, from its threads' accounts and their counts together.
+/// The report of a slice, from the results of its threads and their merged counts.
 pub(crate) fn from_results(
     config: &Config,
     slice: &Slice,
@@ -226,7 +226,7 @@ fn generator(results: &[ThreadResult], tally: &Tally) -> Generator {
     }
 }
 
-/// Why the figures say more of the generator than of the server.
+/// Why the generator was the limit, if it was.
 pub(super) fn limit(report: &Report) -> Option<String> {
     let generator = &report.generator;
     if generator.busiest_share >= BUSY_SHARE {
@@ -238,7 +238,7 @@ pub(super) fn limit(report: &Report) -> Option<String> {
     let lag = &report.open_loop.as_ref()?.lag;
     let (lag_p99, response_p50) = (lag.at(99.0), report.response.at(50.0));
     (lag_p99 > TOLERATED_LAG_US && lag_p99 > response_p50 / 10.0).then(|| {
-        format!("requests left late: lag p99 {lag_p99:.0} us beside a response p50 of {response_p50:.0} us")
+        format!("requests left late: lag p99 {lag_p99:.0} us compared with a response p50 of {response_p50:.0} us")
     })
 }
 
@@ -251,7 +251,7 @@ fn warnings(report: &Report) -> Vec<String> {
     }
     if report.generator.kept_waiting_share > DISTURBED_SHARE {
         warnings.push(format!(
-            "others kept the generator from its core for {:.0} % of the time",
+            "the generator waited for a core for {:.0} % of the time",
             report.generator.kept_waiting_share * 100.0
         ));
     }
@@ -264,7 +264,7 @@ fn warnings(report: &Report) -> Vec<String> {
         } else if open.achieved_share < 0.99 {
             let percent = open.achieved_share * 100.0;
             warnings.push(format!(
-                "{percent:.1} % of the requests due were sent in their time and answered well"
+                "only {percent:.1} % of the requests due were sent in the measured time and succeeded"
             ));
         }
     }
@@ -320,7 +320,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn figures_are_those_of_arithmetic() {
+    fn figures_match_their_definitions() {
         let report = sample(500);
         assert!((report.requests_per_s - 1000.0).abs() < 1e-6);
         assert!((report.response.at(50.0) - 500.0).abs() < 1.0);
@@ -334,7 +334,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_busy_or_late_generator_says_so() {
+    fn a_busy_or_late_generator_is_reported() {
         assert!(sample(950).generator.limit.is_some());
         let mut report = sample(500);
         let mut lag = Times::default();

@@ -1,4 +1,4 @@
-//! What a run found, as data: everything that a table, a chart or a verdict needs.
+//! The result of a run as data.
 
 mod build;
 mod text;
@@ -8,7 +8,7 @@ pub(crate) use text::{bytes, digits, time};
 
 use serde::{Deserialize, Serialize};
 
-/// One run. Rates count good answers only; times are in microseconds, and each says from where to where.
+/// One run. Rates count successful responses only; times are in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     pub tool: String,
@@ -18,50 +18,51 @@ pub struct Report {
     pub setup: Setup,
     /// The measured time.
     pub measured_s: f64,
-    /// Answers that were complete and passed their checks; messages that came back as they should.
+    /// Complete responses that passed their checks; messages that were echoed correctly.
     pub answered: u64,
-    /// Those per second of the measured time.
+    /// `answered` per second of the measured time.
     pub requests_per_s: f64,
-    /// Of their bodies.
+    /// Bytes of the response bodies.
     pub body_bytes: u64,
-    /// Everything received, without TLS.
+    /// All bytes received, without TLS.
     pub received_bytes: u64,
     pub received_bytes_per_s: f64,
     /// Open loop: corrected, from the intended start. Closed loop: the same as `service`.
     pub response: Latency,
     /// Uncorrected: from sending to the last byte.
     pub service: Latency,
-    /// From sending to the head of the answer.
+    /// From sending to the head of the response.
     pub first_byte: Latency,
-    /// From the dial to a connection that can be used, lookup and TLS included.
+    /// From the dial to a usable connection, lookup and TLS included.
     pub connect: Latency,
     pub open_loop: Option<OpenLoop>,
     pub errors: Errors,
-    /// Declined by the server for want of room (see the refusal statuses): not in the rate, and no errors.
+    /// Refused by a server at its limit (see the refusal statuses): not in the rate, and no errors.
     pub refused: u64,
-    /// The first failure in words.
+    /// Description of the first failure.
     pub first_failure: Option<String>,
-    /// Of complete answers, in ascending order. With a WebSocket: of handshakes that were answered otherwise,
-    /// and the codes of the server's close frames.
+    /// Statuses of complete responses, in ascending order. With WebSockets: of refused handshakes, and
+    /// the codes
+    /// of the server's close frames.
     pub statuses: Vec<StatusCount>,
     pub live_connections: LiveConnections,
     pub reconnects: u64,
     pub series: Vec<Second>,
     pub generator: Generator,
-    /// What a reader must know before believing the figures.
+    /// Conditions that affect the figures.
     pub warnings: Vec<String>,
 }
 
-/// What was asked for.
+/// The configuration of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
     pub targets: Vec<String>,
     pub connections: usize,
     pub threads: usize,
-    /// `h1`, `h2`, or `ws` where all the load is messages.
+    /// `h1`, `h2`, or `ws` if the load consists of messages.
     pub protocol: String,
     pub pipeline: usize,
-    /// HTTP/2: at once on each connection.
+    /// HTTP/2: concurrent streams on each connection.
     pub streams: usize,
     pub requests_per_connection: Option<u64>,
     /// `None`: a closed loop.
@@ -104,18 +105,18 @@ impl Latency {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpenLoop {
     pub target_per_s: f64,
-    /// Of all requests that were due in the measured time, those that could be sent in it and were
-    /// answered well.
+    /// Share of the requests due in the measured time that were sent in it and succeeded.
     pub achieved_share: f64,
-    /// Due in the measured time, and no connection was free until its end and a while beyond.
+    /// Due in the measured time, without a free connection until after its end.
     pub unsent: u64,
-    /// Due in the measured time, and a connection was free only after its end: sent all the same, so
-    /// that what held them up counts in the response times.
+    /// Due in the measured time, with a free connection only after its end: sent late, so that the wait
+    /// counts
+    /// in the response times.
     #[serde(default)]
     pub late: u64,
-    /// The generator's own fault: a connection was free and the request left late.
+    /// Lateness of the generator although a connection was free.
     pub lag: Latency,
-    /// No connection was free.
+    /// Time without a free connection.
     pub connection_wait: Latency,
 }
 
@@ -125,9 +126,9 @@ pub struct Errors {
     /// Lookup, TCP, TLS.
     pub connect: u64,
     pub timeout: u64,
-    /// The connection ended before the answer was complete.
+    /// The connection ended before the response was complete.
     pub reset: u64,
-    /// The answer, or what came without being asked for, breaks the rules of HTTP or WebSocket.
+    /// The response, or unexpected input, violates the rules of HTTP or WebSocket.
     pub protocol: u64,
     /// Not the expected status, or, when none is, not 2xx or 3xx.
     pub status: u64,

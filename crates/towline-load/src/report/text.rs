@@ -1,4 +1,4 @@
-//! The report for eyes: plain text, the same on a terminal and in a file.
+//! The report as plain text, for terminals and files.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// What is counted.
+    /// The counted unit.
     fn unit(&self) -> &'static str {
         match self.setup.protocol.as_str() {
             "ws" => "messages",
@@ -66,7 +66,7 @@ impl Report {
         };
         writeln!(
             f,
-            "{:<13}{at_least}{:.0} ({} answers)",
+            "{:<13}{at_least}{:.0} ({} responses)",
             format!("{}/s", self.unit()),
             self.requests_per_s,
             self.answered
@@ -75,7 +75,7 @@ impl Report {
         if let Some(open) = &self.open_loop {
             writeln!(
                 f,
-                "achieved     {:.2} % of what was due",
+                "achieved     {:.2} % of the requests due",
                 open.achieved_share * 100.0
             )?;
         }
@@ -125,7 +125,7 @@ impl Report {
         let live = &self.live_connections;
         writeln!(
             f,
-            "connections  {} wanted, {} at fewest, {} at the end, {} made again",
+            "connections  {} wanted, {} at least, {} at the end, {} reopened",
             live.wanted, live.fewest, live.at_end, self.reconnects
         )
     }
@@ -206,7 +206,7 @@ mod tests {
     fn the_text_has_the_figures_and_the_warnings() {
         let text = sample(950).to_string();
         for thread_result in [
-            "at least 1000 (1000 answers)",
+            "at least 1000 (1000 responses)",
             "200: 1000",
             "reset 1",
             "! the generator was the limit",

@@ -1,29 +1,31 @@
-//! A native HTTP responder on the engine: the upstream of benches and tests.
+//! The responder: a native HTTP server on the engine, for client benchmarks and tests.
 //!
-//! It prints its addresses, one per line, and serves until SIGTERM, SIGINT, or the end of its standard
-//! input where that is a pipe: whoever started it cannot leave it behind.
+//! It prints its addresses, one per line, and serves until SIGTERM, SIGINT, or the end of a piped
+//! standard
+//! input, so that it ends with the process that started it.
 //!
-//! HTTP/1.1 and HTTP/2 share its ports: by the first bytes, under TLS by ALPN; `--protocol` leaves one of them.
+//! HTTP/1.1 and HTTP/2 share its ports: by the first bytes, under TLS by ALPN; `--protocol` selects one
+//! of them.
 //!
-//! It answers the scenarios of the catalogue for servers (`routes/catalogue.rs`), and besides:
+//! It serves the scenarios of the catalogue for servers (`routes/catalogue.rs`), and these targets:
 //!
-//! | target | answer |
+//! | target | response |
 //! |---|---|
 //! | `/req`, `/req?ms=N` | 2,000 bytes, chunked, 10 ms (or N) later |
-//! | `/upload` | how many bytes the body had |
-//! | `/after` | hello, when the whole request has come |
-//! | `POST /json` | the request's JSON, when all of it has come |
-//! | `/echo` | the request's body, as it comes |
+//! | `/upload` | the number of bytes in the body |
+//! | `/after` | hello, after the whole request |
+//! | `POST /json` | the request's JSON, after all of it |
+//! | `/echo` | the request's body, as it arrives |
 //! | `/bytes?n=N` | N bytes, with `&chunked` chunked |
 //! | `/endless`, `/endless?chunked` | a tebibyte |
-//! | `/sse?per_s=N&n=COUNT&bytes=SIZE` | server-sent events; none of COUNT: without end |
-//! | `/delay?ms=N`, `/delay?us=N` | hello, so much later |
+//! | `/sse?per_s=N&n=COUNT&bytes=SIZE` | server-sent events; without COUNT, endless |
+//! | `/delay?ms=N`, `/delay?us=N` | hello, after this delay |
 //! | `/chunked` | `Hello, World!` in two chunks |
-//! | `/ws` | a WebSocket that sends every message back, compressed if the client wants it |
+//! | `/ws` | a WebSocket that echoes messages, compressed if the client offers it |
 //! | `/file?path=P` | the file P, by `sendfile` |
-//! | `/injected` | what was injected so far, as JSON: see `routes/behaviour.rs` |
+//! | `/injected` | the faults injected so far, as JSON: see `routes/behaviour.rs` |
 //!
-//! Every target takes the queries of `routes/injection.rs`: late and wrong answers in a known pattern.
+//! All targets take the queries of `routes/injection.rs`: delays and faults in a known pattern.
 
 mod options;
 mod routes;
@@ -39,7 +41,7 @@ use routes::{Jobs, State};
 use towline_io::{DEFAULT_BACKLOG, Engine, EngineConfig, Listener, Service, TlsConfig};
 use towline_proto::Limits;
 
-/// Everything from arguments to the exit status: 0, or 2 when it could not serve.
+/// Runs the program and returns the exit status: 0, or 2 if it could not serve.
 pub fn responder_main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let served = match Options::parse(args) {
         Ok(Command::Help) => io::stdout().write_all(options::HELP.as_bytes()),
@@ -93,7 +95,7 @@ fn serve(options: &Options) -> io::Result<()> {
     Ok(())
 }
 
-/// Clients under measurement are stopped for minutes between their slices.
+/// No timeouts: clients under measurement are stopped for minutes between their slices.
 fn limits(options: &Options) -> Limits {
     let mut limits = Limits {
         header_timeout: None,
@@ -103,7 +105,7 @@ fn limits(options: &Options) -> Limits {
         ..Limits::server()
     };
     limits.http2.settings_timeout = None;
-    // A thousand streams at once are a load here, not an attack.
+    // A thousand concurrent streams are a load here, not an attack.
     limits.http2.max_concurrent_streams = options.max_streams.unwrap_or(1024);
     limits
 }

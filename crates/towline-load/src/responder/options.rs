@@ -44,7 +44,7 @@ GET /injected counts what was injected and says when the stalls were.
   -h, --help
 ";
 
-/// Longer than a sleeping thread takes to run again, as a rule.
+/// Longer than a sleeping thread usually takes to wake.
 const POLL_BEFORE_DUE: Duration = Duration::from_micros(100);
 
 pub enum Command {
@@ -144,7 +144,7 @@ impl Options {
         self.protocols.unwrap_or(ProtocolPolicy::Either)
     }
 
-    /// How the server behaves, from now on; calibrates its busy work and says what it found.
+    /// The behaviour of the server; calibrates the busy work and prints the result.
     pub fn behaviour(&self) -> Behaviour {
         let mut behaviour = Behaviour {
             app: self.app,
@@ -177,16 +177,16 @@ fn protocol(text: &str) -> Result<ProtocolPolicy, String> {
     match text {
         "h1" => Ok(ProtocolPolicy::Http1),
         "h2" => Ok(ProtocolPolicy::Http2),
-        _ => Err("it is h1 or h2".into()),
+        _ => Err("expected h1 or h2".into()),
     }
 }
 
-/// As the subjects of the bench name it: `asgi:hello_world`.
+/// The name of an application as in the bench's subjects: `asgi:hello_world`.
 fn app(text: &str) -> Result<App, String> {
     match text.rsplit(':').next() {
         Some("app") => Ok(App::Catalogue),
         Some("hello_world") => Ok(App::HelloWorld),
-        _ => Err("it is app or hello_world".into()),
+        _ => Err("expected app or hello_world".into()),
     }
 }
 
@@ -194,5 +194,5 @@ fn amount(text: &str) -> Result<f64, String> {
     let number = text.parse().ok();
     number
         .filter(|number| (0.0..=1e6).contains(number))
-        .ok_or_else(|| "a number from 0 to a million is needed".into())
+        .ok_or_else(|| "expected a number from 0 to 1000000".into())
 }

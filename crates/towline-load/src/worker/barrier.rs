@@ -1,4 +1,4 @@
-//! Connections that start together: each waits for all others before its next request.
+//! The barrier: all connections send their next request at the same moment.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use super::slot::State;
 use super::{Phase, Worker};
 
 impl Worker {
-    /// Starts a burst when every connection of the one before it has had its end.
+    /// Releases all connections when every request of the last round has ended.
     pub(super) fn release_barrier(&mut self) {
         if !self.config.barrier
             || self.phase != Phase::Running
@@ -18,7 +18,7 @@ impl Worker {
         let slots = &self.slots;
         self.permits
             .retain(|permit| slots[permit.slot as usize].serial == permit.serial);
-        // A kept-alive connection that cannot be made again must not hold the others up for ever.
+        // A keep-alive connection that cannot be reopened must not block the others.
         let is_out = |state: &State| matches!(state, State::Absent { due: Some(_) });
         let is_fresh = self.config.is_fresh();
         let expected = (slots.iter())

@@ -1,10 +1,12 @@
-//! Requests of several connections that leave together.
+//! Flushes the requests of several connections together.
 //!
-//! A server that has answered everybody sleeps, and whoever sends to it then pays for waking it, on a virtual
-//! machine as much as for ten requests. Where several connections were answered at once, the first bytes wake it
-//! and the others are there before it has looked. Beside sending each by itself, with eight connections of ten streams
-//! and the native responder: half as many wake-ups, 7 % less CPU time for a request. Few connections and few bytes
-//! wait for each other, since meanwhile the server may have nothing to do; with a hundred streams nobody waits.
+//! A server that has answered all requests sleeps, and the next sender pays for waking it, which costs
+//! as
+//! much as ten requests on a virtual machine. If several connections received responses in one turn, the
+//! first flush wakes the server, and the other requests arrive before it has polled. Compared with a
+//! flush per connection, with eight connections of ten streams and the native responder: half as many
+//! wake-ups, 7 % less CPU time per request. The batch is limited to few connections and few bytes, since
+//! the server may be idle meanwhile; with a hundred streams each connection is flushed at once.
 
 use towline_io::ConnId;
 
@@ -13,7 +15,7 @@ use super::Worker;
 const MAX_CONNECTIONS: usize = 4;
 const MAX_BYTES: usize = 1024;
 
-/// Connections that were served in this turn and are not settled yet.
+/// Connections served in this turn that are not flushed yet.
 #[derive(Debug, Default)]
 pub(super) struct BatchFlush {
     ids: Vec<ConnId>,
@@ -21,7 +23,8 @@ pub(super) struct BatchFlush {
 }
 
 impl Worker {
-    /// A connection was served. In an open loop nobody waits: what is sent there has its time.
+    /// Adds a served connection to the batch. In an open loop it is flushed at once: requests have their
+    /// time.
     pub(super) fn flush_batched(&mut self, id: ConnId) {
         if self.schedule.is_some() {
             return self.engine.settle(id);
@@ -34,7 +37,7 @@ impl Worker {
         }
     }
 
-    /// Settles those that have waited; whether there were any.
+    /// Flushes the batch; returns whether it had any connection.
     pub(super) fn flush_batch(&mut self) -> bool {
         let BatchFlush { mut ids, .. } = std::mem::take(&mut self.batch);
         let any = !ids.is_empty();

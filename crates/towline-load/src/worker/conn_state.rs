@@ -1,6 +1,7 @@
-//! What a worker keeps beside each connection: requests in flight, and what has come of their answers.
+//! The worker's state of a connection: requests in flight and the progress of their responses.
 //!
-//! HTTP/1.1 answers in the order of the requests, HTTP/2 in any: a flight is found by its stream.
+//! HTTP/1.1 responds in the order of the requests, HTTP/2 in any order: a request is found by its
+//! stream.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -16,7 +17,7 @@ use crate::stats::{Failure, ResponseTimes};
 use crate::target::Target;
 use crate::websocket::{WsClosed, WsRefused};
 
-/// A request whose answer is due.
+/// A request that waits for its response.
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) stream: StreamId,
@@ -28,12 +29,13 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// It is over `now`, and well.
+    /// The times of a response that completes `now`.
     pub(super) fn answer(&self, now: Instant, body_bytes: u64) -> ResponseTimes {
         let since = |begin: Instant, end: Instant| end.saturating_duration_since(begin);
         let service = since(self.sent, now);
-        // In a closed loop, and where an answer comes in one piece, the three are one: what of them differs is
-        // told by less than it costs to take it.
+        // In a closed loop, for a response that arrives in one piece, the three times are equal; extra
+        // clock
+        // reads would cost more than the difference.
         ResponseTimes {
             response: if self.intended == self.sent {
                 service
@@ -53,46 +55,46 @@ impl InFlight {
 /// The state of one connection.
 #[derive(Default)]
 pub(super) struct ConnState {
-    /// `None`: its slot has been told of its end.
+    /// `None`: the slot knows that the connection has ended.
     pub(super) slot: Option<u32>,
-    /// In the order of sending, so by stream.
+    /// In the order of sending, so sorted by stream.
     pub(super) pending: VecDeque<InFlight>,
-    /// Credits that found no stream free: the server allows fewer than we would open.
+    /// Permits that found no stream free: the server allows fewer streams than configured.
     pub(super) deferred_permits: usize,
-    /// When bytes last came.
+    /// When bytes were last received.
     pub(super) last_received_at: Option<Instant>,
-    /// Of the request in hand.
+    /// The unsent part of the current request.
     pub(super) pending_send: PendingSend,
-    /// The server has declined a request here.
+    /// The server has refused a request on this connection.
     pub(super) refused: bool,
-    /// Received bytes that have been counted.
+    /// Received bytes that are already counted.
     pub(super) counted_bytes: u64,
     /// `None`: the connection carries requests.
     pub(super) socket: Option<Box<WsState>>,
 }
 
-/// What a look at a connection gave.
+/// The next event of a connection.
 pub(super) enum ConnEvent {
     /// Nothing more for now.
     Idle,
-    /// The answer to the flight at this place is complete.
+    /// The response to the request at this index is complete.
     Completed(usize),
-    /// HTTP/2: the flight at this place has no answer to wait for; the others have.
+    /// HTTP/2: the request at this index has failed; the others continue.
     StreamFailed(usize, Failure, String),
-    /// The connection is over.
+    /// The connection has ended.
     Closed(Failure, Cow<'static, str>),
-    /// It has become a WebSocket.
+    /// The connection has become a WebSocket.
     WsOpened,
-    /// ... or not.
+    /// The WebSocket handshake was refused.
     WsRefused(WsRefused),
     /// The WebSocket has ended.
     WsClosed(Box<WsClosed>),
-    /// An answer that no request of ours asks for: an upgrade.
+    /// An upgrade that was not requested.
     UnexpectedUpgrade,
 }
 
 impl ConnState {
-    /// Where the flight of `stream` stands.
+    /// Index of the request on `stream`.
     fn index(&self, stream: StreamId) -> Option<usize> {
         if self.pending.front()?.stream == stream {
             return Some(0);
@@ -103,7 +105,7 @@ impl ConnState {
     }
 }
 
-/// Goes on to the next end of something.
+/// Advances to the next event.
 pub(super) fn advance(
     peer: &mut Peer<ConnState>,
     targets: &[Target],
@@ -141,11 +143,11 @@ pub(super) fn advance(
                     (Some(failure), Some(index)) => {
                         return ConnEvent::StreamFailed(index, failure, error.to_string());
                     }
-                    // Of all that stand on a connection that is over, `Closed` tells.
+                    // The connection has ended: `Closed` reports it.
                     _ => continue,
                 }
             }
-            // The others mean nothing to us.
+            // Other events are not relevant here.
             Some(_) => continue,
         };
         if let Some(index) = take_body(peer, stream, targets, verified) {
@@ -154,7 +156,7 @@ pub(super) fn advance(
     }
 }
 
-/// Checks what is here of the body; at its end, whose it was.
+/// Checks the received part of the body; returns the index of the request at its end.
 fn take_body(
     peer: &mut Peer<ConnState>,
     stream: StreamId,
@@ -176,7 +178,7 @@ fn take_body(
     }
 }
 
-/// How the end of a connection counts for the requests that it leaves without an answer.
+/// The failure class of requests that remain without a response when a connection ends.
 pub(crate) fn failure_of(error: &ConnectionError) -> Failure {
     match error.reason {
         CloseReason::Protocol | CloseReason::Limit => Failure::Protocol,
@@ -187,7 +189,7 @@ pub(crate) fn failure_of(error: &ConnectionError) -> Failure {
     }
 }
 
-/// How the end of a stream alone counts.
+/// The failure class of a request whose stream ends alone.
 pub(crate) fn failure_on_stream(error: &StreamError) -> Option<Failure> {
     match error {
         StreamError::ResetByPeer(_) => Some(Failure::StreamReset),

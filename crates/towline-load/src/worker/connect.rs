@@ -1,4 +1,4 @@
-//! Connections come and go: dialling, adopting, and what follows from an end.
+//! Opening connections, and the consequences of their end.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::stats::Failure;
 
 impl Worker {
-    /// Begins to connect `slot`, for `queued` where each request has its own connection.
+    /// Dials for `slot`; `queued` is the request that waits for this connection.
     pub(super) fn dial(&mut self, slot: u32, queued: Option<QueuedRequest>, now: Instant) {
         let state = &mut self.slots[slot as usize];
         let route = self.origins[state.origin].route.clone();
@@ -23,7 +23,7 @@ impl Worker {
         self.engine.dial(dial, u64::from(slot));
     }
 
-    /// Dials what is absent and due.
+    /// Dials the connections that are absent and due.
     pub(super) fn open_due(&mut self, now: Instant) {
         if !self.phase.sends() || self.budget == Some(0) {
             return;
@@ -37,7 +37,7 @@ impl Worker {
             }
             let index = index as u32;
             if self.config.is_fresh() {
-                // The pause after a failure is over: requests may use it again.
+                // The back-off is over: requests may use the slot again.
                 self.slots[index as usize].state = State::Absent { due: None };
                 self.permit(index, now);
             } else {
@@ -137,7 +137,7 @@ impl Worker {
                 self.on_failed(queued.intended, failure, now);
             };
         }
-        // Otherwise requests that nobody can take would be waited for without end.
+        // Otherwise a run by count would wait for requests that cannot be sent.
         if let Some(budget) = &mut self.budget {
             *budget = budget.saturating_sub(1);
         }
@@ -150,7 +150,7 @@ impl Worker {
         }
     }
 
-    /// A connection has ended. Requests that it leaves without answers have failed.
+    /// Handles the end of a connection. Its requests without a response have failed.
     pub(super) fn on_closed(&mut self, id: ConnId, failure: Failure, rule: &str, now: Instant) {
         let Some(peer) = self.engine.peer(id) else {
             return;
@@ -173,7 +173,7 @@ impl Worker {
         self.live -= 1;
         self.in_flight -= pending.len() as u64;
         for request in &pending {
-            // An answer that was begun and cut is no refusal.
+            // A response that began and was cut is not a refusal.
             if may_refuse && failure == Failure::Reset && !has_responses && was_silent {
                 self.on_refused(request.intended, now);
             } else {
@@ -181,7 +181,7 @@ impl Worker {
                 self.tally.note(|| rule.into());
             }
         }
-        // More came than was asked for: no request has failed, and yet the server has.
+        // Unexpected bytes arrived: no request has failed, but the server has.
         if pending.is_empty() && failure == Failure::Protocol {
             self.on_failed(now, failure, now);
             self.tally.note(|| rule.into());
@@ -191,7 +191,7 @@ impl Worker {
         }
         let state = &mut self.slots[slot as usize];
         if was_refused || (!has_responses && !pending.is_empty()) {
-            // A server that closes without a word, or declines, is not to be stormed.
+            // Back off from a server that closes without a response, or refuses.
             let at = state.retry_at(now);
             return state.closed(Some(at));
         }
@@ -208,12 +208,12 @@ impl Worker {
     }
 }
 
-/// What is wrong with a server that speaks something else under TLS.
-pub(crate) const NOT_CHOSEN: &str = "the server does not choose HTTP/2 (RFC 9113 3.2)";
+/// The error of a server that negotiates another protocol under TLS.
+pub(crate) const NOT_CHOSEN: &str = "the server did not negotiate HTTP/2 (RFC 9113 3.2)";
 
-/// What is spoken, and within which bounds.
+/// The protocol and limits of the connections.
 pub(crate) fn service(config: &Config) -> Service {
-    /// So that our own flow control is never what is measured.
+    /// Large, so that flow control of the generator never limits the load.
     const WINDOW_BYTES: u32 = 1 << 30;
     let limits = Limits {
         http2: Http2Limits {
@@ -233,7 +233,7 @@ pub(crate) fn service(config: &Config) -> Service {
     }
 }
 
-/// The name of what is spoken over TLS (RFC 7301).
+/// The ALPN identifier of a protocol (RFC 7301).
 pub(crate) fn alpn(protocol: Protocol) -> &'static [u8] {
     match protocol {
         Protocol::Http1 => b"http/1.1",

@@ -1,13 +1,13 @@
-//! One thread's load: an engine, its connections, and what is due on them.
+//! The load of one thread: an engine, its connections, and the requests due on them.
 //!
 //! ```text
-//! prepare ─► load: turn { poll until the next start ─► dials ─► answers ─► starts that are due } ─► Part
+//! prepare ─► load: turn { poll until the next start ─► dials ─► responses ─► starts that are due } ─► ThreadResult
 //!    ▲          └─► await_rest ─┐
 //!    └──────────────────────────┘ the next slice
 //! ```
 //!
-//! A credit is leave to send one request on a connection. In a closed loop it is spent where it comes
-//! up; in an open loop credits wait in line for the schedule, the one that has waited longest first.
+//! A permit allows one request to be sent on a connection. In a closed loop it is used at once; in an
+//! open loop permits wait for the schedule, the oldest first.
 
 mod barrier;
 mod batch_flush;
@@ -49,37 +49,37 @@ use slot::{SendPermit, Slot, State};
 use wakeup::WakeupCompensation;
 use websocket::WsContext;
 
-/// How often timeouts, reconnections and the stop flag are looked at, at most and at least.
+/// Shortest and longest interval between checks of timeouts, reconnections and the stop flag.
 const SHORTEST_TICK: Duration = Duration::from_millis(2);
 const LONGEST_TICK: Duration = Duration::from_millis(20);
 
-/// How long late requests are sent once the server answers again, at least, and as a part of the measured
-/// time: what a stall has held up is gone by then, and what an overload leaves is not.
+/// How long late requests are still sent after the server responds again: a minimum, and a part of
+/// the measured time. That is enough for the backlog of a stall, but not for that of an overload.
 const SHORTEST_GRACE: Duration = Duration::from_millis(100);
 const GRACE_PART: u32 = 10;
 
 /// Longer than any run.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// One thread's account of a slice; what it counted stays with it.
+/// The result of one thread for a slice; the counts remain in its tally.
 #[derive(Debug)]
 pub(crate) struct ThreadResult {
     pub(crate) usage: Usage,
     /// The measured time.
     pub(crate) measured: Duration,
-    /// From the first to the last moment of the usage.
+    /// The time covered by `usage`.
     pub(crate) accounted: Duration,
     pub(crate) live_at_end: u64,
 }
 
-/// The measured time, and where in it we are.
+/// The measured time and the progress within it.
 struct Window {
     begin: Instant,
     from: Instant,
     to: Instant,
-    /// When something about the account is due: its beginning, or the end of a second.
+    /// The next boundary: the beginning of the measured time, or the end of a second.
     mark: Instant,
-    /// The account at the beginning.
+    /// Usage at the beginning of the measured time.
     usage_before: Option<(Instant, Usage)>,
 }
 
@@ -88,10 +88,10 @@ enum Phase {
     /// Before a slice.
     Connecting,
     Running,
-    /// Open loop: the measured time is over, and what was due in it and found no connection is sent still,
-    /// so that what held it up counts as its latency.
+    /// Open loop, after the measured time: requests that were due in it and found no free connection are
+    /// still sent, so that the wait counts in their latency.
     Late,
-    /// Nothing new is sent; answers to what counts are awaited.
+    /// Nothing new is sent; outstanding responses that count are awaited.
     Draining,
 }
 
@@ -104,7 +104,7 @@ impl Phase {
 pub(crate) struct Worker {
     config: Arc<Config>,
     share: Share,
-    /// How many there have been: each draws its own arrivals.
+    /// Number of slices so far: each draws its own arrivals.
     slices: u64,
     engine: Engine<ConnState>,
     service: Arc<Service>,
@@ -116,9 +116,9 @@ pub(crate) struct Worker {
     permits: VecDeque<SendPermit>,
     /// Connections with a piece to send, soonest first.
     due: BinaryHeap<Due>,
-    /// Connections to hang up when everything is out: slot and serial.
+    /// Connections to close when all output is sent: slot and serial.
     closing: Vec<(u32, u32)>,
-    /// What is known of coded answers, for each target.
+    /// The last verified coded body of each target.
     verified: Vec<VerifiedBody>,
     /// `None`: a closed loop.
     schedule: Option<Schedule>,
@@ -126,14 +126,14 @@ pub(crate) struct Worker {
     budget: Option<u64>,
     until: Until,
     window: Window,
-    /// The end of the grace for late requests.
+    /// When late requests are no longer sent.
     late_until: Instant,
     phase: Phase,
     tick_at: Instant,
     /// The end of the last turn.
     turned_at: Instant,
     wakeup: WakeupCompensation,
-    /// Requests sent and not answered, those that wait for their own connection included.
+    /// Requests without a response, including those that wait for a connection of their own.
     in_flight: u64,
     dialling: usize,
     live: u64,
@@ -142,16 +142,16 @@ pub(crate) struct Worker {
     batch: BatchFlush,
 }
 
-/// What somebody outside sees.
+/// Progress published to a monitor.
 struct MonitorHandle {
     monitor: Monitor,
     counters: Arc<LiveCounters>,
-    /// Seconds handed over.
+    /// Number of seconds already published.
     seconds: usize,
 }
 
 impl Window {
-    /// None yet.
+    /// A window that never begins.
     fn far(now: Instant) -> Self {
         Self {
             begin: now,
@@ -215,7 +215,7 @@ impl Worker {
         })
     }
 
-    /// As new, but for the connections.
+    /// Resets everything but the connections.
     fn clear(&mut self, slice: &Slice) {
         let seed = self.config.seed.wrapping_add(self.slices << 20);
         self.slices += 1;
@@ -234,11 +234,11 @@ impl Worker {
         };
     }
 
-    /// Opens the connections that a slice begins with, and those again that have died since the one
-    /// before it, so that their making is no part of it. Each is tried once here.
+    /// Opens the connections that a slice begins with, and reopens those that have closed since the last
+    /// one, so that connecting is not part of the slice. Each is tried once.
     pub(crate) fn prepare(&mut self, slice: &Slice, stop: &Stop) -> io::Result<()> {
         self.clear(slice);
-        // What has ended meanwhile is said now.
+        // Processes what has ended in the meantime.
         self.engine.turn_start_by(Instant::now())?;
         self.process_events();
         if self.config.is_fresh() {
@@ -260,7 +260,7 @@ impl Worker {
         Ok(())
     }
 
-    /// All of a slice's load, from `begin` on.
+    /// Runs the load of a slice, from `begin` on.
     pub(crate) fn load(
         &mut self,
         warm_up: Duration,
@@ -290,7 +290,7 @@ impl Worker {
         }
     }
 
-    /// Waits for what is in flight, so that no answer comes to the wrong slice. It is not counted.
+    /// Waits for the requests in flight, so that their responses do not count in the next slice.
     pub(crate) fn await_rest(&mut self, stop: &Stop) -> io::Result<()> {
         self.phase = Phase::Draining;
         while self.in_flight > 0 && !stop.is_requested() {
@@ -299,7 +299,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What the last slice counted.
+    /// The counts of the last slice.
     pub(crate) fn tally(&self) -> &Tally {
         &self.tally
     }
@@ -365,7 +365,7 @@ impl Worker {
         match self.phase {
             Phase::Connecting | Phase::Late => false,
             Phase::Running => self.budget == Some(0) && self.in_flight == 0,
-            // What a closed loop has in flight at the end came too late for it.
+            // Requests of a closed loop that are in flight at the end do not count.
             Phase::Draining => self.schedule.is_none() || self.in_flight == 0,
         }
     }
@@ -379,7 +379,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Until when a turn may wait.
+    /// The deadline of the next poll.
     fn wake_at(&self) -> Instant {
         let mut at = self.tick_at;
         if self.phase == Phase::Running {
@@ -391,14 +391,14 @@ impl Worker {
         self.next_piece().map_or(at, |piece| at.min(piece))
     }
 
-    /// What follows the poll.
+    /// Processes everything that a poll has made ready.
     fn process_events(&mut self) {
         let on_wake = self.engine.clock();
         self.take_dial_results(on_wake);
         self.start_due();
         self.send_pieces(on_wake);
         let mut served = false;
-        // Who is settled may have more to say.
+        // A flushed connection may become ready again.
         loop {
             while let Some(id) = self.engine.next_ready() {
                 served = true;
@@ -409,7 +409,7 @@ impl Worker {
                 break;
             }
         }
-        // A dial may be over at once, and no poll tells.
+        // A dial may complete without a poll.
         self.take_dial_results(self.engine.clock());
         self.close_sent(on_wake);
         self.release_barrier();
@@ -425,7 +425,7 @@ impl Worker {
         }
     }
 
-    /// Everything that one connection has to say.
+    /// Processes all events of a connection.
     fn service_conn(&mut self, id: ConnId) {
         let now = self.engine.clock();
         self.mark(now);
@@ -454,7 +454,7 @@ impl Worker {
                 ConnEvent::WsRefused(refusal) => return self.on_ws_refused(id, &refusal, now),
                 ConnEvent::WsClosed(closed) => return self.on_ws_closed(id, &closed, now),
                 ConnEvent::UnexpectedUpgrade => {
-                    let rule = "an upgrade that was not asked for (RFC 9110 7.8)";
+                    let rule = "an unsolicited upgrade (RFC 9110 7.8)";
                     self.on_closed(id, Failure::Protocol, rule, now);
                     self.engine.abort(id);
                     return;
@@ -483,8 +483,8 @@ impl Worker {
         }
     }
 
-    /// Whether what was meant to start at `intended` and ends `now` belongs to the measured time: in a
-    /// closed loop by its end, in an open one by its start, so that slow answers are not cut off.
+    /// Whether a request that was due at `intended` and ends `now` belongs to the measured time: in a
+    /// closed loop by its end, in an open loop by its intended start, so that slow responses count.
     fn counts(&self, intended: Instant, now: Instant) -> bool {
         let at = if self.schedule.is_some() {
             intended
@@ -494,7 +494,7 @@ impl Worker {
         self.phase != Phase::Connecting && at >= self.window.from && at < self.window.to
     }
 
-    /// Keeps the account of seconds and of our own cost.
+    /// Updates the per-second series and the usage at their boundaries.
     #[inline]
     fn mark(&mut self, now: Instant) {
         if now >= self.window.mark {
@@ -550,7 +550,7 @@ impl Worker {
     }
 }
 
-/// What of `whole` falls to one of several; the first ones take the rest.
+/// The share of one thread in `whole`; the first threads take the remainder.
 fn share_of(whole: u64, share: Share) -> u64 {
     let (of, index) = (u64::from(share.of), u64::from(share.index));
     whole / of + u64::from(index < whole % of)
@@ -561,7 +561,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_add_up_to_the_whole() {
+    fn shares_add_up() {
         let results: Vec<_> = (0..4)
             .map(|index| share_of(10, Share { index, of: 4 }))
             .collect();

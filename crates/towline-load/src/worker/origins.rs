@@ -1,4 +1,4 @@
-//! Which target is next, for each origin of a thread.
+//! The order of targets for each origin of a thread.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ pub(super) struct Origin {
     pub(super) route: Arc<Route>,
     /// The target whose WebSocket each connection becomes.
     pub(super) handshake: Option<usize>,
-    /// The target of the next request; `advance` chooses the one behind it.
+    /// The target of the next request; `advance` selects the following one.
     pub(super) next: u32,
     targets: Vec<u32>,
-    /// Sums of the weights up to each target; empty when they come in turn.
+    /// Cumulative weights of the targets; empty if they are used in turn.
     sums: Vec<u64>,
     at: usize,
     random: Random,
 }
 
-/// The ways to the origins, all under the same terms.
+/// Routes to the origins, with common TLS settings.
 pub(crate) struct Routes(Arc<ClientTls>);
 
 impl Routes {
@@ -38,7 +38,7 @@ impl Routes {
         })))
     }
 
-    /// Whether TLS, host and port, as a target's `origin` gives them.
+    /// The route for `(secure, host, port)` of a target's `origin`.
     pub(crate) fn to(&self, (secure, host, port): (bool, &str, u16)) -> Arc<Route> {
         Arc::new(if secure {
             Route::secure(host, port, Arc::clone(&self.0))
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn in_turn_is_exact_and_weights_hold_in_the_mean() {
+    fn turns_are_exact_and_weights_hold_on_average() {
         let weights = [(0, 7), (1, 2), (2, 1), (3, 0)];
         assert_eq!(counts(&weights, Mix::InTurn, 400), [100; 4]);
         let drawn = counts(&weights, Mix::AtRandom, 10_000);

@@ -1,4 +1,4 @@
-//! What an answer comes to in the account, and what becomes of its connection.
+//! Counting responses and deciding what happens to their connections.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::check::Mismatch;
 use crate::stats::Failure;
 
 impl Worker {
-    /// A request of a connection has its answer: the one at `index`.
+    /// Counts a complete response, to the request at `index`, and reuses or closes the connection.
     pub(super) fn on_response(&mut self, id: ConnId, index: usize, now: Instant) {
         let Some(peer) = self.engine.peer(id) else {
             return;
@@ -37,17 +37,17 @@ impl Worker {
         let is_last = conn_state.pending.is_empty();
         let is_message = conn_state.socket.is_some();
         let is_spent = match self.config.protocol {
-            // The messages of a connection are counted here as streams are: nothing in them says which is the last.
+            // Messages are counted here like streams: nothing in a message marks it as the last.
             _ if is_message => {
                 let used = self.slots[slot as usize].used;
                 let most = self.config.requests_per_connection;
                 is_last && most.is_some_and(|most| used >= most)
             }
-            // Answered before it was all sent: nothing can follow on this connection.
+            // The response came before the request was fully sent: the connection cannot be reused.
             Protocol::Http1 => {
                 is_last && (conn_state.pending_send != PendingSend::Nothing || unsent_bytes > 0)
             }
-            // A stream of its own ends alone. Nobody says `connection: close` here: the end is ours to make.
+            // HTTP/2 streams end alone. There is no `connection: close`: the generator closes.
             Protocol::Http2 => {
                 conn_state.pending_send = PendingSend::Nothing;
                 if self.config.targets[target].body.is_some()
@@ -81,7 +81,7 @@ impl Worker {
         }
     }
 
-    /// A stream has failed, and its connection goes on.
+    /// Counts a failed stream; its connection continues.
     pub(super) fn on_stream_failed(
         &mut self,
         id: ConnId,
@@ -104,10 +104,10 @@ impl Worker {
         self.permit(slot, now);
     }
 
-    /// Ends the requests that have waited too long: HTTP/1.1 with their connection, HTTP/2 alone where
+    /// Fails the requests that have timed out: over HTTP/1.1 with their connection, over HTTP/2 alone if
     /// the connection is alive.
     pub(super) fn expire(&mut self, now: Instant) {
-        const RULE: &str = "no answer in time";
+        const RULE: &str = "no response in time";
         for index in 0..self.slots.len() {
             if self.upgrade_timed_out(index, now) {
                 continue;
@@ -156,12 +156,12 @@ impl Worker {
             Mismatch::Kind => {
                 self.tally.count_failure(Failure::Content);
                 self.tally
-                    .note(|| "a message of the other kind (text, binary)".into());
+                    .note(|| "a message of the wrong kind (text, binary)".into());
             }
             Mismatch::Field(at) => {
                 self.tally.count_failure(Failure::Content);
                 let name = expect.fields.get(at).map_or("", |(name, _)| name);
-                (self.tally).note(|| format!("the field {name} is not the expected one"));
+                (self.tally).note(|| format!("the header {name} is not the expected one"));
             }
             Mismatch::Coding => {
                 self.tally.count_failure(Failure::Content);
@@ -178,7 +178,7 @@ impl Worker {
         }
     }
 
-    /// An answer, or the end of a request without one: from now on what is late has its grace, no more.
+    /// Shortens the wait for late requests once the server responds, or ends a request, again.
     fn on_server_active(&mut self, now: Instant) {
         if self.phase == Phase::Late {
             let measured = self.window.to - self.window.from;
@@ -194,7 +194,7 @@ impl Worker {
         }
     }
 
-    /// A connection that ended before anything was answered, where the server may refuse.
+    /// Counts a connection that ended before any response, where the server may refuse.
     pub(super) fn on_refused(&mut self, intended: Instant, now: Instant) {
         self.on_server_active(now);
         if self.counts(intended, now) {

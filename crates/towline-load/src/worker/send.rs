@@ -1,4 +1,4 @@
-//! Starting requests: credits, the schedule, and what goes on the wire.
+//! Starting requests: permits, the schedule, and the bytes to send.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::schedule::Delay;
 use crate::target::{SendMode, Target, WholeFields};
 
-/// What is sent for each target.
+/// The prepared requests of all targets.
 pub(super) struct RequestTemplates {
     templates: Vec<RequestTemplate>,
 }
@@ -27,7 +27,7 @@ pub(super) struct RequestTemplate {
     pub(super) body: Option<Bytes>,
     pub(super) chunk_bytes: Option<u64>,
     pub(super) send_mode: SendMode,
-    /// Written once: usually, and as a connection's last.
+    /// Encoded once each: the usual form, and the form for the last request of a connection.
     usual: Result<PreparedRequest, UserError>,
     last: Result<PreparedRequest, UserError>,
 }
@@ -61,13 +61,13 @@ impl RequestTemplate {
         template
     }
 
-    /// All of it, for a connection on which it is the last or not.
+    /// The encoded request, in the form for the last request of a connection if `last`.
     pub(super) fn prepared(&self, last: bool) -> Result<&PreparedRequest, UserError> {
         let prepared = if last { &self.last } else { &self.usual };
         prepared.as_ref().map_err(|error| *error)
     }
 
-    /// Calls `send` with the head, which says `close` when it is the connection's last.
+    /// Calls `send` with the head; the last request of a connection has `Connection: close`.
     pub(super) fn with<T>(&self, last: bool, send: impl FnOnce(&RequestHead<'_>) -> T) -> T {
         const FEW: usize = 16;
         let says_close =
@@ -105,7 +105,7 @@ impl RequestTemplate {
 }
 
 impl Worker {
-    /// Leave for as many requests as a new connection takes at once.
+    /// Grants as many permits as a new connection has concurrent requests.
     pub(super) fn grant_permits(&mut self, slot: u32, now: Instant) {
         if let State::Open(id) = self.slots[slot as usize].state
             && let Some(peer) = self.engine.peer(id)
@@ -117,7 +117,7 @@ impl Worker {
         }
     }
 
-    /// Gives out the credits that found no stream free, as far as there are some now.
+    /// Grants the deferred permits for which streams are free now.
     pub(super) fn grant_deferred(&mut self, id: ConnId, now: Instant) {
         while let Some(peer) = self.engine.peer(id)
             && peer.state.deferred_permits > 0
@@ -130,7 +130,8 @@ impl Worker {
         }
     }
 
-    /// Leave for one request on `slot`: spent at once in a closed loop. The caller settles the connection.
+    /// Grants a permit for one request on `slot`, used at once in a closed loop. The caller flushes the
+    /// connection.
     pub(super) fn permit(&mut self, slot: u32, now: Instant) {
         if !self.phase.sends() {
             return;
@@ -154,7 +155,7 @@ impl Worker {
         }
     }
 
-    /// When the schedule next wants a turn, if there is anything to start it on.
+    /// The next start of the schedule, if a permit is available for it.
     pub(super) fn next_start(&self) -> Option<Instant> {
         let schedule = self.schedule.as_ref()?;
         let at = self.window.begin + schedule.peek();
@@ -165,7 +166,7 @@ impl Worker {
         can_start.then_some(at)
     }
 
-    /// Starts what is due, as far as there are connections.
+    /// Starts the requests that are due, as far as permits are available.
     pub(super) fn start_due(&mut self) {
         let Some(schedule) = &self.schedule else {
             return;
@@ -201,7 +202,7 @@ impl Worker {
         }
     }
 
-    /// Starts one request. False when the connection is not what it was, or takes no more.
+    /// Starts one request. Returns false if the connection has changed, or takes no more requests.
     pub(super) fn use_permit(
         &mut self,
         permit: SendPermit,
@@ -240,7 +241,7 @@ impl Worker {
         started
     }
 
-    /// Puts a request into its connection; `sent` is when its latency begins.
+    /// Writes a request to its connection; `sent` is when its service time begins.
     pub(super) fn send(
         &mut self,
         slot: u32,
@@ -257,14 +258,14 @@ impl Worker {
             return false;
         }
         let is_h2 = self.config.protocol == Protocol::Http2;
-        // How many streams the server allows, its first bytes say: until then there is one.
+        // The server's first bytes announce its stream limit; until then one stream is used.
         let is_known = peer.received_bytes() > 0 || peer.state.pending.is_empty();
         if is_h2 && !(is_known && peer.conn.stream_capacity() > 0) {
             peer.state.deferred_permits += 1;
             return false;
         }
         let template = &self.templates.templates[queued.target as usize];
-        // Only HTTP/1.1 has a word for it.
+        // Only HTTP/1.1 announces the last request.
         let is_last = !is_h2 && most == Some(*used + 1);
         let begun = if peer.state.socket.is_some() {
             let target = &self.config.targets[queued.target as usize];
@@ -272,7 +273,7 @@ impl Worker {
         } else {
             send_modes::begin(peer, template, is_last, queued.follows.is_some()).ok()
         };
-        // Refused only by a connection that is ending, of which its events tell.
+        // Refused only by a connection that is ending; its events report that.
         let Some(stream) = begun else {
             return false;
         };
@@ -293,15 +294,15 @@ impl Worker {
         true
     }
 
-    /// Whether something was due in the measured time that has found no connection yet.
+    /// Whether a request was due in the measured time and is not sent yet.
     pub(super) fn has_backlog(&self) -> bool {
-        // The budget, where there is one, and not the schedule says how many there are.
+        // A run by count is limited by its budget, not by the schedule.
         self.budget.is_none()
             && (self.schedule.as_ref())
                 .is_some_and(|schedule| self.window.begin + schedule.peek() < self.window.to)
     }
 
-    /// What was due in the measured time and has found no connection.
+    /// Counts the requests that were due in the measured time and never found a connection.
     pub(super) fn count_unsent(&mut self) {
         let Some(schedule) = &mut self.schedule else {
             return;

@@ -1,9 +1,9 @@
-//! Ways of sending that take more than one moment: in pieces, after 100 Continue, cut off in the middle.
+//! Send modes that take several steps: in pieces, after 100 Continue, with the connection closed midway.
 //!
 //! ```text
-//! begin ─► Rest::Pieces ──pause over──► the next piece ... the last ─► Rest::Nothing
-//!      ├─► Rest::Body ──100──► the body goes ─► Rest::Nothing      (a final answer: the connection ends)
-//!      └─► Rest::Cut ──all out──► hung up ─► the follow-up on a new connection, whole
+//! begin ─► Pieces ──pause──► the next piece ... the last ─► Nothing
+//!      ├─► Body ──100──► the body is sent ─► Nothing           (a final response: the connection ends)
+//!      └─► Close ──all sent──► closed ─► the request again, whole, on a new connection
 //! ```
 
 use std::cmp::Reverse;
@@ -19,15 +19,15 @@ use super::send::RequestTemplate;
 use super::slot::{QueuedRequest, State};
 use crate::target::{SendMode, Target};
 
-/// What is still to be done for the request in hand.
+/// The unsent part of the current request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PendingSend {
     #[default]
     Nothing,
     Pieces(Pieces),
-    /// The body, when the server says 100.
+    /// The body, when the server sends 100.
     Body,
-    /// To hang up when everything is out.
+    /// Close the connection when all output is sent.
     Close,
 }
 
@@ -39,11 +39,11 @@ pub(super) struct Pieces {
     bytes: u64,
 }
 
-/// A connection on which something is due, and when.
+/// A connection with a piece due: when, slot and serial.
 pub(super) type Due = Reverse<(Instant, u32, u32)>;
 
 impl Pieces {
-    /// Bytes of the next piece; the sizes differ by one at most.
+    /// Size of the next piece; the sizes differ by one byte at most.
     fn next(&mut self) -> u64 {
         let upto = |pieces: u64| self.bytes * pieces / self.of;
         let bytes = upto(self.sent + 1) - upto(self.sent);
@@ -56,7 +56,7 @@ impl Pieces {
     }
 }
 
-/// Puts a request into its connection, as far as it may leave now. `whole`: whatever its target says.
+/// Writes the part of a request that may be sent now. `whole` overrides the target's send mode.
 pub(super) fn begin(
     peer: &mut Peer<ConnState>,
     template: &RequestTemplate,
@@ -103,7 +103,7 @@ pub(super) fn begin(
     Ok(stream)
 }
 
-/// Lets the first piece go of what waits.
+/// Limits the output to the first piece.
 fn start_pieces(peer: &mut Peer<ConnState>, pieces: u32, gap: Duration) {
     let bytes = peer.conn.pending_bytes() as u64;
     let of = u64::from(pieces).min(bytes);
@@ -120,7 +120,7 @@ fn start_pieces(peer: &mut Peer<ConnState>, pieces: u32, gap: Duration) {
     peer.state.pending_send = PendingSend::Pieces(pieces);
 }
 
-/// The server has said 100.
+/// Handles 100 Continue: sends the body.
 pub(super) fn send_after_continue(
     peer: &mut Peer<ConnState>,
     stream: StreamId,
@@ -135,12 +135,12 @@ pub(super) fn send_after_continue(
         return;
     };
     if let Some(body) = &target.body {
-        // Refused only by a connection that is ending, of which its events tell.
+        // Refused only by a connection that is ending; its events report that.
         let _ = write_whole(&mut peer.conn, stream, body, target.chunk_bytes);
     }
 }
 
-/// The body, framed as its target says, and its end.
+/// Writes the body, framed as the target specifies, and its end.
 pub(crate) fn write_whole(
     conn: &mut Connection,
     stream: StreamId,
@@ -171,7 +171,7 @@ fn write(
 }
 
 impl Worker {
-    /// Notes what is due later for a request that has just been begun.
+    /// Schedules what a request just begun sends later.
     pub(super) fn schedule_pending(&mut self, slot: u32, pending_send: PendingSend, now: Instant) {
         let serial = self.slots[slot as usize].serial;
         match pending_send {
@@ -214,7 +214,7 @@ impl Worker {
         }
     }
 
-    /// Hangs up where everything is out that was to go, and dials for the follow-up.
+    /// Closes the connections whose output is sent, and dials for the repeated request.
     pub(super) fn close_sent(&mut self, now: Instant) {
         for (slot, serial) in std::mem::take(&mut self.closing) {
             let state = &self.slots[slot as usize];

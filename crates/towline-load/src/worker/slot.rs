@@ -1,9 +1,9 @@
-//! A place for one connection, which outlives the connections that take it.
+//! A slot for one connection, which is reopened in it when it closes.
 //!
 //! ```text
-//!  Absent ──due──► Dialling ──done──► Open ──end──► Absent (until the pause is over)
+//!  Absent ──due──► Dialling ──done──► Open ──end──► Absent (until the back-off is over)
 //!    ▲                 │ └─ws─► Upgrading ─101─┘         │
-//!    │                 └───────┴─failed (longer pause)───┘
+//!    │                 └───────┴─failed (longer back-off)┘
 //!    └ with fresh connections a request makes it due, otherwise the clock
 //! ```
 
@@ -11,16 +11,17 @@ use std::time::{Duration, Instant};
 
 use towline_io::ConnId;
 
-/// Between two attempts to connect: doubled by each failure, so that a dead server costs no core.
+/// Back-off between two attempts to connect: doubled by each failure, so that a dead server costs no
+/// core.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// A request that waits for its own connection: with fresh connections, or behind one cut off.
+/// A request that waits for its own connection: a fresh one, or the one after `DropAfterBytes`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueuedRequest {
     pub(super) target: u32,
     pub(super) intended: Instant,
-    /// It is the other half of an operation whose first half left then: sent whole.
+    /// When the first half was sent, for the second half of `DropAfterBytes`, which is sent whole.
     pub(super) follows: Option<Instant>,
 }
 
@@ -33,7 +34,7 @@ pub(super) enum State {
         begun: Instant,
         queued: Option<QueuedRequest>,
     },
-    /// Connected, and the server has been asked for a WebSocket.
+    /// Connected, and the WebSocket handshake is sent.
     Upgrading {
         id: ConnId,
         begun: Instant,
@@ -46,7 +47,7 @@ pub(super) enum State {
 pub(super) struct Slot {
     pub(super) origin: usize,
     pub(super) state: State,
-    /// Of the connection: what was free on an earlier one is not any more.
+    /// Number of the connection: permits of an earlier one are void.
     pub(super) serial: u32,
     /// Requests sent on the connection.
     pub(super) used: u64,
@@ -87,7 +88,7 @@ impl Slot {
     }
 }
 
-/// Leave to send one request on a slot.
+/// Allows one request to be sent on a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendPermit {
     pub(super) slot: u32,

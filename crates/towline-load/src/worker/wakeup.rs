@@ -1,17 +1,18 @@
-//! How late the system wakes a thread that sleeps until a time: learned from its wake-ups, so that the
-//! next one is aimed ahead by as much. Pure: times are arguments.
+//! Compensation for late wake-ups of timers: the delay is learned, and the next timer is set earlier by
+//! that much. Pure: times are arguments.
 //!
-//! On a virtual machine a timer costs 20 microseconds and more, the same each time but for a few. Who is
-//! woken too early looks at his sockets again and again until it is time: some microseconds, not a spin
-//! from one start to the next, which would cost a core and break down where another thread wants it.
+//! On a virtual machine a timer is 20 microseconds late or more, nearly the same each time. A thread
+//! that
+//! wakes too early polls its sockets until it is time: for some microseconds, not from one start to the
+//! next, which would cost a core and break down if another thread wants it.
 
 use std::time::{Duration, Instant};
 
-/// Nine of ten wake-ups are to come in time.
+/// Steps that let nine of ten wake-ups come in time.
 const STEP_UP: Duration = Duration::from_nanos(900);
 const STEP_DOWN: Duration = Duration::from_nanos(100);
 
-/// No more is aimed ahead, whatever a busy machine does.
+/// The largest compensation, however busy the machine is.
 const MAX_AHEAD: Duration = Duration::from_micros(60);
 
 #[derive(Debug)]
@@ -28,17 +29,17 @@ impl WakeupCompensation {
         }
     }
 
-    /// When to wake so as to be there at `due`.
+    /// When to wake to be ready at `due`.
     pub(super) fn wake_before(&self, due: Instant) -> Instant {
         due.checked_sub(self.delay).unwrap_or(due)
     }
 
-    /// A sleep until `at` begins `now`; nothing is learned from one that would be none.
+    /// A sleep until `at` begins `now`; ignored if it is no sleep.
     pub(super) fn on_sleep(&mut self, now: Instant, at: Instant) {
         self.aimed = (at > now).then_some(at);
     }
 
-    /// It is over. A wake-up before its time was somebody else's doing.
+    /// The sleep is over. A wake-up before its time had another cause and is ignored.
     pub(super) fn on_wake(&mut self, now: Instant) {
         let Some(aimed) = self.aimed.take().filter(|aimed| now >= *aimed) else {
             return;
@@ -60,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_wake_ups_usually_cost_is_learned_and_what_they_seldom_cost_is_not() {
+    fn the_usual_delay_is_learned_and_outliers_are_not() {
         let start = Instant::now();
         let mut wakeup = WakeupCompensation::new();
         for n in 0..400 {
@@ -70,7 +71,7 @@ mod tests {
         }
         let ahead = start + us(100) - wakeup.wake_before(start + us(100));
         assert!((us(24)..us(28)).contains(&ahead), "{ahead:?}");
-        // Never more than the bound, and nothing from sleeps that were cut short or none.
+        // Never more than the bound; interrupted and empty sleeps are ignored.
         for _ in 0..400 {
             wakeup.on_sleep(start, start + us(100));
             wakeup.on_wake(start + us(50));

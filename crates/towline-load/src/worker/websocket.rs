@@ -1,8 +1,8 @@
-//! A connection that becomes a WebSocket: a handshake before the first credit, then messages as requests are.
+//! WebSocket connections: a handshake before the first permit, then messages in place of requests.
 //!
 //! ```text
-//! dialled ─► Asked ──101──► Open ──message, answer, message ...──► the server's close, or ours when it is spent
-//!              └ any other answer, or none in time: as a dial that has failed
+//! connected ─► Handshaking ──101──► Open ──message, reply, message ...──► closed by the server, or after its last message
+//!                  └ any other response, or a timeout: counts as a failed dial
 //! ```
 
 use std::io;
@@ -22,32 +22,32 @@ use crate::stats::Failure;
 use crate::target::Target;
 use crate::websocket::{self, Handshake, WsClosed, WsRefused};
 
-/// The close code of a purpose fulfilled (RFC 6455 7.4.1).
+/// Normal closure (RFC 6455 7.4.1).
 const NORMAL: u16 = 1000;
 
-/// What a connection is becoming, or has become.
+/// The WebSocket of a connection.
 pub(super) struct WsState {
     stage: WsStage,
-    /// Messages that were under way when bytes last came: no more of those bytes are answers.
+    /// Messages in flight when bytes were last received: the limit of replies among those bytes.
     replies_expected: usize,
 }
 
 enum WsStage {
-    /// ... and, between the head of the answer and the switch, what was agreed on.
+    /// Also the negotiated WebSocket, between the head of the response and the switch.
     Handshaking(Handshake, Option<WebSocket>),
     Open(WebSocket, StreamId),
 }
 
-/// What every WebSocket of a thread shares.
+/// State shared by all WebSockets of a thread.
 pub(super) struct WsContext {
     shared: Scratch,
     limits: Arc<ws::Limits>,
-    /// Frames on their way into a connection.
+    /// Frames to be written to a connection.
     scratch: Vec<u8>,
 }
 
 impl WsState {
-    /// Bytes have come, and so many messages are under way.
+    /// Bytes were received while this many messages were in flight.
     pub(super) fn on_received(&mut self, under_way: usize) {
         self.replies_expected = under_way;
     }
@@ -62,7 +62,7 @@ impl WsContext {
         })
     }
 
-    /// Goes on to the next end of something.
+    /// Advances to the next event.
     pub(super) fn advance(
         &mut self,
         peer: &mut Peer<ConnState>,
@@ -89,7 +89,7 @@ impl WsContext {
                 }
                 (Event::Closed(error), _) => {
                     let end = ConnEvent::Closed(failure_of(&error), error.rule.into());
-                    // What came before the end is an answer still.
+                    // Messages received before the end still count.
                     return match self.read(peer, targets, verified, now) {
                         ConnEvent::Idle => end,
                         step => step,
@@ -120,7 +120,8 @@ impl WsContext {
             return ConnEvent::Idle;
         };
         let ahead = socket.read_ahead(&mut stream, now, &mut self.shared, usize::MAX);
-        // Pongs, and the answer to a close. A refusal is about a stream that has failed, which reading has told.
+        // Pongs, and the reply to a close. An error means that the stream has failed, which reading
+        // reports.
         let _ = socket.flush(&mut stream, &mut self.shared);
         if ahead != ReadAhead::Event {
             return ConnEvent::Idle;
@@ -135,7 +136,7 @@ impl WsContext {
                     (request.check).message(data, sent == Some(kind), expect, &verified[target]);
                     return ConnEvent::Completed(0);
                 }
-                _ => Some(WsClosed::wrong("a message that answers none of ours")),
+                _ => Some(WsClosed::wrong("an unsolicited message")),
             },
             event => event.and_then(|event| WsClosed::of(&event)),
         };
@@ -144,7 +145,7 @@ impl WsContext {
         })
     }
 
-    /// Puts a message into its connection.
+    /// Writes a message to its connection.
     pub(super) fn send(&mut self, peer: &mut Peer<ConnState>, target: &Target) -> Option<StreamId> {
         let (Some(message), Some(messages)) = (&target.body, target.messages) else {
             return None;
@@ -159,12 +160,12 @@ impl WsContext {
 }
 
 impl Worker {
-    /// The target whose WebSocket the connections of a slot become, if any.
+    /// The target of the WebSockets in a slot, if any.
     pub(super) fn handshake_of(&self, slot: u32) -> Option<usize> {
         self.origins[self.slots[slot as usize].origin].handshake
     }
 
-    /// Asks for a WebSocket on a connection that has just been made: the slot is dialling still.
+    /// Starts the handshake on a new connection; the slot remains in the dialling state.
     pub(super) fn upgrade(
         &mut self,
         slot: u32,
@@ -176,7 +177,7 @@ impl Worker {
             return self.on_connect_failed(slot, queued, Failure::Connect, false, now);
         };
         let target = &self.config.targets[index];
-        // What cannot be sent was refused before the run.
+        // Invalid handshakes were refused before the run.
         let Ok(handshake) = Handshake::begin(&mut peer.conn, target, &mut self.ws_context.shared)
         else {
             self.engine.abort(id);
@@ -202,7 +203,7 @@ impl Worker {
         }
     }
 
-    /// The server has answered with anything but a WebSocket.
+    /// Handles a response that refuses the WebSocket.
     pub(super) fn on_ws_refused(&mut self, id: ConnId, refusal: &WsRefused, now: Instant) {
         let Some(slot) = (self.engine.peer(id)).and_then(|peer| peer.state.slot.take()) else {
             return;
@@ -236,7 +237,7 @@ impl Worker {
         self.on_connect_failed(slot, queued, failure, refused, now);
     }
 
-    /// Gives up a handshake that takes too long, and says whether it has.
+    /// Fails a handshake that takes too long; returns whether it did.
     pub(super) fn upgrade_timed_out(&mut self, slot: usize, now: Instant) -> bool {
         let State::Upgrading { id, begun, .. } = self.slots[slot].state else {
             return false;
@@ -244,12 +245,12 @@ impl Worker {
         if now < begun + self.config.connect_timeout {
             return false;
         }
-        self.on_closed(id, Failure::Timeout, "no WebSocket in time", now);
+        self.on_closed(id, Failure::Timeout, "no WebSocket handshake in time", now);
         self.engine.abort(id);
         true
     }
 
-    /// A WebSocket has ended before its connection.
+    /// Handles the end of a WebSocket.
     pub(super) fn on_ws_closed(&mut self, id: ConnId, closed: &WsClosed, now: Instant) {
         if let Some(code) = closed.code
             && self.counts(now, now)
@@ -257,12 +258,12 @@ impl Worker {
             self.tally.count_status(code);
         }
         self.on_closed(id, closed.failure, &closed.rule, now);
-        // The answer to a close leaves first.
+        // Sends the reply to a close frame first.
         self.engine.settle(id);
         self.engine.hang_up(id);
     }
 
-    /// Says goodbye, where a connection is a WebSocket.
+    /// Sends a close frame if the connection is a WebSocket.
     pub(super) fn close_websocket(&mut self, id: ConnId, now: Instant) {
         if let Some(peer) = self.engine.peer(id)
             && let Some(socket) = peer.state.socket.as_deref_mut()
@@ -277,7 +278,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// No WebSocket goes without a word.
+    /// Closes all WebSockets with a close frame.
     fn drop(&mut self) {
         for index in 0..self.slots.len() {
             if let State::Open(id) = self.slots[index].state {

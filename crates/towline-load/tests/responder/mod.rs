@@ -1,4 +1,4 @@
-//! The native responder in a process of its own. It ends with its standard input, so with the test.
+//! The native responder in a process of its own, which ends with its standard input, so with the test.
 #![allow(dead_code)] // every test file uses its own part
 
 use std::io::{BufRead, BufReader};
@@ -64,7 +64,7 @@ impl Responder {
         format!("{}{path}", self.origin)
     }
 
-    /// Whom to trust.
+    /// The trusted authority.
     pub fn authority(&self) -> PathBuf {
         self.folder.as_ref().unwrap().join("ca.pem")
     }

@@ -1,4 +1,4 @@
-//! A server that answers as its script says, with blocking sockets and nothing of ours in it.
+//! A scripted server with blocking sockets and none of our code.
 #![allow(dead_code)] // every test file uses its own part
 
 use std::io::{self, Read, Write};
@@ -13,19 +13,19 @@ use towline_load::{Config, Outcome, Stop, Target, Until, run};
 
 pub const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
-/// What becomes of one request.
+/// The reply to one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reply {
     Send(&'static [u8]),
-    /// Sent, then closed.
+    /// Sends the bytes, then closes.
     Last(&'static [u8]),
-    /// Closed with a reset, without a word.
+    /// Resets the connection without a response.
     Reset,
-    /// Never.
+    /// Sends nothing.
     Silence,
 }
 
-/// What a script is told of a request: its number over all connections, from 0, and its bytes.
+/// A request as the script gets it: its number over all connections, from 0, and its bytes.
 pub struct ScriptedRequest<'a> {
     pub number: u64,
     pub request: &'a [u8],
@@ -35,12 +35,12 @@ pub struct Server {
     pub addr: SocketAddr,
     pub request_count: Arc<AtomicU64>,
     pub accepted: Arc<AtomicU64>,
-    /// Connections that were closed behind their last answer.
+    /// Connections that were closed after their last response.
     pub closed_count: Arc<AtomicU64>,
 }
 
 impl Server {
-    /// `script` is called for each request, on its connection's thread: it may sleep.
+    /// `script` is called for each request, on the thread of its connection: it may sleep.
     pub fn new(script: impl Fn(ScriptedRequest<'_>) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = Self {
@@ -55,7 +55,7 @@ impl Server {
         );
         let closed_count = Arc::clone(&server.closed_count);
         let script = Arc::new(script);
-        // It ends with the process.
+        // The thread ends with the process.
         thread::spawn(move || {
             for socket in listener.incoming().flatten() {
                 accepted.fetch_add(1, Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl Server {
         format!("http://{}/", self.addr)
     }
 
-    /// One connection, `n` requests, and patience with a busy machine.
+    /// One connection, `n` requests, and a timeout for busy machines.
     pub fn config(&self, n: u64) -> Config {
         let mut config = Config::new(vec![Target::get(&self.url()).unwrap()]);
         config.connections = 1;
@@ -115,7 +115,7 @@ fn serve(
     }
 }
 
-/// A close with bytes unread is a reset on Linux; here none is, so it is asked for.
+/// A close with unread bytes is a reset on Linux; there are none here, so linger is set.
 fn reset(socket: &TcpStream) {
     let socket = socket2::SockRef::from(socket);
     let _ = socket.set_linger(Some(Duration::ZERO));
@@ -146,7 +146,7 @@ fn whole_length(bytes: &[u8]) -> Option<usize> {
     Some(end + length.map_or(0, |digits| digits.parse::<usize>().unwrap()))
 }
 
-/// What must come is awaited for as long as it takes.
+/// Waits until `so` holds.
 pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !so() {
@@ -155,7 +155,8 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// A port that refuses. It stays taken as long as the process lives, so that no other test is given it.
+/// A port that refuses connections. It stays bound for the life of the process, so that no other test
+/// gets it.
 pub fn refusing_port() -> u16 {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -169,7 +170,7 @@ pub fn load(config: &Config) -> Outcome {
     run(config, &Stop::default()).unwrap()
 }
 
-/// Whether a moment lies in the first `length` of each `period` since `start`.
+/// The remaining time of the stall, if this moment is in the first `length` of a `period` since `start`.
 pub fn is_in_stall(start: Instant, period: Duration, length: Duration) -> Option<Duration> {
     let since = start.elapsed();
     let into = Duration::from_nanos((since.as_nanos() % period.as_nanos()) as u64);

@@ -143,7 +143,7 @@ class LlmRun:
             "remote": plan.endpoint.is_remote,
         }
         notes = [
-            f"{plan.endpoint.base_url if plan.endpoint.is_remote else 'a local mock'} answered",
+            f"{plan.endpoint.base_url if plan.endpoint.is_remote else 'a local mock endpoint'} answered",
             f"goodput: first token within {plan.goal.first_token_ms:g} ms and {plan.goal.per_token_ms:g} ms a token",
             "subjects take their turns within a gap, in random order; a gap is longer where they need more of it",
         ]

@@ -295,7 +295,7 @@ class _ReaperLink:
         self._read = b""
 
     def request(self, command: dict[str, Any], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, Any]:
-        """Empty when there is no answer in time, or the keeper has gone."""
+        """Empty when there is no response in time, or the keeper has gone."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(command).encode() + b"\n")

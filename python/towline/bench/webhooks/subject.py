@@ -220,7 +220,7 @@ def _first(lost: int, unsent: int, found: Account) -> str | None:
     if lost:
         return f"{lost} accepted webhooks are not in the database"
     return (
-        f"{unsent} webhooks were not forwarded: {found.first_error or 'no answer in time'}"
+        f"{unsent} webhooks were not forwarded: {found.first_error or 'no response in time'}"
         if unsent
         else None
     )

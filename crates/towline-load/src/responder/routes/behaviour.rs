@@ -1,4 +1,4 @@
-//! How the whole server behaves, and its account of what it injected.
+//! Behaviour of the whole server, and the log of injected faults.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use super::stall::{Stall, StallPlan};
 #[derive(Default)]
 pub struct Behaviour {
     pub app: App,
-    /// Of every answer.
+    /// Delay of every response.
     pub delay: Duration,
-    /// So long before a delayed answer is due the server stops sleeping and looks.
+    /// Time before a delayed response at which the server stops sleeping and polls.
     pub poll_before_due: Duration,
-    /// A connection is closed with the answer of this number.
+    /// Close a connection with this response.
     pub requests_per_connection: Option<u64>,
-    /// The first request on a connection beyond these is refused.
+    /// Refuse the first request on connections beyond this number.
     pub max_connections: Option<usize>,
     pub injected: InjectedFaults,
     /// Set by `set_stall` and `set_spin`.
@@ -23,30 +23,30 @@ pub struct Behaviour {
     pub spin: Option<Spin>,
 }
 
-/// What was injected so far.
+/// Faults injected so far.
 #[derive(Default)]
 pub struct InjectedFaults {
     pub requests: u64,
     pub slow: ShareSampler,
     pub errors: ShareSampler,
     pub faults: ShareSampler,
-    /// Begin and end of each stall, in nanoseconds of the system's monotonic clock.
+    /// Begin and end of each stall, in nanoseconds of the monotonic clock.
     pub stalls: Vec<(u64, u64)>,
 }
 
-/// Hits a share of a sequence, at equal distances.
+/// Selects a share of a sequence, at equal distances.
 #[derive(Default)]
 pub struct ShareSampler {
-    /// What is due of the next hit.
+    /// Accumulated share since the last hit.
     due: f64,
     pub hit: u64,
 }
 
 impl ShareSampler {
-    /// Whether the next is one of them: of the first n, floor(n x share) are.
+    /// Whether the next element is selected: of the first n, floor(n x share) are.
     pub fn sample(&mut self, share: f64) -> bool {
         self.due += share.min(1.0);
-        // Ten tenths are a whole, whatever they are in binary.
+        // Tolerates rounding: ten times 0.1 is 1.
         let hits = self.due > 1.0 - 1e-9;
         if hits {
             self.due -= 1.0;
@@ -57,12 +57,12 @@ impl ShareSampler {
 }
 
 impl Behaviour {
-    /// Stops the server by this plan from now on.
+    /// Enables stalls with this plan.
     pub fn set_stall(&mut self, injection: StallPlan) {
         self.stall = Some(Stall::new(injection, Instant::now()));
     }
 
-    /// Makes each request cost `per_request` more CPU time, and all that a turn does `percent` more.
+    /// Adds CPU time: `steps_per_request` for each request, and `percent` of each turn.
     pub fn set_spin(&mut self, steps_per_request: u64, percent: f64, ns_per_step: f64) {
         self.spin = Some(Spin::new(steps_per_request, percent, ns_per_step));
     }
@@ -89,12 +89,12 @@ impl Behaviour {
         }
     }
 
-    /// Whether a connection is one too many: told with its first request, so that the client hears it.
+    /// Whether to refuse a connection: with its first request, so that the client receives the response.
     pub fn refuses(&self, request: u64, open: usize) -> bool {
         request == 1 && self.max_connections.is_some_and(|most| open > most)
     }
 
-    /// Whether a connection ends with its request of this number.
+    /// Whether to close the connection with this request.
     pub fn is_last(&self, request: u64) -> bool {
         self.requests_per_connection
             .is_some_and(|most| request >= most)

@@ -1,4 +1,4 @@
-//! Answers of the scenario catalogue's servers, to the byte.
+//! Responses of the scenario catalogue for servers.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -97,7 +97,7 @@ fn records() -> Vec<u8> {
     format!("[{}]", [RECORD; RECORDS].join(",")).into_bytes()
 }
 
-/// `/httparena_json/N?m=F`: up to 50 items with a total that is computed.
+/// `/httparena_json/N?m=F`: up to 50 items with a computed total.
 pub fn items(number: &[u8], factor: u64) -> Option<Bytes> {
     let count = std::str::from_utf8(number).ok()?.parse::<u64>().ok()?;
     let count = count.min(MAX_TOTALS);
@@ -115,7 +115,7 @@ pub fn items(number: &[u8], factor: u64) -> Option<Bytes> {
     Some(text.into())
 }
 
-/// A hundred server-sent events and a comment, each a chunk of its own.
+/// A hundred server-sent events and a comment, one chunk each.
 pub fn ticks(peer: &mut Peer<Jobs>, stream: StreamId) -> Result<(), UserError> {
     let head = with_fields(200, super::sse::FIELDS);
     peer.conn.respond(stream, &head, BodySize::Unknown)?;

@@ -1,4 +1,4 @@
-//! What is to be answered later, in the order in which it is due.
+//! Queue of delayed responses.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,10 +9,10 @@ use towline_proto::StreamId;
 
 use super::PendingRequest;
 
-/// What is due on a connection.
+/// An action that is due on a connection.
 pub enum Due {
     Response(Box<PendingRequest>),
-    /// The next event of a stream of events.
+    /// The next server-sent event.
     Event(StreamId),
 }
 
@@ -24,7 +24,7 @@ pub struct Delayed {
 
 struct Entry {
     at: Instant,
-    /// Of two at the same time, the older first.
+    /// Orders entries of the same time.
     number: u64,
     id: ConnId,
     due: Due,
@@ -42,12 +42,12 @@ impl Delayed {
         }));
     }
 
-    /// When the next is due.
+    /// When the next entry is due.
     pub fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse(entry)| entry.at)
     }
 
-    /// One that is due by `now`.
+    /// Takes an entry that is due by `now`.
     pub fn due(&mut self, now: Instant) -> Option<(Instant, ConnId, Due)> {
         self.next().filter(|at| *at <= now)?;
         let Reverse(entry) = self.heap.pop()?;

@@ -1,4 +1,4 @@
-//! Answers that are wrong in one way each: what a generator must find out.
+//! Responses that are wrong in one way each, to test generators.
 
 use bytes::Bytes;
 use towline_io::Peer;
@@ -8,25 +8,25 @@ use super::{Jobs, responses};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// One bit of the body is not what it should be.
+    /// One bit of the body is wrong.
     OneByte,
-    /// A body one byte shorter, and a length that agrees.
+    /// A body one byte shorter, with a matching length.
     Short,
-    /// A body one byte longer, and a length that agrees.
+    /// A body one byte longer, with a matching length.
     Long,
     /// The connection ends in the middle of the body; with HTTP/2 the stream.
     Truncated,
-    /// ... or without an answer.
+    /// The connection ends without a response.
     EarlyClose,
-    /// Bytes that are no HTTP, then the end.
+    /// Bytes that are not HTTP, then the end.
     Garbage,
-    /// The right answer, and a second one that nobody asked for.
+    /// The right response, followed by an unsolicited one.
     Twice,
-    /// The answer comes before the body has been read.
+    /// The response comes before the body has been read.
     Early,
-    /// No answer, ever.
+    /// No response.
     Hang,
-    /// A WebSocket's text comes back as binary, or the other way about.
+    /// A WebSocket text is echoed as binary, or vice versa.
     Kind,
 }
 
@@ -56,10 +56,10 @@ pub fn respond(peer: &mut Peer<Jobs>, stream: StreamId, fault: Fault) -> Result<
         Fault::Early => body(peer, stream, b"alive\r\n"),
         Fault::Twice => {
             body(peer, stream, b"alive\r\n")?;
-            // Ahead of the right one, which leaves with the turn.
+            // Sent before the right one, which is flushed at the end of the turn.
             match peer.conn.protocol() {
                 Some(Protocol::Http2) => raw(peer, &empty_response(stream)),
-                // To a client they are the same.
+                // The two are indistinguishable for a client.
                 _ => raw(
                     peer,
                     b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nalive\r\n",
@@ -80,7 +80,7 @@ pub fn respond(peer: &mut Peer<Jobs>, stream: StreamId, fault: Fault) -> Result<
             Ok(())
         }
         Fault::Garbage => {
-            raw(peer, b"\x16\x03\x01 this is no HTTP\r\n\r\n");
+            raw(peer, b"\x16\x03\x01 this is not HTTP\r\n\r\n");
             peer.conn.stream(stream)?.reset();
             Ok(())
         }
@@ -92,7 +92,7 @@ fn body(peer: &mut Peer<Jobs>, stream: StreamId, bytes: &'static [u8]) -> Result
     responses::whole(peer, stream, &responses::ok(), Bytes::from_static(bytes))
 }
 
-/// A whole answer in one frame: the status 200, no other field, no body (RFC 9113 6.2).
+/// A response in one frame: status 200, no headers, no body (RFC 9113 6.2).
 fn empty_response(stream: StreamId) -> [u8; 10] {
     let mut frame = [0, 0, 1, 1, 5, 0, 0, 0, 0, 0x88];
     let id = u32::try_from(stream.0).unwrap_or(0);

@@ -1,14 +1,15 @@
-//! How the answer to one request is to be late or wrong, by its own query: servers of known truth.
+//! Delays and faults of a response, requested by the query: servers of known behaviour.
 //!
-//! | query | what happens |
+//! | query | effect |
 //! |---|---|
-//! | `delay_us=N` | the answer comes so much later |
-//! | `fast_ms=1&slow_ms=150&slow_share=0.1` | of ten answers nine come after 1 ms, one after 150 |
-//! | `error_share=0.01` | of a hundred answers one is a 500 |
-//! | `fault=NAME`, `fault_share=S` | all answers, or a share of them, are wrong: see `faults` |
+//! | `delay_us=N` | the response is delayed |
+//! | `fast_ms=1&slow_ms=150&slow_share=0.1` | of ten responses nine come after 1 ms, one after 150 ms |
+//! | `error_share=0.01` | of a hundred responses one is a 500 |
+//! | `fault=NAME`, `fault_share=S` | all responses, or a share of them, are wrong: see `faults` |
 //!
-//! A share is a pattern, not a chance: of the first n, floor(n x share) are hit, at equal distances. The
-//! sequence is the server's, over all its connections. At `/ws` it is messages of which a share is wrong.
+//! A share is a pattern, not a probability: of the first n, floor(n x share) are selected, at equal
+//! distances,
+//! over all connections of the server. At `/ws` the share applies to messages.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ pub struct Injection {
 }
 
 impl Injection {
-    /// None when the query asks for nothing of the kind.
+    /// `None` if the query requests no injection.
     pub fn of(query: &Query<'_>) -> Option<Box<Self>> {
         let ms = |name| query.number::<f64>(name).map(milliseconds);
         let share = |name| query.number::<f64>(name);
@@ -48,7 +49,7 @@ impl Injection {
         (!is_plain).then(|| Box::new(injection))
     }
 
-    /// Changes the route where this request is one of those; how long the answer is to wait.
+    /// Changes the route if this request is selected; returns the delay of the response.
     pub fn apply(&self, route: &mut Route, injected: &mut InjectedFaults) -> Duration {
         let mut delay = self.delay;
         if let Some((more, share)) = self.slow
@@ -59,7 +60,7 @@ impl Injection {
         if self.error_share > 0.0 && injected.errors.sample(self.error_share) {
             *route = Route::Fixed(&catalogue::SERVER_ERROR);
         } else if let Route::Socket(asked) = route {
-            // Of its messages, one by one.
+            // Applies to each of its messages.
             asked.faults = self.fault;
         } else if let Some((fault, share)) = self.fault
             && injected.faults.sample(share)

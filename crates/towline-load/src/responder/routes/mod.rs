@@ -1,9 +1,9 @@
-//! What the responder answers, on any engine: `towline-responder` runs it in a process of its own, tests
-//! on a thread (those of towline-io by the path of this file, since they stand below this crate).
+//! The responder's application, on any engine: `towline-responder` runs it in a process of its own, tests run
+//! it on a thread (those of towline-io include this file by its path, since they are below this crate).
 //!
 //! ```text
-//! head ─► route (what is asked) + plan (how late, how wrong) ─┬─ now ──► answer ─► work: bodies that go on
-//!                                                            └─ later ─► delayed ─► answer
+//! head ─► route (resource) + injection (delay, fault) ─┬─ now ──► respond ─► tasks for long bodies
+//!                                                      └─ later ─► delayed ─► respond
 //! ```
 
 pub mod behaviour;
@@ -32,21 +32,21 @@ use delayed::{Delayed, Due};
 use injection::Injection;
 use route::Route;
 
-/// What a connection does with the bodies of its exchanges; most answers need nothing of the kind.
+/// Body tasks of a connection; most responses need none.
 pub type Jobs = Streams<Job>;
 
-/// What is still to be done with the bodies of one exchange.
+/// The remaining work for the bodies of one exchange.
 pub enum Job {
     Echo,
     Drain(u64, DrainResponse),
-    /// The whole body first: a client that sends everything before it reads never waits for us.
+    /// Reads the whole body first, for clients that send everything before they read.
     Collect(Vec<u8>, CollectResponse),
     Fill(u64),
     Events(sse::Events),
     Socket(Box<websocket::Echo>),
 }
 
-/// What is said of a body that was read and thrown away.
+/// The response after a body that was discarded.
 #[derive(Clone, Copy)]
 pub enum DrainResponse {
     Ok,
@@ -54,24 +54,24 @@ pub enum DrainResponse {
     Bytes,
 }
 
-/// What is said of a body when all of it has come.
+/// The response after a complete body.
 #[derive(Clone, Copy)]
 pub enum CollectResponse {
     /// The same JSON.
     Json,
     /// The same bytes.
     Octets,
-    /// How many pairs its form has.
+    /// The number of pairs in its form.
     Form,
 }
 
-/// A responder beside its engine: how it behaves, and what it owes.
+/// State of the responder: its behaviour and delayed responses.
 pub struct State {
     behaviour: Behaviour,
     delayed: Delayed,
-    /// Connections that are open.
+    /// Open connections.
     open: usize,
-    /// What every WebSocket needs now and then.
+    /// State shared by all WebSockets.
     sockets: Scratch,
 }
 
@@ -87,12 +87,12 @@ impl State {
             behaviour,
             delayed: Delayed::default(),
             open: 0,
-            // A server masks nothing.
+            // A server does not mask.
             sockets: Scratch::new([0; 32]),
         }
     }
 
-    /// When a turn is due although nobody asks.
+    /// When a turn is due without input.
     pub fn next(&self) -> Option<Instant> {
         let delayed = self.delayed.next();
         let delayed = delayed.and_then(|at| at.checked_sub(self.behaviour.poll_before_due));
@@ -103,17 +103,17 @@ impl State {
     }
 }
 
-/// One request, as far as its answer depends on it.
+/// One request, as far as its response depends on it.
 struct PendingRequest {
     stream: StreamId,
     route: Route,
-    /// Of the body.
+    /// Content-Length of the body.
     length: Option<u64>,
     /// The client waits for 100 before it sends the body.
     expects: bool,
 }
 
-/// One turn: waits for work, and answers it.
+/// One turn: waits for events and handles them.
 pub fn turn(engine: &mut Engine<Jobs>, state: &mut State) -> io::Result<()> {
     match state.next() {
         Some(at) => engine.turn_start_by(at)?,
@@ -133,7 +133,7 @@ pub fn turn(engine: &mut Engine<Jobs>, state: &mut State) -> io::Result<()> {
     Ok(())
 }
 
-/// Everything that a connection has to say, and the answers to it.
+/// Handles all events of a connection.
 pub fn serve(peer: &mut Peer<Jobs>, state: &mut State) {
     while let Some(event) = peer.conn.next_event() {
         match event {
@@ -174,7 +174,7 @@ fn cancel(peer: &mut Peer<Jobs>, stream: StreamId) {
     }
 }
 
-/// Which request of its connection it is, from 1.
+/// The number of the request on its connection, from 1.
 fn ordinal(peer: &Peer<Jobs>, stream: StreamId) -> u64 {
     match peer.conn.protocol() {
         // A client's streams have odd numbers (RFC 9113 5.1.1).
@@ -183,7 +183,7 @@ fn ordinal(peer: &Peer<Jobs>, stream: StreamId) -> u64 {
     }
 }
 
-/// Answers at once, or later, as the plan and the server's conduct have it.
+/// Responds at once or later, as the injection and the server's behaviour require.
 fn schedule_response(
     peer: &mut Peer<Jobs>,
     state: &mut State,
@@ -191,7 +191,7 @@ fn schedule_response(
     injection: Option<Box<Injection>>,
 ) {
     let behaviour = &mut state.behaviour;
-    // The injector's own account must not change what it counts.
+    // Reading the log must not change the counts.
     if !matches!(request.route, Route::InjectedFaults) {
         behaviour.injected.requests += 1;
         behaviour.spin();
@@ -209,7 +209,7 @@ fn schedule_response(
         delay += injection.apply(&mut request.route, &mut behaviour.injected);
     }
     if delay.is_zero() {
-        // A mistake of ours would show as a missing answer in every test.
+        // An error shows as a missing response in every test.
         let _ = respond(peer, state, request);
     } else {
         let due = Due::Response(Box::new(request));
@@ -217,7 +217,7 @@ fn schedule_response(
     }
 }
 
-/// Answers what is due.
+/// Sends the responses that are due.
 pub fn respond_delayed(engine: &mut Engine<Jobs>, state: &mut State) {
     let now = Instant::now();
     while let Some((at, id, due)) = state.delayed.due(now) {
@@ -234,7 +234,7 @@ pub fn respond_delayed(engine: &mut Engine<Jobs>, state: &mut State) {
                 }
             }
         }
-        // What was pipelined behind it is an event now.
+        // A pipelined request is now an event.
         serve(peer, state);
         engine.settle(id);
     }
@@ -254,7 +254,7 @@ fn respond(
         Route::Pieces(count, bytes) => responses::pieces(peer, stream, count, bytes),
         Route::Ticks => catalogue::ticks(peer, stream),
         Route::Bytes(bytes, size) => responses::fill(peer, stream, bytes, size),
-        // An answer would take the place of the 100.
+        // An early response would replace the 100.
         Route::Echo if request.expects => collect(peer, stream, length, CollectResponse::Octets),
         Route::Echo => responses::echo(peer, stream, length),
         Route::Collect(then) => collect(peer, stream, length, then),
@@ -302,7 +302,7 @@ fn collect(
     begin(peer, stream, Job::Collect(Vec::with_capacity(room), then))
 }
 
-/// Mistakes show later, as with every job.
+/// Errors show later, as with every task.
 #[expect(clippy::unnecessary_wraps, reason = "one of the ways to answer")]
 fn begin(peer: &mut Peer<Jobs>, stream: StreamId, job: Job) -> Result<(), UserError> {
     peer.state.insert(stream, job);

@@ -1,6 +1,6 @@
 //! Pairs of queries and forms, percent-encoded (WHATWG URL, application/x-www-form-urlencoded).
 
-/// The pairs as they are written, none of them empty.
+/// The non-empty pairs, not decoded.
 pub fn pairs(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     text.split(|&byte| byte == b'&')
         .filter(|pair| !pair.is_empty())
@@ -10,7 +10,7 @@ pub fn pairs(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
         })
 }
 
-/// How many pairs there are, each of them decoded: what an application that looks at them does.
+/// The number of pairs, each decoded as an application would do.
 pub fn decoded_pairs(text: &[u8]) -> usize {
     let mut space = Vec::new();
     pairs(text)
@@ -24,7 +24,7 @@ pub fn decoded_pairs(text: &[u8]) -> usize {
         .count()
 }
 
-/// What is no escape stays as it is.
+/// Invalid escapes are kept.
 fn decode(text: &[u8], out: &mut Vec<u8>) {
     let mut rest = text;
     while let [first, tail @ ..] = rest {

@@ -1,4 +1,4 @@
-//! The answers: whole ones, and those that go on as far as both sides allow.
+//! The responses: complete ones, and bodies that continue as flow control allows.
 
 use bytes::Bytes;
 use towline_io::Peer;
@@ -15,7 +15,7 @@ pub const OCTETS: &[Field<'static>] =
 const JSON: &[Field<'static>] = &[SERVER, field(b"content-type", b"application/json")];
 pub const SERVER: Field<'static> = field(b"server", b"towline");
 
-/// An answer that is always the same.
+/// A constant response.
 pub struct Fixed {
     status: u16,
     fields: &'static [Field<'static>],
@@ -65,7 +65,7 @@ pub fn json(peer: &mut Peer<Jobs>, stream: StreamId, document: Bytes) -> Result<
     whole(peer, stream, &with_fields(200, JSON), document)
 }
 
-/// The answer of the client scenarios: 2,000 bytes in four chunks.
+/// The response of the client scenarios: 2,000 bytes in four chunks.
 pub fn req(peer: &mut Peer<Jobs>, stream: StreamId) -> Result<(), UserError> {
     peer.conn.respond(stream, &ok(), BodySize::Unknown)?;
     let mut body = peer.conn.stream(stream)?;
@@ -112,7 +112,7 @@ pub fn whole(
     body.finish()
 }
 
-/// `bytes` of the letter x, as fast as they are taken.
+/// `bytes` of the letter x, as fast as the client reads.
 pub fn fill(
     peer: &mut Peer<Jobs>,
     stream: StreamId,
@@ -135,7 +135,7 @@ pub fn echo(peer: &mut Peer<Jobs>, stream: StreamId, length: Option<u64>) -> Res
     Ok(())
 }
 
-/// Goes on with the bodies of an exchange as far as both sides allow.
+/// Continues the bodies of an exchange as flow control allows.
 pub fn resume_body(peer: &mut Peer<Jobs>, id: StreamId) {
     match peer.state.get(id) {
         None | Some(Job::Events(_) | Job::Socket(_)) => {}
@@ -167,7 +167,7 @@ fn resume_fill(peer: &mut Peer<Jobs>, id: StreamId) {
     }
 }
 
-/// Reads a piece of the request's body; false where there is no more for now.
+/// Reads a piece of the request body; false if there is none for now.
 fn read_some(peer: &mut Peer<Jobs>, id: StreamId) -> bool {
     let (Ok(mut stream), Some(job)) = (peer.conn.stream(id), peer.state.get_mut(id)) else {
         return false;

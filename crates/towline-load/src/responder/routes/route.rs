@@ -1,4 +1,4 @@
-//! What a request asks for: the table of the responder.
+//! The routing table of the responder.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::query::{decoded_pairs, pairs};
 use super::responses::Fixed;
 use super::{CollectResponse, DrainResponse, catalogue, sse, websocket};
 
-/// What a body is called endless at: a tebibyte.
+/// The size of an "endless" body: a tebibyte.
 const ENDLESS_BYTES: u64 = 1 << 40;
 const REQ_DELAY: Duration = Duration::from_millis(10);
 
@@ -22,7 +22,7 @@ pub enum Route {
     Text(String),
     Document(Bytes),
     Gzip,
-    /// So many pieces of so many bytes, chunked.
+    /// Count and size of chunks.
     Pieces(usize, usize),
     /// A hundred events at once.
     Ticks,
@@ -30,22 +30,22 @@ pub enum Route {
     Echo,
     Collect(CollectResponse),
     Drain(DrainResponse),
-    /// 2,000 bytes, chunked, after a while.
+    /// 2,000 bytes, chunked, after a delay.
     Req(Duration),
     Later(Box<Route>, Duration),
     Chunked,
     Events(sse::EventPlan),
     File(PathBuf),
     Fault(Fault),
-    /// A WebSocket, and a handshake that is none.
+    /// A WebSocket handshake, valid or not.
     Socket(Box<websocket::UpgradeRequest>),
     WsRefused(Box<Refusal>),
-    /// What was injected so far.
+    /// The faults injected so far.
     InjectedFaults,
 }
 
 impl Route {
-    /// How long its answer takes by itself.
+    /// The delay that is part of the response.
     pub fn delay(&self) -> Duration {
         match self {
             Self::Req(delay) | Self::Later(_, delay) => *delay,
@@ -54,16 +54,16 @@ impl Route {
     }
 }
 
-/// Whose answers are given at `/` and its like.
+/// The application whose responses are served.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub enum App {
     #[default]
     Catalogue,
-    /// Section B's.
+    /// That of section B.
     HelloWorld,
 }
 
-/// The values of a query.
+/// A query string.
 pub struct Query<'a>(&'a [u8]);
 
 impl<'a> Query<'a> {
@@ -77,7 +77,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// What is asked for, and how its answer is to be late or wrong.
+/// The resource of a request, and the injection in its query.
 pub fn route(head: &HeadRef<'_>, app: App) -> (Route, Option<Box<Injection>>) {
     let fallback = match app {
         App::Catalogue => plain,
@@ -95,7 +95,7 @@ pub fn route(head: &HeadRef<'_>, app: App) -> (Route, Option<Box<Injection>>) {
     )
 }
 
-/// Targets whose answer depends on nothing else.
+/// Targets without a query.
 fn plain(path: &[u8], head: &HeadRef<'_>) -> Route {
     match path {
         b"/api" if head.method() == b"OPTIONS" => Route::Fixed(&catalogue::PREFLIGHT),
@@ -132,7 +132,7 @@ fn plain(path: &[u8], head: &HeadRef<'_>) -> Route {
     }
 }
 
-/// Section B: sleeping and gathering are the application's work; here only their time is taken.
+/// Section B: its sleep and its tasks are replaced by a delay.
 fn hello_world(path: &[u8], _: &HeadRef<'_>) -> Route {
     Route::Fixed(match path {
         b"/" => &catalogue::WORLD,
@@ -147,7 +147,7 @@ fn hello_world(path: &[u8], _: &HeadRef<'_>) -> Route {
     })
 }
 
-/// Targets that look at their query.
+/// Targets that use their query.
 fn queried(path: &[u8], query: &Query<'_>) -> Option<Route> {
     Some(match path {
         b"/qs" => Route::Text(decoded_pairs(query.0).to_string()),

@@ -1,14 +1,14 @@
-//! Busy work, so that a server is slower than its twin by a known amount of CPU time.
+//! Busy work that makes a server slower than another by a known amount of CPU time.
 //!
-//! The work is a number of steps that is calibrated once: a thread that is interrupted does not do less
-//! of it. A percentage is of what the turn has cost by the thread's own CPU clock, so it needs no guess
-//! about what a request costs.
+//! The work is a calibrated number of steps, so that an interrupted thread does not do less of it. A
+//! percentage
+//! refers to the CPU time of the turn, measured by the thread's CPU clock.
 
 use std::hint::black_box;
 
 pub struct Spin {
     steps_per_request: u64,
-    /// Of a turn's cost.
+    /// Share of the cost of a turn.
     share: f64,
     ns_per_step: f64,
     cpu_before_ns: u64,
@@ -28,7 +28,7 @@ impl Spin {
         resume_body(self.steps_per_request);
     }
 
-    /// Also with a share of 0, so that twins differ in nothing but the share.
+    /// Runs also with a share of 0, so that two servers differ in the share only.
     pub fn turn(&mut self) {
         #[expect(clippy::cast_precision_loss, reason = "a turn is far below 2^53 ns")]
         let cost = cpu_ns().saturating_sub(self.cpu_before_ns) as f64;
@@ -37,8 +37,7 @@ impl Spin {
     }
 }
 
-/// Nanoseconds of CPU time that one step takes here: the least of several tries, since whatever
-/// disturbs makes it more.
+/// CPU nanoseconds per step: the smallest of several measurements, since disturbances only increase it.
 pub fn calibrated() -> f64 {
     const STEPS: u64 = 1_000_000;
     let tries = (0..10).map(|_| {
@@ -61,7 +60,7 @@ pub fn steps(ns: f64, ns_per_step: f64) -> u64 {
     (ns / ns_per_step).round() as u64
 }
 
-/// Each step needs the one before it.
+/// Each step depends on the one before it.
 fn resume_body(steps: u64) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for _ in 0..steps {

@@ -1,4 +1,4 @@
-//! Server-sent events at a given rate, as a language model sends its tokens.
+//! Server-sent events at a given rate, like the tokens of a language model.
 
 use std::time::{Duration, Instant};
 
@@ -19,17 +19,17 @@ pub const FIELDS: &[Field<'static>] = &[
     },
 ];
 
-/// A stream of events under way.
+/// An event stream in progress.
 pub struct Events {
     every: Duration,
     sent: u64,
-    /// `None`: without end.
+    /// `None`: endless.
     left: Option<u64>,
     data_bytes: usize,
 }
 
-/// How a stream of events goes: `count` of 0 is without end; each event carries its number and
-/// `data_bytes` of text.
+/// Parameters of an event stream: a `count` of 0 is endless; each event has its number and `data_bytes`
+/// of text.
 #[derive(Clone, Copy)]
 pub struct EventPlan {
     pub per_s: u64,
@@ -60,8 +60,9 @@ pub fn start(
     Ok(())
 }
 
-/// Sends one event; returns when the next is due. A reader that is behind misses events, as with a model
-/// whose server does not buffer: what is in flight is bounded by our own window.
+/// Sends one event; returns when the next is due. A slow reader misses events, as with a model server
+/// that
+/// does not buffer: data in flight is bounded by the send window.
 pub fn event(peer: &mut Peer<Jobs>, stream: StreamId, at: Instant) -> Option<Instant> {
     let Some(Job::Events(events)) = peer.state.get_mut(stream) else {
         return None;

@@ -1,8 +1,8 @@
-//! The whole server stops, as for a collector of garbage: nothing is read, accepted or answered.
+//! Stalls of the whole server, as by a garbage collector: nothing is read, accepted or answered.
 
 use std::time::{Duration, Instant};
 
-/// Stalls that are remembered; the oldest are forgotten.
+/// Number of stalls that are recorded; the oldest are dropped.
 const MAX_RECORDED: usize = 10_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Stall {
         self.next
     }
 
-    /// Sleeps through the stall that has come, and notes when it was.
+    /// Sleeps through a stall that is due, and records it.
     pub fn if_due(&mut self, log: &mut Vec<(u64, u64)>) {
         let now = Instant::now();
         if now < self.next {
@@ -40,7 +40,7 @@ impl Stall {
             log.remove(0);
         }
         log.push((from, monotonic_ns()));
-        // A machine that slept through several is not made to catch up.
+        // Stalls that were missed are not repeated.
         while self.next <= now {
             self.next += self.injection.every;
         }

@@ -1,4 +1,4 @@
-//! The WebSocket that sends back what it gets, over HTTP/1.1 and HTTP/2 (RFC 8441).
+//! The WebSocket echo, over HTTP/1.1 and HTTP/2 (RFC 8441).
 
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
@@ -17,22 +17,22 @@ use super::responses::SERVER;
 use super::route::Route;
 use super::{Job, Jobs, catalogue};
 
-/// What goes wrong with a share of the messages.
+/// The fault of a share of the messages.
 pub type Faults = Option<(Fault, f64)>;
 
-/// A handshake that may be granted.
+/// A valid handshake.
 pub struct UpgradeRequest {
     accepted: Acceptance,
     pub faults: Faults,
 }
 
-/// A WebSocket that is open.
+/// An open WebSocket.
 pub struct Echo {
     socket: WebSocket,
     faults: Faults,
 }
 
-/// What a request for the WebSocket is answered with. One that is no handshake finds nothing here.
+/// The route of a WebSocket request; 404 if it is not a handshake.
 pub fn route(head: &HeadRef<'_>) -> Route {
     let request = match (head.version(), head.protocol()) {
         (Version::Http11, _) if is_upgrade(head) => Request::read(*head),
@@ -71,7 +71,7 @@ pub fn open(
     Ok(())
 }
 
-/// A client is never asked whether it is there: what it measures would be our pings.
+/// No pings: they would affect the measurement of the client.
 fn limits() -> Arc<Limits> {
     static LIMITS: LazyLock<Arc<Limits>> = LazyLock::new(|| {
         Arc::new(Limits {
@@ -83,7 +83,7 @@ fn limits() -> Arc<Limits> {
     Arc::clone(&LIMITS)
 }
 
-/// Answers what has come, as far as both sides allow.
+/// Echoes received messages as flow control allows.
 pub fn resume_body(
     peer: &mut Peer<Jobs>,
     id: StreamId,
@@ -113,7 +113,7 @@ pub fn resume_body(
             break;
         }
     }
-    // A refusal is about a stream that has failed, which reading has told.
+    // An error means that the stream has failed, which reading reports.
     let _ = echo.socket.flush(&mut stream, shared);
     if echo.socket.status() == Status::Finished {
         let _ = stream.finish();
@@ -122,7 +122,7 @@ pub fn resume_body(
     }
 }
 
-/// False: nothing more can be sent.
+/// Returns false if nothing more can be sent.
 fn send(
     socket: &mut WebSocket,
     stream: &mut StreamMut<'_>,
@@ -137,7 +137,7 @@ fn send(
 }
 
 impl Echo {
-    /// A wrong answer to one message.
+    /// Sends a faulty echo of a message.
     fn err(
         &mut self,
         stream: &mut StreamMut<'_>,
