@@ -390,7 +390,7 @@ mod tests {
             ),
             (
                 |target| target.fields.push(("upgrade".into(), b"x"[..].into())),
-                "its own upgrade",
+                "sets upgrade",
             ),
             (
                 |target| target.fields.push(("a".into(), b"b\r\nc"[..].into())),

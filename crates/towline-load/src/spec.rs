@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for (json, part) in [
-            ("{}", "no URL"),
+            ("{}", "URL is missing"),
             (r#"{"targetz":[]}"#, "targetz"),
             (r#"{"targets":[{"url":"http://a/","metod":"X"}]}"#, "metod"),
             (r#"{"targets":[{"url":"a"}]}"#, "http://"),
@@ -447,11 +447,11 @@ mod tests {
             ),
             (
                 r#"{"targets":[{"url":"http://a/","chunk_bytes":2}]}"#,
-                "has a body",
+                "needs a body",
             ),
             (
                 r#"{"targets":[{"url":"http://a/","message":"text"}]}"#,
-                "of a WebSocket",
+                "need a WebSocket",
             ),
             (
                 r#"{"targets":[{"url":"ws://a/","message":"texts"}]}"#,

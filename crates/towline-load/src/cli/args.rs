@@ -575,7 +575,7 @@ mod tests {
             ("--expect-coding br http://a/", "neither"),
             ("--form a=b --body c http://a/", "exclude"),
             ("-s 3 http://a/", "--timeout"),
-            ("-d 0 http://a/", "no time"),
+            ("-d 0 http://a/", "not a positive time"),
             ("--poisson http://a/", "--rate"),
             ("--weights 1,2 http://a/", "one number for each"),
             ("-p /no/such/file http://a/", "/no/such/file"),

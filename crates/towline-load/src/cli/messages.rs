@@ -83,7 +83,7 @@ mod tests {
         for (line, part) in [
             ("--ws-size 1 http://a/", "ws://"),
             ("--ws-size 1 --body x ws://a/", "exclude"),
-            ("--ws-size 1g ws://a/", "no size"),
+            ("--ws-size 1g ws://a/", "not a size"),
             ("--form a=b ws://a/", "--body-file"),
             ("-m PUT ws://a/", "no method"),
         ] {
