@@ -5,12 +5,12 @@
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use towline_io::{Engine, EngineConfig, Listener, Service};
+//! use towline_io::{Engine, EngineConfig, Listener, ConnConfig};
 //! use towline_proto::{BodySize, Event, Limits, ResponseHead};
 //!
 //! # fn main() -> std::io::Result<()> {
 //! let mut engine = Engine::<()>::new(EngineConfig::default())?;
-//! let service = Arc::new(Service::plain(Limits::server()));
+//! let service = Arc::new(ConnConfig::plain(Limits::server()));
 //! for listener in Listener::open("127.0.0.1:8000", 2048)? {
 //!     engine.add_listener(listener, Arc::clone(&service))?;
 //! }
@@ -24,7 +24,7 @@
 //!                 let _ = peer.conn.respond(stream, &head, BodySize::Empty);
 //!             }
 //!         }
-//!         engine.settle(id);
+//!         engine.flush_and_rearm(id);
 //!     }
 //!     engine.turn_end();
 //! }
@@ -45,14 +45,14 @@ mod tls;
 
 pub use conn::Peer;
 pub use conn::addr::PeerAddr;
-pub use conn::blocking_wait::Wait;
+pub use conn::blocking_wait::WaitOutcome;
+pub use conn::config::{ConnConfig, ProxyTrust};
 pub use conn::id::ConnId;
-pub use conn::stream_map::Streams;
+pub use conn::stream_map::StreamMap;
 pub use engine::accept::Notice;
 pub use engine::listener::{DEFAULT_BACKLOG, Listener};
-pub use engine::listener_config::{ProxyTrust, Service};
-pub use engine::pending_dials::{DialId, Dialled};
-pub use engine::{Engine, EngineConfig, Remote};
+pub use engine::pending_dials::{DialId, DialOutcome};
+pub use engine::{Engine, EngineConfig, EngineWaker};
 pub use sys::{exact_timers, unix_seconds};
 pub use tls::{
     ClientCerts, ClientTls, ClientTlsSettings, ForeignContext, ForeignTls, Identity, MinVersion,

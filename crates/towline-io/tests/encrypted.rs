@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use support::{Server, answer, ask, get, post};
-use towline_io::{ClientCerts, EngineConfig, Listener, Service, TlsConfig, TlsSettings};
+use towline_io::{ClientCerts, ConnConfig, EngineConfig, Listener, TlsConfig, TlsSettings};
 use towline_proto::Limits;
 
 /// A directory with the certificates of an authority, a server and a client.
@@ -54,10 +54,10 @@ impl Files {
     }
 
     fn server(&self, client_certs: ClientCerts, limits: Limits, config: EngineConfig) -> Server {
-        let service = Service {
+        let service = ConnConfig {
             limits: Arc::new(limits),
             tls: Some(TlsConfig::load(&self.settings(client_certs)).unwrap()),
-            ..Service::default()
+            ..ConnConfig::default()
         };
         let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), 64).unwrap();
         Server::on(listener, service, config)

@@ -13,7 +13,7 @@ use support::{PATIENCE, Server};
 use towline_io::client::{
     Body, CallErrorKind, CallOptions, CallPhase, DialConfig, PoolStatus, Route, Timeouts,
 };
-use towline_io::{ClientTls, ClientTlsSettings, Service, TlsConfig, TlsSettings, Trust};
+use towline_io::{ClientTls, ClientTlsSettings, ConnConfig, TlsConfig, TlsSettings, Trust};
 use towline_proto::ProtocolPolicy;
 
 /// A server for 127.0.0.1 and a client that trusts nobody else.
@@ -36,10 +36,10 @@ fn server_speaking(name: &str, alpn: &[&[u8]]) -> (Server, Arc<ClientTls>) {
         alpn: alpn.iter().map(|name| name.to_vec()).collect(),
         ..TlsSettings::default()
     };
-    let server = Server::start(Service {
+    let server = Server::start(ConnConfig {
         tls: Some(TlsConfig::load(&settings).unwrap()),
         protocols: ProtocolPolicy::Either,
-        ..Service::default()
+        ..ConnConfig::default()
     });
     let tls = ClientTls::new(ClientTlsSettings {
         trust: Trust::Path(cert_file),

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use support::{PATIENCE, Server, answer, ask, get, patient, post, rest};
-use towline_io::{EngineConfig, Listener, Service};
+use towline_io::{ConnConfig, EngineConfig, Listener};
 use towline_proto::Limits;
 
 const HELLO: &[u8] = b"alive\r\n";
@@ -208,7 +208,7 @@ fn a_silent_connection_is_closed_at_its_deadline() {
         header_timeout: Some(Duration::from_millis(500)),
         ..Limits::server()
     };
-    let server = Server::start(Service::plain(limits));
+    let server = Server::start(ConnConfig::plain(limits));
     let start = Instant::now();
     rest(&mut server.connect());
     assert!(start.elapsed() >= Duration::from_millis(490));
@@ -225,7 +225,7 @@ fn an_idle_connection_is_closed_after_the_keep_alive_time() {
         keep_alive_timeout,
         ..Limits::server()
     };
-    let server = Server::start(Service::plain(limits));
+    let server = Server::start(ConnConfig::plain(limits));
     let mut stream = server.connect();
     // Longer in all than the time, which each request begins anew.
     for _ in 0..4 {
@@ -244,7 +244,7 @@ fn unix_sockets_are_served_and_cleaned_up() {
     assert!(taken.to_string().contains("towline-unix-"), "{taken}");
     let server = Server::on(
         listener,
-        Service::plain(Limits::server()),
+        ConnConfig::plain(Limits::server()),
         EngineConfig::default(),
     );
     let mut stream = UnixStream::connect(&path).unwrap();
@@ -269,7 +269,7 @@ fn the_unspecified_ipv6_address_serves_both_families() {
     let port = listener.local_addr().unwrap().inet().unwrap().port();
     let _server = Server::on(
         listener,
-        Service::plain(Limits::server()),
+        ConnConfig::plain(Limits::server()),
         EngineConfig::default(),
     );
     for host in ["127.0.0.1", "::1"] {
@@ -285,7 +285,7 @@ fn an_inherited_descriptor_is_served() {
     let listener = Listener::inherited(fd, 64).unwrap();
     let server = Server::on(
         listener,
-        Service::plain(Limits::server()),
+        ConnConfig::plain(Limits::server()),
         EngineConfig::default(),
     );
     assert_eq!(ask(&mut server.connect(), &get("/")).body, HELLO);
@@ -318,7 +318,7 @@ fn a_port_in_use_is_named() {
 
 #[test]
 fn a_proxy_header_gives_the_addresses_and_goes_before_http() {
-    let mut service = Service::plain(Limits::server());
+    let mut service = ConnConfig::plain(Limits::server());
     service.proxy_protocol = Some(Box::new(|addr| addr.is_some_and(|addr| addr.is_loopback())));
     let server = Server::start(service);
     let mut stream = server.connect();

@@ -19,7 +19,7 @@ use towline_io::client::{
     Body, CallErrorKind, CallEvent, CallOptions, CallPhase, CallRead, DialConfig, Flush, Stale,
     Timeouts,
 };
-use towline_io::{EngineConfig, Service};
+use towline_io::{ConnConfig, EngineConfig};
 use towline_proto::{Limits, ProtocolPolicy};
 
 /// Speaks HTTP/2 without asking.
@@ -35,18 +35,18 @@ fn hand_with(limits: Limits) -> Hand {
 }
 
 fn server() -> Server {
-    Server::start(Service {
+    Server::start(ConnConfig {
         protocols: ProtocolPolicy::Either,
-        ..Service::default()
+        ..ConnConfig::default()
     })
 }
 
 fn server_with(streams: u32) -> Server {
     let mut limits = Limits::server();
     limits.http2.max_concurrent_streams = streams;
-    Server::start(Service {
+    Server::start(ConnConfig {
         protocols: ProtocolPolicy::Http2,
-        ..Service::plain(limits)
+        ..ConnConfig::plain(limits)
     })
 }
 

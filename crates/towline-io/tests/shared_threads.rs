@@ -14,7 +14,7 @@ use support::blocking::{
 };
 use support::calls::{get, request, route};
 use support::{PATIENCE, Server};
-use towline_io::Service;
+use towline_io::ConnConfig;
 use towline_io::client::{
     Blocking, BlockingConfig, Body, CallErrorKind, CallOptions, CallPhase, Ended, Patience,
     PoolLimits, Taken, Written,
@@ -30,9 +30,9 @@ fn server() -> Server {
 fn server_with(streams: u32) -> Server {
     let mut limits = Limits::server();
     limits.http2.max_concurrent_streams = streams;
-    Server::start(Service {
+    Server::start(ConnConfig {
         protocols: ProtocolPolicy::Http2,
-        ..Service::plain(limits)
+        ..ConnConfig::plain(limits)
     })
 }
 

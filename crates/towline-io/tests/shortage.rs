@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use support::routes::{Jobs, serve};
 use support::{PATIENCE, answer, get, patient};
-use towline_io::{Engine, EngineConfig, Listener, Notice, Service};
+use towline_io::{ConnConfig, Engine, EngineConfig, Listener, Notice};
 use towline_proto::Limits;
 
 fn limit_descriptors(soft: u64) {
@@ -48,7 +48,7 @@ fn turn(engine: &mut Engine<Jobs>, notices: &mut Vec<Notice>) {
             engine.peer(id).unwrap(),
             &mut support::routes::State::default(),
         );
-        engine.settle(id);
+        engine.flush_and_rearm(id);
     }
     engine.turn_end();
     notices.extend(engine.take_notice());
@@ -76,7 +76,7 @@ fn a_shortage_of_descriptors_costs_nothing_and_ends() {
     let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), 2048).unwrap();
     let addr = listener.local_addr().unwrap().inet().unwrap();
     engine
-        .add_listener(listener, Arc::new(Service::plain(Limits::server())))
+        .add_listener(listener, Arc::new(ConnConfig::plain(Limits::server())))
         .unwrap();
     let mut notices = Vec::new();
     // The clients' own descriptors first, so that only the accepting side runs dry.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use support::routes::{Jobs, State, serve};
 use support::{PATIENCE, answer, get, patient, post, rest};
 use towline_io::serve::metrics::Slots;
-use towline_io::{ConnId, Engine, EngineConfig, Listener, Service, Wait};
+use towline_io::{ConnConfig, ConnId, Engine, EngineConfig, Listener, WaitOutcome};
 use towline_proto::{BufferPool, Limits};
 
 fn engine(config: EngineConfig, limits: Limits) -> (Engine<Jobs>, std::net::SocketAddr) {
@@ -19,7 +19,7 @@ fn engine(config: EngineConfig, limits: Limits) -> (Engine<Jobs>, std::net::Sock
     let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), 2048).unwrap();
     let addr = listener.local_addr().unwrap().inet().unwrap();
     engine
-        .add_listener(listener, Arc::new(Service::plain(limits)))
+        .add_listener(listener, Arc::new(ConnConfig::plain(limits)))
         .unwrap();
     (engine, addr)
 }
@@ -42,7 +42,7 @@ fn turn(engine: &mut Engine<Jobs>) -> usize {
     engine.turn_start(Some(Duration::ZERO)).unwrap();
     while let Some(id) = engine.next_ready() {
         serve(engine.peer(id).unwrap(), &mut State::default());
-        engine.settle(id);
+        engine.flush_and_rearm(id);
         served += 1;
     }
     engine.turn_end();
@@ -175,7 +175,7 @@ fn an_answer_given_between_turns_is_sent_at_once() {
         engine.turn_start(Some(Duration::ZERO)).unwrap();
         while let Some(id) = engine.next_ready() {
             serve(engine.peer(id).unwrap(), &mut state);
-            engine.settle(id);
+            engine.flush_and_rearm(id);
             asked = state.next().is_some().then_some(id);
         }
         engine.turn_end();
@@ -191,7 +191,7 @@ fn another_thread_can_wake_it() {
     while readable(engine.as_raw_fd(), Duration::from_millis(20)) {
         turn(&mut engine);
     }
-    let remote = engine.remote();
+    let remote = engine.waker();
     let thread = std::thread::spawn(move || remote.wake().unwrap());
     assert!(readable(engine.as_raw_fd(), PATIENCE));
     thread.join().unwrap();
@@ -265,9 +265,9 @@ fn workers_that_share_a_listener_share_its_connections() {
         .map(|index| {
             let slot = slots.handle(index).unwrap();
             slot.begin(7, 1);
-            let service = Service {
+            let service = ConnConfig {
                 meter: Some(slot),
-                ..Service::plain(Limits::server())
+                ..ConnConfig::plain(Limits::server())
             };
             // SAFETY: the descriptor stays open; each engine gets a copy.
             let own = unsafe { BorrowedFd::borrow_raw(fd) }
@@ -350,11 +350,14 @@ fn a_connection_works_on_another_thread_and_comes_back() {
         serve(&mut peer, &mut state);
         // Nothing more comes for now.
         let soon = Some(Instant::now() + Duration::from_millis(50));
-        assert_eq!(peer.fill(&mut buffers, soon).unwrap(), Wait::TimedOut);
+        assert_eq!(
+            peer.fill(&mut buffers, soon).unwrap(),
+            WaitOutcome::TimedOut
+        );
         told.send(()).unwrap();
-        assert_eq!(peer.fill(&mut buffers, None).unwrap(), Wait::Done);
+        assert_eq!(peer.fill(&mut buffers, None).unwrap(), WaitOutcome::Done);
         serve(&mut peer, &mut state);
-        assert_eq!(peer.flush_blocking(None).unwrap(), Wait::Done);
+        assert_eq!(peer.flush_blocking(None).unwrap(), WaitOutcome::Done);
         peer
     });
     waited.recv_timeout(PATIENCE).unwrap();
@@ -383,7 +386,7 @@ fn names_of_closed_connections_find_nothing() {
     let mut second = connections(addr, 1).remove(0);
     turns_until(&mut engine, |engine| engine.len() == 1);
     assert!(engine.peer(id).is_none());
-    engine.settle(id);
+    engine.flush_and_rearm(id);
     engine.abort(id);
     second.write_all(&get("/")).unwrap();
     turns_until(&mut engine, |_| has_answer(&second));
@@ -394,7 +397,7 @@ fn names_of_closed_connections_find_nothing() {
 fn one_that_always_has_more_to_do_is_visited_once_a_turn() {
     let config = EngineConfig {
         turn_time: Duration::from_secs(5),
-        visit_time: Duration::ZERO,
+        service_time: Duration::ZERO,
         ..EngineConfig::default()
     };
     let (mut engine, addr) = engine(config, Limits::server());
@@ -413,11 +416,11 @@ fn one_that_always_has_more_to_do_is_visited_once_a_turn() {
         let mut served = Vec::new();
         while let Some(next) = engine.next_ready() {
             serve(engine.peer(next).unwrap(), &mut State::default());
-            assert!(engine.is_visit_over());
+            assert!(engine.is_service_over());
             if next == id {
-                engine.revisit(id);
+                engine.requeue(id);
             }
-            engine.settle(next);
+            engine.flush_and_rearm(next);
             served.push(next);
         }
         engine.turn_end();

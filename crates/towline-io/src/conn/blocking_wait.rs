@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use towline_proto::BufferPool;
 
-use crate::conn::flush::Flushed;
+use crate::conn::flush::FlushOutcome;
 use crate::conn::{Output, Peer};
 
 /// How a wait on one connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
+pub enum WaitOutcome {
     /// Something was read, or everything is sent: look at the connection.
     Done,
     /// The time that the caller gave is over.
@@ -31,39 +31,43 @@ enum Sleep {
 impl<S> Peer<S> {
     /// Reads from the socket into the wire core, waiting for it until `until` (`None`: as long as the
     /// connection's own timeouts allow). Drain `next_event` afterwards, whatever the result.
-    pub fn fill(&mut self, buffers: &mut BufferPool, until: Option<Instant>) -> io::Result<Wait> {
+    pub fn fill(
+        &mut self,
+        buffers: &mut BufferPool,
+        until: Option<Instant>,
+    ) -> io::Result<WaitOutcome> {
         loop {
             let now = Instant::now();
             // An answer may be queued that the peer waits for before it goes on: `100 Continue`.
             self.flush(now, usize::MAX);
             if self.is_over() {
-                return Ok(Wait::Closed);
+                return Ok(WaitOutcome::Closed);
             }
             self.input.readable = true;
             let has_room = !self.conn.recv_space(buffers).is_empty();
             if !has_room || self.receive(buffers, now) {
-                return Ok(Wait::Done);
+                return Ok(WaitOutcome::Done);
             }
             match self.sleep(libc::POLLIN, until)? {
                 Sleep::Ready => {}
-                Sleep::Deadline => return Ok(Wait::Done),
-                Sleep::Until => return Ok(Wait::TimedOut),
+                Sleep::Deadline => return Ok(WaitOutcome::Done),
+                Sleep::Until => return Ok(WaitOutcome::TimedOut),
             }
         }
     }
 
     /// Sends everything that waits, for as long as `until` and the connection's own timeouts allow.
-    pub fn flush_blocking(&mut self, until: Option<Instant>) -> io::Result<Wait> {
+    pub fn flush_blocking(&mut self, until: Option<Instant>) -> io::Result<WaitOutcome> {
         loop {
             let flushed = self.flush(Instant::now(), usize::MAX);
             if self.is_over() {
-                return Ok(Wait::Closed);
+                return Ok(WaitOutcome::Closed);
             }
-            if flushed != Flushed::Blocked {
-                return Ok(Wait::Done);
+            if flushed != FlushOutcome::Blocked {
+                return Ok(WaitOutcome::Done);
             }
             if matches!(self.sleep(0, until)?, Sleep::Until) {
-                return Ok(Wait::TimedOut);
+                return Ok(WaitOutcome::TimedOut);
             }
         }
     }

@@ -34,7 +34,7 @@ struct FileBody {
     left: u64,
     stream: StreamId,
     /// The kernel cannot send it: it must be framed or encrypted, or the kernel does not know how.
-    by_reading: bool,
+    must_copy: bool,
 }
 
 /// What an empty output got from the files.
@@ -105,7 +105,7 @@ impl<S> Peer<S> {
             offset,
             left: len,
             stream,
-            by_reading: framed || self.io.tls.is_some(),
+            must_copy: framed || self.io.tls.is_some(),
         });
         Ok(())
     }
@@ -122,7 +122,7 @@ impl<S> Peer<S> {
     }
 
     /// Whether a file has ended since this was asked, sent or not.
-    pub fn take_file_news(&mut self) -> bool {
+    pub fn take_file_ended(&mut self) -> bool {
         std::mem::take(&mut self.files.ended)
     }
 
@@ -136,7 +136,7 @@ impl<S> Peer<S> {
         let Some(body) = self.files.queue.front_mut() else {
             return Ok(FileFlush::Idle);
         };
-        if body.by_reading || body.left == 0 {
+        if body.must_copy || body.left == 0 {
             return Ok(if self.fill_from_files() {
                 FileFlush::Queued
             } else {
@@ -153,14 +153,14 @@ impl<S> Peer<S> {
             .sendfile(&body.file, offset, NonZeroUsize::new(portion))
         {
             // The file ends before its announced length.
-            Ok(0) => self.give_file_up(),
+            Ok(0) => self.abort_file(),
             Ok(n) => {
                 body.offset += n as u64;
                 body.left -= n as u64;
                 let (stream, over) = (body.stream, body.left == 0);
                 self.count_sent(now, n);
                 if self.conn.sent_externally(now, stream, n as u64).is_err() {
-                    self.give_file_up();
+                    self.abort_file();
                 } else if over {
                     self.end_file();
                 }
@@ -170,13 +170,13 @@ impl<S> Peer<S> {
                 io::ErrorKind::WouldBlock => {
                     let stream = body.stream;
                     if self.conn.sent_externally(now, stream, 0).is_err() {
-                        self.give_file_up();
+                        self.abort_file();
                     }
                     return Ok(FileFlush::Blocked);
                 }
                 io::ErrorKind::Interrupted => {}
                 // The kernel cannot map this kind of file.
-                io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => body.by_reading = true,
+                io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => body.must_copy = true,
                 _ => return Err(error),
             },
         }
@@ -222,7 +222,7 @@ impl<S> Peer<S> {
         }
     }
 
-    fn give_file_up(&mut self) {
+    fn abort_file(&mut self) {
         if let Some(body) = self.files.pop()
             && let Ok(mut stream) = self.conn.stream(body.stream)
         {

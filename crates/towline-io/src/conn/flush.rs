@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use towline_proto::Side;
 
 use crate::conn::file_body::FileFlush;
-use crate::conn::{Output, Peer, rule_of};
+use crate::conn::{Output, Peer, failure_rule};
 
 /// Slices of one `writev`: sixteen pipelined answers of four pieces each.
 const SLICES: usize = 64;
@@ -24,7 +24,7 @@ struct Write {
 
 /// Where a flush stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flushed {
+pub(crate) enum FlushOutcome {
     /// Everything is out.
     All,
     /// The kernel takes nothing more for now.
@@ -35,7 +35,7 @@ pub(crate) enum Flushed {
 
 impl<S> Peer<S> {
     /// Sends what waits, `budget` bytes at most (and one write more). A failure is told to the wire core.
-    pub(crate) fn flush(&mut self, now: Instant, budget: usize) -> Flushed {
+    pub(crate) fn flush(&mut self, now: Instant, budget: usize) -> FlushOutcome {
         self.try_flush(now, budget).unwrap_or_else(|error| {
             if self.conn.side() == Side::Client && !self.input.over {
                 // A server that refuses an upload answers before it closes, and the answer may be here.
@@ -44,17 +44,17 @@ impl<S> Peer<S> {
                 self.input.readable = true;
                 self.input.closed = true;
             } else {
-                self.broke(now, rule_of(&error));
+                self.on_failure(now, failure_rule(&error));
             }
-            Flushed::All
+            FlushOutcome::All
         })
     }
 
     /// As `flush`, and the failure is the caller's to tell.
-    pub(crate) fn try_flush(&mut self, now: Instant, budget: usize) -> io::Result<Flushed> {
+    pub(crate) fn try_flush(&mut self, now: Instant, budget: usize) -> io::Result<FlushOutcome> {
         match self.output {
-            Output::Broken => return Ok(Flushed::All),
-            Output::Finished if self.io.tls.is_none() => return Ok(Flushed::All),
+            Output::Broken => return Ok(FlushOutcome::All),
+            Output::Finished if self.io.tls.is_none() => return Ok(FlushOutcome::All),
             _ => {}
         }
         let flushed = if self.io.tls.is_some() {
@@ -64,52 +64,52 @@ impl<S> Peer<S> {
         };
         if self.output != Output::Finished {
             self.output = match flushed {
-                Flushed::Blocked => Output::Blocked,
-                Flushed::All | Flushed::Budget => Output::Open,
+                FlushOutcome::Blocked => Output::Blocked,
+                FlushOutcome::All | FlushOutcome::Budget => Output::Open,
             };
         }
         Ok(flushed)
     }
 
-    fn flush_plain(&mut self, now: Instant, budget: usize) -> io::Result<Flushed> {
+    fn flush_plain(&mut self, now: Instant, budget: usize) -> io::Result<FlushOutcome> {
         let mut done = 0;
         loop {
-            if self.may_leave == Some(0) {
-                return Ok(Flushed::All);
+            if self.send_allowance == Some(0) {
+                return Ok(FlushOutcome::All);
             }
             let write = self.write_once()?;
             if write.offered == 0 {
                 match self.flush_file(now)? {
                     FileFlush::Sent(bytes) => done += bytes,
                     FileFlush::Queued => {}
-                    FileFlush::Idle => return Ok(Flushed::All),
-                    FileFlush::Blocked => return Ok(Flushed::Blocked),
+                    FileFlush::Idle => return Ok(FlushOutcome::All),
+                    FileFlush::Blocked => return Ok(FlushOutcome::Blocked),
                 }
             } else {
                 done += write.sent;
                 if write.sent > 0 {
                     self.conn.sent(now, write.sent);
                     self.count_sent(now, write.sent);
-                    self.has_left(write.sent);
+                    self.spend_allowance(write.sent);
                 }
                 if write.sent < write.offered {
                     // The kernel is full and will say when it is not: no need to ask it twice.
                     self.conn.sent(now, 0);
-                    return Ok(Flushed::Blocked);
+                    return Ok(FlushOutcome::Blocked);
                 }
                 // What has left may have made room for streams that waited for it.
                 if write.whole && self.files.is_empty() && self.conn.pending_bytes() == 0 {
-                    return Ok(Flushed::All);
+                    return Ok(FlushOutcome::All);
                 }
             }
             if done >= budget {
-                return Ok(Flushed::Budget);
+                return Ok(FlushOutcome::Budget);
             }
         }
     }
 
     fn write_once(&self) -> io::Result<Write> {
-        if let Some(most) = self.may_leave {
+        if let Some(most) = self.send_allowance {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let count = self.conn.send_slices(&mut slices);
             let mut cut = [IoSlice::new(&[]); SLICES];
@@ -148,11 +148,11 @@ impl<S> Peer<S> {
     }
 
     /// Records first, then plain bytes in portions of what rustls buffers.
-    fn flush_tls(&mut self, now: Instant, budget: usize) -> io::Result<Flushed> {
+    fn flush_tls(&mut self, now: Instant, budget: usize) -> io::Result<FlushOutcome> {
         let mut done = 0;
         loop {
             let Some(tls) = &mut self.io.tls else {
-                return Ok(Flushed::All);
+                return Ok(FlushOutcome::All);
             };
             if tls.wants_write() {
                 match tls.flush(&self.io.socket)? {
@@ -163,22 +163,22 @@ impl<S> Peer<S> {
                     Some(_) => {}
                     None => {
                         self.conn.sent(now, 0);
-                        return Ok(Flushed::Blocked);
+                        return Ok(FlushOutcome::Blocked);
                     }
                 }
                 continue;
             }
             if done >= budget {
-                return Ok(Flushed::Budget);
+                return Ok(FlushOutcome::Budget);
             }
             self.fill_from_files();
             let Some(tls) = &mut self.io.tls else {
-                return Ok(Flushed::All);
+                return Ok(FlushOutcome::All);
             };
             let mut slices = [IoSlice::new(&[]); SLICES];
             let count = self.conn.send_slices(&mut slices);
             let mut cut = [IoSlice::new(&[]); SLICES];
-            let slices = match self.may_leave {
+            let slices = match self.send_allowance {
                 Some(most) => {
                     let count = cut_to(&slices[..count], most, &mut cut);
                     &cut[..count]
@@ -186,16 +186,16 @@ impl<S> Peer<S> {
                 None => &slices[..count],
             };
             if slices.is_empty() || !tls.takes_plain() {
-                return Ok(Flushed::All);
+                return Ok(FlushOutcome::All);
             }
             let taken = tls.encrypt(slices)?;
             done += taken;
-            self.has_left(taken);
+            self.spend_allowance(taken);
         }
     }
 
-    fn has_left(&mut self, bytes: usize) {
-        if let Some(most) = &mut self.may_leave {
+    fn spend_allowance(&mut self, bytes: usize) {
+        if let Some(most) = &mut self.send_allowance {
             *most = most.saturating_sub(bytes as u64);
         }
     }
@@ -207,7 +207,7 @@ impl<S> Peer<S> {
         }
         if let Some(tls) = &mut self.io.tls {
             tls.close_notify();
-            if self.flush(now, usize::MAX) == Flushed::Blocked {
+            if self.flush(now, usize::MAX) == FlushOutcome::Blocked {
                 return;
             }
         }
@@ -217,7 +217,7 @@ impl<S> Peer<S> {
     }
 
     /// The last act before the socket is dropped.
-    pub(crate) fn part(&mut self, now: Instant) {
+    pub(crate) fn close(&mut self, now: Instant) {
         let greeted = !self.io.is_handshaking();
         if let Some(tls) = &mut self.io.tls
             && self.output != Output::Finished

@@ -55,7 +55,7 @@ pub(crate) enum Source {
     /// Another thread, or the engine itself, asked for a turn.
     Wake,
     /// The earliest deadline has come.
-    Alarm,
+    TimerFd,
     Listener(usize),
     /// A descriptor of the dial of that index.
     Dial(usize),
@@ -73,7 +73,7 @@ impl Source {
         };
         match self {
             Self::Wake => special(OWN, 0),
-            Self::Alarm => special(OWN, 1),
+            Self::TimerFd => special(OWN, 1),
             Self::Listener(index) => special(OWN, index + 2),
             Self::Dial(index) => special(DIAL, index),
             Self::Connection(id) => id.token(),
@@ -84,7 +84,7 @@ impl Source {
         let id = ConnId::from_u64(token.0 as u64);
         match (id.generation, id.index()) {
             (OWN, 0) => Self::Wake,
-            (OWN, 1) => Self::Alarm,
+            (OWN, 1) => Self::TimerFd,
             (OWN, index) => Self::Listener(index - 2),
             (DIAL, index) => Self::Dial(index),
             _ => Self::Connection(id),
@@ -100,7 +100,7 @@ mod tests {
     fn a_token_leads_back_to_its_source() {
         let sources = [
             Source::Wake,
-            Source::Alarm,
+            Source::TimerFd,
             Source::Listener(3),
             Source::Dial(5),
             Source::Connection(ConnId::new(7, 9)),

@@ -2,6 +2,7 @@
 
 pub(crate) mod addr;
 pub(crate) mod blocking_wait;
+pub(crate) mod config;
 pub(crate) mod file_body;
 pub(crate) mod flush;
 pub(crate) mod id;
@@ -19,13 +20,13 @@ use towline_proto::{BufferPool, Connection, Protocol, ProtocolPolicy, Side, Stre
 
 use crate::client::Established;
 use crate::conn::addr::PeerAddr;
+use crate::conn::config::ConnConfig;
 use crate::conn::file_body::Files;
 use crate::conn::id::ConnId;
-use crate::conn::proxy_header::ProxyStage;
+use crate::conn::proxy_header::ProxyHeaderReader;
 use crate::conn::transport::Transport;
-use crate::engine::listener_config::Service;
 use crate::serve::metrics::SlotHandle;
-use crate::tls::{Recv, Session, TlsInfo, late_alert};
+use crate::tls::{RecvOutcome, Session, TlsInfo, late_alert};
 
 /// The name of HTTP/2 over TLS (RFC 9113 3.2).
 pub(crate) const ALPN_H2: &[u8] = b"h2";
@@ -44,22 +45,22 @@ pub struct Peer<S> {
     pub(crate) output: Output,
     pub(crate) traffic: Traffic,
     /// Bytes of HTTP that may still be sent; `None`: all.
-    pub(crate) may_leave: Option<u64>,
+    pub(crate) send_allowance: Option<u64>,
     /// The earliest time at which the engine has promised to look at the deadline.
-    pub(crate) looked: Option<Instant>,
+    pub(crate) scheduled_at: Option<Instant>,
     /// When the face wants to visit it, at the latest.
-    pub(crate) visit_by: Option<Instant>,
+    pub(crate) wake_at: Option<Instant>,
     /// That time has come.
-    pub(crate) visit_due: bool,
+    pub(crate) wake_due: bool,
     /// The poll also tells when there is room to write. Most connections never need it.
     pub(crate) write_armed: bool,
     /// Stands in the engine's ready list.
     pub(crate) queued: bool,
     /// The face has exchanges on it that it is still to hear of or to read: it is not closed before.
-    pub(crate) kept: bool,
+    pub(crate) keep_open: bool,
     id: ConnId,
-    service: Arc<Service>,
-    _open: Open,
+    service: Arc<ConnConfig>,
+    _count: ConnectionCountGuard,
     remote: PeerAddr,
     local: OnceCell<PeerAddr>,
 }
@@ -102,10 +103,10 @@ pub(crate) enum Output {
 }
 
 /// Counts a connection as open for as long as it lives, wherever it is.
-struct Open(Option<SlotHandle>);
+struct ConnectionCountGuard(Option<SlotHandle>);
 
-impl Open {
-    fn count(service: &Service) -> Self {
+impl ConnectionCountGuard {
+    fn count(service: &ConnConfig) -> Self {
         if let Some(meter) = &service.meter {
             meter.connection_opened();
         }
@@ -113,7 +114,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for ConnectionCountGuard {
     fn drop(&mut self) {
         if let Some(meter) = &self.0 {
             meter.connection_closed();
@@ -122,11 +123,11 @@ impl Drop for Open {
 }
 
 impl<S: Default> Peer<S> {
-    pub(crate) fn accepted(
+    pub(crate) fn from_accept(
         id: ConnId,
         socket: Socket,
         remote: PeerAddr,
-        service: &Arc<Service>,
+        service: &Arc<ConnConfig>,
         now: Instant,
     ) -> std::io::Result<Self> {
         let tls = match &service.tls {
@@ -141,17 +142,17 @@ impl<S: Default> Peer<S> {
         let transport = Transport {
             socket,
             tls,
-            proxy: expects_proxy.then(|| Box::new(ProxyStage::default())),
+            proxy: expects_proxy.then(|| Box::new(ProxyHeaderReader::default())),
             proxied: None,
         };
         Ok(Self::new(id, conn, transport, remote, service))
     }
 
     /// The client's end of a connection that a dial has made.
-    pub(crate) fn called(
+    pub(crate) fn from_dial(
         id: ConnId,
         established: Established,
-        service: &Arc<Service>,
+        service: &Arc<ConnConfig>,
         now: Instant,
     ) -> Self {
         let protocol = match (&established.alpn, service.protocols) {
@@ -173,7 +174,7 @@ impl<S: Default> Peer<S> {
         conn: Connection,
         io: Transport,
         remote: PeerAddr,
-        service: &Arc<Service>,
+        service: &Arc<ConnConfig>,
     ) -> Self {
         Self {
             conn,
@@ -183,16 +184,16 @@ impl<S: Default> Peer<S> {
             input: Input::default(),
             output: Output::default(),
             traffic: Traffic::default(),
-            may_leave: None,
-            looked: None,
-            visit_by: None,
-            visit_due: false,
+            send_allowance: None,
+            scheduled_at: None,
+            wake_at: None,
+            wake_due: false,
             write_armed: false,
             queued: false,
-            kept: false,
+            keep_open: false,
             id,
             service: Arc::clone(service),
-            _open: Open::count(service),
+            _count: ConnectionCountGuard::count(service),
             remote,
             local: OnceCell::new(),
         }
@@ -212,11 +213,11 @@ impl<S> Peer<S> {
     /// Holds back what is to be sent but for the next `bytes` of it, until this is called again; `None`
     /// lets everything go. A slow sender is made of it. Settle the connection afterwards.
     pub fn limit_sending(&mut self, bytes: Option<u64>) {
-        self.may_leave = bytes;
+        self.send_allowance = bytes;
     }
 
     /// The rules of the listener that it came through.
-    pub fn service(&self) -> &Arc<Service> {
+    pub fn service(&self) -> &Arc<ConnConfig> {
         &self.service
     }
 
@@ -266,33 +267,33 @@ impl<S> Peer<S> {
     }
 
     /// Asks for a visit at `at` if none comes before: a clock of the face's own is due. Settle the connection
-    /// afterwards. An earlier visit changes nothing; [`is_due`](Self::is_due) says that this is the one.
-    pub fn visit_by(&mut self, at: Instant) {
-        if self.visit_by.is_none_or(|earlier| at < earlier) {
-            self.visit_by = Some(at);
+    /// afterwards. An earlier visit changes nothing; [`is_wake_due`](Self::is_due) says that this is the one.
+    pub fn wake_at(&mut self, at: Instant) {
+        if self.wake_at.is_none_or(|earlier| at < earlier) {
+            self.wake_at = Some(at);
         }
     }
 
-    /// Whether the time of [`visit_by`](Self::visit_by) has come.
-    pub fn is_due(&self) -> bool {
-        self.visit_due
+    /// Whether the time of [`wake_at`](Self::visit_by) has come.
+    pub fn is_wake_due(&self) -> bool {
+        self.wake_due
     }
 
     /// What was due has been done. Ask for the next visit.
-    pub fn clear_due(&mut self) {
-        self.visit_due = false;
+    pub fn clear_wake_due(&mut self) {
+        self.wake_due = false;
     }
 
     /// When the engine must look at it, at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        match (self.conn.deadline(), self.visit_by) {
+        match (self.conn.deadline(), self.wake_at) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         }
     }
 
     /// HTTP/2: the application has done with an exchange. If that failed, its place is free from here on.
-    pub fn let_go(&mut self, stream: StreamId) {
+    pub fn release_stream(&mut self, stream: StreamId) {
         if self.conn.protocol() == Some(Protocol::Http2)
             && let Ok(mut stream) = self.conn.stream(stream)
             && matches!(stream.write(&[]), Err(UserError::StreamFailed))
@@ -307,7 +308,7 @@ impl<S> Peer<S> {
 
     /// What comes before its events are looked at: sending first, so that the face learns at once of the
     /// room that it gave, then reading.
-    pub(crate) fn begin_visit(&mut self, buffers: &mut BufferPool, now: Instant, budget: usize) {
+    pub(crate) fn begin_service(&mut self, buffers: &mut BufferPool, now: Instant, budget: usize) {
         if self.output == Output::Open && self.conn.pending_bytes() > 0 {
             self.flush(now, budget);
         }
@@ -318,7 +319,7 @@ impl<S> Peer<S> {
     /// that brought anything, the end included.
     pub(crate) fn receive(&mut self, buffers: &mut BufferPool, now: Instant) -> bool {
         if self.input.broken.is_some() {
-            return self.tell_broken(now);
+            return self.report_failure(now);
         }
         let mut news = false;
         while self.input.readable && !self.input.over {
@@ -327,18 +328,18 @@ impl<S> Peer<S> {
                 // Backpressure: the socket stays readable and is read when there is room. A reset
                 // shows all the same, but where room comes by itself and what the kernel holds may be an answer.
                 if self.input.closed
-                    && !self.keeps_order()
+                    && !self.reports_in_order()
                     && let Ok(Some(error)) = self.io.socket.take_error()
                 {
-                    self.broke(now, rule_of(&error));
+                    self.on_failure(now, failure_rule(&error));
                     return true;
                 }
                 return news;
             }
             let received = self.io.recv(space);
-            self.heed_alpn();
+            self.apply_alpn();
             match received {
-                Ok(Recv::Data { bytes, drained }) => {
+                Ok(RecvOutcome::Data { bytes, drained }) => {
                     news = true;
                     self.conn.received(now, bytes);
                     self.count_received(bytes);
@@ -347,15 +348,15 @@ impl<S> Peer<S> {
                         return true;
                     }
                 }
-                Ok(Recv::WouldBlock) => self.input.readable = false,
-                Ok(Recv::Eof) => {
+                Ok(RecvOutcome::WouldBlock) => self.input.readable = false,
+                Ok(RecvOutcome::Eof) => {
                     news = true;
                     self.input.over = true;
                     self.conn.received_eof(now);
                 }
                 Err(error) => {
-                    self.input.broken = Some(rule_of(&error));
-                    return self.tell_broken(now) || news;
+                    self.input.broken = Some(failure_rule(&error));
+                    return self.report_failure(now) || news;
                 }
             }
         }
@@ -365,14 +366,14 @@ impl<S> Peer<S> {
     /// Tells how the transport broke, once what came before is told. A server that refuses an upload answers
     /// and closes, and what it never read becomes a reset right behind its answer; HTTP/2 would lose that with
     /// its connection. (A server has nobody to answer any more, and HTTP/1 keeps an answer by itself.)
-    pub(crate) fn tell_broken(&mut self, now: Instant) -> bool {
+    pub(crate) fn report_failure(&mut self, now: Instant) -> bool {
         let Some(rule) = self.input.broken else {
             return false;
         };
-        if self.keeps_order() && self.conn.has_events() {
+        if self.reports_in_order() && self.conn.has_events() {
             return false;
         }
-        self.broke(now, rule);
+        self.on_failure(now, rule);
         true
     }
 
@@ -382,12 +383,12 @@ impl<S> Peer<S> {
     }
 
     /// An HTTP/2 client: what has come is told before how the transport broke.
-    fn keeps_order(&self) -> bool {
+    fn reports_in_order(&self) -> bool {
         self.conn.side() == Side::Client && self.conn.protocol() == Some(Protocol::Http2)
     }
 
     /// The handshake has decided what is spoken, where that was open.
-    fn heed_alpn(&mut self) {
+    fn apply_alpn(&mut self) {
         let Some(tls) = &self.io.tls else { return };
         if self.conn.protocol().is_none() && !tls.is_handshaking() {
             let protocol = match tls.alpn() {
@@ -400,23 +401,23 @@ impl<S> Peer<S> {
     }
 
     /// The deadline has come: the connection's, the face's or both.
-    pub(crate) fn timed_out(&mut self, now: Instant) {
-        if self.visit_by.take_if(|at| *at <= now).is_some() {
-            self.visit_due = true;
+    pub(crate) fn on_timeout(&mut self, now: Instant) {
+        if self.wake_at.take_if(|at| *at <= now).is_some() {
+            self.wake_due = true;
         }
         if self.conn.deadline().is_none_or(|at| now < at) {
             return;
         }
         if self.io.is_before_http() {
             // An answer could not be sent, or nobody knows to whom.
-            self.broke(now, "TLS handshake or PROXY header not complete in time");
+            self.on_failure(now, "TLS handshake or PROXY header not complete in time");
         } else {
             self.conn.handle_timeout(now);
         }
     }
 
     /// The transport is of no more use.
-    pub(crate) fn broke(&mut self, now: Instant, rule: &'static str) {
+    pub(crate) fn on_failure(&mut self, now: Instant, rule: &'static str) {
         self.input.over = true;
         self.input.broken = None;
         self.files.clear();
@@ -425,7 +426,7 @@ impl<S> Peer<S> {
 }
 
 /// What is said about a connection whose transport failed.
-pub(crate) fn rule_of(error: &std::io::Error) -> &'static str {
+pub(crate) fn failure_rule(error: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match error.kind() {
         ErrorKind::ConnectionReset => "connection reset (RFC 9293 3.10.7)",

@@ -6,29 +6,29 @@ use socket2::Socket;
 
 use crate::conn::addr::PeerAddr;
 use crate::serve::proxy_protocol::{self, Header, Parsed};
-use crate::tls::Recv;
+use crate::tls::RecvOutcome;
 
 /// One read of a header: balancers send it in one segment, and it is rarely longer.
 const READ_BYTES: usize = 1024;
 
 #[derive(Default)]
-pub(crate) struct ProxyStage {
+pub(crate) struct ProxyHeaderReader {
     /// Bytes from the socket; before the header is complete all of them, then those behind it.
     bytes: Vec<u8>,
     header: Option<Header>,
 }
 
-impl ProxyStage {
+impl ProxyHeaderReader {
     /// `Data` once the header is known. A broken header is `InvalidData`: the connection is closed
     /// without an answer, since nobody knows who would read it.
-    pub(crate) fn read_header(&mut self, mut socket: &Socket) -> io::Result<Recv> {
+    pub(crate) fn read_header(&mut self, mut socket: &Socket) -> io::Result<RecvOutcome> {
         while self.header.is_none() {
             let mut space = [0; READ_BYTES];
             match socket.read(&mut space) {
-                Ok(0) => return Ok(Recv::Eof),
+                Ok(0) => return Ok(RecvOutcome::Eof),
                 Ok(n) => self.bytes.extend_from_slice(&space[..n]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(Recv::WouldBlock);
+                    return Ok(RecvOutcome::WouldBlock);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -40,7 +40,7 @@ impl ProxyStage {
                 self.header = Some(header);
             }
         }
-        Ok(Recv::Data {
+        Ok(RecvOutcome::Data {
             bytes: 0,
             drained: false,
         })

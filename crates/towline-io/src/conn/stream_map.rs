@@ -5,12 +5,12 @@
 
 use towline_proto::StreamId;
 
-pub struct Streams<T> {
+pub struct StreamMap<T> {
     first: Option<(StreamId, T)>,
     more: Vec<(StreamId, T)>,
 }
 
-impl<T> Default for Streams<T> {
+impl<T> Default for StreamMap<T> {
     fn default() -> Self {
         Self {
             first: None,
@@ -19,7 +19,7 @@ impl<T> Default for Streams<T> {
     }
 }
 
-impl<T> Streams<T> {
+impl<T> StreamMap<T> {
     pub fn len(&self) -> usize {
         usize::from(self.first.is_some()) + self.more.len()
     }
@@ -97,13 +97,13 @@ mod tests {
 
     #[test]
     fn every_exchange_is_found_until_it_is_removed() {
-        let mut streams = Streams::default();
+        let mut streams = StreamMap::default();
         for id in [1, 7, 3, 5] {
             assert_eq!(streams.insert(StreamId(id), id), None);
         }
         assert_eq!(streams.insert(StreamId(5), 50), Some(5));
         assert_eq!(streams.insert(StreamId(1), 10), Some(1));
-        let found = |streams: &Streams<u64>| {
+        let found = |streams: &StreamMap<u64>| {
             streams
                 .iter()
                 .map(|(id, &value)| (id.0, value))
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn one_exchange_at_a_time_allocates_nothing() {
-        let mut streams = Streams::default();
+        let mut streams = StreamMap::default();
         for id in 1..100 {
             streams.insert(StreamId(id), id);
             assert_eq!(streams.more.capacity(), 0);

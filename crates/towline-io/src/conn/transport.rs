@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use socket2::Socket;
 
 use crate::conn::addr::PeerAddr;
-use crate::conn::proxy_header::ProxyStage;
-use crate::tls::{Recv, Session};
+use crate::conn::proxy_header::ProxyHeaderReader;
+use crate::tls::{RecvOutcome, Session};
 
 /// No SIGPIPE, and no waiting on sockets in blocking mode.
 pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
@@ -16,7 +16,7 @@ pub(crate) struct Transport {
     pub(crate) socket: Socket,
     pub(crate) tls: Option<Box<Session>>,
     /// Present until the PROXY header has been read, and while bytes that came with it wait.
-    pub(crate) proxy: Option<Box<ProxyStage>>,
+    pub(crate) proxy: Option<Box<ProxyHeaderReader>>,
     /// What the PROXY header put in place of the socket's addresses, remote then local.
     pub(crate) proxied: Option<Box<(PeerAddr, PeerAddr)>>,
 }
@@ -27,7 +27,7 @@ impl Transport {
     }
 
     /// HTTP bytes into `space`.
-    pub(crate) fn recv(&mut self, space: &mut [u8]) -> io::Result<Recv> {
+    pub(crate) fn recv(&mut self, space: &mut [u8]) -> io::Result<RecvOutcome> {
         if self.proxy.is_some() {
             return self.recv_behind_proxy(space);
         }
@@ -39,29 +39,35 @@ impl Transport {
 
     /// HTTP bytes into `space` by way of `recv(2)` with `flags`. A blocking socket is waited for unless
     /// `MSG_DONTWAIT` is among them; then a signal gives `Interrupted`, and the end of the time `WouldBlock`.
-    pub(crate) fn recv_once(&mut self, space: &mut [u8], flags: libc::c_int) -> io::Result<Recv> {
-        let mut source = Flagged(&self.socket, flags);
+    pub(crate) fn recv_once(
+        &mut self,
+        space: &mut [u8],
+        flags: libc::c_int,
+    ) -> io::Result<RecvOutcome> {
+        let mut source = RecvWithFlags(&self.socket, flags);
         match &mut self.tls {
             Some(tls) => tls.recv(&mut source, space),
             None => match source.read(space) {
-                Ok(0) => Ok(Recv::Eof),
-                Ok(bytes) => Ok(Recv::Data {
+                Ok(0) => Ok(RecvOutcome::Eof),
+                Ok(bytes) => Ok(RecvOutcome::Data {
                     bytes,
                     drained: bytes < space.len(),
                 }),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Recv::WouldBlock),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    Ok(RecvOutcome::WouldBlock)
+                }
                 Err(error) => Err(error),
             },
         }
     }
 
     #[cold]
-    fn recv_behind_proxy(&mut self, space: &mut [u8]) -> io::Result<Recv> {
+    fn recv_behind_proxy(&mut self, space: &mut [u8]) -> io::Result<RecvOutcome> {
         let Some(stage) = &mut self.proxy else {
-            return Ok(Recv::WouldBlock);
+            return Ok(RecvOutcome::WouldBlock);
         };
         match stage.read_header(&self.socket)? {
-            Recv::Data { .. } => {}
+            RecvOutcome::Data { .. } => {}
             other => return Ok(other),
         }
         self.proxied = stage.addresses().map(Box::new);
@@ -75,7 +81,7 @@ impl Transport {
         }
         // A short read of the bytes kept here says nothing about the socket.
         result.map(|recv| match recv {
-            Recv::Data { bytes, .. } => Recv::Data {
+            RecvOutcome::Data { bytes, .. } => RecvOutcome::Data {
                 bytes,
                 drained: false,
             },
@@ -102,9 +108,9 @@ impl Transport {
 }
 
 /// A socket read with flags, once.
-struct Flagged<'a>(&'a Socket, libc::c_int);
+struct RecvWithFlags<'a>(&'a Socket, libc::c_int);
 
-impl Read for Flagged<'_> {
+impl Read for RecvWithFlags<'_> {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         // SAFETY: the descriptor is open as long as the socket is borrowed, and the kernel writes at
         // most `space.len()` bytes into it.
@@ -120,16 +126,16 @@ impl Read for Flagged<'_> {
     }
 }
 
-fn recv_plain(socket: &mut dyn Read, space: &mut [u8]) -> io::Result<Recv> {
+fn recv_plain(socket: &mut dyn Read, space: &mut [u8]) -> io::Result<RecvOutcome> {
     loop {
         return match socket.read(space) {
-            Ok(0) => Ok(Recv::Eof),
-            Ok(bytes) => Ok(Recv::Data {
+            Ok(0) => Ok(RecvOutcome::Eof),
+            Ok(bytes) => Ok(RecvOutcome::Data {
                 bytes,
                 drained: bytes < space.len(),
             }),
             Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => Ok(Recv::WouldBlock),
+                io::ErrorKind::WouldBlock => Ok(RecvOutcome::WouldBlock),
                 io::ErrorKind::Interrupted => continue,
                 _ => Err(error),
             },

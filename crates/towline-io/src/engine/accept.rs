@@ -19,10 +19,10 @@ use socket2::Socket;
 
 use crate::conn::Peer;
 use crate::conn::addr::PeerAddr;
+use crate::conn::config::ConnConfig;
 use crate::conn::id::{ConnId, Source};
 use crate::engine::Engine;
 use crate::engine::listener::Listener;
-use crate::engine::listener_config::Service;
 use crate::sys;
 
 /// Connections accepted per listener and turn: those that are open already want their turn too, and
@@ -31,7 +31,7 @@ const ACCEPTS_PER_TURN: usize = 8;
 
 /// How long a worker that holds more connections than another leaves new ones to it. Nobody need take
 /// them (it may be stuck): then this one takes one more each time.
-const COURTESY: Duration = Duration::from_micros(500);
+const BALANCE_PAUSE: Duration = Duration::from_micros(500);
 
 /// Connections more than another's that mean nothing.
 const TOLERATED_LEAD: u64 = 2;
@@ -43,15 +43,15 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const NOTICE_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(crate) struct Listening {
+pub(crate) struct RegisteredListener {
     pub(crate) listener: Listener,
-    pub(crate) service: Arc<Service>,
+    pub(crate) service: Arc<ConnConfig>,
     /// The poll has said that connections wait, and `accept` has not yet said that none does.
     pub(crate) pending: bool,
     pub(crate) is_tcp: bool,
 }
 
-impl Listening {
+impl RegisteredListener {
     pub(crate) fn accept(&self) -> io::Result<Option<(Socket, PeerAddr)>> {
         loop {
             return match accept(self.listener.socket()) {
@@ -76,20 +76,20 @@ impl Listening {
 impl<S: Default> Engine<S> {
     /// A listener is known to have connections waiting, and nothing speaks against taking them.
     pub(crate) fn accept_pending(&self) -> bool {
-        self.takes_connections() && self.listeners.iter().any(|listening| listening.pending)
+        self.takes_connections() && self.listeners.iter().any(|registered| registered.pending)
     }
 
     fn takes_connections(&self) -> bool {
-        self.shortage.until.is_none() && self.courtesy.is_none()
+        self.fd_exhaustion.until.is_none() && self.balance_until.is_none()
     }
 
     pub(crate) fn accept(&mut self, now: Instant) {
-        if self.shortage.is_over(now) {
-            self.shortage.resume();
+        if self.fd_exhaustion.is_over(now) {
+            self.fd_exhaustion.resume();
             self.register_listeners();
         }
-        if self.courtesy.is_some_and(|until| until <= now) {
-            self.courtesy = None;
+        if self.balance_until.is_some_and(|until| until <= now) {
+            self.balance_until = None;
             self.register_listeners();
         }
         for index in 0..self.listeners.len() {
@@ -98,7 +98,7 @@ impl<S: Default> Engine<S> {
                 left -= 1;
                 self.accept_one(index, now);
                 if self.listeners[index].pending && self.is_ahead(index) {
-                    self.courtesy = Some(now + COURTESY);
+                    self.balance_until = Some(now + BALANCE_PAUSE);
                     self.deregister_listeners();
                 }
             }
@@ -127,7 +127,7 @@ impl<S: Default> Engine<S> {
         for index in 0..self.listeners.len() {
             self.listeners[index].pending = true;
             let mut left = LAST_ACCEPTS;
-            while self.shortage.until.is_none() && self.listeners[index].pending && left > 0 {
+            while self.fd_exhaustion.until.is_none() && self.listeners[index].pending && left > 0 {
                 left -= 1;
                 self.accept_one(index, now);
             }
@@ -135,24 +135,25 @@ impl<S: Default> Engine<S> {
     }
 
     fn accept_one(&mut self, index: usize, now: Instant) {
-        let listening = &mut self.listeners[index];
-        match listening.accept() {
-            Ok(None) => listening.pending = false,
+        let registered = &mut self.listeners[index];
+        match registered.accept() {
+            Ok(None) => registered.pending = false,
             Ok(Some((socket, remote))) => {
-                self.shortage.accepted();
-                let service = Arc::clone(&listening.service);
+                self.fd_exhaustion.accepted();
+                let service = Arc::clone(&registered.service);
                 let id = self.table.next_id();
                 let fd = socket.as_raw_fd();
                 let registry = self.poll.registry();
                 let registered =
                     registry.register(&mut SourceFd(&fd), id.token(), Interest::READABLE);
-                let peer = Peer::accepted(id, socket, remote, &service, now);
+                let peer = Peer::from_accept(id, socket, remote, &service, now);
                 if let (Ok(()), Ok(peer)) = (registered, peer) {
                     self.add(id, peer, now);
                 }
             }
             Err(error) => {
-                self.shortage.begin(&self.listeners[index], &error, now);
+                self.fd_exhaustion
+                    .begin(&self.listeners[index], &error, now);
                 self.deregister_listeners();
             }
         }
@@ -161,7 +162,7 @@ impl<S: Default> Engine<S> {
     fn add(&mut self, id: ConnId, mut peer: Peer<S>, now: Instant) {
         self.accepted += 1;
         if let Some(deadline) = peer.conn.deadline() {
-            self.deadlines.promise(id, &mut peer.looked, deadline);
+            self.timers.schedule(id, &mut peer.scheduled_at, deadline);
         }
         if peer.is_tls() {
             self.handshakes.push_back(id);
@@ -174,25 +175,25 @@ impl<S: Default> Engine<S> {
                 .peer(oldest)
                 .is_some_and(|peer| peer.io.is_handshaking())
         {
-            self.shortage.evicted_handshake();
-            self.close(oldest, now);
+            self.fd_exhaustion.evicted_handshake();
+            self.close_now(oldest, now);
         }
     }
 
     fn deregister_listeners(&self) {
-        for listening in &self.listeners {
-            let fd = listening.listener.socket().as_raw_fd();
+        for registered in &self.listeners {
+            let fd = registered.listener.socket().as_raw_fd();
             // Fails where it was not registered, as wanted.
             let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
         }
     }
 
     fn register_listeners(&mut self) {
-        for (index, listening) in self.listeners.iter_mut().enumerate() {
-            let fd = listening.listener.socket().as_raw_fd();
+        for (index, registered) in self.listeners.iter_mut().enumerate() {
+            let fd = registered.listener.socket().as_raw_fd();
             // It was registered before: what could fail now failed then.
             let _ = sys::register_listener(self.poll.registry(), fd, Source::Listener(index));
-            listening.pending = true;
+            registered.pending = true;
         }
     }
 }
@@ -222,7 +223,7 @@ impl fmt::Display for Notice {
 }
 
 /// The reserve descriptor, the pause, and the account of both.
-pub(crate) struct Shortage {
+pub(crate) struct FdExhaustion {
     reserve: Option<UnixDatagram>,
     pause: Duration,
     pub(crate) until: Option<Instant>,
@@ -230,7 +231,7 @@ pub(crate) struct Shortage {
     last_notice: Option<Instant>,
 }
 
-impl Shortage {
+impl FdExhaustion {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             reserve: Some(reserve()?),
@@ -242,13 +243,18 @@ impl Shortage {
     }
 
     /// An accept failed: sheds one connection of `listening` and says until when to pause.
-    pub(crate) fn begin(&mut self, listening: &Listening, error: &io::Error, now: Instant) {
+    pub(crate) fn begin(
+        &mut self,
+        registered: &RegisteredListener,
+        error: &io::Error,
+        now: Instant,
+    ) {
         self.notice.accept_failures += 1;
-        if let Some(meter) = &listening.service.meter {
+        if let Some(meter) = &registered.service.meter {
             meter.accept_errors.fetch_add(1, Relaxed);
         }
         self.notice.error = error.to_string();
-        if self.reserve.take().is_some() && matches!(listening.accept(), Ok(Some(_))) {
+        if self.reserve.take().is_some() && matches!(registered.accept(), Ok(Some(_))) {
             self.notice.shed += 1;
         }
         self.reserve = reserve().ok();

@@ -5,72 +5,72 @@
 
 use std::time::Instant;
 
-use crate::conn::flush::Flushed;
+use crate::conn::flush::FlushOutcome;
 use crate::conn::id::ConnId;
 use crate::conn::{Output, Peer};
 use crate::engine::Engine;
-use crate::engine::conn_table::{Away, Place};
+use crate::engine::conn_table::{CheckedOut, Slot};
 
 impl<S: Default> Engine<S> {
     /// Lends a connection to another thread. Until `check_in`, the engine only remembers what happens.
     pub fn check_out(&mut self, id: ConnId) -> Option<Box<Peer<S>>> {
-        self.lend(id, Away::default())
+        self.replace_with(id, CheckedOut::default())
     }
 
     /// Lends a connection to several threads, who pass it to each other. `next_ready` names it when there
-    /// is news: then [`visit`](Self::visit) it, and share it again after `settle`.
-    pub fn share(&mut self, id: ConnId) -> Option<Box<Peer<S>>> {
+    /// is news: then [`visit`](Self::visit) it, and share it again after `flush_and_rearm`.
+    pub fn check_out_shared(&mut self, id: ConnId) -> Option<Box<Peer<S>>> {
         let queued = self.table.peer(id)?.queued;
-        let away = Away {
+        let checked_out = CheckedOut {
             queued: Some(queued),
-            ..Away::default()
+            ..CheckedOut::default()
         };
-        self.lend(id, away)
+        self.replace_with(id, checked_out)
     }
 
-    fn lend(&mut self, id: ConnId, away: Away) -> Option<Box<Peer<S>>> {
-        let place = self.table.place(id)?;
-        if matches!(place, Place::Away(_)) {
+    fn replace_with(&mut self, id: ConnId, checked_out: CheckedOut) -> Option<Box<Peer<S>>> {
+        let slot = self.table.slot(id)?;
+        if matches!(slot, Slot::CheckedOut(_)) {
             return None;
         }
-        match std::mem::replace(place, Place::Away(away)) {
-            Place::Here(peer) => Some(peer),
-            Place::Away(_) => None,
+        match std::mem::replace(slot, Slot::CheckedOut(checked_out)) {
+            Slot::Attached(peer) => Some(peer),
+            Slot::CheckedOut(_) => None,
         }
     }
 
     /// Takes a shared connection back for a visit, and reads its socket as `next_ready` does. False: it is
     /// no more.
-    pub fn visit(&mut self, id: ConnId, peer: Box<Peer<S>>) -> bool {
+    pub fn service(&mut self, id: ConnId, peer: Box<Peer<S>>) -> bool {
         self.check_in(id, peer);
         let now = self.now();
-        let budget = self.config.settle_bytes;
+        let budget = self.config.flush_bytes;
         let (Some(peer), buffers) = self.peer_and_buffers(id) else {
             return false;
         };
-        peer.begin_visit(buffers, now, budget);
+        peer.begin_service(buffers, now, budget);
         true
     }
 
     /// Takes a connection back and settles it.
     pub fn check_in(&mut self, id: ConnId, mut peer: Box<Peer<S>>) {
-        let Some(place) = self.table.place(id) else {
+        let Some(slot) = self.table.slot(id) else {
             return;
         };
-        let Place::Away(away) = *place else {
+        let Slot::CheckedOut(checked_out) = *slot else {
             return;
         };
         // The ready list drops one that is away, unless it is shared.
-        peer.queued = away.queued.unwrap_or_default();
-        if away.looked {
-            peer.looked = None;
+        peer.queued = checked_out.queued.unwrap_or_default();
+        if checked_out.timer_fired {
+            peer.scheduled_at = None;
         }
-        if away.close_asked {
+        if checked_out.close_requested {
             peer.conn.close();
         }
-        *place = Place::Here(peer);
-        self.noticed(id, away.news);
-        self.settle(id);
+        *slot = Slot::Attached(peer);
+        self.on_readiness(id, checked_out.readiness);
+        self.flush_and_rearm(id);
     }
 
     /// Closes every connection as soon as it has nothing in flight. What its peer has sent already is
@@ -79,15 +79,15 @@ impl<S: Default> Engine<S> {
         self.draining = true;
         let now = self.now();
         for id in self.connection_ids() {
-            match self.table.place(id) {
-                Some(Place::Here(peer)) => {
+            match self.table.slot(id) {
+                Some(Slot::Attached(peer)) => {
                     if peer.conn.is_idle() {
                         peer.input.readable = true;
                         peer.receive(&mut self.buffers, now);
                     }
                     peer.conn.close();
                 }
-                Some(Place::Away(away)) => away.close_asked = true,
+                Some(Slot::CheckedOut(checked_out)) => checked_out.close_requested = true,
                 None => {}
             }
             self.enqueue(id);
@@ -96,23 +96,24 @@ impl<S: Default> Engine<S> {
 }
 
 /// Sent by a thread that has a shared connection in hand, before the others want it.
-const SENT_IN_HAND_BYTES: usize = 256 * 1024;
+const CHECKED_OUT_FLUSH_BYTES: usize = 256 * 1024;
 
 impl<S> Peer<S> {
     /// Sends what the kernel takes at once. Whether the engine has to see the connection: to send the
     /// rest, to watch for room, to keep an earlier deadline, or because events have come of it.
-    pub fn send_in_hand(&mut self, now: Instant) -> bool {
+    pub fn flush_checked_out(&mut self, now: Instant) -> bool {
         let flushed = match self.output {
-            Output::Blocked => Flushed::Blocked,
-            _ => self.flush(now, SENT_IN_HAND_BYTES),
+            Output::Blocked => FlushOutcome::Blocked,
+            _ => self.flush(now, CHECKED_OUT_FLUSH_BYTES),
         };
         let interest = self.conn.interest();
         let deadline = self.conn.deadline();
-        let early = deadline.is_some_and(|at| self.looked.is_none_or(|looked| at < looked));
+        let early =
+            deadline.is_some_and(|at| self.scheduled_at.is_none_or(|scheduled| at < scheduled));
         match flushed {
-            Flushed::Budget => true,
-            Flushed::Blocked => !self.write_armed || early,
-            Flushed::All => {
+            FlushOutcome::Budget => true,
+            FlushOutcome::Blocked => !self.write_armed || early,
+            FlushOutcome::All => {
                 early
                     || interest.shutdown
                     || interest.closed

@@ -6,85 +6,85 @@ use crate::conn::Peer;
 use crate::conn::id::ConnId;
 
 /// Where a connection is.
-pub(crate) enum Place<S> {
-    Here(Box<Peer<S>>),
+pub(crate) enum Slot<S> {
+    Attached(Box<Peer<S>>),
     /// Checked out to another thread.
-    Away(Away),
+    CheckedOut(CheckedOut),
 }
 
 /// What a connection that is checked out has missed.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Away {
-    pub(crate) news: News,
+pub(crate) struct CheckedOut {
+    pub(crate) readiness: Readiness,
     /// The promised look at its deadline fell into its absence.
-    pub(crate) looked: bool,
-    pub(crate) close_asked: bool,
+    pub(crate) timer_fired: bool,
+    pub(crate) close_requested: bool,
     /// Set for one that is shared: whether it stands in the ready list, whose user takes it for a visit.
     pub(crate) queued: Option<bool>,
 }
 
 /// What the poll says about a connection.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct News {
+pub(crate) struct Readiness {
     pub(crate) readable: bool,
     pub(crate) closed: bool,
     pub(crate) writable: bool,
 }
 
-struct Slot<S> {
+struct Entry<S> {
     generation: u32,
-    place: Place<S>,
+    slot: Slot<S>,
 }
 
-pub(crate) struct Table<S> {
-    slots: Slab<Slot<S>>,
+pub(crate) struct ConnTable<S> {
+    entries: Slab<Entry<S>>,
     generation: u32,
 }
 
-impl<S> Table<S> {
+impl<S> ConnTable<S> {
     pub(crate) fn new() -> Self {
         Self {
-            slots: Slab::new(),
+            entries: Slab::new(),
             generation: 0,
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.entries.len()
     }
 
     /// The name that the next `insert` must use.
     pub(crate) fn next_id(&self) -> ConnId {
-        ConnId::new(self.slots.vacant_key(), self.generation)
+        ConnId::new(self.entries.vacant_key(), self.generation)
     }
 
     pub(crate) fn insert(&mut self, peer: Box<Peer<S>>) {
         let generation = self.generation;
         // The two largest mark the engine's own tokens.
         self.generation = (generation + 1) % (u32::MAX - 1);
-        let place = Place::Here(peer);
-        self.slots.insert(Slot { generation, place });
+        let slot = Slot::Attached(peer);
+        self.entries.insert(Entry { generation, slot });
     }
 
-    pub(crate) fn place(&mut self, id: ConnId) -> Option<&mut Place<S>> {
-        let slot = self.slots.get_mut(id.index())?;
-        (ConnId::new(id.index(), slot.generation) == id).then_some(&mut slot.place)
+    pub(crate) fn slot(&mut self, id: ConnId) -> Option<&mut Slot<S>> {
+        let entry = self.entries.get_mut(id.index())?;
+        (ConnId::new(id.index(), entry.generation) == id).then_some(&mut entry.slot)
     }
 
     pub(crate) fn peer(&mut self, id: ConnId) -> Option<&mut Peer<S>> {
-        match self.place(id)? {
-            Place::Here(peer) => Some(peer),
-            Place::Away(_) => None,
+        match self.slot(id)? {
+            Slot::Attached(peer) => Some(peer),
+            Slot::CheckedOut(_) => None,
         }
     }
 
-    pub(crate) fn remove(&mut self, id: ConnId) -> Option<Place<S>> {
-        self.place(id)?;
-        self.slots.try_remove(id.index()).map(|slot| slot.place)
+    pub(crate) fn remove(&mut self, id: ConnId) -> Option<Slot<S>> {
+        self.slot(id)?;
+        self.entries.try_remove(id.index()).map(|entry| entry.slot)
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = ConnId> {
-        let id = |(index, slot): (usize, &Slot<S>)| ConnId::new(index, slot.generation);
-        self.slots.iter().map(id)
+        let id = |(index, entry): (usize, &Entry<S>)| ConnId::new(index, entry.generation);
+        self.entries.iter().map(id)
     }
 }

@@ -6,17 +6,17 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use crate::conn::id::Source;
-use crate::engine::conn_table::News;
+use crate::engine::conn_table::Readiness;
 
 /// Room for the events of one wait.
-pub(crate) struct Exact {
+pub(crate) struct PreciseWait {
     events: Vec<libc::epoll_event>,
     most: usize,
     /// The kernel (before 5.11) or a filter does not have the call.
     missing: bool,
 }
 
-impl Exact {
+impl PreciseWait {
     pub(crate) fn new(most: usize) -> Self {
         Self {
             events: Vec::new(),
@@ -67,19 +67,19 @@ impl Exact {
     }
 
     /// What the last wait gave.
-    pub(crate) fn events(&self) -> impl Iterator<Item = (Source, News)> {
+    pub(crate) fn events(&self) -> impl Iterator<Item = (Source, Readiness)> {
         self.events.iter().map(|event| {
             let (bits, token) = (event.events, event.u64);
             let any = |flags: libc::c_int| bits & flags.cast_unsigned() != 0;
             // As mio reads them.
             let error = any(libc::EPOLLERR);
             let read_closed = any(libc::EPOLLHUP) || any(libc::EPOLLIN) && any(libc::EPOLLRDHUP);
-            let news = News {
+            let readiness = Readiness {
                 readable: any(libc::EPOLLIN | libc::EPOLLPRI) || error,
                 closed: read_closed || error,
                 writable: any(libc::EPOLLOUT) || error,
             };
-            (Source::from_token(mio::Token(token as usize)), news)
+            (Source::from_token(mio::Token(token as usize)), readiness)
         })
     }
 }

@@ -14,10 +14,9 @@ mod checkout;
 pub(crate) mod conn_table;
 #[cfg(target_os = "linux")]
 pub(crate) mod epoll_pwait2;
+mod flush_and_rearm;
 pub(crate) mod listener;
-pub(crate) mod listener_config;
 pub(crate) mod pending_dials;
-mod rearm;
 mod timer_fd;
 mod timers;
 
@@ -32,17 +31,17 @@ use mio::unix::SourceFd;
 use mio::{Events, Poll, Waker};
 use towline_proto::BufferPool;
 
+use crate::conn::config::ConnConfig;
 use crate::conn::id::{ConnId, Source};
 use crate::conn::{Output, Peer};
-use crate::engine::accept::{Listening, Notice, Shortage};
-use crate::engine::conn_table::{Away, News, Place, Table};
+use crate::engine::accept::{FdExhaustion, Notice, RegisteredListener};
+use crate::engine::conn_table::{CheckedOut, ConnTable, Readiness, Slot};
 #[cfg(target_os = "linux")]
-use crate::engine::epoll_pwait2::Exact;
+use crate::engine::epoll_pwait2::PreciseWait;
 use crate::engine::listener::Listener;
-use crate::engine::listener_config::Service;
-use crate::engine::pending_dials::Dials;
-use crate::engine::timer_fd::Alarm;
-use crate::engine::timers::Deadlines;
+use crate::engine::pending_dials::PendingDials;
+use crate::engine::timer_fd::TimerFd;
+use crate::engine::timers::TimerQueue;
 use crate::sys;
 
 /// The bounds of an engine.
@@ -55,9 +54,9 @@ pub struct EngineConfig {
     pub turn_time: Duration,
     /// A connection that has more to do after this time goes to the end of the line, and is not visited
     /// again in a turn that has lasted as long: others may have come, and nobody has looked.
-    pub visit_time: Duration,
+    pub service_time: Duration,
     /// Bytes written per connection before others get their turn.
-    pub settle_bytes: usize,
+    pub flush_bytes: usize,
     /// Size of one receive buffer.
     pub buffer_bytes: usize,
     /// Number of unused buffers kept.
@@ -72,8 +71,8 @@ impl Default for EngineConfig {
             max_ready_per_turn: 16,
             turn_time: Duration::from_micros(500),
             // What others wait for somebody who is busy; ten times what a turn costs.
-            visit_time: Duration::from_micros(100),
-            settle_bytes: 1024 * 1024,
+            service_time: Duration::from_micros(100),
+            flush_bytes: 1024 * 1024,
             buffer_bytes: 64 * 1024,
             spare_buffers: 16,
             max_handshakes: 1024,
@@ -83,9 +82,9 @@ impl Default for EngineConfig {
 
 /// Wakes an engine from any thread or from a signal handler: its next turn starts at once.
 #[derive(Clone, Debug)]
-pub struct Remote(pub(crate) Arc<Waker>);
+pub struct EngineWaker(pub(crate) Arc<Waker>);
 
-impl Remote {
+impl EngineWaker {
     pub fn wake(&self) -> io::Result<()> {
         self.0.wake()
     }
@@ -97,21 +96,21 @@ pub struct Engine<S> {
     pub(crate) poll: Poll,
     pub(crate) events: Events,
     #[cfg(target_os = "linux")]
-    exact: Exact,
+    precise_wait: PreciseWait,
     pub(crate) waker: Arc<Waker>,
-    pub(crate) listeners: Vec<Listening>,
-    pub(crate) shortage: Shortage,
+    pub(crate) listeners: Vec<RegisteredListener>,
+    pub(crate) fd_exhaustion: FdExhaustion,
     /// Until when new connections are left to workers that have fewer.
-    pub(crate) courtesy: Option<Instant>,
-    pub(crate) table: Table<S>,
+    pub(crate) balance_until: Option<Instant>,
+    pub(crate) table: ConnTable<S>,
     pub(crate) handshakes: VecDeque<ConnId>,
     pub(crate) buffers: BufferPool,
-    pub(crate) deadlines: Deadlines,
-    pub(crate) alarm: Alarm,
-    pub(crate) alarm_at: Option<Instant>,
+    pub(crate) timers: TimerQueue,
+    pub(crate) timer: TimerFd,
+    pub(crate) timer_at: Option<Instant>,
     /// When a face wants a turn, at the latest.
     pub(crate) wake_at: Option<Instant>,
-    pub(crate) dials: Dials,
+    pub(crate) pending_dials: PendingDials,
     pub(crate) ready: VecDeque<ConnId>,
     pub(crate) turn: Turn,
     pub(crate) draining: bool,
@@ -128,38 +127,38 @@ pub(crate) struct Turn {
     pub(crate) started: Instant,
     pub(crate) now: Instant,
     /// What the face said the time was, after the last connection was handed out.
-    pub(crate) told: Option<Instant>,
+    pub(crate) clock_override: Option<Instant>,
     pub(crate) served: usize,
     /// When the connection in hand was handed out.
-    pub(crate) visited: Instant,
+    pub(crate) service_started: Instant,
     /// How many of those in line have not been visited in this turn.
-    pub(crate) unvisited: usize,
+    pub(crate) unserved: usize,
 }
 
 impl<S: Default> Engine<S> {
     pub fn new(config: EngineConfig) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), Source::Wake.token())?);
-        let alarm = Alarm::new(poll.registry(), &waker)?;
+        let timer = TimerFd::new(poll.registry(), &waker)?;
         let now = Instant::now();
         Ok(Self {
             // What does not fit stays in the kernel, which keeps our descriptor readable for free.
             events: Events::with_capacity(config.max_ready_per_turn.max(4)),
             #[cfg(target_os = "linux")]
-            exact: Exact::new(config.max_ready_per_turn.max(4)),
+            precise_wait: PreciseWait::new(config.max_ready_per_turn.max(4)),
             buffers: BufferPool::new(config.buffer_bytes, config.spare_buffers),
             poll,
             waker,
             listeners: Vec::new(),
-            shortage: Shortage::new()?,
-            courtesy: None,
-            table: Table::new(),
+            fd_exhaustion: FdExhaustion::new()?,
+            balance_until: None,
+            table: ConnTable::new(),
             handshakes: VecDeque::new(),
-            deadlines: Deadlines::default(),
-            alarm,
-            alarm_at: None,
+            timers: TimerQueue::default(),
+            timer,
+            timer_at: None,
             wake_at: None,
-            dials: Dials::default(),
+            pending_dials: PendingDials::default(),
             ready: VecDeque::new(),
             turn: Turn {
                 running: false,
@@ -167,10 +166,10 @@ impl<S: Default> Engine<S> {
                 rearmed: false,
                 started: now,
                 now,
-                told: None,
+                clock_override: None,
                 served: 0,
-                visited: now,
-                unvisited: 0,
+                service_started: now,
+                unserved: 0,
             },
             draining: false,
             accepted: 0,
@@ -183,19 +182,19 @@ impl<S: Default> Engine<S> {
         self.poll.as_raw_fd()
     }
 
-    pub fn remote(&self) -> Remote {
-        Remote(Arc::clone(&self.waker))
+    pub fn waker(&self) -> EngineWaker {
+        EngineWaker(Arc::clone(&self.waker))
     }
 
     /// Accepts from `listener` from the next turn on.
-    pub fn add_listener(&mut self, listener: Listener, service: Arc<Service>) -> io::Result<()> {
+    pub fn add_listener(&mut self, listener: Listener, service: Arc<ConnConfig>) -> io::Result<()> {
         let source = Source::Listener(self.listeners.len());
         let fd = listener.socket().as_raw_fd();
         sys::register_listener(self.poll.registry(), fd, source)?;
         if let Some(meter) = &service.meter {
             meter.accepting.store(1, Relaxed);
         }
-        self.listeners.push(Listening {
+        self.listeners.push(RegisteredListener {
             is_tcp: listener.is_tcp()?,
             listener,
             service,
@@ -207,7 +206,7 @@ impl<S: Default> Engine<S> {
 
     /// Where the listeners listen.
     pub fn listeners(&self) -> impl Iterator<Item = &Listener> {
-        self.listeners.iter().map(|listening| &listening.listener)
+        self.listeners.iter().map(|registered| &registered.listener)
     }
 
     /// Closes the listeners. Connections that are open stay, and those that wait in the kernel's queue
@@ -215,12 +214,12 @@ impl<S: Default> Engine<S> {
     pub fn stop_listening(&mut self) {
         let now = self.now();
         self.accept_waiting(now);
-        for listening in self.listeners.drain(..) {
-            if let Some(meter) = &listening.service.meter {
+        for registered in self.listeners.drain(..) {
+            if let Some(meter) = &registered.service.meter {
                 meter.accepting.store(0, Relaxed);
             }
             // Explicitly, since another process may hold the same socket open.
-            let fd = listening.listener.socket().as_raw_fd();
+            let fd = registered.listener.socket().as_raw_fd();
             let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
         }
     }
@@ -241,14 +240,14 @@ impl<S: Default> Engine<S> {
         #[cfg(target_os = "linux")]
         if !wait.is_zero() && self.ready.is_empty() && !self.accept_pending() {
             let fd = self.poll.as_raw_fd();
-            if self.exact.wait(fd, wait)? {
-                let now = self.begin_clock();
-                let exact = std::mem::replace(&mut self.exact, Exact::new(0));
-                for (source, news) in exact.events() {
-                    self.take_event(source, news);
+            if self.precise_wait.wait(fd, wait)? {
+                let now = self.start_clock();
+                let precise_wait = std::mem::replace(&mut self.precise_wait, PreciseWait::new(0));
+                for (source, readiness) in precise_wait.events() {
+                    self.on_event(source, readiness);
                 }
-                self.exact = exact;
-                self.go_on(now);
+                self.precise_wait = precise_wait;
+                self.after_poll(now);
                 return Ok(());
             }
         }
@@ -267,77 +266,77 @@ impl<S: Default> Engine<S> {
                 Ok(()) => {}
             }
         }
-        let now = self.begin_clock();
+        let now = self.start_clock();
         if polled {
-            self.take_events();
+            self.on_events();
         }
-        self.go_on(now);
+        self.after_poll(now);
         Ok(())
     }
 
-    fn begin_clock(&mut self) -> Instant {
+    fn start_clock(&mut self) -> Instant {
         let now = Instant::now();
         self.turn = Turn {
             running: true,
             rearmed: false,
             started: now,
             now,
-            told: None,
+            clock_override: None,
             served: 0,
-            visited: now,
-            unvisited: 0,
+            service_started: now,
+            unserved: 0,
             foreign: self.turn.foreign,
         };
         now
     }
 
     /// What a turn looks at behind its poll.
-    fn go_on(&mut self, now: Instant) {
-        if self.alarm_at.is_some_and(|at| at <= now) {
-            self.alarm_at = None;
+    fn after_poll(&mut self, now: Instant) {
+        if self.timer_at.is_some_and(|at| at <= now) {
+            self.timer_at = None;
         }
         if self.wake_at.is_some_and(|at| at <= now) {
             self.wake_at = None;
         }
         self.expire(now);
-        self.dials.advance(self.poll.registry(), now);
+        self.pending_dials.advance(self.poll.registry(), now);
         self.accept(now);
-        self.turn.unvisited = self.ready.len();
+        self.turn.unserved = self.ready.len();
     }
 
-    fn take_events(&mut self) {
+    fn on_events(&mut self) {
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         for event in &events {
-            let news = News {
+            let readiness = Readiness {
                 readable: event.is_readable() || event.is_error(),
                 closed: event.is_read_closed() || event.is_error(),
                 writable: event.is_writable() || event.is_error(),
             };
-            self.take_event(Source::from_token(event.token()), news);
+            self.on_event(Source::from_token(event.token()), readiness);
         }
         self.events = events;
     }
 
-    fn take_event(&mut self, source: Source, news: News) {
+    fn on_event(&mut self, source: Source, readiness: Readiness) {
         match source {
-            Source::Wake | Source::Alarm => {}
+            Source::Wake | Source::TimerFd => {}
             Source::Listener(index) => {
-                if let Some(listening) = self.listeners.get_mut(index) {
-                    listening.pending = true;
+                if let Some(registered) = self.listeners.get_mut(index) {
+                    registered.pending = true;
                 }
             }
-            Source::Dial(index) => self.dials.noticed(index),
-            Source::Connection(id) => self.noticed(id, news),
+            Source::Dial(index) => self.pending_dials.on_ready(index),
+            Source::Connection(id) => self.on_readiness(id, readiness),
         }
     }
 
     /// Notes what the poll, or a check-in, says about a connection.
-    pub(crate) fn noticed(&mut self, id: ConnId, news: News) {
-        match self.table.place(id) {
-            Some(Place::Here(peer)) => {
-                peer.input.readable |= news.readable || news.closed;
-                peer.input.closed |= news.closed;
-                let unblocked = news.writable && peer.output == Output::Blocked;
+    pub(crate) fn on_readiness(&mut self, id: ConnId, readiness: Readiness) {
+        match self.table.slot(id) {
+            Some(Slot::Attached(peer)) => {
+                peer.input.readable |= readiness.readable || readiness.closed;
+                peer.input.closed |= readiness.closed;
+                let unblocked = readiness.writable && peer.output == Output::Blocked;
                 if unblocked {
                     peer.output = Output::Open;
                 }
@@ -345,10 +344,10 @@ impl<S: Default> Engine<S> {
                     self.enqueue(id);
                 }
             }
-            Some(Place::Away(away)) => {
-                away.news.readable |= news.readable;
-                away.news.closed |= news.closed;
-                away.news.writable |= news.writable;
+            Some(Slot::CheckedOut(checked_out)) => {
+                checked_out.readiness.readable |= readiness.readable;
+                checked_out.readiness.closed |= readiness.closed;
+                checked_out.readiness.writable |= readiness.writable;
                 self.enqueue(id);
             }
             None => {}
@@ -356,9 +355,9 @@ impl<S: Default> Engine<S> {
     }
 
     pub(crate) fn enqueue(&mut self, id: ConnId) {
-        let queued = match self.table.place(id) {
-            Some(Place::Here(peer)) => &mut peer.queued,
-            Some(Place::Away(Away {
+        let queued = match self.table.slot(id) {
+            Some(Slot::Attached(peer)) => &mut peer.queued,
+            Some(Slot::CheckedOut(CheckedOut {
                 queued: Some(queued),
                 ..
             })) => queued,
@@ -381,33 +380,33 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    /// The next connection to look at, its socket read. Drain its events, then `settle` it. `None`
+    /// The next connection to look at, its socket read. Drain its events, then `flush_and_rearm` it. `None`
     /// when nothing is ready or this turn has taken its share.
     pub fn next_ready(&mut self) -> Option<ConnId> {
         if self.turn.served > 0 && !self.ready.is_empty() {
             if self.turn.served >= self.config.max_ready_per_turn {
                 return None;
             }
-            self.turn.now = self.turn.told.take().unwrap_or_else(Instant::now);
-            let most = if self.turn.unvisited > 0 {
+            self.turn.now = self.turn.clock_override.take().unwrap_or_else(Instant::now);
+            let most = if self.turn.unserved > 0 {
                 self.config.turn_time
             } else {
-                self.config.turn_time.min(self.config.visit_time)
+                self.config.turn_time.min(self.config.service_time)
             };
             if self.turn.now.duration_since(self.turn.started) >= most {
                 return None;
             }
         }
         let now = self.turn.now;
-        self.turn.visited = now;
+        self.turn.service_started = now;
         while let Some(id) = self.ready.pop_front() {
-            self.turn.unvisited = self.turn.unvisited.saturating_sub(1);
-            match self.table.place(id) {
-                Some(Place::Here(peer)) => {
+            self.turn.unserved = self.turn.unserved.saturating_sub(1);
+            match self.table.slot(id) {
+                Some(Slot::Attached(peer)) => {
                     peer.queued = false;
-                    peer.begin_visit(&mut self.buffers, now, self.config.settle_bytes);
+                    peer.begin_service(&mut self.buffers, now, self.config.flush_bytes);
                 }
-                Some(Place::Away(Away {
+                Some(Slot::CheckedOut(CheckedOut {
                     queued: Some(queued),
                     ..
                 })) => *queued = false,
@@ -419,14 +418,14 @@ impl<S: Default> Engine<S> {
         None
     }
 
-    /// Whether the connection in hand has had its time: if it has more to do, `revisit` it. Reads the clock.
-    pub fn is_visit_over(&self) -> bool {
-        self.turn.visited.elapsed() >= self.config.visit_time
+    /// Whether the connection in hand has had its time: if it has more to do, `requeue` it. Reads the clock.
+    pub fn is_service_over(&self) -> bool {
+        self.turn.service_started.elapsed() >= self.config.service_time
     }
 
     /// Whether somebody is in line who has not been visited in this turn.
-    pub fn has_unvisited(&self) -> bool {
-        self.turn.unvisited > 0
+    pub fn has_unserved(&self) -> bool {
+        self.turn.unserved > 0
     }
 
     /// Whether `next_ready` has more to give, in this turn or the next.
@@ -447,13 +446,13 @@ impl<S: Default> Engine<S> {
     /// [`refresh_clock`](Self::refresh_clock) by a face that has just looked at the clock itself.
     pub fn set_clock(&mut self, now: Instant) {
         self.turn.now = now;
-        self.turn.told = Some(now);
+        self.turn.clock_override = Some(now);
     }
 
     /// Ends the turn. When work is left, the next one is announced.
     pub fn turn_end(&mut self) {
         self.turn.running = false;
-        self.set_alarm(self.turn.now);
+        self.set_timer(self.turn.now);
         if self.turn.foreign && (!self.ready.is_empty() || self.accept_pending()) {
             self.rearm();
         }
@@ -471,20 +470,20 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    pub(crate) fn set_alarm(&mut self, now: Instant) {
+    pub(crate) fn set_timer(&mut self, now: Instant) {
         let next = [
-            self.deadlines.next(),
-            self.shortage.until,
-            self.courtesy,
+            self.timers.next(),
+            self.fd_exhaustion.until,
+            self.balance_until,
             self.wake_at,
-            self.dials.next_deadline(),
+            self.pending_dials.next_deadline(),
         ];
         let Some(next) = next.into_iter().flatten().min() else {
             return;
         };
-        if self.alarm_at.is_none_or(|at| next < at) {
-            self.alarm.set(next, now);
-            self.alarm_at = Some(next);
+        if self.timer_at.is_none_or(|at| next < at) {
+            self.timer.set(next, now);
+            self.timer_at = Some(next);
         }
     }
 
@@ -512,7 +511,7 @@ impl<S: Default> Engine<S> {
 
     /// Trouble to log, at most once a second.
     pub fn take_notice(&mut self) -> Option<Notice> {
-        self.shortage.take_notice()
+        self.fd_exhaustion.take_notice()
     }
 
     pub(crate) fn peer_and_buffers(

@@ -12,60 +12,61 @@ use slab::Slab;
 
 use crate::client::{Dial, DialError, Established, Progress, Watch};
 use crate::conn::Peer;
+use crate::conn::config::ConnConfig;
 use crate::conn::id::{ConnId, Source};
 use crate::engine::Engine;
-use crate::engine::listener_config::Service;
-use crate::engine::timers::Deadlines;
+use crate::engine::timers::TimerQueue;
 
 /// The name of one dial of one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DialId(ConnId);
 
 /// What came of a dial.
-pub struct Dialled {
+pub struct DialOutcome {
     /// As given with the dial.
     pub tag: u64,
     pub result: Result<Box<Established>, DialError>,
 }
 
-struct Dialling {
+struct PendingDial {
     generation: u32,
     dial: Dial,
     tag: u64,
     /// What stands in the poll.
     watches: Vec<Watch>,
-    looked: Option<Instant>,
+    scheduled_at: Option<Instant>,
 }
 
 /// The dials of an engine. Empty in a server, and then it costs a turn two comparisons.
 #[derive(Default)]
-pub(crate) struct Dials {
-    slab: Slab<Dialling>,
+pub(crate) struct PendingDials {
+    slab: Slab<PendingDial>,
     ready: Vec<usize>,
-    deadlines: Deadlines,
-    over: VecDeque<Dialled>,
+    timers: TimerQueue,
+    outcomes: VecDeque<DialOutcome>,
     generation: u32,
     /// Reused from one `fds` to the next.
     scratch: Vec<Watch>,
 }
 
-impl Dials {
-    pub(crate) fn noticed(&mut self, index: usize) {
+impl PendingDials {
+    pub(crate) fn on_ready(&mut self, index: usize) {
         self.ready.push(index);
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.next()
+        self.timers.next()
     }
 
     /// Advances the dials that the poll or the clock has called.
     pub(crate) fn advance(&mut self, registry: &Registry, now: Instant) {
-        while let Some((at, id)) = self.deadlines.pop_due(now) {
-            let Some(dialling) = self.slab.get_mut(id.index()) else {
+        while let Some((at, id)) = self.timers.pop_due(now) {
+            let Some(pending) = self.slab.get_mut(id.index()) else {
                 continue;
             };
-            if dialling.looked == Some(at) && id == ConnId::new(id.index(), dialling.generation) {
-                dialling.looked = None;
+            if pending.scheduled_at == Some(at) && id == ConnId::new(id.index(), pending.generation)
+            {
+                pending.scheduled_at = None;
                 self.ready.push(id.index());
             }
         }
@@ -75,18 +76,18 @@ impl Dials {
     }
 
     fn advance_one(&mut self, index: usize, registry: &Registry, now: Instant) {
-        let Some(dialling) = self.slab.get_mut(index) else {
+        let Some(pending) = self.slab.get_mut(index) else {
             return;
         };
-        let result = match dialling.dial.advance(now) {
+        let result = match pending.dial.advance(now) {
             Progress::Pending => {
                 self.scratch.clear();
-                dialling.dial.fds(&mut self.scratch);
-                watch(registry, index, &dialling.watches, &self.scratch);
-                std::mem::swap(&mut dialling.watches, &mut self.scratch);
-                if let Some(deadline) = dialling.dial.deadline() {
-                    let id = ConnId::new(index, dialling.generation);
-                    (self.deadlines).promise(id, &mut dialling.looked, deadline);
+                pending.dial.fds(&mut self.scratch);
+                watch(registry, index, &pending.watches, &self.scratch);
+                std::mem::swap(&mut pending.watches, &mut self.scratch);
+                if let Some(deadline) = pending.dial.deadline() {
+                    let id = ConnId::new(index, pending.generation);
+                    (self.timers).schedule(id, &mut pending.scheduled_at, deadline);
                 }
                 return;
             }
@@ -94,7 +95,7 @@ impl Dials {
             Progress::Failed(error) => Err(error),
         };
         let tag = self.slab.remove(index).tag;
-        self.over.push_back(Dialled { tag, result });
+        self.outcomes.push_back(DialOutcome { tag, result });
     }
 }
 
@@ -122,23 +123,23 @@ fn watch(registry: &Registry, index: usize, before: &[Watch], after: &[Watch]) {
 }
 
 impl<S: Default> Engine<S> {
-    /// Starts a dial. Its end comes from `next_dialled`, with `tag`; that may be so at once.
+    /// Starts a dial. Its end comes from `next_dial_outcome`, with `tag`; that may be so at once.
     pub fn dial(&mut self, dial: Dial, tag: u64) -> DialId {
         let now = self.now();
-        let dials = &mut self.dials;
+        let pending_dials = &mut self.pending_dials;
         // The two largest mark the engine's own tokens.
-        dials.generation = (dials.generation + 1) % (u32::MAX - 1);
-        let generation = dials.generation;
-        let index = dials.slab.insert(Dialling {
+        pending_dials.generation = (pending_dials.generation + 1) % (u32::MAX - 1);
+        let generation = pending_dials.generation;
+        let index = pending_dials.slab.insert(PendingDial {
             generation,
             dial,
             tag,
             watches: Vec::new(),
-            looked: None,
+            scheduled_at: None,
         });
-        dials.advance_one(index, self.poll.registry(), now);
+        pending_dials.advance_one(index, self.poll.registry(), now);
         if !self.turn.running {
-            self.set_alarm(now);
+            self.set_timer(now);
         }
         DialId(ConnId::new(index, generation))
     }
@@ -146,22 +147,22 @@ impl<S: Default> Engine<S> {
     /// Gives a dial up and frees what it holds. Nothing comes of it any more.
     pub fn cancel_dial(&mut self, id: DialId) {
         let index = id.0.index();
-        let found = self.dials.slab.get(index);
-        if found.is_some_and(|dialling| ConnId::new(index, dialling.generation) == id.0) {
-            self.dials.slab.remove(index);
+        let found = self.pending_dials.slab.get(index);
+        if found.is_some_and(|pending| ConnId::new(index, pending.generation) == id.0) {
+            self.pending_dials.slab.remove(index);
         }
     }
 
     /// The next dial that has ended.
-    pub fn next_dialled(&mut self) -> Option<Dialled> {
-        self.dials.over.pop_front()
+    pub fn next_dial_outcome(&mut self) -> Option<DialOutcome> {
+        self.pending_dials.outcomes.pop_front()
     }
 
     /// Takes an established connection in as a client's, under the limits and the meter of `service`.
     pub fn adopt(
         &mut self,
         established: Established,
-        service: &Arc<Service>,
+        service: &Arc<ConnConfig>,
     ) -> io::Result<ConnId> {
         let now = self.now();
         let id = self.table.next_id();
@@ -171,12 +172,12 @@ impl<S: Default> Engine<S> {
         registry
             .reregister(&mut SourceFd(&fd), id.token(), Interest::READABLE)
             .or_else(|_| registry.register(&mut SourceFd(&fd), id.token(), Interest::READABLE))?;
-        let mut peer = Peer::called(id, established, service, now);
+        let mut peer = Peer::from_dial(id, established, service, now);
         // What TLS has decrypted already no poll will announce.
         let may_hold_bytes = peer.is_tls();
         peer.input.readable = may_hold_bytes;
         if let Some(deadline) = peer.conn.deadline() {
-            self.deadlines.promise(id, &mut peer.looked, deadline);
+            self.timers.schedule(id, &mut peer.scheduled_at, deadline);
         }
         self.table.insert(Box::new(peer));
         if may_hold_bytes {
@@ -186,19 +187,19 @@ impl<S: Default> Engine<S> {
     }
 
     /// Has the engine's descriptor become readable at `at`, if nothing makes it so before.
-    pub fn wake_by(&mut self, at: Instant) {
+    pub fn wake_at(&mut self, at: Instant) {
         if self.wake_at.is_none_or(|earlier| at < earlier) {
             self.wake_at = Some(at);
             if !self.turn.running {
                 let now = self.now();
-                self.set_alarm(now);
+                self.set_timer(now);
             }
         }
     }
 
     /// Closes a connection now, under TLS with a word of farewell.
-    pub fn hang_up(&mut self, id: ConnId) {
+    pub fn close(&mut self, id: ConnId) {
         let now = self.now();
-        self.close(id, now);
+        self.close_now(id, now);
     }
 }

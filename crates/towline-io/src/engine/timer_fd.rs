@@ -5,9 +5,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::Alarm;
+pub(crate) use linux::TimerFd;
 #[cfg(not(target_os = "linux"))]
-pub(crate) use thread::Alarm;
+pub(crate) use thread::TimerFd;
 
 /// A ring too early costs a turn, one too late by this much is what timeouts tolerate anyway.
 const SLACK: Duration = Duration::from_millis(1);
@@ -24,11 +24,11 @@ mod linux {
     use crate::conn::id::Source;
 
     /// A timerfd. It is registered edge-triggered and never read: setting it anew clears it.
-    pub(crate) struct Alarm {
+    pub(crate) struct TimerFd {
         fd: OwnedFd,
     }
 
-    impl Alarm {
+    impl TimerFd {
         pub(crate) fn new(registry: &Registry, _waker: &Arc<Waker>) -> io::Result<Self> {
             let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
             // SAFETY: no pointers are passed.
@@ -38,7 +38,7 @@ mod linux {
             }
             // SAFETY: the descriptor was just created and nobody else knows it.
             let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-            let token = Source::Alarm.token();
+            let token = Source::TimerFd.token();
             registry.register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)?;
             Ok(Self { fd })
         }
@@ -92,18 +92,18 @@ mod thread {
         over: bool,
     }
 
-    pub(crate) struct Alarm {
+    pub(crate) struct TimerFd {
         shared: Arc<Shared>,
         thread: Option<std::thread::JoinHandle<()>>,
     }
 
-    impl Alarm {
+    impl TimerFd {
         pub(crate) fn new(_registry: &Registry, waker: &Arc<Waker>) -> io::Result<Self> {
             let shared = Arc::new(Shared::default());
             let (own, waker) = (Arc::clone(&shared), Arc::clone(waker));
             let body = move || ring(&own, &waker);
             let thread = std::thread::Builder::new()
-                .name("towline-alarm".into())
+                .name("towline-timer".into())
                 .spawn(body)?;
             Ok(Self {
                 shared,
@@ -127,7 +127,7 @@ mod thread {
         }
     }
 
-    impl Drop for Alarm {
+    impl Drop for TimerFd {
         fn drop(&mut self) {
             self.change(|state| state.over = true);
             if let Some(thread) = self.thread.take() {
@@ -174,10 +174,10 @@ mod thread {
         fn the_thread_wakes_the_poll_at_the_earlier_time() {
             let mut poll = Poll::new().unwrap();
             let waker = Arc::new(Waker::new(poll.registry(), Token(1)).unwrap());
-            let mut alarm = Alarm::new(poll.registry(), &waker).unwrap();
+            let mut timer = TimerFd::new(poll.registry(), &waker).unwrap();
             let start = Instant::now();
-            alarm.set(start + Duration::from_secs(60), start);
-            alarm.set(start + Duration::from_millis(30), start);
+            timer.set(start + Duration::from_secs(60), start);
+            timer.set(start + Duration::from_millis(30), start);
             let mut events = Events::with_capacity(4);
             poll.poll(&mut events, Some(Duration::from_secs(10)))
                 .unwrap();

@@ -11,15 +11,15 @@ use std::time::Instant;
 use crate::conn::id::ConnId;
 
 #[derive(Default)]
-pub(crate) struct Deadlines {
+pub(crate) struct TimerQueue {
     heap: BinaryHeap<Reverse<(Instant, ConnId)>>,
 }
 
-impl Deadlines {
-    /// Promises a look at `id`. `looked` is the connection's own earliest promise so far.
-    pub(crate) fn promise(&mut self, id: ConnId, looked: &mut Option<Instant>, at: Instant) {
-        if looked.is_none_or(|earlier| at < earlier) {
-            *looked = Some(at);
+impl TimerQueue {
+    /// Promises a look at `id`. `scheduled_at` is the connection's own earliest promise so far.
+    pub(crate) fn schedule(&mut self, id: ConnId, scheduled_at: &mut Option<Instant>, at: Instant) {
+        if scheduled_at.is_none_or(|earlier| at < earlier) {
+            *scheduled_at = Some(at);
             self.heap.push(Reverse((at, id)));
         }
     }
@@ -52,16 +52,16 @@ mod tests {
     fn a_later_deadline_costs_no_entry() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let (mut deadlines, id, mut looked) = (Deadlines::default(), ConnId::new(1, 1), None);
+        let (mut timers, id, mut scheduled_at) = (TimerQueue::default(), ConnId::new(1, 1), None);
         for ms in 10..1000 {
-            deadlines.promise(id, &mut looked, at(ms));
+            timers.schedule(id, &mut scheduled_at, at(ms));
         }
-        assert_eq!(deadlines.len(), 1);
-        deadlines.promise(id, &mut looked, at(5));
-        assert_eq!(deadlines.len(), 2);
-        assert_eq!(deadlines.pop_due(at(4)), None);
-        assert_eq!(deadlines.pop_due(at(7)), Some((at(5), id)));
-        assert_eq!(deadlines.pop_due(at(7)), None);
-        assert_eq!(deadlines.pop_due(at(11)), Some((at(10), id)));
+        assert_eq!(timers.len(), 1);
+        timers.schedule(id, &mut scheduled_at, at(5));
+        assert_eq!(timers.len(), 2);
+        assert_eq!(timers.pop_due(at(4)), None);
+        assert_eq!(timers.pop_due(at(7)), Some((at(5), id)));
+        assert_eq!(timers.pop_due(at(7)), None);
+        assert_eq!(timers.pop_due(at(11)), Some((at(10), id)));
     }
 }

@@ -19,4 +19,4 @@ pub use foreign::{ForeignContext, ForeignTls};
 pub use key::Password;
 pub use seed::seed;
 pub use session::TlsInfo;
-pub(crate) use session::{Handshake, Recv, Session};
+pub(crate) use session::{Handshake, RecvOutcome, Session};

@@ -12,7 +12,7 @@ use crate::conn::transport::SEND_FLAGS;
 
 /// What one read gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Recv {
+pub(crate) enum RecvOutcome {
     /// Bytes; `drained` when the socket is known to hold no more of them.
     Data {
         bytes: usize,
@@ -129,13 +129,17 @@ impl Session {
 
     /// Plain bytes into `space`. A close without `close_notify` is `UnexpectedEof`: what came so far
     /// may have been cut by anybody (RFC 8446 6.1).
-    pub(crate) fn recv(&mut self, socket: &mut dyn Read, space: &mut [u8]) -> io::Result<Recv> {
+    pub(crate) fn recv(
+        &mut self,
+        socket: &mut dyn Read,
+        space: &mut [u8],
+    ) -> io::Result<RecvOutcome> {
         // Of what an earlier call took in, a rest says nothing about the socket: more may have come since,
         // and the poll has told of it.
         let mut has_looked = false;
         loop {
             match self.tls.read(space) {
-                Ok(0) => return Ok(Recv::Eof),
+                Ok(0) => return Ok(RecvOutcome::Eof),
                 Ok(mut bytes) => {
                     let mut drained = has_looked && bytes < space.len() && !self.full_read;
                     if drained {
@@ -149,7 +153,7 @@ impl Session {
                             Err(error) => drained = error.kind() == io::ErrorKind::WouldBlock,
                         }
                     }
-                    return Ok(Recv::Data { bytes, drained });
+                    return Ok(RecvOutcome::Data { bytes, drained });
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
@@ -157,7 +161,7 @@ impl Session {
             match self.take_in(socket) {
                 Ok(_) => has_looked = true,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(Recv::WouldBlock);
+                    return Ok(RecvOutcome::WouldBlock);
                 }
                 // The alert that rustls queues for a bad record goes out with the next flush.
                 Err(error) => return Err(error),
@@ -266,9 +270,9 @@ struct Below<'a> {
 impl Read for Below<'_> {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         match self.session.recv(self.socket, space)? {
-            Recv::Data { bytes, .. } => Ok(bytes),
-            Recv::Eof => Ok(0),
-            Recv::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
+            RecvOutcome::Data { bytes, .. } => Ok(bytes),
+            RecvOutcome::Eof => Ok(0),
+            RecvOutcome::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 }
@@ -398,7 +402,7 @@ mod tests {
             self.flush();
         }
 
-        fn recv(&mut self, most: usize) -> Recv {
+        fn recv(&mut self, most: usize) -> RecvOutcome {
             let mut space = vec![0; most];
             self.session.recv(&mut &self.socket, &mut space).unwrap()
         }
@@ -407,13 +411,13 @@ mod tests {
     #[test]
     fn the_rest_of_a_record_says_nothing_about_the_socket() {
         let mut ends = Ends::new();
-        let data = |bytes, drained| Recv::Data { bytes, drained };
+        let data = |bytes, drained| RecvOutcome::Data { bytes, drained };
         ends.send(1500);
         assert_eq!(ends.recv(1000), data(1000, false));
         // The poll tells of it now, and never again.
         ends.send(20);
         assert_eq!(ends.recv(1000), data(500, false));
         assert_eq!(ends.recv(1000), data(20, true));
-        assert_eq!(ends.recv(1000), Recv::WouldBlock);
+        assert_eq!(ends.recv(1000), RecvOutcome::WouldBlock);
     }
 }

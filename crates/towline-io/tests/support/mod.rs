@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use routes::{Jobs, State};
 use socket2::{Domain, Socket, Type};
-use towline_io::{Engine, EngineConfig, Listener, Remote, Service};
+use towline_io::{ConnConfig, Engine, EngineConfig, EngineWaker, Listener};
 use towline_proto::Limits;
 
 /// Nothing in a test waits longer than this for something that must come.
@@ -27,22 +27,22 @@ pub struct Server {
     pub addr: SocketAddr,
     /// Connections accepted so far.
     pub accepted: Arc<AtomicU64>,
-    remote: Remote,
+    remote: EngineWaker,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
     pub fn plain() -> Self {
-        Self::start(Service::plain(Limits::server()))
+        Self::start(ConnConfig::plain(Limits::server()))
     }
 
-    pub fn start(service: Service) -> Self {
+    pub fn start(service: ConnConfig) -> Self {
         let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), 2048).unwrap();
         Self::on(listener, service, EngineConfig::default())
     }
 
-    pub fn on(listener: Listener, service: Service, config: EngineConfig) -> Self {
+    pub fn on(listener: Listener, service: ConnConfig, config: EngineConfig) -> Self {
         let unknown = || "0.0.0.0:0".parse().unwrap();
         let addr = listener
             .local_addr()
@@ -51,7 +51,7 @@ impl Server {
             .unwrap_or_else(unknown);
         let mut engine = Engine::<Jobs>::new(config).unwrap();
         engine.add_listener(listener, Arc::new(service)).unwrap();
-        let remote = engine.remote();
+        let remote = engine.waker();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let accepted = Arc::new(AtomicU64::new(0));

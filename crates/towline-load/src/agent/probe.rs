@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use towline_io::client::{Dial, DialConfig, DialError, DialErrorKind, Established};
-use towline_io::{ConnId, Engine, EngineConfig, Peer, Service};
+use towline_io::{ConnConfig, ConnId, Engine, EngineConfig, Peer};
 use towline_proto::{
     BodySize, Event, Field, Fields, HeadRef, Protocol, RequestHead, StreamId, StreamRead,
     UserError, Version,
@@ -74,7 +74,7 @@ pub(super) fn probe(config: &Config) -> io::Result<Vec<ProbeResponse>> {
 struct Probe<'a> {
     config: &'a Config,
     engine: Engine<()>,
-    service: Arc<Service>,
+    service: Arc<ConnConfig>,
     dial_config: Arc<DialConfig>,
     routes: Routes,
 }
@@ -119,7 +119,7 @@ impl<'a> Probe<'a> {
             call.response.tls = peer.tls().map(|info| tls_version(info.version));
             call.start(peer);
         }
-        self.engine.settle(id);
+        self.engine.flush_and_rearm(id);
         let deadline = Instant::now() + self.config.timeout;
         while !call.done && Instant::now() < deadline {
             self.turn(id, call)?;
@@ -140,7 +140,7 @@ impl<'a> Probe<'a> {
         let dial = Dial::start(route, &self.dial_config, Instant::now());
         self.engine.dial(dial, 0);
         loop {
-            if let Some(dialled) = self.engine.next_dialled() {
+            if let Some(dialled) = self.engine.next_dial_outcome() {
                 return Ok(dialled.result);
             }
             // The dial's own deadline ends it.
@@ -157,12 +157,12 @@ impl<'a> Probe<'a> {
             {
                 call.advance(peer);
             }
-            self.engine.settle(id);
+            self.engine.flush_and_rearm(id);
         }
         if let Some(peer) = self.engine.peer(of) {
             if call.continue_timed_out() {
                 call.send_body(peer);
-                self.engine.settle(of);
+                self.engine.flush_and_rearm(of);
             }
         } else {
             call.response.closed = true;

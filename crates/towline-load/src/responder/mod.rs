@@ -38,7 +38,7 @@ use std::time::Duration;
 use crate::shutdown::ShutdownSignal;
 use options::{Command, Options};
 use routes::{Jobs, State};
-use towline_io::{DEFAULT_BACKLOG, Engine, EngineConfig, Listener, Service, TlsConfig};
+use towline_io::{ConnConfig, DEFAULT_BACKLOG, Engine, EngineConfig, Listener, TlsConfig};
 use towline_proto::Limits;
 
 /// Runs the program and returns the exit status: 0, or 2 if it could not serve.
@@ -66,14 +66,14 @@ fn serve(options: &Options) -> io::Result<()> {
         turn_time: Duration::from_millis(5),
         ..EngineConfig::default()
     })?;
-    let service = Arc::new(Service {
+    let service = Arc::new(ConnConfig {
         limits: Arc::new(limits(options)),
         protocols: options.protocols(),
         tls: options.tls.as_ref().map(TlsConfig::load).transpose()?,
-        ..Service::default()
+        ..ConnConfig::default()
     });
     let shutdown = {
-        let remote = engine.remote();
+        let remote = engine.waker();
         ShutdownSignal::install(move || drop(remote.wake()))
     };
     let mut out = io::stdout();

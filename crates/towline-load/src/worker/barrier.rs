@@ -35,7 +35,7 @@ impl Worker {
             }
             self.use_permit(permit, now, now);
             if let State::Open(id) = self.slots[permit.slot as usize].state {
-                self.engine.settle(id);
+                self.engine.flush_and_rearm(id);
             }
         }
     }

@@ -27,7 +27,7 @@ impl Worker {
     /// time.
     pub(super) fn flush_batched(&mut self, id: ConnId) {
         if self.schedule.is_some() {
-            return self.engine.settle(id);
+            return self.engine.flush_and_rearm(id);
         }
         let unsent = (self.engine.peer(id)).map_or(0, |peer| peer.conn.pending_bytes());
         self.batch.ids.push(id);
@@ -42,7 +42,7 @@ impl Worker {
         let BatchFlush { mut ids, .. } = std::mem::take(&mut self.batch);
         let any = !ids.is_empty();
         for id in ids.drain(..) {
-            self.engine.settle(id);
+            self.engine.flush_and_rearm(id);
         }
         self.batch.ids = ids;
         any

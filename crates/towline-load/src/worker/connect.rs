@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use towline_io::ConnConfig;
 use towline_io::ConnId;
-use towline_io::Service;
 use towline_io::client::{Dial, DialErrorKind};
 use towline_proto::{Http2Limits, Limits, Protocol, ProtocolPolicy};
 
@@ -47,7 +47,7 @@ impl Worker {
     }
 
     pub(super) fn take_dial_results(&mut self, now: Instant) {
-        while let Some(dialled) = self.engine.next_dialled() {
+        while let Some(dialled) = self.engine.next_dial_outcome() {
             self.dialling -= 1;
             let slot = dialled.tag as u32;
             let State::Dialling { begun, queued } = self.slots[slot as usize].state else {
@@ -116,7 +116,7 @@ impl Worker {
             Some(queued) => _ = self.send(slot, id, queued, queued.follows.unwrap_or(begun)),
             None => self.grant_permits(slot, now),
         }
-        self.engine.settle(id);
+        self.engine.flush_and_rearm(id);
     }
 
     pub(super) fn on_connect_failed(
@@ -212,7 +212,7 @@ impl Worker {
 pub(crate) const NOT_CHOSEN: &str = "the server did not negotiate HTTP/2 (RFC 9113 3.2)";
 
 /// The protocol and limits of the connections.
-pub(crate) fn service(config: &Config) -> Service {
+pub(crate) fn service(config: &Config) -> ConnConfig {
     /// Large, so that flow control of the generator never limits the load.
     const WINDOW_BYTES: u32 = 1 << 30;
     let limits = Limits {
@@ -224,12 +224,12 @@ pub(crate) fn service(config: &Config) -> Service {
         },
         ..Limits::client()
     };
-    Service {
+    ConnConfig {
         protocols: match config.protocol {
             Protocol::Http1 => ProtocolPolicy::Http1,
             Protocol::Http2 => ProtocolPolicy::Http2,
         },
-        ..Service::plain(limits)
+        ..ConnConfig::plain(limits)
     }
 }
 

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use towline_io::client::DialConfig;
-use towline_io::{ConnId, Engine, EngineConfig, Service};
+use towline_io::{ConnConfig, ConnId, Engine, EngineConfig};
 
 use crate::check::VerifiedBody;
 use crate::config::{Config, LoopMode, Until};
@@ -107,7 +107,7 @@ pub(crate) struct Worker {
     /// Number of slices so far: each draws its own arrivals.
     slices: u64,
     engine: Engine<ConnState>,
-    service: Arc<Service>,
+    service: Arc<ConnConfig>,
     dial_config: Arc<DialConfig>,
     origins: Vec<Origin>,
     templates: RequestTemplates,
@@ -348,7 +348,7 @@ impl Worker {
             match self.slots[index as usize].state {
                 State::Open(id) => {
                     self.grant_permits(index, now);
-                    self.engine.settle(id);
+                    self.engine.flush_and_rearm(id);
                 }
                 State::Absent { .. } if self.config.is_fresh() => self.permit(index, now),
                 State::Absent { .. } => {

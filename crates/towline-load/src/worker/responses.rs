@@ -75,7 +75,7 @@ impl Worker {
         if is_spent {
             self.close_websocket(id, now);
             self.on_closed(id, Failure::Reset, "", now);
-            self.engine.hang_up(id);
+            self.engine.close(id);
         } else {
             self.permit(slot, now);
         }
@@ -135,7 +135,7 @@ impl Worker {
                     stream.reset();
                 }
                 self.on_stream_failed(id, 0, Failure::Timeout, RULE.into(), now);
-                self.engine.settle(id);
+                self.engine.flush_and_rearm(id);
             }
         }
     }

@@ -195,7 +195,7 @@ impl Worker {
                 schedule.advance();
                 intended = self.window.begin + schedule.peek();
                 if let State::Open(id) = self.slots[permit.slot as usize].state {
-                    self.engine.settle(id);
+                    self.engine.flush_and_rearm(id);
                 }
                 now = Instant::now();
             }

@@ -210,7 +210,7 @@ impl Worker {
                 peer.state.pending_send = PendingSend::Pieces(pieces);
                 self.due.push(Reverse((now + pieces.gap, slot, serial)));
             }
-            self.engine.settle(id);
+            self.engine.flush_and_rearm(id);
         }
     }
 
@@ -233,7 +233,7 @@ impl Worker {
             };
             peer.state.slot = None;
             self.live -= 1;
-            self.engine.hang_up(id);
+            self.engine.close(id);
             self.slots[slot as usize].closed(None);
             let queued = QueuedRequest {
                 target: request.target,

@@ -190,7 +190,7 @@ impl Worker {
         }));
         self.dialling += 1;
         self.slots[slot as usize].state = State::Upgrading { id, begun, queued };
-        self.engine.settle(id);
+        self.engine.flush_and_rearm(id);
     }
 
     pub(super) fn on_upgraded(&mut self, id: ConnId, now: Instant) {
@@ -259,8 +259,8 @@ impl Worker {
         }
         self.on_closed(id, closed.failure, &closed.rule, now);
         // Sends the reply to a close frame first.
-        self.engine.settle(id);
-        self.engine.hang_up(id);
+        self.engine.flush_and_rearm(id);
+        self.engine.close(id);
     }
 
     /// Sends a close frame if the connection is a WebSocket.
@@ -272,7 +272,7 @@ impl Worker {
             && socket.close(now, NORMAL, "").is_ok()
         {
             let _ = socket.flush(&mut stream, &mut self.ws_context.shared);
-            self.engine.settle(id);
+            self.engine.flush_and_rearm(id);
         }
     }
 }

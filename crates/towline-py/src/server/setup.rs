@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use towline_io::serve::forwarded::{Hop, TrustedPeers};
 use towline_io::serve::metrics::SlotHandle;
-use towline_io::{ClientCerts, Engine, Listener, Service, TlsConfig, TlsSettings};
+use towline_io::{ClientCerts, ConnConfig, Engine, Listener, TlsConfig, TlsSettings};
 use towline_proto::{Http2Limits, Limits, ProtocolPolicy};
 
 use super::options::{Bind, ClientCertificate, HttpVersions, Options};
@@ -66,13 +66,13 @@ pub fn trusted_peers(options: &Options) -> PyResult<TrustedPeers> {
 }
 
 /// The service for the connections of all listeners of the application.
-pub fn service(options: &mut Options, interface: Interface) -> PyResult<Service> {
+pub fn service(options: &mut Options, interface: Interface) -> PyResult<ConnConfig> {
     let (protocols, alpn) = protocols(options);
     let mut limits = limits(options);
     limits.http2.extended_connect = interface == Interface::Asgi;
-    let mut service = Service {
+    let mut service = ConnConfig {
         protocols,
-        ..Service::plain(limits)
+        ..ConnConfig::plain(limits)
     };
     if let Some(cert_file) = &options.ssl_certfile {
         let settings = TlsSettings {
@@ -108,13 +108,13 @@ pub fn listen<S: Default>(
     slot: Option<SlotHandle>,
     interface: Interface,
 ) -> PyResult<()> {
-    let application = Arc::new(Service {
+    let application = Arc::new(ConnConfig {
         meter: slot,
         ..service(options, interface)?
     });
-    let metrics = Arc::new(Service {
+    let metrics = Arc::new(ConnConfig {
         metrics_only: true,
-        ..Service::plain(limits(options))
+        ..ConnConfig::plain(limits(options))
     });
     for bind in binds {
         let service = if bind.metrics { &metrics } else { &application };

@@ -183,7 +183,7 @@ impl Desk {
         now: Instant,
     ) -> std::io::Result<Cable> {
         let timings = established.timings;
-        let peer = Peer::called(ConnId::from_u64(0), established, &self.service, now);
+        let peer = Peer::from_dial(ConnId::from_u64(0), established, &self.service, now);
         Cable::new(peer, slot, timings, self.generation, now)
     }
 

@@ -14,9 +14,9 @@ use towline_proto::BufferPool;
 
 use super::adaptive_spin::{Haste, LOOK_FOR};
 use crate::client::fork;
-use crate::conn::flush::Flushed;
-use crate::conn::{Peer, rule_of};
-use crate::tls::Recv;
+use crate::conn::flush::FlushOutcome;
+use crate::conn::{Peer, failure_rule};
+use crate::tls::RecvOutcome;
 
 /// What a read brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Line {
             self.set_nonblocking(false);
         }
         self.send_failed = flushed.is_err();
-        matches!(flushed, Ok(Flushed::Blocked))
+        matches!(flushed, Ok(FlushOutcome::Blocked))
     }
 
     fn set_nonblocking(&self, on: bool) {
@@ -143,21 +143,21 @@ impl Line {
             return Got::Full;
         }
         let result = peer.io.recv_once(space, flags);
-        if !matches!(result, Ok(Recv::WouldBlock)) {
+        if !matches!(result, Ok(RecvOutcome::WouldBlock)) {
             self.now = Instant::now();
         }
         match result {
-            Ok(Recv::Data { bytes, .. }) => {
+            Ok(RecvOutcome::Data { bytes, .. }) => {
                 self.received += bytes as u64;
                 self.peer.conn.received(self.now, bytes);
             }
-            Ok(Recv::WouldBlock) => return Got::Nothing,
-            Ok(Recv::Eof) => {
+            Ok(RecvOutcome::WouldBlock) => return Got::Nothing,
+            Ok(RecvOutcome::Eof) => {
                 self.peer.input.over = true;
                 self.peer.conn.received_eof(self.now);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Got::Nothing,
-            Err(error) => self.peer.broke(self.now, rule_of(&error)),
+            Err(error) => self.peer.on_failure(self.now, failure_rule(&error)),
         }
         Got::News
     }
@@ -179,7 +179,7 @@ impl Drop for Line {
     fn drop(&mut self) {
         // In a child of fork the socket is the parent's: no word on it, and `Desk::abandon` closes it.
         if self.generation == fork::generation() {
-            self.peer.part(Instant::now());
+            self.peer.close(Instant::now());
             // SAFETY: nobody sees the field again.
             unsafe { ManuallyDrop::drop(&mut self.peer) };
         }

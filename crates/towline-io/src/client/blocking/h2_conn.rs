@@ -27,8 +27,8 @@ use crate::client::conn_ext::News;
 use crate::client::fork;
 use crate::client::pool::SlotId;
 use crate::client::request::{CallPhase, Timeouts};
-use crate::conn::stream_map::Streams;
-use crate::conn::{Output, Peer, rule_of};
+use crate::conn::stream_map::StreamMap;
+use crate::conn::{Output, Peer, failure_rule};
 
 /// Reads of one visit: others want the lock, too.
 const MOST_READS: usize = 8;
@@ -47,7 +47,7 @@ pub(super) struct Shared {
 /// What the lock protects.
 pub(super) struct Wire {
     pub(super) peer: ManuallyDrop<Peer<()>>,
-    pub(super) riders: Streams<Rider>,
+    pub(super) riders: StreamMap<Rider>,
     post: Post,
     /// When something was received last.
     heard: Instant,
@@ -144,7 +144,7 @@ impl Shared {
             generation,
             wire: Mutex::new(Wire {
                 peer: ManuallyDrop::new(peer),
-                riders: Streams::default(),
+                riders: StreamMap::default(),
                 post: Post::Vacant,
                 heard: now,
                 told: None,
@@ -307,7 +307,7 @@ impl Shared {
         let now = Instant::now();
         match found {
             Ok(revents) => wire.heed(revents),
-            Err(error) => wire.peer.broke(now, rule_of(&error)),
+            Err(error) => wire.peer.on_failure(now, failure_rule(&error)),
         }
         wire.visit(now, after);
         (wire, was_signalled)
@@ -389,7 +389,7 @@ impl Wire {
     /// Reads what is there, where the poll has said that something is, and does what is due.
     fn visit(&mut self, now: Instant, after: &mut Aftermath) {
         if self.peer.deadline().is_some_and(|at| at <= now) {
-            self.peer.timed_out(now);
+            self.peer.on_timeout(now);
         }
         with_buffers(|buffers| {
             for _ in 0..MOST_READS {
@@ -423,10 +423,10 @@ impl Wire {
         if self.peer.output == Output::Broken && !self.peer.conn.interest().read {
             // Neither direction goes on.
             self.peer
-                .broke(now, "connection closed while we were sending");
+                .on_failure(now, "connection closed while we were sending");
         }
         let had_events = self.take_events(after);
-        self.peer.tell_broken(now) && self.take_events(after) || had_events
+        self.peer.report_failure(now) && self.take_events(after) || had_events
     }
 
     fn take_events(&mut self, after: &mut Aftermath) -> bool {
@@ -509,7 +509,7 @@ impl Drop for Shared {
             let wire = self.wire.get_mut().unwrap_or_else(PoisonError::into_inner);
             let now = Instant::now();
             wire.peer.take_leave(now);
-            wire.peer.part(now);
+            wire.peer.close(now);
             // SAFETY: nobody sees the field again.
             unsafe { ManuallyDrop::drop(&mut wire.peer) };
         }

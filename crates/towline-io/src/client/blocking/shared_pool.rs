@@ -22,12 +22,12 @@ use crate::client::pool::{Action, Lease, OriginId, Pool, PoolStatus, SlotId, Wai
 use crate::client::request::{CallError, CallErrorKind, CallOptions, CallPhase};
 use crate::client::route::Route;
 use crate::client::{fork, retry};
-use crate::engine::listener_config::Service;
+use crate::conn::config::ConnConfig;
 
 /// What the threads of one client share.
 pub(super) struct Desk {
     pub(super) config: BlockingConfig,
-    pub(super) service: Arc<Service>,
+    pub(super) service: Arc<ConnConfig>,
     pub(super) generation: u64,
     state: Mutex<State>,
 }
@@ -84,10 +84,10 @@ pub(super) struct Found {
 
 impl Desk {
     pub(super) fn new(config: BlockingConfig) -> Self {
-        let service = Service {
+        let service = ConnConfig {
             limits: Arc::clone(&config.limits),
             protocols: config.dial.protocols,
-            ..Service::default()
+            ..ConnConfig::default()
         };
         let state = State {
             pool: Pool::new(config.pool),

@@ -7,7 +7,7 @@ use socket2::Socket;
 
 use super::Watch;
 use crate::conn::transport::Transport;
-use crate::tls::{Recv, Session};
+use crate::tls::{RecvOutcome, Session};
 
 pub(super) struct Line {
     pub(super) transport: Transport,
@@ -67,7 +67,7 @@ impl Line {
         Ok(true)
     }
 
-    pub(super) fn recv(&mut self, space: &mut [u8]) -> io::Result<Recv> {
+    pub(super) fn recv(&mut self, space: &mut [u8]) -> io::Result<RecvOutcome> {
         self.transport.recv(space)
     }
 

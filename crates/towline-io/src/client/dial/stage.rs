@@ -17,7 +17,7 @@ use crate::client::route::{Proxy, ProxyScheme, Route, authority};
 use crate::conn::ALPN_H2;
 use crate::conn::addr::PeerAddr;
 use crate::thread_pool::{Panicked, Ticket};
-use crate::tls::{ClientTls, Handshake, Recv, explain};
+use crate::tls::{ClientTls, Handshake, RecvOutcome, explain};
 
 /// Read from a proxy at once.
 const ANSWER_BYTES: usize = 1024;
@@ -526,12 +526,12 @@ fn exchange(line: &mut Line, greeting: &mut Greeting) -> io::Result<Result<Step,
         }
         line.flush()?;
         match line.recv(&mut space)? {
-            Recv::Data { bytes, .. } => match greeting.received(&space[..bytes]) {
+            RecvOutcome::Data { bytes, .. } => match greeting.received(&space[..bytes]) {
                 Ok(Step::More) => {}
                 end => return Ok(end),
             },
-            Recv::WouldBlock => return Ok(Ok(Step::More)),
-            Recv::Eof => return Err(io::ErrorKind::UnexpectedEof.into()),
+            RecvOutcome::WouldBlock => return Ok(Ok(Step::More)),
+            RecvOutcome::Eof => return Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
 }

@@ -105,7 +105,7 @@ impl Caller {
         while let Some(lease) = self.pool.acquire(origin, now) {
             if checks && lease.reused && !self.is_alive(lease.conn, now) {
                 self.pool.remove(lease.slot);
-                self.engine.hang_up(lease.conn);
+                self.engine.close(lease.conn);
                 continue;
             }
             return self.start(id, &lease, now);
@@ -145,7 +145,7 @@ impl Caller {
         let is_alive = peer.conn.is_reusable() && peer.input.broken.is_none();
         if peer.is_shared() {
             // What has come is looked at in the next turn.
-            self.engine.revisit(conn);
+            self.engine.requeue(conn);
         }
         is_alive
     }
@@ -172,7 +172,7 @@ impl Caller {
                 Some(false) => return self.start_elsewhere(id, lease, now),
                 None => {
                     peer.state.shared.greet(id);
-                    peer.kept = true;
+                    peer.keep_open = true;
                     call.stage = Stage::Greeted(*lease);
                     call.clock.progress = now;
                     self.promise(id);
@@ -195,7 +195,7 @@ impl Caller {
         };
         if is_shared {
             peer.state.shared.begin(stream, id);
-            peer.kept = true;
+            peer.keep_open = true;
         } else {
             peer.state.call = Some(id);
         }
@@ -274,7 +274,7 @@ impl Caller {
                 self.unflushed.push(conn);
             }
         } else {
-            self.engine.settle(conn);
+            self.engine.flush_and_rearm(conn);
         }
     }
 
@@ -293,7 +293,7 @@ impl Caller {
             self.pool.release(slot, now);
         } else {
             self.pool.remove(slot);
-            self.engine.hang_up(conn);
+            self.engine.close(conn);
         }
     }
 
@@ -305,7 +305,7 @@ impl Caller {
             return self.put_back(carrier, now);
         }
         self.pool.remove(slot);
-        self.engine.hang_up(conn);
+        self.engine.close(conn);
     }
 
     /// No request went out on it.
@@ -315,7 +315,7 @@ impl Caller {
             self.pool.release(lease.slot, now);
         } else {
             self.pool.remove(lease.slot);
-            self.engine.hang_up(lease.conn);
+            self.engine.close(lease.conn);
         }
     }
 
@@ -381,7 +381,7 @@ impl Caller {
     /// Deals with dials that have ended; whether there were any.
     pub(super) fn take_dialled(&mut self) -> bool {
         let mut any = false;
-        while let Some(dialled) = self.engine.next_dialled() {
+        while let Some(dialled) = self.engine.next_dial_outcome() {
             any = true;
             let slot = SlotId::from_u64(dialled.tag);
             self.dials.remove(&slot);

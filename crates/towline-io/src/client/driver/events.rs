@@ -79,7 +79,7 @@ impl Caller {
             self.misled(id, rule);
         } else if talks {
             if let Some(peer) = self.engine.peer(conn) {
-                peer.kept = true;
+                peer.keep_open = true;
             }
             self.converse(id);
         } else if is_whole {
@@ -102,7 +102,7 @@ impl Caller {
             && let Some(slot) = peer.state.slot
         {
             self.pool.remove(slot);
-            self.engine.hang_up(conn);
+            self.engine.close(conn);
             self.act();
         }
     }

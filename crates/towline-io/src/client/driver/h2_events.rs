@@ -16,12 +16,12 @@ use crate::client::pool::Lease;
 use crate::client::request::CallError;
 use crate::conn::Peer;
 use crate::conn::id::ConnId;
-use crate::conn::stream_map::Streams;
+use crate::conn::stream_map::StreamMap;
 
 /// What is kept of a connection of many.
 #[derive(Default)]
 pub(super) struct Shared {
-    calls: Streams<CallId>,
+    calls: StreamMap<CallId>,
     /// They are to become `WebSockets`, once the server has said whether it allows that.
     greeted: Vec<CallId>,
     /// When something was received last, and how much that was with everything before.
@@ -202,7 +202,7 @@ impl Caller {
             return self.pool.remove(slot);
         };
         peer.state.shared.calls.remove(stream);
-        peer.kept = !peer.state.shared.is_idle();
+        peer.keep_open = !peer.state.shared.is_idle();
         if let Ok(mut body) = peer.conn.stream(stream) {
             // Without effect when both directions are complete.
             body.reset();
@@ -232,6 +232,6 @@ impl Caller {
         if let Some(peer) = self.engine.peer(conn).filter(|peer| peer.is_shared()) {
             peer.take_leave(now);
         }
-        self.engine.hang_up(conn);
+        self.engine.close(conn);
     }
 }

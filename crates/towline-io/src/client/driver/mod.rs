@@ -38,10 +38,10 @@ use super::dial::{DialConfig, DialTimings};
 use super::pool::{Pool, PoolLimits, PoolStatus, SlotId};
 use super::request::{CallError, Timings};
 use super::route::Route;
+use crate::conn::config::ConnConfig;
 use crate::conn::id::ConnId;
-use crate::engine::listener_config::Service;
 use crate::engine::pending_dials::DialId;
-use crate::engine::{Engine, EngineConfig, Remote};
+use crate::engine::{Engine, EngineConfig, EngineWaker};
 
 use call::{Call, Stage};
 use h2_events::Shared;
@@ -170,7 +170,7 @@ pub struct Caller {
     /// Made for the first WebSocket.
     sockets: Option<Sockets>,
     in_turn: bool,
-    service: Arc<Service>,
+    service: Arc<ConnConfig>,
     dial: Arc<DialConfig>,
     flush: Flush,
     generation: u32,
@@ -191,10 +191,10 @@ impl Caller {
             unflushed: Vec::new(),
             sockets: None,
             in_turn: false,
-            service: Arc::new(Service {
+            service: Arc::new(ConnConfig {
                 limits: config.limits,
                 protocols: config.dial.protocols,
-                ..Service::default()
+                ..ConnConfig::default()
             }),
             dial: config.dial,
             flush: config.flush,
@@ -209,8 +209,8 @@ impl Caller {
     }
 
     /// Starts a turn from another thread.
-    pub fn remote(&self) -> Remote {
-        self.engine.remote()
+    pub fn remote(&self) -> EngineWaker {
+        self.engine.waker()
     }
 
     /// Polls. `Some(0)` never blocks and is what a foreign loop calls. Take every event afterwards.
@@ -264,13 +264,13 @@ impl Caller {
             if let Some(peer) = self.engine.peer(conn) {
                 peer.state.unflushed = false;
             }
-            self.engine.settle(conn);
+            self.engine.flush_and_rearm(conn);
         }
     }
 
     fn settle_touched(&mut self) {
         if let Some(conn) = self.touched.take() {
-            self.engine.settle(conn);
+            self.engine.flush_and_rearm(conn);
         }
     }
 

@@ -107,7 +107,7 @@ impl Caller {
         if let Some(at) = [phase, total, talk].into_iter().flatten().min()
             && self.promises.add(id.index, at)
         {
-            self.engine.wake_by(at);
+            self.engine.wake_at(at);
         }
     }
 
@@ -120,7 +120,7 @@ impl Caller {
         }
         let next = [self.promises.next(), self.promises.expiry];
         if let Some(at) = next.into_iter().flatten().min() {
-            self.engine.wake_by(at);
+            self.engine.wake_at(at);
         }
     }
 

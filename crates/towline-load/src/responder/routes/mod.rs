@@ -23,7 +23,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use towline_io::{Engine, Peer, Streams};
+use towline_io::{Engine, Peer, StreamMap};
 use towline_proto::ws::Scratch;
 use towline_proto::{BodySize, Event, Field, Protocol, ResponseHead, StreamId, UserError};
 
@@ -33,7 +33,7 @@ use injection::Injection;
 use route::Route;
 
 /// Body tasks of a connection; most responses need none.
-pub type Jobs = Streams<Job>;
+pub type Jobs = StreamMap<Job>;
 
 /// The remaining work for the bodies of one exchange.
 pub enum Job {
@@ -125,7 +125,7 @@ pub fn turn(engine: &mut Engine<Jobs>, state: &mut State) -> io::Result<()> {
         if let Some(peer) = engine.peer(id) {
             serve(peer, state);
         }
-        engine.settle(id);
+        engine.flush_and_rearm(id);
     }
     respond_delayed(engine, state);
     engine.turn_end();
@@ -236,7 +236,7 @@ pub fn respond_delayed(engine: &mut Engine<Jobs>, state: &mut State) {
         }
         // A pipelined request is now an event.
         serve(peer, state);
-        engine.settle(id);
+        engine.flush_and_rearm(id);
     }
 }
 

@@ -47,7 +47,7 @@ pub fn next_action<'py>(
         hop: hop(peer.remote_addr()),
         metrics_only: peer.service().metrics_only,
     };
-    let due = peer.is_due();
+    let due = peer.is_wake_due();
     let Peer { conn, state, .. } = &mut *peer;
     let notify = |state: &ConnState, stream, event| match state.exchanges.get(stream) {
         Some(exchange) => Action::Notify(exchange.clone_ref(py), event),
@@ -87,7 +87,7 @@ pub fn next_action<'py>(
             let action = notify(state, stream, ExchangeEvent::Disconnected);
             if matches!(action, Action::None) {
                 // No application serves it.
-                peer.let_go(stream);
+                peer.release_stream(stream);
             }
             return Ok(Some(action));
         }
@@ -100,7 +100,7 @@ pub fn next_action<'py>(
         state.endpoints = None;
     }
     if matches!(action, Some(Action::CheckTimers(_))) {
-        peer.clear_due();
+        peer.clear_wake_due();
     }
     Ok(action)
 }

@@ -115,7 +115,7 @@ impl AsgiServer {
         if let Ok(mut engine) = self.engine(py)
             && engine.peer(id).is_some_and(has_more)
         {
-            engine.revisit(id);
+            engine.requeue(id);
         }
     }
 
@@ -207,7 +207,7 @@ fn end_response(
     };
     // Other references to the exchange exist, so nothing is deallocated here.
     drop(peer.state.exchanges.remove(state.stream));
-    peer.let_go(state.stream);
+    peer.release_stream(state.stream);
     if state.response == ResponsePhase::Complete {
         // A file may still be being sent; the engine completes it.
         return ResponseEnd::Complete;

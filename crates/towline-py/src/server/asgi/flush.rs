@@ -10,7 +10,7 @@ use super::state::{AsgiServer, ConnState};
 
 /// Takes the exchanges on `peer` whose file has been sent since the last call.
 pub fn take_sent_files(py: Python<'_>, peer: &mut Peer<ConnState>) -> Vec<Py<Exchange>> {
-    if !peer.take_file_news() {
+    if !peer.take_file_ended() {
         return Vec::new();
     }
     let exchanges = peer.state.exchanges.iter();
@@ -109,7 +109,7 @@ impl AsgiServer {
             let Ok(mut engine) = self.engine(py) else {
                 return;
             };
-            engine.settle(state.id);
+            engine.flush_and_rearm(state.id);
             let peer = engine.peer(state.id);
             (state.id, peer.map(|peer| take_sent_files(py, peer)))
         };

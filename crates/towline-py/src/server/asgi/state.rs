@@ -7,7 +7,7 @@ use std::time::Instant;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use towline_io::serve::site::{Site, Visit};
-use towline_io::{ConnId, Engine, Streams};
+use towline_io::{ConnId, Engine, StreamMap};
 
 use super::eager_flush::EagerFlush;
 use super::exchange::{Exchange, ExchangeHandle};
@@ -24,7 +24,7 @@ pub struct ConnState {
     /// Determined with the first request.
     pub endpoints: Option<Endpoints>,
     /// The exchanges whose application has suspended, until it ends.
-    pub exchanges: Streams<Py<Exchange>>,
+    pub exchanges: StreamMap<Py<Exchange>>,
 }
 
 /// Exclusive access to the engine. It must be dropped before Python code can run.

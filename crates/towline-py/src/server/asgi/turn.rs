@@ -72,7 +72,7 @@ fn service_all(server: &Bound<'_, AsgiServer>, serviced: &mut Vec<ConnId>) -> Py
         let (next, now, more) = {
             let mut engine = this.engine(py)?;
             // All connections in the queue have been serviced once, and epoll may have others.
-            let is_over = !engine.has_unvisited() && this.state.open(py).is_full();
+            let is_over = !engine.has_unserved() && this.state.open(py).is_full();
             let next = if is_over { None } else { engine.next_ready() };
             if next.is_none() {
                 engine.refresh_clock();
@@ -105,11 +105,11 @@ fn service(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
             events = 0;
             let is_full = this.state.open(py).is_full();
             let mut engine = this.engine(py)?;
-            is_over |= (is_full || engine.is_visit_over())
+            is_over |= (is_full || engine.is_service_over())
                 && engine.peer(id).is_some_and(|peer| peer.conn.has_events());
         }
         if is_over {
-            this.engine(py)?.revisit(id);
+            this.engine(py)?.requeue(id);
             break Ok(());
         }
         let action = match next_action(server, id) {
@@ -167,7 +167,7 @@ fn flush_and_rearm(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
     let this = server.get();
     let sent = {
         let mut engine = this.engine(py)?;
-        engine.settle(id);
+        engine.flush_and_rearm(id);
         engine.peer(id).map(|peer| take_sent_files(py, peer))
     };
     notify_files_sent(py, &sent.unwrap_or_default())

@@ -7,14 +7,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use towline_io::serve::metrics::{SlotHandle, monotonic_ns};
-use towline_io::{Engine, Remote};
+use towline_io::{Engine, EngineWaker};
 
 use super::request::ConnState;
 
 /// Requested commands and current figures of a server. Atomics, because a signal handler may interrupt any
 /// thread anywhere.
 pub struct ServerControl {
-    remote: Remote,
+    remote: EngineWaker,
     stop: AtomicBool,
     drain: AtomicBool,
     stop_listening: AtomicBool,
@@ -25,7 +25,7 @@ pub struct ServerControl {
 }
 
 impl ServerControl {
-    pub fn new(remote: Remote, slot: Option<SlotHandle>) -> Self {
+    pub fn new(remote: EngineWaker, slot: Option<SlotHandle>) -> Self {
         Self {
             remote,
             slot,

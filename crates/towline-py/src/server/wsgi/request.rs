@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use towline_io::serve::site::RequestLine;
-use towline_io::{Peer, Streams};
+use towline_io::{Peer, StreamMap};
 use towline_proto::{Event, Field, HeadRef, StreamId, StreamRead, Version};
 
 /// The part of a body that is awaited; the rest is received by `wsgi.input`.
@@ -91,7 +91,7 @@ pub struct Request {
 /// State of the WSGI server for each connection.
 #[derive(Default)]
 pub struct ConnState {
-    awaiting: Streams<Box<Request>>,
+    awaiting: StreamMap<Box<Request>>,
     /// Requests that wait for a thread to serve them (HTTP/2).
     pub ready: VecDeque<Request>,
     /// Already in the list of deferred connections.
@@ -152,12 +152,12 @@ pub fn next_event(peer: &mut Peer<ConnState>, spare: &mut OwnedHead) -> Option<R
             Event::Writable(stream) => return Some(RequestEvent::Progress(stream)),
             Event::Failed(stream, _) => {
                 if peer.state.remove(stream) {
-                    peer.let_go(stream);
+                    peer.release_stream(stream);
                 }
                 return Some(RequestEvent::Failed(stream));
             }
             Event::Closed(_) => {
-                peer.state.awaiting = Streams::default();
+                peer.state.awaiting = StreamMap::default();
                 peer.state.ready.clear();
                 return Some(RequestEvent::Closed);
             }

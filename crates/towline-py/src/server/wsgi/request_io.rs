@@ -154,7 +154,7 @@ impl RequestIo {
     pub fn end(&mut self, now: Instant) {
         self.serial += 1;
         if let (Some(stream), Some(peer)) = (self.stream.take(), self.peer()) {
-            peer.let_go(stream);
+            peer.release_stream(stream);
         }
         if let IoMode::Inline(inline) = &mut self.mode {
             // The application may have taken any time.
@@ -257,9 +257,9 @@ impl InlineIo {
         loop {
             if let Some(id) = self.current {
                 let is_over = self.requests == REQUESTS_PER_SERVICE
-                    || (self.requests > 0 && self.engine.is_visit_over() && self.has_more(id));
+                    || (self.requests > 0 && self.engine.is_service_over() && self.has_more(id));
                 if is_over {
-                    self.engine.revisit(id);
+                    self.engine.requeue(id);
                 } else if let Some(peer) = self.engine.peer(id)
                     && let Some(request) = next_request(peer, &mut self.spare)
                 {
@@ -281,12 +281,12 @@ impl InlineIo {
     fn flush_current(&mut self) {
         if let Some(id) = self.current {
             self.engine.refresh_clock();
-            self.engine.settle(id);
+            self.engine.flush_and_rearm(id);
         }
     }
 
     fn finish_service(&mut self, id: ConnId) {
-        self.engine.settle(id);
+        self.engine.flush_and_rearm(id);
         self.current = None;
         self.requests = 0;
     }
@@ -323,7 +323,7 @@ impl InlineIo {
             {
                 self.deferred.push_back(id);
             }
-            self.engine.settle(id);
+            self.engine.flush_and_rearm(id);
         }
         self.engine.turn_end();
         Ok(())
@@ -371,7 +371,7 @@ impl WorkerIo {
     fn flush(&mut self) {
         let Some(peer) = &mut self.peer else { return };
         match &mut self.shared {
-            Some(shared) => shared.needs_service |= peer.send_in_hand(Instant::now()),
+            Some(shared) => shared.needs_service |= peer.flush_checked_out(Instant::now()),
             None => {
                 let _ = peer.flush_blocking(Some(Instant::now()));
             }

@@ -68,7 +68,7 @@ impl WsgiServer {
                     .map_or_else(|_| "-".to_owned(), |address| address.to_string())
             })
             .collect();
-        let control = Arc::new(ServerControl::new(engine.remote(), slot));
+        let control = Arc::new(ServerControl::new(engine.waker(), slot));
         let workers: usize = config.getattr("workers")?.extract()?;
         let application = Application {
             app,

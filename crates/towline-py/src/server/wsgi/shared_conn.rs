@@ -12,7 +12,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use towline_io::{ConnId, Peer, Streams};
+use towline_io::{ConnId, Peer, StreamMap};
 use towline_proto::StreamId;
 
 use super::control::ServerControl;
@@ -71,7 +71,7 @@ struct State {
     /// The I/O thread wanted the connection while a worker owned it.
     needs_service: bool,
     is_closed: bool,
-    streams: Streams<StreamState>,
+    streams: StreamMap<StreamState>,
 }
 
 /// A stream whose request is queued for the application or being served.

@@ -271,7 +271,7 @@ impl IoThread {
                 self.builtin.refuse(peer, &request);
             }
         }
-        self.engine.settle(id);
+        self.engine.flush_and_rearm(id);
     }
 
     fn next_request(&mut self, id: ConnId) -> Option<Request> {
@@ -286,7 +286,7 @@ impl IoThread {
         let Some(peer) = shared_conn.take_for_service() else {
             return;
         };
-        if self.engine.visit(id, peer) {
+        if self.engine.service(id, peer) {
             self.serve_streams(id, Some(shared_conn));
         } else {
             self.shared_conns.remove(&id);
@@ -299,7 +299,7 @@ impl IoThread {
     fn serve_streams(&mut self, id: ConnId, shared_conn: Option<Arc<SharedConn>>) {
         self.handle_events(id, shared_conn.as_deref());
         let requests = self.take_requests(id);
-        self.engine.settle(id);
+        self.engine.flush_and_rearm(id);
         let shared_conn = match shared_conn {
             Some(shared_conn) if !shared_conn.has_no_streams() || !requests.is_empty() => {
                 shared_conn
@@ -313,7 +313,7 @@ impl IoThread {
         for request in &requests {
             shared_conn.add_stream(request.stream);
         }
-        let peer = self.engine.share(id);
+        let peer = self.engine.check_out_shared(id);
         if peer.is_some() {
             self.shared_conns.insert(id, shared_conn.clone());
         } else {
@@ -350,7 +350,7 @@ impl IoThread {
             match (shared_conn, stream) {
                 (Some(shared_conn), stream) => shared_conn.notify(stream, is_failed),
                 // No application call: at most a built-in response.
-                (None, Some(stream)) if is_failed => peer.let_go(stream),
+                (None, Some(stream)) if is_failed => peer.release_stream(stream),
                 (None, _) => {}
             }
         }

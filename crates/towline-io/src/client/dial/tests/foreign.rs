@@ -99,7 +99,7 @@ fn a_foreign_tls_carries_all_bytes() {
         assert!(!tls.takes_plain());
         say(&mut established, b"");
         let start = Instant::now();
-        while established.transport.recv(&mut [0; 16]).unwrap() != Recv::Eof {
+        while established.transport.recv(&mut [0; 16]).unwrap() != RecvOutcome::Eof {
             assert!(start.elapsed() < PATIENCE);
             thread::sleep(Duration::from_millis(1));
         }

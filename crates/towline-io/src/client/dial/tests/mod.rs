@@ -19,7 +19,7 @@ use mio::{Events, Interest, Poll, Token};
 use socket2::{Domain, Socket, Type};
 
 use super::*;
-use crate::tls::Recv;
+use crate::tls::RecvOutcome;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -197,8 +197,8 @@ fn hear(established: &mut Established, count: usize) -> Vec<u8> {
     while at < count {
         assert!(start.elapsed() < PATIENCE, "silence after {at} bytes");
         match established.transport.recv(&mut heard[at..]) {
-            Ok(Recv::Data { bytes, .. }) => at += bytes,
-            Ok(Recv::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            Ok(RecvOutcome::Data { bytes, .. }) => at += bytes,
+            Ok(RecvOutcome::WouldBlock) => thread::sleep(Duration::from_millis(1)),
             other => panic!("{other:?} after {at} bytes"),
         }
     }
@@ -211,7 +211,7 @@ fn hear_the_end(established: &mut Established) -> io::Error {
     loop {
         assert!(start.elapsed() < PATIENCE);
         match established.transport.recv(&mut [0; 16]) {
-            Ok(Recv::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            Ok(RecvOutcome::WouldBlock) => thread::sleep(Duration::from_millis(1)),
             Ok(other) => panic!("{other:?}"),
             Err(error) => return error,
         }

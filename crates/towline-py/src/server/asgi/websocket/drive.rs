@@ -48,7 +48,7 @@ pub fn advance(
         state.client = ClientState::Disconnected;
     }
     if let Some(deadline) = socket.deadline() {
-        peer.visit_by(deadline);
+        peer.wake_at(deadline);
     }
 }
 
@@ -239,7 +239,7 @@ pub fn end(
 fn remove_exchange(peer: &mut Peer<ConnState>, stream: StreamId) {
     // Other references to the exchange exist, so nothing is deallocated here.
     drop(peer.state.exchanges.remove(stream));
-    peer.let_go(stream);
+    peer.release_stream(stream);
 }
 
 /// The result of an application.

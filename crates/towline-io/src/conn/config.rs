@@ -14,7 +14,7 @@ pub type ProxyTrust = Box<dyn Fn(Option<IpAddr>) -> bool + Send + Sync>;
 
 /// The rules for the connections of one listener.
 #[derive(Default)]
-pub struct Service {
+pub struct ConnConfig {
     pub limits: Arc<Limits>,
     /// What is spoken; HTTP/1 by default. `Either`: under TLS the word of ALPN (its list stands in `tls`), else
     /// the first bytes.
@@ -29,7 +29,7 @@ pub struct Service {
     pub meter: Option<SlotHandle>,
 }
 
-impl Service {
+impl ConnConfig {
     /// Plain HTTP within `limits`.
     pub fn plain(limits: Limits) -> Self {
         Self {
@@ -39,9 +39,9 @@ impl Service {
     }
 }
 
-impl fmt::Debug for Service {
+impl fmt::Debug for ConnConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Service")
+        f.debug_struct("ConnConfig")
             .field("limits", &self.limits)
             .field("protocols", &self.protocols)
             .field("tls", &self.tls)
