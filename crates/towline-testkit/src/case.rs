@@ -99,7 +99,7 @@ pub fn parse(markdown: &str) -> Result<Vec<Case>, String> {
             at = end;
         } else if line.starts_with("```") {
             return Err(format!(
-                "line {}: only wire and events buffers are allowed",
+                "line {}: only wire and events blocks are allowed",
                 at + 1
             ));
         }

@@ -68,7 +68,7 @@ fn the_examples_of_the_rfc() {
             &["text Hello", "text Hello"],
         ),
         (
-            "7.2.3.5, two buffers",
+            "7.2.3.5, two blocks",
             masked(
                 FIN | RSV1 | TEXT,
                 &[0xf2, 0x48, 5, 0, 0, 0, 0xff, 0xff, 0xca, 0xc9, 0xc9, 7, 0],
