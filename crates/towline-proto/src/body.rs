@@ -1,5 +1,5 @@
-//! How a body ends: announced by the program ([`BodySize`]), decided from a received head
-//! ([`request_framing`], [`response_framing`]). Decided once, in pure functions; everybody else obeys.
+//! How a body ends: announced by the program ([`BodySize`]), decided from a received head ([`request_framing`],
+//! [`response_framing`]). Decided once, in pure functions; all other code follows the decision.
 
 use crate::ConnectionError;
 use crate::Version;
@@ -11,7 +11,7 @@ pub enum BodySize {
     Empty,
     /// Exactly so many bytes.
     Known(u64),
-    /// Until `finish`: chunked on HTTP/1.1, ended by closing on HTTP/1.0.
+    /// Unknown until `finish`: chunked on HTTP/1.1, ended by closing on HTTP/1.0.
     Unknown,
 }
 
@@ -26,32 +26,32 @@ pub(crate) enum Framing {
     Switch,
 }
 
-/// What the Content-Length lines of a head said.
+/// Value of the Content-Length lines of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Length {
     #[default]
     Absent,
     Bytes(u64),
     Malformed,
-    /// More than one line. Equal ones are refused too: a list and a doubled line look alike to
-    /// intermediaries that disagree with us.
+    /// More than one line. Equal values are refused too: intermediaries may treat a list and a repeated line
+    /// differently.
     Repeated,
 }
 
-/// What the Transfer-Encoding lines of a head said.
+/// Value of the Transfer-Encoding lines of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Coding {
     #[default]
     Absent,
     /// Exactly `chunked`.
     Chunked,
-    /// A coding we do not know, then `chunked`.
+    /// An unknown coding, then `chunked`.
     OtherThenChunked,
     /// Anything else: `chunked` not last, twice, malformed.
     Malformed,
 }
 
-/// The methods that change what follows.
+/// The methods that affect message framing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Method {
     #[default]
@@ -87,7 +87,7 @@ const LENGTH: ConnectionError =
 const LENGTHS: ConnectionError =
     ConnectionError::peer(400, "several content-lengths (RFC 9112 6.3)");
 
-/// How the body of a request ends, or why that cannot be told (RFC 9112 6.3).
+/// Determines how the body of a request ends, or the error that leaves it undetermined (RFC 9112 6.3).
 pub(crate) fn request_framing(
     version: Version,
     length: Length,
@@ -99,7 +99,8 @@ pub(crate) fn request_framing(
     })
 }
 
-/// How the body of a final response to `method` ends, or why that cannot be told (RFC 9112 6.3).
+/// Determines how the body of a final response to `method` ends, or the error that leaves it undetermined (RFC
+/// 9112 6.3).
 pub(crate) fn response_framing(
     method: Method,
     status: u16,
@@ -107,7 +108,7 @@ pub(crate) fn response_framing(
     length: Length,
     coding: Coding,
 ) -> Result<Framing, ConnectionError> {
-    // The rules for bodiless answers come first, but nonsense about lengths stays nonsense.
+    // The rules for responses without a body come first, but malformed lengths are errors in any case.
     let announced = announced(version, length, coding)?;
     Ok(match (method, status, announced) {
         (Method::Connect, 200..=299, _) | (_, 101, _) => Framing::Switch,
@@ -152,7 +153,7 @@ impl Length {
     }
 }
 
-/// `1*DIGIT` up to 2^63 - 1: what every implementation in between can hold.
+/// `1*DIGIT` up to 2^63 - 1: the largest value that every intermediary can represent.
 pub(crate) fn parse_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;
@@ -168,7 +169,7 @@ pub(crate) fn parse_length(value: &[u8]) -> Option<u64> {
     i64::try_from(bytes).is_ok().then_some(bytes)
 }
 
-/// Without the optional whitespace of RFC 9110 5.6.3 around it: SP and HTAB and nothing else.
+/// Strips the optional whitespace of RFC 9110 5.6.3: SP and HTAB and nothing else.
 pub(crate) fn trim_ows(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
         value = rest;

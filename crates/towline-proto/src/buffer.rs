@@ -1,4 +1,4 @@
-//! Bytes in transit: receive blocks and their pool, and the buffer of what is to be sent.
+//! Receive buffers, send buffers and their pool.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -8,19 +8,19 @@ use bytes::{Buf, Bytes};
 use crate::h2;
 use crate::head::FieldSpan;
 
-/// A rest of at most this many unread bytes moves out of its block when the connection rests.
+/// Unread bytes up to this number move to a buffer of their own when the connection is idle.
 const MAX_RESIDUE_BYTES: usize = 4096;
-/// Shared bytes up to this size are copied behind the head: one slice costs the kernel less than two.
+/// Shared bytes up to this size are copied after the head: one slice costs the kernel less than two.
 const MAX_COPY_BYTES: usize = 16 * 1024;
-/// The same where large pieces are cut into frames.
+/// The same limit for pieces of a large body that is cut into frames.
 const MAX_COPY_PIECE_BYTES: usize = 4 * 1024;
-/// Send buffers larger than this are not kept for the next exchange.
+/// Send buffers larger than this are not kept for reuse.
 const MAX_IDLE_SEND_BYTES: usize = 128 * 1024;
-/// Less free space than this is not worth a system call: make room first.
+/// Minimum free space worth a system call: below it, space is made first.
 const MIN_READ_BYTES: usize = 8 * 1024;
 
-/// A pool of receive blocks and send buffers, one per thread of I/O. A connection holds a block only
-/// while it has unread bytes, so thousands of idle connections cost little.
+/// A pool of receive and send buffers, one per I/O thread. A connection holds a receive buffer only while it has
+/// unread bytes, so thousands of idle connections cost little.
 #[derive(Debug)]
 pub struct BufferPool {
     buffer_bytes: usize,
@@ -31,7 +31,8 @@ pub struct BufferPool {
 }
 
 impl BufferPool {
-    /// A pool that hands out blocks of `buffer_bytes` (64 KiB is right) and keeps at most `kept` spare ones.
+    /// Creates a pool of buffers of `buffer_bytes` (64 KiB is right) that keeps at most `max_idle` unused
+    /// ones.
     pub fn new(buffer_bytes: usize, max_idle: usize) -> Self {
         Self {
             buffer_bytes,
@@ -96,16 +97,16 @@ impl Buffer {
     }
 }
 
-/// How much may be held unread, and whether it has to stand in one piece.
+/// How many bytes may be held unread, and whether they must be contiguous.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecvBudget {
-    /// Bytes that may be held unread.
+    /// Maximum number of unread bytes.
     pub max_unread: usize,
-    /// A head is parsed in place: grow or compact rather than stop.
+    /// A head is parsed in place: grow or compact the buffer rather than stop.
     pub contiguous: bool,
 }
 
-/// The unread bytes of a connection, `block[start..end]`.
+/// The unread bytes of a connection, `buffer[start..end]`.
 #[derive(Debug, Default)]
 pub(crate) struct RecvBuffer {
     buffer: Buffer,
@@ -138,7 +139,7 @@ impl RecvBuffer {
         &self.buffer.spans
     }
 
-    /// Marks `n` bytes as read and returns where they stand, for `consumed`.
+    /// Marks `n` bytes as read and returns their offset, for `consumed`.
     pub fn consume(&mut self, n: usize) -> usize {
         let at = self.start;
         self.start += n;
@@ -154,17 +155,17 @@ impl RecvBuffer {
         self.start = self.end;
     }
 
-    /// Whether `space` would give room.
+    /// Whether `space` would return a non-empty slice.
     pub fn has_space(&self, budget: RecvBudget) -> bool {
         let unread = self.len();
         let capacity = self.buffer.bytes.len();
-        // Moving most of a full block for a little room costs more than waiting for the program.
+        // Moving most of a full buffer to gain little space costs more than waiting for the program.
         let movable =
             budget.contiguous || capacity <= MAX_RESIDUE_BYTES || unread <= capacity / 4 * 3;
         unread < budget.max_unread && (self.end < capacity || movable)
     }
 
-    /// Free space behind the unread bytes; makes it by taking, growing or compacting a block.
+    /// Free space behind the unread bytes; makes it by taking, growing or compacting a buffer.
     pub fn space(&mut self, buffers: &mut BufferPool, budget: RecvBudget) -> &mut [u8] {
         if !self.has_space(budget) {
             return &mut [];
@@ -191,7 +192,7 @@ impl RecvBuffer {
             let bigger = buffers.take();
             self.move_to(bigger, buffers);
         } else if unread == self.buffer.bytes.len() {
-            // A head longer than a block: only where the limits allow more than a block holds.
+            // A head longer than a buffer: only if the limits allow more than a buffer holds.
             self.move_to(Buffer::of_size(budget.max_unread), buffers);
         } else if self.start > 0 && (budget.contiguous || unread <= self.buffer.bytes.len() / 4 * 3)
         {
@@ -215,7 +216,7 @@ impl RecvBuffer {
         self.end = (self.end + n).min(self.buffer.bytes.len());
     }
 
-    /// Gives the block back when nothing, or only a small rest, is unread.
+    /// Returns the buffer to the pool when nothing, or only a few bytes, is unread.
     pub fn release(&mut self, buffers: &mut BufferPool, parsing: bool) {
         let unread = self.len();
         if unread == 0 {
@@ -239,11 +240,11 @@ impl RecvBuffer {
     }
 }
 
-/// Bytes to send: small pieces in one vector, large ones kept by reference between them.
+/// Bytes to send: small pieces in one vector, large ones shared by reference between them.
 #[derive(Debug, Default)]
 pub(crate) struct SendBuffer {
     copied: Vec<u8>,
-    /// How much of `copied` has left.
+    /// Number of bytes of `copied` that were sent.
     sent: usize,
     shared: VecDeque<SharedPiece>,
     pending: usize,
@@ -261,7 +262,7 @@ impl SendBuffer {
         self.pending
     }
 
-    /// Appends through a function that may fail; a failure leaves no trace.
+    /// Appends through a function that may fail; on failure nothing is appended.
     pub fn append<T, E>(
         &mut self,
         write: impl FnOnce(&mut Vec<u8>) -> Result<T, E>,
@@ -300,7 +301,7 @@ impl SendBuffer {
         });
     }
 
-    /// A piece of something large: kept by reference also when it is one frame long.
+    /// Appends a piece of a larger buffer: shared by reference even if it is only one frame long.
     pub fn push_piece(&mut self, data: Bytes) {
         if data.len() <= MAX_COPY_PIECE_BYTES {
             return self.push(&data);
@@ -312,17 +313,17 @@ impl SendBuffer {
         });
     }
 
-    /// Where the next copied byte will stand; holds until bytes have left.
+    /// Offset of the next copied byte; valid until bytes are sent.
     pub fn end(&self) -> usize {
         self.copied.len()
     }
 
-    /// The copied bytes from `at` on, none of which has left.
+    /// The copied bytes from `at` on, none of which was sent.
     pub fn from(&self, at: usize) -> &[u8] {
         &self.copied[at..]
     }
 
-    /// A byte that has not left yet, to be changed.
+    /// Mutable access to a byte that was not sent yet.
     pub fn byte_mut(&mut self, at: usize) -> Option<&mut u8> {
         self.copied.get_mut(at)
     }
@@ -345,7 +346,7 @@ impl SendBuffer {
         count
     }
 
-    /// `n` bytes have left.
+    /// `n` bytes were sent.
     pub fn sent(&mut self, n: usize) {
         let mut n = n.min(self.pending);
         self.pending -= n;
@@ -370,7 +371,7 @@ impl SendBuffer {
         }
     }
 
-    /// A stream that never drains wholly must not keep what has left.
+    /// Drops the bytes that were sent, for a buffer that never becomes empty.
     fn drop_sent(&mut self) {
         self.copied.drain(..self.sent);
         for shared in &mut self.shared {
@@ -383,14 +384,14 @@ impl SendBuffer {
         *self = Self::default();
     }
 
-    /// Takes a used buffer from the pool: the answer to what is about to be received goes there.
+    /// Takes a buffer from the pool for the response to the bytes about to be received.
     pub fn prepare(&mut self, buffers: &mut BufferPool) {
         if self.copied.capacity() == 0 {
             self.copied = buffers.take_send();
         }
     }
 
-    /// Gives an empty buffer back, unless it is of at most `kept` bytes.
+    /// Returns an empty buffer to the pool, unless its capacity is at most `kept` bytes.
     pub fn release(&mut self, buffers: &mut BufferPool, kept: usize) {
         if self.pending == 0 {
             if self.copied.capacity() > kept {

@@ -42,8 +42,8 @@ pub(crate) fn is_value_bytes(bytes: &[u8]) -> bool {
         || value_end(bytes, 0) == bytes.len()
 }
 
-/// Whether `good` holds for all of `bytes`, taken as words that may overlap: no tail is left to look at
-/// byte by byte. False also for less than four bytes.
+/// Whether `good` holds for all of `bytes`, taken as words that may overlap: no tail is left to be checked byte
+/// by byte. False also for fewer than four bytes.
 #[inline(always)]
 fn all_words(bytes: &[u8], good: impl Fn(u64) -> bool) -> bool {
     let Some(last) = bytes.last_chunk::<8>() else {
@@ -62,7 +62,7 @@ pub(crate) fn is_reg_name_byte(byte: u8) -> bool {
     REG_NAME[byte as usize]
 }
 
-/// Index of the first byte at or after `from` that is no `tchar`; `bytes.len()` if there is none.
+/// Index of the first byte at or after `from` that is not a `tchar`; `bytes.len()` if there is none.
 #[inline(always)]
 pub(crate) fn token_end(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
@@ -117,8 +117,8 @@ fn word(bytes: [u8; 8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Index of the first control byte (below SP, or DEL) at or after `from`; `bytes.len()` if none. HTAB
-/// counts as one although a field value may hold it: the caller goes on behind it.
+/// Index of the first control byte (below SP, or DEL) at or after `from`; `bytes.len()` if none. HTAB counts as
+/// one although a field value may contain it: the caller continues after it.
 #[inline(always)]
 pub(crate) fn control(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
@@ -153,7 +153,7 @@ pub(crate) fn not_visible(bytes: &[u8], from: usize) -> usize {
     at
 }
 
-/// Index of the first byte that a field value cannot hold (RFC 9110 5.5).
+/// Index of the first byte that a field value must not contain (RFC 9110 5.5).
 #[inline(always)]
 pub(crate) fn value_end(bytes: &[u8], from: usize) -> usize {
     let mut at = control(bytes, from);

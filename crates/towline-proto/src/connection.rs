@@ -1,8 +1,8 @@
-//! The public surface: one connection, whatever its side and protocol version.
+//! The public API: one connection, of either side and protocol version.
 //!
-//! Four kinds of methods, named by direction: from the network and the clock (`recv_space`,
-//! `received*`, `sent`, `handle_timeout`), from the program (`request`, `respond`, `stream`, `close`),
-//! towards both (`next_event`, `send_slices`, `interest`, `deadline`), and plain getters.
+//! Four kinds of methods, named by direction: from the network and the clock (`recv_space`, `received*`, `sent`,
+//! `handle_timeout`), from the program (`request`, `respond`, `stream`, `close`), outputs (`next_event`,
+//! `send_slices`, `interest`, `deadline`), and plain getters.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::{
 #[derive(Debug)]
 pub struct Connection {
     inner: Inner,
-    /// `Either` until the first bytes, or [`speak`](Self::speak), have decided.
+    /// `Either` until the first bytes, or [`set_protocol`](Self::set_protocol), have decided.
     protocols: ProtocolPolicy,
 }
 
-/// The protocol spoken on the transport.
+/// The state machine of the protocol in use.
 #[expect(
     clippy::large_enum_variant,
     reason = "HTTP/1 stays where its connection is; HTTP/2 has more to hold and is boxed"
@@ -36,7 +36,7 @@ enum Inner {
     H2(Box<h2::Connection>),
 }
 
-/// Calls a method of whatever wire it is.
+/// Calls a method of the connection, of either protocol.
 macro_rules! dispatch {
     ($inner:expr, $conn:ident => $call:expr) => {
         match $inner {
@@ -47,13 +47,13 @@ macro_rules! dispatch {
 }
 
 impl Connection {
-    /// The server's end of a connection accepted at `now`: the header deadline counts from here. It speaks
-    /// HTTP/1 only.
+    /// The server's end of a connection accepted at `now`, for HTTP/1 only. The header timeout counts from
+    /// here.
     pub fn server(limits: Arc<Limits>, now: Instant) -> Self {
         Self::server_with_policy(limits, ProtocolPolicy::Http1, now)
     }
 
-    /// The server's end of a connection accepted at `now`, speaking what is asked of it.
+    /// The server's end of a connection accepted at `now`, for the protocols of this policy.
     pub fn server_with_policy(
         limits: Arc<Limits>,
         protocols: ProtocolPolicy,
@@ -70,13 +70,13 @@ impl Connection {
         }
     }
 
-    /// The client's end of a connection established at `now`, speaking HTTP/1.
+    /// The client's end of a connection established at `now`, for HTTP/1.
     pub fn client(limits: Arc<Limits>, now: Instant) -> Self {
         Self::client_with_protocol(limits, Protocol::Http1, now)
     }
 
-    /// The client's end of a connection established at `now`. HTTP/2 is spoken without asking: ALPN has
-    /// chosen it, or the server is known to speak it.
+    /// The client's end of a connection established at `now`. HTTP/2 starts without negotiation: ALPN has
+    /// chosen it, or the server is known to support it.
     pub fn client_with_protocol(limits: Arc<Limits>, protocol: Protocol, now: Instant) -> Self {
         match protocol {
             Protocol::Http1 => Self {
@@ -90,7 +90,7 @@ impl Connection {
         }
     }
 
-    /// Settles what is spoken before the first byte, in either direction: the word of ALPN (RFC 7301).
+    /// Sets the protocol before the first byte in either direction: the result of ALPN (RFC 7301).
     pub fn set_protocol(&mut self, protocol: Protocol) -> Result<(), UserError> {
         let Inner::H1(conn) = &mut self.inner else {
             return match protocol {
@@ -106,7 +106,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What is spoken here; `None` while the peer's first bytes have yet to tell.
+    /// The protocol in use; `None` until the peer's first bytes have decided it.
     pub fn protocol(&self) -> Option<Protocol> {
         match (&self.inner, self.protocols) {
             (Inner::H2(_), _) => Some(Protocol::Http2),
@@ -115,15 +115,15 @@ impl Connection {
         }
     }
 
-    /// HTTP/2 client: requests name the scheme `https` instead of `http`, because the transport is TLS.
-    /// A target in absolute form says it itself.
+    /// HTTP/2 client: requests name the scheme `https` instead of `http`, because the transport is TLS. A
+    /// target in absolute form names its own scheme.
     pub fn set_secure(&mut self, secure: bool) {
         if let Inner::H2(conn) = &mut self.inner {
             conn.set_secure(secure);
         }
     }
 
-    /// What has come over HTTP/1's wire goes on as HTTP/2.
+    /// Passes the bytes received by the HTTP/1 state machine to a new HTTP/2 one.
     fn switch_to_h2(&mut self) {
         if let Inner::H1(conn) = &mut self.inner {
             self.inner = Inner::H2(Box::new(h2::Connection::from_http1(conn.switch_protocol())));
@@ -131,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// Looks at the first bytes, where they decide.
+    /// Chooses the protocol by the first bytes, once enough of them are here.
     #[cold]
     fn detect_protocol(&mut self) {
         let Inner::H1(conn) = &self.inner else { return };
@@ -142,25 +142,25 @@ impl Connection {
         }
     }
 
-    /// No more comes that could make it the other.
+    /// Chooses HTTP/1 when no more bytes come that could complete the HTTP/2 preface.
     fn fall_back_to_h1(&mut self) {
         if self.protocols == ProtocolPolicy::Either {
             self.protocols = ProtocolPolicy::Http1;
         }
     }
 
-    /// The bytes here may yet become the preface of HTTP/2: HTTP/1 must not look at them.
+    /// The bytes received may still become the preface of HTTP/2: HTTP/1 must not parse them.
     fn is_undecided(&self) -> bool {
         self.protocols == ProtocolPolicy::Either
             && matches!(&self.inner, Inner::H1(conn) if !conn.unread().is_empty())
     }
 
-    /// Which end this is.
+    /// The end that this is.
     pub fn side(&self) -> Side {
         dispatch!(&self.inner, conn => conn.side())
     }
 
-    /// Where the next bytes from the transport go. Empty: stop reading, the program is behind.
+    /// Buffer space for the next bytes from the transport. Empty: stop reading until the program has read.
     pub fn recv_space<'a>(&'a mut self, buffers: &mut BufferPool) -> &'a mut [u8] {
         dispatch!(&mut self.inner, conn => conn.recv_space(buffers))
     }
@@ -179,21 +179,21 @@ impl Connection {
         dispatch!(&mut self.inner, conn => conn.received_eof(now));
     }
 
-    /// The transport broke (reset, TLS truncation or alert); `rule` says how, for the error.
+    /// The transport failed (reset, TLS truncation or alert); `rule` describes it in the error.
     pub fn received_abort(&mut self, now: Instant, rule: &'static str) {
         self.fall_back_to_h1();
         dispatch!(&mut self.inner, conn => conn.received_abort(now, rule));
     }
 
-    /// `n` bytes of `send_slices` have left; 0: the transport would block, which starts the clock on
-    /// the reader at the other end.
+    /// `n` bytes of `send_slices` were written; 0: the transport would block, which starts the timer over the
+    /// peer's reading.
     pub fn sent(&mut self, now: Instant, n: usize) {
         dispatch!(&mut self.inner, conn => conn.sent(now, n));
     }
 
-    /// `n` bytes of the body of `id` went into the transport without passing through here (`sendfile`),
-    /// while nothing was pending. They count against the announced size and as progress; 0: the
-    /// transport would block. HTTP/1 only: elsewhere bodies are framed.
+    /// `n` bytes of the body of `id` were written to the transport by another way (`sendfile`), while nothing
+    /// was pending. They count against the announced size and as progress; 0: the transport would block.
+    /// HTTP/1 only: HTTP/2 frames its bodies.
     pub fn sent_externally(&mut self, now: Instant, id: StreamId, n: u64) -> Result<(), UserError> {
         dispatch!(&mut self.inner, conn => conn.sent_externally(now, id, n))
     }
@@ -203,15 +203,16 @@ impl Connection {
         dispatch!(&mut self.inner, conn => conn.handle_timeout(now));
     }
 
-    /// Gives unused memory back: an empty block and send buffer, or the block of a small unread rest
-    /// (up to 4 KiB, which moves to a block of its own size). An idle connection then holds nothing.
+    /// Returns unused memory to the pool: an empty receive and send buffer, or the receive buffer of a few
+    /// unread bytes (up to 4 KiB, which move to a buffer of their own size). An idle connection then holds
+    /// none.
     pub fn release(&mut self, buffers: &mut BufferPool) {
         dispatch!(&mut self.inner, conn => conn.release(buffers));
     }
 
-    /// Client: starts a request, with HTTP/1 on an idle connection, with HTTP/2 beside others while
-    /// there is [`stream_capacity`](Self::stream_capacity). With [`BodySize::Empty`] it is complete; otherwise
-    /// write the body and `finish`.
+    /// Client: starts a request: with HTTP/1 on an idle connection, with HTTP/2 next to others while there is
+    /// [`stream_capacity`](Self::stream_capacity). With [`BodySize::Empty`] it is complete; otherwise write
+    /// the body and `finish`.
     pub fn request(
         &mut self,
         head: &RequestHead<'_>,
@@ -220,11 +221,11 @@ impl Connection {
         dispatch!(&mut self.inner, conn => conn.request(head, body))
     }
 
-    /// Client: sends a whole request behind those whose answers are still due (pipelining, RFC 9112
-    /// 9.3.2), or as the first. Answers come in the order of the requests; when the connection ends
-    /// before, [`Event::Failed`] speaks of the oldest and the later ones have no event of their own.
-    /// How many go ahead is the program's decision, and so is the harm that one slow answer does. HTTP/2
-    /// has no such order: it is `request` with the body in one call.
+    /// Client: sends a whole request after those whose responses are outstanding (pipelining, RFC 9112
+    /// 9.3.2), or as the first. Responses come in the order of the requests; when the connection ends before,
+    /// [`Event::Failed`] names the oldest and the later ones have no event of their own. The program decides
+    /// how many to pipeline, at the risk that one slow response delays the others. HTTP/2 has no such order:
+    /// it is `request` with the body in one call.
     pub fn request_pipelined(
         &mut self,
         head: &RequestHead<'_>,
@@ -233,16 +234,16 @@ impl Connection {
         dispatch!(&mut self.inner, conn => conn.request_pipelined(head, body))
     }
 
-    /// [`request_pipelined`](Self::request_pipelined) with a request that is checked and written already: for
-    /// programs that send the same one over and over.
+    /// [`request_pipelined`](Self::request_pipelined) with a request that is validated and encoded already,
+    /// for programs that send the same one many times.
     pub fn request_prepared(&mut self, request: &PreparedRequest) -> Result<StreamId, UserError> {
         dispatch!(&mut self.inner, conn => conn.request_prepared(request))
     }
 
-    /// Server: answers an exchange. A 1xx status (not 101) is interim and comes before the final one;
-    /// 101 to an upgrade (HTTP/1), or 2xx to CONNECT, switches the stream to raw bytes. Bodies that HEAD,
-    /// 204 and 304 do not allow are swallowed. With [`BodySize::Empty`] the message is complete; otherwise write
-    /// the body and `finish`.
+    /// Server: responds to an exchange. A 1xx status (not 101) is interim and precedes the final one; 101 to
+    /// an upgrade (HTTP/1), or 2xx to CONNECT, switches the stream to raw bytes. Bodies that HEAD, 204 and
+    /// 304 do not allow are discarded. With [`BodySize::Empty`] the message is complete; otherwise write the
+    /// body and `finish`.
     pub fn respond(
         &mut self,
         id: StreamId,
@@ -252,9 +253,9 @@ impl Connection {
         dispatch!(&mut self.inner, conn => conn.respond(id, head, body))
     }
 
-    /// The exchange `id`, for reading and writing. HTTP/1: it stays addressable until the next one
-    /// begins. HTTP/2: until the next event is asked for after it ended, which for the one who receives
-    /// is when `read` has given [`StreamRead::End`] or `Head` said that it is the end.
+    /// The exchange `id`, for reading and writing. HTTP/1: it stays addressable until the next one begins.
+    /// HTTP/2: until the next call of `next_event` after it ended, which for the receiver is when `read` has
+    /// returned [`StreamRead::End`] or `Head` had `end` set.
     pub fn stream(&mut self, id: StreamId) -> Result<StreamMut<'_>, UserError> {
         let inner = match &mut self.inner {
             Inner::H1(conn) => {
@@ -269,14 +270,14 @@ impl Connection {
         Ok(StreamMut { inner })
     }
 
-    /// Closes gracefully: what is in flight is finished, an idle connection closes now. HTTP/1: the head
-    /// says `connection: close`. HTTP/2: GOAWAY, once to tell and once more when what was on its way
-    /// then has arrived (RFC 9113 6.8).
+    /// Closes gracefully: exchanges in flight are finished, an idle connection closes now. HTTP/1: the next
+    /// head has `connection: close`. HTTP/2: GOAWAY twice, once as an announcement and once with the last
+    /// stream, when requests that were on their way have arrived (RFC 9113 6.8).
     pub fn close(&mut self) {
         dispatch!(&mut self.inner, conn => conn.close());
     }
 
-    /// The next thing that happened, or `None` until more is received.
+    /// The next event, or `None` until more is received.
     pub fn next_event(&mut self) -> Option<Event<'_>> {
         if self.is_undecided() {
             return None;
@@ -284,22 +285,22 @@ impl Connection {
         dispatch!(&mut self.inner, conn => conn.next_event())
     }
 
-    /// Fills `out` with what is to be sent, for one `writev`; returns how many slices.
+    /// Fills `out` with the bytes to send, for one `writev`; returns the number of slices.
     pub fn send_slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         dispatch!(&self.inner, conn => conn.send_slices(out))
     }
 
-    /// Bytes waiting to be sent.
+    /// Number of bytes waiting to be sent.
     pub fn pending_bytes(&self) -> usize {
         dispatch!(&self.inner, conn => conn.pending_bytes())
     }
 
-    /// What the transport should do now.
+    /// The I/O that the connection waits for.
     pub fn interest(&self) -> Interest {
         dispatch!(&self.inner, conn => conn.interest())
     }
 
-    /// When `handle_timeout` must be called next, if nothing else happens.
+    /// The instant at which `handle_timeout` must be called, if nothing else happens before.
     pub fn deadline(&self) -> Option<Instant> {
         dispatch!(&self.inner, conn => conn.deadline())
     }
@@ -309,13 +310,13 @@ impl Connection {
         dispatch!(&self.inner, conn => conn.is_idle())
     }
 
-    /// Client: may carry another request. Stays false once anything unexpected was seen.
+    /// Client: can take another request. Stays false after anything unexpected was received.
     pub fn is_reusable(&self) -> bool {
         dispatch!(&self.inner, conn => conn.is_reusable())
     }
 
-    /// Client: how many requests may be started now. HTTP/1: 1 or 0; HTTP/2: what the peer's limit and
-    /// ours leave.
+    /// Client: number of requests that can be started now. HTTP/1: 1 or 0; HTTP/2: within the peer's limit
+    /// and the own one.
     pub fn stream_capacity(&self) -> usize {
         match &self.inner {
             Inner::H1(conn) => usize::from(conn.is_reusable()),
@@ -323,7 +324,8 @@ impl Connection {
         }
     }
 
-    /// Client: how many requests may be under way at once, as far as is known now; 0: no more may begin.
+    /// Client: number of requests that can be in flight at once, as far as is known now; 0: no more can be
+    /// started.
     pub fn stream_limit(&self) -> usize {
         match &self.inner {
             Inner::H1(conn) => usize::from(conn.is_reusable()),
@@ -331,7 +333,8 @@ impl Connection {
         }
     }
 
-    /// Client: whether an extended CONNECT may be sent (RFC 8441 3). `None`: the server has not said yet.
+    /// Client: whether an extended CONNECT may be sent (RFC 8441 3). `None`: the server's SETTINGS have not
+    /// arrived.
     pub fn extended_connect(&self) -> Option<bool> {
         match &self.inner {
             Inner::H1(_) => Some(false),
@@ -339,19 +342,19 @@ impl Connection {
         }
     }
 
-    /// Client: a byte has arrived since the last request was sent. When not, and the connection was
-    /// reused, an idempotent request may be sent again on another.
+    /// Client: a byte has arrived since the last request was sent. If not, and the connection was reused, an
+    /// idempotent request may be sent again on another.
     pub fn response_started(&self) -> bool {
         dispatch!(&self.inner, conn => conn.response_started())
     }
 
-    /// `next_event` may have something although nothing more was received, because the program did
-    /// something: answered, so that the next pipelined request is due.
+    /// `next_event` may return an event although nothing more was received, because of a call of the program:
+    /// after a response, the next pipelined request can be parsed.
     pub fn has_events(&self) -> bool {
         dispatch!(&self.inner, conn => conn.has_events()) && !self.is_undecided()
     }
 
-    /// Why the connection closed, once it has.
+    /// Why the connection closed; `None` while it is open.
     pub fn error(&self) -> Option<&Arc<ConnectionError>> {
         dispatch!(&self.inner, conn => conn.error())
     }
@@ -373,14 +376,14 @@ pub struct StreamMut<'a> {
     inner: StreamRef<'a>,
 }
 
-/// Where the exchange stands: the only one of its connection, or one of many.
+/// The connection of the exchange: HTTP/1 has one at a time, HTTP/2 many.
 #[derive(Debug)]
 enum StreamRef<'a> {
     H1(&'a mut h1::Connection),
     H2(&'a mut h2::Connection, h2::StreamKey),
 }
 
-/// Calls a method of the exchange, on whatever wire it is.
+/// Calls a method of the exchange, on either protocol.
 macro_rules! dispatch_stream {
     ($inner:expr, $method:ident($($argument:expr),*)) => {
         match $inner {
@@ -391,12 +394,12 @@ macro_rules! dispatch_stream {
 }
 
 impl<'a> StreamMut<'a> {
-    /// Takes up to `max` bytes of the body. The first read sends `100 Continue` where it is awaited.
+    /// Reads up to `max` bytes of the body. The first read sends `100 Continue` if the client expects it.
     pub fn read(&mut self, max: usize) -> StreamRead<'_> {
         dispatch_stream!(&mut self.inner, read(max))
     }
 
-    /// `read`, with a borrow as long as the connection's.
+    /// Like `read`, with the lifetime of the connection's borrow.
     pub fn into_read(self, max: usize) -> StreamRead<'a> {
         match self.inner {
             StreamRef::H1(conn) => conn.read(max),
@@ -404,12 +407,13 @@ impl<'a> StreamMut<'a> {
         }
     }
 
-    /// Bytes that `read` would give now; 0 says nothing about why.
+    /// Number of bytes that `read` would return now; 0 does not say why.
     pub fn available(&mut self) -> usize {
         dispatch_stream!(&mut self.inner, available())
     }
 
-    /// The end of the body is here, read or not. HTTP/1: it shows when it is read.
+    /// The end of the body was received, whether it was read or not. Always false for HTTP/1, where only
+    /// reading finds it.
     pub fn end_received(&self) -> bool {
         match &self.inner {
             StreamRef::H1(_) => false,
@@ -422,8 +426,8 @@ impl<'a> StreamMut<'a> {
         dispatch_stream!(&self.inner, trailers())
     }
 
-    /// Bytes written here that wait for a window or a turn; what waits for the transport is counted by
-    /// [`pending_bytes`](Connection::pending_bytes). HTTP/1: none.
+    /// Bytes written here that wait for a flow-control window or for their turn; bytes that wait for the
+    /// transport are counted by [`pending_bytes`](Connection::pending_bytes). Always 0 for HTTP/1.
     pub fn queued(&self) -> usize {
         match &self.inner {
             StreamRef::H1(_) => 0,
@@ -431,8 +435,8 @@ impl<'a> StreamMut<'a> {
         }
     }
 
-    /// HTTP/2, client: what the frames of the stream carried. HTTP/1 has the connection to itself, and whoever
-    /// reads and writes its bytes counts them.
+    /// HTTP/2, client: byte counts of the stream's frames. `None` for HTTP/1, where the exchange has the
+    /// connection to itself and the transport counts its bytes.
     pub fn stats(&self) -> Option<StreamStats> {
         match &self.inner {
             StreamRef::H1(_) => None,
@@ -440,7 +444,7 @@ impl<'a> StreamMut<'a> {
         }
     }
 
-    /// Received bytes held and not yet read, framing included.
+    /// Number of received bytes that were not read yet, framing included.
     pub fn buffered(&self) -> usize {
         dispatch_stream!(&self.inner, buffered())
     }
@@ -465,20 +469,20 @@ impl<'a> StreamMut<'a> {
         dispatch_stream!(&mut self.inner, finish(trailers))
     }
 
-    /// Gives the exchange up. A message under way never looks complete to the peer: HTTP/1 closes the
-    /// connection, HTTP/2 resets the stream. On one that has failed: the program has done with it. On a
-    /// switched one that is finished: what the peer may still send is of no interest.
+    /// Aborts the exchange. A message in progress never looks complete to the peer: HTTP/1 closes the
+    /// connection, HTTP/2 resets the stream. On a failed exchange: tells the connection that the program is
+    /// done with it. On a switched one that is finished: bytes that still arrive are discarded.
     pub fn reset(&mut self) {
         dispatch_stream!(&mut self.inner, reset());
     }
 
-    /// Bytes of a body of known size that are still to be sent, 0 where its method or status allows
-    /// none. `None`: the size is not known, or no body is due.
+    /// Bytes of a body of known size that are still to be sent, 0 if its method or status allows none.
+    /// `None`: the size is not known, or no body is due.
     pub fn body_left(&self) -> Option<u64> {
         dispatch_stream!(&self.inner, body_left())
     }
 
-    /// Bytes that may be queued before the high-water mark; 0: wait for [`Event::Writable`].
+    /// Number of bytes that can be queued before the high-water mark; 0: wait for [`Event::Writable`].
     pub fn send_capacity(&self) -> usize {
         dispatch_stream!(&self.inner, send_capacity())
     }

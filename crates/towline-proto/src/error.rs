@@ -1,23 +1,23 @@
-//! What can go wrong, and who is to blame: the peer and the clock ([`ConnectionError`],
-//! [`StreamError`]) or our caller ([`UserError`]).
+//! Errors, by their source: the peer and the clock ([`ConnectionError`], [`StreamError`]) or the caller
+//! ([`UserError`]).
 
 use std::{error, fmt, sync::Arc};
 
-/// Who broke the rule.
+/// The party that broke the rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorSource {
     /// The other end of the connection.
     Peer,
     /// The program that drives this connection.
     Program,
-    /// Nobody: the connection ended as it should.
+    /// No violation: the connection ended in an orderly way.
     None,
 }
 
 /// Why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
-    /// In order: asked for by either side, or by end of input between two messages.
+    /// An orderly end: requested by either side, or end of input between two messages.
     Done,
     /// The peer broke the protocol.
     Protocol,
@@ -29,7 +29,7 @@ pub enum CloseReason {
     Truncated,
     /// The transport failed (reset, TLS alert, ...).
     Aborted,
-    /// The program gave up an exchange whose end could not be signalled otherwise.
+    /// The program aborted an exchange whose end could not be signalled otherwise.
     Reset,
 }
 
@@ -38,11 +38,11 @@ pub enum CloseReason {
 pub struct ConnectionError {
     /// The kind of end.
     pub reason: CloseReason,
-    /// What was wrong, with its source: `content-length differs (RFC 9112 6.3)`.
+    /// The rule, with its specification: `content-length differs (RFC 9112 6.3)`.
     pub rule: &'static str,
-    /// Who broke it.
+    /// The party that broke it.
     pub source: ErrorSource,
-    /// The status that answers it on the server side; 0 when nothing is to be answered.
+    /// The response status for it on the server side; 0 when no response is sent.
     pub status: u16,
 }
 
@@ -71,7 +71,7 @@ impl ConnectionError {
         Self::new(CloseReason::Limit, ErrorSource::Peer, status, rule)
     }
 
-    /// True when the connection ended in order and nothing needs to be logged.
+    /// True for an orderly end, about which nothing needs to be logged.
     pub fn is_clean(&self) -> bool {
         self.source == ErrorSource::None
     }
@@ -93,35 +93,35 @@ impl error::Error for ConnectionError {}
 /// Why one exchange can no longer complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamError {
-    /// The connection below it ended; the reason says how. On the client, a reason of `Done` or
-    /// `Aborted` with no response byte received is the stale-connection race.
+    /// The connection ended; the reason says how. On the client, a reason of `Done` or `Aborted` with no
+    /// response byte received is the stale-connection race.
     Connection(Arc<ConnectionError>),
-    /// The program itself gave it up.
+    /// The program reset the stream.
     Reset,
     /// HTTP/2: the peer reset the stream.
     ResetByPeer(ErrorCode),
-    /// HTTP/2: the peer says that it has not begun with the request and never will: `REFUSED_STREAM`, or
-    /// the stream is above the last one of its GOAWAY. The request may be sent again elsewhere.
+    /// HTTP/2: the peer did not process the request and never will: `REFUSED_STREAM`, or the stream is above
+    /// the last one of its GOAWAY. The request may be sent again elsewhere.
     Refused(&'static str),
-    /// HTTP/2: the server wants the request over HTTP/1.1: it has ended the stream, or left the connection,
-    /// with `HTTP_1_1_REQUIRED` (RFC 9113 7).
+    /// HTTP/2: the server requires HTTP/1.1 for the request: it ended the stream, or the connection, with
+    /// `HTTP_1_1_REQUIRED` (RFC 9113 7).
     Http1Required {
-        /// It has done nothing with the request: so it says by resetting the stream, or the stream is above
-        /// the last one of its GOAWAY. Else it left without an answer what it may have begun with.
+        /// The request was not processed: the stream was reset with this code, or is above the last one of
+        /// the GOAWAY. Otherwise the connection ended without a response, and processing may have started.
         unprocessed: bool,
     },
     /// HTTP/2: the stream was reset because the peer broke a rule or was too slow on it. The connection
-    /// goes on.
+    /// continues.
     Broken {
         /// The kind of fault: `Protocol`, `Limit` or `Timeout`.
         reason: CloseReason,
-        /// What was wrong, with its source.
+        /// The rule, with its specification.
         rule: &'static str,
     },
 }
 
 impl StreamError {
-    /// The request was certainly not processed: sending it again does no harm, whatever its method.
+    /// The request was certainly not processed: it may be sent again whatever its method.
     pub fn is_unprocessed(&self) -> bool {
         matches!(
             self,
@@ -148,18 +148,18 @@ impl fmt::Display for StreamError {
     }
 }
 
-/// An error code of HTTP/2 (RFC 9113 7). Unknown ones are kept as they came.
+/// An error code of HTTP/2 (RFC 9113 7). Unknown codes are kept as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ErrorCode(pub u32);
 
 impl ErrorCode {
-    /// No error: an orderly end, or "the rest of your request is not needed".
+    /// No error: an orderly end, or the rest of the request is not needed.
     pub const NO_ERROR: Self = Self(0x0);
-    /// Unspecific violation.
+    /// Unspecific protocol violation.
     pub const PROTOCOL_ERROR: Self = Self(0x1);
     /// Unexpected failure of the sender itself.
     pub const INTERNAL_ERROR: Self = Self(0x2);
-    /// Windows were not respected.
+    /// A flow-control window was exceeded.
     pub const FLOW_CONTROL_ERROR: Self = Self(0x3);
     /// SETTINGS were not acknowledged in time.
     pub const SETTINGS_TIMEOUT: Self = Self(0x4);
@@ -167,19 +167,19 @@ impl ErrorCode {
     pub const STREAM_CLOSED: Self = Self(0x5);
     /// A frame of the wrong size.
     pub const FRAME_SIZE_ERROR: Self = Self(0x6);
-    /// The stream was not begun with.
+    /// The stream was not processed.
     pub const REFUSED_STREAM: Self = Self(0x7);
     /// The stream is no longer needed.
     pub const CANCEL: Self = Self(0x8);
-    /// The state of header compression is lost.
+    /// The header compression state cannot be maintained.
     pub const COMPRESSION_ERROR: Self = Self(0x9);
     /// The tunnel's other connection failed.
     pub const CONNECT_ERROR: Self = Self(0xa);
-    /// Load that looks like harm.
+    /// Excessive load.
     pub const ENHANCE_YOUR_CALM: Self = Self(0xb);
     /// The transport is not safe enough.
     pub const INADEQUATE_SECURITY: Self = Self(0xc);
-    /// Try HTTP/1.1.
+    /// The request must be made over HTTP/1.1.
     pub const HTTP_1_1_REQUIRED: Self = Self(0xd);
 
     /// Its name in the registry; empty for an unknown one.
@@ -215,17 +215,17 @@ impl fmt::Display for ErrorCode {
 
 impl error::Error for StreamError {}
 
-/// A mistake of the program. Nothing has been sent and the connection is as it was before the call,
-/// unless a variant says otherwise.
+/// A mistake of the program. Nothing has been sent and the connection is unchanged, unless a variant says
+/// otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UserError {
-    /// No exchange of that id is open: it has ended and another began, or it never was.
+    /// No exchange of that id is open: it has ended and another has begun, or it never existed.
     UnknownStream,
     /// The exchange has failed or the connection is closed; nothing can be sent any more.
     StreamFailed,
-    /// A client connection that is busy (HTTP/2: at its limit of streams), closing or spoilt cannot take
-    /// a request.
+    /// A client connection that is busy (HTTP/2: at its limit of streams), closing or unusable cannot take a
+    /// request.
     NotIdle,
     /// A client called a server's method or the reverse.
     WrongSide,
@@ -261,7 +261,7 @@ pub enum UserError {
     BodyTooShort,
     /// 101 to a request that did not ask for an upgrade, whose body is not yet read, or on HTTP/2.
     UpgradeNotPossible,
-    /// A method that the protocol of this connection does not have.
+    /// A method that the protocol of this connection does not support.
     WrongProtocol,
 }
 

@@ -1,20 +1,20 @@
-//! What a connection tells its two neighbours: events to the program, interest to the transport.
+//! Outputs of a connection: events for the program, interest for the transport.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::{ConnectionError, HeadRef, StreamError};
 
-/// Which end of the connection we are.
+/// The end of the connection that this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// We send requests.
+    /// Sends requests.
     Client,
-    /// We answer them.
+    /// Sends responses.
     Server,
 }
 
-/// What is spoken on a connection.
+/// The protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// HTTP/1.0 and 1.1.
@@ -23,7 +23,7 @@ pub enum Protocol {
     Http2,
 }
 
-/// What a server speaks on a connection.
+/// The protocols that a server accepts on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ProtocolPolicy {
     /// HTTP/1.0 and 1.1 only.
@@ -31,7 +31,8 @@ pub enum ProtocolPolicy {
     Http1,
     /// HTTP/2 only.
     Http2,
-    /// Whichever the peer begins with: the client preface of HTTP/2 (RFC 9113 3.4) tells.
+    /// Either of them, decided by the first bytes: the client preface of HTTP/2 (RFC 9113 3.4) or anything
+    /// else.
     Either,
 }
 
@@ -39,25 +40,26 @@ pub enum ProtocolPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
-/// What HEADERS, CONTINUATION and DATA frames of one stream have carried so far, their own headers included.
+/// Byte counts of the HEADERS, CONTINUATION and DATA frames of one stream, frame headers included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StreamStats {
-    /// Bytes handed over to be sent.
+    /// Bytes put into the send buffer.
     pub sent: u64,
     /// Bytes received.
     pub received: u64,
-    /// When body bytes that had waited for a window, for room or for their turn were handed over last.
+    /// When body bytes that had been queued (for a window, for buffer space or for their turn) were last put
+    /// into the send buffer.
     pub last_sent: Option<Instant>,
 }
 
-/// One thing that happened. Heads borrow from the receive block: copy what must outlive the borrow.
+/// An event. Heads borrow from the receive buffer: copy what must outlive the borrow.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// Server: a request. Client: the final response.
     Head {
         /// The exchange it belongs to.
         stream: StreamId,
-        /// Borrowed from the receive block.
+        /// Borrowed from the receive buffer.
         head: HeadRef<'a>,
         /// No body follows.
         end: bool,
@@ -66,46 +68,47 @@ pub enum Event<'a> {
     Informational {
         /// The exchange it belongs to.
         stream: StreamId,
-        /// Borrowed from the receive block.
+        /// Borrowed from the receive buffer.
         head: HeadRef<'a>,
     },
-    /// Body bytes, the end or the failure can be read now. Comes once after each [`StreamRead::Pending`].
+    /// Body bytes, the end or the failure can be read now. Delivered once after each [`StreamRead::Pending`].
     Readable(StreamId),
-    /// Fewer than half of the send window is queued again. Comes once after `send_capacity()` was 0.
+    /// Fewer than half of the send window is queued again. Delivered once after `send_capacity()` was 0.
     Writable(StreamId),
-    /// The peer sent its FIN while its exchange is open, or ended a stream on which it asks for a tunnel
-    /// (CONNECT) and has no answer yet; it still gets one.
+    /// The peer sent its FIN while its exchange is open, or ended a stream on which it requested a tunnel
+    /// (CONNECT) before the response; the response can still be sent.
     HalfClosed(StreamId),
-    /// After 101 or a 2xx to CONNECT: the stream now carries raw bytes, leftovers included.
+    /// After 101 or a 2xx to CONNECT: the stream now carries raw bytes, beginning with those received
+    /// already.
     Switched {
         /// The exchange that switched.
         stream: StreamId,
     },
-    /// This exchange can no longer complete. On a server the stream counts as one that the application
-    /// still works on until the program gives it up (`reset`) or ends it (`finish`): a peer that resets
-    /// its streams cannot have more applications at work than the limit of streams.
+    /// This exchange can no longer complete. On a server the stream counts as being processed by the
+    /// application until the program calls `reset` or `finish`: a peer that resets its streams cannot have
+    /// more requests processed at once than the limit of streams.
     Failed(StreamId, StreamError),
-    /// HTTP/2: streams above `last` will not be served, and no new ones.
+    /// HTTP/2: streams above `last` will not be processed, and no new ones can be opened.
     GoingAway {
-        /// The last stream that is.
+        /// The last stream that may be processed.
         last: StreamId,
     },
-    /// No event follows. Bytes may still have to leave: drop the socket when `interest().closed`.
+    /// The last event. Bytes may still have to be sent: drop the socket when `interest().closed`.
     Closed(Arc<ConnectionError>),
 }
 
-/// What the transport should do for this connection now.
+/// What the transport has to do for this connection now: the I/O that it waits for.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent answers, not a state"
 )]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Interest {
-    /// Read when readable. When false there is no room: a FIN or reset should still be noticed.
+    /// Read when readable. When false the receive buffer is full: a FIN or reset should still be noticed.
     pub read: bool,
     /// Bytes are waiting in `send_slices`.
     pub write: bool,
-    /// Everything has been sent and no more will come: send FIN (once), go on reading.
+    /// Everything has been sent and nothing more will be: send FIN (once) and continue reading.
     pub shutdown: bool,
     /// Drop the socket.
     pub closed: bool,
@@ -113,14 +116,14 @@ pub struct Interest {
     pub abort: bool,
 }
 
-/// What reading a stream gave. Taking the bytes is what lets the peer send more.
+/// Result of reading a stream. Reading bytes is what lets the peer send more.
 #[derive(Debug, PartialEq, Eq)]
 pub enum StreamRead<'a> {
     /// The next bytes of the body, never empty.
     Data(&'a [u8]),
     /// Nothing now; [`Event::Readable`] follows.
     Pending,
-    /// The body is complete; trailers can be read.
+    /// End of the body; trailers can be read.
     End,
     /// The body will never be complete; [`Event::Failed`] says why.
     Failed,

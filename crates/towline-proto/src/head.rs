@@ -1,4 +1,4 @@
-//! Heads: as the program gives them, and as views into the receive block.
+//! Heads: as the program passes them, and as views into the receive buffer.
 
 /// Protocol version of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,7 +27,7 @@ pub struct RequestHead<'a> {
     pub method: &'a [u8],
     /// In the form its method needs (RFC 9112 3.2); `Host` is the program's duty on every version.
     pub target: &'a [u8],
-    /// They leave in this order and as they are written; what is missing about framing comes behind.
+    /// Sent in this order and as written; missing framing fields are appended.
     pub fields: &'a [Field<'a>],
 }
 
@@ -38,12 +38,12 @@ pub struct ResponseHead<'a> {
     pub status: u16,
     /// Empty: the standard phrase.
     pub reason: &'a [u8],
-    /// In the order they leave. Content-Length, Transfer-Encoding and Connection are honoured or
-    /// refused, never doubled.
+    /// Sent in this order. Content-Length, Transfer-Encoding and Connection are honoured or refused, never
+    /// repeated.
     pub fields: &'a [Field<'a>],
 }
 
-/// Where one field line stands, as offsets from the start of the head.
+/// Position of one field line, as offsets from the start of the head.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FieldSpan {
     pub name: u32,
@@ -52,8 +52,8 @@ pub(crate) struct FieldSpan {
     pub value_len: u32,
 }
 
-/// Where the parts of the start line stand. A request has method and target, a response a reason
-/// (kept in `target`) and a status.
+/// Positions of the parts of the start line. A request has method and target, a response a reason (stored in
+/// `target`) and a status.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StartLine {
     /// HTTP/1: 0.
@@ -83,11 +83,11 @@ impl Default for StartLine {
     }
 }
 
-/// A received head: a view into the receive block (HTTP/2: into what was decoded of it), valid until the
-/// connection is touched again.
+/// A received head: a view into the receive buffer (HTTP/2: into the decoded block), valid until the next call on
+/// the connection.
 ///
-/// HTTP/2 heads look like those of HTTP/1: pseudo-fields are not among the [`fields`](Self::fields),
-/// `:authority` is the first of them under the name `host`, and the crumbs of `cookie` are one field.
+/// HTTP/2 heads look like those of HTTP/1: pseudo-fields are not among the [`fields`](Self::fields), `:authority`
+/// is the first of them under the name `host`, and several `cookie` fields are joined into one.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadRef<'a> {
     pub(crate) bytes: &'a [u8],
@@ -125,8 +125,8 @@ impl<'a> HeadRef<'a> {
         }
     }
 
-    /// `:protocol` of an extended CONNECT (RFC 8441), which asks for a tunnel of that protocol at the
-    /// target: `websocket`. `None` for any other request.
+    /// `:protocol` of an extended CONNECT (RFC 8441), which requests a tunnel of that protocol to the target:
+    /// `websocket`. `None` for any other request.
     pub fn protocol(&self) -> Option<&'a [u8]> {
         (self.line.protocol_len > 0)
             .then(|| slice(self.bytes, self.line.protocol, self.line.protocol_len))
@@ -153,7 +153,7 @@ impl<'a> HeadRef<'a> {
             .map(|field| field.value)
     }
 
-    /// A copy that outlives the receive block.
+    /// Copies the head, so that it outlives the receive buffer.
     pub fn to_owned_head(&self) -> OwnedHead {
         OwnedHead {
             bytes: self.bytes.into(),
@@ -176,7 +176,7 @@ pub struct OwnedHead {
 }
 
 impl OwnedHead {
-    /// The view with everything there is to ask of a head.
+    /// The head as a [`HeadRef`].
     pub fn view(&self) -> HeadRef<'_> {
         HeadRef {
             bytes: &self.bytes,
@@ -225,7 +225,7 @@ impl<'a> Iterator for Fields<'a> {
 
 impl ExactSizeIterator for Fields<'_> {}
 
-/// Fields that are kept beyond what they came in.
+/// Fields copied out of the receive buffer.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OwnedFields {
     bytes: Vec<u8>,

@@ -1,8 +1,8 @@
-//! The wire of Towline: HTTP as pure state machines.
+//! The protocol core of Towline: HTTP as pure state machines.
 //!
-//! No I/O, no clock, no threads, no chance: time and bytes are arguments. A [`Connection`] is one end
-//! of one transport connection, client or server. What the peer does arrives as [`Event`]s and is never
-//! an `Err`; an `Err` is always a mistake of our own caller ([`UserError`]).
+//! No I/O, no clock, no threads, no random numbers: time and bytes are arguments. A [`Connection`] is one end of
+//! one transport connection, client or server. Input from the peer becomes [`Event`]s and never an `Err`; an
+//! `Err` is always a mistake of the caller ([`UserError`]).
 //!
 //! ```text
 //!   socket ── recv_space/received ──►  Connection  ── next_event ──────►  program
@@ -54,7 +54,7 @@ pub use h1::{PreparedRequest, standard_reason};
 pub use head::{Field, Fields, HeadRef, OwnedHead, RequestHead, ResponseHead, Version};
 pub use limits::{Http2Limits, Limits, RateLimit};
 
-/// The head parser on its own, for the benchmark that holds it against others. Not part of the surface.
+/// The head parser and the HPACK codec on their own, for the benchmarks. Not part of the public API.
 #[doc(hidden)]
 pub mod bench {
     pub use crate::h1::HeadScratch;

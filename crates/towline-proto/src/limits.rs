@@ -1,4 +1,4 @@
-//! Every bound of the wire in one place: nothing that a peer sends may grow without one of these.
+//! Every bound of the protocol core: nothing that a peer sends may grow without one of these.
 
 use std::time::Duration;
 
@@ -18,57 +18,58 @@ pub struct Limits {
     pub max_fields: u32,
     /// Body of a received message after decoding; `None`: unbounded, the body is streamed. Over it: 413.
     pub max_body_bytes: Option<u64>,
-    /// Chunk extensions of one body in all (hyper's figure; nobody uses extensions).
+    /// Total bytes of chunk extensions in one body (hyper's figure; extensions are not used in practice).
     pub max_chunk_extension_bytes: u32,
-    /// Chunk framing may cost this many times the data it carries, once it passes 64 KiB in all. A chunk
-    /// of one byte costs 5; leading zeros of the size could make it 20.
+    /// Maximum ratio of chunk framing to the data it carries, checked above 64 KiB of framing. A chunk of one
+    /// byte costs 5; leading zeros of the size could make it 20.
     pub max_chunk_overhead_ratio: u32,
     /// Empty lines skipped before a start line (RFC 9112 2.2 asks for at least one).
     pub max_empty_lines: u8,
     /// Interim (1xx) responses to one request, client side.
     pub max_interim_responses: u8,
-    /// Bytes held that the program has not read: the only read-ahead there is.
+    /// Bytes buffered that the program has not read: the only read-ahead there is.
     pub window_bytes: usize,
-    /// High-water mark of unsent bytes; `StreamMut::room` counts down from it. With HTTP/2 each stream has as much,
-    /// and the connection once more for frames that are ready to leave.
+    /// High-water mark of unsent bytes; `StreamMut::send_capacity` counts down from it. With HTTP/2 each
+    /// stream has as much, and the connection once more for frames that are ready to be sent.
     pub send_window_bytes: usize,
-    /// A rest of a request body that nobody reads is skipped up to here to keep the connection.
+    /// The unread rest of a request body is skipped up to this size to keep the connection.
     pub max_drain_bytes: u64,
-    /// Bytes swallowed while lingering after our FIN, so that a reset does not destroy our answer
-    /// (RFC 9112 9.6).
+    /// Bytes discarded while lingering after the own FIN, so that a reset does not destroy the response (RFC
+    /// 9112 9.6).
     pub max_linger_bytes: u64,
     /// A whole head must arrive within this time, counted from accept or from its first byte; no
     /// further byte resets it (slowloris). 408.
     pub header_timeout: Option<Duration>,
-    /// A body in transit, either way, must make progress within this time. 408.
+    /// A body in transfer, in either direction, must make progress within this time. 408.
     pub body_timeout: Option<Duration>,
     /// ... and over each such period at this rate; 0 switches the check off.
     pub min_bytes_per_s: u32,
-    /// A kept-alive connection without a request. Longer than the 60 s of usual load balancers, so
-    /// that they and not we close first.
+    /// Timeout of a kept-alive connection without a request. Longer than the 60 s of common load balancers,
+    /// so that they close first.
     pub keep_alive_timeout: Option<Duration>,
-    /// How long after accept a connection that is told to close may still send its first request:
-    /// bytes that were on their way when a server began to stop deserve an answer.
+    /// Time after accept within which a connection on which `close` was called may still send its first
+    /// request: bytes that were on their way when a server began to stop deserve a response.
     pub first_request_timeout: Duration,
-    /// How long we wait for the peer's FIN after ours.
+    /// Time to wait for the peer's FIN after the own one.
     pub linger_timeout: Duration,
-    /// What only HTTP/2 needs.
+    /// Bounds that only HTTP/2 needs.
     pub http2: Http2Limits,
 }
 
 /// The bounds that HTTP/2 adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Http2Limits {
-    /// Server: streams at once, those counted that the peer has reset while the application still works
-    /// on them. Over it: `REFUSED_STREAM`. Client: the most that we open, if the peer allows as many.
+    /// Server: streams at once, including streams that the peer has reset while the application still
+    /// processes them. Over it: `REFUSED_STREAM`. Client: the most that it opens, if the peer allows as many.
     pub max_concurrent_streams: u32,
-    /// Bytes of one stream that may wait for the program: the only read-ahead there is. Reading re-opens it.
+    /// Bytes of one stream that may be buffered for the program: the only read-ahead there is. Reading
+    /// reopens it.
     pub stream_window_bytes: u32,
-    /// ... and a program that has read all there is doubles it, up to this: a window carries no more than
-    /// itself in each round trip. No more than `stream_window_bytes`: it stays as it is.
+    /// The window doubles up to this each time the program has read all that was received, since one window
+    /// per round trip bounds the throughput. If not above `stream_window_bytes`, the window stays as it is.
     pub max_stream_window_bytes: u32,
-    /// Bytes that may be on their way on all streams together. Re-opened on receipt, so that a stream that
-    /// nobody reads never stops the others; memory is bounded by the windows of the streams.
+    /// Bytes in flight on all streams together. Reopened on receipt, so that a stream that is not read never
+    /// stops the others; memory is bounded by the windows of the streams.
     pub connection_window_bytes: u32,
     /// The longest frame payload accepted, 16 KiB to 16 MiB - 1 (RFC 9113 4.2). Larger frames would only
     /// make a stream wait longer for its turn.
@@ -78,41 +79,41 @@ pub struct Http2Limits {
     pub max_header_list_bytes: u32,
     /// Field lines in a field section, pseudo-fields included. Over it: 431.
     pub max_fields: u32,
-    /// A field section as it stands on the wire. Over it the connection ends, before anything is decoded.
+    /// The encoded size of a field section. Over it the connection ends, before anything is decoded.
     pub max_header_block_bytes: u32,
     /// CONTINUATION frames of one field section (CVE-2024-27316). Over it the connection ends.
     pub max_continuations: u32,
-    /// The dynamic table that the peer may use to write to us (RFC 7541 4.2).
+    /// Size of the dynamic table that the peer may use for encoding (RFC 7541 4.2).
     pub header_table_bytes: u32,
-    /// Streams that end by a reset, sent by the peer or provoked by it (CVE-2023-44487, CVE-2025-8671): so
-    /// many at once, and so many more each second. Over it: `ENHANCE_YOUR_CALM`. Server only.
+    /// Streams that end by a reset, sent by the peer or caused by it (CVE-2023-44487, CVE-2025-8671): a
+    /// burst, and a rate per second. Over it: `ENHANCE_YOUR_CALM`. Server only.
     pub resets: RateLimit,
-    /// Frames that move nothing: SETTINGS, PING, PRIORITY, small `WINDOW_UPDATE`, empty DATA, unknown ones
+    /// Frames that carry no data: SETTINGS, PING, PRIORITY, small `WINDOW_UPDATE`, empty DATA, unknown ones
     /// (CVE-2019-9511 to 9518).
     pub control_frames: RateLimit,
-    /// Reading stops while more than this of answers and control frames waits for the peer to take it.
+    /// Reading stops while more than this of responses and control frames waits to be sent.
     pub max_queued_bytes: usize,
-    /// Our SETTINGS must be acknowledged within this time. `SETTINGS_TIMEOUT`.
+    /// The own SETTINGS must be acknowledged within this time. `SETTINGS_TIMEOUT`.
     pub settings_timeout: Option<Duration>,
-    /// Nothing received for so long while streams are open: ask whether the peer is there.
+    /// Send a PING when nothing was received for this long while streams are open.
     pub ping_interval: Option<Duration>,
-    /// ... which it must answer within this time.
+    /// The PING must be acknowledged within this time.
     pub ping_timeout: Duration,
     /// Extended CONNECT (RFC 8441) is offered: WebSocket over HTTP/2.
     pub extended_connect: bool,
 }
 
-/// A bucket of tokens: what may come at once, and what comes back.
+/// Parameters of a token bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
-    /// At once.
+    /// Tokens of a full bucket: the largest burst.
     pub burst: u32,
-    /// Each second.
+    /// Tokens added each second.
     pub per_s: u32,
 }
 
 impl Http2Limits {
-    /// The defaults of a server that faces anybody.
+    /// The defaults of a server on the public internet.
     pub const fn server() -> Self {
         Self {
             max_concurrent_streams: 128,
@@ -141,7 +142,7 @@ impl Http2Limits {
         }
     }
 
-    /// The defaults of a client: more streams than servers usually allow and windows for fast, far
+    /// The defaults of a client: more streams than servers usually allow, and windows for fast, distant
     /// servers. No timeouts, as with [`Limits::client`].
     pub const fn client() -> Self {
         let mut limits = Self::server();
@@ -155,7 +156,7 @@ impl Http2Limits {
 }
 
 impl Limits {
-    /// The defaults of a server that faces anybody.
+    /// The defaults of a server on the public internet.
     pub const fn server() -> Self {
         Self {
             max_start_line_bytes: 8_192,

@@ -1,17 +1,17 @@
-//! Clocks of a connection, driven by the instants it is given.
+//! Timers of a connection, driven by the instants passed to it.
 
 use std::time::{Duration, Instant};
 
 use crate::Limits;
 
-/// What the clock over the next head counts from (server: both kinds are deadlines).
+/// Timer over the next head (server: both kinds are deadlines).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeadTimer {
     /// A head is being received, or awaited since accept. No byte resets it.
     Head(Instant),
     /// Kept alive between two exchanges.
     Idle(Instant),
-    /// Accepted at that time and told to close before its first byte, which may be on its way.
+    /// Accepted at that time; `close` was called before its first byte, which may be on its way.
     Closing(Instant),
     /// No head is due.
     Off,
@@ -27,7 +27,7 @@ impl HeadTimer {
         }
     }
 
-    /// What it becomes when a server is told to close: a first head may be on its way. `None`: none is awaited.
+    /// The state after `close` on a server: a first head may be on its way. `None`: no head is expected.
     pub fn closing(self) -> Option<Self> {
         match self {
             Self::Head(since) | Self::Closing(since) => Some(Self::Closing(since)),
@@ -36,15 +36,16 @@ impl HeadTimer {
     }
 }
 
-/// Watches that bytes of a body move: some within every `body_timeout`, and in each such period at
-/// the minimum rate.
+/// Checks the progress of a body: some bytes within every `body_timeout`, and in each such period the minimum
+/// rate.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) enum ProgressTimer {
     #[default]
     Off,
-    /// The program has set it, which knows no time: it starts when the time is told.
+    /// Started by a call of the program, which carries no time: it runs from the next known instant.
     Armed,
-    /// It was not the peer's turn for a while (nobody read): the next expiry only starts anew.
+    /// Paused while nothing was expected of the peer (the program did not read): the next expiry only
+    /// restarts it.
     Paused(Period),
     Running(Period),
 }
@@ -65,7 +66,7 @@ impl ProgressTimer {
         });
     }
 
-    /// False: it is running, or due, already.
+    /// Returns false if it is running or armed already.
     pub fn arm(&mut self) -> bool {
         let starts = matches!(self, Self::Off | Self::Paused(_));
         if starts {
@@ -120,7 +121,7 @@ impl ProgressTimer {
         }
     }
 
-    /// Whether the peer is too slow. A period that ended well starts the next one.
+    /// Whether the peer is too slow. A period that passed the check starts the next one.
     pub fn expired(&mut self, now: Instant, limits: &Limits) -> bool {
         if self.deadline(limits).is_none_or(|deadline| now < deadline) {
             return false;

@@ -1,5 +1,5 @@
-//! The chunked coding, received (RFC 9112 7.1): one byte of framing after the other, so that it is
-//! linear whatever the cuts, and never more lenient than the grammar.
+//! The chunked coding, received (RFC 9112 7.1): framing is parsed byte by byte, in linear time however the input
+//! is cut, and as strictly as the grammar.
 //!
 //! ```text
 //!  Size ─;─► Extension ─┐
@@ -27,7 +27,7 @@ const OVERHEAD: ConnectionError =
 const DATA_END: ConnectionError =
     ConnectionError::peer(400, "chunk data not ended by CRLF (RFC 9112 7.1)");
 
-/// The overhead ratio is looked at from here on.
+/// Overhead from which the ratio is checked.
 const FREE_OVERHEAD_BYTES: u64 = 64 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +41,8 @@ enum State {
     Trailers,
 }
 
-/// Inside `*( ";" name [ "=" ( token / quoted-string ) ] )`. Whitespace is "bad" by the grammar and
-/// has only served smuggling: refused.
+/// Inside `*( ";" name [ "=" ( token / quoted-string ) ] )`. Whitespace is "bad" by the grammar and is used only
+/// for request smuggling: refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extension {
     NameStart,
@@ -54,21 +54,21 @@ enum Extension {
     QuotedEnd,
 }
 
-/// Where a chunked body stands.
+/// Decoder state of a chunked body.
 #[derive(Debug, Clone)]
 pub(super) struct Decoder {
     state: State,
-    /// The size being read, then what is left of the chunk.
+    /// The size being parsed, then the remaining bytes of the chunk.
     left: u64,
     extension_bytes: u32,
     overhead_bytes: u64,
     data_bytes: u64,
 }
 
-/// What comes next in the body.
+/// Next part of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// So many bytes of data, as far as they have arrived.
+    /// Remaining bytes of the chunk, of which some may not have arrived.
     Data(u64),
     /// The trailer section.
     Trailers,
@@ -87,7 +87,7 @@ impl Decoder {
         }
     }
 
-    /// Reads framing up to the next data; returns how many bytes of `input` it was.
+    /// Parses framing up to the next data; returns the number of bytes consumed from `input`.
     pub fn advance(
         &mut self,
         input: &[u8],
@@ -109,7 +109,7 @@ impl Decoder {
         }
     }
 
-    /// `n` bytes of data were taken.
+    /// Consumes `n` bytes of data.
     pub fn consume(&mut self, n: u64) {
         self.left -= n;
         self.data_bytes += n;
@@ -208,7 +208,7 @@ impl Decoder {
 mod tests {
     use super::*;
 
-    /// Decodes as far as it goes; true when the last chunk was seen.
+    /// Decodes as far as possible; true when the last chunk was seen.
     fn decode(input: &[u8], step: usize) -> Result<(Vec<u8>, bool), &'static str> {
         let limits = Limits::server();
         let mut decoder = Decoder::new();

@@ -1,4 +1,4 @@
-//! How exchanges and the connection end: in order, or because somebody broke a rule.
+//! Ends of exchanges and of the connection: orderly, or after a violation.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ impl Connection {
         self.now = now;
         self.eof = true;
         if self.has_unread_response() {
-            // Often the answer of a server that refused an upload and closed.
+            // Often the response of a server that refused an upload and closed.
             self.transport_error.get_or_insert(rule);
             self.send.clear();
             return;
@@ -34,7 +34,7 @@ impl Connection {
         self.side == Side::Client && self.phase == Phase::Open && is_due && !self.recv.is_empty()
     }
 
-    /// Nothing more comes, and something was missing.
+    /// The error for input that ended too early: the transport's failure, if there was one.
     pub(super) fn truncated(&self, rule: ConnectionError) -> ConnectionError {
         self.transport_error.map_or(rule, rules::aborted)
     }
@@ -50,9 +50,10 @@ impl Connection {
         let last = !self.exchange.keep_alive || self.closing;
         match self.side {
             _ if last => return self.close_gracefully(rules::DONE),
-            // Left as it is until the next event is asked for: what has ended may still be looked at.
+            // Unchanged until the next call of `next_event`: the exchange that has ended may still be
+            // accessed.
             Side::Client if self.has_pipelined() => self.recv_state = RecvState::Idle,
-            // The response itself is complete and in order; only the connection is of no use any more.
+            // The response itself is complete and valid; only the connection cannot be reused.
             Side::Client if !self.recv.is_empty() => {
                 return self.close_gracefully(rules::UNSOLICITED);
             }
@@ -71,7 +72,7 @@ impl Connection {
         };
     }
 
-    /// The end in order: what is queued leaves, and nothing more is read.
+    /// Orderly end: queued bytes are sent, and nothing more is read.
     pub(super) fn close_gracefully(&mut self, error: ConnectionError) {
         self.set_closed(error);
         self.phase = match self.side {
@@ -83,13 +84,13 @@ impl Connection {
         };
     }
 
-    /// The end without a word.
+    /// Closes without sending anything.
     pub(super) fn close_now(&mut self, error: ConnectionError) {
         self.set_closed(error);
         self.phase = Phase::Closed { abort: false };
     }
 
-    /// The end because nothing else can be done: queued bytes are lost.
+    /// Closes by reset: queued bytes are lost.
     pub(super) fn abort(&mut self, error: ConnectionError) {
         if self.phase == Phase::Open {
             self.fail_exchange();
@@ -99,13 +100,13 @@ impl Connection {
         self.phase = Phase::Closed { abort: true };
     }
 
-    /// The peer (or the clock) broke a rule: answer it where an answer can still be given, then close.
+    /// Handles a violation or a timeout: sends an error response where one can still be sent, then closes.
     #[cold]
     pub(super) fn fail(&mut self, error: ConnectionError) {
         if self.phase != Phase::Open {
             return;
         }
-        // A response that ends by closing must not seem to have ended.
+        // A response that is delimited by closing must not look complete.
         let abort = self.send_state == SendState::UntilClose;
         if self.side == Side::Server && matches!(self.send_state, SendState::Idle | SendState::Head)
         {

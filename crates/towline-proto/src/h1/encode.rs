@@ -6,8 +6,7 @@ use crate::{Field, UserError};
 use super::head_info::ConnectionOptions;
 use crate::byte_class::{is_token_bytes, is_value_bytes};
 
-/// What the program's fields said of framing, so that each such field is written once and in agreement
-/// with the body.
+/// Framing fields given by the program, so that each is written once and in agreement with the body.
 #[derive(Debug, Default)]
 pub(super) struct FramingFields<'a> {
     pub length: Option<u64>,
@@ -19,12 +18,12 @@ pub(super) struct FramingFields<'a> {
     pub expects_continue: bool,
 }
 
-/// What becomes of Content-Length, Transfer-Encoding and Connection.
+/// Where Content-Length, Transfer-Encoding and Connection are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FieldPlacement {
-    /// Held back: what a server says of them depends on the request and on the connection.
+    /// Not with the other fields: on a server they depend on the request and on the connection.
     Deferred,
-    /// As the program wrote them, where it put them. `coded`: a body may follow that is chunked.
+    /// As given by the program, in their place. `coded`: a chunked body may follow.
     InPlace { coded: bool },
 }
 
@@ -47,7 +46,7 @@ impl FieldPlacement {
     }
 }
 
-/// Appends fields, all but the held ones.
+/// Appends all fields but the deferred ones.
 pub(super) fn fields<'a>(
     out: &mut Vec<u8>,
     fields: &[Field<'a>],
@@ -68,7 +67,7 @@ pub(super) fn fields<'a>(
         out.extend_from_slice(field.name);
         out.extend_from_slice(b": ");
         match kind {
-            // Without leading zeros, which some read as octal.
+            // Without leading zeros, which some parsers read as octal.
             FieldKind::Length(length) => decimal(out, length),
             _ => out.extend_from_slice(field.value),
         }
@@ -129,21 +128,21 @@ impl<'a> FramingFields<'a> {
 
 #[inline]
 fn is<const N: usize>(field: &Field<'_>, lower: &[u8; N]) -> bool {
-    // Nearly always in lower case, and then a comparison of words.
+    // Nearly always in lower case, which is a comparison of words.
     field
         .name
         .first_chunk::<N>()
         .is_some_and(|name| name == lower || name.eq_ignore_ascii_case(lower))
 }
 
-/// Appends the one Connection field: what the program gave, and what must be said beside it.
+/// Appends the one Connection field: the program's value, and the required options.
 pub(super) fn connection(
     out: &mut Vec<u8>,
     framing: &FramingFields<'_>,
     close: bool,
     keep_alive: bool,
 ) {
-    // A `keep-alive` that the program wished for contradicts a `close` that must be.
+    // A `keep-alive` of the program contradicts a required `close`.
     let contradicted = close && framing.options.keep_alive;
     let given = framing
         .connection
@@ -171,7 +170,7 @@ pub(super) fn content_length(out: &mut Vec<u8>, length: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a status line; an empty `reason` stands for the standard one.
+/// Appends a status line; an empty `reason` means the standard one.
 pub(super) fn status_line(out: &mut Vec<u8>, status: u16, reason: &[u8]) -> Result<(), UserError> {
     if !(100..=599).contains(&status) {
         return Err(UserError::InvalidStatus);
@@ -210,7 +209,7 @@ fn decimal(out: &mut Vec<u8>, mut n: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Appends the line in front of a chunk of `n` bytes.
+/// Appends the size line of a chunk of `n` bytes.
 pub(super) fn chunk_size(out: &mut Vec<u8>, n: usize) {
     let mut digits = [0; 18];
     digits[16..].copy_from_slice(b"\r\n");
@@ -243,7 +242,7 @@ pub(super) fn last_chunk(out: &mut Vec<u8>, trailers: &[Field<'_>]) -> Result<()
     Ok(())
 }
 
-/// Fields about framing, routing, authentication or the content's form must not come in a trailer
+/// Fields about framing, routing, authentication or the format of the content are not allowed in a trailer
 /// section (RFC 9110 6.5.1).
 pub fn is_forbidden_trailer(name: &[u8]) -> bool {
     const FORBIDDEN: [&[u8]; 20] = [

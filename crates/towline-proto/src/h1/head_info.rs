@@ -1,4 +1,4 @@
-//! What a head says about the connection and its framing, gathered while its fields are scanned.
+//! Framing and connection fields of a head, collected while its fields are scanned.
 
 use crate::body::{Coding, Length, trim_ows};
 
@@ -11,7 +11,7 @@ pub(super) enum Expect {
     Other,
 }
 
-/// The Host lines: none, where the only one stands among the fields, or too many.
+/// The Host lines: none, the index of the only one among the fields, or several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Host {
     #[default]
@@ -29,7 +29,7 @@ pub(super) struct ConnectionOptions {
 }
 
 impl ConnectionOptions {
-    /// Another Connection line.
+    /// Adds a Connection line.
     #[inline]
     pub fn add(&mut self, value: &[u8]) {
         if value == b"keep-alive" {
@@ -48,7 +48,7 @@ impl ConnectionOptions {
     }
 }
 
-/// Everything of a head that matters below the program.
+/// The fields of a head that the connection itself acts on.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct HeadInfo {
     pub length: Length,
@@ -61,7 +61,7 @@ pub(super) struct HeadInfo {
 }
 
 impl HeadInfo {
-    /// Looks at one field, the `index`-th. Most fields leave at the first comparison.
+    /// Examines one field, the `index`-th. Most fields fail the first comparison.
     #[inline]
     pub fn record(&mut self, name: &[u8], value: &[u8], index: usize) {
         match (name.len(), name[0] | 0x20) {

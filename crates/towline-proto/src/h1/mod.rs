@@ -1,19 +1,19 @@
 //! HTTP/1.0 and 1.1, both sides: one exchange at a time over one connection (RFC 9112).
 //!
-//! Two halves run beside each other, one per direction, and an exchange is over when both are
-//! `Complete`. The server's incoming half is the request, the client's the response:
+//! Two state machines run in parallel, one per direction, and an exchange is over when both are `Complete`. The
+//! receiving one is the request on a server, the response on a client:
 //!
 //! ```text
-//!  incoming  Idle ─► Head ─► Length/Chunked/UntilClose ─► Complete ─┐
-//!             ▲ (client)└──────► Raw (switched) ─► Complete         ├─► both complete: the next
-//!  outgoing  Idle ─► Head ─► Length/Chunked/UntilClose ─► Complete ─┘   exchange, or the close
+//!  receive   Idle ─► Head ─► Length/Chunked/UntilClose ─► Complete ─┐
+//!             ▲ (client)└──────► Raw (switched) ─► Complete         ├─► both complete: next
+//!  send      Idle ─► Head ─► Length/Chunked/UntilClose ─► Complete ─┘   exchange, or the close
 //!                (server)└─► Discard, Raw
 //!
-//!  phase     Open ──error, last answer──► Closing (flush, FIN, linger) ──► Closed
+//!  phase     Open ──error, last response──► Closing (flush, FIN, linger) ──► Closed
 //! ```
 //!
-//! This file holds the state and what comes from the network and the clock; `recv` reads messages,
-//! `send` writes them, `close` ends exchanges and the connection.
+//! This file holds the state and the inputs from the network and the clock; `recv` parses messages, `send` writes
+//! them, `close` ends exchanges and the connection.
 
 mod chunked;
 mod close;
@@ -49,17 +49,17 @@ pub(crate) use prepared::Parts;
 pub use prepared::PreparedRequest;
 use recv::Trailers;
 
-/// What an idle client connection keeps to write its next head and a small body into.
+/// Send buffer kept by an idle client connection for its next head and a small body.
 const CLIENT_SEND_BYTES: usize = 8 * 1024;
 
 /// The message being received.
 #[derive(Debug)]
 enum RecvState {
-    /// Client: no response is due.
+    /// Client: no response is expected.
     Idle,
     /// A head is next.
     Head,
-    /// So many body bytes are still to come, never 0.
+    /// Number of body bytes still to come, never 0.
     Length(u64),
     Chunked(Decoder),
     UntilClose,
@@ -75,7 +75,7 @@ enum SendState {
     Idle,
     /// Server: the final response head is due.
     Head,
-    /// So many body bytes are still announced.
+    /// Number of announced body bytes still to be sent.
     Length(u64),
     Chunked,
     UntilClose,
@@ -90,8 +90,8 @@ enum SendState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// Nothing more is parsed. What is queued leaves, then FIN; input is swallowed until the peer's
-    /// FIN or `linger_timeout` after `since` (RFC 9112 9.6).
+    /// Nothing more is parsed. Queued bytes are sent, then FIN; input is discarded until the peer's FIN or
+    /// `linger_timeout` after `since` (RFC 9112 9.6).
     Closing {
         since: Instant,
         lingered: u64,
@@ -101,15 +101,15 @@ enum Phase {
     },
 }
 
-/// What the exchange in hand is about.
+/// The current exchange.
 #[derive(Debug)]
 struct Exchange {
     id: u64,
     method: Method,
     version: Version,
-    /// The connection may go on after this exchange.
+    /// The connection can be reused after this exchange.
     keep_alive: bool,
-    /// The request asked for an upgrade.
+    /// The request offers an upgrade.
     may_upgrade: bool,
     /// The client waits for `100 Continue` before it sends its body.
     awaits_continue: bool,
@@ -118,7 +118,7 @@ struct Exchange {
     drained_bytes: u64,
 }
 
-/// Things to tell the program, and whom to wake: a small set.
+/// Events to be delivered, and the events that the program waits for: a bit set.
 #[derive(Debug, Default, Clone, Copy)]
 struct PendingEvents(u8);
 
@@ -128,9 +128,9 @@ impl PendingEvents {
     const WRITABLE: u8 = 4;
     const FAILED: u8 = 8;
     const CLOSED: u8 = 16;
-    /// The program saw `Pending` and awaits `Readable`.
+    /// A read returned `Pending`: `Readable` is due when bytes come.
     const READER_WAITS: u8 = 32;
-    /// The program saw no room and awaits `Writable`.
+    /// The send capacity was 0: `Writable` is due when there is some.
     const WRITER_WAITS: u8 = 64;
     const WAITS: u8 = Self::READER_WAITS | Self::WRITER_WAITS;
 
@@ -162,25 +162,25 @@ pub(crate) struct Connection {
     send: SendBuffer,
     parser: HeadParser,
     empty_lines: u8,
-    /// Unread bytes when the body was last found to need more: part of a trailer line.
+    /// Number of unread bytes when the body was last found incomplete: part of a trailer line.
     scanned_bytes: usize,
     pending: PendingEvents,
     /// The peer's FIN was seen.
     eof: bool,
-    /// What broke the transport while bytes of the response were still to be read (client).
+    /// The failure of the transport while bytes of the response were still unread (client).
     transport_error: Option<&'static str>,
     /// `close()` was called.
     closing: bool,
     /// A byte arrived since the last request was sent (client).
     response_started: bool,
-    /// The latest instant that we were told: commands of the program carry none.
+    /// The latest known instant: calls of the program carry none.
     now: Instant,
     head_timer: HeadTimer,
     recv_timer: ProgressTimer,
     send_timer: ProgressTimer,
     error: Option<Arc<ConnectionError>>,
     trailers: Option<Box<Trailers>>,
-    /// Client: exchanges whose requests were sent behind the one in hand. None: never pipelined.
+    /// Client: requests that were pipelined after the current one. `None`: never pipelined.
     #[expect(
         clippy::box_collection,
         reason = "servers and most clients have none: 8 bytes, not 32"
@@ -284,7 +284,7 @@ impl Connection {
         }
     }
 
-    /// Input behind the end of everything: read only so that no reset destroys our last words.
+    /// Input after the end: read only so that a reset does not destroy the last bytes sent.
     fn discard(&mut self, n: usize) {
         self.recv.clear();
         if let Phase::Closing { lingered, .. } = &mut self.phase {
@@ -386,7 +386,7 @@ impl Connection {
 
     pub fn release(&mut self, buffers: &mut BufferPool) {
         self.recv.release(buffers, self.awaits_head());
-        // A client writes before it reads, when no pool is at hand: some room stays with it.
+        // A client writes before it reads, when no pool is available: it keeps a small buffer.
         let kept = if self.side == Side::Client {
             CLIENT_SEND_BYTES
         } else {
@@ -400,7 +400,7 @@ impl Connection {
     pub fn close(&mut self) {
         self.closing = true;
         if self.phase == Phase::Open && self.is_draining() {
-            // Draining serves the next exchange, and there will be none.
+            // Draining is only useful for the next exchange, and there will be none.
             return self.close_gracefully(rules::UNREAD_BODY);
         }
         if self.phase != Phase::Open || self.exchange_is_open() || !self.recv.is_empty() {
@@ -419,7 +419,7 @@ impl Connection {
         }
     }
 
-    // Towards both.
+    // Outputs.
 
     pub fn send_slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         self.send.slices(out)
@@ -456,13 +456,13 @@ impl Connection {
         }
     }
 
-    /// A switched stream whose outgoing direction the program has ended.
+    /// A switched stream on which the program has finished sending.
     fn is_half_closed(&self) -> bool {
         matches!(self.recv_state, RecvState::Raw) && self.send_state == SendState::Complete
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        // It runs only while the peer has something to take.
+        // It runs only while bytes are pending.
         let sending = self.send_timer.deadline(&self.limits);
         let receiving = match self.phase {
             Phase::Closed { .. } => return None,
@@ -479,7 +479,7 @@ impl Connection {
         }
     }
 
-    /// Whether `next_event` may have something without more input.
+    /// Whether `next_event` may return an event without more input.
     pub fn has_events(&self) -> bool {
         if self.pending.0 & !PendingEvents::WAITS != 0 {
             return true;
@@ -518,7 +518,7 @@ impl Connection {
         self.error.as_ref()
     }
 
-    // What the state means.
+    // Derived state.
 
     fn recv_budget(&self) -> RecvBudget {
         let window = self.limits.window_bytes;
@@ -542,14 +542,14 @@ impl Connection {
         }
     }
 
-    /// Pipelined requests are not looked at while the peer does not take the answers to those before:
-    /// then the window fills and reading stops too.
+    /// Pipelined requests are not parsed while the peer does not read the responses to earlier ones: then the
+    /// window fills and reading stops too.
     fn is_send_backlogged(&self) -> bool {
         self.side == Side::Server && self.send.pending() >= self.limits.send_window_bytes
     }
 
-    /// When the next head is overdue. While answers wait for the peer's reading, the clock over that
-    /// reading is the one that counts: neither idleness nor a slow head can be told from it.
+    /// Deadline of the next head. While responses wait to be sent, the timer over the peer's reading is the
+    /// one that counts: neither idleness nor a slow head can be distinguished from it.
     fn head_deadline(&self) -> Option<Instant> {
         match self.head_timer {
             HeadTimer::Idle(_) if self.send.pending() > 0 => None,
@@ -562,7 +562,7 @@ impl Connection {
         matches!(self.recv_state, RecvState::Head)
     }
 
-    /// It is the peer's turn to send body bytes.
+    /// Body bytes are expected from the peer.
     fn awaits_body(&self) -> bool {
         matches!(
             self.recv_state,
@@ -571,7 +571,7 @@ impl Connection {
             && self.recv.has_space(self.recv_budget())
     }
 
-    /// The response is complete and the rest of the request body is in the way of the next request.
+    /// The response is complete and the rest of the request body precedes the next request.
     fn is_draining(&self) -> bool {
         self.side == Side::Server
             && self.send_state == SendState::Complete
@@ -581,7 +581,7 @@ impl Connection {
             )
     }
 
-    /// The program still has to do with the exchange, so it must hear of a failure.
+    /// The program is not done with the exchange, so a failure must be reported.
     fn exchange_is_open(&self) -> bool {
         match self.side {
             Side::Server => !matches!(

@@ -1,8 +1,8 @@
 //! Heads, received (RFC 9112 2 to 5): scanned in place, line by line, strictly.
 //!
-//! A head that arrives whole is parsed in one pass. One that arrives in pieces goes on at the line
-//! that was incomplete, and a long incomplete line is looked at again only when the new bytes could end
-//! a part of it or spoil it: the work stays linear however the input is cut, and so do the verdicts.
+//! A head that arrives whole is parsed in one pass. Parsing of a head that arrives in pieces resumes at the
+//! incomplete line, and a long incomplete line is scanned again only if the new bytes could end a part of it or
+//! make it invalid: the work stays linear however the input is cut, and so do the results.
 
 use crate::head::{FieldSpan, StartLine};
 use crate::{ConnectionError, Limits, Side};
@@ -28,9 +28,9 @@ const LONG_FIELD: ConnectionError = ConnectionError::limit(431, "field line too 
 const LONG_HEAD: ConnectionError = ConnectionError::limit(431, "field block too long");
 const FIELDS: ConnectionError = ConnectionError::limit(431, "too many fields");
 
-/// An incomplete line of which less than this has been looked at is simply scanned again.
+/// An incomplete line of which less than this was scanned is simply scanned again.
 const SHORT_LINE_BYTES: usize = 256;
-/// A space, a version, and the CRLF that must follow.
+/// A space, a version, and CRLF.
 const VERSION_BYTES: usize = 12;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,20 +38,20 @@ enum Stage {
     #[default]
     StartLine,
     Fields,
-    /// Complete: kept for its views, and forgotten when the next head is parsed.
+    /// Complete: kept for its views until the next head is parsed.
     Done,
 }
 
-/// What a pass over the bytes gave.
+/// Result of a pass over the bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
     /// More bytes are needed.
     Partial,
-    /// The head is complete and so many bytes long.
+    /// The head is complete; its length in bytes.
     Complete(usize),
 }
 
-/// Why a line ends the pass: more is needed, or it is wrong at some offset.
+/// Reason why a line ends the pass: more bytes are needed, or there is an error at some offset.
 pub(super) enum Stop {
     Partial,
     Wrong(ConnectionError, usize),
@@ -63,18 +63,18 @@ pub(super) type Scan<T> = Result<T, Stop>;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct HeadParser {
     stage: Stage,
-    /// Where the incomplete line starts.
+    /// Offset of the incomplete line.
     at: u32,
-    /// How far the incomplete line has been looked at.
+    /// Offset up to which the incomplete line was scanned.
     scanned: u32,
-    /// Where the fields start.
+    /// Offset of the fields.
     fields_at: u32,
     pub line: StartLine,
     pub info: HeadInfo,
 }
 
 impl HeadParser {
-    /// Parses as much of `bytes` (the head from its first byte on) as there is.
+    /// Parses `bytes` (the head from its first byte on) as far as possible.
     pub fn parse(
         &mut self,
         bytes: &[u8],
@@ -109,7 +109,7 @@ impl HeadParser {
         self.fields(bytes, spans, limits)
     }
 
-    /// How much of an incomplete head has been looked at.
+    /// Number of bytes scanned of an incomplete head.
     pub fn scanned(&self) -> usize {
         if self.stage == Stage::Done {
             0
@@ -118,16 +118,16 @@ impl HeadParser {
         }
     }
 
-    /// No byte of a head has been looked at.
+    /// No byte of a head was scanned.
     pub fn is_fresh(&self) -> bool {
         self.stage == Stage::Done || (self.stage == Stage::StartLine && self.scanned == 0)
     }
 
-    /// The new part of a long incomplete line matters only if it could end a part of it or spoil it.
+    /// Whether the new part of a long incomplete line could end a part of it or make it invalid.
     fn needs_another_pass(&mut self, bytes: &[u8], limits: &Limits, side: Side) -> bool {
         let at = self.at as usize;
         let line = bytes.len() - at;
-        // A status line is known to be in its reason only when this much of it was in order.
+        // A status line is known to be in its reason only when this much of it was valid.
         let scanned_bytes = (self.scanned as usize).saturating_sub(at);
         let longest = limits.max_start_line_bytes.min(limits.max_field_line_bytes) as usize;
         if scanned_bytes < SHORT_LINE_BYTES
@@ -144,8 +144,8 @@ impl HeadParser {
         let from = (self.scanned as usize).saturating_sub(1).max(at);
         let seen = |separator| memchr::memchr(separator, &bytes[at..from]).is_some();
         let stop = match (self.stage, side) {
-            // A target is followed by a version, which is short: what stands this near behind a space
-            // is looked at byte by byte.
+            // A target is followed by a version, which is short: bytes this close after a space are scanned
+            // one by one.
             (Stage::StartLine, Side::Server) if seen(b' ') => {
                 not_visible(bytes, from.saturating_sub(VERSION_BYTES).max(at))
             }
@@ -267,7 +267,7 @@ impl HeadScratch {
     }
 }
 
-/// How many bytes of empty lines stand before a start line; an error when there are too many.
+/// Number of bytes of empty lines before a start line; an error if there are too many.
 pub(super) fn empty_lines(
     bytes: &[u8],
     seen: &mut u8,
@@ -286,7 +286,7 @@ pub(super) fn empty_lines(
 
 #[cold]
 fn long_start(bytes: &[u8], side: Side) -> ConnectionError {
-    // A method without end is no matter of the target.
+    // An endless method is not an error of the target.
     if side == Side::Server && bytes.iter().take(64).any(|&byte| byte == b' ') {
         LONG_TARGET
     } else {
@@ -294,7 +294,7 @@ fn long_start(bytes: &[u8], side: Side) -> ConnectionError {
     }
 }
 
-/// `field-name ":" OWS field-value OWS CRLF`, starting at `at`; returns where the next line starts.
+/// `field-name ":" OWS field-value OWS CRLF`, starting at `at`; returns the offset at which the next line starts.
 #[allow(
     clippy::inline_always,
     reason = "half of the work of a head; measured by benches/head.rs"

@@ -1,4 +1,4 @@
-//! A request that is written once and sent many times.
+//! A request that is encoded once and sent many times.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use crate::{Field, RequestHead, UserError};
 
 use super::send::{PendingRequest, size_of, write_request};
 
-/// A whole request, checked and written once, that any number of connections may send
+/// A whole request, validated and encoded once, that any number of connections may send
 /// ([`request_prepared`](crate::Connection::request_prepared)).
 #[derive(Debug, Clone)]
 pub struct PreparedRequest {
     pub(super) head: Vec<u8>,
     pub(super) body: Option<Bytes>,
     pub(super) pending_request: PendingRequest,
-    /// For HTTP/2, whose compression has a memory: what it wrote is written again only where it means the same.
+    /// For HTTP/2, whose encoded form depends on the state of header compression.
     parts: Arc<Parts>,
 }
 
-/// A prepared request as it was given. Its place in memory is its identity: copies of a request share it.
+/// The parts of a prepared request. Its address is its identity: clones of a request share it.
 #[derive(Debug)]
 pub(crate) struct Parts {
     method: Vec<u8>,
@@ -29,7 +29,8 @@ pub(crate) struct Parts {
 }
 
 impl PreparedRequest {
-    /// Fails as [`request_pipelined`](crate::Connection::request_pipelined) would, but for the connection's state.
+    /// Validates and encodes a request. Fails as [`request_pipelined`](crate::Connection::request_pipelined)
+    /// would, except for the state of a connection.
     pub fn new(head: &RequestHead<'_>, body: Option<Bytes>) -> Result<Self, UserError> {
         let mut bytes = Vec::new();
         let (_, pending_request) = write_request(&mut bytes, head, size_of(body.as_ref()))?;
@@ -53,7 +54,7 @@ impl PreparedRequest {
         self.body.clone()
     }
 
-    /// Calls `send` with the head as it was given.
+    /// Calls `send` with the head.
     pub(crate) fn with_head<T>(&self, send: impl FnOnce(&RequestHead<'_>) -> T) -> T {
         const NONE: Field<'_> = Field {
             name: b"",

@@ -1,4 +1,4 @@
-//! The way out: a connection that turns out to speak another protocol hands over what it has.
+//! Handing over to another protocol: the peer's first bytes, or ALPN, have chosen HTTP/2.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use crate::{Limits, Side};
 
 use super::{Connection, Phase};
 
-/// A connection on which nothing was said yet, for another protocol to go on with.
+/// State of a connection that has exchanged no message, for another protocol to continue with.
 #[derive(Debug)]
 pub struct ProtocolSwitch {
     pub side: Side,
@@ -21,12 +21,12 @@ pub struct ProtocolSwitch {
 }
 
 impl Connection {
-    /// What has been received and not yet read.
+    /// Bytes received and not yet read.
     pub fn unread(&self) -> &[u8] {
         self.recv.unread()
     }
 
-    /// Nothing has come and nothing was said: another protocol may still be chosen.
+    /// No byte was received and no request sent: the protocol can still be chosen.
     pub fn is_untouched(&self) -> bool {
         self.phase == Phase::Open
             && self.exchange.id == 0
@@ -35,7 +35,7 @@ impl Connection {
             && !self.eof
     }
 
-    /// Hands everything over to the protocol that it turned out to be.
+    /// Takes the state for the protocol that was chosen.
     pub fn switch_protocol(&mut self) -> ProtocolSwitch {
         ProtocolSwitch {
             side: self.side,

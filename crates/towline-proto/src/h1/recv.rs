@@ -1,4 +1,4 @@
-//! The incoming half: heads become events, bodies are pulled by the program.
+//! Receiving: heads become events, bodies are read by the program.
 
 use crate::body::{Framing, Length, Method, request_framing, response_framing};
 use crate::head::{FieldSpan, StartLine};
@@ -12,7 +12,7 @@ use super::parse::{Parsed, Stop, empty_lines, field_line};
 use super::target::{check_host, check_target};
 use super::{Connection, PendingEvents, Phase, RecvState, SendState, rules};
 
-/// Trailer fields, kept apart from the block they came in.
+/// Trailer fields, copied out of the receive buffer.
 #[derive(Debug, Default)]
 pub(super) struct Trailers {
     bytes: Vec<u8>,
@@ -22,7 +22,7 @@ pub(super) struct Trailers {
     lines: u32,
 }
 
-/// An event before it borrows anything.
+/// An event without borrows.
 enum Signal {
     Head { at: usize, len: usize, end: bool },
     Informational { at: usize, len: usize },
@@ -34,7 +34,7 @@ enum Signal {
     Closed,
 }
 
-/// What stands at the front of the body.
+/// Next part of the body in the receive buffer.
 enum BodyFront {
     Data(usize),
     End,
@@ -114,7 +114,7 @@ impl Connection {
 
     // Heads.
 
-    /// What is here of the next head has been looked at and is not the whole.
+    /// Everything received of the next head was parsed, and it is incomplete.
     pub(super) fn has_parsed_all(&self) -> bool {
         let unread = self.recv.unread();
         self.parser.scanned() == unread.len() || unread == b"\r"
@@ -130,7 +130,7 @@ impl Connection {
             return None;
         }
         let (bytes, spans) = self.recv.parse_parts();
-        // A CR alone may become an empty line.
+        // A single CR may be the start of an empty line.
         let parsed = if bytes == b"\r" && self.parser.is_fresh() {
             Ok(Parsed::Partial)
         } else {
@@ -171,7 +171,7 @@ impl Connection {
         }
     }
 
-    /// A complete request head of `len` bytes: everything about it is decided here.
+    /// Validates a complete request head of `len` bytes and starts its exchange.
     fn begin_request(&mut self, len: usize) -> Result<Signal, ConnectionError> {
         let StartLine {
             version,
@@ -182,7 +182,8 @@ impl Connection {
         let method = Method::of(&self.recv.unread()[..method_len as usize]);
         self.check_routing(version, &info)?;
         let framing = request_framing(version, info.length, info.coding)?;
-        // It means nothing, and others take the tunnel to begin right behind the head.
+        // Content in a CONNECT request has no meaning, and other implementations start the tunnel right after
+        // the head.
         if method == Method::Connect && framing != Framing::None {
             return Err(rules::CONNECT_BODY);
         }
@@ -221,7 +222,7 @@ impl Connection {
         })
     }
 
-    /// Target and Host (RFC 9112 3.2); the host named by an absolute-form target replaces the field's.
+    /// Target and Host (RFC 9112 3.2); the host of an absolute-form target replaces the field's value.
     fn check_routing(&mut self, version: Version, info: &HeadInfo) -> Result<(), ConnectionError> {
         let StartLine {
             method_len,
@@ -318,7 +319,7 @@ impl Connection {
             _ => self.recv_timer.start(self.now),
         }
         self.exchange.keep_alive &= !matches!(framing, Framing::UntilClose | Framing::Switch);
-        // Nothing is due from a client that awaits `100 Continue`; and a full window is our fault.
+        // Nothing is expected from a client that awaits `100 Continue`, or while the window is full.
         if self.exchange.awaits_continue || !self.recv.has_space(self.recv_budget()) {
             self.recv_timer.pause();
         }
@@ -343,7 +344,7 @@ impl Connection {
         }
     }
 
-    /// Bytes that `read` would give.
+    /// Number of bytes that `read` would return.
     pub fn available(&mut self) -> usize {
         match self.body_ready() {
             BodyFront::Data(n) => n,
@@ -371,7 +372,7 @@ impl Connection {
         }
     }
 
-    /// Reads framing up to the next body bytes, or to the end.
+    /// Parses framing up to the next body bytes, or to the end.
     fn body_ready(&mut self) -> BodyFront {
         let ready = self.scan_body();
         if matches!(ready, BodyFront::Pending) {
@@ -467,7 +468,7 @@ impl Connection {
         BodyFront::End
     }
 
-    /// Takes `n` bytes that `body_ready` gave; returns where they stand.
+    /// Consumes `n` bytes reported by `body_ready`; returns their offset.
     fn take(&mut self, n: usize) -> usize {
         let at = self.recv.consume(n);
         self.exchange.body_bytes += n as u64;
@@ -492,7 +493,7 @@ impl Connection {
         }
     }
 
-    /// Skips a request body that nobody will read, as far as that is cheaper than a new connection.
+    /// Skips a request body that will not be read, as long as that is cheaper than a new connection.
     pub(super) fn drain(&mut self) {
         while self.is_draining() {
             let most = self
@@ -530,7 +531,7 @@ impl Connection {
                 _ => {}
             }
             let longest = self.limits.max_field_line_bytes as usize;
-            // Parsing only whole lines keeps a line that trickles in linear.
+            // Only whole lines are parsed, so that a line arriving in small pieces costs linear time.
             let Some(end) = memchr::memchr(b'\n', bytes) else {
                 return if bytes.len() > longest + 1 {
                     Err(rules::TRAILERS)
@@ -547,7 +548,7 @@ impl Connection {
         }
     }
 
-    /// Keeps one trailer line of `len` bytes, unless it would speak of framing or routing.
+    /// Stores one trailer line of `len` bytes, unless its field is forbidden in trailers.
     fn keep_trailer(&mut self, span: FieldSpan, len: usize) -> Result<(), ConnectionError> {
         let trailers = self.trailers.get_or_insert_default();
         trailers.section_bytes += len;
@@ -572,7 +573,7 @@ impl Connection {
     }
 }
 
-/// Whether the peer wishes to go on after this message (RFC 9112 9.3).
+/// Whether the peer keeps the connection open after this message (RFC 9112 9.3).
 fn peer_keeps_alive(version: Version, info: &HeadInfo) -> bool {
     match version {
         Version::Http10 => info.options.keep_alive && !info.options.close,

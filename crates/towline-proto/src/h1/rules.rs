@@ -1,4 +1,4 @@
-//! The errors of the state machine, each with its rule; those of the parsers stand beside them.
+//! Errors of the state machine, each with its rule. Errors of the parsers are defined next to them.
 
 use crate::ConnectionError;
 use crate::error::{CloseReason, ErrorSource};

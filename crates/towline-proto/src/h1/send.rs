@@ -1,4 +1,4 @@
-//! The outgoing half: what the program says becomes bytes, framed once and never against the rules.
+//! Sending: heads and bodies of the program become bytes, framed once and always by the rules.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use super::target::{check_target, is_host};
 use super::{Connection, HeadTimer, PendingEvents, Phase, RecvState, SendState, rules};
 use crate::byte_class::is_token_bytes;
 
-/// How a body is sent: what the head says about it, and the state behind the head.
+/// How a body is sent: the framing fields to add to the head, and the state after it.
 #[derive(Debug, Clone, Copy)]
 struct BodyPlan {
     length: Option<u64>,
@@ -24,7 +24,7 @@ struct BodyPlan {
     next: SendState,
 }
 
-/// What a client must remember of a request until its answer comes.
+/// Properties of a request that the client needs until its response comes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PendingRequest {
     method: Method,
@@ -52,7 +52,7 @@ pub(super) fn write_request(
     for part in [head.method, b" ", head.target, b" HTTP/1.1\r\n"] {
         out.extend_from_slice(part);
     }
-    // Only a coding without a body to be coded is not what the plan below says.
+    // Transfer-Encoding is written in place unless there is no body for it.
     let coded = size != BodySize::Empty;
     let framing = encode::fields(out, head.fields, FieldPlacement::InPlace { coded })?;
     if framing.hosts != 1 || !host_is_valid(head.fields) {
@@ -105,7 +105,7 @@ impl Connection {
         if size != BodySize::Empty {
             return Err(UserError::InvalidStatus);
         }
-        // HTTP/1.0 knows no interim responses (RFC 9110 15.2).
+        // HTTP/1.0 has no interim responses (RFC 9110 15.2).
         if self.exchange.version == Version::Http10 {
             return Ok(());
         }
@@ -164,7 +164,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether this status makes the connection a tunnel.
+    /// Whether this status switches the connection to a tunnel.
     fn switches(&self, status: u16) -> Result<bool, UserError> {
         let connects = self.exchange.method == Method::Connect && (200..=299).contains(&status);
         if status != 101 && !connects {
@@ -177,10 +177,10 @@ impl Connection {
         Ok(true)
     }
 
-    /// Whether the connection can go on after the response that is about to be written.
+    /// Whether the connection can be reused after the response that is about to be written.
     fn may_keep_alive(&self) -> bool {
-        // A client that was not told to continue may send its body or not: nothing can follow it. One
-        // whose CONNECT was refused may have begun to speak the other protocol.
+        // A client that has received no `100 Continue` may send its body or not: nothing can follow it. After
+        // a refused CONNECT the client may have begun with the tunneled protocol.
         self.exchange.keep_alive
             && !self.closing
             && !self.exchange.awaits_continue
@@ -237,7 +237,7 @@ impl Connection {
         let is_first = self.is_reusable();
         let last = self.pipelined.as_ref().and_then(|ahead| ahead.back());
         let keeps_alive = last.map_or(self.exchange.keep_alive, |last| last.keep_alive);
-        // What is in hand has been sent whole and its answer is due (RFC 9112 9.3.2).
+        // The current request has been sent in full and its response is outstanding (RFC 9112 9.3.2).
         let is_behind = self.side == Side::Client
             && self.phase == Phase::Open
             && self.send_state == SendState::Complete
@@ -264,7 +264,7 @@ impl Connection {
             .is_some_and(|ahead| !ahead.is_empty())
     }
 
-    /// Begins the exchange behind the one that has ended, if its request is out already.
+    /// Begins the next pipelined exchange after one has ended.
     #[inline]
     pub(super) fn begin_pipelined(&mut self) {
         if self.pipelined.is_some() && matches!(self.recv_state, RecvState::Idle) {
@@ -309,7 +309,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Admits `n` body bytes and writes what stands in front of them; false when there is nothing to send.
+    /// Accounts for `n` body bytes and writes the framing before them; false if there is nothing to send.
     fn frame(&mut self, n: usize) -> Result<bool, UserError> {
         match &mut self.send_state {
             SendState::Length(left) => {
@@ -328,7 +328,7 @@ impl Connection {
         }
     }
 
-    /// `n` bytes of the body went out beside `send_slices`; 0: the transport would block.
+    /// `n` bytes of the body were written without `send_slices`; 0: the transport would block.
     pub fn sent_externally(&mut self, now: Instant, id: StreamId, n: u64) -> Result<(), UserError> {
         self.check_stream(id)?;
         match &mut self.send_state {
@@ -341,7 +341,7 @@ impl Connection {
         if n > 0 && self.body_left() == Some(0) {
             self.send_timer.stop();
         } else if n > 0 {
-            // Not stopped, or a reader of one byte a minute would be as good as any.
+            // Not stopped, so that the minimum rate is enforced.
             let bytes = usize::try_from(n).unwrap_or(usize::MAX);
             self.send_timer.advance(now, bytes);
         } else if !self.send_timer.is_running() {
@@ -395,7 +395,7 @@ impl Connection {
             return;
         }
         if !self.exchange.keep_alive || self.closing {
-            // Draining serves the next exchange, and there will be none: FIN at once.
+            // Draining is only useful for the next exchange, and there will be none: FIN at once.
             return self.close_gracefully(rules::UNREAD_BODY);
         }
         self.recv_timer.start(self.now);
@@ -407,14 +407,14 @@ impl Connection {
             return;
         }
         if self.is_half_closed() {
-            // What was sent is complete; only its peer's end is not waited for any longer than usual.
+            // What was sent is complete; wait for the peer's end no longer than usual.
             self.close_gracefully(rules::DONE);
         } else if self.exchange_is_open() {
             self.abort_exchange(rules::RESET);
         }
     }
 
-    /// Ends the exchange in a way that cannot pass for a complete message.
+    /// Ends the exchange so that no incomplete message looks complete.
     fn abort_exchange(&mut self, error: ConnectionError) {
         let cut_is_visible = matches!(
             self.send_state,
@@ -435,7 +435,7 @@ impl Connection {
             .saturating_sub(self.send.pending())
     }
 
-    /// The minimal answer to what the peer did wrong.
+    /// Writes the minimal response to a violation.
     pub(super) fn send_error_response(&mut self, error: &ConnectionError) {
         if error.status == 0 {
             return;
@@ -471,7 +471,7 @@ fn end_switching_head(
     Ok(())
 }
 
-/// The length a body will have, from what the program said in two places.
+/// Length of a body, from the `BodySize` and the Content-Length of the program.
 fn declared_length(size: BodySize, framing: &FramingFields<'_>) -> Result<Option<u64>, UserError> {
     match (size, framing.length) {
         (BodySize::Known(n), Some(given)) if n != given => Err(UserError::InvalidContentLength),
@@ -497,7 +497,7 @@ fn response_plan(
         SendState::Discard
     };
     Ok(match (method, status, size, length) {
-        // RFC 9110 8.6: no length in a 204; in a 304 only the one of the response it stands for.
+        // RFC 9110 8.6: no length in a 204; in a 304 only that of the corresponding 200 response.
         (_, 204, ..) => BodyPlan {
             length: None,
             chunked: false,
@@ -545,7 +545,7 @@ fn request_plan(
     let length = declared_length(size, framing)?;
     Ok(match (size, length) {
         (BodySize::Empty, Some(1..)) => return Err(UserError::InvalidContentLength),
-        // RFC 9110 8.6: methods that expect content say that there is none.
+        // RFC 9110 8.6: methods that expect content state a length of 0.
         (BodySize::Empty, _) => {
             let states_length = length.is_some() || matches!(method, b"POST" | b"PUT" | b"PATCH");
             BodyPlan {

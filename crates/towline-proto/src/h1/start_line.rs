@@ -49,8 +49,8 @@ pub(super) fn request_line(bytes: &[u8]) -> Scan<(StartLine, usize)> {
     Ok((line, end + 2))
 }
 
-/// `HTTP-version SP status-code [ SP [ reason-phrase ] ] CRLF`. The second SP may be missing: servers
-/// without a reason phrase leave it out.
+/// `HTTP-version SP status-code [ SP [ reason-phrase ] ] CRLF`. The second SP may be missing: servers that send
+/// no reason phrase omit it.
 #[inline]
 pub(super) fn status_line(bytes: &[u8]) -> Scan<(StartLine, usize)> {
     let (version, at) = version(bytes, 0).map_err(|stop| no_status_line(bytes, stop))?;
@@ -104,7 +104,7 @@ fn line_end(bytes: &[u8], at: usize) -> Scan<()> {
     }
 }
 
-/// What is no HTTP at all is told apart from a wrong version of it.
+/// Distinguishes input that is not HTTP from an unsupported version of it.
 #[cold]
 fn no_status_line(bytes: &[u8], stop: Stop) -> Stop {
     if b"HTTP/"[..].starts_with(&bytes[..bytes.len().min(5)]) {
@@ -114,7 +114,7 @@ fn no_status_line(bytes: &[u8], stop: Stop) -> Stop {
     }
 }
 
-/// The version at `at` and where it ends.
+/// Parses the version at `at`; returns it with its end.
 #[inline]
 fn version(bytes: &[u8], at: usize) -> Scan<(Version, usize)> {
     match bytes[at..].first_chunk::<8>() {

@@ -1,4 +1,4 @@
-//! The request target and the Host it must agree with (RFC 9112 3.2).
+//! The request target and the Host field (RFC 9112 3.2).
 
 use crate::ConnectionError;
 
@@ -8,14 +8,14 @@ const FORM: ConnectionError =
     ConnectionError::peer(400, "request target of no known form (RFC 9112 3.2)");
 const HOST: ConnectionError = ConnectionError::peer(400, "malformed host (RFC 9112 3.2)");
 
-/// Checks a target of visible ASCII against the forms its method allows. For the absolute form,
-/// returns where its authority stands: that, not the Host field, names the host (RFC 9112 3.2.2).
+/// Checks a target of visible ASCII against the forms allowed for its method. For the absolute form, returns the
+/// position of its authority, which takes precedence over the Host field (RFC 9112 3.2.2).
 pub fn check_target(
     method: &[u8],
     target: &[u8],
 ) -> Result<Option<(usize, usize)>, ConnectionError> {
     match target.first() {
-        // No client sends a fragment, and what it would hide differs between parsers.
+        // No client sends a fragment, and parsers disagree on it.
         _ if target.contains(&b'#') => Err(FORM),
         Some(b'/') if method != b"CONNECT" => Ok(None),
         Some(b'*') if target.len() == 1 && method == b"OPTIONS" => Ok(None),
@@ -76,7 +76,7 @@ pub fn is_host(value: &[u8]) -> bool {
     host_ok && port_ok && !host.is_empty()
 }
 
-/// How much of `host:port` is the host.
+/// Length of the host in `host:port`.
 fn host_len(value: &[u8]) -> usize {
     let end = if value.starts_with(b"[") {
         value.iter().position(|&byte| byte == b']').map(|at| at + 1)
