@@ -86,18 +86,25 @@ CASES = {
     "delay_1ms": Case("every response after 1 ms", ("--delay", "1ms", "--exact"), "/", fixed(1.0)),
     "delay_10ms": Case("every response after 10 ms", ("--delay", "10ms", "--exact"), "/", fixed(10.0)),
     "stall": Case(
-        "a stall of 100 ms each second", ("--stall-every", "1s", "--stall-for", "100ms"), "/", stalled,
+        "a stall of 100 ms each second",
+        ("--stall-every", "1s", "--stall-for", "100ms"),
+        "/",
+        stalled,
         WITHIN_SHARE_STALL,
     ),
     "bimodal": Case(
-        "9 of 10 responses after 1 ms, 1 after 150 ms", ("--exact",),
-        "/?fast_ms=1&slow_ms=150&slow_share=0.1", bimodal(1.0, 150.0, 0.1),
+        "9 of 10 responses after 1 ms, 1 after 150 ms",
+        ("--exact",),
+        "/?fast_ms=1&slow_ms=150&slow_share=0.1",
+        bimodal(1.0, 150.0, 0.1),
     ),
     "errors": Case(
-        "1 of 100 responses with status 500, all after 1 ms", ("--exact",), "/?delay_us=1000&error_share=0.01",
+        "1 of 100 responses with status 500, all after 1 ms",
+        ("--exact",),
+        "/?delay_us=1000&error_share=0.01",
         fixed(1.0),
     ),
-}  # fmt: skip
+}
 
 
 def main() -> int:
@@ -130,17 +137,24 @@ def measure(case: Case, tools: list[str], seconds: int) -> dict[str, Any]:
             began = time.monotonic()
             command = [*program, *TOOLS[name][1](responder.base_url + case.target, seconds)]
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=seconds * 3 + 30,
+                command,
+                capture_output=True,
+                text=True,
+                timeout=seconds * 3 + 30,
                 preexec_fn=pinned_to([generator_core] if generator_core is not None else None),
-            )  # fmt: skip
+            )
             found, window = TOOLS[name][2](done.stdout, began, seconds)
             injected = responder.injected()
         truth = case.truth(injected, window)
         entry[name] = {
-            "truth_ms": truth, "found_ms": found.percentiles, "answered": found.answered, "failed": found.failed,
-            "injected_errors": injected.errors, "injected_requests": injected.requests,
+            "truth_ms": truth,
+            "found_ms": found.percentiles,
+            "answered": found.answered,
+            "failed": found.failed,
+            "injected_errors": injected.errors,
+            "injected_requests": injected.requests,
             "right": is_right(case, truth, found, injected),
-        }  # fmt: skip
+        }
     return entry
 
 
@@ -152,9 +166,10 @@ def cores() -> tuple[int | None, int | None]:
 
 def is_right(case: Case, truth: dict[float, float], found: Found, injected: InjectedFaults) -> bool:
     times = all(
-        abs(found.percentiles[percent] - ms) <= max(WITHIN_MS, case.share * ms) for percent, ms in truth.items()
+        abs(found.percentiles[percent] - ms) <= max(WITHIN_MS, case.share * ms)
+        for percent, ms in truth.items()
         if percent in found.percentiles
-    )  # fmt: skip
+    )
     return times and found.failed == injected.errors
 
 
@@ -215,18 +230,36 @@ TOOLS: dict[str, Tool] = {
     ),
     "oha": (
         lambda: installed(*OHA),
-        lambda url, seconds: ["--no-tui", "--output-format", "json", *SIZE, "-q", str(RATE_PER_S), "-z", f"{seconds}s", url],
+        lambda url, seconds: [
+            "--no-tui",
+            "--output-format",
+            "json",
+            *SIZE,
+            "-q",
+            str(RATE_PER_S),
+            "-z",
+            f"{seconds}s",
+            url,
+        ],
         oha,
     ),
     "oha-corrected": (
         lambda: installed(*OHA),
         lambda url, seconds: [
-            "--no-tui", "--output-format", "json", "--latency-correction", *SIZE, "-q", str(RATE_PER_S),
-            "-z", f"{seconds}s", url,
+            "--no-tui",
+            "--output-format",
+            "json",
+            "--latency-correction",
+            *SIZE,
+            "-q",
+            str(RATE_PER_S),
+            "-z",
+            f"{seconds}s",
+            url,
         ],
         oha,
     ),
-}  # fmt: skip
+}
 
 
 def table(case: Case, entry: dict[str, Any]) -> list[str]:

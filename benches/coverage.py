@@ -55,9 +55,15 @@ def outcomes_of(record: Record) -> Iterator[Outcome]:
                 continue  # not measured before the interrupt
             outcome, why = _judged(one, mine)
             yield Outcome(
-                _kind(experiment, one), experiment.section, _row(experiment), name, one.name, outcome, why,
+                _kind(experiment, one),
+                experiment.section,
+                _row(experiment),
+                name,
+                one.name,
+                outcome,
+                why,
                 sum(each.answered for each in mine),
-            )  # fmt: skip
+            )
         if any(one.kind == "server" for one in experiment.subjects):
             for subject, why in _left_out(experiment):
                 yield Outcome("server", experiment.section, _row(experiment), name, subject, SKIPPED, why)
@@ -96,12 +102,14 @@ def markdown(outcomes: Sequence[Outcome], missing: dict[str, str], versions: dic
     """One table for each kind of subject, followed by the reasons."""
     counts = {name: sum(one.outcome == name for one in outcomes) for name in (VERIFIED, SKIPPED, FAILED)}
     lines = [
-        "# Scenarios by subject", "",
+        "# Scenarios by subject",
+        "",
         "Written by `python -m benches.coverage`; `coverage.json.gz` has every experiment. `yes`: each request was sent once on a",
         "new connection, then under load, and every response was compared in status, headers and body. A number counts the verified",
-        "experiments of the scenario (interfaces, TLS, loads), of those the subject took part in. `-`: not applicable.", "",
+        "experiments of the scenario (interfaces, TLS, loads), of those the subject took part in. `-`: not applicable.",
+        "",
         f"{counts[VERIFIED]} experiments verified, {counts[SKIPPED]} skipped, {counts[FAILED]} failed.",
-    ]  # fmt: skip
+    ]
     for kind, title in KINDS.items():
         mine = [one for one in outcomes if one.kind == kind]
         if mine:
@@ -174,9 +182,11 @@ def main() -> int:
     present = {one.subject for one in outcomes}
     missing = {name: why for name, why in missing.items() if name not in present}
     plain = {
-        "written": time.strftime("%Y-%m-%d", time.gmtime()), "versions": versions, "missing": missing,
+        "written": time.strftime("%Y-%m-%d", time.gmtime()),
+        "versions": versions,
+        "missing": missing,
         "outcomes": [asdict(one) for one in outcomes],
-    }  # fmt: skip
+    }
     report.save("coverage", plain, replace=True)
     (report.RESULTS / "coverage.md").write_text(markdown(outcomes, missing, versions))
     print(f"{len(outcomes)} experiments: benches/results/coverage.md")

@@ -28,30 +28,56 @@ QUICK = ("--runs", "1", "--duration", "0.1", "--warm-up", "0.2", "--no-history")
 CLIENTS = "towline,aiohttp,httpx,httpx2,requests,urllib3,pycurl,pycurl-multi,pyreqwest,rnet,primp"
 MEASUREMENTS = {
     "servers": (
-        "servers", "-s", "hello,json,echo,large_response", "-S", "towline,granian,uvicorn-httptools,gunicorn-gthread,nginx",
+        "servers",
+        "-s",
+        "hello,json,echo,large_response",
+        "-S",
+        "towline,granian,uvicorn-httptools,gunicorn-gthread,nginx",
         "--no-latency",
     ),
     "servers_http2": (
-        "servers", "-s", "hello,multi_stream_h2,websocket_msg_throughput", "-S", "towline,granian,hypercorn,uvicorn-httptools",
-        "--interface", "asgi", "--no-latency", "--no-control",
+        "servers",
+        "-s",
+        "hello,multi_stream_h2,websocket_msg_throughput",
+        "-S",
+        "towline,granian,hypercorn,uvicorn-httptools",
+        "--interface",
+        "asgi",
+        "--no-latency",
+        "--no-control",
     ),
     "clients": (
-        "clients", "-s", "hello_async,hello_sync,small_post,parallel_50,large_body,post_async", "-S", CLIENTS, "--no-control",
+        "clients",
+        "-s",
+        "hello_async,hello_sync,small_post,parallel_50,large_body,post_async",
+        "-S",
+        CLIENTS,
+        "--no-control",
     ),
     "clients_http2": ("clients", "-s", "hello_h2_async", "-S", "towline,httpx2,pyreqwest", "--no-control"),
     "dropins": (
-        "clients", "-s", "dropin_httpx,dropin_httpx2,dropin_requests", "--no-control",
-        "-S", "towline.httpx,httpx,towline.httpx2,httpx2,towline.requests,requests",
+        "clients",
+        "-s",
+        "dropin_httpx,dropin_httpx2,dropin_requests",
+        "--no-control",
+        "-S",
+        "towline.httpx,httpx,towline.httpx2,httpx2,towline.requests,requests",
     ),
-}  # fmt: skip
+}
 """The arguments of `towline bench` for each record."""
 BACKENDS = {"async": "Asynchronous", "sync": "Blocking"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benches.figures", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--measure", nargs="+", choices=MEASUREMENTS, default=[], metavar="TABLE",
-                        help=f"measure these first: {', '.join(MEASUREMENTS)}")  # fmt: skip
+    parser.add_argument(
+        "--measure",
+        nargs="+",
+        choices=MEASUREMENTS,
+        default=[],
+        metavar="TABLE",
+        help=f"measure these first: {', '.join(MEASUREMENTS)}",
+    )
     parser.add_argument(
         "--quick", action="store_true", help="one short restart: checks the tables, gives no figures"
     )

@@ -53,12 +53,30 @@ def main() -> int:
     options = arguments()
     began = time.monotonic()
     kinds = [
-        Kind("equal", "two equal servers", options.equal, restarts=options.restarts, seconds=options.equal_seconds),
-        Kind("slower", f"one costs {options.percent} % more CPU", options.slower, options.percent,
-             restarts=options.restarts, seconds=options.slower_seconds),
-        Kind("hog", "two equal servers, and a program that spins on the generator's core", options.hog,
-             restarts=4, seconds=0.24, hog=True),
-    ]  # fmt: skip
+        Kind(
+            "equal",
+            "two equal servers",
+            options.equal,
+            restarts=options.restarts,
+            seconds=options.equal_seconds,
+        ),
+        Kind(
+            "slower",
+            f"one costs {options.percent} % more CPU",
+            options.slower,
+            options.percent,
+            restarts=options.restarts,
+            seconds=options.slower_seconds,
+        ),
+        Kind(
+            "hog",
+            "two equal servers, and a program that spins on the generator's core",
+            options.hog,
+            restarts=4,
+            seconds=0.24,
+            hog=True,
+        ),
+    ]
     kept = report.load("verdicts")
     for kind in kinds:
         if kind.count:
@@ -111,9 +129,13 @@ def run_kind(kind: Kind, kept: dict[str, Any], *, add: bool, until: float) -> No
 
 def settings(kind: Kind) -> dict[str, Any]:
     return {
-        "what": kind.what, "percent": kind.percent, "restarts": kind.restarts, "seconds": kind.seconds,
-        "spin_steps": SPIN_STEPS, "connections": CONNECTIONS,
-    }  # fmt: skip
+        "what": kind.what,
+        "percent": kind.percent,
+        "restarts": kind.restarts,
+        "seconds": kind.seconds,
+        "spin_steps": SPIN_STEPS,
+        "connections": CONNECTIONS,
+    }
 
 
 def now() -> str:
@@ -133,9 +155,13 @@ def spin(cores: Cores) -> subprocess.Popen[bytes]:
 
 def compare(kind: Kind, cores: Cores, seed: int) -> Comparison:
     design = Design(
-        rule=Rule("fixed", kind.restarts, kind.restarts), seconds=kind.seconds, seed=seed, cores=cores,
-        warm_up=WarmUp(windows=8, window_s=0.015, cap_s=1.0), baseline="one",
-    )  # fmt: skip
+        rule=Rule("fixed", kind.restarts, kind.restarts),
+        seconds=kind.seconds,
+        seed=seed,
+        cores=cores,
+        warm_up=WarmUp(windows=8, window_s=0.015, cap_s=1.0),
+        baseline="one",
+    )
     hello = replace(catalogue()["hello"], connections=CONNECTIONS)
     found = measure(
         {"one": responder(0), "other": responder(kind.percent)}, hello, design, progress=NoProgress()
@@ -150,9 +176,13 @@ def responder(percent: int) -> Command:
 
 def record(one: Comparison) -> dict[str, Any]:
     return {
-        "ratio": round(one.ratio, 5), "low": finite(one.low), "high": finite(one.high),
-        "p": round(one.p, 6), "verdict": one.verdict.value, "reason": one.reason,
-    }  # fmt: skip
+        "ratio": round(one.ratio, 5),
+        "low": finite(one.low),
+        "high": finite(one.high),
+        "p": round(one.p, 6),
+        "verdict": one.verdict.value,
+        "reason": one.reason,
+    }
 
 
 def finite(value: float) -> float | None:
@@ -166,11 +196,13 @@ def save(kept: dict[str, Any]) -> None:
 
 def page(kept: dict[str, Any]) -> list[str]:
     lines = [
-        "# Error rates of the verdicts", "",
-        "Written by `python -m benches.verdicts`; every ratio is in `verdicts.json.gz`.", "",
+        "# Error rates of the verdicts",
+        "",
+        "Written by `python -m benches.verdicts`; every ratio is in `verdicts.json.gz`.",
+        "",
         "| comparisons | true ratio | verdicts | intervals that cover it | median half-width | load on each |",
         "| --- | ---: | --- | ---: | ---: | ---: |",
-    ]  # fmt: skip
+    ]
     for entry in kept.values():
         lines.append(row(entry))
     first = next(iter(kept.values()), None)

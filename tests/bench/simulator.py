@@ -86,9 +86,19 @@ class SimulatedRunning:
         answered = max(1, round(rate * measured_s))
         times = Latency(answered, 500.0, 100.0, 500.0, 700.0, 800.0, 900.0, 990.0, 1000.0)
         return Slice(
-            "", 0, 0, 0, 0.0, measured_s, answered, response=times, subject_cpu_s=measured_s,
-            subject_busiest_share=1.0, driver_cpu_s=measured_s / 3, driver_busiest_share=0.33,
-        )  # fmt: skip
+            "",
+            0,
+            0,
+            0,
+            0.0,
+            measured_s,
+            answered,
+            response=times,
+            subject_cpu_s=measured_s,
+            subject_busiest_share=1.0,
+            driver_cpu_s=measured_s / 3,
+            driver_busiest_share=0.33,
+        )
 
     def pause(self) -> None:
         self.subject.trouble("pause")

@@ -88,9 +88,16 @@ def latency(values_us: list[float]) -> Latency:
         return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
 
     return Latency(
-        len(ordered), sum(ordered) / len(ordered), ordered[0], at(0.5), at(0.9), at(0.95), at(0.99), at(0.999),
+        len(ordered),
+        sum(ordered) / len(ordered),
+        ordered[0],
+        at(0.5),
+        at(0.9),
+        at(0.95),
+        at(0.99),
+        at(0.999),
         ordered[-1],
-    )  # fmt: skip
+    )
 
 
 def experiment(
@@ -135,7 +142,13 @@ def experiment(
                 ]
                 slices.append(
                     Slice(
-                        truth.name, restart, round_, position, clock, measured, answered,
+                        truth.name,
+                        restart,
+                        round_,
+                        position,
+                        clock,
+                        measured,
+                        answered,
                         target_per_s=rate_per_s,
                         response=replace(latency(times), count=answered),
                         service=latency(times),
@@ -149,15 +162,19 @@ def experiment(
                         body_bytes=answered * 7,
                         histogram=encode([round(time * 1000) for time in times]),
                     )
-                )  # fmt: skip
+                )
                 clock += slice_s + 0.01
     subjects = [
         SubjectRecord(
-            truth.name, "server", ["python", "-m", truth.name, "--port", "PORT", "app:app"],
-            {truth.name: "1.0", "python": "3.11.7"}, {}, starts[truth.name],
+            truth.name,
+            "server",
+            ["python", "-m", truth.name, "--port", "PORT", "app:app"],
+            {truth.name: "1.0", "python": "3.11.7"},
+            {},
+            starts[truth.name],
         )
         for truth in truths
-    ]  # fmt: skip
+    ]
     load: dict[str, object] = {"connections": connections, "slice_s": slice_s}
     if rate_per_s:
         load["rate_per_s"] = rate_per_s
@@ -171,10 +188,16 @@ def record(*experiments: ExperimentRecord, **more: object) -> Record:
         (one.began_unix_s for experiment in experiments for one in experiment.slices), default=BEGAN + 1
     )
     values: dict[str, object] = {
-        "tool": "towline 0.1.0", "began_unix_s": BEGAN, "ended_unix_s": last + 1, "machine": MACHINE,
-        "versions": {"towline": "0.1.0", "python": "3.11.7"}, "command": ["towline", "bench", "quick"], "seed": 7,
-        "settings": {"restarts": 8, "rounds": 12}, "experiments": list(experiments),
-    }  # fmt: skip
+        "tool": "towline 0.1.0",
+        "began_unix_s": BEGAN,
+        "ended_unix_s": last + 1,
+        "machine": MACHINE,
+        "versions": {"towline": "0.1.0", "python": "3.11.7"},
+        "command": ["towline", "bench", "quick"],
+        "seed": 7,
+        "settings": {"restarts": 8, "rounds": 12},
+        "experiments": list(experiments),
+    }
     return Record(**{**values, **more})  # type: ignore[arg-type]
 
 

@@ -30,12 +30,21 @@ def found(name: str, **changed: Any) -> dict[str, Any]:
     fields = [*answer.fields, *([("content-encoding", answer.coding)] if answer.coding else [])]
     wire = gzip.compress(body) if answer.coding else body
     return {
-        "target": 0, "status": answer.status, "fields": [list(pair) for pair in fields],
-        "body_bytes": len(wire), "sha256": hashlib.sha256(wire).hexdigest(),
-        "body_base64": base64.b64encode(wire).decode(), "interim": list(answer.interim), "trailers": [],
-        "version": "HTTP/1.1", "alpn": None, "tls": None, "closed": bool(answer.closes), "failure": None,
+        "target": 0,
+        "status": answer.status,
+        "fields": [list(pair) for pair in fields],
+        "body_bytes": len(wire),
+        "sha256": hashlib.sha256(wire).hexdigest(),
+        "body_base64": base64.b64encode(wire).decode(),
+        "interim": list(answer.interim),
+        "trailers": [],
+        "version": "HTTP/1.1",
+        "alpn": None,
+        "tls": None,
+        "closed": bool(answer.closes),
+        "failure": None,
         **changed,
-    }  # fmt: skip
+    }
 
 
 def problem(name: str, *, secure: bool = False, **changed: Any) -> str | None:
@@ -53,7 +62,11 @@ CODED = base64.b64encode(gzip.compress(b"[]")).decode()
         ("hello", {"body": b"alive\r\r"}, "the body differs at byte 6 of 7: b'\\r' instead of b'\\n'"),
         ("hello", {"body": b"alive"}, "5 bytes of body instead of 7: b'alive'"),
         ("hello", {"fields": []}, "the field Content-Type is missing; it must be 'text/plain'"),
-        ("hello", {"fields": [["content-type", "text/html"]]}, "Content-Type is 'text/html' instead of 'text/plain'"),
+        (
+            "hello",
+            {"fields": [["content-type", "text/html"]]},
+            "Content-Type is 'text/html' instead of 'text/plain'",
+        ),
         (
             "hello",
             {"fields": [["content-type", "text/plain"]] * 2},
@@ -73,9 +86,21 @@ CODED = base64.b64encode(gzip.compress(b"[]")).decode()
         ("hello", {"interim": [103]}, "interim answers: 103 instead of none"),
         ("head_method", {"body": b"x"}, "1 bytes of body instead of 0: b'x'"),
         ("gzip_response", {"body": b"[]"}, "2 bytes of body instead of 16,021: b'[]'"),
-        ("gzip_response", {"body_base64": CODED[:8]}, "the gzip body ends early, has something after its end, or is too long"),
-        ("gzip_response", {"body_base64": "AAAA"}, "the body is no gzip: Error -3 while decompressing data: incorrect header check"),
-        ("gzip_response", {"body": b"x" * 20_000}, "the gzip body ends early, has something after its end, or is too long"),
+        (
+            "gzip_response",
+            {"body_base64": CODED[:8]},
+            "the gzip body ends early, has something after its end, or is too long",
+        ),
+        (
+            "gzip_response",
+            {"body_base64": "AAAA"},
+            "the body is no gzip: Error -3 while decompressing data: incorrect header check",
+        ),
+        (
+            "gzip_response",
+            {"body": b"x" * 20_000},
+            "the gzip body ends early, has something after its end, or is too long",
+        ),
         ("large_response", {"body_base64": None, "body_bytes": 9}, "9 bytes of body instead of 65,536"),
         (
             "large_response",
@@ -83,7 +108,7 @@ CODED = base64.b64encode(gzip.compress(b"[]")).decode()
             "the 65,536 bytes of body are others than they must be (SHA-256)",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said(name: str, changed: dict[str, Any], says: str) -> None:
     assert problem(name) is None
     assert problem(name, **changed) == says
@@ -116,9 +141,13 @@ OVER_H2 = {"version": "HTTP/2"}
         (True, {"tls": "TLSv1.3", "alpn": "h2"}, "answered with HTTP/1.1 instead of HTTP/2"),
         (False, {**OVER_H2, "alpn": "h2", "tls": "TLSv1.3"}, "over TLSv1.3, which was not asked for"),
         (False, {**OVER_H2, "closed": True}, "the connection was closed after it, without a word"),
-        (False, {**OVER_H2, "body": b"alivf\r\n"}, "the body differs at byte 4 of 7: b'f\\r\\n' instead of b'e\\r\\n'"),
+        (
+            False,
+            {**OVER_H2, "body": b"alivf\r\n"},
+            "the body differs at byte 4 of 7: b'f\\r\\n' instead of b'e\\r\\n'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_over_http2(secure: bool, changed: dict[str, Any], says: str | None) -> None:
     answer = found("hello", **changed)
     assert problem_of(answer, of("hello").requests[0], secure=secure, protocol="h2") == says

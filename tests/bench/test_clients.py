@@ -363,10 +363,10 @@ def script(folder, text):
     [
         ("read line; echo 'no JSON'; sleep 20", "it answered garbage: b'no JSON'"),
         ("echo 'libfoo.so is missing' >&2; exit 7", "it ended with status 7: libfoo.so is missing"),
-        ("read line; sleep 60 & echo \"{\\\"error\\\": \\\"$!\\\"}\"; wait", "^[0-9]+$"),
+        ('read line; sleep 60 & echo "{\\"error\\": \\"$!\\"}"; wait', "^[0-9]+$"),
     ],
     ids=["garbage", "ends at once", "leaves a child"],
-)  # fmt: skip
+)
 def test_an_interpreter_that_is_none(tmp_path, text, complaint):
     worker = Worker(script(tmp_path, text))
     try:

@@ -20,9 +20,13 @@ def run(began=BEGAN, seed=1, *, per_s=60_000.0, machine=None):
     truths = (replace(HELLO[0], per_s=per_s), HELLO[1])
     one = experiment("hello", truths, seed=seed, samples=5, rounds=3, restarts=4)
     return analyse(
-        replace(record(one, control(samples=5, rounds=3, restarts=2), seed=seed), began_unix_s=began,
-                ended_unix_s=began + 60, machine=machine or MACHINE)
-    )  # fmt: skip
+        replace(
+            record(one, control(samples=5, rounds=3, restarts=2), seed=seed),
+            began_unix_s=began,
+            ended_unix_s=began + 60,
+            machine=machine or MACHINE,
+        )
+    )
 
 
 @pytest.fixture

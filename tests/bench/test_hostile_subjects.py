@@ -294,8 +294,11 @@ def bench_with(tmp_path: Path) -> tuple[subprocess.Popen[str], int, int]:
     assert server.name == "hostile"
     bench = subprocess.Popen(
         [sys.executable, "-c", BENCH, str(tmp_path / "hostile.toml")],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent.parent,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parent.parent.parent,
+    )
     assert bench.stdout is not None
     reaper_process, subject = map(int, bench.stdout.readline().split())
     return bench, reaper_process, subject

@@ -27,7 +27,10 @@ def wire(*commands: str) -> list[bytes]:
     [
         ("curl http://a:8000", b"GET / HTTP/1.1\r\nHost: a:8000\r\n" + AGENT + b"\r\n"),
         ("curl a/b?c=d", b"GET /b?c=d HTTP/1.1\r\nHost: a\r\n" + AGENT + b"\r\n"),
-        ("curl -sSL --http1.1 -o out 'http://a/x y'", b"GET /x%20y HTTP/1.1\r\nHost: a\r\n" + AGENT + b"\r\n"),
+        (
+            "curl -sSL --http1.1 -o out 'http://a/x y'",
+            b"GET /x%20y HTTP/1.1\r\nHost: a\r\n" + AGENT + b"\r\n",
+        ),
         ("curl -I http://a/", b"HEAD / HTTP/1.1\r\nHost: a\r\n" + AGENT + b"\r\n"),
         (
             "curl -X DELETE -H 'X-One: 1' -H 'Accept:' -H 'Empty;' -A me http://a/",
@@ -38,7 +41,10 @@ def wire(*commands: str) -> list[bytes]:
             b"POST / HTTP/1.1\r\nHost: a\r\n" + AGENT + b"Content-Type: application/x-www-form-urlencoded\r\n"
             b"Content-Length: 19\r\n\r\na=1&b=x%20y%26z&c=3",
         ),
-        ("curl -G -d a=1 -d b=2 http://a/?z=0", b"GET /?z=0&a=1&b=2 HTTP/1.1\r\nHost: a\r\n" + AGENT + b"\r\n"),
+        (
+            "curl -G -d a=1 -d b=2 http://a/?z=0",
+            b"GET /?z=0&a=1&b=2 HTTP/1.1\r\nHost: a\r\n" + AGENT + b"\r\n",
+        ),
         (
             """curl -XPUT --json '{"a": 1}' http://a/""",
             b"PUT / HTTP/1.1\r\nHost: a\r\nUser-Agent: towline-bench/1.0\r\nAccept: application/json\r\n"
@@ -46,7 +52,8 @@ def wire(*commands: str) -> list[bytes]:
         ),
         (
             "curl -u me:secret -b 'a=b' -e http://from/ --compressed http://a/",
-            b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Basic bWU6c2VjcmV0\r\n" + AGENT
+            b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Basic bWU6c2VjcmV0\r\n"
+            + AGENT
             + b"Referer: http://from/\r\nCookie: a=b\r\nAccept-Encoding: gzip\r\n\r\n",
         ),
         (
@@ -55,7 +62,7 @@ def wire(*commands: str) -> list[bytes]:
             b"content-type: text/plain\r\nContent-Length: 7\r\n\r\nit's\n\xc3\xa9",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_command_line_is_sent_as_curl_would(command: str, sent: bytes) -> None:
     assert wire(command) == [sent]
 
@@ -85,19 +92,31 @@ def test_several_are_asked_in_turn_and_the_origin_is_kept_apart() -> None:
     ("command", "says"),
     [
         ("curl", "curl: curl: there is no URL in it"),
-        ("curl -F a=b http://a/", "curl: curl -F a=b http://a/: -F is not imported; write a scenario file instead"),
+        (
+            "curl -F a=b http://a/",
+            "curl: curl -F a=b http://a/: -F is not imported; write a scenario file instead",
+        ),
         ("curl http://a/ -H", "curl: curl http://a/ -H: -H needs a value"),
         ("curl 'http://a/", "curl: curl 'http://a/: No closing quotation"),
-        ("curl ftp://a/", "curl: curl ftp://a/: 'ftp://a/' is no URL of http or https without credentials in it"),
-        ("curl -d @none http://a/", "curl: curl -d @none http://a/: cannot read none: No such file or directory"),
+        (
+            "curl ftp://a/",
+            "curl: curl ftp://a/: 'ftp://a/' is no URL of http or https without credentials in it",
+        ),
+        (
+            "curl -d @none http://a/",
+            "curl: curl -d @none http://a/: cannot read none: No such file or directory",
+        ),
         ("curl -H 'X y' http://a/", "curl: curl -H 'X y' http://a/: 'X y' is no header"),
-        ("curl -H 'X y: z' http://a/", "curl: curl -H 'X y: z' http://a/: 'X y' is no header field that can be sent"),
+        (
+            "curl -H 'X y: z' http://a/",
+            "curl: curl -H 'X y: z' http://a/: 'X y' is no header field that can be sent",
+        ),
         (
             "curl http://a/ http://b/",
             "curl: curl http://a/ http://b/: one server is measured at a time, not http://a and http://b",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_imported_is_said(command: str, says: str) -> None:
     with pytest.raises(ScenarioError) as raised:
         from_curl([command])

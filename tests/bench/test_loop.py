@@ -210,7 +210,7 @@ def test_no_steady_state_is_recorded() -> None:
         (2.4, 0.2, None, Lengths(4.0, 1)),  # too slow to alternate: a whole window
         (0.4, 0.0005, None, Lengths(0.08, 5)),
     ],
-)  # fmt: skip
+)
 def test_lengths_of_slices(seconds: float, median_s: float, rate: float | None, expected: Lengths) -> None:
     found = lengths(seconds, median_s, rate)
     assert found.rounds == expected.rounds

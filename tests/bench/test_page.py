@@ -191,9 +191,14 @@ def hostile_record() -> Record:
         scenario=HOSTILE,
     )
     return replace(
-        record(hostile, skipped={HOSTILE: HOSTILE}), tool=HOSTILE, machine={HOSTILE: [HOSTILE], "cpu": HOSTILE},
-        versions={HOSTILE: HOSTILE}, command=[HOSTILE], settings={HOSTILE: {HOSTILE: HOSTILE}}, net={HOSTILE: HOSTILE},
-    )  # fmt: skip
+        record(hostile, skipped={HOSTILE: HOSTILE}),
+        tool=HOSTILE,
+        machine={HOSTILE: [HOSTILE], "cpu": HOSTILE},
+        versions={HOSTILE: HOSTILE},
+        command=[HOSTILE],
+        settings={HOSTILE: {HOSTILE: HOSTILE}},
+        net={HOSTILE: HOSTILE},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -258,10 +263,19 @@ def test_nothing_is_asked_of_anybody(page_file):
 def test_it_says_what_it_must(page_file):
     text = page_file.read_text(encoding="utf-8")
     for words in (
-        "towline is faster than its peers", "gunicorn", "has no figure: exited with status 1",
-        "The same subject measured twice came out", "requests failed", "no verdict", "Published by others", "Seed 7",
-        "towline bench quick", "nginx", "python -m uvicorn-h11 --port PORT", "Copyright (c) 2022 Leon Sorokin",
-    ):  # fmt: skip
+        "towline is faster than its peers",
+        "gunicorn",
+        "has no figure: exited with status 1",
+        "The same subject measured twice came out",
+        "requests failed",
+        "no verdict",
+        "Published by others",
+        "Seed 7",
+        "towline bench quick",
+        "nginx",
+        "python -m uvicorn-h11 --port PORT",
+        "Copyright (c) 2022 Leon Sorokin",
+    ):
         assert words in text, words
 
 

@@ -23,10 +23,20 @@ BEGAN = 1_790_000_000.0
 
 def one_slice(subject: str, restart: int, round_: int, answered: int, **more: object) -> Slice:
     return Slice(
-        subject, restart, round_, 0 if subject == "towline" else 1, BEGAN + restart + round_ / 10, 0.1, answered,
-        response=Latency(answered, 2e6 / answered, 100.0, 400.0, 600.0, 700.0, 900.0, 1200.0, 2000.0), subject_cpu_s=0.05,
-        subject_busiest_share=0.95, driver_busiest_share=0.3, histogram=encode([400_000] * 98 + [900_000] * 2), **more,
-    )  # type: ignore[arg-type]  # fmt: skip
+        subject,
+        restart,
+        round_,
+        0 if subject == "towline" else 1,
+        BEGAN + restart + round_ / 10,
+        0.1,
+        answered,
+        response=Latency(answered, 2e6 / answered, 100.0, 400.0, 600.0, 700.0, 900.0, 1200.0, 2000.0),
+        subject_cpu_s=0.05,
+        subject_busiest_share=0.95,
+        driver_busiest_share=0.3,
+        histogram=encode([400_000] * 98 + [900_000] * 2),
+        **more,
+    )  # type: ignore[arg-type]
 
 
 def small(ratio: float = 2.0, wobble: int = 10, **more: object) -> ExperimentRecord:
@@ -57,10 +67,17 @@ def small(ratio: float = 2.0, wobble: int = 10, **more: object) -> ExperimentRec
 
 def whole(*experiments: ExperimentRecord, **more: object) -> Record:
     values = {
-        "tool": "towline 0.1.0", "began_unix_s": BEGAN, "ended_unix_s": BEGAN + 200, "machine": MACHINE, "versions": {},
-        "command": ["towline", "bench"], "seed": 7, "settings": {}, "experiments": list(experiments or (small(),)),
+        "tool": "towline 0.1.0",
+        "began_unix_s": BEGAN,
+        "ended_unix_s": BEGAN + 200,
+        "machine": MACHINE,
+        "versions": {},
+        "command": ["towline", "bench"],
+        "seed": 7,
+        "settings": {},
+        "experiments": list(experiments or (small(),)),
         "skipped": {"nginx": "not installed"},
-    }  # fmt: skip
+    }
     return Record(**{**values, **more})  # type: ignore[arg-type]
 
 
@@ -161,9 +178,13 @@ def test_csv_holds_no_formula():
         (small(1.1), Verdict.FASTER, "faster"),
         (small(0.9), Verdict.SLOWER, "slower"),
         (small(0.9, 400), Verdict.UNDECIDED, "restarts would decide (6 done)"),
-        (replace(small(), slices=[replace(one, failed=2) for one in small().slices]), Verdict.REFUSED, "24 requests failed"),
+        (
+            replace(small(), slices=[replace(one, failed=2) for one in small().slices]),
+            Verdict.REFUSED,
+            "24 requests failed",
+        ),
     ],
-)  # fmt: skip
+)
 def test_each_verdict_is_said_everywhere(experiment, verdict, said):
     analysis = analyse(whole(experiment))
     found = analysis.experiments[0].comparison("towline", "uvicorn")
@@ -257,11 +278,18 @@ def test_ratios(value, said):
 @pytest.mark.parametrize(
     ("metric", "value", "said"),
     [
-        ("p50_us", 0.5, "0.500 us"), ("p50_us", 999, "999 us"), ("p50_us", 1520, "1.52 ms"), ("p50_us", 2.1e6, "2.10 s"),
-        ("first_token_ms", 400, "400 ms"), ("total_s", 2.5, "2.50 s"), ("rss_bytes", 1 << 20, "1.00 MB"),
-        ("tokens_per_s", 61_234, "61,234/s"), ("lost", 3, "3.00"), ("body_bytes", 7, "7 B"),
+        ("p50_us", 0.5, "0.500 us"),
+        ("p50_us", 999, "999 us"),
+        ("p50_us", 1520, "1.52 ms"),
+        ("p50_us", 2.1e6, "2.10 s"),
+        ("first_token_ms", 400, "400 ms"),
+        ("total_s", 2.5, "2.50 s"),
+        ("rss_bytes", 1 << 20, "1.00 MB"),
+        ("tokens_per_s", 61_234, "61,234/s"),
+        ("lost", 3, "3.00"),
+        ("body_bytes", 7, "7 B"),
     ],
-)  # fmt: skip
+)
 def test_figures_have_their_units(metric, value, said):
     assert formatting.figure(metric, value) == said
 

@@ -50,9 +50,14 @@ def script(folder: Path, name: str, conduct: str = "pass", body: str = 'b"alive\
 
 def program(*arguments: str, cwd: Path, **other: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "towline", "bench", *arguments], cwd=cwd, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, start_new_session=True, **other,  # type: ignore[call-overload]
-    )  # fmt: skip
+        [sys.executable, "-m", "towline", "bench", *arguments],
+        cwd=cwd,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        **other,  # type: ignore[call-overload]
+    )
 
 
 def processes_of(folder: Path) -> list[str]:
@@ -84,9 +89,29 @@ def test_a_small_run_from_the_command_line_to_the_report(tmp_path: Path) -> None
     servers = tmp_path / "servers.toml"
     servers.write_text(definition("plain", script(tmp_path, "plain")))
     run = program(
-        "servers", "--servers", str(servers), "-S", "plain,towline", "-s", "hello", "--interface", "asgi",
-        "--protocol", "h1", "-c", "4", "--no-latency", "--baseline", "plain", "--seed", "7", "-o", "out", *TINY, cwd=tmp_path,
-    )  # fmt: skip
+        "servers",
+        "--servers",
+        str(servers),
+        "-S",
+        "plain,towline",
+        "-s",
+        "hello",
+        "--interface",
+        "asgi",
+        "--protocol",
+        "h1",
+        "-c",
+        "4",
+        "--no-latency",
+        "--baseline",
+        "plain",
+        "--seed",
+        "7",
+        "-o",
+        "out",
+        *TINY,
+        cwd=tmp_path,
+    )
     out, err = run.communicate(timeout=200)
     assert run.returncode == 0, err
     record = result(tmp_path / "out")
@@ -120,9 +145,24 @@ CURL = "curl -H 'x-one: a, b' 'http://127.0.0.1:1/qs?page=2&size=10'"
 def test_a_curl_line_over_an_emulated_network(tmp_path: Path) -> None:
     (tmp_path / "servers.toml").write_text(definition("plain", script(tmp_path, "plain")))
     run = program(
-        "servers", "--servers", "servers.toml", "-S", "plain,towline", "--curl", CURL, "-c", "4", "--net", "rtt=10ms",
-        "--no-latency", "--no-control", "-o", "out", *TINY, cwd=tmp_path,
-    )  # fmt: skip
+        "servers",
+        "--servers",
+        "servers.toml",
+        "-S",
+        "plain,towline",
+        "--curl",
+        CURL,
+        "-c",
+        "4",
+        "--net",
+        "rtt=10ms",
+        "--no-latency",
+        "--no-control",
+        "-o",
+        "out",
+        *TINY,
+        cwd=tmp_path,
+    )
     _, err = run.communicate(timeout=200)
     assert run.returncode == 0, err
     record = result(tmp_path / "out")
@@ -163,9 +203,24 @@ def test_hostile_subjects_beside_a_good_one(tmp_path: Path) -> None:
         )
     (tmp_path / "servers.toml").write_text(text)
     run = program(
-        "servers", "--servers", "servers.toml", "-S", "good,wrong,dies,hangs,never-starts,deaf", "-s", "hello", "-c", "2",
-        "--no-latency", "--no-control", "--interface", "asgi", "-o", "out", *TINY, cwd=tmp_path,
-    )  # fmt: skip
+        "servers",
+        "--servers",
+        "servers.toml",
+        "-S",
+        "good,wrong,dies,hangs,never-starts,deaf",
+        "-s",
+        "hello",
+        "-c",
+        "2",
+        "--no-latency",
+        "--no-control",
+        "--interface",
+        "asgi",
+        "-o",
+        "out",
+        *TINY,
+        cwd=tmp_path,
+    )
     out, err = run.communicate(timeout=200)
     assert run.returncode == 0, err
     assert "Traceback" not in err + out
@@ -191,10 +246,29 @@ def test_an_interrupt_keeps_what_was_measured_and_leaves_nothing(
 ) -> None:
     (tmp_path / "servers.toml").write_text(definition("plain", script(tmp_path, "plain")))
     run = program(
-        "servers", "--servers", "servers.toml", "-S", "plain", "-s", "hello", "-c", "2", "--runs", "50",
-        "--duration", "0.3", "--warm-up", "0.3", "--no-history", "--no-control", "-o", "out", "--interface", "asgi",
+        "servers",
+        "--servers",
+        "servers.toml",
+        "-S",
+        "plain",
+        "-s",
+        "hello",
+        "-c",
+        "2",
+        "--runs",
+        "50",
+        "--duration",
+        "0.3",
+        "--warm-up",
+        "0.3",
+        "--no-history",
+        "--no-control",
+        "-o",
+        "out",
+        "--interface",
+        "asgi",
         cwd=tmp_path,
-    )  # fmt: skip
+    )
     assert run.stderr is not None
     assert "plain" in run.stderr.readline(), "the first experiment begins"
     time.sleep(after_s)
@@ -292,10 +366,16 @@ def test_compare_from_python(tmp_path: Path) -> None:
         {
             "new": bench.App("shop:app", folder=tmp_path),
             "old": bench.Command([sys.executable, str(script(tmp_path, "old")), "{port}"]),
-            "broken": bench.Command([sys.executable, "-c", "raise SystemExit('broken on purpose')", "{port}"]),
+            "broken": bench.Command(
+                [sys.executable, "-c", "raise SystemExit('broken on purpose')", "{port}"]
+            ),
         },
-        expect=b"alive\r\n", connections=4, runs=2, duration=0.2, warm_up=0.3,
-    )  # fmt: skip
+        expect=b"alive\r\n",
+        connections=4,
+        runs=2,
+        duration=0.2,
+        warm_up=0.3,
+    )
     assert found.baseline == "new"
     assert found["old"].subject == "new"
     assert found["old"].restarts == 2

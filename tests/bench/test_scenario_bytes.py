@@ -146,23 +146,42 @@ def test_requests_to_the_byte(name: str, wire: bytes) -> None:
 
 def test_what_the_answers_are() -> None:
     lengths = {
-        "hello": 7, "json": 115, "echo": 256, "large_response": 65536, "multi_request_body": 4096,
-        "gzip_response": 16021, "streaming_response": 4 * 4096, "small_chunked_response": 100 * 64,
-        "server_sent_events": 2199, "chunked_request_body": 1024, "httparena_static": 61, "head_method": 0,
-    }  # fmt: skip
+        "hello": 7,
+        "json": 115,
+        "echo": 256,
+        "large_response": 65536,
+        "multi_request_body": 4096,
+        "gzip_response": 16021,
+        "streaming_response": 4 * 4096,
+        "small_chunked_response": 100 * 64,
+        "server_sent_events": 2199,
+        "chunked_request_body": 1024,
+        "httparena_static": 61,
+        "head_method": 0,
+    }
     assert {name: len(answer_of(name)) for name in lengths} == lengths
     texts = {
-        "hello": b"alive\r\n", "cookies_heavy": b"8", "post_4kb_form": b"128", "large_post_streaming": b"ok",
-        "url_with_qs": b"6", "path_with_unicode": b"5", "httparena_baseline": b"579",
-        "httparena_upload": b"20971520", "large_response": b"x" * 65536, "simple": b"Hello, World!",
+        "hello": b"alive\r\n",
+        "cookies_heavy": b"8",
+        "post_4kb_form": b"128",
+        "large_post_streaming": b"ok",
+        "url_with_qs": b"6",
+        "path_with_unicode": b"5",
+        "httparena_baseline": b"579",
+        "httparena_upload": b"20971520",
+        "large_response": b"x" * 65536,
+        "simple": b"Hello, World!",
         "hornbeam_large_response": b"X" * 65536,
-    }  # fmt: skip
+    }
     assert {name: answer_of(name) for name in texts} == texts
     statuses = {name: one.requests[0].expect.status for name, one in of("A").items()}
     assert {name: status for name, status in statuses.items() if status != 200} == {
-        "websocket_msg_throughput": 101, "router_404_storm": 404, "etag_304": 304, "cors_preflight": 204,
+        "websocket_msg_throughput": 101,
+        "router_404_storm": 404,
+        "etag_304": 304,
+        "cors_preflight": 204,
         "redirect_response": 302,
-    }  # fmt: skip
+    }
 
 
 def test_what_the_bodies_are_made_of() -> None:
@@ -254,19 +273,34 @@ def test_loads_of_clients_and_of_the_relay() -> None:
         assert (load.count, load.concurrency, load.pool, load.floor_s) == (5_000, 20, 100, 2.5)
     for name in ("post_async", "post_sync"):
         assert [(load.body_bytes >> 20, load.count) for load in scenarios[name].loads] == [
-            (1, 5), (4, 5), (16, 5), (64, 5),
-        ]  # fmt: skip
+            (1, 5),
+            (4, 5),
+            (16, 5),
+            (64, 5),
+        ]
     streams = scenarios["stream_sync"].loads
     assert [(load.concurrency, load.count) for load in streams] == [
         (n, 50 * n) for n in (1, 10, 50, 100, 200)
     ]
     assert [(load.pool, load.count, load.origins) for load in scenarios["pool_assignment"].loads] == [
-        (10, 10, 20), (100, 50, 20), (100, 100, 20), (500, 200, 20), (1000, 500, 20),
-    ]  # fmt: skip
+        (10, 10, 20),
+        (100, 50, 20),
+        (100, 100, 20),
+        (500, 200, 20),
+        (1000, 500, 20),
+    ]
     assert [(load.count, load.concurrency) for load in scenarios["webhooks"].loads] == [
-        (800, 40), (800, 80), (800, 150), (2000, 400), (3000, 600),
-        (4000, 1000), (4000, 1500), (4000, 2500), (4000, 3500), (4000, 4000),
-    ]  # fmt: skip
+        (800, 40),
+        (800, 80),
+        (800, 150),
+        (2000, 400),
+        (3000, 600),
+        (4000, 1000),
+        (4000, 1500),
+        (4000, 2500),
+        (4000, 3500),
+        (4000, 4000),
+    ]
     assert [one for one, made in scenarios.items() if made.quick] == ["hello", "get_async", "get_sync"]
     small = scenarios["small_post"].requests[0].body
     assert small is not None

@@ -90,31 +90,82 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
         ('[[scenario]]\nname = "A b"\n', "scenario 1: `name` is 'A b'; use small letters, digits, _ and -"),
         (HEAD, "scenario `mine`: a scenario of servers needs a [[scenario.request]]"),
         (HEAD + REQUEST + HEAD + REQUEST, "scenario `mine` stands there twice"),
-        (HEAD + "conections = 5\n" + REQUEST, "scenario `mine`: `conections` is unknown; did you mean `connections`?"),
+        (
+            HEAD + "conections = 5\n" + REQUEST,
+            "scenario `mine`: `conections` is unknown; did you mean `connections`?",
+        ),
         (HEAD + "connections = 0\n" + REQUEST, "scenario `mine`: `connections` is 0; it must be at least 1"),
-        (HEAD + 'connections = "5"\n' + REQUEST, "scenario `mine`: `connections` must be a whole number, not '5'"),
-        (HEAD + "connections = true\n" + REQUEST, "scenario `mine`: `connections` must be a whole number, not True"),
-        (HEAD + 'mix = "shuffled"\n' + REQUEST, "scenario `mine`: `mix` is 'shuffled'; it must be one of in_turn, at_random"),
-        (HEAD + 'kind = "client"\n' + REQUEST, "scenario `mine`: a scenario of clients needs `call` and a [[scenario.load]]"),
-        (HEAD + 'streams = 2\n' + REQUEST, "scenario `mine`: `streams` is of h2, which `protocols` does not name"),
-        (HEAD + 'protocols = "h3"\n' + REQUEST, "scenario `mine`: `protocols` is 'h3'; it must be one of h1, h2"),
+        (
+            HEAD + 'connections = "5"\n' + REQUEST,
+            "scenario `mine`: `connections` must be a whole number, not '5'",
+        ),
+        (
+            HEAD + "connections = true\n" + REQUEST,
+            "scenario `mine`: `connections` must be a whole number, not True",
+        ),
+        (
+            HEAD + 'mix = "shuffled"\n' + REQUEST,
+            "scenario `mine`: `mix` is 'shuffled'; it must be one of in_turn, at_random",
+        ),
+        (
+            HEAD + 'kind = "client"\n' + REQUEST,
+            "scenario `mine`: a scenario of clients needs `call` and a [[scenario.load]]",
+        ),
+        (
+            HEAD + "streams = 2\n" + REQUEST,
+            "scenario `mine`: `streams` is of h2, which `protocols` does not name",
+        ),
+        (
+            HEAD + 'protocols = "h3"\n' + REQUEST,
+            "scenario `mine`: `protocols` is 'h3'; it must be one of h1, h2",
+        ),
         (
             HEAD + 'message = { text = "a" }\n' + REQUEST,
             "scenario `mine`: `message` is of WebSockets: over h1 and asgi, a GET without a body that is answered with 101",
         ),
-        (HEAD + "admits = 50\n" + REQUEST, "scenario `mine`: `admits` must be below `connections`, or nothing is ever refused"),
+        (
+            HEAD + "admits = 50\n" + REQUEST,
+            "scenario `mine`: `admits` must be below `connections`, or nothing is ever refused",
+        ),
         (HEAD + "timeout_s = -1\n" + REQUEST, "scenario `mine`: `timeout_s` is -1; it must be 0 or more"),
         (HEAD + "timeout_s = nan\n" + REQUEST, "scenario `mine`: `timeout_s` is nan; it must be 0 or more"),
         (HEAD + "[[scenario.request]]\n", "scenario `mine`, request 1: `target` is missing"),
-        (HEAD + '[[scenario.request]]\ntarget = "x"\n', "scenario `mine`, request 1: `target` is 'x'; write a path, percent-encoded"),
-        (HEAD + '[[scenario.request]]\ntarget = "/ä"\n', "scenario `mine`, request 1: `target` is '/ä'; write a path, percent-encoded"),
-        (HEAD + '[[scenario.request]]\ntarget = "/{n}"\n', "scenario `mine`, request 1: a series with {n} needs `first` and `last`, at most 1,000,000 members"),
-        (HEAD + '[[scenario.request]]\nlike = "other"\n', "scenario `mine`, request 1: `like` names 'other', which is no earlier scenario with a request"),
-        (HEAD + REQUEST + 'method = "GET it"\n', "scenario `mine`, request 1: `method` is 'GET it'; it must be a token"),
-        (HEAD + REQUEST + 'fields = ["Host"]\n', "scenario `mine`, request 1: `fields`: 'Host' is not `Name: value`"),
-        (HEAD + REQUEST + 'fields = ["A b: c"]\n', "scenario `mine`, request 1: `fields`: 'A b: c' is not `Name: value`"),
-        (HEAD + REQUEST + 'fields = ["A: b\\r\\nC: d"]\n', "scenario `mine`, request 1: `fields`: A has a control character"),
-        (HEAD + REQUEST + 'body = { text = "hello" }\n', "scenario `mine`, request 1: a body needs the field `Content-Length: 5`"),
+        (
+            HEAD + '[[scenario.request]]\ntarget = "x"\n',
+            "scenario `mine`, request 1: `target` is 'x'; write a path, percent-encoded",
+        ),
+        (
+            HEAD + '[[scenario.request]]\ntarget = "/ä"\n',
+            "scenario `mine`, request 1: `target` is '/ä'; write a path, percent-encoded",
+        ),
+        (
+            HEAD + '[[scenario.request]]\ntarget = "/{n}"\n',
+            "scenario `mine`, request 1: a series with {n} needs `first` and `last`, at most 1,000,000 members",
+        ),
+        (
+            HEAD + '[[scenario.request]]\nlike = "other"\n',
+            "scenario `mine`, request 1: `like` names 'other', which is no earlier scenario with a request",
+        ),
+        (
+            HEAD + REQUEST + 'method = "GET it"\n',
+            "scenario `mine`, request 1: `method` is 'GET it'; it must be a token",
+        ),
+        (
+            HEAD + REQUEST + 'fields = ["Host"]\n',
+            "scenario `mine`, request 1: `fields`: 'Host' is not `Name: value`",
+        ),
+        (
+            HEAD + REQUEST + 'fields = ["A b: c"]\n',
+            "scenario `mine`, request 1: `fields`: 'A b: c' is not `Name: value`",
+        ),
+        (
+            HEAD + REQUEST + 'fields = ["A: b\\r\\nC: d"]\n',
+            "scenario `mine`, request 1: `fields`: A has a control character",
+        ),
+        (
+            HEAD + REQUEST + 'body = { text = "hello" }\n',
+            "scenario `mine`, request 1: a body needs the field `Content-Length: 5`",
+        ),
         (
             HEAD + REQUEST + 'fields = ["Content-Length: 4"]\nbody = { text = "hello" }\n',
             "scenario `mine`, request 1: Content-Length says 4, the body has 5 bytes",
@@ -127,19 +178,52 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
             HEAD + REQUEST + 'chunk_bytes = 2\nbody = { text = "hello" }\n',
             "scenario `mine`, request 1: `chunk_bytes` needs a body and the field `Transfer-Encoding: chunked`, and no length",
         ),
-        (HEAD + REQUEST + 'body = { text = "a", base64 = "" }\n', "scenario `mine`, request 1, body: a body is one of text, base64, repeat, series, file; here are text and base64"),
-        (HEAD + REQUEST + 'body = { repeat = "a" }\n', "scenario `mine`, request 1, body: `repeat` needs a `count`"),
-        (HEAD + REQUEST + 'body = { text = "a", count = 2 }\n', "scenario `mine`, request 1, body: `count` belongs to `repeat`"),
-        (HEAD + REQUEST + 'body = { repeat = "ab", count = 1_000_000_000 }\n', "scenario `mine`, request 1, body: the body is larger than 1,073,741,824 bytes"),
-        (HEAD + REQUEST + 'body = { file = "none.bin" }\n', "scenario `mine`, request 1, body: cannot read {folder}/none.bin: No such file or directory"),
-        (HEAD + REQUEST + "expect = { status = 600 }\n", "scenario `mine`, request 1, expect: `status` is 600; it must be below 600"),
-        (HEAD + REQUEST + 'expect = { any_body = true, text = "a" }\n', "scenario `mine`, request 1, expect: `any_body` and a body exclude each other"),
-        (HEAD + REQUEST + 'expect = { coding = "zip" }\n', "scenario `mine`, request 1, expect: `coding` is 'zip'; it must be one of gzip, deflate"),
-        (HEAD + REQUEST + "send_mode = { await_continue = true }\n", "scenario `mine`, request 1, send_mode: there is no body to hold back"),
-        (HEAD + REQUEST + "send_mode = { pieces = 2, drop_after_bytes = 1 }\n", "scenario `mine`, request 1, send_mode: choose one of `pieces`, `await_continue` and `drop_after_bytes`"),
-        (HEAD + "pipeline = 2\n" + REQUEST + "send_mode = { pieces = 2 }\n", "scenario `mine`: `pipeline` does not go with a request that is sent in a way of its own"),
+        (
+            HEAD + REQUEST + 'body = { text = "a", base64 = "" }\n',
+            "scenario `mine`, request 1, body: a body is one of text, base64, repeat, series, file; here are text and base64",
+        ),
+        (
+            HEAD + REQUEST + 'body = { repeat = "a" }\n',
+            "scenario `mine`, request 1, body: `repeat` needs a `count`",
+        ),
+        (
+            HEAD + REQUEST + 'body = { text = "a", count = 2 }\n',
+            "scenario `mine`, request 1, body: `count` belongs to `repeat`",
+        ),
+        (
+            HEAD + REQUEST + 'body = { repeat = "ab", count = 1_000_000_000 }\n',
+            "scenario `mine`, request 1, body: the body is larger than 1,073,741,824 bytes",
+        ),
+        (
+            HEAD + REQUEST + 'body = { file = "none.bin" }\n',
+            "scenario `mine`, request 1, body: cannot read {folder}/none.bin: No such file or directory",
+        ),
+        (
+            HEAD + REQUEST + "expect = { status = 600 }\n",
+            "scenario `mine`, request 1, expect: `status` is 600; it must be below 600",
+        ),
+        (
+            HEAD + REQUEST + 'expect = { any_body = true, text = "a" }\n',
+            "scenario `mine`, request 1, expect: `any_body` and a body exclude each other",
+        ),
+        (
+            HEAD + REQUEST + 'expect = { coding = "zip" }\n',
+            "scenario `mine`, request 1, expect: `coding` is 'zip'; it must be one of gzip, deflate",
+        ),
+        (
+            HEAD + REQUEST + "send_mode = { await_continue = true }\n",
+            "scenario `mine`, request 1, send_mode: there is no body to hold back",
+        ),
+        (
+            HEAD + REQUEST + "send_mode = { pieces = 2, drop_after_bytes = 1 }\n",
+            "scenario `mine`, request 1, send_mode: choose one of `pieces`, `await_continue` and `drop_after_bytes`",
+        ),
+        (
+            HEAD + "pipeline = 2\n" + REQUEST + "send_mode = { pieces = 2 }\n",
+            "scenario `mine`: `pipeline` does not go with a request that is sent in a way of its own",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_one_line(tmp_path: Path, text: str, says: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(ScenarioError) as raised:

@@ -29,9 +29,12 @@ class HelperProcess:
         self._held = b""
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *options],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, preexec_fn=in_child(cores),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            preexec_fn=in_child(cores),
             start_new_session=True,
-        )  # fmt: skip
+        )
         try:
             self.address = self.read_line()
         except HelperFailed:

@@ -168,9 +168,14 @@ def metric_value(one: Slice, metric: str) -> float | None:
 
 
 def _compare_all(
-    experiment: ExperimentRecord, metric: str, baseline: str, others: Sequence[str],
-    by_subject: dict[str, list[Slice]], margin: float, alpha: float,
-) -> list[Comparison]:  # fmt: skip
+    experiment: ExperimentRecord,
+    metric: str,
+    baseline: str,
+    others: Sequence[str],
+    by_subject: dict[str, list[Slice]],
+    margin: float,
+    alpha: float,
+) -> list[Comparison]:
     logs = {name: log_ratios(by_subject[baseline], by_subject[name], metric) for name in others}
     logs = {name: values for name, values in logs.items() if values}
     adjusted = dict(
@@ -178,11 +183,18 @@ def _compare_all(
     )
     return [
         judge(
-            baseline, name, metric, values, adjusted[name], margin,
-            refusal(experiment, metric, by_subject[baseline], by_subject[name]), family=len(logs), alpha=alpha,
+            baseline,
+            name,
+            metric,
+            values,
+            adjusted[name],
+            margin,
+            refusal(experiment, metric, by_subject[baseline], by_subject[name]),
+            family=len(logs),
+            alpha=alpha,
         )
         for name, values in logs.items()
-    ]  # fmt: skip
+    ]
 
 
 def log_ratios(ours: Sequence[Slice], theirs: Sequence[Slice], metric: str) -> list[float]:
@@ -230,9 +242,16 @@ def _merged_percentile(slices: Iterable[Slice], metric: str) -> list[float]:
 
 
 def judge(
-    subject: str, baseline: str, metric: str, logs: Sequence[float], p: float, margin: float,
-    reason: str | None, family: int = 1, alpha: float = ALPHA,
-) -> Comparison:  # fmt: skip
+    subject: str,
+    baseline: str,
+    metric: str,
+    logs: Sequence[float],
+    p: float,
+    margin: float,
+    reason: str | None,
+    family: int = 1,
+    alpha: float = ALPHA,
+) -> Comparison:
     """The verdict on the log ratios of one pair; `p` is already adjusted for the `family` of comparisons.
 
     The interval is that of the verdict: it leaves out 1 exactly when `p` is below `alpha`.
@@ -251,9 +270,18 @@ def judge(
     if reason is not None:
         verdict = Verdict.REFUSED
     return Comparison(
-        subject, baseline, metric, math.exp(interval.mean), _exp(interval.low), _exp(interval.high), p,
-        verdict, reason, len(logs), needed,
-    )  # fmt: skip
+        subject,
+        baseline,
+        metric,
+        math.exp(interval.mean),
+        _exp(interval.low),
+        _exp(interval.high),
+        p,
+        verdict,
+        reason,
+        len(logs),
+        needed,
+    )
 
 
 def _level(alpha: float, alone: float, adjusted: float, family: int) -> float:
@@ -289,9 +317,12 @@ def _figures(slices: Sequence[Slice]) -> dict[str, Estimate]:
         if logs:
             interval = statistics.t_interval(list(logs.values()))
             figures[metric] = Estimate(
-                math.exp(interval.mean), _exp(interval.low), _exp(interval.high), _unit(metric),
+                math.exp(interval.mean),
+                _exp(interval.low),
+                _exp(interval.high),
+                _unit(metric),
                 at_least and metric == "per_s",
-            )  # fmt: skip
+            )
     return figures
 
 

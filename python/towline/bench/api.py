@@ -59,9 +59,15 @@ class Command:
                 f"{name}: nothing says where it listens: write {{port}} in the command, or give port="
             )
         return Server(
-            name, tuple(argv), port=self.port, ready=Ready(self.ready), env=dict(self.env),
-            cwd=str(self.cwd) if self.cwd else None, start_timeout_s=self.start_timeout_s, base=Path.cwd(),
-        )  # fmt: skip
+            name,
+            tuple(argv),
+            port=self.port,
+            ready=Ready(self.ready),
+            env=dict(self.env),
+            cwd=str(self.cwd) if self.cwd else None,
+            start_timeout_s=self.start_timeout_s,
+            base=Path.cwd(),
+        )
 
 
 @dataclass(frozen=True)
@@ -210,16 +216,25 @@ def compare(
         rule=Rule("precision", runs, MAX_RESTARTS_FACTOR * runs, precision, margin)
         if precision is not None
         else Rule("fixed", runs, runs, margin=margin),
-        seconds=duration, warm_up=WarmUp(cap_s=warm_up), exclusive=exclusive, seed=seed, baseline=first,
+        seconds=duration,
+        warm_up=WarmUp(cap_s=warm_up),
+        exclusive=exclusive,
+        seed=seed,
+        baseline=first,
         cores=Cores(tuple(cores[0]), tuple(cores[1])) if cores is not None else Cores.divided(),
-    )  # fmt: skip
+    )
     return measure(subjects, scenario, design, rate=rate, progress=for_terminal(quiet=not progress))
 
 
 def measure(
-    subjects: Mapping[str, Subject], scenario: Scenario, design: Design, *, rate: float | None = None, progress: Progress,
+    subjects: Mapping[str, Subject],
+    scenario: Scenario,
+    design: Design,
+    *,
+    rate: float | None = None,
+    progress: Progress,
     title: str | None = None,
-) -> Comparisons:  # fmt: skip
+) -> Comparisons:
     """The same with a scenario of the catalogue's form and a whole design."""
     session = Session(design, progress, command=["towline.bench.compare"])
     with Agent(design.cores.driver) as agent, tempfile.TemporaryDirectory():
@@ -227,10 +242,16 @@ def measure(
         binding = Binding(scenario, agent, protocol=protocol)
         load: dict[str, object] = {"connections": scenario.connections, **load_over(scenario, protocol)}
         plan = ExperimentPlan(
-            name=scenario.name, scenario=scenario.name, title=title or scenario.title, section=scenario.section,
-            subjects=tuple(_subject(name, one, binding) for name, one in subjects.items()), load=load,
-            question="capacity" if rate is None else "latency", rate_per_s=rate, baseline=design.baseline,
-        )  # fmt: skip
+            name=scenario.name,
+            scenario=scenario.name,
+            title=title or scenario.title,
+            section=scenario.section,
+            subjects=tuple(_subject(name, one, binding) for name, one in subjects.items()),
+            load=load,
+            question="capacity" if rate is None else "latency",
+            rate_per_s=rate,
+            baseline=design.baseline,
+        )
         try:
             session.measure(plan)
         finally:
@@ -258,9 +279,17 @@ def _subject(name: str, given: Subject, binding: Binding) -> ServerSubject:
 
 
 def _scenario(
-    path: str, method: str, headers: Mapping[str, str] | Sequence[tuple[str, str]], body: bytes | str | None,
-    json_body: object, status: int, expect: bytes | str | None, connections: int, pipeline: int, timeout: float,
-) -> Scenario:  # fmt: skip
+    path: str,
+    method: str,
+    headers: Mapping[str, str] | Sequence[tuple[str, str]],
+    body: bytes | str | None,
+    json_body: object,
+    status: int,
+    expect: bytes | str | None,
+    connections: int,
+    pipeline: int,
+    timeout: float,
+) -> Scenario:
     if not path.startswith("/"):
         raise UsageError(f"compare: path must start with /, not {path!r}")
     fields = list(headers.items() if isinstance(headers, Mapping) else headers)
@@ -274,13 +303,22 @@ def _scenario(
         fields.append(("Content-Length", str(len(sent))))
     wanted = _bytes(expect)
     request = Request(
-        target=path, method=method.upper(), fields=tuple(fields), body=Body(sent) if sent is not None else None,
+        target=path,
+        method=method.upper(),
+        fields=tuple(fields),
+        body=Body(sent) if sent is not None else None,
         expect=Expect(status=status, body=Body(wanted) if wanted is not None else None),
-    )  # fmt: skip
+    )
     return Scenario(
-        name=f"{method.upper()} {path}", section="own", title=f"{method.upper()} {path}", source="towline.bench.compare",
-        requests=(request,), connections=connections, pipeline=pipeline, timeout_s=timeout,
-    )  # fmt: skip
+        name=f"{method.upper()} {path}",
+        section="own",
+        title=f"{method.upper()} {path}",
+        source="towline.bench.compare",
+        requests=(request,),
+        connections=connections,
+        pipeline=pipeline,
+        timeout_s=timeout,
+    )
 
 
 def _bytes(given: bytes | str | None) -> bytes | None:

@@ -57,9 +57,13 @@ def selftest(options: Options, progress: Progress) -> int:
                 title="servers of known cost",
             )
             delayed = measure(
-                {"delayed": _delayed()}, hello, _short(design), rate=DELAY_RATE_PER_S,
-                progress=progress, title="a server of known delay",
-            )  # fmt: skip
+                {"delayed": _delayed()},
+                hello,
+                _short(design),
+                rate=DELAY_RATE_PER_S,
+                progress=progress,
+                title="a server of known delay",
+            )
         except Interrupted as interrupted:
             return interrupted.status
     findings = [equal(work), slower(work), delay(delayed)]

@@ -20,10 +20,17 @@ SEND_BUFFER_BYTES = 32 * 1024
 JOB_KINDS: Mapping[str, JobKind] = {
     name: name
     for name in (
-        "get", "upload", "post_json", "stream", "slow_pieces", "slow_events", "pool_assignment", "partial_write",
+        "get",
+        "upload",
+        "post_json",
+        "stream",
+        "slow_pieces",
+        "slow_events",
+        "pool_assignment",
+        "partial_write",
         "uncontended_acquire",
     )
-}  # fmt: skip
+}
 
 DROP_IN_EXPERIMENTS = {
     "dropin_httpx": ("towline.httpx", "httpx"),
@@ -59,7 +66,7 @@ MICRO_NOTES = {
     "uncontended_acquire": (
         "One idle connection taken from a pool with room and given back, without a request; as in pool_assignment.",
     ),
-}  # fmt: skip
+}
 
 
 @cache
@@ -100,11 +107,22 @@ def _experiment(
     drop_in = DROP_IN_EXPERIMENTS.get(scenario.name)
     libraries = drop_in or (POOLS[backend] if kind in MICRO or kind == "partial_write" else None)
     return ClientExperiment(
-        name=name, scenario=scenario.name, title=title, section=scenario.section,
-        job=_job(scenario, load, kind, backend, loop, count), slices=slices, floor_s=floor_s, libraries=libraries,
-        baseline=drop_in[0] if drop_in else "towline", alone=kind in SLOW,
-        notes=(*scenario.notes, *MICRO_NOTES.get(kind, ()), *(HTTP2_NOTES if "h2" in scenario.protocols else ())),
-    )  # fmt: skip
+        name=name,
+        scenario=scenario.name,
+        title=title,
+        section=scenario.section,
+        job=_job(scenario, load, kind, backend, loop, count),
+        slices=slices,
+        floor_s=floor_s,
+        libraries=libraries,
+        baseline=drop_in[0] if drop_in else "towline",
+        alone=kind in SLOW,
+        notes=(
+            *scenario.notes,
+            *MICRO_NOTES.get(kind, ()),
+            *(HTTP2_NOTES if "h2" in scenario.protocols else ()),
+        ),
+    )
 
 
 def _job(
@@ -123,8 +141,17 @@ def _job(
     elif kind != "post_json" and request is not None and request.expect.body is not None:
         text, repeat = request.expect.body.unit.decode(), request.expect.body.count
     return Job(
-        kind=kind, backend=backend, path=request.target if request is not None else "/upload", answer_text=text,
-        answer_repeat=repeat, body_bytes=load.body_bytes, concurrency=max(1, load.concurrency // load.batch),
-        batch=load.batch, count=count, pool=load.pool, loop=loop, protocol=scenario.protocols[0],
+        kind=kind,
+        backend=backend,
+        path=request.target if request is not None else "/upload",
+        answer_text=text,
+        answer_repeat=repeat,
+        body_bytes=load.body_bytes,
+        concurrency=max(1, load.concurrency // load.batch),
+        batch=load.batch,
+        count=count,
+        pool=load.pool,
+        loop=loop,
+        protocol=scenario.protocols[0],
         parameters=parameters,
-    )  # fmt: skip
+    )

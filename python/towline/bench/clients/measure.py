@@ -71,9 +71,13 @@ class ClientEnvironment:
     """What all subjects of an experiment share: the responder and the interpreters."""
 
     def __init__(
-        self, experiment: ClientExperiment, responder_cores: Sequence[int] | None = None,
-        interpreters: Interpreters | None = None, responder: Responder | None = None, network: Network | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        experiment: ClientExperiment,
+        responder_cores: Sequence[int] | None = None,
+        interpreters: Interpreters | None = None,
+        responder: Responder | None = None,
+        network: Network | None = None,
+    ) -> None:
         self.experiment = experiment
         self.network = network if experiment.over_a_network else None
         self.netems: list[Netem] = []
@@ -256,11 +260,24 @@ def _slice(name: str, began: float, found: dict[str, Any], driver_cpu_s: float, 
     if driver_share > RESPONDER_FULL and share < CLIENT_FULL:
         limit = f"the responder used {driver_share:.0%} of its core"
     return record.Slice(
-        subject=name, restart=0, round=0, position=0, began_unix_s=began,
-        measured_s=measured_s, answered=found["answered"], failed=found["failed"],
-        response=record.Latency(**found.get("response", {})), subject_cpu_s=found["cpu_s"],
-        subject_busiest_share=share, driver_cpu_s=driver_cpu_s, driver_busiest_share=driver_share,
-        context_switches=found.get("switches", 0), body_bytes=found["body_bytes"], errors=found.get("errors", {}),
-        first_failure=found.get("first_failure"), driver_limit=limit, histogram=found.get("histogram"),
+        subject=name,
+        restart=0,
+        round=0,
+        position=0,
+        began_unix_s=began,
+        measured_s=measured_s,
+        answered=found["answered"],
+        failed=found["failed"],
+        response=record.Latency(**found.get("response", {})),
+        subject_cpu_s=found["cpu_s"],
+        subject_busiest_share=share,
+        driver_cpu_s=driver_cpu_s,
+        driver_busiest_share=driver_share,
+        context_switches=found.get("switches", 0),
+        body_bytes=found["body_bytes"],
+        errors=found.get("errors", {}),
+        first_failure=found.get("first_failure"),
+        driver_limit=limit,
+        histogram=found.get("histogram"),
         extra=found.get("extra", {}),
-    )  # fmt: skip
+    )

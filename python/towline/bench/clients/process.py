@@ -34,9 +34,14 @@ class Worker:
         self._held = b""
         try:
             self._process = subprocess.Popen(
-                self.command, env=os.environ | {"BENCH_PADDING": "x" * padding_bytes}, stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=self._log, preexec_fn=pinned_to(cores), start_new_session=True,
-            )  # fmt: skip
+                self.command,
+                env=os.environ | {"BENCH_PADDING": "x" * padding_bytes},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                preexec_fn=pinned_to(cores),
+                start_new_session=True,
+            )
         except OSError as error:
             raise Failed(f"{python} does not start: {error}") from None
 
@@ -105,17 +110,27 @@ class ClientProcess:
     """One client with its job, running; worker/talk.py says what it is told."""
 
     def __init__(
-        self, client: Client, job: Job, bases: Sequence[str], python: Path,
-        cores: Sequence[int] | None = None, padding_bytes: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        client: Client,
+        job: Job,
+        bases: Sequence[str],
+        python: Path,
+        cores: Sequence[int] | None = None,
+        padding_bytes: int = 0,
+    ) -> None:
         """Returns when the client is open. Raises Failed."""
         began = time.monotonic()
         self.worker = Worker(python, cores, padding_bytes)
         try:
             opened = self.worker.call(
-                OPEN_TIMEOUT_S, op="open", library=client.library, adapter=client.adapter, packages=client.packages, job=job.plain(),
+                OPEN_TIMEOUT_S,
+                op="open",
+                library=client.library,
+                adapter=client.adapter,
+                packages=client.packages,
+                job=job.plain(),
                 bases=list(bases),
-            )  # fmt: skip
+            )
             if "missing" in opened:
                 raise Failed(f"not installed: {opened['missing']}")
         except Failed:

@@ -35,13 +35,20 @@ class Client:
         return protocol == "h1" or self.library not in HTTP1_ALONE
 
 
-def _one(library: str, backend: Backend, adapter: str, *packages: str, environment: str | None = None,
-         name: str | None = None) -> Client:  # fmt: skip
+def _one(
+    library: str,
+    backend: Backend,
+    adapter: str,
+    *packages: str,
+    environment: str | None = None,
+    name: str | None = None,
+) -> Client:
     return Client(name or library, library, backend, adapter, packages or (library,), environment)
 
 
-def _both(library: str, asynchronous: str, blocking: str, *packages: str,
-          environment: str | None = None) -> tuple[Client, Client]:  # fmt: skip
+def _both(
+    library: str, asynchronous: str, blocking: str, *packages: str, environment: str | None = None
+) -> tuple[Client, Client]:
     """The two faces of a library; NAME is the asynchronous one."""
     return (
         _one(library, "async", asynchronous, *packages, environment=environment),
@@ -53,10 +60,20 @@ CLIENTS = {
     client.name: client
     for client in (
         *_both("towline", "native:Async", "native:Sync"),
-        *_both("towline.httpx2", "httpx_family:TowlineHttpx2Async", "httpx_family:TowlineHttpx2Sync",
-               "towline", "httpx2"),
-        *_both("towline.httpx", "httpx_family:TowlineHttpxAsync", "httpx_family:TowlineHttpxSync",
-               "towline", "httpx"),
+        *_both(
+            "towline.httpx2",
+            "httpx_family:TowlineHttpx2Async",
+            "httpx_family:TowlineHttpx2Sync",
+            "towline",
+            "httpx2",
+        ),
+        *_both(
+            "towline.httpx",
+            "httpx_family:TowlineHttpxAsync",
+            "httpx_family:TowlineHttpxSync",
+            "towline",
+            "httpx",
+        ),
         _one("towline.requests", "sync", "requests_family:Towline", "towline", "requests"),
         _one("aiohttp", "async", "aiohttp_client:Async"),
         *_both("httpx", "httpx_family:HttpxAsync", "httpx_family:HttpxSync", "httpx", "httpcore"),
@@ -65,14 +82,16 @@ CLIENTS = {
         *_both("httpcorexyz", "httpcore_family:HttpcorexyzAsync", "httpcore_family:HttpcorexyzSync"),
         _one("urllib3", "sync", "urllib3_client:Sync"),
         _one("requests", "sync", "requests_family:Requests", "requests", "urllib3"),
-        *_both("niquests", "requests_family:NiquestsAsync", "requests_family:Niquests", environment="niquests"),
+        *_both(
+            "niquests", "requests_family:NiquestsAsync", "requests_family:Niquests", environment="niquests"
+        ),
         _one("pycurl", "async", "curl:Multi", name="pycurl-multi"),
         _one("pycurl", "sync", "curl:Easy"),
         *_both("pyreqwest", "pyreqwest_client:Async", "pyreqwest_client:Sync"),
         *_both("rnet", "rnet_client:Async", "rnet_client:Sync"),
         *_both("primp", "primp_client:Async", "primp_client:Sync"),
     )
-}  # fmt: skip
+}
 
 DROP_INS = frozenset(client.library for client in CLIENTS.values() if client.library.startswith("towline."))
 """Measured beside what they replace, when asked for, and not in every experiment."""

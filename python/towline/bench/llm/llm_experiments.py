@@ -50,10 +50,15 @@ class LlmExperiment:
     def load(self) -> dict[str, float | int | str | None]:
         """For the record."""
         return {
-            "calls": self.calls, "batches": self.batches, "concurrency": self.concurrency, "gap_s": self.gap_s,
-            "arrivals_per_s": self.arrivals_per_s, "burstiness": self.burstiness, "profile": self.profile,
+            "calls": self.calls,
+            "batches": self.batches,
+            "concurrency": self.concurrency,
+            "gap_s": self.gap_s,
+            "arrivals_per_s": self.arrivals_per_s,
+            "burstiness": self.burstiness,
+            "profile": self.profile,
             "pause_s": self.pause_s,
-        }  # fmt: skip
+        }
 
 
 def sequential(name: str, profile: str, what: str) -> LlmExperiment:
@@ -76,12 +81,29 @@ EXPERIMENTS = {
         parallel("llm_parallel", "quick", ""),
         sequential("real_sequential_long", "long", LONG),
         parallel("real_parallel_long", "long", LONG),
-        LlmExperiment("chat_arrivals", "chat_arrivals", "40 calls that arrive in bursts, 8 a second" + LONG, "towline",
-                 concurrency=40, arrivals_per_s=8.0, burstiness=4.0, profile="long", local_only=True),
-        LlmExperiment("chat_slow_consumer", "chat_slow_consumer", "16 MiB of pieces, read slowly: what the client holds",
-                 "towline", profile="flood", max_tokens=SLOW_PIECES, pause_s=SLOW_PAUSE_S, local_only=True),
+        LlmExperiment(
+            "chat_arrivals",
+            "chat_arrivals",
+            "40 calls that arrive in bursts, 8 a second" + LONG,
+            "towline",
+            concurrency=40,
+            arrivals_per_s=8.0,
+            burstiness=4.0,
+            profile="long",
+            local_only=True,
+        ),
+        LlmExperiment(
+            "chat_slow_consumer",
+            "chat_slow_consumer",
+            "16 MiB of pieces, read slowly: what the client holds",
+            "towline",
+            profile="flood",
+            max_tokens=SLOW_PIECES,
+            pause_s=SLOW_PAUSE_S,
+            local_only=True,
+        ),
     )
-}  # fmt: skip
+}
 LOCAL_NAMES = {"real_sequential_long", "real_parallel_long"}
 """The same to a real endpoint as those without a profile."""
 

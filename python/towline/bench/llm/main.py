@@ -48,10 +48,16 @@ def run_llm(session: Session, options: Options, *, use_mock: bool = False) -> No
         endpoint.is_remote, select(options.scenario, EXPERIMENTS, "scenario") if options.scenario else None
     )
     plan = Plan(
-        endpoint, tuple(select(options.subject, CHATS, "client")), options.runs or 1, design.seed, options.scale,
-        "uvloop" if options.loop == "uvloop" else "asyncio", Objectives(),
-        Interpreters.usual(dict(options.client_python)), design.cores,
-    )  # fmt: skip
+        endpoint,
+        tuple(select(options.subject, CHATS, "client")),
+        options.runs or 1,
+        design.seed,
+        options.scale,
+        "uvloop" if options.loop == "uvloop" else "asyncio",
+        Objectives(),
+        Interpreters.usual(dict(options.client_python)),
+        design.cores,
+    )
     with ExitStack() as stack:
         if not endpoint.is_remote:
             mock = stack.enter_context(
@@ -102,7 +108,10 @@ def _row(one: Slice) -> list[str]:
     times = one.response
     milliseconds = (times.p50_us, times.p95_us, times.mean_us, times.min_us, times.max_us)
     return [
-        one.subject, str(one.answered), str(one.failed), str(one.refused),
+        one.subject,
+        str(one.answered),
+        str(one.failed),
+        str(one.refused),
         *(f"{value / 1e3:,.1f}" for value in milliseconds),
         *(f"{one.extra[name]:,.4g}" if name in one.extra else "" for name, _ in COLUMNS),
-    ]  # fmt: skip
+    ]

@@ -127,12 +127,23 @@ def slice_of(subject: str, taken: CallBatch, goal: Objectives, restart: int = 0,
     for call in bad:
         errors[call.kind] = errors.get(call.kind, 0) + 1
     return Slice(
-        subject=subject, restart=restart, round=0, position=position, began_unix_s=taken.began_unix_s,
-        measured_s=taken.took_s, answered=len(good), failed=len(bad), refused=len(refused),
-        response=latency([call.total_s for call in good]), first_byte=latency([call.first_s for call in good]),
-        subject_cpu_s=taken.cpu_s, subject_busiest_share=min(1.0, taken.cpu_s / taken.took_s) if taken.took_s else 0.0,
-        errors=errors, first_failure=next((_why(call) for call in bad), None), extra=user_metrics(good, taken, goal),
-    )  # fmt: skip
+        subject=subject,
+        restart=restart,
+        round=0,
+        position=position,
+        began_unix_s=taken.began_unix_s,
+        measured_s=taken.took_s,
+        answered=len(good),
+        failed=len(bad),
+        refused=len(refused),
+        response=latency([call.total_s for call in good]),
+        first_byte=latency([call.first_s for call in good]),
+        subject_cpu_s=taken.cpu_s,
+        subject_busiest_share=min(1.0, taken.cpu_s / taken.took_s) if taken.took_s else 0.0,
+        errors=errors,
+        first_failure=next((_why(call) for call in bad), None),
+        extra=user_metrics(good, taken, goal),
+    )
 
 
 def _why(call: Call) -> str:

@@ -53,9 +53,12 @@ class MockEndpointProcess:
         options = ["--seed", str(seed), "--scale", str(scale), "--refuse-share", str(refuse_share)]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "towline.bench.llm.mock_endpoint", *options],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=pinned_to(cores),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=pinned_to(cores),
             start_new_session=True,
-        )  # fmt: skip
+        )
         assert self._process.stdout is not None
         self.base_url = self._process.stdout.readline().strip()
         if not self.base_url:
@@ -98,9 +101,14 @@ class ChatProcess:
         self.worker = Worker(plan.interpreters.of(client), plan.cores.subject)
         try:
             opened = self.worker.call(
-                OPEN_TIMEOUT_S, op="chat_open", adapter=client.adapter, packages=client.packages,
-                base=endpoint.base_url, key=endpoint.key or "none", loop=plan.loop,
-            )  # fmt: skip
+                OPEN_TIMEOUT_S,
+                op="chat_open",
+                adapter=client.adapter,
+                packages=client.packages,
+                base=endpoint.base_url,
+                key=endpoint.key or "none",
+                loop=plan.loop,
+            )
             if "missing" in opened:
                 raise Missing(f"{client.name}: {opened['missing']}")
         except (Failed, Missing):
@@ -150,9 +158,16 @@ class LlmRun:
         if experiment.calls < 100:
             notes.append(f"a p95 of {experiment.calls} calls is one of the slowest of them, no more")
         return ExperimentRecord(
-            name=experiment.name, scenario=experiment.scenario, title=experiment.title, section=experiment.section, question="latency",
-            load=load, subjects=list(self._records.values()), slices=list(self._slices), notes=notes,
-        )  # fmt: skip
+            name=experiment.name,
+            scenario=experiment.scenario,
+            title=experiment.title,
+            section=experiment.section,
+            question="latency",
+            load=load,
+            subjects=list(self._records.values()),
+            slices=list(self._slices),
+            notes=notes,
+        )
 
     def _model(self) -> str:
         return self.plan.endpoint.model if self.plan.endpoint.is_remote else self.experiment.profile
@@ -172,9 +187,11 @@ class LlmRun:
             if found and self._records[name].failure is None:
                 whole = CallBatch(
                     [Call.of(one) for part in found for one in part["calls"]],
-                    sum(part["took_s"] for part in found), sum(part["cpu_s"] for part in found),
-                    max(part["rss_growth_bytes"] for part in found), began[name],
-                )  # fmt: skip
+                    sum(part["took_s"] for part in found),
+                    sum(part["cpu_s"] for part in found),
+                    max(part["rss_growth_bytes"] for part in found),
+                    began[name],
+                )
                 self._slices.append(slice_of(name, whole, self.plan.goal, restart, position))
 
     def _start(self, name: str, restart: int, running: dict[str, ChatProcess]) -> None:

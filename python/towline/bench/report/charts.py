@@ -70,12 +70,14 @@ def slices(experiment: ExperimentView, colours: dict[str, int]) -> list[Curve]:
         if len(points) < MIN_POINTS:
             continue
         mean = math.exp(fmean(math.log(value) for _, value in points))
-        found.append({
-            "name": subject.name,
-            "colour": colours[subject.name],
-            "x": [round(when, 2) for when, _ in points],
-            "y": [round(value / mean, 4) for _, value in points],
-        })  # fmt: skip
+        found.append(
+            {
+                "name": subject.name,
+                "colour": colours[subject.name],
+                "x": [round(when, 2) for when, _ in points],
+                "y": [round(value / mean, 4) for _, value in points],
+            }
+        )
     return found
 
 

@@ -69,9 +69,13 @@ class Difference:
 
 
 def compare(
-    first: Record, second: Record, *, margin: float = MARGIN, alpha: float = ALPHA,
+    first: Record,
+    second: Record,
+    *,
+    margin: float = MARGIN,
+    alpha: float = ALPHA,
     metrics: Sequence[str] | None = None,
-) -> Difference:  # fmt: skip
+) -> Difference:
     """Every subject of every experiment that both have. Controls are left out."""
     changes: list[Change] = []
     warnings = [f"machine: {one}" for one in differences(first.machine, second.machine)]
@@ -150,9 +154,13 @@ def _programs(before: SubjectRecord, after: SubjectRecord) -> Iterator[str]:
 
 
 def _changes(
-    before: ExperimentRecord, after: ExperimentRecord, subject: str, margin: float, alpha: float,
+    before: ExperimentRecord,
+    after: ExperimentRecord,
+    subject: str,
+    margin: float,
+    alpha: float,
     metrics: Sequence[str] | None,
-) -> Iterator[Change]:  # fmt: skip
+) -> Iterator[Change]:
     old = [one for one in before.slices if one.subject == subject]
     new = [one for one in after.slices if one.subject == subject]
     if not old or not new:
@@ -165,16 +173,28 @@ def _changes(
             continue
         found = welch(logs[0], logs[1], alpha)
         yield Change(
-            before.name, subject, metric, math.exp(fmean(logs[0])), math.exp(fmean(logs[1])),
-            math.exp(found.mean), _exp(found.low), _exp(found.high), found.p, Verdict.UNDECIDED,
-            _reason((before, after), metric, old, new, logs), (len(logs[0]), len(logs[1])),
-        )  # fmt: skip
+            before.name,
+            subject,
+            metric,
+            math.exp(fmean(logs[0])),
+            math.exp(fmean(logs[1])),
+            math.exp(found.mean),
+            _exp(found.low),
+            _exp(found.high),
+            found.p,
+            Verdict.UNDECIDED,
+            _reason((before, after), metric, old, new, logs),
+            (len(logs[0]), len(logs[1])),
+        )
 
 
 def _reason(
-    experiments: tuple[ExperimentRecord, ExperimentRecord], metric: str, old: list[Slice], new: list[Slice],
+    experiments: tuple[ExperimentRecord, ExperimentRecord],
+    metric: str,
+    old: list[Slice],
+    new: list[Slice],
     logs: tuple[list[float], ...],
-) -> str | None:  # fmt: skip
+) -> str | None:
     if min(len(one) for one in logs) < FEWEST:
         return f"{len(logs[0])} and {len(logs[1])} restarts: at least {FEWEST} on each side are needed"
     for experiment, slices, word in ((experiments[0], old, "first"), (experiments[1], new, "second")):

@@ -83,9 +83,14 @@ def markdown(found: Difference) -> str:
 def row(one: Change) -> tuple[str, ...]:
     """The columns of HEAD."""
     return (
-        one.subject, formatting.metric_name(one.metric), formatting.figure(one.metric, one.before),
-        formatting.figure(one.metric, one.after), formatting.ratio(one.ratio), formatting.interval(one.low, one.high), word(one),
-    )  # fmt: skip
+        one.subject,
+        formatting.metric_name(one.metric),
+        formatting.figure(one.metric, one.before),
+        formatting.figure(one.metric, one.after),
+        formatting.ratio(one.ratio),
+        formatting.interval(one.low, one.high),
+        word(one),
+    )
 
 
 def word(one: Change) -> str:

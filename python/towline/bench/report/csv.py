@@ -12,16 +12,63 @@ from ..record import Record
 from .view import ExperimentView, SubjectView, views
 
 SUBJECT_COLUMNS = (
-    "experiment", "scenario", "section", "question", "control", "subject", "failure", "answered", "failed", "refused",
-    "per_s", "per_s_low", "per_s_high", "at_least", "p50_us", "p90_us", "p99_us", "p99_9_us", "cpu_us",
-    "cpu_us_low", "cpu_us_high", "rss_peak_bytes", "rss_end_bytes", "switches_per_request",
-    "compared_with", "metric", "ratio", "ratio_low", "ratio_high", "p", "verdict", "reason",
-)  # fmt: skip
+    "experiment",
+    "scenario",
+    "section",
+    "question",
+    "control",
+    "subject",
+    "failure",
+    "answered",
+    "failed",
+    "refused",
+    "per_s",
+    "per_s_low",
+    "per_s_high",
+    "at_least",
+    "p50_us",
+    "p90_us",
+    "p99_us",
+    "p99_9_us",
+    "cpu_us",
+    "cpu_us_low",
+    "cpu_us_high",
+    "rss_peak_bytes",
+    "rss_end_bytes",
+    "switches_per_request",
+    "compared_with",
+    "metric",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "p",
+    "verdict",
+    "reason",
+)
 SLICE_COLUMNS = (
-    "experiment", "subject", "restart", "round", "position", "began_unix_s", "measured_s", "answered", "failed",
-    "refused", "target_per_s", "per_s", "p50_us", "p99_us", "p99_9_us", "lag_p99_us", "subject_cpu_s",
-    "subject_busiest_share", "driver_cpu_s", "driver_busiest_share", "context_switches", "body_bytes",
-)  # fmt: skip
+    "experiment",
+    "subject",
+    "restart",
+    "round",
+    "position",
+    "began_unix_s",
+    "measured_s",
+    "answered",
+    "failed",
+    "refused",
+    "target_per_s",
+    "per_s",
+    "p50_us",
+    "p99_us",
+    "p99_9_us",
+    "lag_p99_us",
+    "subject_cpu_s",
+    "subject_busiest_share",
+    "driver_cpu_s",
+    "driver_busiest_share",
+    "context_switches",
+    "body_bytes",
+)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Texts that begin so would run as formulas in a spreadsheet; they get an apostrophe in front."""
 
@@ -50,13 +97,38 @@ def _row(shown: ExperimentView, one: SubjectView) -> list[object]:
     found = shown.against(one.name)
     rate, cpu = one.figures.get("per_s"), one.figures.get("cpu_us")
     return [
-        experiment.name, experiment.scenario, experiment.section, experiment.question, experiment.control, one.name, one.record.failure,
-        one.answered, one.failed, one.refused, *_estimate(rate), rate.at_least if rate else None,
-        *(one.percentile_us(share) for share in (0.5, 0.9, 0.99, 0.999)), *_estimate(cpu),
-        one.rss_peak_bytes, one.rss_end_bytes, one.switches_per_request,
-        *([found.subject, found.metric, found.ratio, found.low, found.high, found.p, found.verdict.value,
-           found.reason] if found else [None] * 8),
-    ]  # fmt: skip
+        experiment.name,
+        experiment.scenario,
+        experiment.section,
+        experiment.question,
+        experiment.control,
+        one.name,
+        one.record.failure,
+        one.answered,
+        one.failed,
+        one.refused,
+        *_estimate(rate),
+        rate.at_least if rate else None,
+        *(one.percentile_us(share) for share in (0.5, 0.9, 0.99, 0.999)),
+        *_estimate(cpu),
+        one.rss_peak_bytes,
+        one.rss_end_bytes,
+        one.switches_per_request,
+        *(
+            [
+                found.subject,
+                found.metric,
+                found.ratio,
+                found.low,
+                found.high,
+                found.p,
+                found.verdict.value,
+                found.reason,
+            ]
+            if found
+            else [None] * 8
+        ),
+    ]
 
 
 def _estimate(one: Estimate | None) -> tuple[object, ...]:

@@ -25,9 +25,15 @@ OPEN_REMARKS = 3
 
 
 def experiment_section(
-    shown: ExperimentView, index: int, colours: Mapping[str, int], margin: float, into: Charts, history: Mapping[str, object],
-    *, folded: bool = False,
-) -> Markup:  # fmt: skip
+    shown: ExperimentView,
+    index: int,
+    colours: Mapping[str, int],
+    margin: float,
+    into: Charts,
+    history: Mapping[str, object],
+    *,
+    folded: bool = False,
+) -> Markup:
     """The section; what its charts need goes into `into`. `folded`: only its title and its verdicts until it is opened."""
     experiment = shown.experiment
     palette = dict(colours)
@@ -157,10 +163,14 @@ def _latency(shown: ExperimentView, index: int, colours: dict[str, int], into: C
     most = max(one.histogram.total for one in shown.subjects if one.histogram)
     shares = [each for each in SHARES if each[0] == 1 or most * (1 - each[0]) >= charts.SAMPLES_BEYOND]
     percentiles = [
-        el("tr", el("th", el("i", class_="dye"), one.name, scope="row", class_=f"c{colours[one.name]}"), [el("td", _at(one, share)) for share, _ in shares])
+        el(
+            "tr",
+            el("th", el("i", class_="dye"), one.name, scope="row", class_=f"c{colours[one.name]}"),
+            [el("td", _at(one, share)) for share, _ in shares],
+        )
         for one in shown.subjects
         if one.histogram
-    ]  # fmt: skip
+    ]
     head = el("tr", el("th", "", scope="col"), [el("th", name, scope="col") for _, name in shares])
     table = el("div", el("table", el("thead", head), el("tbody", percentiles)), class_="scroll", tabindex=0)
     return _block("Latency by percentile", said, _canvas(f"latency-{index}"), table)
@@ -181,11 +191,17 @@ def _cost(shown: ExperimentView, colours: Mapping[str, int]) -> Markup | None:
         if (figure := one.figures.get("cpu_us"))
     ]
     memory = [
-        Bar(one.name, colours[one.name], one.rss_peak_bytes, formatting.size(one.rss_peak_bytes),
-            note=_at_the_end(one), ours=one.name == shown.baseline)
+        Bar(
+            one.name,
+            colours[one.name],
+            one.rss_peak_bytes,
+            formatting.size(one.rss_peak_bytes),
+            note=_at_the_end(one),
+            ours=one.name == shown.baseline,
+        )
         for one in shown.subjects
         if one.rss_peak_bytes
-    ]  # fmt: skip
+    ]
     parts: list[object] = []
     if cpu:
         parts += [el("h4", "CPU time per request"), bars(cpu)]
@@ -276,13 +292,25 @@ def _table(shown: ExperimentView) -> Markup:
     ]
     extra = sorted({name for one in shown.subjects for name in one.figures} - KNOWN)
     rows = [
-        [one.name, formatting.rate(rate), _bounds(rate), f"{one.answered:,}", _failed(one), f"{one.refused:,}",
-         _micro(cpu.value if (cpu := one.figures.get("cpu_us")) else None), formatting.number(one.switches_per_request or 0),
-         formatting.size(one.rss_peak_bytes), formatting.size(one.rss_end_bytes),
-         *(formatting.figure(name, one.figures[name].value) if name in one.figures else "-" for name in extra)]
+        [
+            one.name,
+            formatting.rate(rate),
+            _bounds(rate),
+            f"{one.answered:,}",
+            _failed(one),
+            f"{one.refused:,}",
+            _micro(cpu.value if (cpu := one.figures.get("cpu_us")) else None),
+            formatting.number(one.switches_per_request or 0),
+            formatting.size(one.rss_peak_bytes),
+            formatting.size(one.rss_end_bytes),
+            *(
+                formatting.figure(name, one.figures[name].value) if name in one.figures else "-"
+                for name in extra
+            ),
+        ]
         for one in shown.subjects
         for rate in [one.figures.get("per_s")]
-    ]  # fmt: skip
+    ]
     return _fold(
         "All figures", _grid([*head, *(formatting.metric_name(name) for name in extra)], rows), _tests(shown)
     )
@@ -316,11 +344,18 @@ def _tests(shown: ExperimentView) -> Markup | None:
         "would decide",
     ]
     rows = [
-        [one.baseline, formatting.metric_name(one.metric), formatting.ratio(one.ratio), formatting.interval(one.low, one.high),
-         "< 0.0001" if one.p < 1e-4 else f"{one.p:.4f}", formatting.verdict_word(one.verdict, one.metric), str(one.restarts),
-         str(one.restarts_needed or "-")]
+        [
+            one.baseline,
+            formatting.metric_name(one.metric),
+            formatting.ratio(one.ratio),
+            formatting.interval(one.low, one.high),
+            "< 0.0001" if one.p < 1e-4 else f"{one.p:.4f}",
+            formatting.verdict_word(one.verdict, one.metric),
+            str(one.restarts),
+            str(one.restarts_needed or "-"),
+        ]
         for one in found
-    ]  # fmt: skip
+    ]
     return _grid(head, rows)
 
 

@@ -25,9 +25,14 @@ FILES: dict[str, dict[str, Maker]] = {
 
 
 def render_all(
-    record_path: Path, out_dir: Path, *, formats: Sequence[str] = FORMATS, baseline: str = "towline",
-    margin: float = MARGIN, history: History | None = None,
-) -> list[Path]:  # fmt: skip
+    record_path: Path,
+    out_dir: Path,
+    *,
+    formats: Sequence[str] = FORMATS,
+    baseline: str = "towline",
+    margin: float = MARGIN,
+    history: History | None = None,
+) -> list[Path]:
     """Writes report.html, report.md, subjects.csv and slices.csv into `out_dir`; the paths written.
 
     `history`: earlier runs for the page's charts. Raises `record.NotARecord`, or OSError.

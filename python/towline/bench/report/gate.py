@@ -70,9 +70,11 @@ class Gate:
 
 
 def check(
-    changes: Sequence[Change], threshold: float, again: Sequence[Change] | None = None,
+    changes: Sequence[Change],
+    threshold: float,
+    again: Sequence[Change] | None = None,
     problems: Iterable[str] = (),
-) -> Gate:  # fmt: skip
+) -> Gate:
     """`again`: the changes that a second, fresh job found; None when there was none yet."""
     seconds = None if again is None else {(one.experiment, one.subject, one.metric): one for one in again}
     checked = [_check(one, threshold, seconds) for one in changes]
@@ -80,9 +82,13 @@ def check(
 
 
 def across(
-    baseline: Record, result: Record, *, any_machine: bool = False, metrics: Sequence[str] | None = None,
+    baseline: Record,
+    result: Record,
+    *,
+    any_machine: bool = False,
+    metrics: Sequence[str] | None = None,
     subjects: Sequence[str] | None = None,
-) -> tuple[list[Change], list[str]]:  # fmt: skip
+) -> tuple[list[Change], list[str]]:
     """The changes from an earlier result to this one, and what speaks against judging them."""
     found = compare(baseline, result, metrics=metrics)
     problems = []
@@ -127,10 +133,19 @@ def within(
 
 def _paired(experiment: str, one: Comparison, figures: Mapping[str, Mapping[str, float]]) -> Change:
     return Change(
-        experiment, one.subject, one.metric, figures[one.baseline].get(one.metric, 0.0),
-        figures[one.subject].get(one.metric, 0.0), one.ratio, one.low, one.high, one.p, one.verdict, one.reason,
+        experiment,
+        one.subject,
+        one.metric,
+        figures[one.baseline].get(one.metric, 0.0),
+        figures[one.subject].get(one.metric, 0.0),
+        one.ratio,
+        one.low,
+        one.high,
+        one.p,
+        one.verdict,
+        one.reason,
         (one.restarts, one.restarts),
-    )  # fmt: skip
+    )
 
 
 def _asked(one: Change, metrics: Sequence[str] | None) -> bool:

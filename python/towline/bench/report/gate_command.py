@@ -35,8 +35,13 @@ MARKS = {
     Outcome.REFUSED: "🚫",
 }
 WORST_FIRST = (
-    Outcome.REGRESSION, Outcome.SUSPECTED, Outcome.REFUSED, Outcome.UNDECIDED, Outcome.NOT_CONFIRMED, Outcome.PASS,
-)  # fmt: skip
+    Outcome.REGRESSION,
+    Outcome.SUSPECTED,
+    Outcome.REFUSED,
+    Outcome.UNDECIDED,
+    Outcome.NOT_CONFIRMED,
+    Outcome.PASS,
+)
 ENDINGS = {
     0: "Passed.",
     1: "Regression: slower beyond the threshold, in two independent jobs.",
@@ -72,27 +77,33 @@ def main_gate(arguments: Sequence[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
-        prog="towline bench gate", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=STATUSES,
+        prog="towline bench gate",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=STATUSES,
         description="Judges whether a result is slower than it was: the whole interval must lie beyond the threshold, "
         "in two independent jobs.",
-    )  # fmt: skip
+    )
     made.add_argument("result", type=Path, metavar="RESULT", help="what was measured now")
     against = made.add_argument_group("compared with one of")
     against.add_argument(
         "--baseline", type=Path, metavar="FILE", help="an earlier result, of the same machine"
     )
     against.add_argument(
-        "--pair", nargs=2, metavar=("OLD", "NEW"),
+        "--pair",
+        nargs=2,
+        metavar=("OLD", "NEW"),
         help="two subjects of RESULT, measured together: narrower, and on any machine",
-    )  # fmt: skip
+    )
     rules = made.add_argument_group("rules")
     rules.add_argument("--threshold", type=share, default=0.05, metavar="SHARE", help="5%% by default")
     rules.add_argument("--confirm", type=Path, metavar="FILE", help="the result of a second, fresh job")
     rules.add_argument("--subject", action="append", metavar="NAME", help="only this one (may be repeated)")
     rules.add_argument(
-        "--metric", action="append", metavar="NAME",
+        "--metric",
+        action="append",
+        metavar="NAME",
         help="per_s, p50_us, p99_us, cpu_us ...; by default what each experiment asks about",
-    )  # fmt: skip
+    )
     rules.add_argument(
         "--allow-undecided", action="store_true", help="pass when the intervals are too wide to say"
     )
@@ -128,9 +139,12 @@ def markdown(gate: Gate, status: int) -> str:
     for one in gate.checked:
         change = one.change
         values = (
-            change.experiment, change.subject, formatting.metric_name(change.metric), formatting.ratio(change.ratio),
+            change.experiment,
+            change.subject,
+            formatting.metric_name(change.metric),
+            formatting.ratio(change.ratio),
             change.reason or formatting.interval(change.low, change.high),
-        )  # fmt: skip
+        )
         lines.append(
             f"| {MARKS[one.outcome]} {one.outcome.value} | {' | '.join(escape(each) for each in values)} |"
         )
@@ -166,9 +180,12 @@ def _judge(given: argparse.Namespace, records: dict[Path, Record]) -> Gate:
         if given.pair:
             return within(records[path], given.pair[0], given.pair[1], given.metric)
         return across(
-            records[given.baseline], records[path], any_machine=given.any_machine, metrics=given.metric,
+            records[given.baseline],
+            records[path],
+            any_machine=given.any_machine,
+            metrics=given.metric,
             subjects=given.subject,
-        )  # fmt: skip
+        )
 
     found, problems = changes(given.result)
     if given.confirm is None:

@@ -101,11 +101,18 @@ class History:
                 "INSERT OR IGNORE INTO runs (mark, began_unix_s, duration_s, tool, machine_id, machine, versions, "
                 "command, seed, interrupted) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    mark(record), record.began_unix_s, record.ended_unix_s - record.began_unix_s, record.tool,
-                    fingerprint(record.machine), _json(record.machine), _json(record.versions),
-                    _json(record.command), record.seed, record.interrupted,
+                    mark(record),
+                    record.began_unix_s,
+                    record.ended_unix_s - record.began_unix_s,
+                    record.tool,
+                    fingerprint(record.machine),
+                    _json(record.machine),
+                    _json(record.versions),
+                    _json(record.command),
+                    record.seed,
+                    record.interrupted,
                 ),
-            )  # fmt: skip
+            )
             run: int = database.execute("SELECT id FROM runs WHERE mark = ?", (mark(record),)).fetchone()[0]
             database.execute("DELETE FROM estimates WHERE run = ?", (run,))
             database.executemany(
@@ -225,9 +232,17 @@ def _rows(run: int, analysis: Analysis) -> Iterator[tuple[object, ...]]:
             for metric, one in subject.figures.items():
                 bounds = [value if math.isfinite(value) else None for value in (one.low, one.high)]
                 yield (
-                    run, experiment.experiment.name, _load(experiment.experiment.load), subject.name, _json(records[subject.name].versions),
-                    metric, one.value, *bounds, one.unit, one.at_least,
-                )  # fmt: skip
+                    run,
+                    experiment.experiment.name,
+                    _load(experiment.experiment.load),
+                    subject.name,
+                    _json(records[subject.name].versions),
+                    metric,
+                    one.value,
+                    *bounds,
+                    one.unit,
+                    one.at_least,
+                )
 
 
 def _points(database: sqlite3.Connection, where: str, values: Sequence[object]) -> list[Point]:

@@ -110,8 +110,10 @@ def _header(analysis: Analysis, shown: Sequence[ExperimentView]) -> Markup:
         el("h1", headline(shown)),
         tiles(shown),
         el("p", [el("span", fact) for fact in facts], class_="facts"),
-        el("p", "Interrupted: only what was measured until then is here.", class_="alert") if record.interrupted else None,
-    )  # fmt: skip
+        el("p", "Interrupted: only what was measured until then is here.", class_="alert")
+        if record.interrupted
+        else None,
+    )
 
 
 def _machine(machine: Mapping[str, object]) -> list[str]:
@@ -124,11 +126,18 @@ def _machine(machine: Mapping[str, object]) -> list[str]:
 def _about(record: Record) -> Markup:
     parts = [
         el("h2", "Machine, versions, command"),
-        el("div", _facts("Machine", record.machine), _facts("Versions", record.versions), _facts("Settings", record.settings),
-           _facts("Network", record.net) if record.net else None, class_="columns"),
-        el("h3", "Command line"), el("pre", shlex.join(record.command)),
+        el(
+            "div",
+            _facts("Machine", record.machine),
+            _facts("Versions", record.versions),
+            _facts("Settings", record.settings),
+            _facts("Network", record.net) if record.net else None,
+            class_="columns",
+        ),
+        el("h3", "Command line"),
+        el("pre", shlex.join(record.command)),
         el("p", f"Seed {record.seed}: the order of starts and slices follows from it."),
-    ]  # fmt: skip
+    ]
     return el("section", parts, class_="card", id="about")
 
 

@@ -7,9 +7,18 @@ import json
 from collections.abc import Mapping
 
 FINGERPRINT = (
-    "cpu", "architecture", "cores", "cores_usable", "cpu_quota_cores", "threads_per_core", "governor", "boost",
-    "memory_bytes", "memory_limit_bytes", "virtualisation",
-)  # fmt: skip
+    "cpu",
+    "architecture",
+    "cores",
+    "cores_usable",
+    "cpu_quota_cores",
+    "threads_per_core",
+    "governor",
+    "boost",
+    "memory_bytes",
+    "memory_limit_bytes",
+    "virtualisation",
+)
 """What the speed of a machine depends on and an update of its system does not change."""
 MATTERS = (*FINGERPRINT, "kernel", "c_library", "container", "clock_source")
 

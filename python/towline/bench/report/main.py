@@ -68,9 +68,12 @@ def add_rules(made: argparse.ArgumentParser) -> None:
         "--baseline", default="towline", metavar="SUBJECT", help="compared with each other one (towline)"
     )
     rules.add_argument(
-        "--margin", type=share, default=MARGIN, metavar="SHARE",
+        "--margin",
+        type=share,
+        default=MARGIN,
+        metavar="SHARE",
         help="differences within it are none: 0.02 or 2%% (the default)",
-    )  # fmt: skip
+    )
 
 
 def share(text: str) -> float:

@@ -157,10 +157,13 @@ def _figures(one: SubjectView) -> str:
         return f"| {escape(one.name)} | failed: {escape(one.record.failure)} | | | | | |"
     rate, cpu = one.figures.get("per_s"), one.figures.get("cpu_us")
     values = [
-        formatting.rate(rate), formatting.spread(rate), formatting.microseconds(one.percentile_us(0.5)),
-        formatting.microseconds(one.percentile_us(0.99)), formatting.microseconds(cpu.value if cpu else None),
+        formatting.rate(rate),
+        formatting.spread(rate),
+        formatting.microseconds(one.percentile_us(0.5)),
+        formatting.microseconds(one.percentile_us(0.99)),
+        formatting.microseconds(cpu.value if cpu else None),
         formatting.size(one.rss_peak_bytes),
-    ]  # fmt: skip
+    ]
     return f"| {escape(one.name)} | {' | '.join(values)} |"
 
 

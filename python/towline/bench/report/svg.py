@@ -144,10 +144,13 @@ def _band(axis: Axis, margin: float) -> list[Markup]:
     left, right = axis.at(1 / (1 + margin)), axis.at(1 + margin)
     one = axis.at(1.0)
     return [
-        *(el("line", x1=f"{axis.at(mark):.2f}%", x2=f"{axis.at(mark):.2f}%", y1=0, y2=HEIGHT, class_="grid") for mark in axis.marks),
+        *(
+            el("line", x1=f"{axis.at(mark):.2f}%", x2=f"{axis.at(mark):.2f}%", y1=0, y2=HEIGHT, class_="grid")
+            for mark in axis.marks
+        ),
         el("rect", x=f"{left:.2f}%", width=f"{right - left:.2f}%", y=0, height=HEIGHT, class_="band"),
         el("line", x1=f"{one:.2f}%", x2=f"{one:.2f}%", y1=0, y2=HEIGHT, class_="unity"),
-    ]  # fmt: skip
+    ]
 
 
 def _whisker(low: float, high: float, y: float, class_: str) -> list[Markup]:
@@ -164,6 +167,9 @@ def _track(shapes: Sequence[Markup], said: str) -> Markup:
 def _row(name: str, track: Markup, label: object, note: str, colour: str, ours: bool) -> Markup:
     class_ = f"row {colour}{' ours' if ours else ''}"
     return el(
-        "div", el("div", el("i", class_="dye"), name, class_="name", title=name), track,
-        el("div", label, el("small", note) if note else None, class_="value"), class_=class_,
-    )  # fmt: skip
+        "div",
+        el("div", el("i", class_="dye"), name, class_="name", title=name),
+        track,
+        el("div", label, el("small", note) if note else None, class_="value"),
+        class_=class_,
+    )

@@ -52,9 +52,17 @@ def columns(experiment: ExperimentView) -> list[str]:
     against = f"{experiment.baseline} is" if experiment.baseline else "verdict"
     what = formatting.metric_name(experiment.headline[0]) if experiment.headline else ""
     return [
-        "subject", "requests/s", "", "p50", "p99", "CPU/request", "memory", against, f"{what} ratio".strip(),
+        "subject",
+        "requests/s",
+        "",
+        "p50",
+        "p99",
+        "CPU/request",
+        "memory",
+        against,
+        f"{what} ratio".strip(),
         "interval",
-    ]  # fmt: skip
+    ]
 
 
 def row(experiment: ExperimentView, one: SubjectView) -> list[str]:
@@ -62,10 +70,14 @@ def row(experiment: ExperimentView, one: SubjectView) -> list[str]:
         return [one.name, "-", "", "-", "-", "-", "-", "", "", f"failed: {one.record.failure}"]
     rate, cpu = one.figures.get("per_s"), one.figures.get("cpu_us")
     experiments = [
-        one.name, formatting.rate(rate), formatting.spread(rate), formatting.microseconds(one.percentile_us(0.5)),
-        formatting.microseconds(one.percentile_us(0.99)), formatting.microseconds(cpu.value if cpu else None),
+        one.name,
+        formatting.rate(rate),
+        formatting.spread(rate),
+        formatting.microseconds(one.percentile_us(0.5)),
+        formatting.microseconds(one.percentile_us(0.99)),
+        formatting.microseconds(cpu.value if cpu else None),
         formatting.size(one.rss_peak_bytes),
-    ]  # fmt: skip
+    ]
     found = experiment.against(one.name)
     if found is None:
         return [*experiments, "", "", ""]
@@ -151,7 +163,10 @@ def _show_rich(analysis: Analysis, out: TextIO) -> bool:
             style = COLOURS[found.verdict] if found else "red" if one.record.failure else "bold"
             fields = row(experiment, one)
             ours = "bold" if one.name == experiment.baseline else ""
-            table.add_row(*(Text(value, style=ours) for value in fields[:7]), *(Text(value, style=style) for value in fields[7:]))  # fmt: skip
+            table.add_row(
+                *(Text(value, style=ours) for value in fields[:7]),
+                *(Text(value, style=style) for value in fields[7:]),
+            )
         console.print(table)
         for line in remarks(experiment):
             console.print(Text(f"! {line}", style="yellow"))

@@ -122,11 +122,14 @@ class Agent:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
             # A Ctrl-C at the terminal is for the bench alone, which then ends what it started.
             start_new_session=True,
             preexec_fn=in_child(self.cores),
-        )  # fmt: skip
+        )
         self._held = b""
 
     def _tell(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -207,9 +210,15 @@ def slice_of(report: dict[str, Any], subject: str) -> Slice:
     errors = {name: count for name, count in report["errors"].items() if count}
     response = latency_of(report["response"])
     return Slice(
-        subject=subject, restart=0, round=0, position=0,
-        began_unix_s=report["began_unix_s"], measured_s=report["measured_s"],
-        answered=report["answered"], failed=sum(errors.values()), refused=report.get("refused", 0),
+        subject=subject,
+        restart=0,
+        round=0,
+        position=0,
+        began_unix_s=report["began_unix_s"],
+        measured_s=report["measured_s"],
+        answered=report["answered"],
+        failed=sum(errors.values()),
+        refused=report.get("refused", 0),
         target_per_s=schedule["target_per_s"] if schedule else None,
         response=response,
         service=latency_of(report["service"]) if schedule else response,
@@ -217,18 +226,27 @@ def slice_of(report: dict[str, Any], subject: str) -> Slice:
         achieved_share=schedule["achieved_share"] if schedule else None,
         lag_p99_us=latency_of(schedule["lag"]).p99_us if schedule else None,
         connection_wait_p99_us=latency_of(schedule["connection_wait"]).p99_us if schedule else None,
-        driver_cpu_s=generator["cpu_s"], driver_busiest_share=generator["busiest_share"],
+        driver_cpu_s=generator["cpu_s"],
+        driver_busiest_share=generator["busiest_share"],
         driver_limit=generator["limit"],
-        body_bytes=report["body_bytes"], errors=errors, first_failure=report["first_failure"],
+        body_bytes=report["body_bytes"],
+        errors=errors,
+        first_failure=report["first_failure"],
         histogram=report.get("histograms", {}).get("response"),
-    )  # fmt: skip
+    )
 
 
 def latency_of(found: dict[str, Any]) -> Latency:
     """From the generator's summary of one histogram."""
     at = {one["percent"]: one["us"] for one in found["percentiles"]}
     return Latency(
-        count=found["count"], mean_us=found["mean_us"], min_us=found["min_us"], max_us=found["max_us"],
-        p50_us=at.get(50.0, 0.0), p90_us=at.get(90.0, 0.0), p95_us=at.get(95.0, 0.0),
-        p99_us=at.get(99.0, 0.0), p99_9_us=at.get(99.9, 0.0),
-    )  # fmt: skip
+        count=found["count"],
+        mean_us=found["mean_us"],
+        min_us=found["min_us"],
+        max_us=found["max_us"],
+        p50_us=at.get(50.0, 0.0),
+        p90_us=at.get(90.0, 0.0),
+        p95_us=at.get(95.0, 0.0),
+        p99_us=at.get(99.0, 0.0),
+        p99_9_us=at.get(99.9, 0.0),
+    )

@@ -80,11 +80,20 @@ class ClientExperiments:
             load["net"] = network.requested
             notes = (*notes, network.said())
         return ExperimentPlan(
-            name=experiment.name + (" control" if control else ""), scenario=experiment.scenario, title=experiment.title,
-            section=experiment.section, subjects=tuple(subjects), load=load, control=control,
-            requests=job.count, rounds=experiment.slices, alone=experiment.alone, baseline=experiment.baseline, floor_s=experiment.floor_s,
+            name=experiment.name + (" control" if control else ""),
+            scenario=experiment.scenario,
+            title=experiment.title,
+            section=experiment.section,
+            subjects=tuple(subjects),
+            load=load,
+            control=control,
+            requests=job.count,
+            rounds=experiment.slices,
+            alone=experiment.alone,
+            baseline=experiment.baseline,
+            floor_s=experiment.floor_s,
             notes=notes,
-        )  # fmt: skip
+        )
 
 
 def twins(subjects: list[ClientSubject], baseline: str, names: list[str]) -> list[ClientSubject]:

@@ -113,10 +113,19 @@ class ExperimentRun:
         if plan.rate_per_s is not None:
             load["rate_per_s"] = plan.rate_per_s
         return ExperimentRecord(
-            name=plan.name, scenario=plan.scenario, title=plan.title, section=plan.section, question=plan.question,
-            load=load, subjects=list(self._records.values()), slices=list(self._slices), control=plan.control,
-            floor_s=plan.floor_s, notes=list(self.notes), baseline=plan.baseline,
-        )  # fmt: skip
+            name=plan.name,
+            scenario=plan.scenario,
+            title=plan.title,
+            section=plan.section,
+            question=plan.question,
+            load=load,
+            subjects=list(self._records.values()),
+            slices=list(self._slices),
+            control=plan.control,
+            floor_s=plan.floor_s,
+            notes=list(self.notes),
+            baseline=plan.baseline,
+        )
 
     # --- subjects ---------------------------------------------------------------------------------------
 
@@ -287,9 +296,16 @@ class ExperimentRun:
         finally:
             said = state.running.stop()
         start = Start(
-            restart, round(state.ready_after_s, 4), round(state.warm_up_s, 3), state.steady, state.rss_ready_bytes,
-            peak, end, round(share[0], 5), round(share[1], 5),
-        )  # fmt: skip
+            restart,
+            round(state.ready_after_s, 4),
+            round(state.warm_up_s, 3),
+            state.steady,
+            state.rss_ready_bytes,
+            peak,
+            end,
+            round(share[0], 5),
+            round(share[1], 5),
+        )
         self._records[name] = replace(self._records[name], starts=[*self._records[name].starts, start])
         if said:
             self._note(f"{name}: {said}" if not said.startswith(name) else said)

@@ -69,6 +69,8 @@ def with_netem(one: Slice, cpu_s: float, elapsed_s: float) -> Slice:
     if limit is None and share > NETEM_FULL:
         limit = f"the network emulator that emulates the network used {share:.0%} of its core"
     return replace(
-        one, driver_cpu_s=one.driver_cpu_s + cpu_s, driver_limit=limit,
+        one,
+        driver_cpu_s=one.driver_cpu_s + cpu_s,
+        driver_limit=limit,
         driver_busiest_share=min(one.driver_busiest_share + share, 1.0),
-    )  # fmt: skip
+    )

@@ -36,9 +36,15 @@ def find_peak(
         ]
         try:
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=TIMEOUT_S,
-                preexec_fn=(lambda: os.sched_setaffinity(0, cores)) if cores else None, start_new_session=True,
-            )  # fmt: skip
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=TIMEOUT_S,
+                preexec_fn=(lambda: os.sched_setaffinity(0, cores)) if cores else None,
+                start_new_session=True,
+            )
         except subprocess.TimeoutExpired:
             raise Failed(f"the search for the peak did not end in {TIMEOUT_S:.0f} s") from None
     try:
@@ -83,11 +89,27 @@ def arguments(
     """Of `towline load`."""
     first: Request = scenario.requests[0]
     found = [
-        "load", "--find-peak", "--json", "--goal", f"{GOAL_MS}ms", "--goal-percentile", str(GOAL_PERCENTILE),
-        "--goal-errors", str(GOAL_ERRORS), "-d", f"{WINDOW_MS}ms", "-c", str(connections), "--seed", str(seed),
-        "-m", first.method, "--poisson",
-        *(("--http2", "--streams") if protocol == "h2" else ("-p",)), str(scenario.concurrency(protocol)),
-    ]  # fmt: skip
+        "load",
+        "--find-peak",
+        "--json",
+        "--goal",
+        f"{GOAL_MS}ms",
+        "--goal-percentile",
+        str(GOAL_PERCENTILE),
+        "--goal-errors",
+        str(GOAL_ERRORS),
+        "-d",
+        f"{WINDOW_MS}ms",
+        "-c",
+        str(connections),
+        "--seed",
+        str(seed),
+        "-m",
+        first.method,
+        "--poisson",
+        *(("--http2", "--streams") if protocol == "h2" else ("-p",)),
+        str(scenario.concurrency(protocol)),
+    ]
     for name, value in first.fields_over(protocol):
         found += ["-H", f"{name}: {value}"]
     if first.body is not None:

@@ -113,31 +113,55 @@ class Options:
     """One run. Times in seconds; None: the default of the command."""
 
     scenario: tuple[str, ...] = option(
-        (), "only these; * and ? match, section:A names a section, tag:matrix a tag", group=WHAT, parse=kind.words,
-        metavar="NAMES", repeat=True, aliases=("-s",),
-    )  # fmt: skip
-    subject: tuple[str, ...] = option(
-        (), "only these; * and ? match (default: all that are installed)", group=WHAT, parse=kind.words,
-        metavar="NAMES", repeat=True, aliases=("-S",),
-    )  # fmt: skip
-    interface: tuple[str, ...] = option(
-        (), "asgi, wsgi or both (default: asgi, and wsgi for hello and section B)", group=WHAT, parse=kind.words,
+        (),
+        "only these; * and ? match, section:A names a section, tag:matrix a tag",
+        group=WHAT,
+        parse=kind.words,
         metavar="NAMES",
-    )  # fmt: skip
+        repeat=True,
+        aliases=("-s",),
+    )
+    subject: tuple[str, ...] = option(
+        (),
+        "only these; * and ? match (default: all that are installed)",
+        group=WHAT,
+        parse=kind.words,
+        metavar="NAMES",
+        repeat=True,
+        aliases=("-S",),
+    )
+    interface: tuple[str, ...] = option(
+        (),
+        "asgi, wsgi or both (default: asgi, and wsgi for hello and section B)",
+        group=WHAT,
+        parse=kind.words,
+        metavar="NAMES",
+    )
     protocol: tuple[str, ...] = option(
-        (), "h1, h2 or both (default: all that a scenario has; quick: h1)", group=WHAT, parse=kind.words, metavar="NAMES",
-    )  # fmt: skip
+        (),
+        "h1, h2 or both (default: all that a scenario has; quick: h1)",
+        group=WHAT,
+        parse=kind.words,
+        metavar="NAMES",
+    )
     servers: Path | None = option(
-        None, "more servers, or others under a known name (TOML, docs/subjects.md)", group=WHAT, parse=_path,
+        None,
+        "more servers, or others under a known name (TOML, docs/subjects.md)",
+        group=WHAT,
+        parse=_path,
         metavar="FILE",
-    )  # fmt: skip
+    )
     scenarios: Path | None = option(
         None, "scenarios of your own (TOML, docs/scenarios.md)", group=WHAT, parse=_path, metavar="FILE"
     )
     curl: tuple[str, ...] = option(
-        (), "a scenario out of a curl command line; several are asked in turn", group=WHAT,
-        parse=lambda value: (value,), metavar="COMMAND", repeat=True,
-    )  # fmt: skip
+        (),
+        "a scenario out of a curl command line; several are asked in turn",
+        group=WHAT,
+        parse=lambda value: (value,),
+        metavar="COMMAND",
+        repeat=True,
+    )
     vegeta: Path | None = option(
         None, "a scenario out of vegeta's targets", group=WHAT, parse=_path, metavar="FILE"
     )
@@ -145,22 +169,33 @@ class Options:
         None, "a folder searched first for programs", group=WHAT, parse=_path, metavar="FOLDER"
     )
     client_python: tuple[tuple[str, Path], ...] = option(
-        (), "the interpreter, or environment, that runs a client", group=WHAT, parse=_pairs, metavar="NAME=PATH",
+        (),
+        "the interpreter, or environment, that runs a client",
+        group=WHAT,
+        parse=_pairs,
+        metavar="NAME=PATH",
         repeat=True,
-    )  # fmt: skip
+    )
     loop: str = option("asyncio", "of asynchronous clients", group=WHAT, choices=("asyncio", "uvloop"))
     tls: bool = option(False, "over TLS, with a certificate made for the run", group=LOAD)
     connections: tuple[int, ...] = option(
-        (), "instead of the scenario's; several make a sweep", group=LOAD, parse=_counts, metavar="N[,N]",
+        (),
+        "instead of the scenario's; several make a sweep",
+        group=LOAD,
+        parse=_counts,
+        metavar="N[,N]",
         aliases=("-c",),
-    )  # fmt: skip
+    )
     rate: tuple[float, ...] = option(
         (), "latency at these rates, the same for all", group=LOAD, parse=_numbers, metavar="PER_S[,PER_S]"
     )
     latency: tuple[float, ...] = option(
-        (), "latency at these shares of the slowest subject's peak (default: 50%,75% for hello)", group=LOAD,
-        parse=_shares, metavar="SHARES",
-    )  # fmt: skip
+        (),
+        "latency at these shares of the slowest subject's peak (default: 50%,75% for hello)",
+        group=LOAD,
+        parse=_shares,
+        metavar="SHARES",
+    )
     no_latency: bool = option(False, "capacity only", group=LOAD)
     curve: bool = option(
         False, "each at 50, 75, 90, 95 % of its own peak, and at 1 to 512 connections", group=LOAD
@@ -175,24 +210,40 @@ class Options:
         False, "of all: ask the real endpoint, which may cost money (else the mock endpoint)", group=LOAD
     )
     base_url: str | None = option(
-        None, "of llm: an OpenAI-compatible endpoint (or OPENROUTER_BASE_URL, with OPENROUTER_API_KEY)", group=LOAD,
+        None,
+        "of llm: an OpenAI-compatible endpoint (or OPENROUTER_BASE_URL, with OPENROUTER_API_KEY)",
+        group=LOAD,
         metavar="URL",
-    )  # fmt: skip
+    )
     scale: float = option(
-        1.0, "of llm: the gaps between calls, and the mock endpoint's pauses, times this", group=LOAD, parse=_number,
-        metavar="FACTOR", check=_positive,
-    )  # fmt: skip
+        1.0,
+        "of llm: the gaps between calls, and the mock endpoint's pauses, times this",
+        group=LOAD,
+        parse=_number,
+        metavar="FACTOR",
+        check=_positive,
+    )
     refuse_share: float = option(
         0.0, "of llm: the mock endpoint's answers that are 429", group=LOAD, parse=_share, metavar="SHARE"
     )
     runs: int | None = option(
-        None, "restarts (8; quick: 4; llm: 1)", group=DESIGN, parse=kind.integer, metavar="N", variables=("RUNS",),
+        None,
+        "restarts (8; quick: 4; llm: 1)",
+        group=DESIGN,
+        parse=kind.integer,
+        metavar="N",
+        variables=("RUNS",),
         check=kind.at_least(1),
-    )  # fmt: skip
+    )
     duration: float | None = option(
-        None, "load on each subject in each restart (2.5; quick: 0.25)", group=DESIGN, parse=kind.seconds,
-        metavar="SECONDS", variables=("DURATION",), check=_positive,
-    )  # fmt: skip
+        None,
+        "load on each subject in each restart (2.5; quick: 0.25)",
+        group=DESIGN,
+        parse=kind.seconds,
+        metavar="SECONDS",
+        variables=("DURATION",),
+        check=_positive,
+    )
     precision: float | None = option(
         None, "go on until every interval is +-SHARE", group=DESIGN, parse=_share, metavar="SHARE"
     )
@@ -200,26 +251,41 @@ class Options:
         False, "five planned looks on the way to --max-runs, each at alpha 0.0158", group=DESIGN
     )
     max_runs: int | None = option(
-        None, "at most so many restarts (4 x --runs)", group=DESIGN, parse=kind.integer, metavar="N",
+        None,
+        "at most so many restarts (4 x --runs)",
+        group=DESIGN,
+        parse=kind.integer,
+        metavar="N",
         check=kind.at_least(1),
-    )  # fmt: skip
+    )
     warm_up: float | None = option(
-        None, "at most so long until steady (6; quick: 0.6)", group=DESIGN, parse=kind.seconds, metavar="SECONDS",
+        None,
+        "at most so long until steady (6; quick: 0.6)",
+        group=DESIGN,
+        parse=kind.seconds,
+        metavar="SECONDS",
         check=_positive,
-    )  # fmt: skip
+    )
     exclusive: bool = option(False, "stop the others (SIGSTOP) while one is measured", group=DESIGN)
     cores: Cores | None = option(
-        None, "the subjects' and the driver's (default: the first, the last)", group=DESIGN, parse=_cores,
+        None,
+        "the subjects' and the driver's (default: the first, the last)",
+        group=DESIGN,
+        parse=_cores,
         metavar="0/1",
-    )  # fmt: skip
+    )
     seed: int | None = option(
         None, "of every order and every schedule", group=DESIGN, parse=kind.integer, metavar="N"
     )
     no_control: bool = option(False, "without the A/A control", group=DESIGN)
     output: Path | None = option(
-        None, "a folder for the results (default: towline-bench/TIME)", group=OUTPUT, parse=_path, metavar="FOLDER",
+        None,
+        "a folder for the results (default: towline-bench/TIME)",
+        group=OUTPUT,
+        parse=_path,
+        metavar="FOLDER",
         aliases=("-o",),
-    )  # fmt: skip
+    )
     baseline: str = option("towline", "whom the others are compared with", group=OUTPUT, metavar="SUBJECT")
     margin: float = option(
         MARGIN, "a difference within it is none", group=OUTPUT, parse=_share, metavar="SHARE"
@@ -254,10 +320,14 @@ class Options:
             rule = Rule("fixed", runs, runs, half, self.margin)
         warm_up = WarmUp(8, 0.025, self.warm_up or 0.6) if quick else WarmUp(cap_s=self.warm_up or 6.0)
         return Design(
-            rule=rule, seconds=self.duration or (QUICK_SECONDS if quick else 2.5), warm_up=warm_up, exclusive=self.exclusive,
+            rule=rule,
+            seconds=self.duration or (QUICK_SECONDS if quick else 2.5),
+            warm_up=warm_up,
+            exclusive=self.exclusive,
             seed=self.seed if self.seed is not None else random.randrange(1 << 30),
-            cores=self.cores or Cores.divided(), baseline=self.baseline,
-        )  # fmt: skip
+            cores=self.cores or Cores.divided(),
+            baseline=self.baseline,
+        )
 
     def chosen(self) -> dict[str, Any]:
         """What differs from the defaults, for the record."""

@@ -94,11 +94,16 @@ class LiveProgress(NoProgress):
 
         self._console = Console(stderr=True)
         self._progress = RichProgress(
-            SpinnerColumn(), TextColumn("[bold]{task.description}"), BarColumn(24), TextColumn("{task.fields[now]}"),
-            TimeElapsedColumn(), console=self._console, transient=True,
+            SpinnerColumn(),
+            TextColumn("[bold]{task.description}"),
+            BarColumn(24),
+            TextColumn("{task.fields[now]}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
             # A thread that paints would run beside what is measured: it is painted between slices.
             auto_refresh=False,
-        )  # fmt: skip
+        )
         self._painted = 0.0
         self._task: Any = None
         self._title = ""

@@ -85,13 +85,21 @@ NETWORK_SUITES = ("quick", "servers", "clients")
 
 
 def run(
-    command: str, options: Options, progress: Progress, *, path: Path | None = None, arguments: tuple[str, ...] = (),
-) -> RunResult:  # fmt: skip
+    command: str,
+    options: Options,
+    progress: Progress,
+    *,
+    path: Path | None = None,
+    arguments: tuple[str, ...] = (),
+) -> RunResult:
     """Measures; what was measured until an `Interrupted` is kept. Raises `ConfigError` for what makes no sense."""
     session = Session(
-        options.design(quick=command == "quick"), progress, command=["towline", "bench", command, *arguments], path=path,
+        options.design(quick=command == "quick"),
+        progress,
+        command=["towline", "bench", command, *arguments],
+        path=path,
         settings=options.chosen(),
-    )  # fmt: skip
+    )
     status = 0
     try:
         if options.net is not None:

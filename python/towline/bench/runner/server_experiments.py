@@ -120,10 +120,15 @@ class ServerExperiments:
         suffix = variant.suffix(scenario) + (f"_c{connections}" if connections is not None else "")
         title = scenario.title + variant.words
         return ExperimentPlan(
-            name=scenario.name + suffix, scenario=scenario.name, title=title, section=scenario.section,
-            subjects=tuple(subjects), load=load, notes=(*scenario.notes, *notes),
+            name=scenario.name + suffix,
+            scenario=scenario.name,
+            title=title,
+            section=scenario.section,
+            subjects=tuple(subjects),
+            load=load,
+            notes=(*scenario.notes, *notes),
             baseline=subjects[0].name if subjects else None,
-        )  # fmt: skip
+        )
 
     def _subjects(
         self, scenario: Scenario, variant: ServerVariant, binding: Binding
@@ -149,9 +154,15 @@ class ServerExperiments:
     def _binding(self, scenario: Scenario, variant: ServerVariant, connections: int | None = None) -> Binding:
         tls = self._certificate() if scenario.tls or self._options.tls else None
         return Binding(
-            scenario, self._agent, connections, variant.interface, tls, self._options.peers_bin, self._session.network,
+            scenario,
+            self._agent,
+            connections,
+            variant.interface,
+            tls,
+            self._options.peers_bin,
+            self._session.network,
             variant.protocol,
-        )  # fmt: skip
+        )
 
     def _certificate(self) -> tuple[Path, Path]:
         if self._tls is None:
@@ -224,28 +235,48 @@ class ServerExperiments:
         whose = "its own peak" if only is not None else "the slowest one's peak"
         title = f"{plan.title}, {said} of {whose}" if share is not None else f"{plan.title} at {said}"
         return ExperimentPlan(
-            name=f"{plan.name}@{said}" + (f" {only}" if only else ""), scenario=plan.scenario, title=title,
-            section=plan.section, subjects=subjects, question="latency", load=load, rate_per_s=rate,
-            notes=plan.notes, baseline=plan.baseline,
-        )  # fmt: skip
+            name=f"{plan.name}@{said}" + (f" {only}" if only else ""),
+            scenario=plan.scenario,
+            title=title,
+            section=plan.section,
+            subjects=subjects,
+            question="latency",
+            load=load,
+            rate_per_s=rate,
+            notes=plan.notes,
+            baseline=plan.baseline,
+        )
 
     def _peak_plan(self, scenario: Scenario, variant: ServerVariant) -> ExperimentPlan:
         plan = self._plan(scenario, variant, None)
         return ExperimentPlan(
-            name=f"{plan.name} peak", scenario=plan.scenario, title=f"{plan.title}, highest rate within its goal",
-            section=plan.section, subjects=plan.subjects, load={**plan.load, "search": "peak"}, search=True, rounds=1,
-            notes=plan.notes, baseline=plan.baseline,
-        )  # fmt: skip
+            name=f"{plan.name} peak",
+            scenario=plan.scenario,
+            title=f"{plan.title}, highest rate within its goal",
+            section=plan.section,
+            subjects=plan.subjects,
+            load={**plan.load, "search": "peak"},
+            search=True,
+            rounds=1,
+            notes=plan.notes,
+            baseline=plan.baseline,
+        )
 
 
 def control_of(plan: ExperimentPlan, server: Server, binding: Binding) -> ExperimentPlan:
     """The A/A control beside `plan`: what it calls faster or slower is the bench's own error."""
     twins = (ServerSubject(server, binding), ServerSubject(server, binding, name=f"{server.name} again"))
     return ExperimentPlan(
-        name=f"{plan.name} control", scenario=plan.scenario, title=plan.title, section=plan.section, subjects=twins,
-        load=plan.load, control=True, baseline=server.name,
+        name=f"{plan.name} control",
+        scenario=plan.scenario,
+        title=plan.title,
+        section=plan.section,
+        subjects=twins,
+        load=plan.load,
+        control=True,
+        baseline=server.name,
         notes=("the same server twice: any difference is the bench's own",),
-    )  # fmt: skip
+    )
 
 
 def chosen_servers(options: Options) -> dict[str, Server]:

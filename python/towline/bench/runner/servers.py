@@ -56,9 +56,14 @@ class ServerSubject:
     """A definition in an experiment; protocol.Subject."""
 
     def __init__(
-        self, server: Server, binding: Binding, *, name: str | None = None, app: str | None = None,
+        self,
+        server: Server,
+        binding: Binding,
+        *,
+        name: str | None = None,
+        app: str | None = None,
         app_folder: Path | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`app`: another application than our fixture's. `name`: another than the definition's, for a control."""
         self.server, self.binding, self._name = server, binding, name or server.name
         self._app, self._app_folder = app, app_folder or (Path.cwd() if app is not None else APPS)
@@ -188,10 +193,12 @@ class RunningServer:
         share = min(one.measured_s / loaded_s, 1.0) if loaded_s else 1.0
         cpu_s = spent.cpu_s * share
         return replace(
-            one, subject_cpu_s=cpu_s, context_switches=round(spent.switches * share),
+            one,
+            subject_cpu_s=cpu_s,
+            context_switches=round(spent.switches * share),
             subject_waited_s=spent.waited_s * share,
             subject_busiest_share=min(cpu_s / one.measured_s, float(self._cores)) if one.measured_s else 0.0,
-        )  # fmt: skip
+        )
 
     def _search(self) -> Slice:
         """The window that confirmed the highest rate within the goal."""

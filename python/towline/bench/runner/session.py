@@ -21,9 +21,14 @@ class Session:
     """Measures experiments and keeps them."""
 
     def __init__(
-        self, design: Design, progress: Progress | None = None, *, command: list[str] | None = None,
-        path: Path | None = None, settings: dict[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        design: Design,
+        progress: Progress | None = None,
+        *,
+        command: list[str] | None = None,
+        path: Path | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
         self.design, self.progress, self.path = design, progress or NoProgress(), path
         self.experiments: list[ExperimentRecord] = []
         self.skipped: dict[str, str] = {}
@@ -72,16 +77,32 @@ class Session:
     def record(self, *, interrupted: bool = False) -> Record:
         rule = self.design.rule
         settings = {
-            "rule": rule.kind, "restarts_least": rule.least, "restarts_most": rule.most, "alpha": rule.alpha,
-            "margin": rule.margin, "seconds": self.design.seconds, "exclusive": self.design.exclusive,
-            "baseline": self.design.baseline, "cores_subject": list(self.design.cores.subject or ()),
-            "cores_driver": list(self.design.cores.driver or ()), **self._settings,
-        }  # fmt: skip
+            "rule": rule.kind,
+            "restarts_least": rule.least,
+            "restarts_most": rule.most,
+            "alpha": rule.alpha,
+            "margin": rule.margin,
+            "seconds": self.design.seconds,
+            "exclusive": self.design.exclusive,
+            "baseline": self.design.baseline,
+            "cores_subject": list(self.design.cores.subject or ()),
+            "cores_driver": list(self.design.cores.driver or ()),
+            **self._settings,
+        }
         return Record(
-            tool=f"towline bench {__version__}", began_unix_s=self._began, ended_unix_s=time.time(),
-            machine=self._machine, versions=self.versions, command=self._command, seed=self.design.seed,
-            settings=settings, experiments=list(self.experiments), skipped=dict(self.skipped), net=self.net, interrupted=interrupted,
-        )  # fmt: skip
+            tool=f"towline bench {__version__}",
+            began_unix_s=self._began,
+            ended_unix_s=time.time(),
+            machine=self._machine,
+            versions=self.versions,
+            command=self._command,
+            seed=self.design.seed,
+            settings=settings,
+            experiments=list(self.experiments),
+            skipped=dict(self.skipped),
+            net=self.net,
+            interrupted=interrupted,
+        )
 
     def finish(self, *, interrupted: bool = False) -> Record:
         """The record, written where there is a path."""

@@ -25,24 +25,63 @@ USER_AGENT = "towline-bench/1.0"
 
 # Options of curl by the name that the code uses: those that take a value, and those that do not.
 VALUED = {
-    "-X": "request", "-H": "header", "-d": "data", "-A": "user-agent", "-e": "referer", "-b": "cookie",
-    "-u": "user", "-m": "max-time", "-o": "output", "-T": "upload-file", "-w": "write-out",
+    "-X": "request",
+    "-H": "header",
+    "-d": "data",
+    "-A": "user-agent",
+    "-e": "referer",
+    "-b": "cookie",
+    "-u": "user",
+    "-m": "max-time",
+    "-o": "output",
+    "-T": "upload-file",
+    "-w": "write-out",
     "--data-ascii": "data",
-    **{f"--{name}": name for name in (
-        "request", "header", "data", "data-raw", "data-binary", "data-urlencode", "json", "user-agent", "referer",
-        "cookie", "user", "max-time", "output", "upload-file", "url", "connect-timeout", "write-out", "cacert",
-    )},
-}  # fmt: skip
+    **{
+        f"--{name}": name
+        for name in (
+            "request",
+            "header",
+            "data",
+            "data-raw",
+            "data-binary",
+            "data-urlencode",
+            "json",
+            "user-agent",
+            "referer",
+            "cookie",
+            "user",
+            "max-time",
+            "output",
+            "upload-file",
+            "url",
+            "connect-timeout",
+            "write-out",
+            "cacert",
+        )
+    },
+}
 PLAIN = {
-    "-G": "get", "-I": "head", "-L": "location",
+    "-G": "get",
+    "-I": "head",
+    "-L": "location",
     **{f"--{name}": name for name in ("get", "head", "location", "compressed")},
-}  # fmt: skip
+}
 # They say nothing about the request itself.
 IGNORED = {
     *("-s", "-S", "-v", "-i", "-f", "-k", "-#", "-N", "-O"),
-    *("--silent", "--show-error", "--verbose", "--include", "--fail", "--insecure", "--progress-bar", "--no-buffer"),
+    *(
+        "--silent",
+        "--show-error",
+        "--verbose",
+        "--include",
+        "--fail",
+        "--insecure",
+        "--progress-bar",
+        "--no-buffer",
+    ),
     *("--http1.1", "--globoff", "-g", "--fail-with-body", "--path-as-is", "--remote-name"),
-}  # fmt: skip
+}
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 
 
@@ -210,11 +249,14 @@ class _Curl:
         query = b"&".join(self.data).decode() if "get" in said else ""
         return [
             _request(
-                self.where, f"{url}{'&' if '?' in url else '?'}{query}" if query else url,
-                said.get("request", method), self._fields(body), body,
+                self.where,
+                f"{url}{'&' if '?' in url else '?'}{query}" if query else url,
+                said.get("request", method),
+                self._fields(body),
+                body,
             )
             for url in self.urls
-        ]  # fmt: skip
+        ]
 
     def _body(self) -> bytes | None:
         if "upload-file" in self.said:

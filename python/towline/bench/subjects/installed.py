@@ -93,9 +93,14 @@ def _wanted(server: Server) -> tuple[str, ...]:
 def _packages(python: str, names: tuple[str, ...]) -> tuple[str, dict[str, str]]:
     # Outside of our folder: a package that lies there as source is not what the subject would import.
     answer = subprocess.run(
-        [python, "-c", _ASK, *names], capture_output=True, text=True, timeout=ASK_TIMEOUT_S, check=True,
-        cwd=Path(__file__).parent, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        [python, "-c", _ASK, *names],
+        capture_output=True,
+        text=True,
+        timeout=ASK_TIMEOUT_S,
+        check=True,
+        cwd=Path(__file__).parent,
+        stdin=subprocess.DEVNULL,
+    )
     release, found = json.loads(answer.stdout)
     if "towline" in names and python == sys.executable:
         found["towline"] = __version__  # it may run from its source, which has no metadata
@@ -128,9 +133,13 @@ def _printed(server: Server, peers_bin: Path | None) -> dict[str, str]:
         return {}
     try:
         answer = subprocess.run(
-            [str(found), *server.version[1:]], capture_output=True, text=True, errors="replace", timeout=ASK_TIMEOUT_S,
+            [str(found), *server.version[1:]],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ASK_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.SubprocessError):
         return {}
     number = re.search(r"\d+(\.\d+)+[\w.+-]*", answer.stdout + answer.stderr)

@@ -26,9 +26,21 @@ CHOICES = (*INTERFACES, *PROTOCOLS, "tls")
 """What may add to a command."""
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 GIVEN = frozenset(
-    {"python", "bin", "app", "app_folder", "interface", "host", "port", "cert", "key", "folder", "arguments",
-     "value"}
-)  # fmt: skip
+    {
+        "python",
+        "bin",
+        "app",
+        "app_folder",
+        "interface",
+        "host",
+        "port",
+        "cert",
+        "key",
+        "folder",
+        "arguments",
+        "value",
+    }
+)
 """Placeholders that every definition may use; `values` adds a definition's own."""
 
 
@@ -103,9 +115,14 @@ class Server:
         return next((one for one in self.interfaces if one in wanted), None)
 
     def cannot(
-        self, scenario: str, interfaces: tuple[str, ...] = INTERFACES, protocols: tuple[str, ...] = ("h1",),
-        limits: Mapping[str, int] | None = None, *, tls: bool = False,
-    ) -> str | None:  # fmt: skip
+        self,
+        scenario: str,
+        interfaces: tuple[str, ...] = INTERFACES,
+        protocols: tuple[str, ...] = ("h1",),
+        limits: Mapping[str, int] | None = None,
+        *,
+        tls: bool = False,
+    ) -> str | None:
         """Why this scenario is skipped for this subject, in a few words; None when it can run."""
         if self.interfaces and self.interface_for(interfaces) is None:
             return f"has no {' or '.join(interfaces)} interface"
@@ -184,9 +201,10 @@ def _variant(key: str, given: Any) -> Variant:
     if unknown := table.keys() - {"arguments", "values", "options"}:
         raise ValueError(f"{key}: unknown key {sorted(unknown)[0]!r}; it takes arguments, values, options")
     return Variant(
-        _words(key, table.get("arguments", [])), _texts(key, table.get("values", {})),
+        _words(key, table.get("arguments", [])),
+        _texts(key, table.get("values", {})),
         _texts(key, table.get("options", {})),
-    )  # fmt: skip
+    )
 
 
 def _table(key: str, given: Any) -> dict[str, Any]:
@@ -257,13 +275,15 @@ def _ready(key: str, given: Any) -> Ready:
 
 
 _READERS = {
-    **dict.fromkeys(("command", "interfaces", "scenarios", "protocols", "packages", "optional", "version"), _words),
+    **dict.fromkeys(
+        ("command", "interfaces", "scenarios", "protocols", "packages", "optional", "version"), _words
+    ),
     **dict.fromkeys(("env", "values", "options"), _texts),
     "files": _files,
     **dict.fromkeys(("start_timeout_s", "grace_s"), _seconds),
     "port": _port,
     "ready": _ready,
-}  # fmt: skip
+}
 
 
 def _problems(server: Server) -> Iterator[str]:

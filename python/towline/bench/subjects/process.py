@@ -135,9 +135,12 @@ class Process:
             try:
                 left = max(0.05, min(ATTEMPT_TIMEOUT_S, deadline - time.monotonic()))
                 status = probe_status(
-                    self.port, self.server.ready.path, left,
-                    tls=self._settings.tls is not None, protocol=self._rendered.protocol,
-                )  # fmt: skip
+                    self.port,
+                    self.server.ready.path,
+                    left,
+                    tls=self._settings.tls is not None,
+                    protocol=self._rendered.protocol,
+                )
                 wanted = self.server.ready.status
                 if status == wanted or (wanted is None and status < 500):
                     break
@@ -184,9 +187,12 @@ class Process:
         began, grace = time.monotonic(), self.server.grace_s if grace_s is None else grace_s
         answer = self._reaper.stop(grace)
         self._stopped = StopReport(
-            answer.get("exit"), bool(answer.get("killed")), tuple(answer.get("strays", ())),
-            int(answer.get("stuck", 0)), time.monotonic() - began,
-        )  # fmt: skip
+            answer.get("exit"),
+            bool(answer.get("killed")),
+            tuple(answer.get("strays", ())),
+            int(answer.get("stuck", 0)),
+            time.monotonic() - began,
+        )
         self._last_log = str(answer.get("log", ""))
         return self._stopped
 
@@ -236,10 +242,16 @@ class Process:
             path.chmod(0o644)
         # The program is said as it was written: its path is of this machine.
         said = rendered.shown[0]
-        answer = self._reaper.request({
-            "op": "start", "argv": rendered.argv, "env": os.environ | rendered.env, "cwd": str(rendered.cwd),
-            "cores": list(self._settings.cores or ()), "folder": self._folder,
-        })  # fmt: skip
+        answer = self._reaper.request(
+            {
+                "op": "start",
+                "argv": rendered.argv,
+                "env": os.environ | rendered.env,
+                "cwd": str(rendered.cwd),
+                "cores": list(self._settings.cores or ()),
+                "folder": self._folder,
+            }
+        )
         if "pid" not in answer:
             why = answer.get("failed", "its keeper gave no answer")
             if not rendered.cwd.is_dir():
@@ -288,9 +300,13 @@ class _ReaperLink:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-B", str(REAPER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, start_new_session=True, bufsize=0,
-        )  # fmt: skip
+            [sys.executable, "-I", "-S", "-B", str(REAPER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            bufsize=0,
+        )
         self.pid = self._process.pid
         self._read = b""
 

@@ -95,9 +95,15 @@ class Reaper:
         self._output, end = os.pipe2(os.O_CLOEXEC)
         try:
             child = subprocess.Popen(
-                command["argv"], env=command["env"] | {MARKER: marker()}, cwd=command["cwd"], stdin=subprocess.DEVNULL,
-                stdout=end, stderr=end, start_new_session=True, preexec_fn=_in_child,
-            )  # fmt: skip
+                command["argv"],
+                env=command["env"] | {MARKER: marker()},
+                cwd=command["cwd"],
+                stdin=subprocess.DEVNULL,
+                stdout=end,
+                stderr=end,
+                start_new_session=True,
+                preexec_fn=_in_child,
+            )
         except (OSError, ValueError) as error:
             return {"failed": getattr(error, "strerror", None) or str(error)}
         finally:

@@ -92,7 +92,10 @@ def render(server: Server, settings: Settings, *, host: str, port: int, folder: 
     words = _words(server, extra)
     environment = {**server.env, **settings.env}
     return Rendered(
-        argv=[_program(_fill(words[0], known), server, settings), *(_fill(word, known) for word in words[1:])],
+        argv=[
+            _program(_fill(words[0], known), server, settings),
+            *(_fill(word, known) for word in words[1:]),
+        ],
         shown=_shown(words, known, settings),
         env={name: _fill(text, known) for name, text in environment.items()}
         | {PADDING: "x" * settings.padding_bytes, "PYTHONPATH": _python_path(settings, environment)},
@@ -101,7 +104,7 @@ def render(server: Server, settings: Settings, *, host: str, port: int, folder: 
         options=options,
         interface=interface if server.interfaces else None,
         protocol=protocol,
-    )  # fmt: skip
+    )
 
 
 def shown(server: Server, settings: Settings) -> list[str]:

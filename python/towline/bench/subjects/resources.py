@@ -36,9 +36,14 @@ class Usage:
     def since(self, before: Usage) -> Usage:
         """What was used between `before` and this; memory and counts are those of this one."""
         return Usage(
-            self.at_s - before.at_s, self.cpu_s - before.cpu_s, self.switches - before.switches,
-            self.waited_s - before.waited_s, self.rss_bytes, self.processes, self.threads,
-        )  # fmt: skip
+            self.at_s - before.at_s,
+            self.cpu_s - before.cpu_s,
+            self.switches - before.switches,
+            self.waited_s - before.waited_s,
+            self.rss_bytes,
+            self.processes,
+            self.threads,
+        )
 
 
 @dataclass(frozen=True)
@@ -76,8 +81,10 @@ class Meter:
         """As of now."""
         now, peaks = self._read(), self._peaks
         self._peaks = Peaks(
-            max(peaks.rss_bytes, now.rss_bytes), max(peaks.processes, now.processes), max(peaks.threads, now.threads)
-        )  # fmt: skip
+            max(peaks.rss_bytes, now.rss_bytes),
+            max(peaks.processes, now.processes),
+            max(peaks.threads, now.threads),
+        )
         return now
 
     def peaks(self) -> Peaks:
@@ -118,9 +125,14 @@ class Meter:
             threads += int(fields[17])
         every = self._seen.values()
         return Usage(
-            time.monotonic(), sum(one.cpu_s for one in every), sum(one.switches for one in every),
-            sum(one.waited_s for one in every), rss, len(self._alive), threads,
-        )  # fmt: skip
+            time.monotonic(),
+            sum(one.cpu_s for one in every),
+            sum(one.switches for one in every),
+            sum(one.waited_s for one in every),
+            rss,
+            len(self._alive),
+            threads,
+        )
 
 
 def pss_bytes(pids: list[int]) -> int | None:

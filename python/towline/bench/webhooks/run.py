@@ -20,9 +20,14 @@ def run_webhooks(session: Session, options: Options, *, quick: bool = False) -> 
     chosen_servers, cores = servers(options.servers), session.design.cores
     with Agent(cores.driver) as agent:
         plans = webhook_experiments(
-            chosen_servers, agent, names=chosen_pairs(options.subject), loads=chosen_rows(options, quick=quick),
-            peers_bin=options.peers_bin, driver_cores=cores.driver, seed=session.design.seed,
-        )  # fmt: skip
+            chosen_servers,
+            agent,
+            names=chosen_pairs(options.subject),
+            loads=chosen_rows(options, quick=quick),
+            peers_bin=options.peers_bin,
+            driver_cores=cores.driver,
+            seed=session.design.seed,
+        )
         for plan in plans:
             session.measure(plan)
 

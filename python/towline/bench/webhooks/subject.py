@@ -55,9 +55,15 @@ class WebhookSubject:
     """A pair that can be started again and again."""
 
     def __init__(
-        self, pair: Pair, agent: Agent, config: Config, *, peers_bin: Path | None = None,
-        driver_cores: tuple[int, ...] | None = None, settings: Settings = APPLICATION,
-    ) -> None:  # fmt: skip
+        self,
+        pair: Pair,
+        agent: Agent,
+        config: Config,
+        *,
+        peers_bin: Path | None = None,
+        driver_cores: tuple[int, ...] | None = None,
+        settings: Settings = APPLICATION,
+    ) -> None:
         self._pair, self._agent, self._config = pair, agent, config
         self._driver_cores = driver_cores
         self._settings = replace(settings, peers_bin=peers_bin)
@@ -69,10 +75,13 @@ class WebhookSubject:
     def describe(self) -> SubjectRecord:
         server = self._pair.server
         return SubjectRecord(
-            self.name, "pair", shown(server, self._settings), versions(server, self._settings.peers_bin),
+            self.name,
+            "pair",
+            shown(server, self._settings),
+            versions(server, self._settings.peers_bin),
             {**server.options, "forwards with": f"{self._pair.client}, {WIDTH} at a time"},
             failure=installed(server, self._settings.peers_bin),
-        )  # fmt: skip
+        )
 
     def start(self, start_config: StartConfig) -> RunningWebhooks:
         try:
@@ -80,13 +89,17 @@ class WebhookSubject:
         except ResponderFailed as error:
             raise Failed(f"the responder of {self.name}: {error}") from None
         environment = {
-            "WEBHOOKS_CLIENT": self._pair.client, "WEBHOOKS_DESTINATION": f"{responder.base_url}/echo",
-            "WEBHOOKS_DATABASE": "{folder}/webhooks.sqlite", "WEBHOOKS_WIDTH": str(WIDTH),
-        }  # fmt: skip
+            "WEBHOOKS_CLIENT": self._pair.client,
+            "WEBHOOKS_DESTINATION": f"{responder.base_url}/echo",
+            "WEBHOOKS_DATABASE": "{folder}/webhooks.sqlite",
+            "WEBHOOKS_WIDTH": str(WIDTH),
+        }
         settings = replace(
-            self._settings, cores=start_config.cores, padding_bytes=start_config.padding_bytes,
+            self._settings,
+            cores=start_config.cores,
+            padding_bytes=start_config.padding_bytes,
             env={**environment, **self._settings.env},
-        )  # fmt: skip
+        )
         try:
             process = Process(self._pair.server, settings)
         except (SubjectFailed, NotSupported) as error:
@@ -153,15 +166,22 @@ class RunningWebhooks:
         if unsent:
             errors["forward"] = unsent
         return replace(
-            one, subject_cpu_s=spent.cpu_s, context_switches=spent.switches,
+            one,
+            subject_cpu_s=spent.cpu_s,
+            context_switches=spent.switches,
             subject_busiest_share=during.cpu_s / during.at_s if during.at_s else 0.0,
-            errors=errors, failed=one.failed + lost + unsent,
+            errors=errors,
+            failed=one.failed + lost + unsent,
             first_failure=one.first_failure or _first(lost, unsent, found),
             extra={
-                **one.extra, "stored": float(found.stored), "forwarded": float(found.forwarded), "lost": float(lost),
-                "forwarded_after_s": drained_s, "forwarded_per_s": found.forwarded / drained_s,
+                **one.extra,
+                "stored": float(found.stored),
+                "forwarded": float(found.forwarded),
+                "lost": float(lost),
+                "forwarded_after_s": drained_s,
+                "forwarded_per_s": found.forwarded / drained_s,
             },
-        )  # fmt: skip
+        )
 
     def pause(self) -> None:
         self._process.pause()

@@ -21,10 +21,17 @@ ROUNDS = 3
 
 
 def webhook_experiments(
-    servers: Mapping[str, Server], agent: Agent, *, names: Iterable[str] | None = None, loads: Iterable[str] | None = None,
-    quick: bool = False, rounds: int = ROUNDS, peers_bin: Path | None = None,
-    driver_cores: tuple[int, ...] | None = None, seed: int = 1,
-) -> list[ExperimentPlan]:  # fmt: skip
+    servers: Mapping[str, Server],
+    agent: Agent,
+    *,
+    names: Iterable[str] | None = None,
+    loads: Iterable[str] | None = None,
+    quick: bool = False,
+    rounds: int = ROUNDS,
+    peers_bin: Path | None = None,
+    driver_cores: tuple[int, ...] | None = None,
+    seed: int = 1,
+) -> list[ExperimentPlan]:
     """One experiment a row. Raises `ConfigError` for a pair or a row that there is not."""
     scenario = catalogue()[SCENARIO]
     known = {load.name: load for load in scenario.loads}
@@ -42,10 +49,15 @@ def webhook_experiments(
 
     return [
         ExperimentPlan(
-            name=f"{SCENARIO} {name}", scenario=SCENARIO,
+            name=f"{SCENARIO} {name}",
+            scenario=SCENARIO,
             title=f"{scenario.title}: {known[name].count:,} requests, {known[name].concurrency:,} at a time",
-            section=scenario.section, subjects=subject_of(known[name]), requests=known[name].count, rounds=rounds,
-            load={"requests": known[name].count, "connections": known[name].concurrency}, notes=scenario.notes,
+            section=scenario.section,
+            subjects=subject_of(known[name]),
+            requests=known[name].count,
+            rounds=rounds,
+            load={"requests": known[name].count, "connections": known[name].concurrency},
+            notes=scenario.notes,
         )
         for name in wanted
-    ]  # fmt: skip
+    ]

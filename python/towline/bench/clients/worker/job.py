@@ -6,9 +6,16 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 JobKind = Literal[
-    "get", "upload", "post_json", "stream", "slow_pieces", "slow_events",
-    "pool_assignment", "partial_write", "uncontended_acquire",
-]  # fmt: skip
+    "get",
+    "upload",
+    "post_json",
+    "stream",
+    "slow_pieces",
+    "slow_events",
+    "pool_assignment",
+    "partial_write",
+    "uncontended_acquire",
+]
 Backend = Literal["async", "sync"]
 LoopName = Literal["asyncio", "uvloop"]
 Protocol = Literal["h1", "h2"]
