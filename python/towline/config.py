@@ -183,7 +183,7 @@ class ServerConfig:
     )
     threads: int = option(
         1,
-        "WSGI threads per worker; 1 runs the application on the I/O thread, which is fastest",
+        "WSGI threads per worker; 1, the fastest, runs the application on the I/O thread",
         group=WORKERS,
         check=at_least(1),
         **_INT,
@@ -203,7 +203,7 @@ class ServerConfig:
     )
     limit_max_requests_jitter: int = option(
         0,
-        "random number of additional requests, so that workers are not all replaced at once",
+        "random number of additional requests, to spread the replacement of workers",
         group=WORKERS,
         aliases=("--max-requests-jitter",),
         check=at_least(0),

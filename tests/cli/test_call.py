@@ -188,7 +188,7 @@ def test_json_is_indented_in_a_terminal_only(url: str) -> None:
 
 
 def test_binary_is_kept_from_a_terminal(url: str) -> None:
-    assert b"-o FILE keeps it" in in_a_terminal("get", f"{url}/binary")
+    assert b"use -o FILE" in in_a_terminal("get", f"{url}/binary")
     assert towline("get", f"{url}/binary").stdout == bytes(range(256)) * 400
 
 

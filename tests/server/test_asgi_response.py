@@ -171,7 +171,7 @@ MISUSE = [
     ([start(200, ("a", "b"))], "header name must be a byte string"),  # type: ignore[arg-type]
     ([start(200, (b"a", 1))], "header value must be a byte string"),  # type: ignore[arg-type]
     ([start(200, (b"a", b"b", b"c"))], "pairs"),  # type: ignore[arg-type]
-    ([start(200, (b"content-length", b"x"))], "no number of bytes"),
+    ([start(200, (b"content-length", b"x"))], "not a number of bytes"),
     ([start(), {"type": "http.response.body", "body": "text"}], "`body` must be a byte string"),
     ([{"type": "websocket.accept"}], "unknown message type"),
     ([{}], "needs a `type`"),
