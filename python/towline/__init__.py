@@ -1,8 +1,8 @@
-"""Towline: one HTTP engine with three faces.
+"""Towline: an HTTP server, client and load tester for Python on one Rust engine.
 
-The server, from Python:
+The server:
 
-    towline.serve("module:app", port=8000, workers=4)      # what `towline serve` does
+    towline.serve("module:app", port=8000, workers=4)      # as `towline serve`
     towline.Server(towline.ServerConfig(app)).run()        # one worker in this process
     await towline.Server(config).serve()                   # inside a running event loop
 
@@ -13,7 +13,7 @@ The client:
     async with towline.AsyncClient() as client:
         await client.post(url, json={...})
 
-Names are loaded when they are first used: `import towline` costs next to nothing.
+Names are imported when they are first used, so `import towline` takes little time.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ __all__ = [
     "stream",
 ]
 
-# where each name is loaded from; what is not listed is an exception
+# module -> names; a name that is not listed is an exception
 _MODULES = {
     "._native": "ServerSentEvent",
     "._version": "__version__",
@@ -195,13 +195,13 @@ _MODULES = {
     ".config": "ServerConfig",
     ".server": "Server serve",
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__ and name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES.get(name, ".errors"), __name__), name)
+    value = getattr(import_module(_MODULE_OF.get(name, ".errors"), __name__), name)
     globals()[name] = value
     return value
 

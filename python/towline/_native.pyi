@@ -1,4 +1,4 @@
-"""The native module, as Python sees it. Held against the real one by mypy.stubtest."""
+"""Types of the native module. `mypy.stubtest` compares them with the module."""
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Generator, Sequence
@@ -79,7 +79,7 @@ class Slot:
 _Log: TypeAlias = Callable[[int, str, BaseException | None], None]
 
 def dump_json(value: Any, /) -> bytes:
-    """As `json.dumps` without spaces and escapes that nobody needs, in UTF-8; NaN and infinities raise ValueError."""
+    """As `json.dumps`, without spaces and unnecessary escapes, in UTF-8. NaN and infinities raise ValueError."""
 
 def load_json(document: bytes | str, /) -> Any:
     """As `json.loads`."""
@@ -87,10 +87,13 @@ def load_json(document: bytes | str, /) -> Any:
 def open_stream(
     client: ClientCore, method: object, url: object, arguments: dict[str, Any], /
 ) -> tuple[Any, bool] | None:
-    """The response to a plain call, its body unread, and whether `_finish_in_python` would be asked. None: not plain."""
+    """Sends a request on the fast path. Returns the response, its body unread, and whether Python has to handle it.
+
+    None: the call needs `_slow_request`.
+    """
 
 def load_main(arguments: Sequence[str]) -> int:
-    """All of the load generator's program, from arguments to the exit status; it has Ctrl-C to itself."""
+    """Runs the load generator with these arguments and returns its exit status. It handles SIGINT itself."""
 
 def open_listeners(address: str, backlog: int) -> list[int]:
     """Open the listening sockets of `host:port`, `[v6]:port`, `:port`, `unix:PATH` or `fd://N`; returns descriptors.
@@ -168,9 +171,9 @@ _Timeout: TypeAlias = tuple[float | None, float | None, float | None, float | No
 
 @final
 class Call(Generic[_T_co]):
-    """What an asynchronous method returns: an awaitable that has begun already, and a coroutine to those who ask.
+    """Returned by asynchronous methods: an awaitable with the methods of a coroutine. The operation has started already.
 
-    Dropped without having been awaited, it is cancelled silently.
+    An awaitable that is dropped without being awaited is cancelled silently.
     """
     def __class_getitem__(cls, key: Any) -> GenericAlias: ...
     def __await__(self) -> Generator[Any, None, _T_co]: ...
@@ -180,7 +183,7 @@ class Call(Generic[_T_co]):
 
 @disjoint_base
 class Reply:
-    """The head of a response as it was received, and the facts of its exchange. Nothing is decoded."""
+    """The head of a response as received, and data about the call. Nothing is decoded."""
     @property
     def status(self) -> int: ...
     @property
@@ -190,56 +193,56 @@ class Reply:
         """`HTTP/1.1`"""
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """In the order and the case of the wire. A new list each time."""
+        """In the order and case of the wire. A new list each time."""
     @property
     def trailers(self) -> list[tuple[bytes, bytes]]:
-        """Empty before the body's end."""
+        """Empty before the end of the body."""
     @property
     def reused(self) -> bool:
         """The connection had carried another request before."""
     @property
     def buffered(self) -> int:
-        """Bytes of the body that are held and not yet read."""
+        """Bytes of the body received and not yet read."""
     @property
     def timings(self) -> dict[str, float]:
-        """Seconds: `queue`, `dns`, `connect`, `tls`, `first_byte`, `total`; a phase that did not happen is absent."""
+        """Seconds: `queue`, `dns`, `connect`, `tls`, `first_byte`, `total`. A phase that did not take place is absent."""
     @property
     def local_address(self) -> tuple[str, int] | str | None: ...
     @property
     def remote_address(self) -> tuple[str, int] | str | None: ...
     @property
     def tls(self) -> dict[str, Any] | None:
-        """`version`, `cipher`, `alpn`, `peer_certificate` (DER); None in the clear."""
+        """`version`, `cipher`, `alpn`, `peer_certificate` (DER); None without TLS."""
 
 @final
 class AsyncReply(Reply):
-    """A reply whose body is pulled in an event loop."""
+    """A reply whose body is read in an event loop."""
     def read(self, n: int = ..., /) -> Call[bytes]:
-        """At least one byte and at most `n` (-1: what is there), `b""` at the end of the body."""
+        """Returns at least one byte and at most `n` (-1: as available), `b""` at the end of the body."""
     def readinto(self, buffer: Any, /) -> Call[int]:
-        """The same into a writable buffer; 0 at the end."""
+        """Reads into a writable buffer. Returns the number of bytes, 0 at the end."""
     def read_all(
         self, *, decode: bool = True, max_size: int | None = None, max_decoded: int | None = None
     ) -> Call[bytes]:
-        """The rest of the body, its Content-Encoding undone unless told otherwise."""
+        """Reads the rest of the body. `decode`: decodes its Content-Encoding. Sizes are in bytes, None: unlimited."""
     def close(self) -> None:
-        """Gives the connection back when the rest of the body is small and there, closes it otherwise."""
+        """Releases the connection if the rest of the body is small and has been received, otherwise closes it."""
     @property
     def closed(self) -> bool: ...
 
 @final
 class SyncReply(Reply):
-    """A reply whose body is pulled on the calling thread. An iterator of its pieces and a context manager, too."""
+    """A reply whose body is read on the calling thread. Also an iterator over its pieces, and a context manager."""
     def read(self, n: int = ..., /) -> bytes:
-        """At least one byte and at most `n` (-1: what is there), `b""` at the end of the body."""
+        """Returns at least one byte and at most `n` (-1: as available), `b""` at the end of the body."""
     def readinto(self, buffer: Any, /) -> int:
-        """The same into a writable buffer; 0 at the end."""
+        """Reads into a writable buffer. Returns the number of bytes, 0 at the end."""
     def read_all(
         self, *, decode: bool = True, max_size: int | None = None, max_decoded: int | None = None
     ) -> bytes:
-        """The rest of the body, its Content-Encoding undone unless told otherwise."""
+        """Reads the rest of the body. `decode`: decodes its Content-Encoding. Sizes are in bytes, None: unlimited."""
     def close(self) -> None:
-        """Gives the connection back when the rest of the body is small and there, closes it otherwise."""
+        """Releases the connection if the rest of the body is small and has been received, otherwise closes it."""
     @property
     def closed(self) -> bool: ...
     def __enter__(self) -> Self: ...
@@ -249,7 +252,7 @@ class SyncReply(Reply):
 
 @disjoint_base
 class AsyncPool:
-    """Connections of one client, per event loop that uses it. `options`: `towline.client.options.PoolOptions`."""
+    """The connections of an asynchronous client, separate for each event loop. `options`: a `PoolOptions`."""
     def __new__(cls, options: Any) -> AsyncPool: ...
     def exchange(
         self,
@@ -266,10 +269,10 @@ class AsyncPool:
         stale: str | None = None,
         on_informational: Callable[[int, list[tuple[bytes, bytes]]], None] | None = None,
     ) -> Call[AsyncReply]:
-        """One request, one response head. No redirects, no cookies, no decoding, no headers added but the framing's.
+        """Sends a request and returns the response head, without redirects, cookies and decoding. Adds only framing headers.
 
-        `body`: None, bytes, an iterator or async iterator of bytes, or a binary file; its framing is the headers'
-        Content-Length, else chunked. `timeout`, `stale` ("never", "idempotent", "any") None: the pool's.
+        `body`: None, bytes, an iterator or async iterator of bytes, or a binary file. Framing: the Content-Length in
+        `headers`, else chunked. `timeout` and `stale` ("never", "idempotent", "any") default to those of the pool.
         """
     def open_websocket(
         self,
@@ -285,18 +288,18 @@ class AsyncPool:
         sni: str | None = None,
         stale: str | None = None,
     ) -> Call[Handshake]:
-        """Asks for a WebSocket. `websocket`: a `towline.client.websocket.WebSocketOptions`; the handshake's fields are added."""
+        """Sends the opening handshake of a WebSocket. `websocket`: a `WebSocketOptions`. Adds the headers of the handshake."""
     def prewarm(self, scheme: bytes, host: bytes, port: int | None, n: int) -> Call[int]:
-        """Opens connections until `n` are idle; how many are."""
+        """Opens connections until `n` are idle. Returns how many are."""
     def pool_status(self) -> dict[str, int]: ...
     def aclose(self) -> Call[None]:
-        """Closes idle connections now and the others when their calls have ended; waits for these."""
+        """Closes idle connections now, and the others when their calls have ended; waits for them."""
     @property
     def closed(self) -> bool: ...
 
 @final
 class Handshake:
-    """What became of a request for a WebSocket. `content`: of an answer that refuses it, at most the first 64 KiB."""
+    """The response to an opening handshake. `content`: at most the first 64 KiB of a response that rejects it."""
     @property
     def status(self) -> int: ...
     @property
@@ -309,28 +312,28 @@ class Handshake:
     def content(self) -> bytes: ...
     @property
     def socket(self) -> Any:
-        """An `AsyncSocket` or a `SyncSocket`; None where it was refused."""
+        """An `AsyncSocket` or a `SyncSocket`; None if the handshake was rejected."""
 
 @final
 class AsyncSocket:
-    """A WebSocket of an event loop. Dropping it ends it without a word."""
+    """A WebSocket in an event loop. Dropping it aborts the connection."""
     def receive(self, timeout: float | None = None, /) -> Call[str | bytes]:
-        """The next message. Raises WebSocketClosed, ReadTimeout, UsageError where another receives."""
+        """Returns the next message. Raises WebSocketClosed, ReadTimeout, or UsageError if another task is receiving."""
     def send(self, data: str | bytes | bytearray | memoryview, /) -> Call[None]: ...
     def ping(self, data: bytes, /) -> Call[None]: ...
     def close(self, code: int, reason: str, /) -> Call[None]:
-        """Begins the closing handshake; awaiting waits for its end."""
+        """Starts the closing handshake. Awaiting waits for its end."""
     def abort(self) -> None:
-        """Ends it without a word."""
+        """Closes the connection without a closing handshake."""
     @property
     def subprotocol(self) -> bytes | None: ...
     @property
     def closed(self) -> tuple[int, str] | None:
-        """Code and reason, once the messages before have been received."""
+        """Code and reason, once all messages have been received."""
 
 @final
 class SyncSocket:
-    """The same for threads."""
+    """A WebSocket for threads."""
     def receive(self, timeout: float | None = None, /) -> str | bytes: ...
     def send(self, data: str | bytes | bytearray | memoryview, /) -> None: ...
     def ping(self, data: bytes, /) -> None: ...
@@ -343,7 +346,7 @@ class SyncSocket:
 
 @disjoint_base
 class SyncPool:
-    """Connections of one client, shared by all threads. `options`: `towline.client.options.PoolOptions`."""
+    """The connections of a synchronous client, shared by all threads. `options`: a `PoolOptions`."""
     def __new__(cls, options: Any) -> SyncPool: ...
     def exchange(
         self,
@@ -360,10 +363,10 @@ class SyncPool:
         stale: str | None = None,
         on_informational: Callable[[int, list[tuple[bytes, bytes]]], None] | None = None,
     ) -> SyncReply:
-        """One request, one response head. No redirects, no cookies, no decoding, no headers added but the framing's.
+        """Sends a request and returns the response head, without redirects, cookies and decoding. Adds only framing headers.
 
-        `body`: None, bytes, an iterator of bytes, or a binary file; its framing is the headers'
-        Content-Length, else chunked. `timeout`, `stale` ("never", "idempotent", "any") None: the pool's.
+        `body`: None, bytes, an iterator of bytes, or a binary file. Framing: the Content-Length in `headers`, else
+        chunked. `timeout` and `stale` ("never", "idempotent", "any") default to those of the pool.
         """
     def open_websocket(
         self,
@@ -379,18 +382,18 @@ class SyncPool:
         sni: str | None = None,
         stale: str | None = None,
     ) -> Handshake:
-        """As `AsyncPool.open_websocket`, on a connection of its own."""
+        """As `AsyncPool.open_websocket`, on a separate connection."""
     def prewarm(self, scheme: bytes, host: bytes, port: int | None, n: int) -> int:
-        """Opens connections until `n` are idle; how many are."""
+        """Opens connections until `n` are idle. Returns how many are."""
     def pool_status(self) -> dict[str, int]: ...
     def close(self) -> None:
-        """Closes idle connections now and the others when their calls have ended."""
+        """Closes idle connections now, and the others when their calls have ended."""
     @property
     def closed(self) -> bool: ...
 
 @disjoint_base
 class AsyncClientCore:
-    """The native half of AsyncClient."""
+    """The native base class of AsyncClient."""
     def __new__(cls, *args: Any, **kwargs: Any) -> AsyncClientCore: ...
     def _configure(
         self,
@@ -408,19 +411,21 @@ class AsyncClientCore:
         json_loads: Callable[[Any], Any] | None = None,
         json_dumps: Callable[[Any], bytes | str] | None = None,
     ) -> None:
-        """Before anything else. `headers`: the client's own, without Host, as they shall leave."""
+        """To be called first. `headers`: those of the client in wire form, without Host."""
     _pool: AsyncPool
     _fast_path: bool
-    """Nothing of the client asks for Python: no auth, hooks, mounts, foreign transport, default params. Initially False."""
+    """Whether calls may take the fast path: no auth, hooks, mounts, custom transport or default params. Initially False."""
     _cookies: Any
-    """None or a jar; a true one sends every request through `_slow_request`. Set-Cookie goes to `_finish_in_python` either way."""
+    """None or a cookie jar. With cookies in it every call goes through `_slow_request`. A response with Set-Cookie always
+    goes through `_finish_in_python`.
+    """
     def _set_headers(self, headers: _RawHeaders) -> None:
-        """The client's own headers have changed."""
+        """Replaces the headers of the client."""
     # To be defined by the subclass:
     # async def _slow_request(self, method: str, url: Any, **kwargs: Any) -> ResponseCore
     # async def _finish_in_python(self, response: ResponseCore) -> ResponseCore   (redirect, Set-Cookie, status to retry)
-    # def _origin_pool(self, scheme: str, host: str, port: int) -> AsyncPool | None: which pool carries exchanges with this
-    #     origin (asked once per origin); None: `_slow_request` takes all of them
+    # def _origin_pool(self, scheme: str, host: str, port: int) -> AsyncPool | None: called once per origin; None: calls to
+    #     this origin go through `_slow_request`
     def request(self, method: str, url: Any, **kwargs: Any) -> Call[Any]: ...
     def get(self, url: Any, **kwargs: Any) -> Call[Any]: ...
     def head(self, url: Any, **kwargs: Any) -> Call[Any]: ...
@@ -432,7 +437,7 @@ class AsyncClientCore:
 
 @disjoint_base
 class ClientCore:
-    """The native half of Client."""
+    """The native base class of Client."""
     def __new__(cls, *args: Any, **kwargs: Any) -> ClientCore: ...
     def _configure(
         self,
@@ -450,19 +455,21 @@ class ClientCore:
         json_loads: Callable[[Any], Any] | None = None,
         json_dumps: Callable[[Any], bytes | str] | None = None,
     ) -> None:
-        """Before anything else. `headers`: the client's own, without Host, as they shall leave."""
+        """To be called first. `headers`: those of the client in wire form, without Host."""
     _pool: SyncPool
     _fast_path: bool
-    """Nothing of the client asks for Python: no auth, hooks, mounts, foreign transport, default params. Initially False."""
+    """Whether calls may take the fast path: no auth, hooks, mounts, custom transport or default params. Initially False."""
     _cookies: Any
-    """None or a jar; a true one sends every request through `_slow_request`. Set-Cookie goes to `_finish_in_python` either way."""
+    """None or a cookie jar. With cookies in it every call goes through `_slow_request`. A response with Set-Cookie always
+    goes through `_finish_in_python`.
+    """
     def _set_headers(self, headers: _RawHeaders) -> None:
-        """The client's own headers have changed."""
+        """Replaces the headers of the client."""
     # To be defined by the subclass:
     # def _slow_request(self, method: str, url: Any, **kwargs: Any) -> ResponseCore
     # def _finish_in_python(self, response: ResponseCore) -> ResponseCore   (redirect, Set-Cookie, status to retry)
-    # def _origin_pool(self, scheme: str, host: str, port: int) -> SyncPool | None: which pool carries exchanges with this
-    #     origin (asked once per origin); None: `_slow_request` takes all of them
+    # def _origin_pool(self, scheme: str, host: str, port: int) -> SyncPool | None: called once per origin; None: calls to
+    #     this origin go through `_slow_request`
     def request(self, method: str, url: Any, **kwargs: Any) -> Any: ...
     def get(self, url: Any, **kwargs: Any) -> Any: ...
     def head(self, url: Any, **kwargs: Any) -> Any: ...
@@ -474,7 +481,7 @@ class ClientCore:
 
 @disjoint_base
 class ResponseCore:
-    """The native half of Response. Natively made ones skip `__init__`: a subclass gives its attributes class defaults."""
+    """The native base class of Response. Native code skips `__init__`, so a subclass needs class defaults of its attributes."""
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def _init_head(
         self,
@@ -485,9 +492,9 @@ class ResponseCore:
         version: str = "HTTP/1.1",
         reason: bytes | None = None,
     ) -> None:
-        """For a response that Python makes (mock and application transports, the user)."""
+        """Sets the head of a response that is created in Python (by mock and application transports, or the program)."""
     def _set_reply(self, reply: Reply) -> None:
-        """Takes the head of `reply` and keeps it as `_reply`; the content is unread."""
+        """Sets the head from `reply`, and `_reply`. The content is unread."""
     @property
     def status_code(self) -> int: ...
     @property
@@ -498,13 +505,13 @@ class ResponseCore:
     def _raw_headers(self) -> list[tuple[bytes, bytes]]:
         """A new list each time."""
     def _header(self, name: str, /) -> str | None:
-        """All values of that name joined by a comma (latin-1), without making a Headers of them."""
+        """Returns all values of a name joined with commas (latin-1), without creating a Headers."""
     @property
     def content(self) -> bytes:
-        """Calls `_not_read()`, which raises, when it is not there."""
+        """Calls `_not_read()`, which raises, if it has not been read."""
     @property
     def text(self) -> str:
-        """UTF-8 natively; any other encoding through `_decode_text()` of the subclass."""
+        """Decodes UTF-8 natively, other encodings with `_decode_text()` of the subclass."""
     def json(self, **kwargs: Any) -> Any: ...
     @property
     def is_informational(self) -> bool: ...
@@ -520,7 +527,7 @@ class ResponseCore:
     def is_error(self) -> bool: ...
     @property
     def elapsed(self) -> timedelta:
-        """From the call to the end of the body; RuntimeError before."""
+        """Time from the call to the end of the body. Raises RuntimeError before."""
     @property
     def timings(self) -> dict[str, float]: ...
     @property
@@ -529,59 +536,59 @@ class ResponseCore:
     def buffered(self) -> int: ...
     _content: bytes | None
     _encoding: str | None
-    """What the user has chosen, above charset and default."""
+    """Set by the user; takes precedence over charset and default."""
     _default_encoding: Any
     _loads: Callable[[Any], Any] | None
     _elapsed: float | None
     _reply: Reply | None
     _client: Any
-    """The core that made it."""
+    """The client that created it."""
     _sent: tuple[str, Any, dict[str, Any] | None] | None
-    """Method, URL and arguments of a plain exchange, from which `request` is made when asked for."""
+    """Method, URL and arguments of a call on the fast path, from which `request` is created."""
 
 @final
 class Decoder:
-    """Undoes the codings of a Content-Encoding (gzip, deflate, br, zstd; at most five), pull-based.
+    """Decodes the codings of a Content-Encoding (gzip, deflate, br, zstd; at most five) on demand.
 
-    Decodes only what `read` asks for. Unknown names and `identity` are passed over; what stands behind the
-    coded data is dropped; a body cut short is an error. Raises DecodingError and DecompressionLimit.
+    Decodes only as much as `read` requests. Ignores unknown names and `identity`, and drops data after the end of the
+    coded data. Raises DecodingError, also for a truncated body, and DecompressionLimit.
     """
     def __new__(cls, codings: bytes, max_size: int | None = None) -> Decoder: ...
     @property
     def active(self) -> bool:
-        """Whether there is anything to undo."""
+        """Whether there is a coding to decode."""
     def feed(self, data: bytes) -> None:
-        """Give the next piece, when `read` has nothing more. RuntimeError before that."""
+        """Feeds the next piece, after `read` has returned nothing. Raises RuntimeError before."""
     def read(self, n: int) -> bytes:
-        """At most `n` decoded bytes. Nothing: it needs another piece, or the body is over."""
+        """Returns at most `n` decoded bytes; none if it needs another piece, or the body has ended."""
     def finish(self) -> None:
-        """The body is over and `read` gives nothing more: raises DecodingError unless it was whole."""
+        """To be called at the end of the body: raises DecodingError if it is incomplete."""
 
 @final
 class LineParser:
-    """Lines of a UTF-8 stream, ended by CR, LF or CRLF wherever it is cut; malformed bytes become U+FFFD.
+    """Splits a UTF-8 stream into lines, ended by CR, LF or CRLF. Malformed bytes become U+FFFD.
 
-    A line longer than `max_bytes` is a DecodingError, raised after the lines before it were given.
+    A line longer than `max_bytes` raises DecodingError, after the lines before it have been returned.
     """
     def __new__(cls, max_bytes: int) -> LineParser: ...
     def feed(self, data: bytes) -> list[str]: ...
     def finish(self) -> list[str]:
-        """The last line, if it had no end."""
+        """Returns the last line, if it had no terminator."""
 
 @final
 class SseParser:
-    """The events of a stream (WHATWG HTML 9.2.6); one longer than `max_bytes` is a DecodingError, as for lines."""
+    """Parses server-sent events (WHATWG HTML 9.2.6). One longer than `max_bytes` raises DecodingError, as for lines."""
     def __new__(cls, max_bytes: int) -> SseParser: ...
     def feed(self, data: bytes) -> list[ServerSentEvent]: ...
     def finish(self) -> list[ServerSentEvent]:
-        """Nothing: an event that the end cuts off is dropped."""
+        """Returns nothing: an incomplete event is dropped."""
     @property
     def last_event_id(self) -> str:
-        """What to send as Last-Event-ID when connecting again."""
+        """The value of Last-Event-ID for reconnecting."""
 
 @final
 class ServerSentEvent:
-    """One event: its type (`message` unless the server named one), data, last event id, reconnection time."""
+    """A server-sent event: type (`message` by default), data, last event id, reconnection time."""
     def __new__(
         cls,
         event: str | None = None,
@@ -597,28 +604,28 @@ class ServerSentEvent:
     def id(self) -> str: ...
     @property
     def retry(self) -> int | None:
-        """Milliseconds, if a `retry` field has come since the event before."""
+        """Milliseconds, if there was a `retry` field since the previous event."""
     def json(self) -> Any:
-        """The data as JSON. Raises ValueError."""
+        """Parses the data as JSON. Raises ValueError."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
 class PoolProbe:
-    """The client's pool by itself, full of idle connections that are no sockets: for the bench."""
+    """A connection pool with idle connections but without sockets, for benchmarks."""
     def __new__(cls, connections: int, origins: int) -> PoolProbe: ...
     def assign(self, requests: int) -> float:
-        """Seconds in which each request gets a connection; ValueError when there were too few."""
+        """Returns the seconds in which each request gets a connection. Raises ValueError if there are too few."""
     def acquire(self, times: int) -> float:
-        """Seconds in which one connection is taken and given back, the mean of `times`."""
+        """Returns the mean seconds, over `times` repetitions, to acquire and release a connection."""
 
 def responder_main(arguments: Sequence[str]) -> int:
-    """`towline-responder` with these arguments, until SIGTERM, SIGINT or the end of a piped stdin; the exit status."""
+    """Runs `towline-responder` until SIGTERM, SIGINT or the end of a piped stdin. Returns its exit status."""
 
 def test_certificate(names: Sequence[str]) -> tuple[str, str, str]:
-    """Authority, certificate and key, PEM, made anew for host names and addresses. Raises ValueError.
+    """Creates a certificate for host names and addresses. Returns authority, certificate and key, in PEM.
 
-    The certificate is signed by the authority, for ever as good; the key is ECDSA P-256 in PKCS #8.
+    The certificate is signed by the authority and does not expire; the key is ECDSA P-256 in PKCS #8. Raises ValueError.
     """
 
 def netem_main(arguments: Sequence[str]) -> int:

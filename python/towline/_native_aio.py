@@ -1,4 +1,4 @@
-"""What the asynchronous client leaves to Python: waiting in trio, and bodies that come in pieces."""
+"""Python functions of the native asynchronous client: waiting in trio, and uploads in pieces."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._native import AsyncReply
 
-_PIECE = 65536  # read from a file object that the native side cannot read by itself
+_READ_BYTES = 65536  # of a file object that the native code cannot read
 
 
 async def watch(driver: Any, fd: int) -> None:
-    """A system task of trio: the driver's turns, until the run ends."""
+    """Runs the turns of a driver, as a trio system task that ends with the run."""
     from trio.lowlevel import wait_readable
 
     try:
@@ -24,7 +24,7 @@ async def watch(driver: Any, fd: int) -> None:
 
 
 async def run_in_trio(operation: Any) -> Any:
-    """Does a native operation in a task of trio, with the two checkpoints that every call of trio has."""
+    """Runs a native operation in a trio task, with the checkpoints at entry and exit that trio functions have."""
     from trio import lowlevel
 
     try:
@@ -48,12 +48,12 @@ def _reschedule(reschedule: Any, task: Any, _waiter: Any) -> None:
 
 
 def _abort(succeeded: Any, operation: Any, _raise_cancel: Any) -> Any:
-    operation.cancel()  # now: a turn that comes before the task must not wake it a second time
+    operation.cancel()  # at once: a turn that runs before the task must not wake it a second time
     return succeeded
 
 
 async def upload(sender: Any, body: Any) -> AsyncReply:
-    """Writes the pieces of `body` as there is room; an answer that comes early ends it."""
+    """Sends the pieces of `body` as flow control allows, until its end or until the server responds."""
     try:
         if await _write_all(sender, body):
             sender.finish()
@@ -65,7 +65,7 @@ async def upload(sender: Any, body: Any) -> AsyncReply:
 
 
 async def _write_all(sender: Any, body: Any) -> bool:
-    if not await sender.room():  # a connection first: nothing is held back for one
+    if not await sender.room():  # wait for a connection before the first piece is produced
         return False
     if hasattr(body, "__aiter__"):
         try:
@@ -77,7 +77,7 @@ async def _write_all(sender: Any, body: Any) -> bool:
             if hasattr(body, "aclose"):
                 await body.aclose()
         return True
-    pieces = iter(partial(body.read, _PIECE), b"") if hasattr(body, "read") else body
+    pieces = iter(partial(body.read, _READ_BYTES), b"") if hasattr(body, "read") else body
     for piece in pieces:
         while not sender.write(piece):
             if not await sender.room():

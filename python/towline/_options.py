@@ -1,7 +1,7 @@
-"""What an option is: one description from which the dataclass field, the flag, the variable and the file key come.
+"""Descriptions of options: the source of the dataclass field, the flag, the environment variable and the file key.
 
-`towline.config` declares each option once with `option(...)`. The command line, the environment and the
-TOML file all read that declaration, so that a name, a default or a reason stands in one place only.
+`towline.config` declares each option once with `option(...)`. The command line, the environment and the TOML file use
+that declaration, so that each name, default and help text is defined in one place.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ METADATA_KEY = "towline"
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """How one configuration field appears to its users.
+    """The description of a configuration field.
 
-    `help` states unit and reason. `parse` turns text (a flag's argument or a variable) into the value;
-    `check` raises `ConfigError` on a value that makes no sense, wherever it came from. `const` is the
-    value of the flag given without an argument. `repeat`: the flag may be given many times.
+    `help` gives the unit and the reason for the default. `parse` converts text (the argument of a flag, or a variable)
+    to the value. `check` raises `ConfigError` for an invalid value from any source. `const` is the value of a flag
+    without an argument. `repeat`: the flag may be given several times.
     """
 
     group: str
@@ -40,7 +40,7 @@ class Option:
     switch: bool = False
     repeat: bool = False
     secret: bool = False
-    """Left out of `repr()`, and so out of logs and tracebacks."""
+    """Excluded from `repr()`, and so from logs and tracebacks."""
 
 
 def option(
@@ -52,7 +52,7 @@ def option(
     choices: tuple[str, ...] = (),
     **rest: Any,
 ) -> T:
-    """A dataclass field with its `Option` attached. The type checker sees the plain default."""
+    """Returns a dataclass field with an `Option` in its metadata. Its static type is that of the default."""
     switch = isinstance(default, bool)
     if choices:
         parse = _one_of(choices)
@@ -71,7 +71,7 @@ def option(
 
 
 def options_of(config_class: type) -> dict[str, tuple[Option, Any]]:
-    """Field name -> (its option, its default), in declaration order."""
+    """Returns {field name: (option, default)}, in declaration order."""
     return {
         field.name: (field.metadata[METADATA_KEY], field.default)
         for field in dataclasses.fields(config_class)
@@ -79,7 +79,7 @@ def options_of(config_class: type) -> dict[str, tuple[Option, Any]]:
     }
 
 
-# Text to value. Each raises ValueError with a sentence that completes "NAME: ...".
+# Parsers of text. Each raises ValueError with a message that completes "NAME: ...".
 
 
 def text(value: str) -> str:
@@ -103,7 +103,7 @@ def integer(value: str) -> int:
 
 
 def optional_integer(value: str) -> int | None:
-    """A whole number; `none` (or 0, as gunicorn spells it) switches the limit off."""
+    """Parses a whole number; `none`, or 0 as in gunicorn, means no limit."""
     if value.strip().lower() == "none":
         return None
     return integer(value) or None
@@ -123,7 +123,7 @@ def optional_seconds(value: str) -> float | None:
 
 
 def words(value: str) -> tuple[str, ...]:
-    """A list written with commas or spaces between its members."""
+    """Parses a list separated by commas or spaces."""
     return tuple(value.replace(",", " ").split())
 
 
@@ -136,18 +136,18 @@ def _one_of(choices: tuple[str, ...]) -> Parse:
     return parse
 
 
-# Value checks: what no type can say.
+# Checks of values.
 
 
 def at_least(bound: float) -> Callable[[str, Any], None]:
-    """A number, or None where None means "no limit", that is not below `bound`."""
+    """Returns a check for a number of at least `bound`, or None for "no limit"."""
 
     def check(name: str, value: Any) -> None:
         if value is None:
             return
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ConfigError(f"{name}: expected a number, not {value!r}")
-        # `not (>=)` also refuses NaN.
+        # `not (>=)` also rejects NaN.
         if not value >= bound or value == float("inf"):
             raise ConfigError(f"{name}: must be a number of at least {bound:g}, not {value!r}")
 
@@ -155,7 +155,7 @@ def at_least(bound: float) -> Callable[[str, Any], None]:
 
 
 def between(lowest: int, highest: int) -> Callable[[str, Any], None]:
-    """A whole number within the bounds, both included."""
+    """Returns a check for a number between two inclusive bounds."""
 
     def check(name: str, value: Any) -> None:
         at_least(lowest)(name, value)

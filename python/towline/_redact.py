@@ -1,7 +1,6 @@
-"""What must not stand in a message, a repr or a log line is taken out here, and only here.
+"""Removes secrets from messages, reprs and log lines.
 
-Secrets are the values of fields that carry credentials and the userinfo of a URL (RFC 9110 4.2.4 asks not
-to show it).
+Secrets are the values of header fields that carry credentials, and the userinfo of URLs (RFC 9110 4.2.4).
 """
 
 from __future__ import annotations
@@ -29,27 +28,27 @@ SECRET_FIELDS = frozenset(
     }
 )
 
-# scheme://userinfo@ up to the first character that ends an authority (RFC 3986 3.2); userinfo may itself hold
-# an @ where a program forgot to escape it, hence greedy.
+# scheme://userinfo@ up to the first character that ends an authority (RFC 3986 3.2). Greedy: userinfo may contain an
+# @ that a program did not escape.
 _USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*://)[^/?#\s'\"]*@")
 
 Text = TypeVar("Text", str, bytes)
 
 
 def is_secret(name: str | bytes) -> bool:
-    """Whether the field of this name carries a credential."""
+    """Whether a header field of this name carries a credential."""
     if isinstance(name, bytes):
         name = name.decode("latin-1")
     return name.strip().lower() in SECRET_FIELDS
 
 
 def without_userinfo(text: str) -> str:
-    """The text with user name and password of every URL in it hidden."""
+    """Hides user name and password of every URL in a text."""
     return _USERINFO.sub(rf"\1{HIDDEN}@", text) if "@" in text else text
 
 
 def without_secrets(fields: Iterable[tuple[Text, Text]]) -> list[tuple[Text, Text]]:
-    """The fields with the values of those that carry credentials hidden."""
+    """Hides the values of header fields that carry credentials."""
     return [
         (name, (HIDDEN if isinstance(value, str) else HIDDEN.encode()) if is_secret(name) else value)
         for name, value in fields

@@ -1,4 +1,4 @@
-"""Every exception Towline raises, defined once. The native module imports these classes by name.
+"""All exceptions that Towline raises. The native module imports these classes by name.
 
 ```
 Error
@@ -17,8 +17,8 @@ Error
 └ WebSocketClosed ─ .code .reason .rule
 ```
 
-The upper half is the server's, TransportError and ResponseError are the client's, UsageError is both's. No secret
-stands in a message: whoever writes one takes URLs and fields through `_redact`.
+StartupError and ClientDisconnected belong to the server, TransportError, ResponseError and WebSocketClosed to the client.
+Messages contain no secrets: URLs and header fields in them are redacted with `_redact`.
 """
 
 from __future__ import annotations
@@ -30,60 +30,60 @@ from ._redact import without_userinfo
 
 
 class Error(Exception):
-    """The root: `except towline.Error` catches whatever is ours."""
+    """The base class: `except towline.Error` catches every exception of Towline."""
 
 
 class UsageError(Error):
-    """The calling program asked for something that cannot be done."""
+    """The program made a mistake: a call that cannot be carried out."""
 
 
 class ConfigError(UsageError, ValueError):
-    """An option has a value that makes no sense; the message starts with the option's name."""
+    """An option has an invalid value; the message starts with the name of the option."""
 
 
 class ImportFromStringError(ConfigError):
-    """`module:attribute` names nothing that can be imported; the message suggests what may be meant."""
+    """`module:attribute` cannot be imported; the message suggests similar names."""
 
 
 class ResponseStateError(UsageError, RuntimeError):
-    """The application sent a message that its response cannot take now (body before start, two starts)."""
+    """The application sent a message in the wrong state of its response (body before start, a second start)."""
 
 
 class StartupError(Error):
-    """The server could not begin to serve: a port in use, an unreadable certificate, a failed lifespan.
+    """The server could not start: a port in use, an unreadable certificate, a failed lifespan.
 
-    On the command line it becomes one message and exit status 3.
+    The command line prints its message and exits with status 3.
     """
 
 
 class ClientDisconnected(Error, OSError):
-    """`send()` after the client has gone (ASGI specification 2.4 asks for an OSError)."""
+    """Raised by `send()` after the client has disconnected (ASGI specification 2.4: a subclass of OSError)."""
 
 
 class InvalidURL(UsageError, ValueError):
-    """A URL that cannot be requested; the message says which part and why."""
+    """A URL that cannot be requested; the message names the part and the reason."""
 
 
 class InvalidHeader(UsageError, ValueError):
-    """A field name or value that must not go on the wire (RFC 9110 5.1, 5.5)."""
+    """A header name or value that is not allowed on the wire (RFC 9110 5.1, 5.5)."""
 
 
 class StreamConsumed(UsageError):
-    """The body was read, or its response closed, before: a stream can be read once."""
+    """A stream was read a second time, or after its response had been closed."""
 
 
 class ClientClosed(UsageError):
-    """The client was closed before this call."""
+    """A call on a client that has been closed."""
 
 
 class TransportError(Error):
-    """The exchange failed on its way.
+    """A call failed before its response was complete.
 
-    - `phase`: where it was: "pool", "dns", "connect", "proxy", "tls", "write", "head", "body"; None: unknown
-    - `retryable`: the request cannot have been acted on, or is idempotent: sending it again is safe
-    - `bytes_sent`, `bytes_received`: how far it got, in bytes of the wire
-    - `reused`: it went out on a connection that had carried an exchange before
-    - `request`: the `Request`, where one was made
+    - `phase`: the failed phase: "pool", "dns", "connect", "proxy", "tls", "write", "head", "body"; None if unknown
+    - `retryable`: sending the request again is safe: the server cannot have processed it, or it is idempotent
+    - `bytes_sent`, `bytes_received`: bytes on the wire until the failure
+    - `reused`: the connection had carried another request before
+    - `request`: the `Request`; None if there is none
     """
 
     def __init__(
@@ -107,11 +107,11 @@ class TransportError(Error):
 
 
 class TimeoutError(TransportError, builtins.TimeoutError):
-    """A time of `timeout=` has run out; each class names the part of `Timeout` to raise."""
+    """A timeout of `timeout=` has expired; each subclass corresponds to a field of `Timeout`."""
 
 
 class ConnectTimeout(TimeoutError):
-    """No connection within `Timeout.connect`: names, handshakes and proxies included."""
+    """No connection was established within `Timeout.connect`, including name resolution, handshakes and proxies."""
 
 
 class ReadTimeout(TimeoutError):
@@ -119,19 +119,19 @@ class ReadTimeout(TimeoutError):
 
 
 class WriteTimeout(TimeoutError):
-    """The peer took nothing for `Timeout.write` seconds."""
+    """The peer accepted nothing for `Timeout.write` seconds."""
 
 
 class PoolTimeout(TimeoutError):
-    """No connection came free within `Timeout.pool`, or the queue is full (`Limits.max_queue`)."""
+    """No connection was available within `Timeout.pool`, or the queue is full (`Limits.max_queue`)."""
 
 
 class TotalTimeout(TimeoutError):
-    """The call was not complete within `Timeout.total`."""
+    """The call did not complete within `Timeout.total`."""
 
 
 class NetworkError(TransportError, OSError):
-    """The network failed; `errno` is the system's number where there is one."""
+    """The network failed; `errno` is the error number of the system, or None."""
 
     def __init__(self, message: str = "", *, errno: int | None = None, **details: Any) -> None:
         super().__init__(message, **details)
@@ -139,31 +139,31 @@ class NetworkError(TransportError, OSError):
 
 
 class ConnectError(NetworkError):
-    """No connection could be made: refused, unreachable, no such socket."""
+    """No connection could be established: refused, unreachable, no such socket."""
 
 
 class DNSError(NetworkError):
-    """The host's name has no address, or the resolver did not answer."""
+    """The host has no address, or the resolver did not respond."""
 
 
 class TLSError(NetworkError):
-    """The handshake failed, or the certificate was refused; the message says which and why."""
+    """The TLS handshake failed, or the certificate was rejected; the message gives the reason."""
 
 
 class ReadError(NetworkError):
-    """The connection broke while the response was read."""
+    """The connection failed while the response was read."""
 
 
 class WriteError(NetworkError):
-    """The connection broke while the request was written."""
+    """The connection failed while the request was sent."""
 
 
 class ProxyError(TransportError):
-    """The proxy refused, or spoke nonsense."""
+    """The proxy rejected the connection, or violated its protocol."""
 
 
 class ProtocolError(TransportError):
-    """A rule of HTTP was broken; `rule` names it with its section."""
+    """A rule of HTTP was violated; `rule` names it and its section."""
 
     def __init__(self, message: str = "", *, rule: str | None = None, **details: Any) -> None:
         super().__init__(message, **details)
@@ -171,7 +171,7 @@ class ProtocolError(TransportError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke it: its connection is closed and carries nothing more."""
+    """The peer violated the rule; its connection is closed."""
 
 
 class ServerDisconnected(RemoteProtocolError):
@@ -179,11 +179,11 @@ class ServerDisconnected(RemoteProtocolError):
 
 
 class LocalProtocolError(ProtocolError):
-    """The calling program broke it, for instance with a body shorter than its Content-Length."""
+    """The program violated the rule, for example with a body shorter than its Content-Length."""
 
 
 class ResponseError(Error):
-    """A response came, and it is not what was asked for. `response` and `request` are where they are known."""
+    """A response was received that is not usable. `response` and `request` are None if they are not known."""
 
     def __init__(self, message: str = "", *, request: Any = None, response: Any = None) -> None:
         super().__init__(without_userinfo(message))
@@ -192,7 +192,7 @@ class ResponseError(Error):
 
 
 class StatusError(ResponseError):
-    """`raise_for_status()` of a response that is not a success."""
+    """Raised by `raise_for_status()` for a status other than 2xx."""
 
 
 class TooManyRedirects(ResponseError):
@@ -200,27 +200,27 @@ class TooManyRedirects(ResponseError):
 
 
 class DecodingError(ResponseError):
-    """The content does not decode: a broken content coding, an event stream against its rules."""
+    """The content cannot be decoded: a malformed content coding or event stream, a line that is too long."""
 
 
 class DecompressionLimit(ResponseError):
-    """The decoded content passes `max_decompressed_size`, or there are more codings than are undone."""
+    """The decoded content is larger than `max_decompressed_size`, or there are too many content codings."""
 
 
 class WebSocketRefused(ResponseError):
-    """The server answered a request for a WebSocket with something else; `response` is that, its content read."""
+    """The server rejected the opening handshake of a WebSocket; `response` is its response, its content read."""
 
 
 class WebSocketClosed(Error):
-    """The WebSocket has ended: nothing more can be received or sent.
+    """The WebSocket is closed: nothing more can be received or sent.
 
-    - `code`, `reason`: of the close frame (RFC 6455 7.4); 1005: it had no code, 1006: there was none
-    - `rule`: where it did not end in order, what was wrong: the rule that the server broke, or what did not come in time
+    - `code`, `reason`: of the close frame (RFC 6455 7.4); 1005: without a code, 1006: without a close frame
+    - `rule`: the cause of an abnormal end: the rule that the server violated, or the timeout that expired; else None
     """
 
     def __init__(self, code: int = 1006, reason: str = "", *, rule: str | None = None) -> None:
-        because = f": {reason}" if reason else f": {rule}" if rule else ""
-        super().__init__(f"the WebSocket was closed ({code}){because}")
+        cause = f": {reason}" if reason else f": {rule}" if rule else ""
+        super().__init__(f"the WebSocket was closed ({code}){cause}")
         self.code = code
         self.reason = reason
         self.rule = rule

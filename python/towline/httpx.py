@@ -1,13 +1,13 @@
-"""httpx on Towline: `towline.httpx.Client` and `AsyncClient` in place of `httpx.Client` and `AsyncClient`.
+"""httpx on Towline's engine: `towline.httpx.Client` and `AsyncClient` in place of `httpx.Client` and `AsyncClient`.
 
     import towline.httpx
 
     with towline.httpx.Client(base_url="http://127.0.0.1:8000") as client:
         print(client.get("/").text)
 
-They take the same arguments, are subclasses, and give the package's own responses and errors; only what lies
-beneath is ours. `Transport` and `AsyncTransport` stand in for `HTTPTransport` and `AsyncHTTPTransport` where
-a transport is asked for (`transport=`, `mounts=`). docs/dropins.md says what differs.
+They are subclasses with the same arguments, and return the responses and raise the errors of the package; only the
+transport is replaced. `Transport` and `AsyncTransport` replace `HTTPTransport` and `AsyncHTTPTransport` as arguments
+(`transport=`, `mounts=`). docs/dropins.md lists the differences.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ class _AsyncBody(shared.AsyncBody, httpx.AsyncByteStream):
 
 
 class Transport(shared.SyncExchange, httpx.HTTPTransport):
-    """`httpx.HTTPTransport`, its arguments included, on Towline's engine."""
+    """`httpx.HTTPTransport` on Towline's engine, with the same arguments."""
 
     package = _PACKAGE
     body_type = _Body
 
 
 class AsyncTransport(shared.AsyncExchange, httpx.AsyncHTTPTransport):
-    """`httpx.AsyncHTTPTransport`, its arguments included, on Towline's engine; good for any number of event loops."""
+    """`httpx.AsyncHTTPTransport` on Towline's engine, with the same arguments. It works in any number of event loops."""
 
     package = _PACKAGE
     body_type = _AsyncBody
 
 
 class Client(shared.ClientTransports, httpx.Client):
-    """`httpx.Client` whose transports, those for proxies included, are `Transport`."""
+    """`httpx.Client` whose transports, including those for proxies, are `Transport`."""
 
     transport_type = Transport
 
 
 class AsyncClient(shared.ClientTransports, httpx.AsyncClient):
-    """`httpx.AsyncClient` whose transports, those for proxies included, are `AsyncTransport`."""
+    """`httpx.AsyncClient` whose transports, including those for proxies, are `AsyncTransport`."""
 
     transport_type = AsyncTransport

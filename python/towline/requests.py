@@ -1,4 +1,4 @@
-"""requests on Towline: an adapter to mount.
+"""requests on Towline's engine: an adapter to mount.
 
     import requests
     import towline.requests
@@ -7,8 +7,8 @@
     session.mount("http://", towline.requests.Adapter())
     session.mount("https://", towline.requests.Adapter())
 
-It takes `HTTPAdapter`'s arguments, urllib3's `Retry` included, and calls the methods that subclasses of it
-override (`add_headers`, `proxy_headers`, `build_response`, `init_poolmanager`). docs/dropins.md says what differs.
+It takes the arguments of `HTTPAdapter`, including urllib3's `Retry`, and calls the methods that subclasses override
+(`add_headers`, `proxy_headers`, `build_response`, `init_poolmanager`). docs/dropins.md lists the differences.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ __all__ = ["Adapter"]
 if int(metadata.version("urllib3").split(".")[0]) < 2:
     raise ImportError("towline.requests needs urllib3 2 or later")
 
-MAX_POOLS = 32  # of different trust and proxy; the one least recently made is forgotten
+MAX_POOLS = 32  # with different TLS settings and proxies; the oldest one is removed
 _PORTS = {"http": 80, "https": 443}
 
 
 class Adapter(HTTPAdapter):
-    """`requests.adapters.HTTPAdapter` on Towline's engine; one serves any number of threads.
+    """`requests.adapters.HTTPAdapter` on Towline's engine. It is thread-safe.
 
-    - pool_connections * pool_maxsize: how many idle connections are kept
-    - pool_block: at most pool_maxsize connections to a host; callers wait for one
+    - pool_connections * pool_maxsize: maximum number of idle connections
+    - pool_block: at most pool_maxsize connections to a host; calls wait for a free one
     - max_retries: a number of attempts to connect, or urllib3's `Retry`
     """
 
@@ -60,7 +60,7 @@ class Adapter(HTTPAdapter):
     def init_poolmanager(
         self, connections: int, maxsize: int, block: bool = DEFAULT_POOLBLOCK, **pool_kwargs: Any
     ) -> None:
-        """`pool_kwargs`: ssl_context, source_address and socket_options, as urllib3 takes them."""
+        """`pool_kwargs`: ssl_context, source_address and socket_options, as for urllib3."""
         self._pool_connections = connections
         self._pool_maxsize = maxsize
         self._pool_block = block
@@ -111,7 +111,7 @@ class Adapter(HTTPAdapter):
         return self.poolmanager.make(key, self._proxy(proxy) if proxy else None), bool(proxy)
 
     def _proxy(self, proxy: str) -> Proxy:
-        """`proxy_headers` may be overridden, and then has the last word on Proxy-Authorization."""
+        """Creates a Proxy; `proxy_headers`, which subclasses may override, sets Proxy-Authorization."""
         parsed = parse_url(proxy)
         if not parsed.host:
             raise theirs.InvalidProxyURL(
@@ -125,14 +125,14 @@ class Adapter(HTTPAdapter):
             raise theirs.InvalidProxyURL(str(error)) from error
 
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError("towline.requests.Adapter has no urllib3 connection to give")
+        raise NotImplementedError("towline.requests.Adapter does not use urllib3 connections")
 
     def get_connection(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError("towline.requests.Adapter has no urllib3 connection to give")
+        raise NotImplementedError("towline.requests.Adapter does not use urllib3 connections")
 
 
 class _Pools:
-    """Native pools by what their connections trust and go through: `verify`, `cert` and the proxy."""
+    """Native pools by `verify`, `cert` and proxy."""
 
     def __init__(
         self,
@@ -170,17 +170,18 @@ class _Pools:
             return self._pools.setdefault(key, pool)
 
     def clear(self) -> None:
-        """Forgets the pools: idle connections close with them, responses still being read keep theirs."""
+        """Removes the pools. Their idle connections close; responses that are being read keep their connection."""
         with self._lock:
             self._pools.clear()
 
 
 class _Call:
-    """One request and its repetitions, as `urllib3.HTTPConnectionPool.urlopen` would make them."""
+    """A request and its retries, as `urllib3.HTTPConnectionPool.urlopen` does them."""
 
     __slots__ = (
-        "_body", "_headers", "_origin", "_pool", "_position", "_timeout", "method", "proxied", "target",
-    )  # fmt: skip
+        *("_body", "_headers", "_origin", "_pool", "_position", "_timeout"),
+        *("method", "proxied", "target"),
+    )
 
     def __init__(
         self,
@@ -267,7 +268,7 @@ class _Call:
 
 
 def _as_urllib3(error: errors.TransportError, call: Any) -> Exception:
-    """The exception that urllib3 would have raised for the same failure."""
+    """Returns the exception that urllib3 raises for the same failure."""
     message = str(error)
     failure: Exception
     if isinstance(error, errors.ProxyError) or (call.proxied and error.phase in ("dns", "connect", "proxy")):
@@ -293,7 +294,7 @@ def _as_urllib3(error: errors.TransportError, call: Any) -> Exception:
 
 
 def _exhausted(error: wrapped.MaxRetryError, request: requests.PreparedRequest) -> Exception:
-    """requests' error for the last of several attempts, as HTTPAdapter chooses it."""
+    """Returns the error of requests for exhausted retries, as HTTPAdapter does."""
     reason = error.reason
     if isinstance(reason, wrapped.ConnectTimeoutError) and not isinstance(reason, wrapped.NewConnectionError):
         return theirs.ConnectTimeout(error, request=request)
@@ -308,29 +309,29 @@ def _exhausted(error: wrapped.MaxRetryError, request: requests.PreparedRequest) 
 
 class _Origin(NamedTuple):
     scheme: str
-    host: str  # empty: there is none
+    host: str  # empty if missing
     port: int | None
     wire_scheme: bytes
     wire_host: bytes
-    field: bytes  # the value of Host
+    host_header: bytes
 
 
 @functools.lru_cache(maxsize=256)
 def _origin(scheme: str, netloc: str) -> _Origin:
-    """Where a URL leads. ValueError: its port is none."""
+    """Parses the origin of a URL. Raises ValueError for an invalid port."""
     parsed = SplitResult(scheme, netloc, "", "", "")
     host, port = parsed.hostname or "", parsed.port
     authority = netloc.rpartition("@")[2]
     if port is not None and port == _PORTS.get(scheme):
         authority = authority.rpartition(":")[0]
-    field = authority.removesuffix(":")
-    return _Origin(scheme, host, port, scheme.encode("ascii"), host.encode("ascii"), field.encode("ascii"))
+    host_header = authority.removesuffix(":").encode("ascii")
+    return _Origin(scheme, host, port, scheme.encode("ascii"), host.encode("ascii"), host_header)
 
 
 def _headers(headers: Any, origin: _Origin) -> list[tuple[bytes, bytes]]:
-    """The request's own in their order, Host before them when there is none."""
-    fields = [] if "host" in headers else [(b"Host", origin.field)]
-    # Its items() would fold every name again.
+    """Returns the headers of the request in their order, after Host unless they contain it."""
+    fields = [] if "host" in headers else [(b"Host", origin.host_header)]
+    # `items()` would convert every name to lower case again.
     pairs = headers._store.values() if type(headers) is CaseInsensitiveDict else headers.items()
     try:
         fields += [
@@ -346,7 +347,7 @@ def _encoded(text: Any) -> bytes:
 
 
 def _wire_body(body: Any) -> Any:
-    """None, bytes, a binary file or an iterator of bytes; text is sent as UTF-8."""
+    """Converts a body to None, bytes, a binary file or an iterator of bytes. Text is encoded as UTF-8."""
     if body is None or isinstance(body, bytes):
         return body or None
     if isinstance(body, str):
@@ -364,7 +365,7 @@ def _encoded_parts(body: Iterable[Any]) -> Iterator[bytes]:
 
 
 def _position(body: Any) -> int | None:
-    """Where a file began, so that it can be sent again."""
+    """Returns the position of a file, so that it can be sent again; None if it has none."""
     if body is None or isinstance(body, (bytes, str)) or not hasattr(body, "seek"):
         return None
     try:
@@ -375,7 +376,7 @@ def _position(body: Any) -> int | None:
 
 
 def _timeouts(timeout: Any) -> tuple[Any, ...]:
-    """(connect, read, write, pool, total) from what requests takes: seconds, a pair, urllib3's Timeout, None."""
+    """Converts a timeout of requests (seconds, a pair, urllib3's Timeout, None) to (connect, read, write, pool, total)."""
     if isinstance(timeout, urllib3.Timeout):
         clock = timeout.clone()
         clock.start_connect()
@@ -395,16 +396,16 @@ def _timeouts(timeout: Any) -> tuple[Any, ...]:
 def _seconds(connect: Any, read: Any) -> tuple[Any, ...]:
     for value in (connect, read):
         if value is not None and (type(value) not in (int, float) or value <= 0):
-            urllib3.Timeout(connect=connect, read=read)  # says what is wrong with it
+            urllib3.Timeout(connect=connect, read=read)  # raises the ValueError of urllib3
     return (connect, read, read, None, None)
 
 
 def _check_files(verify: Any, cert: Any) -> None:
-    """OSError for a path that is not there, before anything is sent; as HTTPAdapter has it."""
+    """Raises OSError for a missing file before anything is sent, as HTTPAdapter does."""
     if isinstance(verify, (str, os.PathLike)) and not os.path.exists(verify):
         raise OSError(f"Could not find a suitable TLS CA certificate bundle, invalid path: {verify}")
-    for what, path in zip(
+    for kind, path in zip(
         ("certificate", "key"), (cert,) if isinstance(cert, str) else cert or (), strict=False
     ):
         if not os.path.exists(path):
-            raise OSError(f"Could not find the TLS {what} file, invalid path: {path}")
+            raise OSError(f"Could not find the TLS {kind} file, invalid path: {path}")

@@ -1,4 +1,4 @@
-"""Serve an application inside a test.
+"""Serves an application inside a test.
 
     from towline.testing import serve
 
@@ -30,7 +30,7 @@ STOP_TIMEOUT = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Running:
-    """A server that answers now. `address` is `host:port`, or `unix:PATH`."""
+    """A running server. `address` is `host:port`, or `unix:PATH`."""
 
     url: str
     host: str
@@ -40,10 +40,11 @@ class Running:
 
 @contextlib.contextmanager
 def serve(app: Any, **options: Any) -> Iterator[Running]:
-    """Serve an ASGI or WSGI application on a free port of 127.0.0.1, from a thread with its own event loop.
+    """Serves an ASGI or WSGI application on a free port of 127.0.0.1, from a thread with its own event loop.
 
-    `options` are those of `ServerConfig`; requests in flight have 2 s to finish at the end, unless
-    `timeout_graceful_shutdown` says otherwise. Raises `StartupError` when the application does not start.
+    `options` are those of `ServerConfig`. `timeout_graceful_shutdown`, the time for requests in flight at the end, is
+    2 s by default here. Raises `StartupError` if the application does not start, and `TimeoutError` if it takes longer
+    than 30 s to start.
     """
     options.setdefault("port", 0)
     options.setdefault("timeout_graceful_shutdown", 2.0)

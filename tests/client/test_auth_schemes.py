@@ -157,7 +157,9 @@ def test_the_example_of_the_rfc(algorithm, proof):
         qop=("auth", "auth-int"),
         opaque="FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS",
     )
-    value = challenge.answer(request=Request("GET", "http://www.example.org/dir/index.html"), **EXAMPLE)
+    value = challenge.authorization(
+        request=Request("GET", "http://www.example.org/dir/index.html"), **EXAMPLE
+    )
     assert f'response="{proof}"' in value
     assert 'uri="/dir/index.html"' in value
     assert "nc=00000001" in value
@@ -169,11 +171,13 @@ def test_hashed_and_encoded_user_names():
     request = Request("GET", "http://api.example.org/doe.json")
     name = "J\u00e4s\u00f8n Doe"
     hashed = Challenge("api@example.org", "n", "SHA-256", ("auth",), userhash=True)
-    value = hashed.answer(name.encode(), b"Secret, or not?", request, 1, "c")
+    value = hashed.authorization(name.encode(), b"Secret, or not?", request, 1, "c")
     assert f'username="{hashlib.sha256(f"{name}:api@example.org".encode()).hexdigest()}"' in value
     assert "userhash=true" in value
     plain = Challenge("api@example.org", "n", "SHA-256", ("auth",))
-    assert "username*=UTF-8''J%C3%A4s%C3%B8n%20Doe" in plain.answer(name.encode(), b"p", request, 1, "c")
+    assert "username*=UTF-8''J%C3%A4s%C3%B8n%20Doe" in plain.authorization(
+        name.encode(), b"p", request, 1, "c"
+    )
     assert r'username="a\"b"' in plain.authorization(b'a"b', b"p", request, 1, "c")
 
 

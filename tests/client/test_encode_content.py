@@ -97,15 +97,15 @@ def test_async_iterables() -> None:
 
 
 def test_pieces_that_are_no_bytes() -> None:
-    with pytest.raises(TypeError, match="must give bytes, not str"):
+    with pytest.raises(TypeError, match="must yield bytes, not str"):
         sent(IterableBody(["text"]))
-    with pytest.raises(TypeError, match="must give bytes, not int"):
+    with pytest.raises(TypeError, match="must yield bytes, not int"):
         sent(IterableBody([1]))
 
 
 @pytest.mark.parametrize("content", [{"a": 1}, 5, object()])
 def test_what_cannot_be_content(content: Any) -> None:
-    with pytest.raises(TypeError, match="content cannot be"):
+    with pytest.raises(TypeError, match="content: expected bytes"):
         encode_content(content)
 
 

@@ -159,7 +159,7 @@ def test_both_ways_send_the_same_bytes(upstream, face, method, path, arguments, 
         upstream.requests.clear()
         base_url = upstream.url + "/base" if base else ""
         with calls(face, base_url=base_url, event_hooks=hooks, headers={"X-Client": "1"}) as (client, call):
-            assert client._plain is not bool(hooks)
+            assert client._fast_path is not bool(hooks)
             url = path if base else upstream.url + path
             try:
                 call(client.request, method, url, **arguments, **body)

@@ -140,7 +140,7 @@ def test_where_no_redirect_leads(face, location):
 
 def test_a_body_that_cannot_be_sent_again():
     request = Request("POST", "http://h/a", content=iter([b"x"]))
-    with pytest.raises(UsageError, match="sent again"):
+    with pytest.raises(UsageError, match="sending the body again"):
         redirected(request, Response(307, headers={"Location": "/b"}))
     assert redirected(request, Response(303, headers={"Location": "/b"})).content == b""
 

@@ -148,7 +148,7 @@ def test_the_environment_is_read_once(monkeypatch):
     client = Client()
     monkeypatch.setenv("HTTP_PROXY", "http://late.example")
     assert client._proxies.of("http", "h", 80) is None
-    assert client._route("http", "h", 80) is client._route("http", "other", 80)
+    assert client._origin_pool("http", "h", 80) is client._origin_pool("http", "other", 80)
 
 
 def test_trust_of_the_environment(monkeypatch):
@@ -173,7 +173,7 @@ def test_names():
         assert client.get("http://h/", transport=f"{__name__}:Named").text == "named"
     for name, message in [
         ("nonsense", "native, urllib3"),
-        ("no_such_module:X", "no module no_such_module"),
+        ("no_such_module:X", "no module named no_such_module"),
         (f"{__name__}:Missing", "no Missing"),
         ("aiohttp", "AsyncClient"),
     ]:

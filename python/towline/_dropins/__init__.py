@@ -1,5 +1,5 @@
-"""What the drop-ins share: `towline.httpx`, `towline.httpx2` and `towline.requests` are thin faces on this room.
+"""The common part of the drop-ins `towline.httpx`, `towline.httpx2` and `towline.requests`.
 
-A transport moves one exchange: no redirect, no decoding, no cookie. Everything above it is the other package's
-own code, unchanged.
+A drop-in replaces the transport of the other package: it sends one request, without redirects, decoding and cookies.
+Everything above the transport is the unchanged code of the other package.
 """

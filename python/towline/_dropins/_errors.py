@@ -1,4 +1,4 @@
-"""Towline's errors as those of httpx and httpx2, which have the same names in the same tree."""
+"""Converts Towline's errors to those of httpx and httpx2, whose classes have the same names."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from .. import errors
 
-# The nearest class of theirs for each of ours; a class not listed is looked up by its bases.
+# The closest class of httpx for each class of Towline; a class that is not listed is looked up by its bases.
 _NAMES: dict[type[Exception], str] = {
     errors.ConnectTimeout: "ConnectTimeout",
     errors.ReadTimeout: "ReadTimeout",
     errors.WriteTimeout: "WriteTimeout",
     errors.PoolTimeout: "PoolTimeout",
-    errors.TimeoutError: "ReadTimeout",  # a deadline over everything is nothing they know
+    errors.TimeoutError: "ReadTimeout",  # httpx has no deadline for the whole call
     errors.ConnectError: "ConnectError",
     errors.DNSError: "ConnectError",
     errors.TLSError: "ConnectError",
@@ -30,14 +30,14 @@ _NAMES: dict[type[Exception], str] = {
 
 
 class ErrorMap:
-    """Ours to theirs, for one package; a class is looked up once."""
+    """Converts errors for one of the two packages. Classes are cached."""
 
     def __init__(self, package: ModuleType) -> None:
         self._package = package
         self._classes: dict[type[BaseException], Any] = {}
 
     def translate(self, error: errors.Error, request: Any) -> Exception:
-        """Their error, with the request in it; a mistake of the caller's that they have no class for stays ours, raised."""
+        """Returns the error of the package, with `request`. Raises `error` itself if the package has no class for it."""
         if isinstance(error, errors.ClientClosed):
             return RuntimeError("Cannot send a request, as the transport has been closed.")
         kind = type(error)

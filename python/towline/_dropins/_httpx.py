@@ -1,7 +1,7 @@
-"""Transports and clients of httpx and httpx2: the same code beneath each package's own classes.
+"""Transports and clients for httpx and httpx2: the same code for both packages.
 
-The two packages have one shape and two sets of classes. A public module mixes a class of here with one of its
-package's and says in `package` which that is.
+The packages have the same interface with different classes. A public module combines a class of this module with one
+of its package, and sets `package`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ._pools import pool_options
 from ._trace import Event, TraceEvents
 
 READ_BYTES = 65536
-# httpx's own defaults, for a transport made without any.
+# httpx's defaults of a transport.
 _LIMITS = Limits(
     max_connections=100, max_connections_per_host=None, max_keepalive_connections=20, keepalive_expiry=5.0
 )
@@ -27,26 +27,28 @@ _NO_TIMEOUT: dict[str, float | None] = {}
 
 
 class Package:
-    """What httpx and httpx2 do not share."""
+    """The classes of httpx or httpx2. Raises ImportError for a release with another internal interface."""
 
     def __init__(self, module: ModuleType) -> None:
         for client in (module.Client, module.AsyncClient):
             if not hasattr(client, "_init_transport") or not hasattr(client, "_init_proxy_transport"):
-                raise ImportError(f"this release of {module.__name__} makes its transports in an unknown way")
+                raise ImportError(
+                    f"this release of {module.__name__} is not supported: it creates transports in another way"
+                )
         self.module = module
         self.Response = module.Response
         self.ByteStream = module.ByteStream
         self.errors = ErrorMap(module)
 
     def call(self, request: Any, iterate: Callable[[Any], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of `exchange`. The body is bytes where the package holds it as bytes, else an iterator."""
+        """Returns the arguments of `exchange`. The body is bytes if the package has it as bytes, else an iterator."""
         url, extensions = request.url, request.extensions
         scheme = url.raw_scheme
         if scheme not in (b"http", b"https"):
             raise self._unsupported(scheme.decode("ascii"), request)
         port = url.port
         if port is not None and port > 65535:
-            raise self.module.ConnectError(f"there is no port {port}", request=request)
+            raise self.module.ConnectError(f"port {port} is not between 0 and 65535", request=request)
         stream = request.stream
         if type(stream) is self.ByteStream:
             (stream,) = stream
@@ -54,19 +56,19 @@ class Package:
             stream = iterate(stream)
         target = extensions.get("target") or url.raw_path
         seconds = extensions.get("timeout", _NO_TIMEOUT).get
-        more = {"timeout": (seconds("connect"), seconds("read"), seconds("write"), seconds("pool"), None)}
+        options = {"timeout": (seconds("connect"), seconds("read"), seconds("write"), seconds("pool"), None)}
         if sni := extensions.get("sni_hostname"):
-            more["sni"] = sni
+            options["sni"] = sni
         method = request.method.encode("ascii")
-        return (method, scheme, url.raw_host, port, target, request.headers.raw, stream or None), more
+        return (method, scheme, url.raw_host, port, target, request.headers.raw, stream or None), options
 
     def _unsupported(self, scheme: str, request: Any) -> Exception:
-        said = (
+        problem = (
             f"has an unsupported protocol '{scheme}://'"
             if scheme
             else "is missing an 'http://' or 'https://' protocol"
         )
-        error: Exception = self.module.UnsupportedProtocol(f"Request URL {said}.", request=request)
+        error: Exception = self.module.UnsupportedProtocol(f"Request URL {problem}.", request=request)
         return error
 
     def response(self, reply: Any, stream: Any) -> Any:
@@ -79,7 +81,7 @@ class Package:
 
 
 class _Settings:
-    """The constructor of a transport: that of the package's HTTPTransport."""
+    """The constructor of a transport, with the arguments of the package's HTTPTransport."""
 
     package: ClassVar[Package]
     pool_type: ClassVar[Any]
@@ -117,13 +119,13 @@ class _Settings:
         return TraceEvents(request, self._http2 and (request.url.scheme == "https" or not self._http1))
 
     def pool_status(self) -> dict[str, int]:
-        """Connections by state, as `towline.Client.pool_status` has them."""
+        """Returns the numbers of connections by state, as `towline.Client.pool_status`."""
         status: dict[str, int] = self._pool.pool_status()
         return status
 
 
 class SyncExchange(_Settings):
-    """`handle_request` of a transport, on a native pool that all threads share."""
+    """The methods of a synchronous transport, on a native pool that all threads share."""
 
     pool_type = _native.SyncPool
     body_type: ClassVar[Any]
@@ -138,19 +140,19 @@ class SyncExchange(_Settings):
         if "trace" in request.extensions:
             return self._traced(request)
         package = self.package
-        arguments, more = package.call(request, iter)
+        arguments, options = package.call(request, iter)
         try:
-            reply = self._pool.exchange(*arguments, **more)
+            reply = self._pool.exchange(*arguments, **options)
         except errors.Error as error:
             raise package.errors.translate(error, request) from error
         return package.response(reply, self.body_type(reply, request, package.errors))
 
     def _traced(self, request: Any) -> Any:
         package, trace = self.package, self._trace_events(request)
-        arguments, more = package.call(request, iter)
+        arguments, options = package.call(request, iter)
         _notify(trace, trace.before())
         try:
-            reply = self._pool.exchange(*arguments, **more)
+            reply = self._pool.exchange(*arguments, **options)
         except errors.Error as error:
             _notify(trace, trace.after_failure(error))
             raise package.errors.translate(error, request) from error
@@ -163,7 +165,7 @@ class SyncExchange(_Settings):
 
 
 class SyncBody:
-    """The body of a response, read from the connection as it is iterated."""
+    """The body of a response, read from the connection while it is iterated."""
 
     def __init__(
         self, reply: Any, request: Any, error_map: ErrorMap, trace: TraceEvents | None = None
@@ -196,7 +198,7 @@ class SyncBody:
 
 
 class AsyncExchange(_Settings):
-    """`handle_async_request` of a transport, on a native pool that serves every event loop it is used in."""
+    """The methods of an asynchronous transport, on a native pool that works in every event loop."""
 
     pool_type = _native.AsyncPool
     body_type: ClassVar[Any]
@@ -211,19 +213,19 @@ class AsyncExchange(_Settings):
         if "trace" in request.extensions:
             return await self._traced(request)
         package = self.package
-        arguments, more = package.call(request, aiter)
+        arguments, options = package.call(request, aiter)
         try:
-            reply = await self._pool.exchange(*arguments, **more)
+            reply = await self._pool.exchange(*arguments, **options)
         except errors.Error as error:
             raise package.errors.translate(error, request) from error
         return package.response(reply, self.body_type(reply, request, package.errors))
 
     async def _traced(self, request: Any) -> Any:
         package, trace = self.package, self._trace_events(request)
-        arguments, more = package.call(request, aiter)
+        arguments, options = package.call(request, aiter)
         await _anotify(trace, trace.before())
         try:
-            reply = await self._pool.exchange(*arguments, **more)
+            reply = await self._pool.exchange(*arguments, **options)
         except errors.Error as error:
             await _anotify(trace, trace.after_failure(error))
             raise package.errors.translate(error, request) from error
@@ -236,7 +238,7 @@ class AsyncExchange(_Settings):
 
 
 class AsyncBody:
-    """As `SyncBody`, in an event loop."""
+    """As `SyncBody`, for an event loop."""
 
     def __init__(
         self, reply: Any, request: Any, error_map: ErrorMap, trace: TraceEvents | None = None
@@ -269,7 +271,7 @@ class AsyncBody:
 
 
 class ClientTransports:
-    """Where a client of the package makes its transports: ours instead, for all it would have made."""
+    """Overrides the methods with which a client of the package creates its transports."""
 
     transport_type: ClassVar[Any]
 

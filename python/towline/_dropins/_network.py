@@ -1,4 +1,4 @@
-"""`extensions["network_stream"]`: what httpcore tells about the connection under a response."""
+"""`extensions["network_stream"]`: data about the connection of a response, as httpcore provides it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import socket
 import ssl
 from typing import Any
 
-_NOT_RAW = "the connection belongs to Towline's pool: it cannot be read or written beside the response"
+_NOT_RAW = "the connection belongs to Towline's pool and cannot be read or written directly"
 
 
 class NetworkStream:
-    """`get_extra_info` with httpcore's names: socket, ssl_object, client_addr, server_addr, is_readable."""
+    """`get_extra_info` with httpcore's names: socket, ssl_object, client_addr, server_addr."""
 
     __slots__ = ("_reply",)
 
@@ -39,7 +39,7 @@ class NetworkStream:
 
 
 class SocketInfo:
-    """The part of a socket that says which it is; the descriptor stays the engine's."""
+    """The read-only part of the socket interface. The descriptor is not available."""
 
     __slots__ = ("_reply",)
 
@@ -68,7 +68,7 @@ class SocketInfo:
 
 
 class TlsInfo:
-    """The questions of an `ssl.SSLObject` that a finished handshake can answer."""
+    """The read-only part of the `ssl.SSLObject` interface, after the handshake."""
 
     __slots__ = ("_tls",)
 
@@ -87,7 +87,7 @@ class TlsInfo:
         return protocol
 
     def getpeercert(self, binary_form: bool = False) -> Any:
-        """The certificate in DER; decoding it is for a library: without `binary_form`, as for one not verified."""
+        """Returns the certificate in DER. Without `binary_form` returns {}, as for a certificate that was not verified."""
         certificate: bytes | None = self._tls.get("peer_certificate")
         if certificate is None or binary_form:
             return certificate

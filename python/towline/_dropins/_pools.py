@@ -1,4 +1,4 @@
-"""The arguments of httpx's HTTPTransport as the options of a native pool."""
+"""Converts the arguments of httpx's HTTPTransport to the options of a native pool."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from ..client.options import Limits, PoolOptions, Proxy, Retry, tls_of
 
-# What a socket option means here: the place in `tcp_keepalive=(idle, interval, count)`.
+# Socket option -> index in `tcp_keepalive=(idle, interval, count)`.
 _KEEPALIVE = {
-    getattr(socket, name): place
-    for place, names in enumerate([("TCP_KEEPIDLE", "TCP_KEEPALIVE"), ("TCP_KEEPINTVL",), ("TCP_KEEPCNT",)])
+    getattr(socket, name): index
+    for index, names in enumerate([("TCP_KEEPIDLE", "TCP_KEEPALIVE"), ("TCP_KEEPINTVL",), ("TCP_KEEPCNT",)])
     for name in names
     if hasattr(socket, name)
 }
@@ -31,10 +31,10 @@ def pool_options(
     retries: int,
     socket_options: Iterable[Any] | None,
 ) -> PoolOptions:
-    """Raises `ConfigError` for what cannot be honoured."""
-    more: dict[str, Any] = {}
+    """Raises ConfigError or ValueError for unsupported values."""
+    optional: dict[str, Any] = {}
     if socket_options is not None:
-        more["tcp_keepalive"] = keepalive_of(socket_options)
+        optional["tcp_keepalive"] = keepalive_of(socket_options)
     return PoolOptions(
         tls=tls_of(verify, cert),
         proxy=Proxy.of(proxy),
@@ -49,12 +49,12 @@ def pool_options(
         retries=Retry(connect=retries),
         local_address=local_address,
         uds=uds,
-        **more,
+        **optional,
     )
 
 
 def keepalive_of(socket_options: Iterable[Any]) -> tuple[int, int, int] | None:
-    """Keep-alive is what these options are used for; TCP_NODELAY is always on."""
+    """Returns `tcp_keepalive` for `socket_options`. TCP_NODELAY is always on. Raises ValueError for other options."""
     on, times = False, [60, 30, 5]
     for level, name, value, *_ in socket_options:
         if (level, name) == (socket.SOL_SOCKET, socket.SO_KEEPALIVE):
@@ -63,7 +63,7 @@ def keepalive_of(socket_options: Iterable[Any]) -> tuple[int, int, int] | None:
             times[_KEEPALIVE[name]] = int(value)
         elif (level, name) != (socket.IPPROTO_TCP, socket.TCP_NODELAY):
             raise ValueError(
-                f"socket_options: ({level}, {name}) is not offered; SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL, "
-                "TCP_KEEPCNT and TCP_NODELAY are"
+                f"socket_options: ({level}, {name}) is not supported, only SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL, "
+                "TCP_KEEPCNT and TCP_NODELAY"
             )
     return (times[0], times[1], times[2]) if on else None

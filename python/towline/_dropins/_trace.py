@@ -1,10 +1,10 @@
-"""The `trace` extension: httpcore's event names, told as well as one native call allows.
+"""The `trace` extension, with httpcore's event names.
 
-`http11.send_request_headers.started` (over HTTP/2 `http2.` and so on) comes before anything is sent and
-`http11.receive_response_headers.complete` with the head, so their distance is the time to the first byte. What happens
-between them happens natively, and is told together when the head is there: a connection that had to be opened first,
-then the request. Which version is spoken is known only then; where it is not the expected one, the first event is told
-again by its true name.
+`http11.send_request_headers.started` (`http2.` over HTTP/2) is sent before anything is written, and
+`http11.receive_response_headers.complete` when the head has arrived, so that their distance is the time to the first
+byte. A native call does not report the steps between them, so their events are sent together when the head has arrived:
+those of a new connection, then those of the request. The HTTP version is known only then; if it is not the expected one,
+the first event is sent again with the right name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Event = tuple[str, dict[str, Any]]
 
 
 class TraceEvents:
-    """The events of one exchange. `tell`: what they are told to; `http2`: it is expected to be spoken."""
+    """The events of one call. `notify`: the callback of the program; `http2`: HTTP/2 is expected."""
 
     def __init__(self, request: Any, http2: bool) -> None:
         self.notify = request.extensions["trace"]
@@ -29,7 +29,7 @@ class TraceEvents:
         return [self._event("send_request_headers.started", self._request_info())]
 
     def with_head(self, reply: Any, extensions: dict[str, Any]) -> list[Event]:
-        version, asked = extensions["http_version"], self._request_info()
+        version, info = extensions["http_version"], self._request_info()
         is_http2 = version == b"HTTP/2"
         corrected, self._wire = self._wire != _wire(is_http2), _wire(is_http2)
         head: tuple[Any, ...] = (reply.status, reply.headers)
@@ -39,14 +39,14 @@ class TraceEvents:
             *([] if reply.reused else _connection_events(self._request, extensions["network_stream"])),
             *(self.before() if corrected else []),
             self._event("send_request_headers.complete", {"return_value": None}),
-            self._event("send_request_body.started", asked),
+            self._event("send_request_body.started", info),
             self._event("send_request_body.complete", {"return_value": None}),
-            self._event("receive_response_headers.started", asked),
+            self._event("receive_response_headers.started", info),
             self._event("receive_response_headers.complete", {"return_value": head}),
         ]
 
     def after_failure(self, error: BaseException) -> list[Event]:
-        """The step that failed, as far as the error's class says."""
+        """Returns the events of the failed step, which the class of the error determines."""
         failure, request = {"exception": error}, self._request
         if isinstance(error, errors.TLSError):
             return [("connection.start_tls.started", _tls(request)), ("connection.start_tls.failed", failure)]
@@ -68,7 +68,7 @@ class TraceEvents:
         return [self._event("send_request_headers.failed", failure)]
 
     def body(self, step: str, **info: Any) -> Event:
-        """`step` is started, complete or failed."""
+        """Returns a `receive_response_body` event. `step`: started, complete or failed."""
         return self._event(f"receive_response_body.{step}", info or self._request_info())
 
     def closed(self, step: str) -> Event:
@@ -87,7 +87,7 @@ def _wire(http2: bool) -> str:
 
 
 def _as_httpcore(request: Any) -> SimpleNamespace:
-    """The request in the shape that listeners know: httpcore's, whose parts are bytes."""
+    """Returns the request in the form of httpcore, whose parts are bytes."""
     url, extensions = request.url, request.extensions
     target = extensions.get("target") or url.raw_path
     core_url = SimpleNamespace(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=target)

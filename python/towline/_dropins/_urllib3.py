@@ -1,6 +1,7 @@
-"""A reply as `urllib3.HTTPResponse`, which is what requests and its users expect under `response.raw`.
+"""A reply as `urllib3.HTTPResponse`, the type of `response.raw` in requests.
 
-urllib3's own class does the decoding and has the whole surface; we stand where it expects http.client.
+The class of urllib3 does the decoding and has the whole interface; this module replaces the http.client response below
+it.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ READ_BYTES = 65536
 _VERSIONS = {"HTTP/1.0": 10, "HTTP/1.1": 11, "HTTP/2": 20}
 
 
-# What urllib3's constructor sets from its arguments; the rest of it is the same for every reply of ours.
-_OWN = {
-    "headers", "status", "version", "version_string", "reason", "_retries", "_request_url", "_fp",
-    "_original_response", "_connection", "chunked", "length_remaining", "_decoded_buffer",
-}  # fmt: skip
+# Attributes that urllib3's constructor sets from its arguments. The other ones are the same for every reply.
+_VARIABLE = {
+    *("headers", "status", "version", "version_string", "reason", "_retries", "_request_url", "_fp"),
+    *("_original_response", "_connection", "chunked", "length_remaining", "_decoded_buffer"),
+}
 
 
 def _pattern() -> dict[str, Any] | None:
-    """The rest, taken from a response that the constructor made. None: this urllib3 keeps what we do not know."""
+    """Returns the constant attributes, from a constructed response. None: this urllib3 has unknown attributes."""
     response = HTTPResponse(body=io.BytesIO(), preload_content=False, decode_content=False)
     made = vars(response)
-    rest = {name: value for name, value in made.items() if name not in _OWN}
+    rest = {name: value for name, value in made.items() if name not in _VARIABLE}
     constant = all(value is None or type(value) in (bool, int, str) for value in rest.values())
-    known = constant and made.keys() >= _OWN and vars(HTTPHeaderDict()) == {"_container": {}}
+    known = constant and made.keys() >= _VARIABLE and vars(HTTPHeaderDict()) == {"_container": {}}
     return rest if known else None
 
 
@@ -41,13 +42,13 @@ _PATTERN = _pattern()
 
 
 class Raw(HTTPResponse):
-    """urllib3's response over a native reply. A chunked body is given out as it comes, whatever its chunks were."""
+    """An `HTTPResponse` over a native reply. A chunked body is returned as it arrives, without regard to its chunks."""
 
     def __init__(self, reply: Any, method: str, url: str, retries: Any) -> None:
         if _PATTERN is None:
             self._construct(reply, method, url, retries)
             return
-        # The constructor would take a tenth of the whole exchange.
+        # The constructor would take a tenth of the time of the whole exchange.
         headers, status, version = HTTPHeaderDict(), reply.status, reply.version
         fields = headers._container
         for raw_name, raw_value in reply.headers:
@@ -81,7 +82,7 @@ class Raw(HTTPResponse):
             state["length_remaining"] = int(length[1])
         else:
             state["length_remaining"] = self._init_length(method)
-        self.retries = retries  # its history may have the last word on the URL
+        self.retries = retries  # the setter may take the URL from its history
 
     def _construct(self, reply: Any, method: str, url: str, retries: Any) -> None:
         headers = HTTPHeaderDict()
@@ -105,7 +106,7 @@ class Raw(HTTPResponse):
         )
 
     def stream(self, amt: int | None = READ_BYTES, decode_content: bool | None = None) -> Iterator[bytes]:  # type: ignore[override]
-        """As urllib3's; a body that is neither coded nor chunked, and not yet begun, is handed through as it is."""
+        """As urllib3's. A body without coding and chunks of which nothing has been read is passed through directly."""
         plain = (
             amt and not self.chunked and not self._fp_bytes_read and "content-encoding" not in self.headers
         )
@@ -139,14 +140,14 @@ def _list_of(values: list[str]) -> list[str]:
 
 
 class ReplyFile:
-    """The part of http.client.HTTPResponse that urllib3 reads from; errors are those it knows."""
+    """The part of http.client.HTTPResponse that urllib3 uses. Raises the errors that urllib3 handles."""
 
     def __init__(self, reply: Any) -> None:
         self._reply = reply
         self.closed = False
 
     def read(self, amount: int | None = None) -> bytes:
-        """Exactly `amount`, less only at the end; None: the rest."""
+        """Returns exactly `amount` bytes, fewer only at the end; None: the rest."""
         if self.closed or amount == 0:
             return b""
         data = self._next(READ_BYTES if amount is None else amount)
@@ -162,7 +163,7 @@ class ReplyFile:
         return b"".join(parts)
 
     def read1(self, amount: int | None = None) -> bytes:
-        """What is there, after waiting for the first byte."""
+        """Returns the available bytes, after waiting for the first one."""
         if self.closed or amount == 0:
             return b""
         return self._next(READ_BYTES if amount is None or amount < 0 else amount)
@@ -191,12 +192,12 @@ class ReplyFile:
         pass
 
     def fileno(self) -> int:
-        """What is to be read is not what the socket holds. `io.TextIOWrapper` of Python 3.10 asks for it."""
+        """Raises: parts of the body are buffered above the socket."""
         raise io.UnsupportedOperation("fileno: bytes of the body are held above the socket")
 
 
 class _HttpResponse:
-    """For cookie jars, which look at `msg`. False when no cookie is set: requests then spares itself the search."""
+    """For cookie jars, which read `msg`. False if no cookie is set, so that requests skips the search."""
 
     def __init__(self, body: ReplyFile, headers: HTTPHeaderDict) -> None:
         self._body = body
@@ -220,7 +221,7 @@ class _HttpResponse:
 
 
 class _Connection:
-    """`raw.connection.sock`, where users look for the peer's address and certificate."""
+    """`raw.connection.sock`, from which programs get the address and certificate of the peer."""
 
     def __init__(self, reply: Any) -> None:
         self._reply = reply
@@ -237,7 +238,7 @@ class _Socket(SocketInfo):
     __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
-        """The questions of an `ssl.SSLSocket`, when it is one."""
+        """Provides the methods of an `ssl.SSLSocket`, if the connection uses TLS."""
         if name.startswith("_") or self._reply.tls is None:
             raise AttributeError(name)
         return getattr(TlsInfo(self._reply.tls), name)

@@ -1,4 +1,4 @@
-"""The little that is asked of an event loop from Python, for asyncio and trio alike."""
+"""Sleeping, signalling and background tasks, for asyncio and trio."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def in_trio() -> bool:
-    """Whether trio runs this thread's coroutines."""
+    """Returns whether the current task is a trio task."""
     trio = sys.modules.get("trio")
     if trio is None:
         return False
@@ -22,6 +22,7 @@ def in_trio() -> bool:
 
 
 async def sleep(seconds: float) -> None:
+    """Suspends the current task."""
     if in_trio():
         await sys.modules["trio"].sleep(seconds)
     else:
@@ -29,7 +30,7 @@ async def sleep(seconds: float) -> None:
 
 
 class Signal:
-    """Something that may happen many times; `wait()` returns at the next one."""
+    """An event that may occur many times; `wait()` returns at the next `fire()`."""
 
     def __init__(self) -> None:
         self._trio: Any = sys.modules["trio"] if in_trio() else None
@@ -47,7 +48,7 @@ class Signal:
 
 
 class Task:
-    """A function running beside the caller. It must not raise; it may be cancelled."""
+    """Runs a function in a background task. The function must not raise; the task can be cancelled."""
 
     def __init__(self, function: Callable[[], Awaitable[None]]) -> None:
         self._function = function

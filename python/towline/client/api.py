@@ -1,6 +1,6 @@
-"""`towline.get(url)` and the like: one call with a client of its own, for scripts.
+"""`towline.get(url)` and similar functions: one call with a temporary client, for scripts.
 
-A program that makes more than a few calls keeps a `Client`, which keeps its connections.
+A program that makes more than a few calls should use a `Client`, which keeps its connections open.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 from .client import Client
 from .response import Response
 
-# arguments of these functions that belong to the client
+# arguments of these functions that are passed to `Client`
 _CLIENT_ARGUMENTS = ("verify", "cert", "trust_env", "proxy", "mounts")
 
 
 def request(method: str, url: Any, **arguments: Any) -> Response:
-    """One request; arguments as `Client.request`, and verify, cert, trust_env, proxy, mounts as `Client`."""
+    """Sends one request. Arguments as for `Client.request`; verify, cert, trust_env, proxy and mounts as for `Client`."""
     with _client(arguments) as client:
         response: Response = client.request(method, url, **arguments)
         return response
@@ -25,7 +25,7 @@ def request(method: str, url: Any, **arguments: Any) -> Response:
 
 @contextlib.contextmanager
 def stream(method: str, url: Any, **arguments: Any) -> Iterator[Response]:
-    """`with towline.stream("GET", url) as response:` the body is pulled."""
+    """`with towline.stream("GET", url) as response:` reads the body on demand."""
     with _client(arguments) as client, client.stream(method, url, **arguments) as response:
         yield response
 

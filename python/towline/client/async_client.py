@@ -1,4 +1,4 @@
-"""`AsyncClient`: calling from asyncio, uvloop and trio. One client works in successive loops and in several at once."""
+"""`AsyncClient`: the client for asyncio, uvloop and trio. One client works in successive and in concurrent event loops."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .websocket import AsyncWebSocket, AsyncWebSocketContext, WebSocketOptions, 
 class AsyncClient(BaseClient, AsyncClientCore):
     """A client for event loops: `async with AsyncClient() as client: await client.get(url)`.
 
-    The native half answers plain calls by itself, with nothing of Python between the await and the engine; what
-    needs Python it hands to `_slow_request` and `_finish_in_python`.
+    The native base class handles simple calls without Python code between the `await` and the engine. Other calls go
+    through `_slow_request`, and responses that need Python through `_finish_in_python`.
     """
 
     _is_async = True
@@ -30,7 +30,7 @@ class AsyncClient(BaseClient, AsyncClientCore):
     async def send(
         self, request: Request, *, stream: bool = False, auth: Any = UNSET, follow_redirects: Any = UNSET
     ) -> Response:
-        """Sends a request that was built before. `stream`: the body is left to be read, and the response to be closed."""
+        """Sends a `Request`. With `stream=True` the body is not read; the program has to close the response."""
         request._streamed = stream
         settings = self._call_settings(request, auth, follow_redirects)
         response = self._finish_response(await flow.call(self._backend, settings, request), request)
@@ -39,14 +39,17 @@ class AsyncClient(BaseClient, AsyncClientCore):
     def stream(
         self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
     ) -> AsyncResponseContext:
-        """`async with client.stream("GET", url) as response:` the body is pulled; leaving closes."""
+        """`async with client.stream("GET", url) as response:` reads the body on demand; leaving the block closes it."""
         request = self.build_request(method, url, **arguments)
         return AsyncResponseContext(
             lambda: self.send(request, stream=True, auth=auth, follow_redirects=follow_redirects)
         )
 
     def sse(self, url: Any, *, method: str = "GET", **arguments: Any) -> AsyncEventStream:
-        """`async with client.sse(url) as events: async for event in events: ...` (server-sent events)."""
+        """`async with client.sse(url) as events: async for event in events: ...` (server-sent events).
+
+        Raises StatusError unless the status is 2xx, DecodingError unless the content is text/event-stream.
+        """
         return AsyncEventStream(self.stream(method, url, **AsyncEventStream.with_headers(arguments)))
 
     def websocket(
@@ -63,7 +66,7 @@ class AsyncClient(BaseClient, AsyncClientCore):
         follow_redirects: bool = False,
         **arguments: Any,
     ) -> AsyncWebSocketContext:
-        """`async with client.websocket("wss://host/chat") as ws: async for message in ws: ...`; leaving closes.
+        """`async with client.websocket("wss://host/chat") as ws: async for message in ws: ...`; leaving the block closes it.
 
         `arguments`: params, headers, cookies, timeout, retries, extensions. Raises WebSocketRefused.
         """
@@ -84,13 +87,13 @@ class AsyncClient(BaseClient, AsyncClientCore):
         return AsyncWebSocketContext(connect)
 
     async def prewarm(self, url: Any, n: int = 1) -> int:
-        """Opens connections to the URL's origin until `n` are idle; how many are."""
+        """Opens connections to the URL's origin until `n` are idle. Returns how many are."""
         pool, scheme, host, port = self._prewarm_target(url)
         warm: int = await pool.prewarm(scheme, host, port, n)
         return warm
 
     async def aclose(self) -> None:
-        """Closes connections and transports. Calls after it raise ClientClosed."""
+        """Closes connections and transports. Later calls raise ClientClosed."""
         if not self._closed:
             self._closed = True
             self._fast_path = False
@@ -115,12 +118,12 @@ class AsyncClient(BaseClient, AsyncClientCore):
     async def _slow_request(
         self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
     ) -> Response:
-        """What the native half awaits for a call that is not plain."""
+        """Called by the native base class for a call that needs Python."""
         request = self.build_request(method, url, **arguments)
         return await self.send(request, auth=auth, follow_redirects=follow_redirects)
 
     async def _finish_in_python(self, response: Response) -> Response:
-        """What it awaits after a plain exchange that leaves something to decide."""
+        """Called by the native base class for a response that needs Python: a redirect, a cookie, a status to retry."""
         settings, request = self._resume(response)
         response = self._finish_response(await flow.call(self._backend, settings, request, response), request)
         return await _aread(response)

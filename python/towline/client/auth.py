@@ -1,7 +1,8 @@
-"""Authentication: what is added to a request, and how a challenge is answered.
+"""Authentication schemes.
 
-An `Auth` is a generator of requests: it yields one, is sent the response, and may yield another. Users subclass it
-as they do httpx's; `auth=` also takes a pair, a function of the request, or any object with such a generator.
+An `Auth` is a generator of requests: it yields one, is sent the response, and may yield another. Programs subclass it as
+they do httpx's. `auth=` also takes a (user, password) pair, a function of the request, or any object with such a
+generator.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ AuthTypes: TypeAlias = "Auth | tuple[str | bytes, str | bytes] | Callable[[Reque
 
 
 class Auth:
-    """The base: override `auth_flow`, or its blocking and asynchronous forms where it needs I/O of its own."""
+    """The base class: override `auth_flow`, or its blocking and asynchronous forms if the scheme does I/O itself."""
 
     requires_request_body = False
     requires_response_body = False
@@ -63,7 +64,7 @@ class Auth:
 
 
 class FunctionAuth(Auth):
-    """A function that is given the request and returns it, changed."""
+    """Calls a function with each request; the function returns it, changed."""
 
     def __init__(self, func: Callable[[Request], Request]) -> None:
         self._func = func
@@ -73,7 +74,7 @@ class FunctionAuth(Auth):
 
 
 class BasicAuth(Auth):
-    """RFC 7617, UTF-8."""
+    """HTTP Basic authentication (RFC 7617), in UTF-8."""
 
     def __init__(self, username: str | bytes, password: str | bytes) -> None:
         self._value = basic(username, password)
@@ -87,7 +88,7 @@ class BasicAuth(Auth):
 
 
 class BearerAuth(Auth):
-    """RFC 6750; `token` may be a function, asked before each request."""
+    """Bearer tokens (RFC 6750). `token` may be a function, which is called for each request."""
 
     def __init__(self, token: str | Callable[[], str]) -> None:
         self._token = token
@@ -102,7 +103,7 @@ class BearerAuth(Auth):
 
 
 class NetRCAuth(Auth):
-    """The user and password of the host, from a netrc file: $NETRC, ~/.netrc, or the one given."""
+    """User and password by host, from a netrc file: the given one, $NETRC or ~/.netrc."""
 
     def __init__(self, file: str | os.PathLike[str] | None = None) -> None:
         import netrc
@@ -112,7 +113,7 @@ class NetRCAuth(Auth):
             self._entries = netrc.netrc(path)
         except FileNotFoundError:
             raise UsageError(
-                f"netrc: {path} does not exist; create it, or name another: NetRCAuth(file)"
+                f"netrc: {path} does not exist; create it, or pass another file: NetRCAuth(file)"
             ) from None
         except netrc.NetrcParseError as error:
             raise UsageError(f"netrc: {path}, line {error.lineno}: {error.msg}") from None
@@ -125,19 +126,19 @@ class NetRCAuth(Auth):
 
 
 def basic(username: str | bytes, password: str | bytes) -> str:
-    """The value of Authorization for a user and password."""
+    """Returns the Authorization value for a user and password."""
     return "Basic " + b64encode(_utf8(username) + b":" + _utf8(password)).decode("ascii")
 
 
 def build_auth(auth: Any) -> Auth | None:
-    """What users write as `auth=`."""
+    """Converts the argument `auth=`. Raises UsageError."""
     if auth is None or isinstance(auth, Auth):
         return auth
     if isinstance(auth, tuple) and len(auth) == 2:
         return BasicAuth(*auth)
     if hasattr(auth, "sync_auth_flow") and hasattr(auth, "async_auth_flow"):
-        made: Auth = auth  # httpx's, or anything of that shape
-        return made
+        compatible: Auth = auth  # of httpx, or any object with its methods
+        return compatible
     if callable(auth):
         return FunctionAuth(auth)
     raise UsageError("auth: expected (user, password), towline.Auth, a function of the request, or None")

@@ -1,4 +1,4 @@
-"""What the flow needs done, in the two ways of doing it: blocking, and in an event loop."""
+"""The two implementations of `flow.Backend`: blocking, and in an event loop."""
 
 from __future__ import annotations
 
@@ -17,20 +17,18 @@ from .response import Response
 
 T = TypeVar("T")
 
-_DRAIN_BYTES = 65536  # of the body of a response that is not the last: kept for its `history`, not more
+_DRAIN_BYTES = 65536  # bound of the content that is read of a response in `history`
 
 
 def run(flow: Coroutine[Any, Any, T]) -> T:
-    """Steps a coroutine whose face never suspends: it ends at the first step."""
+    """Runs a coroutine on a backend that never suspends, so that it ends at the first step."""
     try:
         flow.send(None)
     except StopIteration as stop:
         value: T = stop.value
         return value
     flow.close()
-    raise UsageError(
-        "an event hook or Auth of a blocking Client awaited something; use AsyncClient for these"
-    )
+    raise UsageError("an event hook or Auth of a blocking Client awaited something; use AsyncClient instead")
 
 
 class _Clock:
@@ -45,7 +43,7 @@ class _Clock:
 
 
 class SyncBackend(_Clock):
-    """For `Client`: the coroutines here never suspend."""
+    """The backend of `Client`. Its coroutines never suspend."""
 
     def __init__(self, transport_for: Callable[[Request], Any]) -> None:
         self._transport_for = transport_for
@@ -107,7 +105,7 @@ class SyncAuthSteps:
 
 
 class AsyncBackend(_Clock):
-    """For `AsyncClient`, under asyncio and trio."""
+    """The backend of `AsyncClient`, for asyncio and trio."""
 
     def __init__(self, transport_for: Callable[[Request], Any]) -> None:
         self._transport_for = transport_for
@@ -169,12 +167,12 @@ def _with_request(response: Any, request: Request, started: float) -> Response:
     response._request = request
     response._started = started
     if response.is_closed and response._elapsed is None:
-        response._elapsed = time.monotonic() - started  # its content came with it
+        response._elapsed = time.monotonic() - started  # the content is complete already
     return response
 
 
 def _keep_content(response: Response, pieces: list[bytes]) -> None:
-    """Where the body was short enough to be seen to its end it is the content."""
+    """Stores the pieces as the content if the body was read to its end."""
     if response.is_closed:
         response._content = b"".join(pieces)
         response._pulled_from = None

@@ -1,4 +1,4 @@
-"""What `Client` and `AsyncClient` share: settings, merging, routing, and the settings of a call. No I/O."""
+"""The common part of `Client` and `AsyncClient`: settings, building requests, choosing transports. No I/O."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .url import DEFAULT_PORTS, URL
 
 EventHooks: TypeAlias = Mapping[str, Sequence[Callable[[Any], Any]]]
 
-# Sent unless the program says otherwise. No Connection: keeping it is what HTTP/1.1 does.
-_DEFAULT_FIELDS = (
+# There is no Connection header: HTTP/1.1 keeps connections open by default.
+_DEFAULT_HEADERS = (
     (b"Accept", b"*/*"),
     (b"Accept-Encoding", b"gzip, deflate, br, zstd"),
     (b"User-Agent", f"towline/{__version__}".encode("ascii")),
@@ -37,7 +37,7 @@ class BaseClient:
     """The constructor and the properties of both clients; docs/call.md explains each argument."""
 
     _is_async: bool
-    _configure: Any  # the native half's
+    _configure: Any  # of the native base class
     _fast_path: bool
     _cookies: Any
 
@@ -104,7 +104,7 @@ class BaseClient:
         self._transports_by_name: dict[str, Any] = {}
         self._closed = False
         self._initialized = False
-        # what the program holds too and may change without a word: the native half has to look, each time
+        # objects that the program holds, too, and may change at any time: they rule out the fast path
         self._exposed: set[str] = set() if cookies is None else {"jar"}
         self._retry = self._options.retries
         self._budget = None if self._retry.budget is None else Budget(self._retry.budget)
@@ -127,7 +127,7 @@ class BaseClient:
 
     @property
     def base_url(self) -> URL:
-        """What relative URLs are appended to."""
+        """The URL that relative URLs are appended to."""
         return self._base_url
 
     @base_url.setter
@@ -138,12 +138,12 @@ class BaseClient:
 
     @property
     def headers(self) -> Headers:
-        """Fields of every request, unless a call names them itself."""
+        """Headers of every request; those of a call replace them."""
         return self._headers
 
     @headers.setter
     def headers(self, headers: HeaderTypes) -> None:
-        merged = Headers._of_wire(_DEFAULT_FIELDS)
+        merged = Headers._of_wire(_DEFAULT_HEADERS)
         merged.update(headers)
         self._headers: Headers = _ClientHeaders(merged, self._refresh)
         self._refresh()
@@ -160,7 +160,7 @@ class BaseClient:
 
     @property
     def cookies(self) -> Cookies:
-        """The jar: what was given, and what responses have set since."""
+        """The cookie jar: the given cookies, and those that responses have set since."""
         self._exposed.add("jar")
         self._cookies = self._jar
         return self._jar
@@ -200,7 +200,7 @@ class BaseClient:
 
     @property
     def event_hooks(self) -> dict[str, list[Callable[[Any], Any]]]:
-        """`{"request": [...], "response": [...]}`: functions of the request as it is sent, of the response unread."""
+        """`{"request": [...], "response": [...]}`: called with each request before it is sent, each response before it is read."""
         self._exposed.add("hooks")
         self._refresh()
         return self._event_hooks
@@ -209,7 +209,7 @@ class BaseClient:
     def event_hooks(self, hooks: EventHooks) -> None:
         if unknown := set(hooks) - {"request", "response"}:
             raise ConfigError(
-                f"event_hooks: {', '.join(sorted(unknown))}: there are 'request' and 'response'"
+                f"event_hooks: {', '.join(sorted(unknown))} is unknown; there are 'request' and 'response'"
             )
         self._event_hooks = {name: list(hooks.get(name, ())) for name in ("request", "response")}
         self._refresh()
@@ -242,10 +242,10 @@ class BaseClient:
         transport: Any = None,
         extensions: Mapping[str, Any] | None = None,
     ) -> Request:
-        """The request that a call with these arguments sends, for `send()`."""
+        """Builds the request that a call with these arguments sends, for `send()`."""
         request = self._build(method, url, params, headers, extensions, content, data, files, json)
-        more = {"progress": progress, "transport": transport}
-        request.extensions.update({name: value for name, value in more.items() if value is not None})
+        optional = {"progress": progress, "transport": transport}
+        request.extensions.update({name: value for name, value in optional.items() if value is not None})
         if "timeout" not in request.extensions:
             chosen = self._timeout if timeout is UNSET else Timeout.of(timeout)
             request.extensions["timeout"] = chosen.as_dict()
@@ -275,7 +275,7 @@ class BaseClient:
         )
 
     def _merged_url(self, url: URL | str) -> URL:
-        """A relative URL is appended to `base_url`: its path is a folder, with or without a slash."""
+        """Appends a relative URL to `base_url`, whose path counts as a folder, with or without a trailing slash."""
         url = url if type(url) is URL else URL(url)
         if url.is_relative_url and self._base_url._host and not url.scheme:
             return self._base_url.copy_with(raw_path=self._base_url.raw_path + url.raw_path.lstrip(b"/"))
@@ -291,11 +291,11 @@ class BaseClient:
             self._jar.set_cookie_header(request)
 
     def _rebuild_request(self, method: str, url: Any, arguments: dict[str, Any] | None) -> Request:
-        """The request of a plain exchange, made afterwards. Plain ones carry no cookies."""
+        """Builds the request of a call on the fast path, after the fact. Such calls carry no cookies."""
         kwargs = {name: value for name, value in (arguments or {}).items() if name not in _CALL_ARGUMENTS}
         return self.build_request(method, url, **kwargs, cookies=_NO_COOKIES)
 
-    # --- settings and routes ---
+    # --- settings and transports of a call ---
 
     def _call_settings(
         self, request: Request, auth: Any, follow_redirects: Any, elapsed: float = 0.0
@@ -324,7 +324,7 @@ class BaseClient:
         return chosen
 
     def _transport_for(self, request: Request) -> Any:
-        """The call's own, a mount, the client's (for streams perhaps another), or a native pool."""
+        """The transport of the call, of a mount or of the client (for streams maybe another one), or a native pool."""
         if (named := request.extensions.get("transport")) is not None:
             return self._resolve_transport(named)
         found, mounted = self._mounts.find(request.url)
@@ -342,7 +342,7 @@ class BaseClient:
         return self._native_transport(self._pool_for(proxy))
 
     def _origin_pool(self, scheme: str, host: str, port: int) -> Any:
-        """Asked by the native half once per origin: the pool for plain exchanges, None: `_slow_request` takes them."""
+        """Called by the native base class once per origin. None: calls to it go through `_slow_request`."""
         if self._mounts or self._transport is not None:
             return None
         return self._pool_for(self._proxies.of(scheme, host, port))
@@ -354,10 +354,10 @@ class BaseClient:
         return pool
 
     def _new_pool(self, proxy: Proxy | None) -> Any:
-        raise NotImplementedError("a client has a native pool of its own kind: blocking or asynchronous")
+        raise NotImplementedError("a subclass creates its kind of native pool")
 
     def _native_transport(self, pool: Any) -> Any:
-        raise NotImplementedError("a client has a transport over its own kind of pool")
+        raise NotImplementedError("a subclass creates the transport over its kind of pool")
 
     def _resolve_transport(self, transport: Any) -> Any:
         if not isinstance(transport, str):
@@ -368,7 +368,7 @@ class BaseClient:
         return self._native_transport(self._pool_for(None)) if named is None else named
 
     def _choose_transports(self, transport: Any) -> tuple[Any, Any]:
-        """The client's transport and the one for streams: None is native."""
+        """Returns the client's transport and the one for streams. None: native."""
         if isinstance(transport, str):
             transport = transport_choice.by_name(transport, self._is_async)
         elif transport is not None:
@@ -380,7 +380,9 @@ class BaseClient:
     def _proxies_for(self, proxy: Any, transport: Any) -> environment.Proxies:
         if proxy is not None:
             if self._options.uds is not None:
-                raise ConfigError("uds: a unix socket is not reached through a proxy; leave one of them out")
+                raise ConfigError(
+                    "uds: a Unix socket cannot be reached through a proxy; remove one of the two arguments"
+                )
             always = Proxy.of(proxy)
             if always is not None and always.tls is not None and not self._trust_env:
                 tls = environment.with_platform_trust(always.tls)
@@ -391,7 +393,7 @@ class BaseClient:
         return environment.Proxies()
 
     def _refresh(self) -> None:
-        """Tells the native half what has changed."""
+        """Passes the current settings to the native base class."""
         if not self._initialized:
             return
         timeout = self._timeout
@@ -423,14 +425,14 @@ class BaseClient:
         )
 
     def _resume(self, response: Response, elapsed: float = 0.0) -> tuple[flow.CallSettings, Request]:
-        """The settings on which a plain exchange goes on. `elapsed`: of one whose body is still to come."""
+        """Returns settings and request for the rest of a call on the fast path. `elapsed`: seconds so far, if its body is unread."""
         request = response.request
         _, _, arguments = response._sent or ("", None, None)
         follow = (arguments or {}).get("follow_redirects", UNSET)
         return self._call_settings(request, None, follow, response._elapsed or elapsed), request
 
     def _finish_response(self, response: Response, request: Request | None) -> Response:
-        """What every response that leaves the flow is given; a plain one, without `request`, knows some of it."""
+        """Sets the attributes of a response that leaves the flow. `request` is None for an unchanged fast path response."""
         response._max_size = self._options.max_response_size
         response._max_decoded = self._options.max_decompressed_size
         if request is None:
@@ -450,14 +452,14 @@ class BaseClient:
         pool = self._origin_pool(url.scheme, url._host, url.port or DEFAULT_PORTS[url.scheme])
         if pool is None:
             raise UsageError(
-                "prewarm: this URL is carried by a transport of your own, which has no pool of ours"
+                "prewarm: a custom transport serves this URL; only Towline's own pool can be prewarmed"
             )
         return pool, url.raw_scheme, url.raw_host, url.port
 
     def pool_status(self) -> dict[str, int]:
-        """Connections that are `active` (carry an exchange), `idle` or `connecting`, and callers `waiting` for one.
+        """Returns the numbers of connections that are `active`, `idle` and `connecting`, and of calls `waiting` for one.
 
-        Counted over this client's pools: one, and one for each proxy.
+        They are summed over the pools of this client: one for direct connections, and one for each proxy.
         """
         total = dict.fromkeys(("active", "idle", "connecting", "waiting"), 0)
         for pool in list(self._pools.values()):
@@ -466,7 +468,7 @@ class BaseClient:
         return total
 
     def _own_transports(self) -> list[Any]:
-        """Those to enter and to close with the client."""
+        """The transports that are entered and closed with the client."""
         own = [
             self._transport,
             self._stream_transport,
@@ -481,7 +483,7 @@ class BaseClient:
 
 
 class _ClientHeaders(Headers):
-    """The fields of a client: the native half is told when they change."""
+    """The headers of a client; changes are passed on to the native base class."""
 
     __slots__ = ("_changed",)
 

@@ -1,11 +1,11 @@
-"""How the content of a response is read: pulled, decoded as it comes, by either face.
+"""Reading the content of a response: on demand, decoded on the fly, blocking or asynchronous.
 
 ```
- unread ── read(n), iter_* ──► being pulled ── end, error, close() ──► closed
-    └──── read(), aread() ───────────────────────────────────────────► content is there
+ unread ── read(n), iter_* ──► streaming ── end, error, close() ──► closed
+    └──── read(), aread() ────────────────────────────────────────► content is kept
 ```
 
-Bytes are fetched from the source only when somebody asks for content, and at most `READ_BYTES` at a time.
+Bytes are fetched from the source only when content is requested, and at most `READ_BYTES` at a time.
 """
 
 from __future__ import annotations
@@ -27,20 +27,19 @@ READ_BYTES = 65536
 
 
 class BodyReader:
-    """The half of `Response` that reads. Natively made responses skip `__init__`: attributes have class defaults."""
+    """The reading methods of `Response`. Native code skips `__init__`, so attributes have class defaults."""
 
-    # the native half's
+    # of the native base class
     headers: Headers
     status_code: int
     _content: bytes | None
     _elapsed: float | None
 
-    _source: Any = None  # what raw bytes are pulled from; None: the content was there from the start
+    _source: Any = None  # of raw bytes; None: the content was complete from the start
     _decoded: decode.DecodedReader | None = None
-    _pulled_from: Any = (
-        None  # the source, once something has been pulled; of content that is there, a source of it
-    )
-    _raw = False  # pulled by iter_raw: the rest cannot be decoded any more
+    # `_source` once reading has started, or a source over content that is kept
+    _pulled_from: Any = None
+    _raw = False  # iter_raw has started: the rest cannot be decoded any more
     _raw_bytes = 0
     _closed = False
     _progress: Any = None
@@ -51,28 +50,28 @@ class BodyReader:
 
     @property
     def is_closed(self) -> bool:
-        """The connection is not held any more."""
+        """Whether the connection has been released or closed."""
         return self._closed or self._source is None
 
     @property
     def is_stream_consumed(self) -> bool:
-        """Some of the body has been pulled, or all of it read."""
+        """Whether reading has started."""
         return self._pulled_from is not None or self._content is not None
 
     @property
     def num_bytes_downloaded(self) -> int:
-        """Bytes of the body as they came, before decoding."""
+        """Bytes of the body received, before decoding."""
         return self._raw_bytes or len(self._content or b"")
 
     @property
     def buffered(self) -> int:
-        """Bytes of the body that are held as they came and not yet read."""
+        """Bytes of the body that have been received and not yet read, before decoding."""
         return 0 if self.is_closed else int(getattr(self._source, "buffered", 0))
 
     # --- blocking ---
 
     def read(self, n: int | None = None) -> bytes:
-        """The whole content; with `n` the next bytes of it, at least one and at most `n`, `b""` at the end."""
+        """Returns the whole content; with `n` the next bytes, at least one and at most `n`, `b""` at the end."""
         if n is not None:
             return self._pull(n)
         if self._content is None:
@@ -84,11 +83,11 @@ class BodyReader:
         return self._content
 
     def readinto(self, buffer: Any) -> int:
-        """The next bytes of the content into a writable buffer; how many, 0 at the end."""
+        """Reads the next bytes of the content into a writable buffer. Returns their number, 0 at the end."""
         return _copy_into(self._pull(memoryview(buffer).nbytes), buffer)
 
     def iter_bytes(self, chunk_size: int | None = None) -> Iterator[bytes]:
-        """The content in pieces as they come, or of `chunk_size` bytes each (the last may be shorter)."""
+        """Iterates over the content, in pieces as they arrive, or of `chunk_size` bytes each (the last may be shorter)."""
         chunks = _Chunks(chunk_size, b"")
         self._restart()
         while piece := self._pull(READ_BYTES):
@@ -96,31 +95,31 @@ class BodyReader:
         yield from chunks.end()
 
     def iter_raw(self, chunk_size: int | None = None) -> Iterator[bytes]:
-        """The body before decoding."""
+        """Iterates over the body without decoding its Content-Encoding."""
         self._begin_raw()
         yield from self.iter_bytes(chunk_size)
 
     def iter_text(self, chunk_size: int | None = None) -> Iterator[str]:
-        """The content as text, in pieces as they come, or of `chunk_size` characters each."""
+        """Iterates over the content as text, in pieces as they arrive, or of `chunk_size` characters each."""
         chunks = _Chunks(chunk_size, "")
         for text in self._parsed(decode.TextParser(self._text_encoding())):
             yield from chunks.add(text)
         yield from chunks.end()
 
     def iter_lines(self, max_bytes: int = decode.MAX_LINE_BYTES) -> Iterator[str]:
-        """Lines without their ends (CR, LF, CRLF); one of over `max_bytes` (64 KiB) is a DecodingError."""
+        """Iterates over lines without their terminators (CR, LF, CRLF). DecodingError for one of more than `max_bytes` (64 KiB)."""
         return self._parsed(decode.line_parser(self._text_encoding(), max_bytes))
 
     def iter_sse(self, max_bytes: int = decode.MAX_EVENT_BYTES) -> Iterator[ServerSentEvent]:
-        """Server-sent events (WHATWG HTML 9.2); one of over `max_bytes` is a DecodingError."""
+        """Iterates over server-sent events (WHATWG HTML 9.2). DecodingError for one of more than `max_bytes` (10 MiB)."""
         return self._parsed(decode.sse_parser(max_bytes))
 
     def iter_ndjson(self, max_bytes: int = decode.MAX_EVENT_BYTES) -> Iterator[Any]:
-        """One JSON value per line; a line of over `max_bytes` is a DecodingError."""
+        """Iterates over lines of JSON, one value each. DecodingError for a line of more than `max_bytes` (10 MiB)."""
         return self._parsed(decode.ndjson_parser(self._json_loads(), max_bytes, self._text_encoding()))
 
     def close(self) -> None:
-        """Gives the connection back, or closes it where too much of the body is left."""
+        """Releases the connection, or closes it if too much of the body is unread."""
         if not self.is_closed:
             self._check_blocking()
             self._end()
@@ -170,7 +169,7 @@ class BodyReader:
             try:
                 self._content = await self._aread_all()
             except UsageError:
-                raise  # another task reads, and goes on
+                raise  # another task is reading, and continues
             except BaseException:
                 await self.aclose()
                 raise
@@ -239,7 +238,7 @@ class BodyReader:
         try:
             piece = await (self._afetch(n) if self._decoded is None else self._decoded.aread(self._afetch, n))
         except UsageError:
-            raise  # another task reads, and goes on
+            raise  # another task is reading, and continues
         except BaseException as error:
             self._name_request(error)
             await self.aclose()
@@ -258,15 +257,15 @@ class BodyReader:
             return content
         return b"".join([chunk async for chunk in self.aiter_bytes()])
 
-    # --- what both share ---
+    # --- common ---
 
     def _begin(self, n: int) -> None:
         if n < 1:
-            raise UsageError(f"read: at least one byte has to be asked for, not {n}")
+            raise UsageError(f"read: expected a size of at least 1, not {n}")
         of_source = self._pulled_from is None or self._pulled_from is self._source
         if of_source and self._content is not None:
             self._pulled_from, self._decoded = StreamSource(BytesBody(self._content)), None
-            return  # what is there is pulled like what comes
+            return  # content that is kept is read like a stream
         if self._pulled_from is not None:
             if of_source and self._closed:
                 self._pulled_from, self._decoded = _EMPTY_SOURCE, None
@@ -279,7 +278,7 @@ class BodyReader:
             self._decoded = decoded if decoded.active else None
 
     def _restart(self) -> None:
-        """Content that is kept can be iterated as often as one likes."""
+        """Allows content that is kept to be iterated again."""
         if self._content is not None:
             self._pulled_from = self._decoded = None
 
@@ -293,7 +292,7 @@ class BodyReader:
     def _check_unread(self) -> None:
         if self._pulled_from is not None:
             raise StreamConsumed(
-                "the body was streamed and is not kept; read() it before, or keep the pieces"
+                "the body was streamed and is not kept; call read() first, or keep the pieces"
             )
         if self.is_closed:
             raise StreamConsumed("the response was closed before its body was read; read it inside `with`")
@@ -325,23 +324,23 @@ class BodyReader:
             self._elapsed = time.monotonic() - self._started
 
     def _own_request(self) -> Request | None:
-        raise NotImplementedError("a response knows its request, or None")
+        raise NotImplementedError("a subclass returns its request or None")
 
     def _coding(self) -> str | None:
-        raise NotImplementedError("a response knows its Content-Encoding, or None")
+        raise NotImplementedError("a subclass returns its Content-Encoding or None")
 
     def _text_encoding(self) -> str:
-        raise NotImplementedError("a response knows the encoding of its text")
+        raise NotImplementedError("a subclass returns the encoding of its text")
 
     def _json_loads(self) -> Any:
-        raise NotImplementedError("a response knows what parses its JSON")
+        raise NotImplementedError("a subclass returns its JSON parser")
 
 
 _EMPTY_SOURCE = StreamSource(())
 
 
 class _Chunks:
-    """Pieces as they come, or joined and cut to one size, of bytes or characters."""
+    """Passes pieces of bytes or text unchanged, or regroups them into chunks of one size."""
 
     def __init__(self, size: int | None, nothing: Any) -> None:
         if size is not None and size < 1:
@@ -353,11 +352,11 @@ class _Chunks:
         if self._size is None:
             yield piece
             return
-        rest, place = self._rest + piece if self._rest else piece, 0
-        while len(rest) - place >= self._size:
-            yield rest[place : place + self._size]
-            place += self._size
-        self._rest = rest[place:]
+        rest, start = self._rest + piece if self._rest else piece, 0
+        while len(rest) - start >= self._size:
+            yield rest[start : start + self._size]
+            start += self._size
+        self._rest = rest[start:]
 
     def end(self) -> Iterator[Any]:
         if self._rest:

@@ -1,7 +1,7 @@
-"""Bodies that come in pieces, and the sources from which a `Response` pulls.
+"""Body streams, and the sources that a `Response` reads from.
 
-A stream is what users and transports hand over: something to iterate. A source is what a response reads:
-`read(n)` gives at least one byte and at most `n`, and `b""` at the end, as the native replies do.
+A stream is an iterable of bytes, as programs and transports pass it. A source has `read(n)`, which returns at least one
+byte and at most `n`, and `b""` at the end, as native replies do.
 """
 
 from __future__ import annotations
@@ -15,27 +15,31 @@ from .encode import AsyncIterableBody
 
 
 class SyncByteStream:
-    """A body in pieces for `Client`: iterate it, then `close()`."""
+    """A response body for `Client`: iterated, then closed with `close()`."""
 
     def __iter__(self) -> Iterator[bytes]:
-        raise NotImplementedError("a subclass of SyncByteStream has __iter__: the pieces of its body")
+        raise NotImplementedError(
+            "a subclass of SyncByteStream defines __iter__, which yields the pieces of the body"
+        )
 
     def close(self) -> None:
-        """Gives back what the stream holds."""
+        """Releases the resources of the stream."""
 
 
 class AsyncByteStream:
-    """A body in pieces for `AsyncClient`: iterate it, then `await aclose()`."""
+    """A response body for `AsyncClient`: iterated, then closed with `await aclose()`."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        raise NotImplementedError("a subclass of AsyncByteStream has __aiter__: the pieces of its body")
+        raise NotImplementedError(
+            "a subclass of AsyncByteStream defines __aiter__, which yields the pieces of the body"
+        )
 
     async def aclose(self) -> None:
-        """Gives back what the stream holds."""
+        """Releases the resources of the stream."""
 
 
 class StreamSource:
-    """A source over a synchronous stream."""
+    """A source that reads a synchronous stream."""
 
     is_async = False
 
@@ -60,14 +64,14 @@ class StreamSource:
         return piece
 
     def close(self) -> None:
-        # a generator that is only half consumed runs its own clean-up now, not when it is collected
+        # closing a partly consumed generator runs its `finally` blocks now, not when it is collected
         for opened in (self._pieces, self.stream):
             if close := getattr(opened, "close", None):
                 close()
 
 
 class AsyncStreamSource:
-    """A source over an asynchronous stream."""
+    """A source that reads an asynchronous stream."""
 
     is_async = True
 
@@ -98,7 +102,7 @@ class AsyncStreamSource:
 
 
 def source_of(stream: Any) -> StreamSource | AsyncStreamSource:
-    """A source over any stream; one of both kinds counts as synchronous and is read by both faces."""
+    """Returns a source over any stream. A stream of both kinds counts as synchronous, which both clients can read."""
     if isinstance(stream, AsyncIterableBody):
         return AsyncStreamSource(stream)
     if hasattr(stream, "__iter__"):
@@ -109,7 +113,7 @@ def source_of(stream: Any) -> StreamSource | AsyncStreamSource:
 
 
 async def awaited(value: Any) -> Any:
-    """The value, awaited where that is asked for: hooks and sources may be of either kind."""
+    """Returns the value, awaited if it is awaitable: hooks and sources may be of either kind."""
     return await value if inspect.isawaitable(value) else value
 
 

@@ -1,4 +1,4 @@
-"""`Client`: calling with blocking. Thread-safe: one pool serves every thread."""
+"""`Client`: the blocking client. It is thread-safe: all threads share one connection pool."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from .websocket import WebSocket, WebSocketOptions, websocket_request
 class Client(BaseClient, ClientCore):
     """A client for threads: `with Client() as client: client.get(url)`.
 
-    The native half answers plain calls by itself; what needs Python it hands to `_slow_request` and `_finish_in_python`.
+    The native base class handles simple calls. Other calls go through `_slow_request`, and responses that need Python
+    through `_finish_in_python`.
     """
 
     _is_async = False
@@ -31,7 +32,7 @@ class Client(BaseClient, ClientCore):
     def send(
         self, request: Request, *, stream: bool = False, auth: Any = UNSET, follow_redirects: Any = UNSET
     ) -> Response:
-        """Sends a request that was built before. `stream`: the body is left to be read, and the response to be closed."""
+        """Sends a `Request`. With `stream=True` the body is not read; the program has to close the response."""
         request._streamed = stream
         settings = self._call_settings(request, auth, follow_redirects)
         response = self._finish_response(run(flow.call(self._backend, settings, request)), request)
@@ -40,7 +41,7 @@ class Client(BaseClient, ClientCore):
     def stream(
         self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
     ) -> ResponseContext:
-        """`with client.stream("GET", url) as response:` the body is pulled; leaving closes."""
+        """`with client.stream("GET", url) as response:` reads the body on demand; leaving the block closes it."""
         if auth is not UNSET:
             arguments["auth"] = auth
         if follow_redirects is not UNSET:
@@ -48,7 +49,10 @@ class Client(BaseClient, ClientCore):
         return ResponseContext(self._open_stream, method, url, arguments)
 
     def sse(self, url: Any, *, method: str = "GET", **arguments: Any) -> EventStream:
-        """`with client.sse(url) as events: for event in events: ...` (server-sent events)."""
+        """`with client.sse(url) as events: for event in events: ...` (server-sent events).
+
+        Raises StatusError unless the status is 2xx, DecodingError unless the content is text/event-stream.
+        """
         return EventStream(self.stream(method, url, **EventStream.with_headers(arguments)))
 
     def websocket(
@@ -65,7 +69,7 @@ class Client(BaseClient, ClientCore):
         follow_redirects: bool = False,
         **arguments: Any,
     ) -> WebSocket:
-        """`with client.websocket("wss://host/chat") as ws: for message in ws: ...`; leaving closes.
+        """`with client.websocket("wss://host/chat") as ws: for message in ws: ...`; leaving the block closes it.
 
         `arguments`: params, headers, cookies, timeout, retries, extensions. Raises WebSocketRefused.
         """
@@ -81,13 +85,13 @@ class Client(BaseClient, ClientCore):
         return WebSocket(self, self.send(request, auth=auth, follow_redirects=follow_redirects))
 
     def prewarm(self, url: Any, n: int = 1) -> int:
-        """Opens connections to the URL's origin until `n` are idle; how many are."""
+        """Opens connections to the URL's origin until `n` are idle. Returns how many are."""
         pool, scheme, host, port = self._prewarm_target(url)
         warm: int = pool.prewarm(scheme, host, port, n)
         return warm
 
     def close(self) -> None:
-        """Closes connections and transports. Calls after it raise ClientClosed."""
+        """Closes connections and transports. Later calls raise ClientClosed."""
         if not self._closed:
             self._closed = True
             self._fast_path = False
@@ -112,26 +116,26 @@ class Client(BaseClient, ClientCore):
     def _slow_request(
         self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
     ) -> Response:
-        """What the native half calls for a call that is not plain."""
+        """Called by the native base class for a call that needs Python."""
         request = self.build_request(method, url, **arguments)
         return self.send(request, auth=auth, follow_redirects=follow_redirects)
 
     def _open_stream(self, method: str, url: Any, arguments: dict[str, Any]) -> Response:
-        """What `stream` does when its block is entered: natively where the call is plain."""
+        """Sends the request of `stream` when its block is entered, natively if possible."""
         started = time.monotonic()
         try:
-            plain = open_stream(self, method, url, arguments) if self._stream_transport is None else None
+            opened = open_stream(self, method, url, arguments) if self._stream_transport is None else None
         except Error as error:
             if getattr(error, "request", error) is None:
                 error.request = self._rebuild_request(method, url, arguments)  # type: ignore[attr-defined]
             raise
-        if plain is None:
-            asked = dict(arguments)
-            how = {name: asked.pop(name) for name in ("auth", "follow_redirects") if name in asked}
-            return self.send(self.build_request(method, url, **asked), stream=True, **how)
-        response: Response = plain[0]
+        if opened is None:
+            kwargs = dict(arguments)
+            options = {name: kwargs.pop(name) for name in ("auth", "follow_redirects") if name in kwargs}
+            return self.send(self.build_request(method, url, **kwargs), stream=True, **options)
+        response: Response = opened[0]
         response._source, response._started = response._reply, started
-        if plain[1]:
+        if opened[1]:
             settings, request = self._resume(response, time.monotonic() - started)
             request._streamed, response._request = True, request
             response = run(flow.call(self._backend, settings, request, response))
@@ -140,7 +144,7 @@ class Client(BaseClient, ClientCore):
         return self._finish_response(response, request)
 
     def _finish_in_python(self, response: Response) -> Response:
-        """What it calls after a plain exchange that leaves something to decide."""
+        """Called by the native base class for a response that needs Python: a redirect, a cookie, a status to retry."""
         settings, request = self._resume(response)
         response = self._finish_response(run(flow.call(self._backend, settings, request, response)), request)
         return _read(response)

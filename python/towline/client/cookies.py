@@ -1,8 +1,8 @@
-"""Cookies (RFC 6265bis): what a response may set, and what a request then carries.
+"""Cookies (RFC 6265bis).
 
-The store is the standard library's `http.cookiejar.CookieJar`, so that its file formats work (`MozillaCookieJar`);
-the rules are here, because the library's are those of an older document: it knows no prefixes, no SameSite and no
-bound. Nothing that a peer sends raises: what breaks a rule is not stored.
+The store is the standard library's `http.cookiejar.CookieJar`, so that its file formats work (`MozillaCookieJar`). The
+rules are implemented here: those of the library are of an older specification, without prefixes, SameSite and limits.
+Input from a peer never raises: a cookie that breaks a rule is not stored.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 CookieTypes: TypeAlias = "Cookies | CookieJar | Mapping[str, str] | list[tuple[str, str]] | None"
 
 MAX_COOKIE_BYTES = 4096  # name and value (5.6, step 5)
-MAX_ATTRIBUTE_BYTES = 1024  # a longer one is passed over (5.6, step 6 of the attributes)
-MAX_PER_DOMAIN = 180  # 6.1 asks for at least 50; browsers keep 150 to 180
+MAX_ATTRIBUTE_BYTES = 1024  # a longer attribute is ignored (5.6, step 6 of the attributes)
+MAX_PER_DOMAIN = 180  # 6.1 requires at least 50; browsers keep 150 to 180
 MAX_COOKIES = 3000  # 6.1
-_EVICTED_AT_ONCE = 100  # when a jar is full, so that not every cookie looks for the oldest
+_EVICTED_AT_ONCE = 100  # from a full jar, so that not every new cookie searches for the oldest
 MAX_LIFETIME_S = 400 * 86400  # 5.5: no cookie lives longer
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -36,10 +36,10 @@ _MAX_AGE = re.compile(r"-?[0-9]{1,19}")
 
 
 class Cookies(MutableMapping[str, str]):
-    """httpx's Cookies. One made without a domain goes to every URL that the program itself asks for."""
+    """Compatible with httpx's Cookies. A cookie set without a domain is sent with every request of the program."""
 
     def __init__(self, cookies: CookieTypes = None) -> None:
-        self._stored = 0  # an upper bound of what peers have put into the jar
+        self._stored = 0  # an upper bound of the number of cookies set by peers
         if isinstance(cookies, CookieJar):
             self.jar = cookies
             return
@@ -47,23 +47,25 @@ class Cookies(MutableMapping[str, str]):
         self.update(cookies)
 
     def set(self, name: str, value: str, domain: str = "", path: str = "/") -> None:
-        """A cookie of the program's own, kept until the client is gone."""
+        """Sets a cookie, for the lifetime of the client. Raises UsageError."""
         try:
             (name + value).encode("utf-8")
             wrong = _CONTROL.search(name + value) or ";" in name + value or "=" in name
         except UnicodeEncodeError:
             wrong = True
         if wrong:
-            raise UsageError(f"cookie {name!r}: no control characters and no ';', and no '=' in the name")
+            raise UsageError(
+                f"cookie {name!r}: control characters and ';' are not allowed, nor '=' in the name"
+            )
         self.jar.set_cookie(_cookie(name, value, domain.lower(), bool(domain), path or "/", False, None, {}))
 
     def get(  # type: ignore[override]
         self, name: str, default: str | None = None, domain: str | None = None, path: str | None = None
     ) -> str | None:
-        """The value; UsageError when several have the name and `domain` and `path` leave more than one."""
+        """Returns the value of a cookie. Raises UsageError if several match `name`, `domain` and `path`."""
         found = [cookie for cookie in self._all() if _matches(cookie, name, domain, path)]
         if len(found) > 1:
-            raise UsageError(f"{len(found)} cookies are named {name!r}; say which with domain= and path=")
+            raise UsageError(f"{len(found)} cookies are named {name!r}; choose one with domain= and path=")
         return (found[0].value or "") if found else default
 
     def delete(self, name: str, domain: str | None = None, path: str | None = None) -> None:
@@ -78,7 +80,7 @@ class Cookies(MutableMapping[str, str]):
                 self.jar.clear(cookie.domain, cookie.path, cookie.name)
 
     def clear(self, domain: str | None = None, path: str | None = None) -> None:
-        """All of them, those of a domain, or those of a path of a domain."""
+        """Removes all cookies, those of a domain, or those of a path of a domain."""
         for cookie in self._all():
             if (domain is None or cookie.domain == domain) and (path is None or cookie.path == path):
                 self.jar.clear(cookie.domain, cookie.path, cookie.name)
@@ -94,13 +96,13 @@ class Cookies(MutableMapping[str, str]):
                 self.set(name, value)
 
     def extract_cookies(self, response: Response) -> None:
-        """Stores what the response sets, as far as it may."""
+        """Stores the cookies of a response that the rules allow."""
         fields = [value for name, value in response.headers.raw if name.lower() == b"set-cookie"]
         if fields:
             self.store(response.url, fields)
 
     def store(self, url: URL, fields: list[bytes], now: float | None = None) -> None:
-        """The values of Set-Cookie fields of a response from `url` (5.7)."""
+        """Stores the cookies of the Set-Cookie values of a response from `url` (5.7)."""
         now = time.time() if now is None else now
         for field in fields:
             cookie = parse_set_cookie(field.decode("utf-8", "surrogateescape"), url, now)
@@ -108,12 +110,12 @@ class Cookies(MutableMapping[str, str]):
                 self._put(cookie, url, now)
 
     def set_cookie_header(self, request: Request) -> None:
-        """Sets the field Cookie of `request`, unless it has one of its own."""
+        """Sets the Cookie header of a request, unless it has one."""
         if "cookie" not in request.headers and (value := self.header_for(request.url)):
             request.headers._append(b"Cookie", value)
 
     def header_for(self, url: URL, *, own: bool = True, now: float | None = None) -> bytes:
-        """The value of Cookie for `url` (5.8.3), empty without any; `own`: with those that have no domain."""
+        """Returns the Cookie value for `url` (5.8.3), empty if there is none. `own`: include cookies without a domain."""
         if not self:
             return b""
         now = time.time() if now is None else now
@@ -125,13 +127,13 @@ class Cookies(MutableMapping[str, str]):
             and (url.scheme == "https" or not cookie.secure)
             and (cookie.expires is None or cookie.expires > now)
         ]
-        # longer paths first; among equals the older one, and the jar keeps their order
+        # longer paths first; equal ones stay in the order of the jar, oldest first
         fitting.sort(key=lambda cookie: -len(cookie.path))
         pairs = [f"{cookie.name}={cookie.value}" if cookie.name else cookie.value or "" for cookie in fitting]
         return "; ".join(pairs).encode("utf-8", "surrogateescape")
 
     def _of_host(self, host: str, own: bool) -> Iterator[Cookie]:
-        """Those of the host and of every domain above it, without looking at the others."""
+        """Yields the cookies of a host and of its parent domains, without visiting the others."""
         with self.jar._cookies_lock:  # type: ignore[attr-defined]
             stored: dict[str, dict[str, dict[str, Cookie]]] = self.jar._cookies  # type: ignore[attr-defined]
             domains = [host] if _is_address(host) else _with_parents(host)
@@ -160,15 +162,13 @@ class Cookies(MutableMapping[str, str]):
         self._evict(cookie.domain, now)
 
     def _evict(self, domain: str, now: float) -> None:
-        """Expired ones first, then the oldest of the domain, then the oldest of all (5.7, last step)."""
+        """Evicts expired cookies first, then the oldest of the domain, then the oldest of all (5.7, last step)."""
         paths = self.jar._cookies.get(domain, {})  # type: ignore[attr-defined]
         self._evict_oldest(
             [cookie for names in paths.values() for cookie in names.values()], MAX_PER_DOMAIN, 1, now
         )
         self._stored += 1
-        if (
-            self._stored > MAX_COOKIES
-        ):  # counting them costs as much as there are: only where it may be too many
+        if self._stored > MAX_COOKIES:  # counting visits every cookie: only if there may be too many
             self._evict_oldest(self._all(), MAX_COOKIES, _EVICTED_AT_ONCE, now)
             self._stored = len(self.jar)
 
@@ -209,7 +209,7 @@ class Cookies(MutableMapping[str, str]):
 
 
 def parse_set_cookie(field: str, url: URL, now: float) -> Cookie | None:
-    """The cookie of a Set-Cookie field from `url`, or None where a rule forbids it (5.6 and 5.7)."""
+    """Parses a Set-Cookie value from `url`. Returns None if a rule forbids the cookie (5.6 and 5.7)."""
     if _CONTROL.search(field):
         return None
     pair, *rest = field.split(";")
@@ -239,7 +239,7 @@ def parse_set_cookie(field: str, url: URL, now: float) -> Cookie | None:
 
 
 def path_matches(request_path: str, cookie_path: str) -> bool:
-    """5.1.4."""
+    """Path matching (5.1.4)."""
     if not request_path.startswith(cookie_path):
         return False
     return (
@@ -250,7 +250,7 @@ def path_matches(request_path: str, cookie_path: str) -> bool:
 
 
 def default_path(url: URL) -> str:
-    """5.1.4: the directory of the request's path."""
+    """Returns the default path: the directory of the request path (5.1.4)."""
     path = url.raw_path.partition(b"?")[0].decode("ascii")
     return path[: path.rfind("/")] or "/"
 
@@ -260,19 +260,19 @@ def _attributes(parts: list[str]) -> dict[str, str]:
     for part in parts:
         name, _, value = part.partition("=")
         if len(value) <= MAX_ATTRIBUTE_BYTES:
-            attributes[name.strip(" \t").lower()] = value.strip(" \t")  # the last one counts
+            attributes[name.strip(" \t").lower()] = value.strip(" \t")  # the last one wins
     return attributes
 
 
 def _domain(attribute: str, host: str) -> str | None:
-    """ "": of the host alone; None: not to be stored."""
+    """Returns the domain of a cookie; an empty string for host-only, None if it must not be stored."""
     domain = attribute.removeprefix(".").lower()
     if not domain:
         return ""
     if not domain.isascii():
         return None
     if domain == host:
-        # a public suffix may set a cookie for itself alone; so may an address
+        # a public suffix, or an address, may set only a host-only cookie
         return "" if _is_public(domain) or _is_address(host) else domain
     if _is_public(domain) or _is_address(host) or not host.endswith(f".{domain}"):
         return None
@@ -280,13 +280,13 @@ def _domain(attribute: str, host: str) -> str | None:
 
 
 def _is_allowed(name: str, value: str, attributes: dict[str, str], url: URL) -> bool:
-    """Secure, prefixes and SameSite (4.1.3, 5.7)."""
+    """Checks Secure, prefixes and SameSite (4.1.3, 5.7)."""
     secure = "secure" in attributes
     if secure and url.scheme != "https":
         return False
     if attributes.get("samesite", "").lower() == "none" and not secure:
         return False
-    # a nameless cookie goes out as its value alone, and must not look like one with a prefix
+    # a nameless cookie is sent as its value alone, which must not look like a prefixed name
     lower = (name or value).lower()
     if lower.startswith(("__secure-", "__host-")) and (not name or not secure):
         return False
@@ -296,7 +296,7 @@ def _is_allowed(name: str, value: str, attributes: dict[str, str], url: URL) -> 
 
 
 def _expires(attributes: dict[str, str], now: float) -> int | None:
-    """Max-Age before Expires; both at most 400 days from now (5.5)."""
+    """Returns the expiry time: Max-Age takes precedence over Expires; both are at most 400 days from now (5.5)."""
     age = attributes.get("max-age", "")
     if _MAX_AGE.fullmatch(age):
         return int(now) + min(int(age), MAX_LIFETIME_S) if int(age) > 0 else 0
@@ -310,12 +310,12 @@ def _expires(attributes: dict[str, str], now: float) -> int | None:
 
 
 def _protects(old: Cookie, new: Cookie) -> bool:
-    """A secure cookie is not overlaid by one that came in the clear (5.7, "leave secure cookies alone")."""
+    """Whether a secure cookie must not be overwritten by one set without TLS (5.7, "leave secure cookies alone")."""
     return old.secure and old.name == new.name and path_matches(new.path, old.path)
 
 
 def _is_public(domain: str) -> bool:
-    """A public suffix: by the list where the `publicsuffixlist` package is installed, else any single label."""
+    """Whether a domain is a public suffix: by the package `publicsuffixlist` if installed, else any single label."""
     if "." not in domain:
         return True
     suffixes = _public_suffixes()

@@ -1,8 +1,7 @@
-"""Response content on its way to the caller: codings undone, text, lines, server-sent events, NDJSON.
+"""Decoding response content: content codings, text, lines, server-sent events, NDJSON.
 
-Every step is pulled: a source is a function `read(n)` that gives at least one byte and at most `n`, and `b""` at
-the end; nothing is asked of it before the caller wants an item. The parsers know nothing of where bytes come
-from, so one loop serves them all, in a synchronous and an asynchronous form.
+A source is a function `read(n)` that returns at least one byte and at most `n`, and `b""` at the end. It is called only
+when the caller wants an item. The parsers do no I/O: one loop, in a synchronous and an asynchronous form, runs them all.
 """
 
 from __future__ import annotations
@@ -24,27 +23,28 @@ MAX_LINE_BYTES = 64 * 1024
 MAX_EVENT_BYTES = 10 * 1024 * 1024
 
 _CHARSET = re.compile(r""";\s*charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;]*))""", re.IGNORECASE)
-_UTF8 = {"utf-8", "ascii"}  # what the native parsers read as it is
+_UTF8 = {"utf-8", "ascii"}  # which the native parsers read
 
 
 class Parser(Protocol[T]):
-    """Takes pieces and gives the items that they complete; a violation is raised after the items before it."""
+    """Takes pieces and returns the items that they complete. A violation is raised after the items before it."""
 
     def feed(self, data: bytes, /) -> list[T]: ...
     def finish(self) -> list[T]: ...
 
 
 def parse(read: Read, parser: Parser[T], n: int = READ_BYTES) -> Iterator[T]:
-    """The items of a source, each given before another byte is read."""
+    """Yields the items of a source, each before another byte is read."""
     while piece := read(n):
         items = parser.feed(piece)
         if items:
             yield from items
-            parser.feed(b"")  # raises what stood behind them
+            parser.feed(b"")  # raises a violation after these items
     yield from parser.finish()
 
 
 async def aparse(read: AsyncRead, parser: Parser[T], n: int = READ_BYTES) -> AsyncIterator[T]:
+    """As `parse`, for an asynchronous source."""
     while piece := await read(n):
         items = parser.feed(piece)
         if items:
@@ -56,24 +56,24 @@ async def aparse(read: AsyncRead, parser: Parser[T], n: int = READ_BYTES) -> Asy
 
 
 class DecodedReader:
-    """A source with its Content-Encoding undone, itself a source: `read(n)` and `aread(n)`."""
+    """Decodes the Content-Encoding of a source, and is itself a source: `read(n)` and `aread(n)`."""
 
     def __init__(self, codings: str | bytes, max_size: int | None = None) -> None:
         self._decoder = Decoder(codings.encode("latin-1") if isinstance(codings, str) else codings, max_size)
-        self._over = False
+        self._ended = False
 
     @property
     def active(self) -> bool:
-        """False: there is nothing to undo, the source can be read as it is."""
+        """Whether there is a coding to decode; if not, the source can be read directly."""
         return self._decoder.active
 
     def read(self, source: Read, n: int) -> bytes:
-        while not (piece := self._decoder.read(n)) and not self._over:
+        while not (piece := self._decoder.read(n)) and not self._ended:
             self._take(source(READ_BYTES))
         return piece
 
     async def aread(self, source: AsyncRead, n: int) -> bytes:
-        while not (piece := self._decoder.read(n)) and not self._over:
+        while not (piece := self._decoder.read(n)) and not self._ended:
             self._take(await source(READ_BYTES))
         return piece
 
@@ -82,11 +82,11 @@ class DecodedReader:
             self._decoder.feed(data)
         else:
             self._decoder.finish()
-            self._over = True
+            self._ended = True
 
 
 class TextParser:
-    """Text in pieces; malformed bytes become U+FFFD, a character that is cut waits for its rest."""
+    """Decodes text piece by piece. Malformed bytes become U+FFFD; an incomplete character is kept for the next piece."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         self._decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
@@ -101,7 +101,7 @@ class TextParser:
 
 
 class Transcoder(Generic[T]):
-    """Another charset for a parser of UTF-8."""
+    """Converts another charset to UTF-8 for a parser."""
 
     def __init__(self, encoding: str, parser: Parser[T]) -> None:
         self._text = TextParser(encoding)
@@ -116,7 +116,7 @@ class Transcoder(Generic[T]):
 
 
 class NdjsonParser:
-    """A JSON text in each line that is not empty. A line that is none raises after the values before it."""
+    """Parses a JSON value from each line that is not empty. A malformed line raises after the values before it."""
 
     def __init__(self, lines: Parser[str], loads: Callable[[str], Any] = load_json) -> None:
         self._lines = lines
@@ -153,13 +153,13 @@ class NdjsonParser:
 
 
 def charset_of(content_type: str | None) -> str | None:
-    """The charset that a Content-Type names, if Python knows it as an encoding of text."""
+    """Returns the charset of a Content-Type, if Python has it as a text encoding."""
     found = _CHARSET.search(content_type or "")
     return known_encoding(next((name for name in found.groups() if name), "")) if found else None
 
 
 def known_encoding(name: str) -> str | None:
-    """Python's own name of an encoding of text; None for what is none (`base64` is a codec too)."""
+    """Returns Python's name of a text encoding; None for other names and codecs such as `base64`."""
     try:
         info = codecs.lookup(name.strip())
     except (LookupError, ValueError):
@@ -168,23 +168,23 @@ def known_encoding(name: str) -> str | None:
 
 
 def decode_text(data: bytes, encoding: str = "utf-8") -> str:
-    """The whole content as text, by the rules of TextParser."""
+    """Decodes the whole content, with the rules of TextParser."""
     return data.decode(encoding, "replace")
 
 
 def line_parser(encoding: str = "utf-8", max_bytes: int = MAX_LINE_BYTES) -> Parser[str]:
-    """Lines that end in CR, LF or CRLF. `max_bytes` counts their UTF-8."""
+    """Returns a parser of lines that end in CR, LF or CRLF. `max_bytes` counts UTF-8."""
     lines = LineParser(max_bytes)
     return lines if (known_encoding(encoding) or encoding) in _UTF8 else Transcoder(encoding, lines)
 
 
 def sse_parser(max_bytes: int = MAX_EVENT_BYTES) -> Parser[ServerSentEvent]:
-    """Server-sent events; they are UTF-8 whatever the charset says."""
+    """Returns a parser of server-sent events, which are UTF-8 regardless of the charset."""
     return SseParser(max_bytes)
 
 
 def ndjson_parser(
     loads: Callable[[str], Any] | None = None, max_bytes: int = MAX_EVENT_BYTES, encoding: str = "utf-8"
 ) -> Parser[Any]:
-    """Newline-delimited JSON: a line may be as long as an event."""
+    """Returns a parser of newline-delimited JSON. The limit is that of an event."""
     return NdjsonParser(line_parser(encoding, max_bytes), loads or load_json)

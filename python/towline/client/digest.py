@@ -1,4 +1,4 @@
-"""HTTP Digest authentication (RFC 7616), which also answers servers of RFC 2069 and 2617."""
+"""HTTP Digest authentication (RFC 7616), compatible with servers of RFC 2069 and RFC 2617."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .auth import Auth
 from .request import Request
 from .response import Response
 
-# The best first. SHA-512-256 needs an OpenSSL that has it; RFC 7616 3.2 lets the client choose.
+# By preference. SHA-512-256 depends on OpenSSL; RFC 7616 3.2 lets the client choose.
 _ALGORITHMS = {
     "SHA-256": "sha256",
     "SHA-512-256": "sha512_256",
@@ -33,7 +33,7 @@ _SCHEME = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?:[ \t]+(.*))?", re.DOTALL
 class DigestAuth(Auth):
     """`auth=DigestAuth(user, password)`: SHA-256, SHA-512-256, MD5, their -sess forms, qop auth and auth-int.
 
-    Once challenged, later requests to the same origin answer before they are asked.
+    After a challenge, later requests to the same origin are sent with an Authorization header at once.
     """
 
     def __init__(self, username: str | bytes, password: str | bytes) -> None:
@@ -47,7 +47,7 @@ class DigestAuth(Auth):
         if challenge := self._challenges.get(origin):
             request.headers["Authorization"] = self._authorization(request, challenge)
         response = yield request
-        # a second challenge means a wrong password, unless it says that only the nonce was too old (RFC 7616 3.3)
+        # a second challenge means a wrong password, unless it is marked stale: the nonce was too old (RFC 7616 3.3)
         for attempt in range(2):
             challenge = strongest(response) if response.status_code == 401 else None
             if challenge is None or (attempt and not challenge.stale):
@@ -72,7 +72,7 @@ class DigestAuth(Auth):
 
 @dataclass
 class Challenge:
-    """One challenge of the scheme Digest, and how often its nonce was used."""
+    """A Digest challenge, and the number of uses of its nonce."""
 
     realm: str
     nonce: str
@@ -94,7 +94,7 @@ class Challenge:
     def authorization(
         self, username: bytes, password: bytes, request: Request, count: int, cnonce: str
     ) -> str:
-        """The value of Authorization (3.4). `count` is the nonce count, `cnonce` a random word."""
+        """Returns the Authorization value (3.4). `count` is the nonce count, `cnonce` a random string."""
         target = request.extensions.get("target") or request.url.raw_path
         uri = target.decode("ascii") if isinstance(target, bytes) else target
         realm, nonce = _bytes(self.realm), _bytes(self.nonce)
@@ -102,12 +102,12 @@ class Challenge:
         if self.algorithm.upper().endswith("-SESS"):
             secret = self._hash(_bytes(f"{secret}:{self.nonce}:{cnonce}"))
         qop = self._quality(request)
-        asked = f"{request.method}:{uri}"
+        a2 = f"{request.method}:{uri}"
         if qop == "auth-int":
-            asked += ":" + self._hash(request.content)
+            a2 += ":" + self._hash(request.content)
         parts = [secret, nonce.decode("utf-8", "surrogateescape")]
         parts += [f"{count:08x}", cnonce, qop] if qop else []
-        proof = self._hash(_bytes(":".join([*parts, self._hash(_bytes(asked))])))
+        proof = self._hash(_bytes(":".join([*parts, self._hash(_bytes(a2))])))
         return "Digest " + ", ".join(self._fields(username, uri, proof, qop, count, cnonce))
 
     def _fields(self, username: bytes, uri: str, proof: str, qop: str, count: int, cnonce: str) -> list[str]:
@@ -138,7 +138,9 @@ class Challenge:
         if "auth" in self.qop or not self.qop:
             return "auth" if self.qop else ""
         if request._content is None:
-            raise UsageError("digest: the server wants qop=auth-int, which hashes the body; pass it as bytes")
+            raise UsageError(
+                "digest: the server requires qop=auth-int, which hashes the body; pass the body as bytes"
+            )
         return "auth-int"
 
     def _hash(self, data: bytes) -> str:
@@ -146,14 +148,14 @@ class Challenge:
 
 
 def strongest(response: Response) -> Challenge | None:
-    """The best challenge of the scheme Digest that can be answered, or None."""
+    """Returns the strongest supported Digest challenge of a response, or None."""
     found = [_challenge(parameters) for parameters in _digests(response.headers.get_list("www-authenticate"))]
     usable = [challenge for challenge in found if challenge is not None]
     return min(usable, key=lambda challenge: challenge.rank, default=None)
 
 
 def _digests(values: list[str]) -> list[dict[str, str]]:
-    """The parameters of each Digest challenge: a field may hold several challenges (RFC 9110 11.6.1)."""
+    """Returns the parameters of each Digest challenge. A header may contain several challenges (RFC 9110 11.6.1)."""
     found: list[dict[str, str]] = []
     current: dict[str, str] | None = None
     for item in (item for value in values for item in parse_http_list(value)):

@@ -1,4 +1,4 @@
-"""Request content: what a caller gives becomes fields and a body that can be sent without copying it.
+"""Encoding request content: arguments become header fields and a body, without copying data.
 
 `encode_request` takes httpx's arguments with httpx's precedence: content, files (with data), data, json.
 """
@@ -36,11 +36,11 @@ READ_BYTES = 65_536
 
 
 class Body:
-    """A request's content.
+    """The content of a request.
 
-    `size` is its length in bytes where that is known, and is what Content-Length says. `replayable`: it can be
-    iterated again from its start, for a redirect, a retry or an authentication. Iterating gives bytes or a
-    memoryview, in pieces of at most 64 KiB where the body is not in memory already.
+    `size` is its length in bytes, the value of Content-Length; None if unknown. `replayable`: it can be iterated again
+    from its start, for a redirect, a retry or an authentication challenge. Iterating yields bytes or memoryviews, of at
+    most 64 KiB each unless the body is in memory already.
     """
 
     size: int | None = None
@@ -55,12 +55,12 @@ class Body:
 
     @property
     def wire(self) -> Any:
-        """What a native `exchange` takes: None, bytes, a binary file, an iterator or an async iterator."""
+        """The body argument of a native `exchange`: None, bytes, a binary file, an iterator or an async iterator."""
         return iter(self)
 
 
 class BytesBody(Body):
-    """Content that is in memory."""
+    """Content in memory."""
 
     replayable = True
 
@@ -78,7 +78,7 @@ class BytesBody(Body):
 
 
 class FileBody(Body):
-    """The rest of a binary file from where it stands. Natively sent with sendfile where it is a plain one."""
+    """A binary file, from its position to its end. The engine sends regular files with sendfile."""
 
     replayable = True
 
@@ -99,7 +99,7 @@ class FileBody(Body):
 
 
 class IterableBody(Body):
-    """Pieces as an iterable gives them, or as a file without a known size does. An iterator goes once."""
+    """The pieces of an iterable, or of a file of unknown size. An iterator can be sent once."""
 
     def __init__(self, pieces: Iterable[Any], size: int | None = None) -> None:
         self._pieces = pieces
@@ -113,13 +113,13 @@ class IterableBody(Body):
         return map(_as_bytes, pieces)
 
     def close(self) -> None:
-        """A generator that is read half-way cleans up now, and not when it is collected."""
+        """Closes a generator, so that it cleans up now and not when it is collected."""
         if isinstance(self._pieces, Generator):
             self._pieces.close()
 
 
 class AsyncIterableBody(Body):
-    """The same of an asynchronous iterable."""
+    """The pieces of an asynchronous iterable. An iterator can be sent once."""
 
     def __init__(self, pieces: AsyncIterable[Any], size: int | None = None) -> None:
         self._pieces = pieces
@@ -156,7 +156,7 @@ def encode_request(
     boundary: str | None = None,
     json_dumps: Callable[[Any], str | bytes] | None = None,
 ) -> tuple[Fields, Body]:
-    """The fields that describe the content (framing included) and the body."""
+    """Returns the header fields that describe the content, its framing included, and the body."""
     if data is not None and not isinstance(data, Mapping) and not _is_pairs(data):
         warnings.warn("use content= to send bytes, text or a stream", DeprecationWarning, stacklevel=3)
         stream: Any = data
@@ -176,19 +176,19 @@ def encode_request(
 
 
 def encode_content(content: RequestContent) -> tuple[Fields, Body]:
-    """Bytes and text as they are; files with their size; everything else chunked."""
+    """Encodes bytes, text and files with their size, everything else chunked."""
     body = _body_of(content)
     return (_framing(body) if body.size != 0 else []), body
 
 
 def encode_urlencoded(data: RequestData) -> tuple[Fields, Body]:
-    """application/x-www-form-urlencoded; a list as value repeats its name."""
+    """Encodes as application/x-www-form-urlencoded. A list as value repeats its name."""
     pairs = [(name, primitive_text(value)) for name, value in form_pairs(data)]
     return _with_content_type(urlencode(pairs).encode("ascii"), "application/x-www-form-urlencoded")
 
 
 def encode_json(value: Any, dumps: Callable[[Any], str | bytes] | None = None) -> tuple[Fields, Body]:
-    """Compact, UTF-8; NaN and infinities are refused, JSON has none."""
+    """Encodes compact JSON in UTF-8. NaN and infinities raise ValueError (RFC 8259 6)."""
     encoded = (dumps or dump_json)(value)
     return _with_content_type(
         encoded.encode() if isinstance(encoded, str) else bytes(encoded), "application/json"
@@ -198,7 +198,7 @@ def encode_json(value: Any, dumps: Callable[[Any], str | bytes] | None = None) -
 def encode_response(
     content: RequestContent | None = None, text: str | None = None, html: str | None = None, json: Any = None
 ) -> tuple[Fields, Body]:
-    """The same for a response that a program makes, for a mock or a test."""
+    """As `encode_request`, for a response of a mock or a test."""
     if content is not None:
         return encode_content(content)
     if text is not None:
@@ -209,7 +209,7 @@ def encode_response(
 
 
 def form_pairs(data: RequestData) -> Iterator[tuple[str, Any]]:
-    """The pairs of a form: a list or tuple as value is several of them."""
+    """Yields the pairs of a form. A list or tuple as value yields several."""
     for name, value in data.items() if isinstance(data, Mapping) else data:
         if isinstance(value, (list, tuple)):
             yield from ((name, part) for part in value)
@@ -218,7 +218,7 @@ def form_pairs(data: RequestData) -> Iterator[tuple[str, Any]]:
 
 
 def primitive_text(value: PrimitiveData | bytes) -> str | bytes:
-    """A form's value as text: JSON's words for booleans, nothing for None; bytes stay what they are."""
+    """Converts the value of a form field: JSON's words for booleans, empty for None, bytes unchanged."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:
@@ -227,7 +227,7 @@ def primitive_text(value: PrimitiveData | bytes) -> str | bytes:
 
 
 def known_size(file: Any) -> tuple[int, int] | None:
-    """(position, bytes from there to the end) of a binary file, without reading it; None where it cannot say."""
+    """Returns (position, bytes from there to the end) of a binary file without reading it; None if that is unknown."""
     reject_text_mode(file)
     try:
         position = file.tell()
@@ -257,7 +257,7 @@ def _body_of(content: Any) -> Body:
     if isinstance(content, bytes):
         return BytesBody(content)
     if isinstance(content, (bytearray, memoryview)):
-        return BytesBody(bytes(content))  # it may change before it is sent
+        return BytesBody(bytes(content))  # a copy: the program may change the buffer before it is sent
     if isinstance(content, Body):
         return content
     if isinstance(content, AsyncIterable):
@@ -265,10 +265,12 @@ def _body_of(content: Any) -> Body:
     if hasattr(content, "read"):
         size = known_size(content)
         return IterableBody(content) if size is None else FileBody(content, *size)
-    # A dict is iterable, and never what was meant.
+    # A dict is iterable, but data= or json= was meant.
     if isinstance(content, Iterable) and not isinstance(content, Mapping):
         return IterableBody(content)
-    raise TypeError(f"content cannot be a {type(content).__name__}; see data= and json=")
+    raise TypeError(
+        f"content: expected bytes, str, a file or an iterable, not {type(content).__name__}; see data= and json="
+    )
 
 
 def _is_pairs(data: Any) -> bool:
@@ -288,12 +290,12 @@ def _with_content_type(data: bytes, content_type: str) -> tuple[Fields, Body]:
 
 def _check_single_use(body: IterableBody | AsyncIterableBody) -> None:
     if body._started and not body.replayable:
-        raise StreamConsumed("the request's content is an iterator that has been sent already")
+        raise StreamConsumed("the content of the request is an iterator that has been sent already")
     body._started = True
 
 
 def _flush(file: Any) -> None:
-    """What a program has written to the file and not flushed is part of it."""
+    """Flushes a file that the program has written to, so that its size is right."""
     if getattr(file, "writable", lambda: False)():
         file.flush()
 
@@ -304,7 +306,7 @@ def _read_pieces(file: Any) -> Iterator[Any]:
 
 
 def _read_limited(file: Any, size: int) -> Iterator[bytes]:
-    """A file that has grown since its size was told must not pass its Content-Length."""
+    """Reads at most `size` bytes: the file may have grown since its Content-Length was determined."""
     left = size
     while left and (piece := file.read(min(READ_BYTES, left))):
         left -= len(piece)
@@ -318,5 +320,5 @@ async def _aread_pieces(file: Any) -> AsyncIterator[Any]:
 
 def _as_bytes(piece: Any) -> bytes:
     if isinstance(piece, (bytes, bytearray, memoryview)):
-        return piece  # type: ignore[return-value]  # any buffer can be sent
-    raise TypeError(f"content must give bytes, not {type(piece).__name__}")
+        return piece  # type: ignore[return-value]  # the engine sends any buffer
+    raise TypeError(f"content must yield bytes, not {type(piece).__name__}")

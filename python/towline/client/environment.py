@@ -1,8 +1,8 @@
-"""What the environment says: proxies, trust, and which transport. Read when a client is made, and not again.
+"""Settings from environment variables: proxies and trust. They are read when a client is created.
 
-HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY count in either case; HTTP_PROXY does not inside a CGI program, whose
-caller could set it (the standard library takes care of that). SSL_CERT_FILE and SSL_CERT_DIR replace the platform's
-trust store.
+HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY are read in upper and lower case. HTTP_PROXY is ignored inside a CGI
+program, where a client could set it (the standard library does this). SSL_CERT_FILE and SSL_CERT_DIR replace the
+platform's trust store.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True)
 class NoProxyRule:
-    """One entry of NO_PROXY: a network, or a host with or without what is below it, and maybe a port."""
+    """An entry of NO_PROXY: a network, or a host with or without its subdomains, and optionally a port."""
 
     host: str = ""
-    below: bool = True
-    itself: bool = True
+    with_subdomains: bool = True
+    with_host: bool = True
     network: _Network | None = None
     port: int | None = None
 
@@ -38,13 +38,13 @@ class NoProxyRule:
         if self.network is not None:
             return address is not None and address in self.network
         if host == self.host:
-            return self.itself
-        return self.below and host.endswith(f".{self.host}")
+            return self.with_host
+        return self.with_subdomains and host.endswith(f".{self.host}")
 
 
 @dataclass(frozen=True)
 class Proxies:
-    """Which proxy a URL goes through."""
+    """The proxies of a client."""
 
     by_scheme: Mapping[str, Proxy] = field(default_factory=dict)
     always: Proxy | None = None
@@ -52,6 +52,7 @@ class Proxies:
     direct: tuple[NoProxyRule, ...] = ()
 
     def of(self, scheme: str, host: str, port: int) -> Proxy | None:
+        """Returns the proxy for an origin; None: connect directly."""
         proxy = self.by_scheme.get(scheme, self.always)
         if proxy is None or self.no_proxy_all:
             return None
@@ -67,7 +68,7 @@ class Proxies:
 
 
 def read_proxies() -> Proxies:
-    """ConfigError where a variable names no proxy."""
+    """Reads the proxy variables. Raises ConfigError for a malformed proxy URL."""
     found = getproxies_environment()
     by_scheme = {scheme: _proxy(found[scheme]) for scheme in ("http", "https") if found.get(scheme)}
     always = _proxy(found["all"]) if found.get("all") else None
@@ -78,7 +79,7 @@ def read_proxies() -> Proxies:
 
 
 def parse_no_proxy(entry: str) -> NoProxyRule:
-    """`example.org`: it and what is below; `.example.org` and `*.example.org`: what is below; 10.0.0.0/8; a port."""
+    """Parses `example.org` (with subdomains), `.example.org` or `*.example.org` (subdomains only), 10.0.0.0/8; with a port."""
     entry = entry.lower()
     if "://" in entry:
         url = URL(entry)
@@ -93,12 +94,12 @@ def parse_no_proxy(entry: str) -> NoProxyRule:
     if colon and port.isdecimal() and len(port) < 6:
         return dataclasses.replace(parse_no_proxy(host), port=int(port))
     if entry.startswith(("*.", ".")):
-        return NoProxyRule(entry.lstrip("*").lstrip("."), itself=False)
+        return NoProxyRule(entry.lstrip("*").lstrip("."), with_host=False)
     return NoProxyRule(entry.lstrip("*"))
 
 
 def with_env_trust(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:
-    """SSL_CERT_FILE or SSL_CERT_DIR where the system's store was meant."""
+    """Replaces trust="system" with SSL_CERT_FILE or SSL_CERT_DIR, if set."""
     if isinstance(tls, TLS) and tls.trust == "system":
         for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
             if path := os.environ.get(name):
@@ -107,7 +108,7 @@ def with_env_trust(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:
 
 
 def with_platform_trust(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:
-    """The system's store where it was meant, whatever the environment says."""
+    """Replaces trust="system" with "platform", which ignores the environment."""
     if isinstance(tls, TLS) and tls.trust == "system":
         return dataclasses.replace(tls, trust="platform")
     return tls

@@ -1,4 +1,4 @@
-"""What happens around an exchange: redirects, authentication, retries by status, cookies, hooks. Written once.
+"""The flow around an exchange: redirects, authentication, retries by status, cookies, hooks.
 
 ```
  call ─► redirect ◄────────────────────────────┐
@@ -6,13 +6,13 @@
                  └─► retry ◄───────────┐   │   │
                        └─► exchange    │   │   │
                              ├─ status in retries.status ── wait
-                             ├─ 401, as the Auth says
+                             ├─ 401, as the Auth decides
                              └─ 3xx ────────────────────────┘
 ```
 
-These are coroutines without I/O of their own: they await only what a backend does for them (send, read, sleep, call
-a hook). `AsyncClient` awaits them; `Client` steps them, and as its backend never suspends they end at the first step
-(`faces.run`). The clock and random are the backend's as well.
+Both clients use the same coroutines. These do no I/O: they await only the methods of a `Backend` (send, sleep, call a
+hook, read the clock). `AsyncClient` awaits them. `Client` runs them to the end in one step (`backends.run`), since its
+backend never suspends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .retrying import Budget, delay_s
 
 
 class AuthSteps(Protocol):
-    """An `Auth`'s generator on one of the two faces."""
+    """The generator of an `Auth`, synchronous or asynchronous."""
 
     async def first_request(self) -> Request: ...
     async def next_request(self, response: Response) -> Request | None: ...
@@ -40,10 +40,12 @@ class AuthSteps(Protocol):
 
 
 class Backend(Protocol):
-    """What the flow cannot do itself."""
+    """Everything that the flow waits for, and its sources of time and randomness."""
 
     async def send(self, request: Request, deadline: float | None) -> Response: ...
-    async def drain_and_release(self, response: Response) -> None: ...
+    async def drain_and_release(self, response: Response) -> None:
+        """Reads the beginning of the content, for `history`, and releases the connection."""
+
     async def close(self, response: Response) -> None: ...
     async def sleep(self, seconds: float) -> None: ...
     async def call(self, hook: Callable[[Any], Any], argument: Any) -> None: ...
@@ -55,7 +57,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class CallSettings:
-    """What one call goes by."""
+    """The settings of one call."""
 
     auth: Auth | None
     follow_redirects: bool
@@ -71,7 +73,7 @@ class CallSettings:
 async def call(
     backend: Backend, settings: CallSettings, request: Request, received: Response | None = None
 ) -> Response:
-    """The last response of a call, its body unread. `received`: one that a plain exchange has brought already."""
+    """Returns the last response of a call, its body unread. `received`: the first one, if it has been received already."""
     history: list[Response] = []
     trusted = True
     if settings.budget is not None:
@@ -86,8 +88,8 @@ async def call(
             following = redirected(response.request, response)
             if len(history) >= settings.max_redirects:
                 raise TooManyRedirects(
-                    f"{settings.max_redirects} redirects were followed, and there is another; "
-                    "look at the Location fields in error.response.history, or raise max_redirects",
+                    f"followed {settings.max_redirects} redirects and got another one; "
+                    "see the Location headers in error.response.history, or raise max_redirects",
                     request=response.request,
                     response=response,
                 )
@@ -97,7 +99,7 @@ async def call(
         await backend.drain_and_release(response)
         response._followed = True
         history.append(response)
-        # credentials that were left behind are not picked up again on the way back
+        # once credentials have been removed, a redirect back does not restore them
         trusted = trusted and same_trust(response.request.url, following.url)
         if cookie := settings.cookies.header_for(following.url, own=trusted):
             following.headers._append(b"Cookie", cookie)
@@ -165,7 +167,7 @@ async def _send(backend: Backend, settings: CallSettings, request: Request) -> R
         await backend.call(hook, request)
     if _is_past_deadline(settings, backend.now()):
         raise TotalTimeout(
-            "the call was not complete within timeout.total, redirects and retries included; raise it or follow fewer",
+            "the call, with its redirects and retries, did not complete within timeout.total; raise it or allow fewer",
             phase="head",
             request=request,
         )

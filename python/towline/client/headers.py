@@ -1,6 +1,6 @@
-"""Fields: a case-insensitive multi-dict that keeps the order and the case of the wire.
+"""`Headers`: a case-insensitive multi-dict that keeps the order and the case of the wire.
 
-What it holds may go on the wire: names are tokens (RFC 9110 5.1), values have no CR, LF or NUL (5.5).
+Its fields are valid on the wire: names are tokens (RFC 9110 5.1), values have no CR, LF or NUL (5.5).
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _FORBIDDEN = re.compile(rb"[\x00\r\n]")
 
 
 class Headers(MutableMapping[str, str]):
-    """httpx's Headers. `headers["name"]` joins several fields of one name with ", " (RFC 9110 5.2)."""
+    """Compatible with httpx's Headers. `headers["name"]` joins the fields of one name with ", " (RFC 9110 5.2).
+
+    Raises InvalidHeader.
+    """
 
     __slots__ = ("_encoding", "_fields")
 
@@ -47,14 +50,14 @@ class Headers(MutableMapping[str, str]):
 
     @classmethod
     def _of_wire(cls, raw: Iterable[tuple[bytes, bytes]]) -> Headers:
-        """Fields which a parser has checked already."""
+        """Creates headers from fields that a parser has checked already."""
         self = cls()
         self._fields = [(name, name.lower(), value) for name, value in raw]
         return self
 
     @property
     def encoding(self) -> str:
-        """How values become str: the one that was set, else the first of ascii, utf-8, iso-8859-1 that fits."""
+        """The encoding of values: the one that was set, else the first of ascii, utf-8, iso-8859-1 that fits."""
         if self._encoding is None:
             for encoding in ("ascii", "utf-8"):
                 try:
@@ -78,12 +81,12 @@ class Headers(MutableMapping[str, str]):
         return [(name, value) for name, _, value in self._fields]
 
     def multi_items(self) -> list[tuple[str, str]]:
-        """Every field by itself, names in lower case."""
+        """Returns every field separately, names in lower case."""
         encoding = self.encoding
         return [(lower.decode(encoding), value.decode(encoding)) for _, lower, value in self._fields]
 
     def get_list(self, key: str, split_commas: bool = False) -> list[str]:
-        """The values of one name; `split_commas` takes lists apart (no quoted commas, as httpx)."""
+        """Returns the values of one name. `split_commas` splits lists, without regard to quotes, as httpx does."""
         values = self._values(key)
         if not split_commas:
             return values
@@ -93,16 +96,16 @@ class Headers(MutableMapping[str, str]):
         return Headers(self)
 
     def update(self, headers: HeaderTypes = None) -> None:  # type: ignore[override]
-        """Replaces names that are there already, keeps several of one name that come together."""
+        """Replaces existing names. Several new fields of one name are all added."""
         new = Headers(headers)
         names = {lower for _, lower, _ in new._fields}
         self._fields = [field for field in self._fields if field[1] not in names] + new._fields
-        self._forget_guess()
+        self._reset_detected_encoding()
 
     def _append(self, name: bytes, value: bytes) -> None:
-        """One more field, which is known to be well-formed."""
+        """Adds a field that is known to be well-formed."""
         self._fields.append((name, name.lower(), value))
-        self._forget_guess()
+        self._reset_detected_encoding()
 
     def _values(self, key: str | bytes) -> list[str]:
         wanted, encoding = self._key(key), self.encoding
@@ -113,11 +116,11 @@ class Headers(MutableMapping[str, str]):
             return key.lower()
         if key.isascii():
             return key.lower().encode("ascii")
-        # a name that cannot be encoded is no error: it is not there
+        # a name that cannot be encoded is not an error: no field has it
         return key.encode(self.encoding, "backslashreplace").lower()
 
-    def _forget_guess(self) -> None:
-        # a new value may not fit what was guessed; ascii and utf-8 are subsets one of the other, latin-1 is not
+    def _reset_detected_encoding(self) -> None:
+        # a new field may not fit the detected encoding: ascii may be too small, iso-8859-1 no longer necessary
         if self._encoding in ("ascii", "iso-8859-1"):
             self._encoding = None
 
@@ -136,7 +139,7 @@ class Headers(MutableMapping[str, str]):
             self._fields[places[0]] = new
         else:
             self._fields.append(new)
-        self._forget_guess()
+        self._reset_detected_encoding()
 
     def __delitem__(self, key: str) -> None:
         wanted = self._key(key)
@@ -149,7 +152,7 @@ class Headers(MutableMapping[str, str]):
         if not isinstance(key, (str, bytes)):
             return False
         wanted = self._key(key)
-        for _, lower, _ in self._fields:  # noqa: SIM110  # any() costs three times as much, on every request
+        for _, lower, _ in self._fields:  # noqa: SIM110  # any() takes three times as long, and this runs for every request
             if lower == wanted:
                 return True
         return False
@@ -188,7 +191,7 @@ class Headers(MutableMapping[str, str]):
 
 
 def is_token(text: str) -> bool:
-    """RFC 9110 5.6.2: what names of fields and methods are made of."""
+    """Whether a text is a token (RFC 9110 5.6.2), as header names and methods are."""
     return text.isascii() and _TOKEN.fullmatch(text.encode("ascii")) is not None
 
 
@@ -217,5 +220,5 @@ def _bytes(part: Any, name: Any, encoding: str) -> bytes:
         return part.encode(encoding)
     except UnicodeEncodeError:
         raise InvalidHeader(
-            f"header {name!r} is not {encoding}; pass bytes, or Headers(..., encoding='utf-8') if the peer expects that"
+            f"header {name!r} cannot be encoded as {encoding}; pass bytes, or Headers(..., encoding='utf-8') if the peer expects it"
         ) from None

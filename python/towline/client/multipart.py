@@ -1,4 +1,4 @@
-"""multipart/form-data (RFC 7578), streamed: parts are sent from where they are, files are read as they go."""
+"""multipart/form-data (RFC 7578). Bodies are streamed: files are read while they are sent."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any, TypeAlias
 from ..errors import InvalidHeader
 from .encode import READ_BYTES, Body, form_pairs, known_size, primitive_text, reject_text_mode
 
-# name -> content, or (filename, content[, content type[, headers]]); a list of pairs where names repeat.
+# name -> content, or (filename, content[, content type[, headers]]); a list of pairs if names repeat.
 FileContent: TypeAlias = "bytes | str | io.IOBase | Any"
 FileTypes: TypeAlias = "FileContent | tuple[str | None, FileContent] | tuple[Any, ...]"
 RequestFiles: TypeAlias = "Mapping[str, FileTypes] | Iterable[tuple[str, FileTypes]]"
 
-# WHATWG HTML, "multipart form data": these three and nothing else; everything is UTF-8.
+# WHATWG HTML, "multipart form data": only these three are escaped; everything is UTF-8.
 _ESCAPES = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A"}
 _UNSENDABLE = re.compile(r"[\r\n\0]")
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,\-./:=? ]{0,69}[0-9A-Za-z'()+_,\-./:=?]")  # RFC 2046 5.1.1
 
 
 class MultipartBody(Body):
-    """A form with files. Its size is known where every file's is; it can be replayed where every file seeks."""
+    """A form with files. Its size is known if every file's size is; it is replayable if every file is seekable."""
 
     def __init__(self, data: Any, files: RequestFiles, boundary: str | None = None) -> None:
         if boundary is not None and not _BOUNDARY.fullmatch(boundary):
-            raise ValueError("a multipart boundary has 1 to 70 of the characters of RFC 2046 5.1.1")
+            raise ValueError("boundary: expected 1 to 70 characters of those in RFC 2046 5.1.1")
         self.boundary = boundary or os.urandom(16).hex()
         self.content_type = f"multipart/form-data; boundary={_quoted(self.boundary)}"
         pairs = files.items() if isinstance(files, Mapping) else files
@@ -50,7 +50,7 @@ class MultipartBody(Body):
 
     @property
     def wire(self) -> Any:
-        """A form that is small and in memory goes as one piece, together with the head."""
+        """A small form in memory is sent in one piece, together with the head."""
         small = self.size is not None and self.size <= READ_BYTES
         if small and all(isinstance(part.content, bytes) for part in self._parts):
             return b"".join(self)
@@ -58,7 +58,7 @@ class MultipartBody(Body):
 
 
 class _Part:
-    """A part: its head, and its content as bytes or a binary file."""
+    """A part: its head, and its content, which is bytes or a binary file."""
 
     def __init__(self, head: bytes, content: Any) -> None:
         self.head = head
@@ -75,7 +75,7 @@ class _Part:
         return None if self._length is None else len(self.head) + self._length
 
     def _rewind_and_measure(self) -> int | None:
-        """All of the file is meant, wherever it stands: a program has often just written it."""
+        """Rewinds the file and returns its size: the whole file is sent, although the program may have just written it."""
         reject_text_mode(self.content)
         try:
             self.content.seek(0)
@@ -103,7 +103,7 @@ class _Part:
 
 
 def boundary_of(content_type: str | None) -> str | None:
-    """The boundary that a caller's own Content-Type names, if it is a form's."""
+    """Returns the boundary in a multipart/form-data Content-Type of the program, if there is one."""
     media, _, parameters = (content_type or "").partition(";")
     if media.strip().lower() != "multipart/form-data":
         return None
@@ -116,9 +116,11 @@ def boundary_of(content_type: str | None) -> str | None:
 
 def _field(name: Any, value: Any) -> _Part:
     if not isinstance(name, str):
-        raise TypeError(f"the name of a form's field is a str, not {type(name).__name__}: {name!r}")
+        raise TypeError(f"data: expected str as the name of a field, not {type(name).__name__}: {name!r}")
     if not isinstance(value, (str, bytes, int, float, type(None))):
-        raise TypeError(f"the value of {name!r} is a str, bytes or number, not {type(value).__name__}")
+        raise TypeError(
+            f"data: expected str, bytes or a number as the value of {name!r}, not {type(value).__name__}"
+        )
     text = primitive_text(value)
     return _Part(_head(name, None, {}), text.encode() if isinstance(text, str) else text)
 
@@ -135,7 +137,9 @@ def _file(name: str, value: FileTypes) -> _Part:
     elif isinstance(content, (bytearray, memoryview)):
         content = bytes(content)
     elif not isinstance(content, bytes) and not hasattr(content, "read"):
-        raise TypeError(f"the file {name!r} is bytes, a str or a binary file, not {type(content).__name__}")
+        raise TypeError(
+            f"files: expected bytes, str or a binary file for {name!r}, not {type(content).__name__}"
+        )
     return _Part(_head(name, filename, headers), content)
 
 
@@ -143,7 +147,7 @@ def _unpacked(value: FileTypes) -> tuple[str | None, Any, str | None, Mapping[st
     if not isinstance(value, tuple):
         return PurePath(str(getattr(value, "name", "upload"))).name, value, None, {}
     if not 2 <= len(value) <= 4:
-        raise TypeError("a file is its content or (filename, content[, content type[, headers]])")
+        raise TypeError("files: expected content or (filename, content[, content type[, headers]])")
     filename, content, content_type, headers = (*value, None, None)[:4]
     return filename, content, content_type, headers or {}
 
@@ -155,11 +159,11 @@ def _head(name: str, filename: str | None, headers: Mapping[str, str]) -> bytes:
     lines = [disposition]
     for field, value in headers.items():
         if _UNSENDABLE.search(field) or _UNSENDABLE.search(value):
-            raise InvalidHeader(f"the header {field!r} of a part has a line end or a NUL")
+            raise InvalidHeader(f"files: the header {field!r} of a part has a line break or NUL")
         lines.append(f"{field}: {value}")
     return "\r\n".join([*lines, "\r\n"]).encode()
 
 
 def _quoted(boundary: str) -> str:
-    """Quoted where it is not a token (RFC 9110 5.6.6)."""
+    """Quotes a boundary unless it is a token (RFC 9110 5.6.6)."""
     return boundary if re.fullmatch(r"[0-9A-Za-z'+_\-.]+", boundary) else f'"{boundary}"'

@@ -1,6 +1,7 @@
-"""The client's options: frozen, checked where they are made, read by attribute from the native module.
+"""Options of the client: frozen dataclasses, validated when they are created, read by attribute by the native module.
 
-Seconds and bytes, unless a name says otherwise; None means "no limit" or "not given".
+Units are seconds and bytes, unless the name says otherwise. None means "no limit" or "not given". Invalid values raise
+ConfigError.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ CertTypes: TypeAlias = "str | tuple[str, str] | tuple[str, str, str]"
 
 
 class _Unset:
-    """The argument was not given; None has a meaning of its own."""
+    """Marks an argument that was not given, if None has another meaning."""
 
     def __repr__(self) -> str:
         return "UNSET"
@@ -42,24 +43,26 @@ def _seconds(name: str, value: Any) -> float | None:
     return float(value)
 
 
-def _count(name: str, value: Any, least: int = 0) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-        raise ConfigError(f"{name}: expected a whole number of at least {least} or None, not {value!r}")
+def _count(name: str, value: Any, minimum: int = 0) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < minimum):
+        raise ConfigError(f"{name}: expected a whole number of at least {minimum} or None, not {value!r}")
 
 
 @dataclass(frozen=True, init=False)
 class Timeout:
-    """How long each part of a call may take.
+    """The timeouts of a call, in seconds. None: no limit.
 
-    `Timeout(5.0)` is httpx's: five seconds for each phase. `Timeout(10.0, connect=3)`: ten for each but the
-    connection. `Timeout(connect=3)`: our default for the others. Only `total` is a deadline for the whole call.
+    `Timeout(5.0)` sets each phase to five seconds, as in httpx. `Timeout(10.0, connect=3)` sets each phase but `connect`
+    to ten. `Timeout(connect=3)` keeps the defaults of the others. Only `total` limits the whole call.
 
-    - connect: names, TCP, proxy and TLS together. 5: a reachable peer answers within a round trip or two
-    - read: silence while a response is awaited or read. 60: slow endpoints are common, dead peers are found
-      by TCP keep-alive
-    - write: the peer takes nothing. 60, as read
-    - pool: waiting for a connection. None: callers wait in order; `Limits.max_queue` refuses at once instead
-    - total: from the call to the last byte. None: a stream may last as long as it is read
+    - connect: name resolution, TCP, proxy and TLS together. Default 5: a reachable peer responds within one or two
+      round trips
+    - read: the longest silence while waiting for or reading a response. Default 60: slow endpoints are common, and TCP
+      keep-alive detects dead peers
+    - write: the longest time in which the peer accepts nothing. Default 60, as read
+    - pool: waiting for a connection. Default None: calls wait in order; `Limits.max_queue` fails at once instead
+    - total: from the call to the last byte, redirects and retries included. Default None: a stream may last as long as
+      it is read
     """
 
     connect: float | None = 5.0
@@ -85,11 +88,11 @@ class Timeout:
 
     @classmethod
     def of(cls, value: Any) -> Timeout:
-        """What users write as `timeout=`: seconds, None, a tuple, a Timeout, or httpx's."""
+        """Converts the argument `timeout=`: seconds, None, a tuple, a Timeout, or one of httpx."""
         return value if isinstance(value, cls) else cls(value)
 
     def as_dict(self) -> dict[str, float | None]:
-        """The phases, as the extension `timeout` of httpx carries them, and `total`."""
+        """Returns the phases, as in the httpx extension `timeout`, and `total`."""
         return {name: getattr(self, name) for name in _PHASES}
 
 
@@ -113,15 +116,15 @@ def _phases(timeout: Any) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a client may hold open.
+    """The limits of a connection pool. None: no limit.
 
-    - max_connections: 1000, far from the 1024 descriptors a process commonly has only when nothing else is open
-    - max_connections_per_host: 100, so that one slow host does not take what others need
-    - max_keepalive_connections: 100 idle ones, for all hosts
-    - keepalive_expiry: 15 s idle; servers commonly close after 60 or 75, some after 5: an old connection is one
-      that dies with the next request
-    - max_connection_age: None; set it where a load balancer must see new connections
-    - max_queue: callers that may wait for a connection. None: any number, in order
+    - max_connections: default 1000, just below the common limit of 1024 descriptors of a process
+    - max_connections_per_host: default 100, so that one slow host does not use up the connections of others
+    - max_keepalive_connections: idle connections to all hosts together, default 100
+    - keepalive_expiry: seconds after which an idle connection is closed, default 15. Servers commonly close after 60 or
+      75, some after 5; a request on a connection that the server is closing fails
+    - max_connection_age: seconds, default None; set it if a load balancer has to see new connections
+    - max_queue: number of calls that may wait for a connection. Default None: any number, in order
     """
 
     max_connections: int | None = 1000
@@ -141,7 +144,7 @@ class Limits:
 
     @classmethod
     def of(cls, value: Any) -> Limits:
-        """Ours, httpx's (its names are ours), or None for the defaults."""
+        """Converts the argument `limits=`: Limits, those of httpx, or None for the defaults."""
         if value is None:
             return cls()
         if isinstance(value, cls):
@@ -154,21 +157,21 @@ class Limits:
 
 @dataclass(frozen=True)
 class Retry:
-    """What is sent again, and when. Nothing is, whose body cannot be replayed.
+    """Which requests are sent again, and when. A request whose body is not replayable is never sent again.
 
-    - connect: 1 more attempt when no connection came about: nothing was sent, so any method may
-    - stale: a reused connection that dies without a byte of response means that the peer had closed it: an
-      idempotent request (RFC 9110 9.2.2) is resent once; "any": a POST too; False: never
-    - status: codes to retry, e.g. (429, 502, 503, 504), for idempotent methods and those in `methods`. None are
-      by default: only the caller knows which mean "later"
-    - times: how often, at most, a call is sent again for its status
+    - connect: further attempts to connect, default 1. Nothing has been sent, so this applies to any method
+    - stale: if a reused connection fails before the first byte of a response, the peer had closed it. True (default):
+      an idempotent request (RFC 9110 9.2.2) is resent once; "any": other methods, too; False: never
+    - status: status codes to retry, e.g. (429, 502, 503, 504), for idempotent methods and those in `methods`. Default
+      none: only the program knows which of them are temporary
+    - times: maximum number of retries by status, default 3
     - methods: further methods that may be retried by status
-    - backoff: seconds before the first retry, doubled for each further one; jitter takes a random share of it
-      so that clients do not return in step
-    - respect_retry_after: the peer's Retry-After (seconds or date, RFC 9110 10.2.3) instead of the backoff
-    - max_delay: longer than this is not waited for: the response is returned as it is
-    - budget: retries as a share of all calls of the client (0.1: one in ten, and ten in reserve), so that
-      retries cannot multiply the load on a peer in trouble. None: no such bound
+    - backoff: seconds before the first retry, default 0.5, doubled for each further one
+    - jitter: wait for a random share of the backoff, so that clients do not retry at the same time; default True
+    - respect_retry_after: wait for Retry-After (seconds or date, RFC 9110 10.2.3) instead of the backoff; default True
+    - max_delay: seconds, default 60; if the wait would be longer, the response is returned instead
+    - budget: retries as a share of all calls of the client (0.1: one in ten, plus ten initially), so that retries do
+      not multiply the load on an overloaded peer. Default None: no limit
     """
 
     connect: int = 1
@@ -197,7 +200,7 @@ class Retry:
 
     @classmethod
     def of(cls, value: Any) -> Retry:
-        """A Retry; a number: that many attempts to connect; False or None: nothing is ever resent."""
+        """Converts the argument `retries=`: a Retry, a number of attempts to connect, or False or None for no retries."""
         if isinstance(value, cls):
             return value
         if value is None or value is False:
@@ -209,15 +212,15 @@ class Retry:
 
 @dataclass(frozen=True)
 class TLS:
-    """How peers are verified and what we show them.
+    """TLS settings: verification of peers, and the client certificate.
 
-    - verify: False accepts any certificate: for tests only
-    - trust: "system" (the platform's store), "certifi" (where that package is installed), or the path of a PEM
-      file or directory, which then is the only trust. SSL_CERT_FILE and SSL_CERT_DIR replace the system's;
-      not so "platform", which is what "system" becomes with trust_env=False
-    - cert, key, password: our own certificate chain and key (PEM files; the key may stand in `cert`)
-    - min_version: "1.2" or "1.3"
-    - server_name: the name to ask for and to verify, where it is not the URL's host
+    - verify: False accepts any certificate; for tests only
+    - trust: "system" (default: the platform's store), "certifi" (if that package is installed), or the path of a PEM
+      file or directory, which then is the only trust store. SSL_CERT_FILE and SSL_CERT_DIR replace "system", but not
+      "platform", which "system" becomes with trust_env=False
+    - cert, key, password: the client's certificate chain and key (PEM files; `cert` may contain the key)
+    - min_version: "1.2" (default) or "1.3"
+    - server_name: the name to send as SNI and to verify, if it is not the host of the URL
     """
 
     verify: bool = True
@@ -235,18 +238,18 @@ class TLS:
         if self.min_version not in ("1.2", "1.3"):
             raise ConfigError(f'tls.min_version: expected "1.2" or "1.3", not {self.min_version!r}')
         if self.key and not self.cert:
-            raise ConfigError("tls.key: needs tls.cert, the certificate it belongs to")
+            raise ConfigError("tls.key: requires tls.cert, the certificate of the key")
 
 
 def tls_of(verify: Any, cert: CertTypes | None = None) -> TLS | ssl.SSLContext:
-    """What `verify=` and `cert=` say together."""
+    """Converts the arguments `verify=` and `cert=`."""
     if isinstance(verify, ssl.SSLContext):
         if cert is not None:
             raise ConfigError("cert: load it into the ssl.SSLContext given as verify= (load_cert_chain)")
         return verify
     if isinstance(verify, TLS):
         if cert is not None:
-            raise ConfigError("cert: name it in TLS(cert=..., key=...) instead, beside verify=TLS(...)")
+            raise ConfigError("cert: pass it as TLS(cert=..., key=...) instead, since verify= is a TLS")
         return verify
     chain = (cert,) if isinstance(cert, (str, os.PathLike)) else cert or ()
     names: dict[str, Any] = dict(zip(("cert", "key", "password"), chain, strict=False))
@@ -264,8 +267,8 @@ _PROXY_PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
 class Proxy:
     """A proxy: `Proxy("http://user:secret@proxy.example:3128", headers={...})`.
 
-    Schemes: http, https, socks5 (names are resolved here), socks5h (by the proxy). `auth` and `headers` go to the
-    proxy only; `tls` is for an https proxy.
+    Schemes: http, https, socks5 (names are resolved locally), socks5h (names are resolved by the proxy). `auth` and
+    `headers` are sent to the proxy only; `tls` is for an https proxy. Raises ConfigError.
     """
 
     scheme: str
@@ -308,7 +311,7 @@ class Proxy:
 
     @property
     def url(self) -> Any:
-        """Where it is, without credentials."""
+        """The URL of the proxy, without credentials."""
         from .url import URL
 
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -320,7 +323,7 @@ class Proxy:
 
     @classmethod
     def of(cls, value: Any) -> Proxy | None:
-        """A URL, a Proxy, httpx's, or None."""
+        """Converts the argument `proxy=`: a URL, a Proxy, one of httpx, or None."""
         if value is None or isinstance(value, cls):
             return value
         if hasattr(value, "url"):
@@ -336,7 +339,7 @@ class Proxy:
 
 @dataclass(frozen=True)
 class Progress:
-    """What `progress=` is called with: bytes of the wire's body, without heads. `total`: None where unknown."""
+    """The argument of `progress=` callbacks: bytes of the body on the wire, without heads. `total`: None if unknown."""
 
     direction: Literal["upload", "download"]
     transferred: int
@@ -345,23 +348,24 @@ class Progress:
 
 @dataclass(frozen=True)
 class PoolOptions:
-    """Everything a native pool is made with: one for `AsyncPool`, `SyncPool` and the two client cores.
+    """The configuration of a native pool: `AsyncPool` or `SyncPool`.
 
-    - tls: how https peers are verified
-    - proxy: for every exchange of this pool; which pool an exchange takes was decided before
-    - http1, http2: what may be spoken. Both: https peers choose by ALPN, http peers are spoken to in HTTP/1.1. HTTP/2
-      alone: without asking where there is no TLS. Off by default, as in httpx
-    - timeout, retries: what a call uses that brings none of its own; a pool uses `connect` and `stale` of Retry
-    - stream_window: bytes of a body held while nobody reads. 64 KiB keeps a reader busy at 10 Gbit/s and costs
-      64 MB at a thousand streams
-    - max_stream_window: HTTP/2: the window of a response whose reader keeps up doubles up to this. 4 MiB, as Go has it,
-      carry 300 Mbit/s over 100 ms; no more than stream_window: it does not grow
-    - max_header_size: 100 KiB for a response's head, as h11 and httpx have it
-    - max_response_size, max_decompressed_size: a body beyond them is an error while it is read
-    - tcp_keepalive: (idle s, interval s, count): on, since NAT drops silent connections without a word
-    - happy_eyeballs_delay: 0.25 s between attempts (RFC 8305 5)
-    - resolve: {"host" or "host:port": "address" or ("address", ...)} instead of the resolver
-    - local_address: the address to connect from; uds: the unix socket to connect to, whatever the URL's host
+    - tls: verification of https peers
+    - proxy: for every request of this pool
+    - http1, http2: the allowed versions. Both: https peers choose with ALPN, http peers get HTTP/1.1. HTTP/2 alone: with
+      prior knowledge if there is no TLS. HTTP/2 is off by default, as in httpx
+    - timeout, retries: the defaults of calls; a pool uses `connect` and `stale` of Retry
+    - stream_window: bytes of a body that are buffered while the program does not read. 64 KiB are enough for
+      10 Gbit/s, and cost 64 MB with a thousand streams
+    - max_stream_window: HTTP/2: the window of a response whose reader keeps up doubles up to this. 4 MiB, as in Go,
+      allow 300 Mbit/s at 100 ms. Not above stream_window: the window does not grow
+    - max_header_size: 100 KiB for the head of a response, as in h11 and httpx
+    - max_response_size, max_decompressed_size: a larger body is an error while it is read
+    - tcp_keepalive: (idle s, interval s, count). On by default, since NAT drops silent connections without notice
+    - happy_eyeballs_delay: 0.25 s between connection attempts (RFC 8305 5)
+    - resolve: {"host" or "host:port": "address" or ("address", ...)}, instead of the resolver
+    - local_address: the address to connect from
+    - uds: the path of a Unix socket to connect to, regardless of the host of the URL
     """
 
     tls: TLS | ssl.SSLContext = field(default_factory=TLS)

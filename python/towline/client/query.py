@@ -1,4 +1,4 @@
-"""The query of a URL as an immutable multi-dict (application/x-www-form-urlencoded)."""
+"""`QueryParams`: the query of a URL as an immutable multi-dict (application/x-www-form-urlencoded)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ QueryParamTypes: TypeAlias = (
     " | str | bytes | None"
 )
 
-_MAX_FIELDS = 10_000  # of a query that is parsed: a URL on the wire is far shorter
+_MAX_FIELDS = 10_000  # of a parsed query; a URL on the wire has far fewer
 
 
 class QueryParams(Mapping[str, str]):
-    """httpx's QueryParams: `params["a"]` is the first value, `get_list("a")` all of them."""
+    """Compatible with httpx's QueryParams: `params["a"]` is the first value, `get_list("a")` returns all values."""
 
     __slots__ = ("_items",)
 
@@ -37,26 +37,26 @@ class QueryParams(Mapping[str, str]):
         return self._first().items()
 
     def multi_items(self) -> list[tuple[str, str]]:
-        """Every pair, in order."""
+        """Returns every pair, in order."""
         return list(self._items)
 
     def get_list(self, key: str) -> list[str]:
         return [value for name, value in self._items if name == key]
 
     def set(self, key: str, value: Any = None) -> QueryParams:
-        """A copy in which `key` has this one value, in its first place."""
+        """Returns a copy in which `key` has only this value."""
         return self.merge({key: value})
 
     def add(self, key: str, value: Any = None) -> QueryParams:
-        """A copy with one more pair."""
+        """Returns a copy with an additional pair."""
         return _from_items((*self._items, *_items({key: value})))
 
     def remove(self, key: str) -> QueryParams:
-        """A copy without `key`."""
+        """Returns a copy without `key`."""
         return _from_items(tuple(item for item in self._items if item[0] != key))
 
     def merge(self, params: QueryParamTypes = None) -> QueryParams:
-        """A copy in which the names of `params` have the values they have there."""
+        """Returns a copy in which `params` replace the values of their names."""
         new = tuple(_items(params))
         names = {name for name, _ in new}
         return _from_items((*(item for item in self._items if item[0] not in names), *new))

@@ -1,4 +1,4 @@
-"""Where a redirect leads and what goes along (RFC 9110 15.4, Fetch 4.4 "HTTP-redirect fetch")."""
+"""Redirects (RFC 9110 15.4, Fetch 4.4 "HTTP-redirect fetch")."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .headers import Headers
 from .request import Request
 from .url import URL, origin
 
-# Fetch, "request-body-header name", and the framing
+# "request-body-header name" of Fetch, and the framing
 _BODY_HEADERS = (
     "content-encoding",
     "content-language",
@@ -23,10 +23,10 @@ _BODY_HEADERS = (
 
 
 def redirected(request: Request, response: Any) -> Request:
-    """The request that follows `response`, without Cookie: that depends on the client's jar.
+    """Returns the request that follows the redirect `response`, without a Cookie header.
 
-    RemoteProtocolError where the peer points to nothing that can be requested, UsageError where the body would
-    have to be sent again and cannot be.
+    Raises RemoteProtocolError if the Location cannot be requested, UsageError if the body would have to be sent again
+    and is not replayable.
     """
     url = _target(request, response)
     method = _method(request.method, response.status_code)
@@ -44,16 +44,16 @@ def redirected(request: Request, response: Any) -> Request:
         stream = BytesBody()
     elif not request.replayable:
         raise UsageError(
-            f"{response.status_code} asks for the body to be sent again, and it came from an iterator; "
+            f"{response.status_code} requires sending the body again, but it came from an iterator; "
             "pass bytes or a file, or follow_redirects=False"
         )
-    made = Request(method, url, headers=headers, stream=stream, extensions=_extensions(request, url))
-    made._content = stream.data if isinstance(stream, BytesBody) else None
-    return made
+    following = Request(method, url, headers=headers, stream=stream, extensions=_extensions(request, url))
+    following._content = stream.data if isinstance(stream, BytesBody) else None
+    return following
 
 
 def same_trust(here: URL, there: URL) -> bool:
-    """Whether credentials meant for `here` may go to `there`: one origin, or the same host gone over to TLS."""
+    """Whether credentials for `here` may be sent to `there`: the same origin, or the same host upgraded to TLS."""
     if origin(here) == origin(there):
         return True
     upgraded = here.scheme == "http" and there.scheme == "https"
@@ -65,12 +65,13 @@ def _target(request: Request, response: Any) -> URL:
     try:
         url = request.url.join(location)
         if not url._host and url.scheme in ("http", "https"):
-            url = url.copy_with(host=request.url.host)  # "http:/path" and "http:///path" are seen in the wild
+            url = url.copy_with(host=request.url.host)  # servers send "http:/path" and "http:///path"
     except InvalidURL as error:
-        raise _redirect_error(request, f"Location is no URL: {error}") from None
+        raise _redirect_error(request, f"Location is not a URL: {error}") from None
     if url.scheme not in ("http", "https") or not url._host:
         raise _redirect_error(
-            request, f"Location is {without_userinfo(str(url)[:200])!r}, and only http and https are followed"
+            request,
+            f"Location is {without_userinfo(str(url)[:200])!r}, but only http and https are supported",
         )
     if request.url.fragment and not url.fragment:
         url = url.copy_with(fragment=request.url.fragment)  # RFC 9110 10.2.2
@@ -95,7 +96,7 @@ def _method(method: str, status: int) -> str:
 
 
 def _extensions(request: Request, url: URL) -> dict[str, Any]:
-    """What a program said of one origin's connection says nothing of another's."""
+    """Returns the extensions without those for the connection of one origin, if the origin changes."""
     extensions = dict(request.extensions)
     extensions.pop("target", None)
     if origin(request.url) != origin(url):

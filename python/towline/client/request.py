@@ -1,4 +1,4 @@
-"""What is sent: httpx's Request."""
+"""`Request`: compatible with httpx's."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .url import URL
 
 
 class Request:
-    """A request. `content`, `data`, `files` and `json` make the body; `stream=` takes one as it is, without fields.
+    """A request. `content`, `data`, `files` and `json` set the body and its headers; `stream=` sets only the body.
 
-    Raises InvalidURL and InvalidHeader. `extensions` carries `timeout`, `target`, `sni_hostname`, `transport`,
-    `retries` and `progress` to whoever sends it.
+    `extensions` carries `timeout`, `target`, `sni_hostname`, `transport`, `retries` and `progress` to the transport.
+    Raises InvalidURL, InvalidHeader and UsageError (the method).
     """
 
-    _deadline: float | None = None  # of the call it belongs to, on the monotonic clock
-    _streamed = False  # its response is read in pieces
+    _deadline: float | None = None  # of its call, on the monotonic clock
+    _streamed = False  # its response is streamed
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Request:
         json_dumps: Any = None,
     ) -> None:
         self.method = _method(method)
-        parsed_url = url if type(url) is URL else URL(url)  # it does not change: no copy
+        parsed_url = url if type(url) is URL else URL(url)  # immutable: no copy
         self.url = parsed_url if params is None else parsed_url.copy_merge_params(params)
         self.headers = Headers(headers)
         self.extensions: dict[str, Any] = {} if extensions is None else dict(extensions)
@@ -59,7 +59,7 @@ class Request:
             self._content = self.stream.data
 
     def _add_fields(self, fields: Fields) -> None:
-        """What the program has not said itself: Host first (RFC 9110 7.2), the body's fields last."""
+        """Adds headers that the program has not set: Host first (RFC 9110 7.2), those of the body last."""
         headers = self.headers
         if self.url._host and "host" not in headers:
             self.headers = headers = Headers._of_wire([(b"Host", self.url.netloc), *headers.raw])
@@ -71,22 +71,22 @@ class Request:
             elif name not in headers:
                 headers._append(name.encode("ascii"), value.encode("latin-1"))
         if not framed and not fields and self.method in ("POST", "PUT", "PATCH"):
-            headers._append(b"Content-Length", b"0")  # RFC 9110 8.6: a body was to be expected
+            headers._append(b"Content-Length", b"0")  # RFC 9110 8.6: these methods anticipate a body
 
     @property
     def content(self) -> bytes:
-        """The body. UsageError where it comes in pieces that have not been read."""
+        """The body. Raises UsageError if it is a stream that has not been read."""
         if self._content is None:
             raise UsageError("the request's body is a stream; call read() or await aread() first")
         return self._content
 
     @property
     def replayable(self) -> bool:
-        """Whether it can be sent a second time."""
+        """Whether the body can be sent again."""
         return bool(getattr(self.stream, "replayable", False))
 
     def read(self) -> bytes:
-        """The whole body, which then can be sent again."""
+        """Reads and returns the whole body, which is replayable afterwards."""
         if self._content is None:
             if isinstance(self.stream, AsyncIterableBody) or not hasattr(self.stream, "__iter__"):
                 raise UsageError("the body is an asynchronous iterator; use await aread()")
@@ -117,10 +117,10 @@ class Request:
 
 
 class _PickledStream:
-    """The stream of a request that was pickled."""
+    """Replaces the stream of a pickled request."""
 
     def __iter__(self) -> Any:
-        raise StreamConsumed("the body was a stream, which pickling does not keep")
+        raise StreamConsumed("the body was a stream, which is not pickled")
 
 
 def _method(method: Any) -> str:
@@ -128,5 +128,5 @@ def _method(method: Any) -> str:
         method = method.decode("latin-1")
     name = str(method).upper()
     if not is_token(name):
-        raise UsageError(f"method {method!r} is no token (RFC 9110 9.1)")
+        raise UsageError(f"method {method!r} is not a token (RFC 9110 9.1)")
     return name

@@ -1,7 +1,7 @@
-"""What comes back: httpx's Response with both faces, and the pull API.
+"""`Response`: compatible with httpx's, for both clients.
 
-A plain exchange makes it natively, without `__init__`: what a call does not look at is never made. The native half
-(`_native.ResponseCore`) has status, content, text, json and timings; `BodyReader` has the streams.
+The fast path creates it natively, without `__init__`, and attributes are computed when they are first read. The native
+base class (`_native.ResponseCore`) has status, content, text, json and timings; `BodyReader` has the streams.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KINDS = ("informational response", "success", "redirect", "client error", "serv
 
 
 class Response(BodyReader, ResponseCore):
-    """A response. Tests and transports make one: `Response(200, json={...})`, `Response(200, content=pieces)`."""
+    """A response. Tests and transports create one with `Response(200, json={...})` or `Response(200, content=pieces)`."""
 
     _headers: Headers | None = None
     _history: list[Response] | None = None
@@ -67,12 +67,12 @@ class Response(BodyReader, ResponseCore):
         self._default_encoding = default_encoding
         self._source = source_of(stream)
         if isinstance(stream, BytesBody):
-            # a coded body is given as it would come: what cannot be decoded says so here
+            # content is given in its encoded form; malformed content raises here
             self.read()
 
     @classmethod
     def _of_reply(cls, reply: Any, is_async: bool) -> Response:
-        """The head of a native reply, its body unread."""
+        """Creates a response from a native reply, its body unread."""
         self = cls.__new__(cls)
         self._set_reply(reply)
         self._source = _AsyncReplySource(reply) if is_async else reply
@@ -90,10 +90,12 @@ class Response(BodyReader, ResponseCore):
 
     @property
     def request(self) -> Request:
-        """What it answers. UsageError where it was made without one."""
+        """The request. Raises UsageError if the response was created without one."""
         if self._request is None:
             if self._sent is None or self._client is None:
-                raise UsageError("this response was made without a request; pass Response(..., request=...)")
+                raise UsageError(
+                    "this response was created without a request; pass Response(..., request=...)"
+                )
             method, url, arguments = self._sent
             self._request = self._client._rebuild_request(method, url, arguments)
         return self._request
@@ -108,7 +110,7 @@ class Response(BodyReader, ResponseCore):
 
     @property
     def history(self) -> list[Response]:
-        """The responses before this one: redirects and challenges."""
+        """The responses before this one: redirects and authentication challenges."""
         if self._history is None:
             self._history = []
         return self._history
@@ -119,7 +121,7 @@ class Response(BodyReader, ResponseCore):
 
     @property
     def extensions(self) -> dict[str, Any]:
-        """`http_version` and `reason_phrase` as bytes, and what the transport adds."""
+        """`http_version` and `reason_phrase` as bytes, and the entries that the transport adds."""
         if self._extensions is None:
             self._extensions = {
                 "http_version": self.http_version.encode("ascii"),
@@ -133,7 +135,7 @@ class Response(BodyReader, ResponseCore):
 
     @property
     def stream(self) -> Any:
-        """The body before decoding, as something to iterate: what transports that wrap others look at."""
+        """The body before decoding, as an iterable, for transports that wrap others."""
         source = self._source
         return getattr(source, "stream", None) or (
             BytesBody(self.content) if source is None else _RawStream(self)
@@ -141,19 +143,19 @@ class Response(BodyReader, ResponseCore):
 
     @property
     def cookies(self) -> Cookies:
-        """What this response sets."""
+        """The cookies that this response sets."""
         cookies = Cookies()
         cookies.extract_cookies(self)
         return cookies
 
     @property
     def trailers(self) -> Headers:
-        """Fields after the body (RFC 9110 6.5); empty before its end."""
+        """The trailers (RFC 9110 6.5); empty until the body has been read to its end."""
         return Headers._of_wire(getattr(self._reply, "trailers", ()))
 
     @property
     def encoding(self) -> str | None:
-        """How text is decoded: what was set, the charset of Content-Type, or `default_encoding`."""
+        """The encoding of `text`: the one that was set, else the charset of Content-Type, else `default_encoding`."""
         if self._encoding is not None:
             return self._encoding
         if named := charset_of(self.headers.get("content-type")):
@@ -167,12 +169,12 @@ class Response(BodyReader, ResponseCore):
     @encoding.setter
     def encoding(self, value: str) -> None:
         if known_encoding(value) is None:
-            raise UsageError(f"encoding: Python knows none that is called {value!r}")
+            raise UsageError(f"encoding: Python has no encoding {value!r}")
         self._encoding = value
 
     @property
     def charset_encoding(self) -> str | None:
-        """What Content-Type says, whether or not it is known here."""
+        """The charset of Content-Type, whether or not Python has it."""
         found = _CHARSET.search(self.headers.get("content-type", ""))
         return (found[1] or found[2] or None) if found else None
 
@@ -187,18 +189,18 @@ class Response(BodyReader, ResponseCore):
 
     @property
     def links(self) -> dict[str | None, dict[str, str]]:
-        """The fields Link (RFC 8288), by relation or, without one, by URL."""
+        """The Link headers (RFC 8288), by relation or, without one, by URL."""
         values = [_link(link) for link in _split_links(self.headers.get("link", ""))]
         return {link.get("rel") or link.get("url"): link for link in values}
 
     @property
     def has_redirect_location(self) -> bool:
-        """A redirect that says where to."""
+        """Whether it is a redirect with a Location header."""
         return self.status_code in _REDIRECTS and "location" in self.headers
 
     @property
     def next_request(self) -> Request | None:
-        """What following the redirect would send, where it was not followed."""
+        """The request that would follow the redirect; None if there is none, or if it was followed."""
         if self._next_request is None and self.has_redirect_location and not self._followed:
             from .redirects import redirected
 
@@ -210,18 +212,18 @@ class Response(BodyReader, ResponseCore):
         self._next_request = request
 
     def raise_for_status(self) -> Response:
-        """StatusError unless it is a success (2xx)."""
+        """Raises StatusError unless the status is 2xx; returns the response."""
         if self.is_success:
             return self
         kind = _KINDS[self.status_code // 100 - 1] if 100 <= self.status_code <= 599 else "unknown status"
         where = repr(self.url)[4:-1]
         text = f"{kind} '{self.status_code} {self.reason_phrase}' for {where}"
         if self.has_redirect_location:
-            text += f"; it points to {without_userinfo(self.headers['location'])!r}: pass follow_redirects=True to follow"
+            text += f"; the Location is {without_userinfo(self.headers['location'])!r}: pass follow_redirects=True to follow it"
         raise StatusError(text, request=self.request, response=self)
 
     def _not_read(self) -> bytes:
-        """What the native half calls for `content` that is not there."""
+        """Called by the native base class if `content` is accessed before the body has been read."""
         self._check_unread()
         raise UsageError("the content has not been read; call read() or await aread() first")
 
@@ -232,7 +234,7 @@ class Response(BodyReader, ResponseCore):
         return self._request if self._sent is None else self.request
 
     def _coding(self) -> str | None:
-        """Asked for every stream: a dictionary of all fields need not be made for it."""
+        """The Content-Encoding, without creating `headers` for it."""
         if self._headers is not None:
             return self._headers.get("content-encoding")
         found: str | None = self._header("content-encoding")
@@ -265,7 +267,7 @@ class Response(BodyReader, ResponseCore):
 
 
 class _AsyncReplySource:
-    """A native reply, marked as asynchronous."""
+    """An asynchronous native reply as a body source."""
 
     is_async = True
     __slots__ = ("close", "read", "read_all", "reply")
@@ -283,7 +285,7 @@ class _AsyncReplySource:
 
 
 class _RawStream(SyncByteStream):
-    """The body of a response as a stream for another one."""
+    """The undecoded body of a response, as a stream."""
 
     def __init__(self, response: Response) -> None:
         self._response = response
@@ -318,7 +320,7 @@ def _unpickle(kind: type[Response], state: dict[str, Any]) -> Response:
 
 
 def _body(fields: Headers, content: Any, text: str | None, html: str | None, json: Any) -> Any:
-    """The stream of a response that a program makes; its fields where they are not said."""
+    """Returns the stream of a response that a program creates, and adds the headers that it has not set."""
     added, stream = encode_response(content, text, html, json)
     framed = "content-length" in fields or "transfer-encoding" in fields
     for name, value in added:

@@ -1,6 +1,6 @@
-"""When a response means "later": which requests are sent again, after how long, and how many.
+"""Retries by status code: which requests are sent again, after what delay, and how many.
 
-Connecting again and resending on a stale connection is the native pools' business; here it is about status codes.
+Retries of connecting, and resending after a stale connection, are in the native pools.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _MAX_TOKENS = 1000.0
 
 
 class Budget:
-    """A bucket into which each call puts a share of a token, and from which each retry takes one.
+    """A token bucket: each call deposits a share of a token, each retry withdraws one token.
 
     ```
-     call ── + share ──► [ 10 at first, 1000 at most ] ── - 1 ──► retry
+     call ── + share ──► [ initially 10, at most 1000 ] ── - 1 ──► retry
     ```
     """
 
@@ -46,7 +46,7 @@ class Budget:
 def delay_s(
     retry: Retry, request: Request, response: Any, attempt: int, now: float, random: float
 ) -> float | None:
-    """Seconds to wait before sending `request` again, or None: the response stands.
+    """Returns the seconds to wait before sending `request` again; None: return the response.
 
     `attempt` counts from 0, `now` is Unix time, `random` is in [0, 1).
     """
@@ -56,10 +56,10 @@ def delay_s(
         return None
     if not request.replayable:
         return None
-    asked = retry_after_s(response, now) if retry.respect_retry_after else None
-    if asked is not None:
-        # not earlier than asked, and not all at the same moment
-        wait = asked + (random * min(asked, 1.0) if retry.jitter else 0.0)
+    retry_after = retry_after_s(response, now) if retry.respect_retry_after else None
+    if retry_after is not None:
+        # not earlier, and not all clients at the same time
+        wait = retry_after + (random * min(retry_after, 1.0) if retry.jitter else 0.0)
     else:
         wait = min(retry.backoff * 2.0 ** min(attempt, 30), retry.max_delay)
         wait *= random if retry.jitter else 1.0
@@ -67,7 +67,7 @@ def delay_s(
 
 
 def retry_after_s(response: Any, now: float) -> float | None:
-    """Retry-After in seconds from now (RFC 9110 10.2.3): a number or a date."""
+    """Returns Retry-After, a number or a date (RFC 9110 10.2.3), in seconds from now."""
     value = response.headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit():
         return float(value[:12])

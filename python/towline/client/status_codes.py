@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class codes(IntEnum):  # lower case, as httpx and requests have it
+class codes(IntEnum):  # lower case, as in httpx and requests
     """The registered codes; members compare and format as numbers."""
 
     CONTINUE = 100
@@ -71,7 +71,7 @@ class codes(IntEnum):  # lower case, as httpx and requests have it
     NOT_EXTENDED = 510
     NETWORK_AUTHENTICATION_REQUIRED = 511
 
-    # what RFC 7231 and WebDAV called them
+    # their names in RFC 7231 and WebDAV
     REQUEST_ENTITY_TOO_LARGE = 413
     REQUEST_URI_TOO_LONG = 414
     REQUESTED_RANGE_NOT_SATISFIABLE = 416
@@ -82,7 +82,7 @@ class codes(IntEnum):  # lower case, as httpx and requests have it
 
     @classmethod
     def get_reason_phrase(cls, value: int) -> str:
-        """The registered phrase, or nothing."""
+        """Returns the registered phrase, or an empty string."""
         return _PHRASES.get(value, "")
 
     @classmethod
@@ -110,10 +110,18 @@ class codes(IntEnum):  # lower case, as httpx and requests have it
         return 400 <= value <= 599
 
 
-_SPELT = {"OK": "OK", "IM_USED": "IM Used", "IM_A_TEAPOT": "I'm a teapot", "URI_TOO_LONG": "URI Too Long"}
-_SPELT |= {"HTTP_VERSION_NOT_SUPPORTED": "HTTP Version Not Supported", "MULTI_STATUS": "Multi-Status"}
-_SPELT |= {"NON_AUTHORITATIVE_INFORMATION": "Non-Authoritative Information"}
-_PHRASES = {int(code): _SPELT.get(code.name, code.name.replace("_", " ").title()) for code in codes}
+_SPECIAL_PHRASES = {
+    "OK": "OK",
+    "IM_USED": "IM Used",
+    "IM_A_TEAPOT": "I'm a teapot",
+    "URI_TOO_LONG": "URI Too Long",
+}
+_SPECIAL_PHRASES |= {
+    "HTTP_VERSION_NOT_SUPPORTED": "HTTP Version Not Supported",
+    "MULTI_STATUS": "Multi-Status",
+}
+_SPECIAL_PHRASES |= {"NON_AUTHORITATIVE_INFORMATION": "Non-Authoritative Information"}
+_PHRASES = {int(code): _SPECIAL_PHRASES.get(code.name, code.name.replace("_", " ").title()) for code in codes}
 
 for _name, _code in codes.__members__.items():
     setattr(codes, _name.lower(), int(_code))

@@ -1,4 +1,4 @@
-"""Responses and event streams that are read inside a `with` block."""
+"""Context managers of `stream()` and `sse()`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .response import Response
 
 
 class ResponseContext:
-    """What `Client.stream` returns: the request is sent when the block is entered."""
+    """Returned by `Client.stream`. Entering the block sends the request; leaving it closes the response."""
 
     __slots__ = ("_arguments", "_open", "_response")
 
@@ -31,7 +31,7 @@ class ResponseContext:
 
 
 class AsyncResponseContext:
-    """The same for `AsyncClient`."""
+    """Returned by `AsyncClient.stream`."""
 
     def __init__(self, send: Callable[[], Awaitable[Response]]) -> None:
         self._send = send
@@ -51,7 +51,7 @@ class _Events:
 
     @staticmethod
     def with_headers(arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of the call with the fields an event stream is asked for with (WHATWG HTML 9.2.3)."""
+        """Adds the headers of a request for an event stream (WHATWG HTML 9.2.3) to the arguments of a call."""
         headers = Headers({"Accept": "text/event-stream", "Cache-Control": "no-store"})
         headers.update(arguments.get("headers"))
         return {**arguments, "headers": headers}
@@ -61,15 +61,15 @@ class _Events:
         found = self.response.headers.get("content-type", "")
         if found.partition(";")[0].strip().lower() != "text/event-stream":
             raise DecodingError(
-                f"expected text/event-stream, the server sent {found or 'no content type'!r}; "
-                "use stream() and iter_sse() to read it all the same",
+                f"expected text/event-stream, got {found or 'no content type'!r}; "
+                "use stream() and iter_sse() to read it anyway",
                 request=self.response.request,
                 response=self.response,
             )
 
 
 class EventStream(_Events):
-    """Server-sent events, one at a time. StatusError or DecodingError where the answer is none."""
+    """Returned by `Client.sse`: iterates over server-sent events. Entering raises StatusError or DecodingError."""
 
     def __init__(self, context: ResponseContext) -> None:
         self._context = context
@@ -91,7 +91,7 @@ class EventStream(_Events):
 
 
 class AsyncEventStream(_Events):
-    """The same for `AsyncClient`."""
+    """Returned by `AsyncClient.sse`."""
 
     def __init__(self, context: AsyncResponseContext) -> None:
         self._context = context

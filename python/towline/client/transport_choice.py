@@ -1,8 +1,8 @@
-"""Which transport a name means, and what is chosen where a program says nothing.
+"""Transports by name, and the default transport of a client.
 
-The order: the call's or the client's `transport=`, then TOWLINE_TRANSPORT (for streams TOWLINE_STREAM_TRANSPORT
-before it), then `towline.configure(...)`, then the native one. A wrong name in the environment warns and falls back,
-since whoever runs a program is not who wrote it; a wrong name in the program raises.
+The order of precedence: `transport=` of the call or the client, then TOWLINE_TRANSPORT (for streams first
+TOWLINE_STREAM_TRANSPORT), then `towline.configure(...)`, then the native transport. An invalid name in the environment
+warns and is ignored, since the user of a program is not its author; an invalid name in the program raises.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _defaults: dict[str, str | None] = {"transport": None, "stream_transport": None}
 
 
 def configure(*, transport: str | None = None, stream_transport: str | None = None) -> None:
-    """Names the transport of clients that are made later and name none: the lowest of the four choices.
+    """Sets the default transport of clients that are created later. It has the lowest precedence.
 
-    `native`, `httpx`, `urllib3` (blocking), `aiohttp` (asynchronous), or `module:Class`. A name that only one of
-    the two clients can use leaves the other one native.
+    `native`, `httpx`, `urllib3` (blocking), `aiohttp` (asynchronous), or `module:Class`. If only one of the two clients
+    can use the transport, the other one stays native. Raises ConfigError for an unknown name.
     """
     for name in (transport, stream_transport):
         if name is not None and name not in _BLOCKING and name not in _ASYNC and name != "native":
@@ -33,7 +33,7 @@ def configure(*, transport: str | None = None, stream_transport: str | None = No
 
 
 def by_name(name: str, is_async: bool) -> Any:
-    """A new transport; None: the native one. ConfigError where the name means none."""
+    """Creates a transport; None: the native one. Raises ConfigError for a name that cannot be used."""
     if name == "native":
         return None
     known = _ASYNC if is_async else _BLOCKING
@@ -42,12 +42,14 @@ def by_name(name: str, is_async: bool) -> Any:
     try:
         made = _import_class(known.get(name, name))()
     except ImportError as error:
-        raise ConfigError(f"transport: {name!r} cannot be used: {error}; install what it needs") from error
+        raise ConfigError(
+            f"transport: {name!r} cannot be used: {error}; install the missing package"
+        ) from error
     return wrap(made, is_async)
 
 
 def wrap(transport: Any, is_async: bool) -> Any:
-    """A transport of ours as it is, one of httpx inside an adapter."""
+    """Returns a transport unchanged; wraps one of httpx in an adapter."""
     method = "handle_async_request" if is_async else "handle_request"
     if not hasattr(transport, method):
         other = "handle_request" if is_async else "handle_async_request"
@@ -63,7 +65,7 @@ def wrap(transport: Any, is_async: bool) -> Any:
 
 
 def configured(is_async: bool, trust_env: bool) -> tuple[Any, Any]:
-    """(the transport, the one for streams) of a client that names none. None: native."""
+    """Returns (transport, transport for streams) of a client without `transport=`. None: native."""
     plain = _first(is_async, trust_env, "TOWLINE_TRANSPORT", "transport")
     streams = _first(is_async, trust_env, "TOWLINE_STREAM_TRANSPORT", "stream_transport")
     if streams is _NOT_SET:
@@ -80,7 +82,9 @@ def _first(is_async: bool, trust_env: bool, variable: str, default: str) -> Any:
         try:
             return by_name(name, is_async)
         except ConfigError as error:
-            warnings.warn(f"{variable}={name}: {error}; Towline uses its own", RuntimeWarning, stacklevel=5)
+            warnings.warn(
+                f"{variable}={name}: {error}; using Towline's own transport", RuntimeWarning, stacklevel=5
+            )
     chosen = _defaults[default]
     if chosen is None or (is_async and chosen == "urllib3") or (not is_async and chosen == "aiohttp"):
         return _NOT_SET
@@ -91,7 +95,7 @@ def _import_class(name: str) -> Any:
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
         known = ", ".join(sorted({"native", *_BLOCKING, *_ASYNC}))
-        raise ConfigError(f"transport: {name!r} is unknown; there are {known}, and module:Class")
+        raise ConfigError(f"transport: {name!r} is unknown; expected one of {known}, or module:Class")
     try:
         found: Any = import_module(module)
         for part in attribute.split("."):
@@ -100,6 +104,6 @@ def _import_class(name: str) -> Any:
         raise ConfigError(f"transport: {module} has no {attribute}") from None
     except ModuleNotFoundError as error:
         if error.name and (module == error.name or module.startswith(f"{error.name}.")):
-            raise ConfigError(f"transport: there is no module {module}") from None
+            raise ConfigError(f"transport: no module named {module}") from None
         raise
     return found

@@ -1,9 +1,9 @@
-"""URLs: immutable, normalised once, hidden userinfo.
+"""`URL`: immutable, normalised once, with hidden userinfo in its repr.
 
-Taken apart by the expression of RFC 3986 (appendix B). What is not allowed in a part is percent-encoded with the
-sets of the WHATWG URL standard, so that a server sees the bytes which a browser would send; hosts beyond ASCII go
-through UTS 46 (the `idna` package). Where browsers and RFC 3986 read an authority differently (a backslash, a
-control character) the URL is refused: two readings of one URL are how requests reach the wrong host.
+URLs are split with the expression of RFC 3986 (appendix B). Characters that are not allowed in a part are
+percent-encoded with the sets of the WHATWG URL standard, so that a server sees the bytes that a browser would send;
+non-ASCII hosts are converted with UTS 46 (the `idna` package). A URL whose authority browsers and RFC 3986 parse
+differently (a backslash, a control character) is rejected: ambiguous URLs are how requests reach the wrong host.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .._redact import HIDDEN
 from ..errors import InvalidURL
 from .query import QueryParams, QueryParamTypes
 
-MAX_URL_CHARS = 65536  # no server takes more, and it bounds every expression below
+MAX_URL_CHARS = 65536  # no server accepts more, and it bounds every regular expression below
 DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 
 _PARTS = re.compile(
@@ -36,10 +36,10 @@ _USER_SAFE = _SUB
 
 
 class URL:
-    """httpx's URL: `URL("https://example.org/a?b=1")`, `URL(scheme=..., host=..., path=...)`.
+    """Compatible with httpx's URL: `URL("https://example.org/a?b=1")`, `URL(scheme=..., host=..., path=...)`.
 
-    Parts as arguments replace those of the first: scheme, userinfo, username, password, host, port, netloc, path,
-    raw_path, query, params, fragment. Raises InvalidURL.
+    Keyword arguments replace parts of the first argument: scheme, userinfo, username, password, host, port, netloc,
+    path, raw_path, query, params, fragment. Raises InvalidURL.
     """
 
     __slots__ = ("_fragment", "_host", "_path", "_port", "_query", "_scheme", "_text", "_userinfo")
@@ -47,7 +47,7 @@ class URL:
     _scheme: str
     _userinfo: str
     _host: str  # as on the wire: lower case, A-labels, no brackets
-    _port: int | None  # None: the scheme's own
+    _port: int | None  # None: the default of the scheme
     _path: str
     _query: str | None
     _fragment: str | None
@@ -59,7 +59,7 @@ class URL:
             for name in URL.__slots__:
                 set_part(self, name, getattr(url, name))
         else:
-            text = str(url) if hasattr(url, "copy_with") else url  # httpx's own URL
+            text = str(url) if hasattr(url, "copy_with") else url  # a URL of httpx
             if not isinstance(text, str):
                 raise InvalidURL(f"expected str or URL, not {type(url).__name__}")
             for name, value in _parse(text).items():
@@ -69,10 +69,10 @@ class URL:
                 set_part(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError("a URL does not change; use copy_with()")
+        raise AttributeError("a URL is immutable; use copy_with()")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError("a URL does not change; use copy_with()")
+        raise AttributeError("a URL is immutable; use copy_with()")
 
     @property
     def scheme(self) -> str:
@@ -97,7 +97,7 @@ class URL:
 
     @property
     def host(self) -> str:
-        """For people: lower case, IDNA decoded, IPv6 without brackets."""
+        """The host for display: lower case, IDNA decoded, IPv6 without brackets."""
         if "xn--" not in self._host:
             return self._host
         import idna
@@ -109,27 +109,27 @@ class URL:
 
     @property
     def raw_host(self) -> bytes:
-        """For the wire: A-labels."""
+        """The host for the wire, with A-labels."""
         return self._host.encode("ascii")
 
     @property
     def port(self) -> int | None:
-        """None where it is the scheme's own."""
+        """The port; None if it is the default of the scheme."""
         return self._port
 
     @property
     def netloc(self) -> bytes:
-        """`host` or `host:port`, as the Host field has it."""
+        """`host` or `host:port`, as in the Host header."""
         return self._netloc().encode("ascii")
 
     @property
     def path(self) -> str:
-        """Decoded, without the query."""
+        """The decoded path, without the query."""
         return unquote(self._path or ("/" if self._host else ""))
 
     @property
     def query(self) -> bytes:
-        """As on the wire, without the question mark."""
+        """The query as on the wire, without the question mark."""
         return (self._query or "").encode("ascii")
 
     @property
@@ -167,7 +167,7 @@ class URL:
         return self.copy_with(params=self.params.remove(key))
 
     def copy_merge_params(self, params: QueryParamTypes) -> URL:
-        """Names that are there already get the new values; the rest of the query keeps its bytes."""
+        """Returns a copy in which `params` replace the values of their names; other parts of the query keep their bytes."""
         new = QueryParams(params)
         if not new:
             return self
@@ -178,7 +178,7 @@ class URL:
         return _from_state({**_state(self), "_query": joined, "_text": None})
 
     def join(self, url: URL | str) -> URL:
-        """The URL that a reference means here (RFC 3986 5.2)."""
+        """Resolves a reference relative to this URL (RFC 3986 5.2)."""
         there = url if isinstance(url, URL) else URL(url)
         if there._scheme:
             return there
@@ -237,7 +237,7 @@ class URL:
 
 
 def origin(url: URL) -> tuple[str, str, int | None]:
-    """What must be equal for credentials to go along (RFC 6454 4)."""
+    """Returns the origin, which must be equal for credentials to be sent (RFC 6454 4)."""
     return url.scheme, url._host, url._port or DEFAULT_PORTS.get(url.scheme)
 
 
@@ -254,7 +254,7 @@ def _from_state(state: dict[str, Any]) -> URL:
 
 def _parse(text: str) -> dict[str, Any]:
     if len(text) > MAX_URL_CHARS:
-        raise InvalidURL(f"the URL has {len(text)} characters; at most {MAX_URL_CHARS} can be requested")
+        raise InvalidURL(f"the URL has {len(text)} characters; at most {MAX_URL_CHARS} are supported")
     if control := _CONTROL.search(text):
         raise InvalidURL(
             f"the URL has the control character {control[0]!r} at {control.start()}; percent-encode it, "
@@ -265,7 +265,7 @@ def _parse(text: str) -> dict[str, Any]:
     userinfo, host, port = _authority(authority or "", scheme)
     if not scheme and authority is None and ":" in path.partition("/")[0]:
         raise InvalidURL(
-            f"{path.partition(':')[0]!r} before the colon is no scheme; write https://... or ./..."
+            f"{path.partition(':')[0]!r} before the colon is not a scheme; write https://... or ./..."
         )
     return {
         "_scheme": scheme,
@@ -303,17 +303,17 @@ def _host(host: str) -> str:
         try:
             return str(ipaddress.IPv6Address(host[1:-1]))
         except ValueError:
-            raise InvalidURL(f"{host} is no IPv6 address") from None
+            raise InvalidURL(f"{host} is not an IPv6 address") from None
     if not host.isascii():
         host = _a_labels(host)
     if not _REGULAR_NAME.fullmatch(host):
-        raise InvalidURL(f"host {host!r} has characters that no host name has")
+        raise InvalidURL(f"host {host!r} has characters that are not allowed in a host name")
     if _LOOKS_IPV4.fullmatch(host):
         try:
             return str(ipaddress.IPv4Address(host))
         except ValueError:
-            # "127.1" and "2130706433" are an address to some resolvers: a way around lists of hosts
-            raise InvalidURL(f"host {host!r} is not four numbers from 0 to 255") from None
+            # some resolvers accept "127.1" and "2130706433" as addresses, which circumvents host lists
+            raise InvalidURL(f"host {host!r} is not an IPv4 address of four numbers from 0 to 255") from None
     return host.lower()
 
 
@@ -323,7 +323,7 @@ def _a_labels(host: str) -> str:
     try:
         return idna.encode(host.lower(), uts46=True, transitional=False).decode("ascii")
     except (idna.IDNAError, UnicodeError) as error:
-        raise InvalidURL(f"host {host!r} is no internationalised name: {error}") from None
+        raise InvalidURL(f"host {host!r} is not a valid internationalised name: {error}") from None
 
 
 def _port(port: Any, scheme: str) -> int | None:
@@ -343,13 +343,13 @@ def _normal_path(path: str, absolute: bool) -> str:
 
 
 def _remove_dot_segments(path: str) -> str:
-    """RFC 3986 5.2.4."""
+    """Removes dot segments (RFC 3986 5.2.4)."""
     if "." not in path:
         return path
     kept: list[str] = []
     segments = path.split("/")
-    for place, segment in enumerate(segments):
-        last = place == len(segments) - 1
+    for index, segment in enumerate(segments):
+        last = index == len(segments) - 1
         if segment == "..":
             if len(kept) > 1 or (kept and kept[0] != ""):
                 kept.pop()
@@ -367,35 +367,37 @@ _PLAIN = re.compile(r"[A-Za-z0-9\-._~/=&]*")
 
 
 def _percent_encode(text: str, safe: str) -> str:
-    """What is not allowed percent-encoded; escapes that are there already stay."""
+    """Percent-encodes characters that are not allowed. Existing escapes are kept."""
     if _PLAIN.fullmatch(text):
         return text
     try:
         parts = _ESCAPE.split(text)
         parts[::2] = [quote_from_bytes(part.encode("utf-8"), safe) for part in parts[::2]]
     except UnicodeEncodeError:
-        raise InvalidURL("the URL holds half of a surrogate pair, which has no UTF-8") from None
+        raise InvalidURL("the URL contains a lone surrogate, which cannot be encoded as UTF-8") from None
     return "".join(parts)
 
 
 def _replace_parts(url: URL, parts: dict[str, Any]) -> dict[str, Any]:
-    """The state in which `parts` replace those of `url`."""
+    """Returns the state of `url` with `parts` replaced."""
     state = _state(url)
     text = {
         name: value.decode("ascii") if isinstance(value, bytes) else value for name, value in parts.items()
     }
     for name in text:
         if name not in _REPLACERS:
-            raise TypeError(f"URL has no part {name!r}; it has {', '.join(sorted(_REPLACERS))}")
+            raise TypeError(f"URL has no part {name!r}; the parts are {', '.join(sorted(_REPLACERS))}")
         if isinstance(text[name], str) and name != "params" and _CONTROL.search(text[name]):
             raise InvalidURL(f"{name} has a control character")
     for name in sorted(text, key=list(_REPLACERS).index):
         _REPLACERS[name](state, text[name])
     state["_text"] = None
     if state["_host"] and state["_path"] and not state["_path"].startswith("/"):
-        raise InvalidURL("the path of a URL with a host starts with /")
+        raise InvalidURL("the path of a URL with a host must start with /")
     if not state["_host"] and state["_path"].startswith("//"):
-        raise InvalidURL("the path of a URL without a host does not start with //, which would name a host")
+        raise InvalidURL(
+            "the path of a URL without a host must not start with //, which would be parsed as a host"
+        )
     if state["_scheme"] and state["_host"]:
         state["_path"] = _remove_dot_segments(state["_path"])
     return state
@@ -404,7 +406,7 @@ def _replace_parts(url: URL, parts: dict[str, Any]) -> dict[str, Any]:
 def _set_scheme(state: dict[str, Any], value: str | None) -> None:
     value = (value or "").lower()
     if value and not re.fullmatch(r"[a-z][a-z0-9+.\-]*", value):
-        raise InvalidURL(f"scheme {value!r} is none (RFC 3986 3.1)")
+        raise InvalidURL(f"{value!r} is not a scheme (RFC 3986 3.1)")
     state["_scheme"] = value
     if state["_port"] == DEFAULT_PORTS.get(value):
         state["_port"] = None
@@ -433,7 +435,7 @@ def _set_password(state: dict[str, Any], value: str | None) -> None:
 
 
 def _component(value: str | None) -> str:
-    # here "%" is a character of the name, not the start of an escape
+    # "%" is a character of the name here, not the start of an escape
     return quote_from_bytes((value or "").encode("utf-8"), _USER_SAFE)
 
 
@@ -472,7 +474,7 @@ def _set_fragment(state: dict[str, Any], value: str | None) -> None:
     state["_fragment"] = _percent_encode(value, _FRAGMENT_SAFE) if value else None
 
 
-# in the order in which they are applied: a netloc before the host that corrects it
+# in the order in which they are applied: netloc before host, which overrides it
 _REPLACERS = {
     "scheme": _set_scheme,
     "authority": _set_netloc,

@@ -1,7 +1,7 @@
-"""WebSockets as both clients give them: `client.websocket(url)`.
+"""WebSockets of both clients: `client.websocket(url)`.
 
-The handshake is a request like any other, with the client's auth, cookies, proxies and hooks around it. What follows
-is native, and pulled: what the program has not asked for stays with the server, but for one message of up to 64 KiB.
+The opening handshake is a request with the auth, cookies, proxies and hooks of the client. Messages are then received
+natively and on demand: flow control keeps them at the server until `recv()`, except for one message of up to 64 KiB.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _NORMAL, _INTERNAL_ERROR = 1000, 1011
 
 @dataclass(frozen=True)
 class WebSocketOptions:
-    """What a WebSocket is asked for with; docs/call.md explains each.
+    """The options of a WebSocket; docs/call.md explains each. Raises ConfigError.
 
-    - max_message_bytes: after decompression. 16 MiB: what the server takes by default; a larger one fails with 1009
-    - ping_interval, ping_timeout: 20 s each, below the 60 s after which balancers forget a silent connection
-    - close_timeout: 10 s for the server's close frame, and again for its end of the connection
+    - max_message_bytes: after decompression. 16 MiB, the default of Towline's server; a larger message fails with 1009
+    - ping_interval, ping_timeout: 20 s each, below the 60 s after which load balancers drop a silent connection
+    - close_timeout: 10 s for the server's close frame, and again for the end of its connection
     """
 
     subprotocols: tuple[str, ...] = ()
@@ -50,28 +50,32 @@ class WebSocketOptions:
     @classmethod
     def of(cls, subprotocols: Iterable[str] | None, **options: Any) -> WebSocketOptions:
         if isinstance(subprotocols, str):
-            raise ConfigError("subprotocols: a list of names, not one string")
+            raise ConfigError("subprotocols: expected a list of names, not one string")
         return cls(tuple(subprotocols or ()), **options)
 
     def __post_init__(self) -> None:
         for name in self.subprotocols:
             if not is_token(name):
-                raise ConfigError(f"subprotocols: {name!r} is no token (RFC 6455 4.1)")
+                raise ConfigError(f"subprotocols: {name!r} is not a token (RFC 6455 4.1)")
         if len(set(self.subprotocols)) < len(self.subprotocols):
-            raise ConfigError("subprotocols: each may stand there once (RFC 6455 4.1)")
-        most = self.max_message_bytes
-        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-            raise ConfigError(f"max_message_bytes: expected a number of at least 1 or None, not {most!r}")
+            raise ConfigError("subprotocols: each may appear only once (RFC 6455 4.1)")
+        max_bytes = self.max_message_bytes
+        if max_bytes is not None and (
+            isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1
+        ):
+            raise ConfigError(
+                f"max_message_bytes: expected a number of at least 1 or None, not {max_bytes!r}"
+            )
         for name in ("ping_interval", "ping_timeout", "close_timeout"):
             seconds = getattr(self, name)
             if seconds is None and name != "close_timeout":
                 continue
             if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
-                raise ConfigError(f"{name}: expected seconds, more than 0, not {seconds!r}")
+                raise ConfigError(f"{name}: expected seconds above 0, not {seconds!r}")
 
 
 def websocket_request(client: Any, url: Any, options: WebSocketOptions, arguments: dict[str, Any]) -> Request:
-    """The request for a WebSocket, without what the handshake adds to it."""
+    """Builds the request of an opening handshake, without the headers that the engine adds."""
     url = client._merged_url(URL(url))
     if url.scheme in _SCHEMES:
         url = url.copy_with(scheme=_SCHEMES[url.scheme])
@@ -79,16 +83,16 @@ def websocket_request(client: Any, url: Any, options: WebSocketOptions, argument
     for name in request.headers:
         if name.lower() in _HANDSHAKE_HEADERS:
             raise InvalidHeader(
-                f"{name}: the handshake has its own; see subprotocols= and compression= of websocket()"
+                f"{name}: set by the handshake; see subprotocols= and compression= of websocket()"
             )
     if not getattr(client._transport_for(request), "opens_websockets", False):
-        raise UsageError("websocket() goes over Towline's own transport; this URL is carried by another one")
+        raise UsageError("websocket() needs Towline's own transport; another transport serves this URL")
     request.extensions["websocket"] = options
     return request
 
 
 def handshake_response(handshake: Handshake) -> Response:
-    """The answer to a request for a WebSocket, as the flow around it takes it."""
+    """Converts the response to an opening handshake, for the flow."""
     extensions = {
         "http_version": handshake.version.encode("ascii"),
         "reason_phrase": handshake.reason,
@@ -97,16 +101,16 @@ def handshake_response(handshake: Handshake) -> Response:
     content = BytesBody(handshake.content)
     try:
         return Response(handshake.status, headers=handshake.headers, stream=content, extensions=extensions)
-    except DecodingError:  # only its first part is here
+    except DecodingError:  # the content is incomplete
         return Response(handshake.status, headers=handshake.headers, content=b"", extensions=extensions)
 
 
 def accepted_socket(response: Response) -> Any:
-    """The native socket. Raises WebSocketRefused where there is none."""
+    """Returns the native socket. Raises WebSocketRefused if the server rejected the handshake."""
     socket = response.extensions.pop("websocket", None)
     if socket is None:
         raise WebSocketRefused(
-            f"no WebSocket: the server answered {response.status_code} {response.reason_phrase}".rstrip(),
+            f"no WebSocket: the server responded {response.status_code} {response.reason_phrase}".rstrip(),
             request=response.request,
             response=response,
         )
@@ -114,7 +118,7 @@ def accepted_socket(response: Response) -> Any:
 
 
 class _Socket:
-    """What both faces know of a WebSocket. `response`: the answer that granted it."""
+    """The common part of both WebSocket classes. `response`: the response that accepted the handshake."""
 
     response: Response
     _socket: Any
@@ -131,12 +135,13 @@ class _Socket:
 
     @property
     def close_code(self) -> int | None:
-        """With what it was closed, once the messages before have been received; 1006: without a close frame."""
+        """The close code, once all messages have been received; 1006 without a close frame, None before."""
         closed: tuple[int, str] | None = self._socket.closed
         return None if closed is None else closed[0]
 
     @property
     def close_reason(self) -> str | None:
+        """The close reason; None while `close_code` is None."""
         closed: tuple[int, str] | None = self._socket.closed
         return None if closed is None else closed[1]
 
@@ -151,36 +156,36 @@ class _Socket:
 
 
 class WebSocket(_Socket):
-    """A WebSocket of a `Client`. One thread may receive while others send."""
+    """A WebSocket of a `Client`. One thread may receive while others send. Methods raise WebSocketClosed after the end."""
 
     _socket: SyncSocket
 
     def send(self, message: Message | bytearray | memoryview) -> None:
-        """Sends text (str) or bytes; waits for room. Raises WebSocketClosed after the end."""
+        """Sends text (str) or bytes; waits while the send buffer is full. Raises WebSocketClosed after the end."""
         self._socket.send(message)
 
     def send_json(self, value: Any) -> None:
-        """Sends a value as text."""
+        """Encodes a value as JSON and sends it as text."""
         self._socket.send(self._json(value))
 
     def recv(self, timeout: float | None = None) -> Message:
-        """The next message: str or bytes. Raises WebSocketClosed after the last, ReadTimeout after `timeout` seconds."""
+        """Returns the next message, str or bytes. Raises WebSocketClosed after the last, ReadTimeout after `timeout` seconds."""
         return self._socket.receive(timeout)
 
     def recv_json(self, timeout: float | None = None) -> Any:
-        """The next message as a value."""
+        """Receives the next message and parses it as JSON."""
         return self._loads(self._socket.receive(timeout))
 
     def ping(self, payload: bytes = b"") -> None:
-        """Sends a ping of up to 125 bytes; the pong is not waited for."""
+        """Sends a ping of up to 125 bytes, without waiting for the pong. Raises ValueError for a longer payload."""
         self._socket.ping(payload)
 
     def close(self, code: int = _NORMAL, reason: str = "") -> None:
-        """Closes in order and waits for the server's answer, `close_timeout` at most. Messages not received are dropped."""
+        """Performs the closing handshake, for at most `close_timeout` seconds. Messages that were not received are dropped."""
         self._socket.close(code, reason)
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages until the end. Raises WebSocketClosed where it is not in order (1000, 1001, or no code)."""
+        """Iterates over messages until a close with code 1000, 1001 or none; raises WebSocketClosed for any other end."""
         while True:
             try:
                 message = self._socket.receive()
@@ -198,19 +203,19 @@ class WebSocket(_Socket):
 
 
 class AsyncWebSocket(_Socket):
-    """A WebSocket of an `AsyncClient`. One task may receive while others send; between them pings are answered."""
+    """A WebSocket of an `AsyncClient`. One task may receive while others send. Pings are answered between operations."""
 
     _socket: AsyncSocket
 
     async def send(self, message: Message | bytearray | memoryview) -> None:
-        """As `WebSocket.send`. Cancelled, it has sent the whole message or nothing."""
+        """As `WebSocket.send`. If cancelled, the whole message has been sent, or nothing."""
         await self._socket.send(message)
 
     async def send_json(self, value: Any) -> None:
         await self._socket.send(self._json(value))
 
     async def recv(self, timeout: float | None = None) -> Message:
-        """As `WebSocket.recv`. Cancelled, it leaves the message for the next."""
+        """As `WebSocket.recv`. If cancelled, the message is left for the next call."""
         return await self._socket.receive(timeout)
 
     async def recv_json(self, timeout: float | None = None) -> Any:
@@ -224,7 +229,7 @@ class AsyncWebSocket(_Socket):
         try:
             await closing
         except BaseException:
-            # cancelled: whoever waits no longer does not leave a connection behind
+            # cancelled: do not leave the connection open
             self._socket.abort()
             raise
 
@@ -246,7 +251,7 @@ class AsyncWebSocket(_Socket):
 
 
 class AsyncWebSocketContext:
-    """What `AsyncClient.websocket` returns: awaited, or entered with `async with`."""
+    """Returned by `AsyncClient.websocket`: to be awaited, or entered with `async with`."""
 
     def __init__(self, connect: Callable[[], Awaitable[AsyncWebSocket]]) -> None:
         self._connect = connect

@@ -1,4 +1,7 @@
-"""What carries one exchange: no redirects, no cookies, no authentication. The classes have httpx's names and methods."""
+"""Transports: they send one request and return its response, without redirects, cookies and authentication.
+
+The classes have the names and methods of those of httpx.
+"""
 
 from __future__ import annotations
 

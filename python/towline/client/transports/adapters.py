@@ -1,7 +1,7 @@
-"""Other libraries below our clients: for comparison, and where one of them has something that we have not.
+"""Adapters for the transports of other libraries: for comparison, and for features that Towline does not have.
 
-Each does one exchange: no redirects, no cookies, no decoding; its errors become ours, at sending and while the body
-is read.
+Each sends one request, without redirects, cookies and decoding. Errors of the library, while sending and while reading
+the body, are raised as Towline's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _READ_BYTES = 65536
 
 
 class HttpxTransport(BaseTransport):
-    """A transport of httpx (or httpx2), by default its own."""
+    """Uses a transport of httpx or httpx2, by default `httpx.HTTPTransport`."""
 
     def __init__(self, inner: Any = None) -> None:
         if inner is None:
@@ -44,7 +44,7 @@ class HttpxTransport(BaseTransport):
 
 
 class AsyncHttpxTransport(AsyncBaseTransport):
-    """The same for `AsyncClient`."""
+    """Uses an asynchronous transport of httpx or httpx2, by default `httpx.AsyncHTTPTransport`."""
 
     def __init__(self, inner: Any = None) -> None:
         if inner is None:
@@ -65,7 +65,7 @@ class AsyncHttpxTransport(AsyncBaseTransport):
 
 
 class Urllib3Transport(BaseTransport):
-    """urllib3's PoolManager, for `Client`."""
+    """Uses a `urllib3.PoolManager`, for `Client`."""
 
     def __init__(self) -> None:
         import urllib3
@@ -105,7 +105,7 @@ class Urllib3Transport(BaseTransport):
 
 
 class AiohttpTransport(AsyncBaseTransport):
-    """aiohttp's ClientSession, one for each event loop, for `AsyncClient`."""
+    """Uses an `aiohttp.ClientSession` for each event loop, for `AsyncClient`."""
 
     def __init__(self) -> None:
         import aiohttp
@@ -193,7 +193,7 @@ class _Urllib3Stream(SyncByteStream):
 
     def close(self) -> None:
         if not self._reply.isclosed():
-            self._reply.close()  # what was not read must not be taken for the next answer
+            self._reply.close()  # unread bytes must not be taken for the next response
         self._reply.release_conn()
 
 
@@ -217,7 +217,7 @@ class _AiohttpStream(AsyncByteStream):
 def _response(status: int, fields: Any, stream: Any, extensions: dict[str, Any]) -> Response:
     kept = {name: value for name, value in extensions.items() if name in ("http_version", "reason_phrase")}
     response = Response(status, stream=stream, extensions=kept)
-    # a parser has checked the fields, and may be more lenient than we are with what a program writes
+    # the library has parsed the fields, maybe more leniently than `Headers` checks those of programs
     response._init_head(status, fields, version=response.http_version, reason=kept.get("reason_phrase", b""))
     response._headers = None
     return response
@@ -246,7 +246,7 @@ def _httpx_request(package: Any, request: Request) -> Any:
 
 
 def _stream_over(base: Any, stream: Any) -> Any:
-    """An instance of the package's own stream class over ours."""
+    """Returns an instance of a stream class of the package that iterates over `stream`."""
 
     class Stream(base):  # type: ignore[misc]
         def __iter__(self) -> Iterator[bytes]:

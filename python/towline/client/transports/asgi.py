@@ -1,14 +1,14 @@
-"""An ASGI application instead of the network, for `AsyncClient`; the response streams.
+"""`ASGITransport`: an ASGI application instead of the network, for `AsyncClient`. Responses are streamed.
 
 ```
- the application's task                            whoever reads the response
+ task of the application                           reader of the response
    send(start)  ───────────────────────────────►   Response
-   send(body) ── waits until the piece is taken ►  aiter_raw, aread
-   receive() ◄── the request's body, then waits ── end of the response, or aclose()
+   send(body) ── waits until the piece is read ─►  aiter_raw, aread
+   receive() ◄── the request body, then waits ──── end of the response, or aclose()
               ── http.disconnect
 ```
 
-The lifespan is not run: what an application sets up there has to be set up by the test.
+The lifespan protocol is not run: a test has to set up what the application would set up there.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ from ..request import Request
 from ..response import Response
 from .base import AsyncBaseTransport
 
-_GRACE_S = (
-    0.05  # after a disconnect: an application that listens for it ends by itself, the others are cancelled
-)
+# after a disconnect: an application that waits for it ends by itself, others are cancelled
+_GRACE_S = 0.05
 _GRACE_STEPS = 10
 
 
 class ASGITransport(AsyncBaseTransport):
-    """Calls `app` for each request, in a task of its own.
+    """Calls `app` for each request, in a separate task.
 
-    - raise_app_exceptions: False turns what the application raises into a 500
-    - root_path: where the application is mounted
-    - client: the client's address
+    - raise_app_exceptions: True raises exceptions of the application in the client, False responds with 500
+    - root_path: the path where the application is mounted
+    - client: the address of the client in the scope
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class ASGITransport(AsyncBaseTransport):
 
 
 class _AppCall(AsyncByteStream):
-    """One request: the application's task, and the one piece on its way from it."""
+    """A call of the application: its task, and at most one piece of the body that has not been read."""
 
     def __init__(self, app: Any, scope: dict[str, Any], request: Request, raises: bool) -> None:
         self._app = app
@@ -103,8 +102,8 @@ class _AppCall(AsyncByteStream):
             return self._head
         if self._failure is None:
             raise RemoteProtocolError(
-                "the application returned without having sent http.response.start",
-                rule="an ASGI application answers each request",
+                "the application returned without sending http.response.start",
+                rule="an ASGI application responds to each request",
                 phase="head",
             )
         if self._raises or not isinstance(self._failure, Exception):
@@ -124,7 +123,7 @@ class _AppCall(AsyncByteStream):
                 break
             else:
                 await self._changed.wait()
-        # the task has ended: with it what the application does after its response (background tasks)
+        # the task includes what the application does after its response (background tasks)
         if self._failure is not None and (self._raises or not isinstance(self._failure, Exception)):
             raise self._failure
         if not self._complete:
@@ -147,7 +146,7 @@ class _AppCall(AsyncByteStream):
         try:
             await self._app(self._scope, self._receive, self._send)
         except ClientDisconnected:
-            pass  # we went, and the application was told
+            pass  # raised by `send` after `aclose`
         except Exception as error:
             self._failure = error
         finally:

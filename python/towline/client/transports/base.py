@@ -1,4 +1,4 @@
-"""The two base classes: subclass one to carry requests your own way."""
+"""The base classes of transports: subclass one to implement a custom transport."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..response import Response
 
 
 class BaseTransport:
-    """For `Client`. Raise `towline.TransportError` subclasses, and do not read the response's body."""
+    """A transport of `Client`. It raises subclasses of `towline.TransportError` and does not read the response body."""
 
     def handle_request(self, request: Request) -> Response:
-        raise NotImplementedError("a transport for Client has handle_request(request)")
+        raise NotImplementedError("a transport for Client defines handle_request(request)")
 
     def close(self) -> None:
         """Called when the client is closed."""
@@ -31,10 +31,10 @@ class BaseTransport:
 
 
 class AsyncBaseTransport:
-    """For `AsyncClient`."""
+    """A transport of `AsyncClient`. It raises subclasses of `towline.TransportError` and does not read the response body."""
 
     async def handle_async_request(self, request: Request) -> Response:
-        raise NotImplementedError("a transport for AsyncClient has handle_async_request(request)")
+        raise NotImplementedError("a transport for AsyncClient defines handle_async_request(request)")
 
     async def aclose(self) -> None:
         """Called when the client is closed."""

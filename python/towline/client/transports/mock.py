@@ -1,4 +1,4 @@
-"""A function instead of the network: `Client(transport=MockTransport(lambda request: Response(200)))`."""
+"""`MockTransport`: a function instead of the network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from .base import AsyncBaseTransport, BaseTransport
 
 
 class MockTransport(AsyncBaseTransport, BaseTransport):
-    """Serves both faces; the handler may be asynchronous for `AsyncClient`. The request's body is read before."""
+    """Calls `handler(request)` for the response: `Client(transport=MockTransport(lambda request: Response(200)))`.
+
+    The request body has been read. For `AsyncClient` the handler may be asynchronous.
+    """
 
     def __init__(self, handler: Callable[[Request], Any]) -> None:
         self.handler = handler
@@ -24,7 +27,7 @@ class MockTransport(AsyncBaseTransport, BaseTransport):
         response = self.handler(request)
         if inspect.iscoroutine(response):
             response.close()
-            raise UsageError("the handler is asynchronous; a blocking Client takes a plain function")
+            raise UsageError("the handler is asynchronous; a blocking Client needs a plain function")
         made: Response = response
         return made
 

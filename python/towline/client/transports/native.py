@@ -1,4 +1,4 @@
-"""Towline's own engine as a transport: a request of any kind through a native pool."""
+"""The native transport: sends requests through a pool of Towline's engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .base import AsyncBaseTransport, BaseTransport
 
 
 class NativeTransport(BaseTransport):
-    """Over `_native.SyncPool`. Undecoded and unread: what is around an exchange is the client's."""
+    """Sends requests through a `_native.SyncPool`. The body of the response is neither read nor decoded."""
 
     opens_websockets = True
 
@@ -36,7 +36,7 @@ class NativeTransport(BaseTransport):
 
 
 class AsyncNativeTransport(AsyncBaseTransport):
-    """Over `_native.AsyncPool`."""
+    """Sends requests through a `_native.AsyncPool`."""
 
     opens_websockets = True
 
@@ -62,10 +62,10 @@ class AsyncNativeTransport(AsyncBaseTransport):
 def _exchange_arguments(request: Request) -> tuple[Any, ...]:
     url = request.url
     if url.scheme not in ("http", "https") or not url._host:
-        said = f"the scheme {url.scheme!r}" if url.scheme else "no scheme"
+        problem = f"the scheme {url.scheme!r}" if url.scheme else "no scheme"
         missing = "" if url._host else " and no host" if not url.scheme else ", and no host"
         raise InvalidURL(
-            f"{said}{missing} in {repr(url)[4:-1]}; write http://... or https://..., or set base_url"
+            f"{problem}{missing} in {repr(url)[4:-1]}; write http://... or https://..., or set base_url"
         )
     target = request.extensions.get("target") or url.raw_path
     target = target if isinstance(target, bytes) else target.encode("ascii")
@@ -73,7 +73,7 @@ def _exchange_arguments(request: Request) -> tuple[Any, ...]:
 
 
 def _call_options(request: Request) -> dict[str, Any]:
-    """The keyword arguments of `exchange`."""
+    """Returns the keyword arguments of `exchange`."""
     options: dict[str, Any] = {}
     seconds = request.extensions.get("timeout")
     if seconds is not None:
@@ -105,7 +105,7 @@ def _body(request: Request) -> Any:
 
 
 def _with_progress(stream: Any, progress: Any, total: int | None) -> Iterator[bytes]:
-    """A piece is reported when the next one is asked for: the engine has taken it by then."""
+    """Reports a piece when the next one is requested: the engine has accepted it by then."""
     done = 0
     for piece in _split(stream):
         yield piece
@@ -122,8 +122,8 @@ async def _awith_progress(stream: Any, progress: Any, total: int | None) -> Asyn
 
 
 def _split(stream: Any, size: int = 65536) -> Iterator[bytes]:
-    """Bytes that are all there would be one single report: in steps of 64 KiB, without copying."""
+    """Splits the pieces into at most 64 KiB each, without copying, so that progress is reported in steps."""
     for piece in stream:
         view = memoryview(piece)
-        for place in range(0, len(view), size):
-            yield view[place : place + size]  # type: ignore[misc]  # any buffer can be sent
+        for start in range(0, len(view), size):
+            yield view[start : start + size]  # type: ignore[misc]  # the engine sends any buffer

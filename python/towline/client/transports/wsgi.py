@@ -1,4 +1,4 @@
-"""A WSGI application (PEP 3333) instead of the network, for `Client`."""
+"""`WSGITransport`: a WSGI application (PEP 3333) instead of the network, for `Client`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from .base import BaseTransport
 
 
 class WSGITransport(BaseTransport):
-    """Calls `app` for each request; the response streams as the application gives it.
+    """Calls `app` for each request. The response is streamed as the application yields it.
 
-    - raise_app_exceptions: False turns what the application raises into a 500
-    - script_name: where the application is mounted
-    - remote_addr: the client's address; wsgi_errors: where `wsgi.errors` writes (stderr)
+    - raise_app_exceptions: True raises exceptions of the application in the client, False responds with 500
+    - script_name: the path where the application is mounted
+    - remote_addr: the address of the client
+    - wsgi_errors: the stream `wsgi.errors`, default stderr
     """
 
     def __init__(
@@ -77,17 +78,17 @@ class WSGITransport(BaseTransport):
             key = name.decode("ascii").upper().replace("-", "_")
             key = key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
             text = value.decode("latin-1")
-            joint = "; " if key == "HTTP_COOKIE" else ","
-            environ[key] = f"{environ[key]}{joint}{text}" if key in environ else text
+            separator = "; " if key == "HTTP_COOKIE" else ","
+            environ[key] = f"{environ[key]}{separator}{text}" if key in environ else text
         if "HTTP_TRANSFER_ENCODING" in environ:
-            # the body is all there: say how long it is, as a server that has read it would
+            # the body has been read: set its length, as a server that buffers it would
             del environ["HTTP_TRANSFER_ENCODING"]
             environ["CONTENT_LENGTH"] = str(len(request.content))
         return environ
 
 
 class _StartResponse:
-    """start_response: it may be called again with exc_info until the first byte."""
+    """The `start_response` callable. It may be called again with exc_info until the first byte is sent."""
 
     def __init__(self) -> None:
         self.status: str | None = None
@@ -112,12 +113,12 @@ class _StartResponse:
 
 
 class _ResponseBody(SyncByteStream):
-    """What the application gives, one piece ahead: start_response may be called as late as with the first."""
+    """The pieces of the application, read one ahead: it may call start_response as late as for the first piece."""
 
     def __init__(self, pieces: Iterable[bytes], start_response: _StartResponse, is_head: bool) -> None:
         self._iterable = pieces
         self._pieces = iter(pieces)
-        self._started = start_response
+        self._start_response = start_response
         self._is_head = is_head
         self._first: bytes | None = None
 
@@ -126,10 +127,10 @@ class _ResponseBody(SyncByteStream):
             if piece:
                 self._first = piece
                 break
-        if self._started.status is None:
+        if self._start_response.status is None:
             self.close()
-            raise UsageError("the application gave a body without having called start_response (PEP 3333)")
-        self._started.sent = True
+            raise UsageError("the application returned a body without calling start_response (PEP 3333)")
+        self._start_response.sent = True
 
     def __iter__(self) -> Iterator[bytes]:
         for piece in self._all():
@@ -137,7 +138,7 @@ class _ResponseBody(SyncByteStream):
                 yield piece
 
     def _all(self) -> Iterator[bytes]:
-        yield from self._started.written
+        yield from self._start_response.written
         if self._first is not None:
             yield self._first
         yield from self._pieces
