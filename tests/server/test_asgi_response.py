@@ -246,7 +246,7 @@ def test_failing_before_the_head_is_500(app: Any, loop: str) -> None:
         assert len(served.log) == 3
         level, text_, error = served.log[0]
         assert level == 40
-        assert "answered 500" in text_
+        assert "responded with 500" in text_
         assert isinstance(error, (ValueError, TypeError))
         assert error.__traceback__ is not None or app is not_awaitable
 

@@ -128,8 +128,8 @@ impl AsgiServer {
     ) -> PyResult<()> {
         let detail = match end {
             ResponseEnd::Complete => "",
-            ResponseEnd::ClientDisconnected => " (the client has gone)",
-            ResponseEnd::Replaced => ": answered 500",
+            ResponseEnd::ClientDisconnected => " (the client has disconnected)",
+            ResponseEnd::Replaced => ": responded with 500",
             ResponseEnd::Aborted => ": connection aborted",
             ResponseEnd::Closed(code) => &format!(": WebSocket closed with {code}"),
         };
@@ -138,7 +138,7 @@ impl AsgiServer {
                 ResponseEnd::Replaced => self.log(
                     py,
                     ERROR,
-                    "ASGI application returned without starting its response: answered 500",
+                    "ASGI application returned without starting its response: responded with 500",
                     None,
                 ),
                 ResponseEnd::Aborted => self.log(

@@ -10,9 +10,9 @@ use super::super::exchange::{
     ClientState, Exchange, ExchangeEvent, ExchangeState, ResponsePhase, wake,
 };
 use super::super::state::{AsgiServer, ConnState};
-use super::receive::discard_unread;
 use super::session::{
     CloseInfo, INTERNAL_ERROR, NORMAL_CLOSURE, READ_AHEAD_BYTES, SERVICE_RESTART, Stage, WsContext,
+    discard_unread,
 };
 
 /// Reads at most `read_limit` bytes (see [`READ_AHEAD_BYTES`]), sends pending frames and sets the timer.
@@ -189,7 +189,7 @@ pub enum WsEnd {
     ClosedWith(u16),
 }
 
-/// The application has close: what it left open is closed. `None`: it owes a response, like that of an http scope.
+/// Closes an open WebSocket after its application has ended. `None`: the exchange has a response instead.
 pub fn end(
     py: Python<'_>,
     exchange: &Py<Exchange>,
@@ -208,7 +208,7 @@ pub fn end(
     };
     discard_unread(socket, ws_context);
     let code = outcome.code();
-    let left = if state.client == ClientState::Disconnected {
+    let ws_end = if state.client == ClientState::Disconnected {
         WsEnd::ClientDisconnected
     } else if socket.close(Instant::now(), code, "").is_ok() {
         session.close = Some(CloseInfo::new(code, ""));
@@ -218,7 +218,7 @@ pub fn end(
     };
     state.response = ResponsePhase::Complete;
     let Some(peer) = engine.peer(state.id) else {
-        return Some(left);
+        return Some(ws_end);
     };
     advance(state, peer, ws_context, Instant::now(), READ_AHEAD_BYTES);
     if state
@@ -232,7 +232,7 @@ pub fn end(
         let exchange = exchange.clone_ref(py);
         drop(peer.state.exchanges.insert(state.stream, exchange));
     }
-    Some(left)
+    Some(ws_end)
 }
 
 /// Removes the exchange from its connection after both the WebSocket and the application have ended.

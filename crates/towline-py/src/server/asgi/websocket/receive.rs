@@ -4,7 +4,7 @@ use std::time::Instant;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
-use towline_proto::ws::{Event, Kind, WebSocket};
+use towline_proto::ws::{Event, Kind};
 
 use super::super::exchange::{ClientState, Exchange, ResponsePhase};
 use super::drive::advance;
@@ -136,10 +136,4 @@ impl Session {
         self.close = Some(CloseInfo::new(code, reason));
         Message::Disconnect(CloseInfo::new(code, reason))
     }
-}
-
-/// Discards messages that the application will not receive, so that they do not delay the close behind them.
-pub fn discard_unread(socket: &mut WebSocket, ws_context: &mut WsContext) {
-    while socket.next_event().is_some() {}
-    socket.release(&mut ws_context.shared);
 }

@@ -18,8 +18,9 @@ use super::super::response::{self, MIN_SHARED_BYTES, SendFailure, respond, wait}
 use super::super::state::{ConnState, ServerFeatures};
 use super::drive::advance;
 use super::handshake::accept;
-use super::receive::discard_unread;
-use super::session::{CloseInfo, NORMAL_CLOSURE, READ_AHEAD_BYTES, Session, Stage, WsContext};
+use super::session::{
+    CloseInfo, NORMAL_CLOSURE, READ_AHEAD_BYTES, Session, Stage, WsContext, discard_unread,
+};
 use crate::errors::{ResponseStateError, client_disconnected};
 
 /// Sends a message. `kind`: its type.

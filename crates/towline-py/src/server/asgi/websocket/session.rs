@@ -92,3 +92,9 @@ impl Session {
         matches!(self.stage, Stage::Open(_))
     }
 }
+
+/// Discards messages that the application will not receive, so that they do not delay the close behind them.
+pub fn discard_unread(socket: &mut WebSocket, ws_context: &mut WsContext) {
+    while socket.next_event().is_some() {}
+    socket.release(&mut ws_context.shared);
+}
