@@ -6,11 +6,11 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 static GENERATION: AtomicU64 = AtomicU64::new(0);
-static WATCHING: Once = Once::new();
+static REGISTER: Once = Once::new();
 
 /// Another number in every process of a line of forks.
 pub fn generation() -> u64 {
-    WATCHING.call_once(|| {
+    REGISTER.call_once(|| {
         // SAFETY: the handler does one atomic addition, which is allowed in a child of fork.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
@@ -23,9 +23,9 @@ extern "C" fn in_child() {
 
 /// A value that is made anew in each generation, the old one left as it was. Found without a lock. Values
 /// are never freed: for the few things of which a process has one.
-pub(crate) struct PerGeneration<T>(AtomicPtr<Made<T>>);
+pub(crate) struct PerGeneration<T>(AtomicPtr<Entry<T>>);
 
-struct Made<T> {
+struct Entry<T> {
     generation: u64,
     value: T,
 }
@@ -39,13 +39,13 @@ impl<T: Default + Send + Sync + 'static> PerGeneration<T> {
         let generation = generation();
         let found = self.0.load(Ordering::Acquire);
         // SAFETY: what stands here was leaked below and is never freed or changed.
-        if let Some(made) = unsafe { found.as_ref() }
-            && made.generation == generation
+        if let Some(entry) = unsafe { found.as_ref() }
+            && entry.generation == generation
         {
-            return &made.value;
+            return &entry.value;
         }
         let value = T::default();
-        let new = Box::into_raw(Box::new(Made { generation, value }));
+        let new = Box::into_raw(Box::new(Entry { generation, value }));
         let placed = self
             .0
             .compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire);

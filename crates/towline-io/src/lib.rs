@@ -55,6 +55,6 @@ pub use engine::pending_dials::{DialId, DialOutcome};
 pub use engine::{Engine, EngineConfig, EngineWaker};
 pub use sys::{exact_timers, unix_seconds};
 pub use tls::{
-    ClientCerts, ClientTls, ClientTlsSettings, ForeignContext, ForeignTls, Identity, MinVersion,
-    Password, TlsConfig, TlsInfo, TlsSettings, Trust, seed,
+    ClientCerts, ClientTls, ClientTlsSettings, ExternalTls, ExternalTlsContext, Identity,
+    MinVersion, Password, TlsConfig, TlsInfo, TlsSettings, Trust, seed,
 };

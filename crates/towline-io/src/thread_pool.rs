@@ -13,66 +13,66 @@ use std::time::Duration;
 use crate::fork::PerGeneration;
 
 /// Work that waits for a thread.
-const MAX_WAITING: usize = 4096;
+const MAX_QUEUED_TASKS: usize = 4096;
 
-const IDLE: Duration = Duration::from_secs(2);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// For names. One that hangs holds its thread for as long as the system's resolver likes.
-pub(crate) static LOOKUPS: Helpers = Helpers::new(8);
+pub(crate) static LOOKUPS: ThreadPool = ThreadPool::new(8);
 
 /// For files, so that these do not wait for names.
-pub(crate) static FILES: Helpers = Helpers::new(2);
+pub(crate) static FILES: ThreadPool = ThreadPool::new(2);
 
 /// Threads of this process; a child of fork starts its own.
-pub(crate) struct Helpers {
-    crew: PerGeneration<Crew>,
+pub(crate) struct ThreadPool {
+    workers: PerGeneration<Workers>,
     max_threads: usize,
 }
 
-impl Helpers {
+impl ThreadPool {
     const fn new(max_threads: usize) -> Self {
         Self {
-            crew: PerGeneration::new(),
+            workers: PerGeneration::new(),
             max_threads,
         }
     }
 
     /// Runs `work` on a helper thread. Dropped before its turn comes, it is never run.
-    pub(crate) fn start<T: Send + Sync + 'static>(
+    pub(crate) fn spawn<T: Send + Sync + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<Arc<Task<T>>> {
-        let (ear, bell) = io::pipe()?;
+        let (reader, writer) = io::pipe()?;
         let task = Arc::new(Task {
-            work: Mutex::new(Some((Box::new(work), bell))),
+            work: Mutex::new(Some((Box::new(work), writer))),
             outcome: OnceLock::new(),
-            ear,
+            reader,
         });
         let work: Arc<dyn Work> = task.clone();
-        self.crew
+        self.workers
             .current()
-            .take(Arc::downgrade(&work), self.max_threads)?;
+            .enqueue(Arc::downgrade(&work), self.max_threads)?;
         Ok(task)
     }
 
     #[cfg(test)]
     pub(crate) fn threads(&self) -> usize {
-        lock(&self.crew.current().desk).threads
+        lock(&self.workers.current().queue).threads
     }
 }
 
 /// Something to find out, and in the end what was found.
 pub(crate) struct Task<T> {
-    work: Mutex<Option<(Thunk<T>, PipeWriter)>>,
+    work: Mutex<Option<(Closure<T>, PipeWriter)>>,
     outcome: OnceLock<Result<T, Panicked>>,
-    ear: PipeReader,
+    reader: PipeReader,
 }
 
 /// The work will not come to an end: there is no outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Panicked;
 
-type Thunk<T> = Box<dyn FnOnce() -> T + Send>;
+type Closure<T> = Box<dyn FnOnce() -> T + Send>;
 
 impl<T> Task<T> {
     pub(crate) fn is_done(&self) -> bool {
@@ -81,21 +81,21 @@ impl<T> Task<T> {
 }
 
 /// One who waits for a task. The task lives as long as one of them does.
-pub(crate) struct Ticket<T> {
+pub(crate) struct TaskHandle<T> {
     task: Arc<Task<T>>,
     /// Of its own, so that two that wait in one poll do not collide.
-    ear: PipeReader,
+    reader: PipeReader,
 }
 
-impl<T> Ticket<T> {
+impl<T> TaskHandle<T> {
     pub(crate) fn new(task: Arc<Task<T>>) -> io::Result<Self> {
-        let ear = task.ear.try_clone()?;
-        Ok(Self { task, ear })
+        let reader = task.reader.try_clone()?;
+        Ok(Self { task, reader })
     }
 
     /// Readable once the outcome is there, and for ever after.
     pub(crate) fn fd(&self) -> RawFd {
-        self.ear.as_raw_fd()
+        self.reader.as_raw_fd()
     }
 
     /// `None`: not yet.
@@ -111,77 +111,77 @@ trait Work: Send + Sync {
 
 impl<T: Send + Sync> Work for Task<T> {
     fn run(&self) {
-        if let Some((work, mut bell)) = lock(&self.work).take() {
+        if let Some((work, mut writer)) = lock(&self.work).take() {
             let outcome = panic::catch_unwind(AssertUnwindSafe(work)).map_err(|_| Panicked);
             let _ = self.outcome.set(outcome);
             // A byte, not only the closing: a child of fork may hold this end open too.
-            let _ = bell.write(&[0]);
+            let _ = writer.write(&[0]);
         }
     }
 }
 
 /// The threads and what waits for them.
 #[derive(Default)]
-struct Crew {
-    desk: Mutex<Desk>,
-    news: Condvar,
+struct Workers {
+    queue: Mutex<Queue>,
+    available: Condvar,
 }
 
 #[derive(Default)]
-struct Desk {
+struct Queue {
     waiting: VecDeque<Weak<dyn Work>>,
     threads: usize,
     idle: usize,
 }
 
-impl Crew {
-    fn take(&'static self, work: Weak<dyn Work>, max_threads: usize) -> io::Result<()> {
-        let mut desk = lock(&self.desk);
-        if desk.waiting.len() >= MAX_WAITING {
-            desk.waiting.retain(|work| work.strong_count() > 0);
-            if desk.waiting.len() >= MAX_WAITING {
+impl Workers {
+    fn enqueue(&'static self, work: Weak<dyn Work>, max_threads: usize) -> io::Result<()> {
+        let mut queue = lock(&self.queue);
+        if queue.waiting.len() >= MAX_QUEUED_TASKS {
+            queue.waiting.retain(|work| work.strong_count() > 0);
+            if queue.waiting.len() >= MAX_QUEUED_TASKS {
                 return Err(io::Error::other("too many lookups wait already"));
             }
         }
-        desk.waiting.push_back(work);
-        if desk.waiting.len() > desk.idle && desk.threads < max_threads {
+        queue.waiting.push_back(work);
+        if queue.waiting.len() > queue.idle && queue.threads < max_threads {
             let thread = thread::Builder::new().name("towline-helper".into());
-            match thread.spawn(|| self.serve()) {
-                Ok(_) => desk.threads += 1,
+            match thread.spawn(|| self.run_worker()) {
+                Ok(_) => queue.threads += 1,
                 // Those that are there will come to it.
-                Err(_) if desk.threads > 0 => {}
+                Err(_) if queue.threads > 0 => {}
                 Err(error) => {
-                    desk.waiting.pop_back();
+                    queue.waiting.pop_back();
                     return Err(error);
                 }
             }
         }
-        drop(desk);
-        self.news.notify_one();
+        drop(queue);
+        self.available.notify_one();
         Ok(())
     }
 
-    fn serve(&self) {
+    fn run_worker(&self) {
         block_signals();
-        let mut desk = lock(&self.desk);
+        let mut queue = lock(&self.queue);
         loop {
-            if let Some(work) = desk.waiting.pop_front() {
-                drop(desk);
+            if let Some(work) = queue.waiting.pop_front() {
+                drop(queue);
                 if let Some(work) = work.upgrade() {
                     work.run();
                 }
-                desk = lock(&self.desk);
+                queue = lock(&self.queue);
                 continue;
             }
-            desk.idle += 1;
+            queue.idle += 1;
             let (held, waited) = self
-                .news
-                .wait_timeout(desk, IDLE)
+                .available
+                .wait_timeout(queue, IDLE_TIMEOUT)
                 .unwrap_or_else(PoisonError::into_inner);
-            desk = held;
-            desk.idle -= 1;
-            if waited.timed_out() && desk.waiting.is_empty() {
-                desk.threads -= 1;
+            queue = held;
+            queue.idle -= 1;
+            if waited.timed_out() && queue.waiting.is_empty() {
+                queue.threads -= 1;
                 return;
             }
         }
@@ -212,13 +212,13 @@ mod tests {
 
     use super::*;
 
-    fn wait<T>(ticket: &Ticket<T>) {
-        let _ = (&ticket.ear).read(&mut [0]).unwrap();
+    fn wait<T>(handle: &TaskHandle<T>) {
+        let _ = (&handle.reader).read(&mut [0]).unwrap();
     }
 
     #[test]
     fn threads_are_few_and_end() {
-        static CREW: Helpers = Helpers::new(3);
+        static POOL: ThreadPool = ThreadPool::new(3);
         static DONE: AtomicUsize = AtomicUsize::new(0);
         let (open, gate) = mpsc::channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
@@ -229,18 +229,18 @@ mod tests {
                     let _ = lock(&gate).recv();
                     DONE.fetch_add(1, Ordering::Relaxed);
                 };
-                CREW.start(work).unwrap()
+                POOL.spawn(work).unwrap()
             })
             .collect();
-        assert_eq!(CREW.threads(), 3);
+        assert_eq!(POOL.threads(), 3);
         // Nobody waits for these any more, and those that run are let go.
-        let last = Ticket::new(Arc::clone(&tasks[0])).unwrap();
+        let last = TaskHandle::new(Arc::clone(&tasks[0])).unwrap();
         drop(tasks);
         drop(open);
         wait(&last);
         let start = Instant::now();
-        while CREW.threads() > 0 {
-            assert!(start.elapsed() < 10 * IDLE, "threads stayed");
+        while POOL.threads() > 0 {
+            assert!(start.elapsed() < 10 * IDLE_TIMEOUT, "threads stayed");
             thread::sleep(Duration::from_millis(20));
         }
         assert!(DONE.load(Ordering::Relaxed) <= 4);
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn signals_are_left_to_the_program() {
-        static CREW: Helpers = Helpers::new(1);
+        static POOL: ThreadPool = ThreadPool::new(1);
         let is_blocked = || {
             // SAFETY: asks for the mask of the calling thread, into a set of its own.
             unsafe {
@@ -258,24 +258,24 @@ mod tests {
             }
         };
         assert!(!is_blocked());
-        let ticket = Ticket::new(CREW.start(is_blocked).unwrap()).unwrap();
-        wait(&ticket);
-        assert_eq!(ticket.outcome(), Some(Ok(&true)));
+        let handle = TaskHandle::new(POOL.spawn(is_blocked).unwrap()).unwrap();
+        wait(&handle);
+        assert_eq!(handle.outcome(), Some(Ok(&true)));
     }
 
     #[test]
     fn a_panic_is_an_outcome() {
-        static CREW: Helpers = Helpers::new(3);
-        let task = CREW
-            .start(|| -> u8 { panic!("as the test wants") })
+        static POOL: ThreadPool = ThreadPool::new(3);
+        let task = POOL
+            .spawn(|| -> u8 { panic!("as the test wants") })
             .unwrap();
-        let ticket = Ticket::new(task).unwrap();
-        wait(&ticket);
-        assert_eq!(ticket.outcome(), Some(Err(Panicked)));
-        let task = CREW.start(|| 5).unwrap();
+        let handle = TaskHandle::new(task).unwrap();
+        wait(&handle);
+        assert_eq!(handle.outcome(), Some(Err(Panicked)));
+        let task = POOL.spawn(|| 5).unwrap();
         let tickets = [
-            Ticket::new(Arc::clone(&task)).unwrap(),
-            Ticket::new(task).unwrap(),
+            TaskHandle::new(Arc::clone(&task)).unwrap(),
+            TaskHandle::new(task).unwrap(),
         ];
         wait(&tickets[1]);
         assert_eq!(tickets[0].outcome(), Some(Ok(&5)));

@@ -65,7 +65,7 @@ impl Files {
 
     fn plain_server(&self) -> Server {
         self.server(
-            ClientCerts::NotAsked,
+            ClientCerts::NotRequested,
             Limits::server(),
             EngineConfig::default(),
         )
@@ -193,7 +193,7 @@ fn a_handshake_that_stalls_ends_at_the_header_deadline() {
         header_timeout,
         ..Limits::server()
     };
-    let server = files.server(ClientCerts::NotAsked, limits, EngineConfig::default());
+    let server = files.server(ClientCerts::NotRequested, limits, EngineConfig::default());
     let mut silent = server.connect();
     let start = Instant::now();
     assert_eq!(silent.read(&mut [0; 8]).unwrap_or(0), 0);
@@ -208,7 +208,7 @@ fn the_oldest_handshake_makes_room() {
         max_handshakes: 8,
         ..EngineConfig::default()
     };
-    let server = files.server(ClientCerts::NotAsked, Limits::server(), config);
+    let server = files.server(ClientCerts::NotRequested, Limits::server(), config);
     let mut stalled: Vec<TcpStream> = (0..20).map(|_| server.connect()).collect();
     assert_eq!(
         ask(&mut files.connect(&server, false), &get("/")).status,

@@ -127,7 +127,7 @@ fn a_route_with_other_trust_shares_no_connection() {
 fn a_handshake_that_stalls_is_a_connect_timeout() {
     let silent = Scripted::new(|_, _stream| std::thread::sleep(PATIENCE));
     let tls = Arc::new(ClientTls::new(ClientTlsSettings {
-        trust: Trust::Anybody,
+        trust: Trust::Insecure,
         ..ClientTlsSettings::default()
     }));
     let route = Arc::new(Route::secure("127.0.0.1", silent.addr.port(), tls));

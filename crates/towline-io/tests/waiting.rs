@@ -23,7 +23,7 @@ fn silent() -> (TcpListener, Arc<Route>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let tls = ClientTls::new(ClientTlsSettings {
-        trust: Trust::Anybody,
+        trust: Trust::Insecure,
         ..ClientTlsSettings::default()
     });
     (

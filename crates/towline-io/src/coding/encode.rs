@@ -168,7 +168,7 @@ impl EncoderPool {
         }
     }
 
-    pub fn take(&mut self, coding: Coding) -> io::Result<Encoder> {
+    pub fn acquire(&mut self, coding: Coding) -> io::Result<Encoder> {
         match self
             .kept
             .iter()
@@ -180,7 +180,7 @@ impl EncoderPool {
     }
 
     /// Takes an encoder back in whatever state it is; its history does not reach the next response.
-    pub fn give(&mut self, mut encoder: Encoder) {
+    pub fn release(&mut self, mut encoder: Encoder) {
         if self.kept.len() >= self.most {
             return;
         }
@@ -322,18 +322,18 @@ mod tests {
             encoder.write(b"the same text", &mut fresh).unwrap();
             encoder.finish(&mut fresh).unwrap();
             // Given back in the middle of a stream, as after a client's disconnect.
-            let mut encoder = pool.take(coding).unwrap();
+            let mut encoder = pool.acquire(coding).unwrap();
             encoder.write(&text(5000), &mut Vec::new()).unwrap();
-            pool.give(encoder);
+            pool.release(encoder);
             let mut again = Vec::new();
-            let mut encoder = pool.take(coding).unwrap();
+            let mut encoder = pool.acquire(coding).unwrap();
             encoder.write(b"the same text", &mut again).unwrap();
             encoder.finish(&mut again).unwrap();
             assert_eq!(again, fresh, "{coding:?}");
-            pool.give(encoder);
+            pool.release(encoder);
         }
         for _ in 0..3 {
-            pool.give(Encoder::new(Coding::Gzip).unwrap());
+            pool.release(Encoder::new(Coding::Gzip).unwrap());
         }
         assert_eq!(pool.kept.len(), 2);
     }

@@ -185,7 +185,7 @@ impl<S> Peer<S> {
                 }
                 None => &slices[..count],
             };
-            if slices.is_empty() || !tls.takes_plain() {
+            if slices.is_empty() || !tls.accepts_plaintext() {
                 return Ok(FlushOutcome::All);
             }
             let taken = tls.encrypt(slices)?;

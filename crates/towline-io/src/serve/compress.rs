@@ -49,11 +49,11 @@ impl Policy {
         if self.codings.is_empty() || !has_whole_body(status) {
             return Plan::Untouched;
         }
-        let Some(facts) = Facts::of(fields) else {
+        let Some(known) = ResponseFields::of(fields) else {
             return Plan::Untouched;
         };
-        let length = body_bytes.or(facts.content_length);
-        if !facts.compressible || length.is_some_and(|bytes| bytes < self.min_bytes) {
+        let length = body_bytes.or(known.content_length);
+        if !known.compressible || length.is_some_and(|bytes| bytes < self.min_bytes) {
             return Plan::Untouched;
         }
         match accepted.choose(&self.codings) {
@@ -73,27 +73,27 @@ fn has_whole_body(status: u16) -> bool {
 
 /// What the response's fields say about it.
 #[derive(Default)]
-struct Facts {
+struct ResponseFields {
     compressible: bool,
     content_length: Option<u64>,
 }
 
-impl Facts {
+impl ResponseFields {
     /// `None`: a field forbids compression.
     fn of<'a>(fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Option<Self> {
-        let mut facts = Self::default();
+        let mut known = Self::default();
         for (name, value) in fields {
             if name.eq_ignore_ascii_case(b"content-type") {
-                facts.compressible = is_compressible(value);
+                known.compressible = is_compressible(value);
             } else if name.eq_ignore_ascii_case(b"content-length") {
-                facts.content_length = std::str::from_utf8(value)
+                known.content_length = std::str::from_utf8(value)
                     .ok()
                     .and_then(|text| text.parse().ok());
             } else if forbids(name, value) {
                 return None;
             }
         }
-        Some(facts)
+        Some(known)
     }
 }
 
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn vary_is_said_once() {
+    fn vary_is_sent_once() {
         for vary in ["Accept-Encoding", "*", "Origin, accept-encoding"] {
             let text = rewritten(Plan::Varies, &[("Vary", vary)]);
             assert_eq!(text, format!("Vary: {vary}\n"));

@@ -15,7 +15,7 @@ use ipnet::IpNet;
 
 /// The far end of a connection, as far as trust is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hop {
+pub enum PeerIp {
     Ip(IpAddr),
     Unix,
 }
@@ -23,7 +23,7 @@ pub enum Hop {
 /// Whose word is taken. Empty trusts nobody.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrustedPeers {
-    everybody: bool,
+    all: bool,
     unix: bool,
     /// Single addresses, apart from the networks: comparing one costs a tenth of matching a prefix.
     addresses: Vec<IpAddr>,
@@ -56,7 +56,7 @@ impl TrustedPeers {
             .filter(|entry| !entry.is_empty())
         {
             match entry {
-                "*" => trusted.everybody = true,
+                "*" => trusted.all = true,
                 "unix" => trusted.unix = true,
                 _ => match parse_network(entry)? {
                     one if one.prefix_len() == one.max_prefix_len() => {
@@ -70,14 +70,14 @@ impl TrustedPeers {
     }
 
     pub fn is_empty(&self) -> bool {
-        !self.everybody && !self.unix && self.addresses.is_empty() && self.networks.is_empty()
+        !self.all && !self.unix && self.addresses.is_empty() && self.networks.is_empty()
     }
 
-    pub fn trusts(&self, hop: Hop) -> bool {
-        match hop {
-            _ if self.everybody => true,
-            Hop::Unix => self.unix,
-            Hop::Ip(ip) => {
+    pub fn trusts(&self, peer_ip: PeerIp) -> bool {
+        match peer_ip {
+            _ if self.all => true,
+            PeerIp::Unix => self.unix,
+            PeerIp::Ip(ip) => {
                 // A dual-stack listener shows IPv4 clients as ::ffff:a.b.c.d.
                 let ip = ip.to_canonical();
                 self.addresses.contains(&ip)
@@ -124,7 +124,7 @@ pub struct Origin {
 pub fn resolve<'a>(
     trusted: &TrustedPeers,
     kind: Kind,
-    peer: Hop,
+    peer: PeerIp,
     fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
 ) -> Origin {
     if !trusted.trusts(peer) {
@@ -155,7 +155,7 @@ fn x_forwarded<'a>(
         }
     }
     Origin {
-        client: chain.elected.map(|hop| hop.node),
+        client: chain.elected.map(|peer_ip| peer_ip.node),
         scheme: schemes.agreed(),
     }
 }
@@ -211,7 +211,7 @@ impl<'a> Chain<'a> {
             self.elected = None;
             return;
         };
-        if self.elected.is_none() || !self.trusted.trusts(Hop::Ip(node.0)) {
+        if self.elected.is_none() || !self.trusted.trusts(PeerIp::Ip(node.0)) {
             self.elected = Some(ElectedHop { node, scheme });
         }
     }
@@ -271,8 +271,8 @@ fn rfc7239<'a>(
         }
     }
     Origin {
-        client: chain.elected.map(|hop| hop.node),
-        scheme: chain.elected.and_then(|hop| hop.scheme),
+        client: chain.elected.map(|peer_ip| peer_ip.node),
+        scheme: chain.elected.and_then(|peer_ip| peer_ip.scheme),
     }
 }
 
@@ -339,7 +339,7 @@ fn is_token_byte(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    const PROXY: Hop = Hop::Ip(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+    const PROXY: PeerIp = PeerIp::Ip(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
 
     fn origin(
         trusted: &str,
@@ -368,16 +368,20 @@ mod tests {
     #[test]
     fn lists_of_trusted_peers() {
         let trusted = TrustedPeers::parse("127.0.0.1, 10.0.0.0/8,2001:db8::/32, unix").unwrap();
-        let trusts = |ip: &str| trusted.trusts(Hop::Ip(ip.parse().unwrap()));
+        let trusts = |ip: &str| trusted.trusts(PeerIp::Ip(ip.parse().unwrap()));
         assert!(trusts("127.0.0.1") && trusts("10.255.0.1") && trusts("2001:db8::9"));
         assert!(
             trusts("::ffff:10.1.2.3"),
             "an IPv4 peer of a dual-stack listener"
         );
         assert!(!trusts("11.0.0.1") && !trusts("127.0.0.2") && !trusts("::1"));
-        assert!(trusted.trusts(Hop::Unix));
-        assert!(!TrustedPeers::parse("127.0.0.1").unwrap().trusts(Hop::Unix));
-        assert!(TrustedPeers::parse("*").unwrap().trusts(Hop::Unix));
+        assert!(trusted.trusts(PeerIp::Unix));
+        assert!(
+            !TrustedPeers::parse("127.0.0.1")
+                .unwrap()
+                .trusts(PeerIp::Unix)
+        );
+        assert!(TrustedPeers::parse("*").unwrap().trusts(PeerIp::Unix));
         assert!(TrustedPeers::parse(" ").unwrap().is_empty());
         for bad in ["localhost", "10.0.0.0/33", "1.2.3", "unix:/x"] {
             let error = TrustedPeers::parse(bad).unwrap_err();

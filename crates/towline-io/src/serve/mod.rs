@@ -5,8 +5,8 @@
 
 pub mod access_log;
 pub mod compress;
+pub mod features;
 pub mod files;
 pub mod forwarded;
 pub mod metrics;
 pub mod proxy_protocol;
-pub mod site;

@@ -13,13 +13,13 @@ use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
 
 use super::config::{bad, certificates, read};
-use super::foreign::ForeignContext;
+use super::external::ExternalTlsContext;
 use super::key::{Password, private_key};
 use super::session::Session;
 use super::trust;
 use super::verify::Verifier;
 use crate::fork;
-use crate::thread_pool::{FILES, Task, Ticket};
+use crate::thread_pool::{FILES, Task, TaskHandle};
 
 /// Whom a client believes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub enum Trust {
     /// A PEM file, or a directory of such files.
     Path(PathBuf),
     /// Everybody: the peer's certificate is not verified.
-    Anybody,
+    Insecure,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,15 +64,15 @@ pub struct ClientTlsSettings {
 
 /// Built once and shared by all connections on the same terms; sessions are resumed within it. Equal
 /// only to itself.
-pub struct ClientTls(Terms);
+pub struct ClientTls(Provider);
 
-enum Terms {
-    Own(Own),
-    Foreign(Box<dyn ForeignContext>),
+enum Provider {
+    Rustls(LazyConfig),
+    External(Box<dyn ExternalTlsContext>),
 }
 
 #[derive(Default)]
-struct Own {
+struct LazyConfig {
     settings: ClientTlsSettings,
     loaded: OnceLock<Result<Arc<ClientConfig>, String>>,
     /// Under way, in the generation of the process that started it.
@@ -82,77 +82,77 @@ struct Own {
 impl ClientTls {
     /// Cheap: files are read when a connection needs them, on a helper thread.
     pub fn new(settings: ClientTlsSettings) -> Self {
-        Self(Terms::Own(Own {
+        Self(Provider::Rustls(LazyConfig {
             settings,
-            ..Own::default()
+            ..LazyConfig::default()
         }))
     }
 
     /// TLS by somebody else, with their own trust and certificates.
-    pub fn foreign(context: Box<dyn ForeignContext>) -> Self {
-        Self(Terms::Foreign(context))
+    pub fn external(context: Box<dyn ExternalTlsContext>) -> Self {
+        Self(Provider::External(context))
     }
 
     /// Reads the files now and on this thread. `Err` is a message which names the file.
     pub fn check(&self) -> Result<(), String> {
         match &self.0 {
-            Terms::Own(own) => own.config().map(drop),
-            Terms::Foreign(_) => Ok(()),
+            Provider::Rustls(lazy) => lazy.config().map(drop),
+            Provider::External(_) => Ok(()),
         }
     }
 
     /// Begins to read the files on a helper thread; `None` when there is nothing to read any more.
-    pub(crate) fn load(self: &Arc<Self>) -> io::Result<Option<Ticket<()>>> {
-        let Terms::Own(own) = &self.0 else {
+    pub(crate) fn load(self: &Arc<Self>) -> io::Result<Option<TaskHandle<()>>> {
+        let Provider::Rustls(lazy) = &self.0 else {
             return Ok(None);
         };
-        if own.loaded.get().is_some() {
+        if lazy.loaded.get().is_some() {
             return Ok(None);
         }
         let generation = fork::generation();
         // A lock that is taken, here or by a thread that fork left behind, costs a second reading.
-        let mut loading = own.loading.try_lock().ok();
+        let mut loading = lazy.loading.try_lock().ok();
         let under_way = loading
             .as_ref()
             .filter(|loading| loading.0 == generation)
             .and_then(|loading| loading.1.upgrade());
         if let Some(task) = under_way.filter(|task| !task.is_done()) {
-            return Ticket::new(task).map(Some);
+            return TaskHandle::new(task).map(Some);
         }
         let tls = Arc::clone(self);
-        let task = FILES.start(move || {
+        let task = FILES.spawn(move || {
             let _ = tls.check();
         })?;
         if let Some(loading) = &mut loading {
             **loading = (generation, Arc::downgrade(&task));
         }
-        Ticket::new(task).map(Some)
+        TaskHandle::new(task).map(Some)
     }
 
-    /// A session with `server_name`, carried by `below` where that is given. `Err` is a message.
+    /// A session with `server_name`, carried by `outer` where that is given. `Err` is a message.
     pub(crate) fn connect(
         &self,
         server_name: &str,
         alpn: &[Vec<u8>],
-        below: Option<Box<Session>>,
+        outer: Option<Box<Session>>,
     ) -> Result<Session, String> {
-        let own = match &self.0 {
-            Terms::Own(own) => own,
-            Terms::Foreign(context) => {
+        let lazy = match &self.0 {
+            Provider::Rustls(lazy) => lazy,
+            Provider::External(context) => {
                 let tls = context.connect(server_name, alpn);
                 let tls = tls.map_err(|error| error.to_string())?;
-                return Ok(Session::foreign(tls, below));
+                return Ok(Session::external(tls, outer));
             }
         };
-        let config = own.config()?;
+        let config = lazy.config()?;
         let name = identity_of(server_name)?;
         rustls::ClientConnection::new_with_alpn(config, name, alpn.to_vec())
-            .map(|tls| Session::client(tls, below))
+            .map(|tls| Session::client(tls, outer))
             .map_err(|error| error.to_string())
     }
 }
 
-impl Own {
+impl LazyConfig {
     fn config(&self) -> Result<Arc<ClientConfig>, String> {
         if let Some(loaded) = self.loaded.get() {
             return loaded.clone();
@@ -174,7 +174,7 @@ impl ClientTlsSettings {
             Trust::Path(path) => {
                 trust::path(path).and_then(|(roots, given)| Verifier::new(roots, given))
             }
-            Trust::Anybody => Ok(Verifier::of_anybody()),
+            Trust::Insecure => Ok(Verifier::insecure()),
         }?;
         let versions: &[_] = match self.min_version {
             MinVersion::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
@@ -236,8 +236,8 @@ impl Default for ClientTls {
 impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Terms::Own(own) => f.debug_tuple("ClientTls").field(&own.settings).finish(),
-            Terms::Foreign(_) => f.write_str("ClientTls(foreign)"),
+            Provider::Rustls(lazy) => f.debug_tuple("ClientTls").field(&lazy.settings).finish(),
+            Provider::External(_) => f.write_str("ClientTls(external)"),
         }
     }
 }

@@ -34,7 +34,7 @@ pub struct TlsSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientCerts {
     #[default]
-    NotAsked,
+    NotRequested,
     /// Asked for; when one is shown it must be valid.
     Optional,
     Required,
@@ -97,7 +97,7 @@ pub(super) fn certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static
 }
 
 fn client_verifier(settings: &TlsSettings) -> io::Result<Option<Arc<dyn ClientCertVerifier>>> {
-    if settings.client_certs == ClientCerts::NotAsked {
+    if settings.client_certs == ClientCerts::NotRequested {
         return Ok(None);
     }
     let file = settings.ca_file.as_deref().ok_or_else(|| {

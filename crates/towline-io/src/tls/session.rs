@@ -6,8 +6,8 @@ use rustls::pki_types::CertificateDer;
 use socket2::Socket;
 
 use super::TlsConfig;
-use super::foreign::ForeignTls;
-use super::records::{Foreign, Records};
+use super::external::ExternalTls;
+use super::record_layer::{External, RecordLayer};
 use crate::conn::transport::SEND_FLAGS;
 
 /// What one read gave.
@@ -46,16 +46,16 @@ impl TlsInfo {
 
 /// Where a handshake stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Handshake {
+pub(crate) enum HandshakeOutcome {
     Done,
     Pending,
 }
 
 /// The state beside the socket. Boxed by its owner: plain connections do not pay for it.
 pub(crate) struct Session {
-    tls: Records,
+    tls: RecordLayer,
     /// The TLS that carries this one: that of an https proxy.
-    below: Option<Box<Session>>,
+    outer: Option<Box<Session>>,
     /// The last read from the socket filled what it was offered: there may be more.
     full_read: bool,
     /// Bytes of the wire core that are encrypted and not all out yet, so not yet `sent`.
@@ -67,21 +67,21 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn new(config: &TlsConfig) -> io::Result<Self> {
         let tls = rustls::ServerConnection::new(config.server.clone()).map_err(io::Error::other)?;
-        Ok(Self::over(Records::Rustls(tls.into()), None))
+        Ok(Self::over(RecordLayer::Rustls(tls.into()), None))
     }
 
-    pub(super) fn client(tls: rustls::ClientConnection, below: Option<Box<Self>>) -> Self {
-        Self::over(Records::Rustls(tls.into()), below)
+    pub(super) fn client(tls: rustls::ClientConnection, outer: Option<Box<Self>>) -> Self {
+        Self::over(RecordLayer::Rustls(tls.into()), outer)
     }
 
-    pub(super) fn foreign(tls: Box<dyn ForeignTls>, below: Option<Box<Self>>) -> Self {
-        Self::over(Records::Foreign(Foreign::new(tls)), below)
+    pub(super) fn external(tls: Box<dyn ExternalTls>, outer: Option<Box<Self>>) -> Self {
+        Self::over(RecordLayer::External(External::new(tls)), outer)
     }
 
-    fn over(tls: Records, below: Option<Box<Self>>) -> Self {
+    fn over(tls: RecordLayer, outer: Option<Box<Self>>) -> Self {
         Self {
             tls,
-            below,
+            outer,
             full_read: true,
             unsent: 0,
             closing: false,
@@ -102,21 +102,21 @@ impl Session {
     }
 
     /// Goes on with the handshake as far as the socket allows, and sends what it has to say last.
-    pub(crate) fn shake_hands(&mut self, socket: &Socket) -> io::Result<Handshake> {
+    pub(crate) fn drive_handshake(&mut self, socket: &Socket) -> io::Result<HandshakeOutcome> {
         loop {
             while self.wants_write() {
                 if self.flush(socket)?.is_none() {
-                    return Ok(Handshake::Pending);
+                    return Ok(HandshakeOutcome::Pending);
                 }
             }
             if !self.is_handshaking() {
-                return Ok(Handshake::Done);
+                return Ok(HandshakeOutcome::Done);
             }
-            match self.take_in(&mut &*socket) {
+            match self.read_records(&mut &*socket) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(Handshake::Pending);
+                    return Ok(HandshakeOutcome::Pending);
                 }
                 Err(error) => {
                     // The alert says why we leave.
@@ -136,12 +136,12 @@ impl Session {
     ) -> io::Result<RecvOutcome> {
         // Of what an earlier call took in, a rest says nothing about the socket: more may have come since,
         // and the poll has told of it.
-        let mut has_looked = false;
+        let mut has_read = false;
         loop {
             match self.tls.read(space) {
                 Ok(0) => return Ok(RecvOutcome::Eof),
                 Ok(mut bytes) => {
-                    let mut drained = has_looked && bytes < space.len() && !self.full_read;
+                    let mut drained = has_read && bytes < space.len() && !self.full_read;
                     if drained {
                         // A close_notify that came with the data is no event of the socket: who holds
                         // the connection open until ours has come would never be heard.
@@ -158,8 +158,8 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
-            match self.take_in(socket) {
-                Ok(_) => has_looked = true,
+            match self.read_records(socket) {
+                Ok(_) => has_read = true,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(RecvOutcome::WouldBlock);
                 }
@@ -169,26 +169,26 @@ impl Session {
         }
     }
 
-    fn take_in(&mut self, socket: &mut dyn Read) -> io::Result<usize> {
-        if let Some(below) = &mut self.below {
+    fn read_records(&mut self, socket: &mut dyn Read) -> io::Result<usize> {
+        if let Some(outer) = &mut self.outer {
             // How much the TLS below still holds is not known here.
             self.full_read = true;
-            return self.tls.take_in(&mut Below {
-                session: below,
+            return self.tls.read_records(&mut OuterReader {
+                session: outer,
                 socket,
             });
         }
-        let mut wire = Wire {
+        let mut wire = SocketReader {
             socket,
             full: false,
         };
-        let bytes = self.tls.take_in(&mut wire)?;
+        let bytes = self.tls.read_records(&mut wire)?;
         self.full_read = wire.full;
         Ok(bytes)
     }
 
     /// Nothing encrypted waits for the socket, so plain bytes may be offered.
-    pub(crate) fn takes_plain(&self) -> bool {
+    pub(crate) fn accepts_plaintext(&self) -> bool {
         self.unsent == 0 && !self.wants_write() && !self.tls.is_handshaking() && !self.closing
     }
 
@@ -200,15 +200,15 @@ impl Session {
     }
 
     pub(crate) fn wants_write(&self) -> bool {
-        self.tls.wants_write() || self.below.as_ref().is_some_and(|below| below.wants_write())
+        self.tls.wants_write() || self.outer.as_ref().is_some_and(|outer| outer.wants_write())
     }
 
     /// Writes records out. `Ok(Some(n))`: n plain bytes more can be called sent. `Ok(None)`: the
     /// socket takes nothing now.
     pub(crate) fn flush(&mut self, socket: &Socket) -> io::Result<Option<usize>> {
         let mut wire_bytes = 0;
-        while self.wants_write() || self.takes_leave_below() {
-            match self.write_out(socket) {
+        while self.wants_write() || self.close_outer() {
+            match self.write_records(socket) {
                 Ok(n) => wire_bytes += n,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if wire_bytes == 0 {
@@ -229,27 +229,27 @@ impl Session {
         Ok(Some(done))
     }
 
-    fn write_out(&mut self, socket: &Socket) -> io::Result<usize> {
-        let Some(below) = &mut self.below else {
-            return self.tls.write_out(&mut Out(socket));
+    fn write_records(&mut self, socket: &Socket) -> io::Result<usize> {
+        let Some(outer) = &mut self.outer else {
+            return self.tls.write_records(&mut SocketWriter(socket));
         };
-        if below.wants_write() {
-            return below.flush(socket)?.ok_or(io::ErrorKind::WouldBlock.into());
+        if outer.wants_write() {
+            return outer.flush(socket)?.ok_or(io::ErrorKind::WouldBlock.into());
         }
-        self.tls.write_out(&mut Above(below))
+        self.tls.write_records(&mut OuterWriter(outer))
     }
 
     /// The last record is in the TLS below: that one ends too, so that an https proxy knows that nobody
     /// has cut it off (RFC 8446 6.1). Whether there is more to write now.
-    fn takes_leave_below(&mut self) -> bool {
-        let Some(below) = self.below.as_mut().filter(|_| self.closing) else {
+    fn close_outer(&mut self) -> bool {
+        let Some(outer) = self.outer.as_mut().filter(|_| self.closing) else {
             return false;
         };
-        if below.closing {
+        if outer.closing {
             return false;
         }
-        below.close_notify();
-        below.wants_write()
+        outer.close_notify();
+        outer.wants_write()
     }
 
     /// Says that no more will come from us.
@@ -262,12 +262,12 @@ impl Session {
 }
 
 /// Reads the records of a TLS that is carried by another.
-struct Below<'a> {
+struct OuterReader<'a> {
     session: &'a mut Session,
     socket: &'a mut dyn Read,
 }
 
-impl Read for Below<'_> {
+impl Read for OuterReader<'_> {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         match self.session.recv(self.socket, space)? {
             RecvOutcome::Data { bytes, .. } => Ok(bytes),
@@ -278,15 +278,15 @@ impl Read for Below<'_> {
 }
 
 /// Writes records into the TLS that carries them.
-struct Above<'a>(&'a mut Session);
+struct OuterWriter<'a>(&'a mut Session);
 
-impl Write for Above<'_> {
+impl Write for OuterWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        if self.0.takes_plain() {
+        if self.0.accepts_plaintext() {
             self.0.encrypt(slices)
         } else {
             Err(io::ErrorKind::WouldBlock.into())
@@ -299,12 +299,12 @@ impl Write for Above<'_> {
 }
 
 /// Notices whether a read filled its buffer.
-struct Wire<'a> {
+struct SocketReader<'a> {
     socket: &'a mut dyn Read,
     full: bool,
 }
 
-impl Read for Wire<'_> {
+impl Read for SocketReader<'_> {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         let n = self.socket.read(space)?;
         self.full = n == space.len();
@@ -313,9 +313,9 @@ impl Read for Wire<'_> {
 }
 
 /// Writes that never raise SIGPIPE and never wait.
-struct Out<'a>(&'a Socket);
+struct SocketWriter<'a>(&'a Socket);
 
-impl Write for Out<'_> {
+impl Write for SocketWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.send_with_flags(bytes, SEND_FLAGS)
     }
@@ -341,14 +341,14 @@ mod tests {
     use super::*;
 
     /// A server's session, its socket, and the client at the other end, hands shaken.
-    struct Ends {
+    struct Pair {
         session: Session,
         socket: Socket,
         client: ClientConnection,
         peer: Socket,
     }
 
-    impl Ends {
+    impl Pair {
         fn new() -> Self {
             let key = KeyPair::generate().unwrap();
             let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
@@ -375,14 +375,14 @@ mod tests {
                 end.set_nonblocking(true).unwrap();
             }
             let mut ends = Self {
-                session: Session::over(Records::Rustls(tls.into()), None),
+                session: Session::over(RecordLayer::Rustls(tls.into()), None),
                 socket,
                 client: ClientConnection::new(Arc::new(client), name).unwrap(),
                 peer,
             };
             while ends.session.is_handshaking() || ends.client.is_handshaking() {
                 ends.flush();
-                ends.session.shake_hands(&ends.socket).unwrap();
+                ends.session.drive_handshake(&ends.socket).unwrap();
                 while ends.client.read_tls(&mut &ends.peer).is_ok() {
                     ends.client.process_new_packets().unwrap();
                 }
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_record_says_nothing_about_the_socket() {
-        let mut ends = Ends::new();
+        let mut ends = Pair::new();
         let data = |bytes, drained| RecvOutcome::Data { bytes, drained };
         ends.send(1500);
         assert_eq!(ends.recv(1000), data(1000, false));

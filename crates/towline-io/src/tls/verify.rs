@@ -40,11 +40,11 @@ impl Verifier {
         Ok(Self {
             webpki: Some(webpki),
             given,
-            ..Self::of_anybody()
+            ..Self::insecure()
         })
     }
 
-    pub(super) fn of_anybody() -> Self {
+    pub(super) fn insecure() -> Self {
         Self {
             webpki: None,
             given: Vec::new(),
@@ -76,7 +76,7 @@ impl ServerCertVerifier for Verifier {
         Err(match error {
             Error::InvalidCertificate(
                 CertificateError::UnknownIssuer | CertificateError::Other(_),
-            ) if x509::facts(end_entity).is_some_and(|facts| facts.self_issued) => {
+            ) if x509::cert_info(end_entity).is_some_and(|facts| facts.self_issued) => {
                 CertificateError::Other(OtherError(Arc::new(SelfSigned))).into()
             }
             other => other,
@@ -112,7 +112,7 @@ fn verify_given(
     server_name: &ServerName<'_>,
     now: UnixTime,
 ) -> Result<ServerCertVerified, Error> {
-    let facts = x509::facts(end_entity).ok_or(CertificateError::BadEncoding)?;
+    let facts = x509::cert_info(end_entity).ok_or(CertificateError::BadEncoding)?;
     if now.as_secs() < facts.not_before {
         return Err(CertificateError::NotValidYet.into());
     }

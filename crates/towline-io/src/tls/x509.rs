@@ -8,14 +8,14 @@ const GENERALIZED_TIME: u8 = 0x18;
 const VERSION: u8 = 0xa0;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(super) struct CertInfo {
     pub(super) self_issued: bool,
     /// Seconds since 1970.
     pub(super) not_before: u64,
     pub(super) not_after: u64,
 }
 
-pub(super) fn facts(certificate: &[u8]) -> Option<Facts> {
+pub(super) fn cert_info(certificate: &[u8]) -> Option<CertInfo> {
     let mut outer = Der(Der(certificate).expect(SEQUENCE)?);
     let mut tbs = Der(outer.expect(SEQUENCE)?);
     if tbs.0.first() == Some(&VERSION) {
@@ -26,7 +26,7 @@ pub(super) fn facts(certificate: &[u8]) -> Option<Facts> {
     let (_, issuer) = tbs.next()?;
     let mut validity = Der(tbs.expect(SEQUENCE)?);
     let (_, subject) = tbs.next()?;
-    Some(Facts {
+    Some(CertInfo {
         self_issued: issuer == subject,
         not_before: validity.time()?,
         not_after: validity.time()?,
@@ -128,20 +128,20 @@ mod tests {
         let mut ca = params("authority");
         ca.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
-        let expected = |self_issued| Facts {
+        let expected = |self_issued| CertInfo {
             self_issued,
             not_before: 1_709_164_800,
             not_after: 2_840_054_400,
         };
-        let own = params("a").self_signed(&key).unwrap();
-        assert_eq!(facts(own.der()), Some(expected(true)));
+        let lazy = params("a").self_signed(&key).unwrap();
+        assert_eq!(cert_info(lazy.der()), Some(expected(true)));
         let signed = params("a").signed_by(&key, &ca).unwrap();
-        assert_eq!(facts(signed.der()), Some(expected(false)));
+        assert_eq!(cert_info(signed.der()), Some(expected(false)));
         for cut in 0..300 {
-            let _ = facts(&signed.der()[..cut.min(signed.der().len())]);
+            let _ = cert_info(&signed.der()[..cut.min(signed.der().len())]);
             let mut broken = signed.der().to_vec();
             broken[cut % signed.der().len()] ^= 0xff;
-            let _ = facts(&broken);
+            let _ = cert_info(&broken);
         }
     }
 }

@@ -29,7 +29,7 @@ impl Routes {
     pub(crate) fn new(config: &Config) -> Self {
         Self(Arc::new(ClientTls::new(ClientTlsSettings {
             trust: match &config.trust {
-                Trust::Any => towline_io::Trust::Anybody,
+                Trust::Any => towline_io::Trust::Insecure,
                 Trust::System => towline_io::Trust::System,
                 Trust::Path(path) => towline_io::Trust::Path(path.clone()),
             },

@@ -286,7 +286,7 @@ pub fn client_tls(tls: &Bound<'_, PyAny>) -> PyResult<Arc<ClientTls>> {
     if modules.contains("ssl")? {
         let class = SSL_CONTEXT.import(py, "ssl", "SSLContext")?;
         if tls.is_instance(class)? {
-            return Ok(Arc::new(ClientTls::foreign(super::ssl_context::context(
+            return Ok(Arc::new(ClientTls::external(super::ssl_context::context(
                 tls,
             ))));
         }
@@ -299,7 +299,7 @@ fn tls_settings(tls: &Bound<'_, PyAny>) -> PyResult<ClientTlsSettings> {
     let verify: bool = tls.getattr(intern!(py, "verify"))?.extract()?;
     let trust: String = tls.getattr(intern!(py, "trust"))?.extract()?;
     let trust = match (verify, trust.as_str()) {
-        (false, _) => Trust::Anybody,
+        (false, _) => Trust::Insecure,
         (_, "system") => Trust::System,
         (_, "platform") => Trust::Platform,
         (_, "certifi") => Trust::Path(certifi(py)?),

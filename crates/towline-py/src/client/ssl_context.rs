@@ -5,22 +5,22 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict};
-use towline_io::{ForeignContext, ForeignTls, TlsInfo};
+use towline_io::{ExternalTls, ExternalTlsContext, TlsInfo};
 
 /// Wraps an `ssl.SSLContext` for the engine.
-pub fn context(context: &Bound<'_, PyAny>) -> Box<dyn ForeignContext> {
+pub fn context(context: &Bound<'_, PyAny>) -> Box<dyn ExternalTlsContext> {
     Box::new(PythonContext(context.clone().unbind()))
 }
 
 struct PythonContext(Py<PyAny>);
 
-impl ForeignContext for PythonContext {
-    fn connect(&self, server_name: &str, alpn: &[Vec<u8>]) -> io::Result<Box<dyn ForeignTls>> {
+impl ExternalTlsContext for PythonContext {
+    fn connect(&self, server_name: &str, alpn: &[Vec<u8>]) -> io::Result<Box<dyn ExternalTls>> {
         Python::attach(|py| {
             let session = Session::start(py, self.0.bind(py), server_name, alpn);
             let mut session = session.map_err(|error| io_error(py, &error))?;
             session.handshake(py)?;
-            Ok(Box::new(session) as Box<dyn ForeignTls>)
+            Ok(Box::new(session) as Box<dyn ExternalTls>)
         })
     }
 }
@@ -119,7 +119,7 @@ impl Session {
     }
 }
 
-impl ForeignTls for Session {
+impl ExternalTls for Session {
     fn received(&mut self, records: &[u8]) -> io::Result<()> {
         Python::attach(|py| {
             self.incoming

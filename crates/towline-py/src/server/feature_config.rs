@@ -1,4 +1,4 @@
-//! From options to the features of `towline_io::serve::site`, the same for both interfaces: static files, metrics,
+//! From options to the features of `towline_io::serve::features`, the same for both interfaces: static files, metrics,
 //! access log, compression and trusted proxies.
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use pyo3::prelude::*;
 use towline_io::coding::Coding;
 use towline_io::serve::access_log::{DEFAULT_BUFFER_BYTES, Format, Sink, Writer};
 use towline_io::serve::compress::{MIN_BYTES, Policy};
+use towline_io::serve::features::FeatureConfig;
 use towline_io::serve::files::{self, Mount};
 use towline_io::serve::metrics::SlotHandle;
-use towline_io::serve::site::Rules;
 
 use super::options::Options;
 use super::setup::trusted_peers;
 use crate::errors;
 
 /// The features that the options configure. `slot`: counters and heartbeat for the supervisor.
-pub fn rules(options: &Options, slot: Option<SlotHandle>) -> PyResult<Rules> {
+pub fn rules(options: &Options, slot: Option<SlotHandle>) -> PyResult<FeatureConfig> {
     let trusted = if options.proxy_headers {
         Some(trusted_peers(options)?)
     } else {
@@ -37,7 +37,7 @@ pub fn rules(options: &Options, slot: Option<SlotHandle>) -> PyResult<Rules> {
         .iter()
         .filter_map(|name| Coding::named(name.as_bytes()))
         .collect();
-    Ok(Rules {
+    Ok(FeatureConfig {
         trusted: trusted.filter(|trusted| !trusted.is_empty()),
         mounts: options
             .static_routes

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use towline_io::serve::forwarded::{Hop, TrustedPeers};
+use towline_io::serve::forwarded::{PeerIp, TrustedPeers};
 use towline_io::serve::metrics::SlotHandle;
 use towline_io::{ClientCerts, ConnConfig, Engine, Listener, TlsConfig, TlsSettings};
 use towline_proto::{Http2Limits, Limits, ProtocolPolicy};
@@ -80,7 +80,7 @@ pub fn service(options: &mut Options, interface: Interface) -> PyResult<ConnConf
             key_file: options.ssl_keyfile.clone(),
             key_password: options.ssl_keyfile_password.take(),
             client_certs: match options.ssl_cert_reqs {
-                ClientCertificate::None => ClientCerts::NotAsked,
+                ClientCertificate::None => ClientCerts::NotRequested,
                 ClientCertificate::Optional => ClientCerts::Optional,
                 ClientCertificate::Required => ClientCerts::Required,
             },
@@ -93,7 +93,7 @@ pub fn service(options: &mut Options, interface: Interface) -> PyResult<ConnConf
     if options.proxy_protocol {
         let trusted = trusted_peers(options)?;
         service.proxy_protocol = Some(Box::new(move |ip| {
-            trusted.trusts(ip.map_or(Hop::Unix, Hop::Ip))
+            trusted.trusts(ip.map_or(PeerIp::Unix, PeerIp::Ip))
         }));
     }
     Ok(service)

@@ -40,7 +40,7 @@ impl Line {
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let slices = [io::IoSlice::new(bytes)];
         if let Some(tls) = &mut self.transport.tls {
-            let taken = if tls.takes_plain() {
+            let taken = if tls.accepts_plaintext() {
                 tls.encrypt(&slices)?
             } else {
                 0

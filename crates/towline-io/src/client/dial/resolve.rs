@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError, Weak};
 
 use crate::fork;
-use crate::thread_pool::{LOOKUPS, Task, Ticket};
+use crate::thread_pool::{LOOKUPS, Task, TaskHandle};
 
 /// Addresses kept of one answer.
 const MAX_ADDRS: usize = 32;
@@ -52,7 +52,7 @@ impl Resolver {
     }
 
     /// Asks for the addresses of `host`, or joins those who asked before.
-    pub(super) fn ask(&self, host: &str) -> io::Result<Ticket<Answer>> {
+    pub(super) fn ask(&self, host: &str) -> io::Result<TaskHandle<Answer>> {
         let generation = fork::generation();
         // Taken by a thread that fork left behind, it stays so; then lookups are not shared.
         let mut under_way = match self.under_way.try_lock() {
@@ -69,17 +69,17 @@ impl Resolver {
             .as_ref()
             .and_then(|held| held.1.get(host)?.upgrade());
         if let Some(task) = joined.filter(|task| !task.is_done()) {
-            return Ticket::new(task);
+            return TaskHandle::new(task);
         }
         let (lookup, name) = (self.lookup, host.to_owned());
-        let task = LOOKUPS.start(move || lookup(&name))?;
+        let task = LOOKUPS.spawn(move || lookup(&name))?;
         if let Some(held) = &mut under_way {
             if held.1.len() >= SWEEP_AT {
                 held.1.retain(|_, task| task.strong_count() > 0);
             }
             held.1.insert(host.into(), Arc::downgrade(&task));
         }
-        Ticket::new(task)
+        TaskHandle::new(task)
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    fn wait(ticket: &Ticket<Answer>) -> Answer {
+    fn wait(ticket: &TaskHandle<Answer>) -> Answer {
         let start = Instant::now();
         loop {
             if let Some(outcome) = ticket.outcome() {

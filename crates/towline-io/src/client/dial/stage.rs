@@ -16,8 +16,8 @@ use super::{Dial, DialError, DialErrorKind, DialPhase, Established, Watch};
 use crate::client::route::{Proxy, ProxyScheme, Route, authority};
 use crate::conn::ALPN_H2;
 use crate::conn::addr::PeerAddr;
-use crate::thread_pool::{Panicked, Ticket};
-use crate::tls::{ClientTls, Handshake, RecvOutcome, explain};
+use crate::thread_pool::{Panicked, TaskHandle};
+use crate::tls::{ClientTls, HandshakeOutcome, RecvOutcome, explain};
 
 /// Read from a proxy at once.
 const ANSWER_BYTES: usize = 1024;
@@ -38,7 +38,7 @@ pub(super) enum Stage {
 
 pub(super) struct Resolving {
     whose: Whose,
-    answer: Ticket<Answer>,
+    answer: TaskHandle<Answer>,
     serial: u32,
     plan: Plan,
 }
@@ -60,7 +60,7 @@ pub(super) struct Plan {
 }
 
 /// Files of TLS settings that are being read meanwhile.
-type Loading = Vec<(u32, Ticket<()>)>;
+type Loading = Vec<(u32, TaskHandle<()>)>;
 
 /// A connection, and what is still to be built on it.
 pub(super) struct Course {
@@ -190,7 +190,7 @@ impl Dial {
                 }
             }
             Stage::Greeting(course, greeting) => self.greet(course, greeting, now),
-            Stage::Handshaking(course, hop) => self.shake_hands(course, hop, now),
+            Stage::Handshaking(course, hop) => self.drive_handshake(course, hop, now),
             Stage::Over => Err(DialError::new(DialErrorKind::Connect, "this dial is over")),
         }
     }
@@ -376,7 +376,7 @@ impl Dial {
         }
     }
 
-    fn shake_hands(
+    fn drive_handshake(
         &mut self,
         mut course: Course,
         hop: Hop,
@@ -386,9 +386,9 @@ impl Dial {
         let Some(tls) = &mut transport.tls else {
             return self.next_hop(course);
         };
-        match tls.shake_hands(&transport.socket) {
-            Ok(Handshake::Pending) => Ok(Flow::Wait(Stage::Handshaking(course, hop))),
-            Ok(Handshake::Done) => {
+        match tls.drive_handshake(&transport.socket) {
+            Ok(HandshakeOutcome::Pending) => Ok(Flow::Wait(Stage::Handshaking(course, hop))),
+            Ok(HandshakeOutcome::Done) => {
                 let spent = self.lap(now);
                 if hop == Hop::Tls {
                     self.timings.tls = Some(spent);

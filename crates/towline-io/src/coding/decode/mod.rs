@@ -6,7 +6,7 @@
 //!
 //! Policies, each held by a test:
 //!
-//! - Content-Encoding may name at most [`MOST_CODINGS`]; names that are not known are passed over, as is
+//! - Content-Encoding may name at most [`MAX_CODINGS`]; names that are not known are passed over, as is
 //!   `identity`: servers write charsets there, and no reader could decode it anyway.
 //! - A gzip body may have several members, a zstd body several frames. Whatever else stands behind the end
 //!   of the coded data is neither decoded nor delivered.
@@ -15,17 +15,17 @@
 //! - In a chain, what passes between two codings is bounded by what goes in and comes out, so that no chain
 //!   can make work without end for a reader who sees nothing.
 
-mod stage;
+mod format_decoder;
 
 use std::fmt;
 
-use stage::{Form, Stage};
+use format_decoder::{Format, FormatDecoder};
 
 /// How many codings a Content-Encoding may name.
-pub const MOST_CODINGS: usize = 5;
+pub const MAX_CODINGS: usize = 5;
 
 /// What is kept between two codings of a chain.
-const BETWEEN_BYTES: usize = 8 * 1024;
+const LINK_BUFFER_BYTES: usize = 8 * 1024;
 
 /// Bytes between codings: these, and [`WORK_FACTOR`] times those that went in and came out.
 const WORK_FREE_BYTES: u64 = 1 << 20;
@@ -80,7 +80,7 @@ impl fmt::Display for DecodeError {
             }
             Self::Work => f.write_str("the body's codings inflate far beyond what they deliver"),
             Self::TooManyCodings => {
-                write!(f, "Content-Encoding names more than {MOST_CODINGS} codings")
+                write!(f, "Content-Encoding names more than {MAX_CODINGS} codings")
             }
         }
     }
@@ -91,7 +91,7 @@ impl std::error::Error for DecodeError {}
 /// The decoder of one body. After an error it gives the same error again.
 pub struct Decoder {
     /// In the order in which they are undone: the coding applied last comes first.
-    links: Vec<Link>,
+    links: Vec<ChainLink>,
     max_size: Option<u64>,
     produced: u64,
     consumed: u64,
@@ -100,8 +100,8 @@ pub struct Decoder {
 }
 
 /// A coding and what it has been given but not yet taken. The first of a chain takes the caller's input.
-struct Link {
-    stage: Stage,
+struct ChainLink {
+    decoder: FormatDecoder,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
@@ -112,15 +112,19 @@ impl Decoder {
     pub fn new(codings: &[u8], max_size: Option<u64>) -> Result<Option<Self>, DecodeError> {
         let mut links = Vec::new();
         for name in codings.split(|&byte| byte == b',').rev() {
-            let Some(form) = Form::named(name.trim_ascii()) else {
+            let Some(format) = Format::named(name.trim_ascii()) else {
                 continue;
             };
-            if links.len() == MOST_CODINGS {
+            if links.len() == MAX_CODINGS {
                 return Err(DecodeError::TooManyCodings);
             }
-            let room = if links.is_empty() { 0 } else { BETWEEN_BYTES };
-            links.push(Link {
-                stage: Stage::new(form),
+            let room = if links.is_empty() {
+                0
+            } else {
+                LINK_BUFFER_BYTES
+            };
+            links.push(ChainLink {
+                decoder: FormatDecoder::new(format),
                 buffer: vec![0; room].into_boxed_slice(),
                 start: 0,
                 end: 0,
@@ -144,7 +148,7 @@ impl Decoder {
         if self.limit_passed {
             return Err(self.too_large());
         }
-        let room = self.room(out.len());
+        let room = self.allowed(out.len());
         let mut rest = input;
         let produced = self.pull(&mut rest, &mut out[..room])?;
         // At the bound exactly: one byte more would pass it.
@@ -182,7 +186,7 @@ impl Decoder {
         if self.limit_passed {
             return Err(self.too_large());
         }
-        self.links.iter().try_for_each(|link| link.stage.finish())
+        self.links.iter().try_for_each(|link| link.decoder.finish())
     }
 
     /// Decoded bytes so far.
@@ -191,7 +195,7 @@ impl Decoder {
     }
 
     /// How much of a buffer of `wanted` bytes may be filled.
-    fn room(&self, wanted: usize) -> usize {
+    fn allowed(&self, wanted: usize) -> usize {
         let left = self.max_size.map_or(u64::MAX, |most| most - self.produced);
         usize::try_from(left).map_or(wanted, |left| wanted.min(left))
     }
@@ -214,7 +218,7 @@ impl Decoder {
 
 /// Fills `out` from the last of `links`, which draws on those before it; the first draws on `input`.
 fn pull(
-    links: &mut [Link],
+    links: &mut [ChainLink],
     input: &mut &[u8],
     out: &mut [u8],
     work_left: &mut u64,
@@ -223,7 +227,7 @@ fn pull(
         return Ok(0);
     };
     if before.is_empty() {
-        let step = last.stage.decode(input, out)?;
+        let step = last.decoder.decode(input, out)?;
         *input = &input[step.consumed..];
         return Ok(step.produced);
     }
@@ -231,7 +235,7 @@ fn pull(
     while produced < out.len() {
         let coded = &last.buffer[last.start..last.end];
         // A violation is remembered by its stage: it is told when what came before it is taken.
-        let step = match last.stage.decode(coded, &mut out[produced..]) {
+        let step = match last.decoder.decode(coded, &mut out[produced..]) {
             Ok(step) => step,
             Err(_) if produced > 0 => break,
             Err(error) => return Err(error),

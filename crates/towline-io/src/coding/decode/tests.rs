@@ -338,7 +338,7 @@ proptest! {
 
     #[test]
     fn any_cuts_give_the_body(
-        names in prop::collection::vec(prop::sample::select(&SINGLE[..]), 1..=MOST_CODINGS),
+        names in prop::collection::vec(prop::sample::select(&SINGLE[..]), 1..=MAX_CODINGS),
         body in prop::collection::vec(0_u8..4, 0..5000),
         cuts in prop::collection::vec(1_usize..700, 1..6),
         room in 1_usize..3000,

@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
 use super::escape::{push_json, push_text};
-use super::stamp::Stamp;
+use super::timestamp::Stamp;
 
 const COMBINED: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#;
 
@@ -249,7 +249,7 @@ impl Format {
     }
 
     /// Keeps what the line will need of the response.
-    pub fn answered<'a>(
+    pub fn on_response<'a>(
         &self,
         entry: &mut Entry,
         status: u16,

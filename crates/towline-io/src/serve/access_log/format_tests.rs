@@ -29,7 +29,7 @@ fn line(format: &str, target: &str, request: Fields<'_>, response: Fields<'_>) -
         (b"GET", target.as_bytes(), "HTTP/1.1"),
         bytes(request),
     );
-    format.answered(&mut entry, 404, bytes(response));
+    format.on_response(&mut entry, 404, bytes(response));
     let mut out = Vec::new();
     format.render(&entry, &outcome(), &mut Stamp::default(), &mut out);
     String::from_utf8(out).unwrap()
@@ -183,7 +183,7 @@ fn an_entry_forgets_its_last_exchange() {
     let format = Format::compile("%({a}i)s %({b}o)s %(s)s").unwrap();
     let mut entry = Entry::default();
     format.begin(&mut entry, (b"GET", b"/", "HTTP/1.1"), bytes(&[("a", "1")]));
-    format.answered(&mut entry, 200, bytes(&[("b", "2")]));
+    format.on_response(&mut entry, 200, bytes(&[("b", "2")]));
     let capacity = (entry.text.capacity(), entry.request_fields.capacity());
     format.begin(&mut entry, (b"GET", b"/", "HTTP/1.1"), []);
     let mut out = Vec::new();

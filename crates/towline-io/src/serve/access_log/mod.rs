@@ -11,11 +11,11 @@
 
 mod escape;
 mod format;
-mod stamp;
+mod timestamp;
 mod writer;
 
 pub use format::{Entry, Format, FormatError, Outcome, PRESETS};
-pub use stamp::Stamp;
+pub use timestamp::Stamp;
 pub use writer::{DEFAULT_BUFFER_BYTES, Sink, Writer};
 
 /// A compiled format with the buffers that rendering reuses. One for each thread that logs.

@@ -54,7 +54,7 @@ pub(super) struct Validators {
 }
 
 /// A file changed this recently may change again within the clock's tick, keeping time and size.
-const SETTLED: Duration = Duration::from_secs(2);
+const STABLE_AFTER: Duration = Duration::from_secs(2);
 
 impl Validators {
     /// Strong, from size and modification time in nanoseconds, so that ranges can rely on it; weak
@@ -63,8 +63,10 @@ impl Validators {
     pub fn of(data: &Metadata, coding: &str, now: SystemTime) -> Self {
         let nanoseconds = i128::from(data.mtime()) * 1_000_000_000 + i128::from(data.mtime_nsec());
         let modified = data.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        let settled = now.duration_since(modified).is_ok_and(|age| age >= SETTLED);
-        let weak = if settled { "" } else { "W/" };
+        let is_stable = now
+            .duration_since(modified)
+            .is_ok_and(|age| age >= STABLE_AFTER);
+        let weak = if is_stable { "" } else { "W/" };
         let dash = if coding.is_empty() { "" } else { "-" };
         let etag = format!("{weak}\"{:x}-{nanoseconds:x}{dash}{coding}\"", data.size());
         // A date before 1970 cannot be written; a date in the future must not be (RFC 9110 8.8.2.1).
@@ -89,7 +91,7 @@ fn second(time: SystemTime) -> u64 {
 
 /// The outcome of all preconditions, in the order of RFC 9110 13.2.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Outcome {
     /// Answer; obey Range if `with_range`.
     Go {
         with_range: bool,
@@ -98,26 +100,26 @@ pub(super) enum Verdict {
     Failed,
 }
 
-pub(super) fn judge(conditions: &Conditions<'_>, current: &Validators) -> Verdict {
+pub(super) fn evaluate(conditions: &Conditions<'_>, current: &Validators) -> Outcome {
     if let Some(list) = conditions.if_match {
         if !matches_list(list, &current.etag, Comparison::Strong) {
-            return Verdict::Failed;
+            return Outcome::Failed;
         }
     } else if let Some(date) = conditions.if_unmodified_since.and_then(parse_date)
         && current.modified_second() > date
     {
-        return Verdict::Failed;
+        return Outcome::Failed;
     }
     if let Some(list) = conditions.if_none_match {
         if matches_list(list, &current.etag, Comparison::Weak) {
-            return Verdict::NotModified;
+            return Outcome::NotModified;
         }
     } else if let Some(date) = conditions.if_modified_since.and_then(parse_date)
         && current.modified_second() <= date
     {
-        return Verdict::NotModified;
+        return Outcome::NotModified;
     }
-    Verdict::Go {
+    Outcome::Go {
         with_range: conditions
             .if_range
             .is_none_or(|value| is_unchanged(value, current)),
@@ -196,18 +198,18 @@ mod tests {
         }
     }
 
-    fn verdict(etag: &str, fields: &[(&str, &str)]) -> Verdict {
+    fn outcome(etag: &str, fields: &[(&str, &str)]) -> Outcome {
         let fields = fields
             .iter()
             .map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        judge(&Conditions::from_fields(fields), &current(etag))
+        evaluate(&Conditions::from_fields(fields), &current(etag))
     }
 
-    const GO: Verdict = Verdict::Go { with_range: true };
+    const GO: Outcome = Outcome::Go { with_range: true };
 
     #[test]
     fn if_none_match_compares_weakly() {
-        let answer = |value| verdict("\"a,b\"", &[("If-None-Match", value)]);
+        let response = |value| outcome("\"a,b\"", &[("If-None-Match", value)]);
         for same in [
             "\"a,b\"",
             "W/\"a,b\"",
@@ -216,31 +218,31 @@ mod tests {
             ",, W/\"x\",\"a,b\"",
             " \"a,b\" ",
         ] {
-            assert_eq!(answer(same), Verdict::NotModified, "{same}");
+            assert_eq!(response(same), Outcome::NotModified, "{same}");
         }
         for other in ["\"x\"", "", "a,b", "\"a", "\"a\",\"b\"", "junk \"a,b\""] {
-            assert_eq!(answer(other), GO, "{other}");
+            assert_eq!(response(other), GO, "{other}");
         }
         assert_eq!(
-            verdict("W/\"a\"", &[("if-none-match", "\"a\"")]),
-            Verdict::NotModified
+            outcome("W/\"a\"", &[("if-none-match", "\"a\"")]),
+            Outcome::NotModified
         );
     }
 
     #[test]
     fn if_modified_since_counts_only_without_tags() {
         assert_eq!(
-            verdict("\"a\"", &[("If-Modified-Since", DATE)]),
-            Verdict::NotModified
+            outcome("\"a\"", &[("If-Modified-Since", DATE)]),
+            Outcome::NotModified
         );
         assert_eq!(
-            verdict("\"a\"", &[("If-Modified-Since", AFTER)]),
-            Verdict::NotModified
+            outcome("\"a\"", &[("If-Modified-Since", AFTER)]),
+            Outcome::NotModified
         );
-        assert_eq!(verdict("\"a\"", &[("If-Modified-Since", BEFORE)]), GO);
-        assert_eq!(verdict("\"a\"", &[("If-Modified-Since", "yesterday")]), GO);
+        assert_eq!(outcome("\"a\"", &[("If-Modified-Since", BEFORE)]), GO);
+        assert_eq!(outcome("\"a\"", &[("If-Modified-Since", "yesterday")]), GO);
         assert_eq!(
-            verdict(
+            outcome(
                 "\"a\"",
                 &[("If-None-Match", "\"b\""), ("If-Modified-Since", AFTER)]
             ),
@@ -250,23 +252,23 @@ mod tests {
 
     #[test]
     fn if_match_compares_strongly() {
-        assert_eq!(verdict("\"a\"", &[("If-Match", "\"a\"")]), GO);
-        assert_eq!(verdict("\"a\"", &[("If-Match", "*")]), GO);
+        assert_eq!(outcome("\"a\"", &[("If-Match", "\"a\"")]), GO);
+        assert_eq!(outcome("\"a\"", &[("If-Match", "*")]), GO);
         assert_eq!(
-            verdict("\"a\"", &[("If-Match", "W/\"a\"")]),
-            Verdict::Failed
+            outcome("\"a\"", &[("If-Match", "W/\"a\"")]),
+            Outcome::Failed
         );
         assert_eq!(
-            verdict("W/\"a\"", &[("If-Match", "W/\"a\"")]),
-            Verdict::Failed
+            outcome("W/\"a\"", &[("If-Match", "W/\"a\"")]),
+            Outcome::Failed
         );
         assert_eq!(
-            verdict("\"a\"", &[("If-Unmodified-Since", BEFORE)]),
-            Verdict::Failed
+            outcome("\"a\"", &[("If-Unmodified-Since", BEFORE)]),
+            Outcome::Failed
         );
-        assert_eq!(verdict("\"a\"", &[("If-Unmodified-Since", DATE)]), GO);
+        assert_eq!(outcome("\"a\"", &[("If-Unmodified-Since", DATE)]), GO);
         assert_eq!(
-            verdict(
+            outcome(
                 "\"a\"",
                 &[("If-Match", "\"a\""), ("If-Unmodified-Since", BEFORE)]
             ),
@@ -276,7 +278,7 @@ mod tests {
 
     #[test]
     fn if_range_wants_certainty() {
-        let with_range = |etag, value| verdict(etag, &[("If-Range", value)]) == GO;
+        let with_range = |etag, value| outcome(etag, &[("If-Range", value)]) == GO;
         assert!(with_range("\"a\"", "\"a\"") && with_range("\"a\"", DATE));
         for changed in ["\"b\"", "W/\"a\"", BEFORE, AFTER, "junk", ""] {
             assert!(!with_range("\"a\"", changed), "{changed}");
@@ -292,8 +294,8 @@ mod tests {
         let fresh = Validators::of(&data, "", SystemTime::now());
         assert!(fresh.etag.starts_with("W/\"5-"), "{}", fresh.etag);
         let later = SystemTime::now() + Duration::from_secs(10);
-        let settled = Validators::of(&data, "", later);
-        assert_eq!(format!("W/{}", settled.etag), fresh.etag);
+        let is_stable = Validators::of(&data, "", later);
+        assert_eq!(format!("W/{}", is_stable.etag), fresh.etag);
         assert!(Validators::of(&data, "br", later).etag.ends_with("-br\""));
         let past = SystemTime::UNIX_EPOCH + Duration::from_secs(5);
         assert_eq!(

@@ -1,6 +1,6 @@
 //! Static files: a mounted prefix answers from a directory, without the application.
 //!
-//! [`Mount::answer`] turns a request into a [`FileAnswer`]: status, fields and an open file with the
+//! [`Mount::response`] turns a request into a [`FileResponse`]: status, fields and an open file with the
 //! part of it to send, which a face gives to `sendfile` or reads in pieces. A mount owns its prefix:
 //! what it does not find is 404, it does not fall through to the application (as in Granian).
 //!
@@ -21,7 +21,7 @@ use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-use self::conditions::{Conditions, Validators, Verdict, judge};
+use self::conditions::{Conditions, Outcome, Validators, evaluate};
 use self::range::Selection;
 use self::root::Root;
 use super::compress::is_compressible;
@@ -61,13 +61,13 @@ pub struct Mount {
 }
 
 /// A field of an answer.
-pub type AnswerField = (&'static [u8], Cow<'static, [u8]>);
+pub type ResponseField = (&'static [u8], Cow<'static, [u8]>);
 
 /// What to send. Content-Length is not among the fields: it is `content_length`.
 #[derive(Debug)]
-pub struct FileAnswer {
+pub struct FileResponse {
     pub status: u16,
-    pub fields: Vec<AnswerField>,
+    pub fields: Vec<ResponseField>,
     /// `None` for 304, which must not state one it does not know (RFC 9110 8.6).
     pub content_length: Option<u64>,
     pub body: FileBody,
@@ -93,7 +93,7 @@ enum Method {
 }
 
 /// A regular file that was found, opened and measured.
-struct Found {
+struct OpenedFile {
     file: File,
     data: Metadata,
 }
@@ -123,13 +123,13 @@ impl Mount {
     }
 
     /// `None` when the target lies outside the prefix.
-    pub fn answer<'a>(
+    pub fn response<'a>(
         &self,
         method: &[u8],
         target: &[u8],
         fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])> + Clone,
         now: SystemTime,
-    ) -> Option<FileAnswer> {
+    ) -> Option<FileResponse> {
         let encoded = path::below(path::of_target(target)?, &self.prefix)?;
         let method = match method {
             b"GET" => Method::Get,
@@ -139,11 +139,11 @@ impl Mount {
         let Some(relative) = path::relative(encoded, self.options.dotfiles) else {
             return Some(plain(404, method));
         };
-        let answer = self.find(&relative, target).map(|place| match place {
-            Place::File(name, found) => self.file_answer(method, &name, found, fields, now),
+        let response = self.find(&relative, target).map(|place| match place {
+            Place::File(name, opened) => self.file_response(method, &name, opened, fields, now),
             Place::Redirect(location) => redirect(location, method),
         });
-        Some(answer.unwrap_or_else(|error| plain(status_of(&error), method)))
+        Some(response.unwrap_or_else(|error| plain(status_of(&error), method)))
     }
 
     fn find(&self, relative: &path::Relative, target: &[u8]) -> io::Result<Place> {
@@ -151,7 +151,10 @@ impl Mount {
         let file = self.root.file(&relative.bytes)?;
         let data = file.metadata()?;
         if data.is_file() && !relative.slash {
-            return Ok(Place::File(relative.bytes.clone(), Found { file, data }));
+            return Ok(Place::File(
+                relative.bytes.clone(),
+                OpenedFile { file, data },
+            ));
         }
         let Some(index) = self.options.index.as_ref().filter(|_| data.is_dir()) else {
             return Err(not_found());
@@ -172,47 +175,47 @@ impl Mount {
         if !data.is_file() {
             return Err(not_found());
         }
-        Ok(Place::File(name, Found { file, data }))
+        Ok(Place::File(name, OpenedFile { file, data }))
     }
 
-    fn file_answer<'a>(
+    fn file_response<'a>(
         &self,
         method: Method,
         name: &[u8],
-        found: Found,
+        opened: OpenedFile,
         request: impl IntoIterator<Item = (&'a [u8], &'a [u8])> + Clone,
         now: SystemTime,
-    ) -> FileAnswer {
+    ) -> FileResponse {
         let content_type = content_type(name);
-        let mut fields: Vec<AnswerField> = Vec::with_capacity(10);
+        let mut fields: Vec<ResponseField> = Vec::with_capacity(10);
         let mut coding = None;
-        let mut found = found;
+        let mut opened = opened;
         if self.options.precompressed && is_compressible(&content_type) {
             let accepted = Accepted::from_fields(request.clone());
-            if let Some((sibling, its_coding)) = self.sibling(name, &found.data, &accepted) {
-                found = sibling;
+            if let Some((sibling, its_coding)) = self.sibling(name, &opened.data, &accepted) {
+                opened = sibling;
                 coding = Some(its_coding);
             }
             fields.push((b"vary", borrowed("Accept-Encoding")));
         }
-        let validators = Validators::of(&found.data, coding.map_or("", Coding::name), now);
+        let validators = Validators::of(&opened.data, coding.map_or("", Coding::name), now);
         fields.push((b"etag", owned(validators.etag.clone())));
         fields.push((b"last-modified", owned(validators.last_modified())));
         if let Some(value) = &self.cache_control {
             fields.push((b"cache-control", owned(value.clone())));
         }
         let conditions = Conditions::from_fields(request);
-        let with_range = match judge(&conditions, &validators) {
-            Verdict::NotModified => {
-                return FileAnswer {
+        let with_range = match evaluate(&conditions, &validators) {
+            Outcome::NotModified => {
+                return FileResponse {
                     status: 304,
                     fields,
                     content_length: None,
                     body: FileBody::Empty,
                 };
             }
-            Verdict::Failed => return plain(412, method),
-            Verdict::Go { with_range } => with_range,
+            Outcome::Failed => return plain(412, method),
+            Outcome::Go { with_range } => with_range,
         };
         fields.push((b"content-type", content_type));
         fields.push((b"accept-ranges", borrowed("bytes")));
@@ -225,7 +228,7 @@ impl Mount {
         let range = conditions
             .range
             .filter(|_| with_range && method == Method::Get);
-        send(method, found, fields, range)
+        send(method, opened, fields, range)
     }
 
     /// The precompressed sibling that the client likes best, among those that exist.
@@ -234,41 +237,41 @@ impl Mount {
         name: &[u8],
         original: &Metadata,
         accepted: &Accepted,
-    ) -> Option<(Found, Coding)> {
+    ) -> Option<(OpenedFile, Coding)> {
         if !accepted.is_present() {
             return None;
         }
         let mut left = Coding::ALL.to_vec();
         while let Some(coding) = accepted.choose(&left) {
-            if let Some(found) = self.open_sibling(name, original, coding) {
-                return Some((found, coding));
+            if let Some(opened) = self.open_sibling(name, original, coding) {
+                return Some((opened, coding));
             }
             left.retain(|&other| other != coding);
         }
         None
     }
 
-    fn open_sibling(&self, name: &[u8], original: &Metadata, coding: Coding) -> Option<Found> {
+    fn open_sibling(&self, name: &[u8], original: &Metadata, coding: Coding) -> Option<OpenedFile> {
         let name = [name, b".", coding.suffix().as_bytes()].concat();
         let file = self.root.file(&name).ok()?;
         let data = file.metadata().ok()?;
         let is_current = data.modified().ok()? >= original.modified().ok()?;
-        (data.is_file() && is_current).then_some(Found { file, data })
+        (data.is_file() && is_current).then_some(OpenedFile { file, data })
     }
 }
 
 enum Place {
-    File(Vec<u8>, Found),
+    File(Vec<u8>, OpenedFile),
     Redirect(Vec<u8>),
 }
 
 fn send(
     method: Method,
-    found: Found,
-    mut fields: Vec<AnswerField>,
+    opened: OpenedFile,
+    mut fields: Vec<ResponseField>,
     range: Option<&[u8]>,
-) -> FileAnswer {
-    let size = found.data.len();
+) -> FileResponse {
+    let size = opened.data.len();
     let (status, offset, bytes) =
         match range.map_or(Selection::Whole, |range| range::select(range, size)) {
             Selection::Whole => (200, 0, size),
@@ -281,22 +284,22 @@ fn send(
                 (206, offset, bytes)
             }
             Selection::Unsatisfiable => {
-                let mut answer = plain(416, method);
-                answer
+                let mut response = plain(416, method);
+                response
                     .fields
                     .push((b"content-range", owned(format!("bytes */{size}"))));
-                return answer;
+                return response;
             }
         };
     let body = match method {
         Method::Get if bytes > 0 => FileBody::File {
-            file: found.file,
+            file: opened.file,
             offset,
             bytes,
         },
         _ => FileBody::Empty,
     };
-    FileAnswer {
+    FileResponse {
         status,
         fields,
         content_length: Some(bytes),
@@ -314,20 +317,20 @@ fn with_slash(target: &[u8]) -> Option<Vec<u8>> {
     Some([path, b"/", &target[path.len()..]].concat())
 }
 
-fn redirect(location: Vec<u8>, method: Method) -> FileAnswer {
-    let mut answer = plain(301, method);
-    answer.fields.push((b"location", Cow::Owned(location)));
-    answer
+fn redirect(location: Vec<u8>, method: Method) -> FileResponse {
+    let mut response = plain(301, method);
+    response.fields.push((b"location", Cow::Owned(location)));
+    response
 }
 
-fn method_not_allowed() -> FileAnswer {
-    let mut answer = plain(405, Method::Get);
-    answer.fields.push((b"allow", borrowed("GET, HEAD")));
-    answer
+fn method_not_allowed() -> FileResponse {
+    let mut response = plain(405, Method::Get);
+    response.fields.push((b"allow", borrowed("GET, HEAD")));
+    response
 }
 
 /// An answer without a file.
-fn plain(status: u16, method: Method) -> FileAnswer {
+fn plain(status: u16, method: Method) -> FileResponse {
     let text = match status {
         301 => "Moved Permanently\n",
         403 => "Forbidden\n",
@@ -344,7 +347,7 @@ fn plain(status: u16, method: Method) -> FileAnswer {
     } else {
         FileBody::Text(text)
     };
-    FileAnswer {
+    FileResponse {
         status,
         fields,
         content_length: Some(text.len() as u64),

@@ -7,12 +7,12 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 
 type Fields<'a> = &'a [(&'a str, &'a str)];
 
-struct Site {
+struct TestMount {
     directory: Directory,
     mount: Mount,
 }
 
-impl Site {
+impl TestMount {
     fn new(name: &str, options: Options) -> Self {
         let directory = Directory::new(name);
         directory.write_at("root/a.txt", "0123456789", 0);
@@ -32,13 +32,13 @@ impl Site {
         let fields = fields
             .iter()
             .map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        let answer = self.mount.answer(
+        let response = self.mount.response(
             method.as_bytes(),
             target.as_bytes(),
             fields,
             SystemTime::now(),
         );
-        Answer::of(answer.expect("the target is covered"))
+        Answer::of(response.expect("the target is covered"))
     }
 
     fn get(&self, target: &str, fields: Fields<'_>) -> Answer {
@@ -54,9 +54,9 @@ struct Answer {
 }
 
 impl Answer {
-    fn of(answer: FileAnswer) -> Self {
+    fn of(response: FileResponse) -> Self {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        let body = match answer.body {
+        let body = match response.body {
             FileBody::Empty => String::new(),
             FileBody::Text(text) => text.into(),
             FileBody::File {
@@ -69,53 +69,53 @@ impl Answer {
                 text(&space)
             }
         };
-        let fields = answer
+        let fields = response
             .fields
             .iter()
             .map(|(name, value)| (text(name), text(value)))
             .collect();
         Self {
-            status: answer.status,
+            status: response.status,
             fields,
-            length: answer.content_length,
+            length: response.content_length,
             body,
         }
     }
 
     fn field(&self, name: &str) -> Option<&str> {
-        let mut found = self.fields.iter().filter(|(other, _)| other == name);
-        let first = found.next().map(|(_, value)| value.as_str());
-        assert!(found.next().is_none(), "{name} twice");
+        let mut opened = self.fields.iter().filter(|(other, _)| other == name);
+        let first = opened.next().map(|(_, value)| value.as_str());
+        assert!(opened.next().is_none(), "{name} twice");
         first
     }
 }
 
 #[test]
 fn a_file_with_its_fields() {
-    let site = Site::plain("fields");
-    let answer = site.get("/static/a.txt?v=1", &[]);
+    let site = TestMount::plain("fields");
+    let response = site.get("/static/a.txt?v=1", &[]);
     assert_eq!(
-        (answer.status, answer.body.as_str(), answer.length),
+        (response.status, response.body.as_str(), response.length),
         (200, "0123456789", Some(10))
     );
     assert_eq!(
-        answer.field("content-type"),
+        response.field("content-type"),
         Some("text/plain; charset=utf-8")
     );
     assert_eq!(
-        answer.field("last-modified"),
+        response.field("last-modified"),
         Some("Sun, 09 Sep 2001 01:46:40 GMT")
     );
-    assert_eq!(answer.field("etag"), Some("\"a-de0b6b3a7640000\""));
-    assert_eq!(answer.field("cache-control"), Some("max-age=86400"));
-    assert_eq!(answer.field("accept-ranges"), Some("bytes"));
-    assert_eq!(answer.field("vary"), Some("Accept-Encoding"));
-    assert_eq!(answer.field("x-content-type-options"), Some("nosniff"));
+    assert_eq!(response.field("etag"), Some("\"a-de0b6b3a7640000\""));
+    assert_eq!(response.field("cache-control"), Some("max-age=86400"));
+    assert_eq!(response.field("accept-ranges"), Some("bytes"));
+    assert_eq!(response.field("vary"), Some("Accept-Encoding"));
+    assert_eq!(response.field("x-content-type-options"), Some("nosniff"));
 }
 
 #[test]
 fn head_and_other_methods() {
-    let site = Site::plain("methods");
+    let site = TestMount::plain("methods");
     let (get, head) = (
         site.get("/static/a.txt", &[]),
         site.ask("HEAD", "/static/a.txt", &[("Range", "bytes=0-1")]),
@@ -141,7 +141,7 @@ fn head_and_other_methods() {
 
 #[test]
 fn what_is_not_there() {
-    let site = Site::plain("missing");
+    let site = TestMount::plain("missing");
     for target in [
         "/static/missing",
         "/static",
@@ -163,7 +163,7 @@ fn what_is_not_there() {
     for outside in ["/", "/staticx", "/other/a.txt", "*"] {
         assert!(
             site.mount
-                .answer(
+                .response(
                     b"GET",
                     outside.as_bytes(),
                     fields.clone(),
@@ -178,13 +178,13 @@ fn what_is_not_there() {
 
 #[test]
 fn the_root_prefix_covers_everything() {
-    let site = Site::plain("slash");
+    let site = TestMount::plain("slash");
     let mount = Mount::open("/", &site.directory.path().join("root"), Options::default()).unwrap();
     let fields = std::iter::empty::<(&[u8], &[u8])>();
-    let answer = mount
-        .answer(b"GET", b"/sub/index.html", fields, SystemTime::now())
+    let response = mount
+        .response(b"GET", b"/sub/index.html", fields, SystemTime::now())
         .unwrap();
-    assert_eq!(Answer::of(answer).body, "index");
+    assert_eq!(Answer::of(response).body, "index");
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn an_index_stands_for_its_directory() {
         index: Some("index.html".into()),
         ..Options::default()
     };
-    let site = Site::new("index", options);
+    let site = TestMount::new("index", options);
     assert_eq!(site.get("/static/sub/", &[]).body, "index");
     let redirect = site.get("/static/sub?a=b", &[]);
     assert_eq!(
@@ -208,7 +208,7 @@ fn an_index_stands_for_its_directory() {
 
 #[test]
 fn not_modified() {
-    let site = Site::plain("conditions");
+    let site = TestMount::plain("conditions");
     let etag = site
         .get("/static/a.txt", &[])
         .field("etag")
@@ -219,14 +219,14 @@ fn not_modified() {
         ("If-Modified-Since", "Sun, 09 Sep 2001 01:46:40 GMT"),
     ] {
         for method in ["GET", "HEAD"] {
-            let answer = site.ask(method, "/static/a.txt", &[field]);
+            let response = site.ask(method, "/static/a.txt", &[field]);
             assert_eq!(
-                (answer.status, answer.body.as_str(), answer.length),
+                (response.status, response.body.as_str(), response.length),
                 (304, "", None)
             );
-            assert_eq!(answer.field("etag"), Some(etag.as_str()));
-            assert_eq!(answer.field("vary"), Some("Accept-Encoding"));
-            assert_eq!(answer.field("content-type"), None);
+            assert_eq!(response.field("etag"), Some(etag.as_str()));
+            assert_eq!(response.field("vary"), Some("Accept-Encoding"));
+            assert_eq!(response.field("content-type"), None);
         }
     }
     assert_eq!(
@@ -242,7 +242,7 @@ fn not_modified() {
 
 #[test]
 fn ranges() {
-    let site = Site::plain("ranges");
+    let site = TestMount::plain("ranges");
     let part = site.get("/static/a.txt", &[("Range", "bytes=2-4")]);
     assert_eq!(
         (part.status, part.body.as_str(), part.length),
@@ -271,7 +271,7 @@ fn ranges() {
 
 #[test]
 fn precompressed_siblings() {
-    let site = Site::plain("siblings");
+    let site = TestMount::plain("siblings");
     site.directory.write_at("root/a.txt.gz", "GZIP", 0);
     site.directory.write_at("root/a.txt.br", "BROTLI", 5);
     site.directory.write_at("root/page.html.gz", "stale", 0);
@@ -279,10 +279,10 @@ fn precompressed_siblings() {
     site.directory.write_at("root/image.png", "png", 0);
     site.directory.write_at("root/image.png.gz", "never", 0);
     let coded = |target: &str, accept: &str| {
-        let answer = site.get(target, &[("Accept-Encoding", accept)]);
+        let response = site.get(target, &[("Accept-Encoding", accept)]);
         (
-            answer.body.clone(),
-            answer.field("content-encoding").map(str::to_owned),
+            response.body.clone(),
+            response.field("content-encoding").map(str::to_owned),
         )
     };
     assert_eq!(
@@ -323,7 +323,7 @@ fn precompressed_siblings() {
 
 #[test]
 fn only_regular_files_are_served() {
-    let site = Site::plain("special");
+    let site = TestMount::plain("special");
     let fifo = site.directory.path().join("root/fifo");
     let name = std::ffi::CString::new(fifo.to_str().unwrap()).unwrap();
     // SAFETY: a valid C string.
@@ -338,7 +338,7 @@ fn only_regular_files_are_served() {
 
 #[test]
 fn an_unreadable_file_is_forbidden() {
-    let site = Site::plain("forbidden");
+    let site = TestMount::plain("forbidden");
     let path = site.directory.write("root/locked.txt", "x");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
     // Root may read everything, whatever the mode says.
@@ -366,7 +366,7 @@ fn types_by_extension() {
 
 #[test]
 fn no_expiry_no_cache_control() {
-    let site = Site::new(
+    let site = TestMount::new(
         "expiry",
         Options {
             expires: 0,

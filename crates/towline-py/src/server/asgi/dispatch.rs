@@ -4,8 +4,8 @@ use std::time::Instant;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use towline_io::serve::forwarded::Hop;
-use towline_io::serve::site::{OwnAnswer, RequestLine};
+use towline_io::serve::features::{BuiltinResponse, RequestLine};
+use towline_io::serve::forwarded::PeerIp;
 use towline_io::{ConnId, Peer, PeerAddr};
 use towline_proto::{Event, HeadRef, StreamId};
 
@@ -44,7 +44,7 @@ pub fn next_action<'py>(
         peer.state.endpoints = Some(endpoints(py, this, peer)?);
     }
     let conn_info = ConnInfo {
-        hop: hop(peer.remote_addr()),
+        peer_ip: peer_ip(peer.remote_addr()),
         metrics_only: peer.service().metrics_only,
     };
     let due = peer.is_wake_due();
@@ -107,14 +107,14 @@ pub fn next_action<'py>(
 
 /// Properties of a connection that are read before its protocol state is borrowed.
 struct ConnInfo {
-    hop: Hop,
+    peer_ip: PeerIp,
     metrics_only: bool,
 }
 
 /// The part of the server that responds to a request.
 enum Dispatch<'py> {
     Application(Bound<'py, PyDict>, Option<Box<Session>>),
-    Builtin(Box<OwnAnswer>),
+    Builtin(Box<BuiltinResponse>),
 }
 
 fn dispatch<'py>(
@@ -127,10 +127,10 @@ fn dispatch<'py>(
     let mut server_state = server.state.open(py);
     let features = server.features.open(py);
     let line = RequestLine::of(head);
-    let origin = features.features.origin(conn_info.hop, head.fields());
+    let origin = features.features.origin(conn_info.peer_ip, head.fields());
     let builtin = features
         .features
-        .own_answer(&line, head.fields(), conn_info.metrics_only);
+        .builtin_response(&line, head.fields(), conn_info.metrics_only);
     let (builtin, websocket) = match builtin {
         Some(response) => (Some(response), None),
         None => match websocket::upgrade_request(&server.ws_context.open(py), head) {
@@ -141,15 +141,15 @@ fn dispatch<'py>(
     };
     let builtin = builtin.or_else(|| {
         let overloaded = server_state.in_flight >= server.limit_concurrency;
-        overloaded.then(OwnAnswer::overloaded)
+        overloaded.then(BuiltinResponse::overloaded)
     });
     if server.records_exchanges {
         let client = origin
             .client
             .map(|(address, _)| address)
-            .or(match conn_info.hop {
-                Hop::Ip(address) => Some(address),
-                Hop::Unix => None,
+            .or(match conn_info.peer_ip {
+                PeerIp::Ip(address) => Some(address),
+                PeerIp::Unix => None,
             });
         let now = server_state.clock.unwrap_or_else(Instant::now);
         features.features.begin(
@@ -183,7 +183,7 @@ impl AsgiServer {
         py: Python<'_>,
         peer: &mut Peer<ConnState>,
         stream: StreamId,
-        response: OwnAnswer,
+        response: BuiltinResponse,
     ) {
         let record = &mut self.state.open(py).record;
         let ServerFeatures { headers, features } = &mut *self.features.open(py);
@@ -202,9 +202,9 @@ fn endpoints(py: Python<'_>, server: &AsgiServer, peer: &Peer<ConnState>) -> PyR
     Endpoints::new(py, peer.remote_addr(), peer.local_addr(), tls)
 }
 
-fn hop(remote: &PeerAddr) -> Hop {
+fn peer_ip(remote: &PeerAddr) -> PeerIp {
     match remote {
-        PeerAddr::Inet(address) => Hop::Ip(address.ip()),
-        PeerAddr::Unix(_) | PeerAddr::None => Hop::Unix,
+        PeerAddr::Inet(address) => PeerIp::Ip(address.ip()),
+        PeerAddr::Unix(_) | PeerAddr::None => PeerIp::Unix,
     }
 }

@@ -3,7 +3,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use towline_io::ConnId;
-use towline_io::serve::site::Visit;
+use towline_io::serve::features::ExchangeRecord;
 use towline_proto::StreamId;
 
 use super::pending_head::PendingHead;
@@ -73,7 +73,7 @@ pub struct ExchangeState {
     /// In a websocket scope.
     pub websocket: Option<Box<Session>>,
     /// For counters, the access log and compression.
-    pub record: Box<Visit>,
+    pub record: Box<ExchangeRecord>,
     /// The task that runs the application, once it has suspended.
     pub task: Option<Py<PyAny>>,
     receivers: Vec<Py<PyAny>>,

@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PySystemExit};
 use pyo3::prelude::*;
-use towline_io::serve::site::Payload;
+use towline_io::serve::features::Payload;
 use towline_io::{Engine, Peer};
 use towline_proto::BodySize;
 

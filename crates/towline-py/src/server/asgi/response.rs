@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyMemoryView};
 use towline_io::Engine;
-use towline_io::serve::site::Payload;
+use towline_io::serve::features::Payload;
 use towline_proto::{BodySize, Field, ResponseHead, UserError};
 
 use super::awaitables::PendingAwaitable;

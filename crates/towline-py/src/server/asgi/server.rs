@@ -5,7 +5,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use towline_io::serve::site::Site;
+use towline_io::serve::features::Features;
 use towline_io::{Engine, EngineConfig};
 
 use super::awaitables::ReadyAwaitable;
@@ -68,7 +68,7 @@ impl AsgiServer {
                 || rules.compression.is_some(),
             features: GilCell::new(ServerFeatures {
                 headers: DefaultHeaders::new(&config),
-                features: Site::new(Arc::new(rules)),
+                features: Features::new(Arc::new(rules)),
             }),
             ws_context: GilCell::new(WsContext::new(&config)),
             state: GilCell::new(ServerState::default()),
@@ -157,7 +157,7 @@ impl AsgiServer {
 
     /// Reopens the access log's file before its next line (after rotation).
     fn reopen_logs(&self, py: Python<'_>) {
-        self.features.open(py).features.rules().reopen_logs();
+        self.features.open(py).features.config().reopen_logs();
     }
 
     /// Closes every socket. The descriptor must have been removed from the loop.
@@ -166,7 +166,7 @@ impl AsgiServer {
         drop(engine);
         let writer = {
             let features = self.features.open(py);
-            let log = features.features.rules().access_log.as_ref();
+            let log = features.features.config().access_log.as_ref();
             log.map(|(_, writer)| writer.clone())
         };
         if let Some(writer) = writer {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use towline_io::serve::site::{Site, Visit};
+use towline_io::serve::features::{ExchangeRecord, Features};
 use towline_io::{ConnId, Engine, StreamMap};
 
 use super::eager_flush::EagerFlush;
@@ -47,7 +47,7 @@ impl DerefMut for EngineGuard<'_> {
 /// Additions of the server to every response, whatever the application.
 pub struct ServerFeatures {
     pub headers: DefaultHeaders,
-    pub features: Site,
+    pub features: Features,
 }
 
 /// Scratch data and counters that change from request to request.
@@ -79,7 +79,7 @@ pub struct ServerState {
     pub has_other_conns: bool,
     pub cancelling: bool,
     /// The record of the request that is about to run.
-    pub record: Box<Visit>,
+    pub record: Box<ExchangeRecord>,
 }
 
 #[pyclass(frozen, weakref, module = "towline._native")]

@@ -5,7 +5,7 @@ use std::time::Instant;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
-use towline_io::serve::site::{Payload, Site};
+use towline_io::serve::features::{Features, Payload};
 
 use super::application::{Application, RequestTimes};
 use super::client_info::ClientInfo;
@@ -223,7 +223,7 @@ impl Callables {
         application: &Application,
     ) -> PyResult<Self> {
         let added = DefaultHeaders::new(&application.options);
-        let features = Site::new(application.feature_config.clone());
+        let features = Features::new(application.feature_config.clone());
         let responder = Bound::new(py, Responder::new(request_io.clone(), added, features))?;
         let start = responder.getattr("start")?.unbind();
         let write = responder.getattr("write")?.unbind();

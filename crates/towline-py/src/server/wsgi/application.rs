@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pyo3::prelude::*;
-use towline_io::serve::site::Rules;
+use towline_io::serve::features::FeatureConfig;
 
 use super::log::Log;
 use crate::server::options::Options;
@@ -12,7 +12,7 @@ pub struct Application {
     pub app: Py<PyAny>,
     pub options: Options,
     pub multiprocess: bool,
-    pub feature_config: Arc<Rules>,
+    pub feature_config: Arc<FeatureConfig>,
     pub log: Log,
 }
 

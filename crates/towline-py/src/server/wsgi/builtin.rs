@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use towline_io::Peer;
-use towline_io::serve::site::{OwnAnswer, Site, Visit};
+use towline_io::serve::features::{BuiltinResponse, ExchangeRecord, Features};
 
 use super::application::Application;
 use super::client_info::ClientInfo;
@@ -13,16 +13,16 @@ use crate::server::default_headers::DefaultHeaders;
 /// Used by the thread that runs the engine.
 pub struct BuiltinResponses {
     fields: DefaultHeaders,
-    features: Site,
-    record: Visit,
+    features: Features,
+    record: ExchangeRecord,
 }
 
 impl BuiltinResponses {
     pub fn new(application: &Application) -> Self {
         Self {
             fields: DefaultHeaders::new(&application.options),
-            features: Site::new(application.feature_config.clone()),
-            record: Visit::default(),
+            features: Features::new(application.feature_config.clone()),
+            record: ExchangeRecord::default(),
         }
     }
 
@@ -32,9 +32,9 @@ impl BuiltinResponses {
         let metrics_only = peer.service().metrics_only;
         let response = if line.method == b"CONNECT" {
             // PEP 3333 has no tunnels.
-            Some(OwnAnswer::not_implemented())
+            Some(BuiltinResponse::not_implemented())
         } else {
-            self.features.own_answer(&line, fields, metrics_only)
+            self.features.builtin_response(&line, fields, metrics_only)
         };
         let Some(response) = response else {
             return false;
@@ -45,11 +45,11 @@ impl BuiltinResponses {
 
     /// Responds with 503: over `--limit-concurrency`.
     pub fn refuse(&mut self, peer: &mut Peer<ConnState>, request: &Request) {
-        self.send(peer, request, OwnAnswer::overloaded());
+        self.send(peer, request, BuiltinResponse::overloaded());
     }
 
-    fn send(&mut self, peer: &mut Peer<ConnState>, request: &Request, response: OwnAnswer) {
-        let trusted = self.features.rules().trusted.as_ref();
+    fn send(&mut self, peer: &mut Peer<ConnState>, request: &Request, response: BuiltinResponse) {
+        let trusted = self.features.config().trusted.as_ref();
         let client = ClientInfo::of(peer, &request.head, trusted).remote;
         let client = client.map(|address| address.ip());
         let (line, fields) = (request.head.line(), request.head.fields());

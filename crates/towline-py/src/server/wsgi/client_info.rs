@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use towline_io::serve::forwarded::{self, Hop, Kind, Scheme, TrustedPeers};
+use towline_io::serve::forwarded::{self, Kind, PeerIp, Scheme, TrustedPeers};
 use towline_io::{Peer, PeerAddr, TlsInfo};
 
 use super::request::{ConnState, OwnedHead};
@@ -31,9 +31,11 @@ impl ClientInfo {
     }
 
     fn apply_forwarded(&mut self, trusted: &TrustedPeers, remote: &PeerAddr, head: &OwnedHead) {
-        let hop = remote.inet().map_or(Hop::Unix, |addr| Hop::Ip(addr.ip()));
+        let peer_ip = remote
+            .inet()
+            .map_or(PeerIp::Unix, |addr| PeerIp::Ip(addr.ip()));
         let fields = head.fields().map(|field| (field.name, field.value));
-        let forwarded = forwarded::resolve(trusted, Kind::XForwarded, hop, fields);
+        let forwarded = forwarded::resolve(trusted, Kind::XForwarded, peer_ip, fields);
         if let Some((ip, port)) = forwarded.client {
             self.remote = Some(SocketAddr::new(ip, port));
         }

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use towline_io::serve::site::RequestLine;
+use towline_io::serve::features::RequestLine;
 use towline_proto::{Field, Version};
 
 use super::client_info::ClientInfo;

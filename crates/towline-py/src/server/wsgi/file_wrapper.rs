@@ -6,7 +6,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use towline_io::serve::site::Payload;
+use towline_io::serve::features::Payload;
 
 use super::responder::{Phase, Responder};
 

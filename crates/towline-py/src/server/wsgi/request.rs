@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use towline_io::serve::site::RequestLine;
+use towline_io::serve::features::RequestLine;
 use towline_io::{Peer, StreamMap};
 use towline_proto::{Event, Field, HeadRef, StreamId, StreamRead, Version};
 

@@ -18,7 +18,7 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
-use towline_io::serve::site::{Payload, Site, Visit};
+use towline_io::serve::features::{ExchangeRecord, Features, Payload};
 use towline_proto::{BodySize, Field, ResponseHead, UserError};
 
 use super::application::RequestTimes;
@@ -51,8 +51,8 @@ struct State {
     head: PendingHead,
     interim: PendingHead,
     default_headers: DefaultHeaders,
-    features: Site,
-    record: Visit,
+    features: Features,
+    record: ExchangeRecord,
 }
 
 /// Pieces of at least this size are passed by reference, smaller ones are copied: copying a page costs less than
@@ -75,7 +75,7 @@ impl Responder {
     pub fn new(
         request_io: SharedRequestIo,
         default_headers: DefaultHeaders,
-        features: Site,
+        features: Features,
     ) -> Self {
         let state = State {
             phase: Phase::Idle,
@@ -86,7 +86,7 @@ impl Responder {
             interim: PendingHead::default(),
             default_headers,
             features,
-            record: Visit::default(),
+            record: ExchangeRecord::default(),
         };
         Self {
             request_io,
@@ -118,7 +118,7 @@ impl Responder {
             (&line, client, times.received),
             request.head.fields(),
         );
-        features.called(record, times.called);
+        features.application_called(record, times.called);
         state.write = Some(write.clone_ref(py));
         state.phase = Phase::Waiting;
         state.serial = serial;

@@ -3,7 +3,7 @@
 
 mod certs;
 mod connect;
-mod foreign;
+mod external_tls;
 mod proxies;
 mod tls;
 
@@ -174,7 +174,7 @@ fn say(established: &mut Established, mut bytes: &[u8]) {
         let sent = match &mut transport.tls {
             None => transport.send_plain(&[IoSlice::new(bytes)]).unwrap_or(0),
             Some(tls) => {
-                let taken = if tls.takes_plain() {
+                let taken = if tls.accepts_plaintext() {
                     tls.encrypt(&[IoSlice::new(bytes)]).unwrap()
                 } else {
                     0

@@ -127,7 +127,7 @@ fn trust_by_directory_and_none_at_all() {
         dial(Face::Blocking, &route, &config).map(|mut established| assert_echoes(&mut established))
     };
     echoes(Trust::Path(authority.path("")), "host").unwrap();
-    echoes(Trust::Anybody, "whoever").unwrap();
+    echoes(Trust::Insecure, "whoever").unwrap();
     let missing = authority.path("missing.pem");
     let error = echoes(Trust::Path(missing.clone()), "host").unwrap_err();
     assert_eq!(

@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
-use towline_io::serve::site::{OwnAnswer, Payload};
+use towline_io::serve::features::{BuiltinResponse, Payload};
 use towline_proto::ws::handshake::{Request, is_upgrade};
 use towline_proto::ws::{WebSocket, handshake};
 use towline_proto::{BodySize, HeadRef, Side, Version};
@@ -22,7 +22,7 @@ pub enum UpgradeRequest {
     None,
     WebSocket(Box<Session>),
     /// It violates RFC 6455: the response to send.
-    Invalid(Box<OwnAnswer>),
+    Invalid(Box<BuiltinResponse>),
 }
 
 /// Detects a WebSocket request. HTTP/1.0 has no upgrades (RFC 9110 7.8).
@@ -49,7 +49,7 @@ pub fn upgrade_request(ws_context: &WsContext, head: &HeadRef<'_>) -> UpgradeReq
         }
         Err(handshake::Refusal { status, rule }) => {
             let fields = handshake::Refusal { status, rule }.fields();
-            UpgradeRequest::Invalid(Box::new(OwnAnswer::refused(status, rule, fields)))
+            UpgradeRequest::Invalid(Box::new(BuiltinResponse::refused(status, rule, fields)))
         }
     }
 }

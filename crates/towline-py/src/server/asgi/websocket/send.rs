@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict, PyString};
 use towline_io::Engine;
-use towline_io::serve::site::Payload;
+use towline_io::serve::features::Payload;
 use towline_proto::BodySize;
 use towline_proto::ws::{Kind, SendError};
 

@@ -5,15 +5,15 @@ use std::io;
 use super::TlsInfo;
 
 /// Makes the sessions of one configuration.
-pub trait ForeignContext: Send + Sync {
+pub trait ExternalTlsContext: Send + Sync {
     /// A session of the client's side which has its first records (`ClientHello`) ready. An `Err` of this
     /// and of all below carries a message for the user.
-    fn connect(&self, server_name: &str, alpn: &[Vec<u8>]) -> io::Result<Box<dyn ForeignTls>>;
+    fn connect(&self, server_name: &str, alpn: &[Vec<u8>]) -> io::Result<Box<dyn ExternalTls>>;
 }
 
 /// One session: records and plain bytes go through memory, and nothing here waits. Called from one thread
 /// at a time, not always from the same.
-pub trait ForeignTls: Send {
+pub trait ExternalTls: Send {
     /// Takes records from the peer, all of them, and goes on with the handshake where there is one.
     fn received(&mut self, records: &[u8]) -> io::Result<()>;
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, Read, Write};
 
-use super::foreign::ForeignTls;
+use super::external::ExternalTls;
 use super::session::TlsInfo;
 
 /// Read from the wire at once for a foreign TLS: a record and its frame (RFC 8446 5.2).
@@ -12,22 +12,22 @@ const INBOX_BYTES: usize = 16 * 1024 + 512;
 const WRITE_BYTES: usize = 64 * 1024;
 
 #[allow(clippy::large_enum_variant)] // the large one is the usual one, and its owner is boxed
-pub(super) enum Records {
+pub(super) enum RecordLayer {
     Rustls(rustls::Connection),
-    Foreign(Foreign),
+    External(External),
 }
 
-impl Records {
+impl RecordLayer {
     /// Plain bytes that are there; `WouldBlock` when none is.
     pub(super) fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Rustls(tls) => tls.reader().read(space),
-            Self::Foreign(tls) => tls.read(space),
+            Self::External(tls) => tls.read(space),
         }
     }
 
     /// One read from the wire; `Ok(0)` is its end. An alert may wait to go out, also after an `Err`.
-    pub(super) fn take_in(&mut self, wire: &mut dyn Read) -> io::Result<usize> {
+    pub(super) fn read_records(&mut self, wire: &mut dyn Read) -> io::Result<usize> {
         match self {
             Self::Rustls(tls) => {
                 let bytes = tls.read_tls(wire)?;
@@ -35,7 +35,7 @@ impl Records {
                     .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
                 Ok(bytes)
             }
-            Self::Foreign(tls) => tls.take_in(wire),
+            Self::External(tls) => tls.read_records(wire),
         }
     }
 
@@ -43,35 +43,35 @@ impl Records {
     pub(super) fn encrypt(&mut self, plain: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Rustls(tls) => tls.writer().write_vectored(plain),
-            Self::Foreign(tls) => tls.encrypt(plain),
+            Self::External(tls) => tls.encrypt(plain),
         }
     }
 
     pub(super) fn wants_write(&self) -> bool {
         match self {
             Self::Rustls(tls) => tls.wants_write(),
-            Self::Foreign(tls) => tls.sent < tls.outbox.len(),
+            Self::External(tls) => tls.sent < tls.outbox.len(),
         }
     }
 
-    pub(super) fn write_out(&mut self, wire: &mut dyn Write) -> io::Result<usize> {
+    pub(super) fn write_records(&mut self, wire: &mut dyn Write) -> io::Result<usize> {
         match self {
             Self::Rustls(tls) => tls.write_tls(wire),
-            Self::Foreign(tls) => tls.write_out(wire),
+            Self::External(tls) => tls.write_records(wire),
         }
     }
 
     pub(super) fn is_handshaking(&self) -> bool {
         match self {
             Self::Rustls(tls) => tls.is_handshaking(),
-            Self::Foreign(tls) => tls.tls.is_handshaking(),
+            Self::External(tls) => tls.tls.is_handshaking(),
         }
     }
 
     pub(super) fn close_notify(&mut self) {
         match self {
             Self::Rustls(tls) => tls.send_close_notify(),
-            Self::Foreign(tls) => {
+            Self::External(tls) => {
                 tls.tls.close_notify();
                 tls.fetch_records();
             }
@@ -81,14 +81,14 @@ impl Records {
     pub(super) fn alpn(&self) -> Option<Vec<u8>> {
         match self {
             Self::Rustls(tls) => tls.alpn_protocol().map(<[u8]>::to_vec),
-            Self::Foreign(tls) => tls.tls.alpn(),
+            Self::External(tls) => tls.tls.alpn(),
         }
     }
 
     pub(super) fn info(&self) -> Option<TlsInfo> {
         let tls = match self {
             Self::Rustls(tls) => tls,
-            Self::Foreign(tls) => return tls.tls.info(),
+            Self::External(tls) => return tls.tls.info(),
         };
         let version = tls.protocol_version().map(u16::from)?;
         let cipher_suite = u16::from(tls.negotiated_cipher_suite()?.suite());
@@ -110,8 +110,8 @@ impl Records {
 }
 
 /// The buffers around a foreign TLS.
-pub(super) struct Foreign {
-    tls: Box<dyn ForeignTls>,
+pub(super) struct External {
+    tls: Box<dyn ExternalTls>,
     inbox: Box<[u8]>,
     outbox: Vec<u8>,
     /// How much of the outbox the wire has.
@@ -119,17 +119,17 @@ pub(super) struct Foreign {
     over: bool,
 }
 
-impl Foreign {
-    pub(super) fn new(tls: Box<dyn ForeignTls>) -> Self {
-        let mut foreign = Self {
+impl External {
+    pub(super) fn new(tls: Box<dyn ExternalTls>) -> Self {
+        let mut external = Self {
             tls,
             inbox: vec![0; INBOX_BYTES].into(),
             outbox: Vec::new(),
             sent: 0,
             over: false,
         };
-        foreign.fetch_records();
-        foreign
+        external.fetch_records();
+        external
     }
 
     fn fetch_records(&mut self) {
@@ -152,7 +152,7 @@ impl Foreign {
         }
     }
 
-    fn take_in(&mut self, wire: &mut dyn Read) -> io::Result<usize> {
+    fn read_records(&mut self, wire: &mut dyn Read) -> io::Result<usize> {
         let bytes = wire.read(&mut self.inbox)?;
         let result = if bytes == 0 {
             self.over = true;
@@ -183,7 +183,7 @@ impl Foreign {
         Ok(taken)
     }
 
-    fn write_out(&mut self, wire: &mut dyn Write) -> io::Result<usize> {
+    fn write_records(&mut self, wire: &mut dyn Write) -> io::Result<usize> {
         let bytes = wire.write(&self.outbox[self.sent..])?;
         self.sent += bytes;
         if self.sent == self.outbox.len() {

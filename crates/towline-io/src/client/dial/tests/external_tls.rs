@@ -7,14 +7,14 @@ use rustls::pki_types::ServerName;
 
 use super::certs::{Authority, params, tls_server};
 use super::*;
-use crate::tls::{ClientTls, ForeignContext, ForeignTls, TlsInfo};
+use crate::tls::{ClientTls, ExternalTls, ExternalTlsContext, TlsInfo};
 
 struct Context(Arc<rustls::ClientConfig>);
 
 struct Memory(ClientConnection);
 
-impl ForeignContext for Context {
-    fn connect(&self, server_name: &str, alpn: &[Vec<u8>]) -> io::Result<Box<dyn ForeignTls>> {
+impl ExternalTlsContext for Context {
+    fn connect(&self, server_name: &str, alpn: &[Vec<u8>]) -> io::Result<Box<dyn ExternalTls>> {
         let name = ServerName::try_from(server_name.to_owned()).map_err(io::Error::other)?;
         let tls = ClientConnection::new_with_alpn(Arc::clone(&self.0), name, alpn.to_vec());
         let tls = tls.map_err(io::Error::other)?;
@@ -22,7 +22,7 @@ impl ForeignContext for Context {
     }
 }
 
-impl ForeignTls for Memory {
+impl ExternalTls for Memory {
     fn received(&mut self, mut records: &[u8]) -> io::Result<()> {
         while !records.is_empty() {
             self.0.read_tls(&mut records)?;
@@ -76,7 +76,7 @@ fn context(roots: rustls::RootCertStore) -> Arc<ClientTls> {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    Arc::new(ClientTls::foreign(Box::new(Context(Arc::new(config)))))
+    Arc::new(ClientTls::external(Box::new(Context(Arc::new(config)))))
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_foreign_tls_carries_all_bytes() {
         }
         let tls = established.transport.tls.as_mut().unwrap();
         tls.close_notify();
-        assert!(!tls.takes_plain());
+        assert!(!tls.accepts_plaintext());
         say(&mut established, b"");
         let start = Instant::now();
         while established.transport.recv(&mut [0; 16]).unwrap() != RecvOutcome::Eof {

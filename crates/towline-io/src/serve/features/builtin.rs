@@ -4,74 +4,76 @@ use std::borrow::Cow;
 
 use towline_proto::{BodySize, Field, ResponseHead, StreamId, UserError};
 
-use super::super::files::{AnswerField, FileAnswer, FileBody};
+use super::super::files::{FileBody, FileResponse, ResponseField};
 use super::super::metrics::CONTENT_TYPE;
-use super::{Payload, Site, Visit};
+use super::{ExchangeRecord, Features, Payload};
 use crate::conn::Peer;
 
 /// A whole answer, ready to send.
 #[derive(Debug)]
-pub struct OwnAnswer {
+pub struct BuiltinResponse {
     status: u16,
-    fields: Vec<AnswerField>,
+    fields: Vec<ResponseField>,
     content_length: Option<u64>,
-    body: OwnBody,
+    body: BuiltinBody,
 }
 
 #[derive(Debug)]
-enum OwnBody {
+enum BuiltinBody {
     Text(Cow<'static, str>),
     File(FileBody),
 }
 
-impl From<FileAnswer> for OwnAnswer {
-    fn from(answer: FileAnswer) -> Self {
+impl From<FileResponse> for BuiltinResponse {
+    fn from(response: FileResponse) -> Self {
         Self {
-            status: answer.status,
-            fields: answer.fields,
-            content_length: answer.content_length,
-            body: OwnBody::File(answer.body),
+            status: response.status,
+            fields: response.fields,
+            content_length: response.content_length,
+            body: BuiltinBody::File(response.body),
         }
     }
 }
 
-pub(super) fn metrics_page(method: &[u8], page: impl FnOnce() -> String) -> OwnAnswer {
+pub(super) fn metrics_page(method: &[u8], page: impl FnOnce() -> String) -> BuiltinResponse {
     if method != b"GET" && method != b"HEAD" {
-        let mut answer = plain(405, "Method Not Allowed\n");
-        answer.fields.push((b"allow", Cow::Borrowed(b"GET, HEAD")));
-        return answer;
+        let mut response = plain(405, "Method Not Allowed\n");
+        response
+            .fields
+            .push((b"allow", Cow::Borrowed(b"GET, HEAD")));
+        return response;
     }
     let page = page();
-    OwnAnswer {
+    BuiltinResponse {
         status: 200,
         fields: vec![
             (b"content-type", Cow::Borrowed(CONTENT_TYPE.as_bytes())),
             (b"cache-control", Cow::Borrowed(b"no-store")),
         ],
         content_length: Some(page.len() as u64),
-        body: OwnBody::Text(page.into()),
+        body: BuiltinBody::Text(page.into()),
     }
 }
 
-pub(super) fn not_found() -> OwnAnswer {
+pub(super) fn not_found() -> BuiltinResponse {
     plain(404, "Not Found\n")
 }
 
-fn plain(status: u16, text: &'static str) -> OwnAnswer {
-    OwnAnswer {
+fn plain(status: u16, text: &'static str) -> BuiltinResponse {
+    BuiltinResponse {
         status,
         fields: vec![(b"content-type", Cow::Borrowed(b"text/plain; charset=utf-8"))],
         content_length: Some(text.len() as u64),
-        body: OwnBody::Text(text.into()),
+        body: BuiltinBody::Text(text.into()),
     }
 }
 
-impl OwnAnswer {
+impl BuiltinResponse {
     /// RFC 9110 15.6.4: a request over `--limit-concurrency`.
     pub fn overloaded() -> Self {
-        let mut answer = plain(503, "Service Unavailable");
-        answer.fields.push((b"retry-after", Cow::Borrowed(b"1")));
-        answer
+        let mut response = plain(503, "Service Unavailable");
+        response.fields.push((b"retry-after", Cow::Borrowed(b"1")));
+        response
     }
 
     /// RFC 9110 15.6.2: a method that the server does not support for any resource.
@@ -85,12 +87,12 @@ impl OwnAnswer {
         rule: &'static str,
         fields: impl IntoIterator<Item = (&'static [u8], Vec<u8>)>,
     ) -> Self {
-        let mut answer = plain(status, rule);
+        let mut response = plain(status, rule);
         let fields = fields.into_iter();
-        answer
+        response
             .fields
             .extend(fields.map(|(name, value)| (name, Cow::Owned(value))));
-        answer
+        response
     }
 
     pub fn status(&self) -> u16 {
@@ -101,8 +103,8 @@ impl OwnAnswer {
     /// `defaults`: the fields that the server adds to every response.
     pub fn send<'a, S>(
         self,
-        site: &mut Site,
-        visit: &mut Visit,
+        features: &mut Features,
+        record: &mut ExchangeRecord,
         peer: &mut Peer<S>,
         id: StreamId,
         defaults: impl IntoIterator<Item = Field<'a>>,
@@ -125,40 +127,40 @@ impl OwnAnswer {
             fields: &fields,
         };
         let payload = match &self.body {
-            OwnBody::Text(text) => Payload::Whole(text.as_bytes()),
+            BuiltinBody::Text(text) => Payload::Whole(text.as_bytes()),
             // Files have their own way to be compressed: the siblings.
-            OwnBody::File(_) => Payload::File,
+            BuiltinBody::File(_) => Payload::File,
         };
-        site.respond(visit, &mut peer.conn, (id, &head, length), payload)?;
+        features.respond(record, &mut peer.conn, (id, &head, length), payload)?;
         match self.body {
-            OwnBody::File(FileBody::File {
+            BuiltinBody::File(FileBody::File {
                 file,
                 offset,
                 bytes,
             }) => {
-                site.count_body(visit, bytes);
+                features.count_body(record, bytes);
                 return peer.send_file(id, file, offset, bytes);
             }
-            OwnBody::File(FileBody::Text(text)) => send_text(site, visit, peer, id, text)?,
-            OwnBody::Text(text) => send_text(site, visit, peer, id, &text)?,
-            OwnBody::File(FileBody::Empty) => {}
+            BuiltinBody::File(FileBody::Text(text)) => send_text(features, record, peer, id, text)?,
+            BuiltinBody::Text(text) => send_text(features, record, peer, id, &text)?,
+            BuiltinBody::File(FileBody::Empty) => {}
         }
         if matches!(length, BodySize::Empty) {
             return Ok(());
         }
-        site.finish(visit, &mut peer.conn.stream(id)?, &[])
+        features.finish(record, &mut peer.conn.stream(id)?, &[])
     }
 }
 
 fn send_text<S>(
-    site: &Site,
-    visit: &mut Visit,
+    features: &Features,
+    record: &mut ExchangeRecord,
     peer: &mut Peer<S>,
     id: StreamId,
     text: &str,
 ) -> Result<(), UserError> {
-    if visit.is_head {
+    if record.is_head {
         return Ok(());
     }
-    site.write(visit, &mut peer.conn.stream(id)?, text.as_bytes())
+    features.write(record, &mut peer.conn.stream(id)?, text.as_bytes())
 }

@@ -19,7 +19,7 @@ const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 /// RFC 8878 3.1.1; little-endian on the wire.
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 /// The longest of the above, and more than the two bytes of a zlib header.
-const MOST_HELD: usize = 4;
+const MAX_BUFFERED_BYTES: usize = 4;
 
 const GZIP_WINDOW_BITS: u8 = 15;
 /// RFC 9659: a decoder of the content coding need not support windows over 8 MiB.
@@ -27,14 +27,14 @@ const ZSTD_WINDOW_BITS: u32 = 23;
 
 /// The codings that can be undone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum Format {
     Gzip,
     Deflate,
     Brotli,
     Zstd,
 }
 
-impl Form {
+impl Format {
     /// By registered name, case-insensitive, or the older `x-gzip` (RFC 9110 8.4.1.3).
     pub fn named(name: &[u8]) -> Option<Self> {
         let names: [(&[u8], Self); 5] = [
@@ -45,7 +45,7 @@ impl Form {
             (b"zstd", Self::Zstd),
         ];
         let known = |(known, _): &&(&[u8], Self)| name.eq_ignore_ascii_case(known);
-        names.iter().find(known).map(|&(_, form)| form)
+        names.iter().find(known).map(|&(_, format)| format)
     }
 
     fn name(self) -> &'static str {
@@ -58,21 +58,21 @@ impl Form {
     }
 }
 
-pub(super) struct Stage {
-    form: Form,
+pub(super) struct FormatDecoder {
+    format: Format,
     state: State,
-    held: Held,
+    buffered: Buffered,
     /// The last run left no room, so the stream may have more to give without more input.
     filled: bool,
 }
 
 enum State {
     /// Before a member: bytes are held until it is clear what they begin.
-    Opening {
+    Prelude {
         first: bool,
     },
     Running(Stream),
-    Over,
+    Done,
     Failed(String),
 }
 
@@ -85,32 +85,32 @@ enum Stream {
 
 /// The first bytes of a member, taken from the input before it could be decided what they are.
 #[derive(Default)]
-struct Held {
-    bytes: [u8; MOST_HELD],
+struct Buffered {
+    bytes: [u8; MAX_BUFFERED_BYTES],
     start: usize,
     end: usize,
 }
 
-impl Held {
+impl Buffered {
     fn rest(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 }
 
 /// What a stream did with what it was given.
-struct Run {
+struct StreamProgress {
     consumed: usize,
     produced: usize,
     end: Option<End>,
 }
 
 enum End {
-    Whole,
+    Complete,
     /// What was produced before the violation counts.
     Violation(String),
 }
 
-impl Run {
+impl StreamProgress {
     fn violation(why: impl Into<String>) -> Self {
         Self {
             consumed: 0,
@@ -121,19 +121,19 @@ impl Run {
 }
 
 /// What the held bytes begin.
-enum Opening {
+enum Prelude {
     /// More of them are needed.
     Undecided,
     Member,
-    Nothing,
+    NoMember,
 }
 
-impl Stage {
-    pub fn new(form: Form) -> Self {
+impl FormatDecoder {
+    pub fn new(format: Format) -> Self {
         Self {
-            form,
-            state: State::Opening { first: true },
-            held: Held::default(),
+            format,
+            state: State::Prelude { first: true },
+            buffered: Buffered::default(),
             filled: false,
         }
     }
@@ -143,15 +143,15 @@ impl Stage {
         let mut step = Step::default();
         while step.produced < out.len() {
             match &mut self.state {
-                State::Opening { first } => {
+                State::Prelude { first } => {
                     let first = *first;
-                    match self.open(first, input, &mut step.consumed) {
-                        Opening::Undecided => break,
-                        Opening::Member => {
-                            self.state = Stream::new(self.form, self.held.rest())
+                    match self.read_prelude(first, input, &mut step.consumed) {
+                        Prelude::Undecided => break,
+                        Prelude::Member => {
+                            self.state = Stream::new(self.format, self.buffered.rest())
                                 .map_or_else(State::Failed, State::Running);
                         }
-                        Opening::Nothing => self.state = State::Over,
+                        Prelude::NoMember => self.state = State::Done,
                     }
                 }
                 State::Running(_) => {
@@ -159,13 +159,13 @@ impl Stage {
                         break;
                     }
                 }
-                State::Over => {
+                State::Done => {
                     step.consumed = input.len();
                     break;
                 }
                 State::Failed(why) if step.produced == 0 => {
                     return Err(DecodeError::Corrupt {
-                        coding: self.form.name(),
+                        coding: self.format.name(),
                         why: why.clone(),
                     });
                 }
@@ -177,31 +177,31 @@ impl Stage {
 
     /// Whether the body may end here: behind a member, or before anything came at all.
     pub fn finish(&self) -> Result<(), DecodeError> {
-        let coding = self.form.name();
+        let coding = self.format.name();
         match &self.state {
-            State::Opening { first: false } | State::Over => Ok(()),
-            State::Opening { first: true } if self.held.rest().is_empty() => Ok(()),
+            State::Prelude { first: false } | State::Done => Ok(()),
+            State::Prelude { first: true } if self.buffered.rest().is_empty() => Ok(()),
             State::Failed(why) => Err(DecodeError::Corrupt {
                 coding,
                 why: why.clone(),
             }),
-            State::Opening { .. } | State::Running(_) => Err(DecodeError::Truncated { coding }),
+            State::Prelude { .. } | State::Running(_) => Err(DecodeError::Truncated { coding }),
         }
     }
 
     /// Holds bytes of the input until it is clear whether they begin a member.
-    fn open(&mut self, first: bool, input: &[u8], consumed: &mut usize) -> Opening {
-        let held = &mut self.held;
+    fn read_prelude(&mut self, first: bool, input: &[u8], consumed: &mut usize) -> Prelude {
+        let buffered = &mut self.buffered;
         loop {
-            let opening = opening(self.form, first, held.rest());
-            if !matches!(opening, Opening::Undecided) {
-                return opening;
+            let prelude = prelude(self.format, first, buffered.rest());
+            if !matches!(prelude, Prelude::Undecided) {
+                return prelude;
             }
             let Some(&byte) = input.get(*consumed) else {
-                return Opening::Undecided;
+                return Prelude::Undecided;
             };
-            held.bytes[held.end] = byte;
-            held.end += 1;
+            buffered.bytes[buffered.end] = byte;
+            buffered.end += 1;
             *consumed += 1;
         }
     }
@@ -211,9 +211,9 @@ impl Stage {
         let State::Running(stream) = &mut self.state else {
             return false;
         };
-        let from_held = self.held.start < self.held.end;
-        let source = if from_held {
-            self.held.rest()
+        let from_buffered = self.buffered.start < self.buffered.end;
+        let source = if from_buffered {
+            self.buffered.rest()
         } else {
             &input[step.consumed..]
         };
@@ -225,19 +225,19 @@ impl Stage {
         let run = stream.run(source, room);
         self.filled = run.produced == room.len();
         step.produced += run.produced;
-        if from_held {
-            self.held.start += run.consumed;
+        if from_buffered {
+            self.buffered.start += run.consumed;
         } else {
             step.consumed += run.consumed;
         }
         match run.end {
             None => return run.produced > 0 || run.consumed > 0,
             Some(End::Violation(why)) => self.state = State::Failed(why),
-            Some(End::Whole) => {
-                self.held = Held::default();
-                self.state = match self.form {
-                    Form::Gzip | Form::Zstd => State::Opening { first: false },
-                    Form::Deflate | Form::Brotli => State::Over,
+            Some(End::Complete) => {
+                self.buffered = Buffered::default();
+                self.state = match self.format {
+                    Format::Gzip | Format::Zstd => State::Prelude { first: false },
+                    Format::Deflate | Format::Brotli => State::Done,
                 };
             }
         }
@@ -246,47 +246,49 @@ impl Stage {
 }
 
 /// The first member is taken at its word, so that the codec says what is wrong with it.
-fn opening(form: Form, first: bool, held: &[u8]) -> Opening {
-    match form {
+fn prelude(format: Format, first: bool, buffered: &[u8]) -> Prelude {
+    match format {
         // One byte at least: a body without any has no member either.
-        _ if held.is_empty() => Opening::Undecided,
-        Form::Deflate if held.len() < 2 => Opening::Undecided,
-        _ if first => Opening::Member,
-        Form::Gzip => continues(held, GZIP_MAGIC),
+        _ if buffered.is_empty() => Prelude::Undecided,
+        Format::Deflate if buffered.len() < 2 => Prelude::Undecided,
+        _ if first => Prelude::Member,
+        Format::Gzip => continues(buffered, GZIP_MAGIC),
         // Skippable frames (RFC 8878 3.1.2) begin with 50 to 5f 2a 4d 18.
-        Form::Zstd if held[0] & 0xf0 == 0x50 => continues(held, &[held[0], 0x2a, 0x4d, 0x18]),
-        Form::Zstd => continues(held, ZSTD_MAGIC),
-        Form::Deflate | Form::Brotli => Opening::Nothing,
+        Format::Zstd if buffered[0] & 0xf0 == 0x50 => {
+            continues(buffered, &[buffered[0], 0x2a, 0x4d, 0x18])
+        }
+        Format::Zstd => continues(buffered, ZSTD_MAGIC),
+        Format::Deflate | Format::Brotli => Prelude::NoMember,
     }
 }
 
-fn continues(held: &[u8], magic: &[u8]) -> Opening {
-    if held == magic {
-        Opening::Member
-    } else if magic.starts_with(held) {
-        Opening::Undecided
+fn continues(buffered: &[u8], magic: &[u8]) -> Prelude {
+    if buffered == magic {
+        Prelude::Member
+    } else if magic.starts_with(buffered) {
+        Prelude::Undecided
     } else {
-        Opening::Nothing
+        Prelude::NoMember
     }
 }
 
 /// RFC 1950 2.2: method 8, and the two bytes are a multiple of 31.
-fn is_zlib(held: &[u8]) -> bool {
-    matches!(held, [cmf, flg, ..]
+fn is_zlib(buffered: &[u8]) -> bool {
+    matches!(buffered, [cmf, flg, ..]
         if cmf & 0x0f == 8 && (u16::from(*cmf) << 8 | u16::from(*flg)).is_multiple_of(31))
 }
 
 impl Stream {
-    fn new(form: Form, held: &[u8]) -> Result<Self, String> {
-        Ok(match form {
-            Form::Gzip => Self::Inflate(Box::new(Decompress::new_gzip(GZIP_WINDOW_BITS))),
-            Form::Deflate => Self::Inflate(Box::new(Decompress::new(is_zlib(held)))),
-            Form::Brotli => {
+    fn new(format: Format, buffered: &[u8]) -> Result<Self, String> {
+        Ok(match format {
+            Format::Gzip => Self::Inflate(Box::new(Decompress::new_gzip(GZIP_WINDOW_BITS))),
+            Format::Deflate => Self::Inflate(Box::new(Decompress::new(is_zlib(buffered)))),
+            Format::Brotli => {
                 let alloc = StandardAlloc::default;
                 // Strict: without the "large window" of a variant that no RFC describes.
                 Self::Brotli(Box::new(BrotliState::new_strict(alloc(), alloc(), alloc())))
             }
-            Form::Zstd => {
+            Format::Zstd => {
                 let mut stream = ZstdStream::new().map_err(|error| error.to_string())?;
                 stream
                     .set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_BITS))
@@ -296,37 +298,37 @@ impl Stream {
         })
     }
 
-    fn run(&mut self, input: &[u8], out: &mut [u8]) -> Run {
+    fn run(&mut self, input: &[u8], out: &mut [u8]) -> StreamProgress {
         match self {
-            Self::Inflate(stream) => inflate(stream, input, out),
-            Self::Brotli(state) => unbrotli(state, input, out),
-            Self::Zstd(stream) => unzstd(stream, input, out),
+            Self::Inflate(stream) => decode_deflate(stream, input, out),
+            Self::Brotli(state) => decode_brotli(state, input, out),
+            Self::Zstd(stream) => decode_zstd(stream, input, out),
         }
     }
 }
 
-fn inflate(stream: &mut Decompress, input: &[u8], out: &mut [u8]) -> Run {
+fn decode_deflate(stream: &mut Decompress, input: &[u8], out: &mut [u8]) -> StreamProgress {
     let (taken, given) = (stream.total_in(), stream.total_out());
     let end = match stream.decompress(input, out, FlushDecompress::None) {
-        Ok(Status::StreamEnd) => Some(End::Whole),
+        Ok(Status::StreamEnd) => Some(End::Complete),
         Ok(_) => None,
         Err(error) => {
             let why = error.message().unwrap_or("malformed");
             Some(End::Violation(why.to_owned()))
         }
     };
-    Run {
+    StreamProgress {
         consumed: (stream.total_in() - taken) as usize,
         produced: (stream.total_out() - given) as usize,
         end,
     }
 }
 
-fn unbrotli(
+fn decode_brotli(
     state: &mut BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>,
     input: &[u8],
     out: &mut [u8],
-) -> Run {
+) -> StreamProgress {
     let (mut left, mut consumed) = (input.len(), 0);
     let (mut room, mut produced) = (out.len(), 0);
     let result = BrotliDecompressStream(
@@ -339,27 +341,27 @@ fn unbrotli(
         &mut 0,
         state,
     );
-    Run {
+    StreamProgress {
         consumed,
         produced,
         end: match result {
-            BrotliResult::ResultSuccess => Some(End::Whole),
+            BrotliResult::ResultSuccess => Some(End::Complete),
             BrotliResult::ResultFailure => Some(End::Violation("malformed".to_owned())),
             BrotliResult::NeedsMoreInput | BrotliResult::NeedsMoreOutput => None,
         },
     }
 }
 
-fn unzstd(stream: &mut ZstdStream<'static>, input: &[u8], out: &mut [u8]) -> Run {
+fn decode_zstd(stream: &mut ZstdStream<'static>, input: &[u8], out: &mut [u8]) -> StreamProgress {
     let mut from = InBuffer::around(input);
     let mut into = OutBuffer::around(out);
     match stream.run(&mut from, &mut into) {
-        Ok(hint) => Run {
+        Ok(hint) => StreamProgress {
             consumed: from.pos(),
             produced: into.pos(),
             // Nothing more is wanted: the frame is complete and all of it is out.
-            end: (hint == 0).then_some(End::Whole),
+            end: (hint == 0).then_some(End::Complete),
         },
-        Err(error) => Run::violation(error.to_string()),
+        Err(error) => StreamProgress::violation(error.to_string()),
     }
 }

@@ -4,13 +4,13 @@ use bytes::Bytes;
 use towline_proto::{BodySize, Connection, Field, ResponseHead, StreamId, StreamMut, UserError};
 
 use super::super::compress::{Plan, rewrite};
-use super::{Site, Visit};
+use super::{ExchangeRecord, Features};
 use crate::coding::encode::Encoder;
 
 /// What the face knows of the body when it sends the head.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload<'a> {
-    /// This is all of it: one [`Site::write`] of exactly these bytes follows.
+    /// This is all of it: one [`Features::write`] of exactly these bytes follows.
     Whole(&'a [u8]),
     /// Pieces follow.
     Pieces,
@@ -26,7 +26,7 @@ pub(super) enum Body {
     /// Encoded with the head, to be written instead of the plain bytes.
     Ready(Vec<u8>),
     /// HEAD: the encoded body is not even made.
-    Swallowed,
+    Discarded,
 }
 
 pub(super) struct Encoding {
@@ -40,21 +40,21 @@ pub(super) struct Encoding {
 /// A piece is encoded in portions, so that one large piece does not hold all of its output twice.
 const PORTION_BYTES: usize = 64 * 1024;
 
-impl Site {
+impl Features {
     /// Sends the head, with the fields that compression changes. Instead of `conn.respond`.
     pub fn respond(
         &mut self,
-        visit: &mut Visit,
+        record: &mut ExchangeRecord,
         conn: &mut Connection,
         (id, head, size): (StreamId, &ResponseHead<'_>, BodySize),
         payload: Payload<'_>,
     ) -> Result<(), UserError> {
-        let plan = self.plan(visit, head, size, payload);
+        let plan = self.plan(record, head, size, payload);
         if plan == Plan::Untouched {
             conn.respond(id, head, size)?;
         } else {
-            let (plan, body, size) = self.body(visit, plan, size, payload);
-            let fields = Owned::rewritten(plan, head.fields);
+            let (plan, body, size) = self.body(record, plan, size, payload);
+            let fields = OwnedFields::rewritten(plan, head.fields);
             let fields: Vec<Field<'_>> = fields.iter().collect();
             conn.respond(
                 id,
@@ -64,24 +64,25 @@ impl Site {
                 },
                 size,
             )?;
-            visit.body = body;
+            record.body = body;
         }
-        visit.status = head.status;
+        record.status = head.status;
         if let Some(log) = &self.log {
             let fields = head.fields.iter().map(|field| (field.name, field.value));
-            log.format().answered(&mut visit.entry, head.status, fields);
+            log.format()
+                .on_response(&mut record.entry, head.status, fields);
         }
         Ok(())
     }
 
     fn plan(
         &self,
-        visit: &Visit,
+        record: &ExchangeRecord,
         head: &ResponseHead<'_>,
         size: BodySize,
         payload: Payload<'_>,
     ) -> Plan {
-        let Some(policy) = &self.rules.compression else {
+        let Some(policy) = &self.config.compression else {
             return Plan::Untouched;
         };
         if matches!(payload, Payload::File) || matches!(size, BodySize::Empty) {
@@ -92,14 +93,14 @@ impl Site {
             _ => None,
         };
         let fields = head.fields.iter().map(|field| (field.name, field.value));
-        policy.plan(&visit.accepted, head.status, fields, length)
+        policy.plan(&record.accepted, head.status, fields, length)
     }
 
     /// How the body will go out, and how long that makes it. An encoder that cannot be had (out of
     /// memory) leaves the body as it is.
     fn body(
         &mut self,
-        visit: &Visit,
+        record: &ExchangeRecord,
         plan: Plan,
         size: BodySize,
         payload: Payload<'_>,
@@ -111,10 +112,10 @@ impl Site {
         else {
             return (plan, Body::Plain, size);
         };
-        if visit.is_head {
-            return (plan, Body::Swallowed, BodySize::Unknown);
+        if record.is_head {
+            return (plan, Body::Discarded, BodySize::Unknown);
         }
-        let Ok(mut encoder) = self.encoders.take(coding) else {
+        let Ok(mut encoder) = self.encoders.acquire(coding) else {
             return (Plan::Varies, Body::Plain, size);
         };
         let left = match size {
@@ -128,7 +129,7 @@ impl Site {
             let result = encoder
                 .write(bytes, &mut out)
                 .and_then(|()| encoder.finish(&mut out));
-            self.encoders.give(encoder);
+            self.encoders.release(encoder);
             return match result {
                 Ok(()) => {
                     let size = BodySize::Known(out.len() as u64);
@@ -149,44 +150,44 @@ impl Site {
     /// Sends body bytes. Instead of `stream.write`.
     pub fn write(
         &self,
-        visit: &mut Visit,
+        record: &mut ExchangeRecord,
         stream: &mut StreamMut<'_>,
         data: &[u8],
     ) -> Result<(), UserError> {
-        match &mut visit.body {
+        match &mut record.body {
             Body::Plain => {
                 stream.write(data)?;
-                visit.count(data.len());
+                record.count(data.len());
                 Ok(())
             }
-            _ => write_encoded(visit, stream, data),
+            _ => write_encoded(record, stream, data),
         }
     }
 
     /// Sends large body bytes without copying them where they go out as they are.
     pub fn write_shared(
         &self,
-        visit: &mut Visit,
+        record: &mut ExchangeRecord,
         stream: &mut StreamMut<'_>,
         data: Bytes,
     ) -> Result<(), UserError> {
-        match &mut visit.body {
+        match &mut record.body {
             Body::Plain => {
-                visit.count(data.len());
+                record.count(data.len());
                 stream.write_shared(data)
             }
-            _ => write_encoded(visit, stream, &data),
+            _ => write_encoded(record, stream, &data),
         }
     }
 
     /// Ends the body, with trailers or without. Instead of `stream.finish_with`.
     pub fn finish(
         &self,
-        visit: &mut Visit,
+        record: &mut ExchangeRecord,
         stream: &mut StreamMut<'_>,
         trailers: &[Field<'_>],
     ) -> Result<(), UserError> {
-        if let Body::Encoded(encoding) = &mut visit.body {
+        if let Body::Encoded(encoding) = &mut record.body {
             if encoding.left.is_some_and(|left| left > 0) {
                 stream.reset();
                 return Err(UserError::BodyTooShort);
@@ -197,7 +198,7 @@ impl Site {
                 stream.reset();
                 return Err(UserError::StreamFailed);
             }
-            visit.body_bytes += out.len() as u64;
+            record.body_bytes += out.len() as u64;
             stream.write(out)?;
         }
         if trailers.is_empty() {
@@ -208,12 +209,12 @@ impl Site {
     }
 
     /// Body bytes that the face sent by other means (a file).
-    pub fn count_body(&self, visit: &mut Visit, bytes: u64) {
-        visit.body_bytes += bytes;
+    pub fn count_body(&self, record: &mut ExchangeRecord, bytes: u64) {
+        record.body_bytes += bytes;
     }
 }
 
-impl Visit {
+impl ExchangeRecord {
     /// Plain bytes were given to the wire, which swallows those of an answer to HEAD.
     fn count(&mut self, bytes: usize) {
         if !self.is_head {
@@ -223,20 +224,20 @@ impl Visit {
 }
 
 fn write_encoded(
-    visit: &mut Visit,
+    record: &mut ExchangeRecord,
     stream: &mut StreamMut<'_>,
     data: &[u8],
 ) -> Result<(), UserError> {
-    match &mut visit.body {
-        Body::Plain | Body::Swallowed => Ok(()),
+    match &mut record.body {
+        Body::Plain | Body::Discarded => Ok(()),
         Body::Ready(bytes) => {
             let bytes = std::mem::take(bytes);
-            visit.body_bytes += bytes.len() as u64;
+            record.body_bytes += bytes.len() as u64;
             stream.write_shared(bytes.into())
         }
         Body::Encoded(encoding) => {
             let sent = encoding.write(stream, data)?;
-            visit.body_bytes += sent;
+            record.body_bytes += sent;
             Ok(())
         }
     }
@@ -285,13 +286,13 @@ fn send(
 }
 
 /// Fields in memory of their own.
-struct Owned {
+struct OwnedFields {
     bytes: Vec<u8>,
     /// Length of name and value, one after the other in `bytes`.
     lengths: Vec<(usize, usize)>,
 }
 
-impl Owned {
+impl OwnedFields {
     fn rewritten(plan: Plan, fields: &[Field<'_>]) -> Self {
         let mut owned = Self {
             bytes: Vec::with_capacity(512),

@@ -15,23 +15,23 @@ use crate::coding::Coding;
 
 /// One connection, its site, and the visit under way.
 struct Room {
-    site: Site,
-    visit: Visit,
+    features: Features,
+    record: ExchangeRecord,
     conn: Connection,
     now: Instant,
 }
 
 impl Room {
-    fn new(rules: Rules) -> Self {
-        Self::with(Arc::new(rules))
+    fn new(config: FeatureConfig) -> Self {
+        Self::with(Arc::new(config))
     }
 
-    fn with(rules: Arc<Rules>) -> Self {
+    fn with(config: Arc<FeatureConfig>) -> Self {
         let now = Instant::now();
         let conn = Connection::server(Arc::new(Limits::server()), now);
         Self {
-            site: Site::new(rules),
-            visit: Visit::default(),
+            features: Features::new(config),
+            record: ExchangeRecord::default(),
             conn,
             now,
         }
@@ -42,14 +42,14 @@ impl Room {
             codings: Coding::ALL.to_vec(),
             min_bytes: MIN_BYTES,
         };
-        Self::new(Rules {
+        Self::new(FeatureConfig {
             compression: Some(policy),
-            ..Rules::default()
+            ..FeatureConfig::default()
         })
     }
 
     /// Receives a request without a body and begins its visit.
-    fn request(&mut self, line: &str, fields: &str) -> (StreamId, Option<OwnAnswer>) {
+    fn request(&mut self, line: &str, fields: &str) -> (StreamId, Option<BuiltinResponse>) {
         let wire = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         let mut buffers = BufferPool::new(64 * 1024, 1);
         self.conn.recv_space(&mut buffers)[..wire.len()].copy_from_slice(wire.as_bytes());
@@ -58,9 +58,12 @@ impl Room {
             if let Event::Head { stream, head, .. } = event {
                 let client = Some(IpAddr::from([192, 0, 2, 7]));
                 let line = RequestLine::of(&head);
-                self.site
-                    .begin(&mut self.visit, (&line, client, self.now), head.fields());
-                return (stream, self.site.own_answer(&line, head.fields(), false));
+                self.features
+                    .begin(&mut self.record, (&line, client, self.now), head.fields());
+                return (
+                    stream,
+                    self.features.builtin_response(&line, head.fields(), false),
+                );
             }
         }
         panic!("{wire} gave no head");
@@ -85,19 +88,19 @@ impl Room {
             reason: b"",
             fields: &fields,
         };
-        self.site
-            .respond(&mut self.visit, &mut self.conn, (id, &head, size), payload)
+        self.features
+            .respond(&mut self.record, &mut self.conn, (id, &head, size), payload)
             .unwrap();
     }
 
     fn write(&mut self, id: StreamId, data: &[u8]) -> Result<(), UserError> {
-        self.site
-            .write(&mut self.visit, &mut self.conn.stream(id)?, data)
+        self.features
+            .write(&mut self.record, &mut self.conn.stream(id)?, data)
     }
 
     fn finish(&mut self, id: StreamId) -> Result<(), UserError> {
-        self.site
-            .finish(&mut self.visit, &mut self.conn.stream(id)?, &[])
+        self.features
+            .finish(&mut self.record, &mut self.conn.stream(id)?, &[])
     }
 
     /// Everything that waits to be sent: the head as text, and what follows it.
@@ -170,7 +173,7 @@ fn a_whole_body_is_compressed_with_its_length() {
         "{head}"
     );
     assert_eq!(gunzip(&sent), body);
-    assert_eq!(room.visit.body_bytes, sent.len() as u64);
+    assert_eq!(room.record.body_bytes, sent.len() as u64);
 }
 
 #[test]
@@ -265,12 +268,12 @@ fn what_is_not_compressed_goes_out_as_it_is() {
 #[test]
 fn exchanges_are_counted_once() {
     let slots = Slots::private(1);
-    let rules = Rules {
+    let config = FeatureConfig {
         slot: slots.handle(0),
         metrics: true,
-        ..Rules::default()
+        ..FeatureConfig::default()
     };
-    let mut room = Room::new(rules);
+    let mut room = Room::new(config);
     let (id, own) = room.request("GET /", "");
     assert!(own.is_none());
     let slot = slots.slot(0).unwrap();
@@ -278,8 +281,8 @@ fn exchanges_are_counted_once() {
     room.respond(id, &[TEXT], BodySize::Known(0), Payload::Whole(b""));
     room.finish(id).unwrap();
     for _ in 0..2 {
-        room.site
-            .end(&mut room.visit, room.now + Duration::from_millis(3));
+        room.features
+            .end(&mut room.record, room.now + Duration::from_millis(3));
     }
     assert_eq!(slot.in_flight.load(Relaxed), 0);
     let page = metrics::render(&slots, 0);
@@ -295,22 +298,22 @@ fn exchanges_are_counted_once() {
 
 #[test]
 fn the_metrics_page_has_its_path_and_methods() {
-    let rules = || Rules {
+    let config = || FeatureConfig {
         slot: Slots::private(1).handle(0),
         metrics: true,
-        ..Rules::default()
+        ..FeatureConfig::default()
     };
     for (line, status) in [
         ("GET /metrics", 200),
         ("HEAD /metrics?x", 200),
         ("POST /metrics", 405),
     ] {
-        let (_, own) = Room::new(rules()).request(line, "");
+        let (_, own) = Room::new(config()).request(line, "");
         assert_eq!(own.unwrap().status(), status, "{line}");
     }
-    let (_, own) = Room::new(rules()).request("GET /metricsx", "");
+    let (_, own) = Room::new(config()).request("GET /metricsx", "");
     assert!(own.is_none());
-    let (_, own) = Room::new(Rules::default()).request("GET /metrics", "");
+    let (_, own) = Room::new(FeatureConfig::default()).request("GET /metrics", "");
     assert!(own.is_none(), "switched off");
 }
 
@@ -334,9 +337,9 @@ fn the_longest_mount_answers() {
         ("GET /s/inner/a", Some(404)),
         ("GET /x", None),
     ] {
-        let (_, own) = Room::new(Rules {
+        let (_, own) = Room::new(FeatureConfig {
             mounts: mounts(),
-            ..Rules::default()
+            ..FeatureConfig::default()
         })
         .request(line, "");
         assert_eq!(own.map(|own| own.status()), status, "{line}");
@@ -349,9 +352,9 @@ fn the_access_log_has_a_line_for_each_exchange() {
     let path = directory.path().join("access.log");
     let format = Format::compile("%(h)s \"%(r)s\" %(s)s %(B)s %({x-id}o)s %(D)s %(st)s").unwrap();
     let writer = Writer::new(Sink::File(path.clone()), 10_000).unwrap();
-    let mut room = Room::new(Rules {
+    let mut room = Room::new(FeatureConfig {
         access_log: Some((Arc::new(format), writer.clone())),
-        ..Rules::default()
+        ..FeatureConfig::default()
     });
     let (id, _) = room.request("GET /a?b", "");
     room.respond(
@@ -362,8 +365,8 @@ fn the_access_log_has_a_line_for_each_exchange() {
     );
     room.write(id, b"hello").unwrap();
     room.finish(id).unwrap();
-    room.site
-        .end(&mut room.visit, room.now + Duration::from_micros(42));
+    room.features
+        .end(&mut room.record, room.now + Duration::from_micros(42));
     assert!(writer.close(Duration::from_secs(20)));
     let text = std::fs::read_to_string(path).unwrap();
     assert_eq!(text, "192.0.2.7 \"GET /a?b HTTP/1.1\" 200 5 7 42 OK\n");
@@ -372,9 +375,9 @@ fn the_access_log_has_a_line_for_each_exchange() {
 #[test]
 fn trusted_proxies_name_the_client() {
     let trusted = TrustedPeers::parse("127.0.0.1").unwrap();
-    let mut room = Room::new(Rules {
+    let mut room = Room::new(FeatureConfig {
         trusted: Some(trusted),
-        ..Rules::default()
+        ..FeatureConfig::default()
     });
     let mut buffers = BufferPool::new(64 * 1024, 1);
     let wire = b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Proto: https\r\n\r\n";
@@ -384,12 +387,12 @@ fn trusted_proxies_name_the_client() {
         panic!("no head")
     };
     let origin = room
-        .site
-        .origin(Hop::Ip([127, 0, 0, 1].into()), head.fields());
+        .features
+        .origin(PeerIp::Ip([127, 0, 0, 1].into()), head.fields());
     assert_eq!(origin.client, Some(([9, 9, 9, 9].into(), 0)));
     assert_eq!(origin.scheme, Some(forwarded::Scheme::Https));
     assert_eq!(
-        room.site.origin(Hop::Unix, head.fields()),
+        room.features.origin(PeerIp::Unix, head.fields()),
         Origin::default()
     );
 }
@@ -402,14 +405,14 @@ fn lost_lines_reach_the_counter_once() {
     // A buffer that takes no line at all.
     let writer = Writer::new(Sink::File(directory.path().join("access.log")), 1).unwrap();
     let slot = slots.handle(0);
-    let rules = Arc::new(Rules {
+    let config = Arc::new(FeatureConfig {
         access_log: Some((format, writer)),
         slot,
-        ..Rules::default()
+        ..FeatureConfig::default()
     });
-    for mut room in [Room::with(Arc::clone(&rules)), Room::with(rules)] {
+    for mut room in [Room::with(Arc::clone(&config)), Room::with(config)] {
         room.request("GET /", "");
-        room.site.end(&mut room.visit, room.now);
+        room.features.end(&mut room.record, room.now);
     }
     assert_eq!(slots.slot(0).unwrap().dropped_log_lines.load(Relaxed), 2);
 }

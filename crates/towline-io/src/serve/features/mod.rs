@@ -6,12 +6,12 @@
 //!                      └─ application ─ respond ─ write* ─ finish ─────────────┘
 //! ```
 //!
-//! [`Rules`] are fixed at start and shared by all threads of a worker; a [`Site`] is one thread's view
-//! of them with the buffers it reuses; a [`Visit`] is what is remembered of one exchange. With nothing
+//! [`FeatureConfig`] are fixed at start and shared by all threads of a worker; a [`Features`] is one thread's view
+//! of them with the buffers it reuses; a [`ExchangeRecord`] is what is remembered of one exchange. With nothing
 //! configured each call is a branch or two.
 
 mod body;
-mod own;
+mod builtin;
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -23,24 +23,24 @@ use towline_proto::{Field, HeadRef, Version};
 
 use self::body::Body;
 pub use self::body::Payload;
-pub use self::own::OwnAnswer;
+pub use self::builtin::BuiltinResponse;
 use super::access_log::{Entry, Format, Log, Outcome, Writer};
 use super::compress::Policy;
 use super::files::Mount;
-use super::forwarded::{self, Hop, Kind, Origin, TrustedPeers};
+use super::forwarded::{self, Kind, Origin, PeerIp, TrustedPeers};
 use super::metrics::{self, MethodClass, SlotHandle, Slots, StatusClass};
 use crate::coding::accept::Accepted;
 use crate::coding::encode::EncoderPool;
 
 /// Encoders kept between responses: the memory of two is worth the time, of more it is not.
-const KEPT_ENCODERS: usize = 2;
+const MAX_IDLE_ENCODERS: usize = 2;
 
 /// The path of the metrics page.
 const METRICS_PATH: &[u8] = b"/metrics";
 
 /// What was configured.
 #[derive(Default)]
-pub struct Rules {
+pub struct FeatureConfig {
     /// Whose word on the client is taken; `None` reads no such field.
     pub trusted: Option<TrustedPeers>,
     pub mounts: Vec<Mount>,
@@ -51,7 +51,7 @@ pub struct Rules {
     pub metrics: bool,
 }
 
-impl Rules {
+impl FeatureConfig {
     /// The longest prefix wins.
     fn mount(&self, target: &[u8]) -> Option<&Mount> {
         let covering = self.mounts.iter().filter(|mount| mount.covers(target));
@@ -74,8 +74,8 @@ impl Rules {
 }
 
 /// One thread's view of the rules.
-pub struct Site {
-    rules: Arc<Rules>,
+pub struct Features {
+    config: Arc<FeatureConfig>,
     log: Option<Log>,
     encoders: EncoderPool,
     pid: u32,
@@ -99,9 +99,9 @@ impl<'a> RequestLine<'a> {
     }
 }
 
-/// What is remembered of one exchange. Reused: [`Site::begin`] forgets everything.
+/// What is remembered of one exchange. Reused: [`Features::begin`] forgets everything.
 #[derive(Default)]
-pub struct Visit {
+pub struct ExchangeRecord {
     started: Option<Instant>,
     method: Option<MethodClass>,
     status: u16,
@@ -113,25 +113,25 @@ pub struct Visit {
     entry: Entry,
 }
 
-impl Site {
+impl Features {
     /// Call it in the worker, after the fork.
-    pub fn new(rules: Arc<Rules>) -> Self {
-        let log = rules.access_log.as_ref();
+    pub fn new(config: Arc<FeatureConfig>) -> Self {
+        let log = config.access_log.as_ref();
         Self {
             log: log.map(|(format, writer)| Log::new(Arc::clone(format), writer.clone())),
-            encoders: EncoderPool::new(KEPT_ENCODERS),
+            encoders: EncoderPool::new(MAX_IDLE_ENCODERS),
             pid: std::process::id(),
-            rules,
+            config,
         }
     }
 
-    pub fn rules(&self) -> &Rules {
-        &self.rules
+    pub fn config(&self) -> &FeatureConfig {
+        &self.config
     }
 
     /// What trusted proxies say about the client of this request.
-    pub fn origin<'a>(&self, peer: Hop, fields: impl IntoIterator<Item = Field<'a>>) -> Origin {
-        match &self.rules.trusted {
+    pub fn origin<'a>(&self, peer: PeerIp, fields: impl IntoIterator<Item = Field<'a>>) -> Origin {
+        match &self.config.trusted {
             Some(trusted) => forwarded::resolve(
                 trusted,
                 Kind::XForwarded,
@@ -145,49 +145,49 @@ impl Site {
     /// A request came at `now`. `client`: as proxies or else the socket name it; `None` on a Unix socket.
     pub fn begin<'a>(
         &self,
-        visit: &mut Visit,
+        record: &mut ExchangeRecord,
         (line, client, now): (&RequestLine<'_>, Option<IpAddr>, Instant),
         fields: impl IntoIterator<Item = Field<'a>> + Clone,
     ) {
-        visit.started = Some(now);
-        visit.status = 0;
-        visit.body_bytes = 0;
-        visit.body = Body::Plain;
-        visit.is_head = line.method == b"HEAD";
-        if let Some(slot) = &self.rules.slot {
+        record.started = Some(now);
+        record.status = 0;
+        record.body_bytes = 0;
+        record.body = Body::Plain;
+        record.is_head = line.method == b"HEAD";
+        if let Some(slot) = &self.config.slot {
             slot.request_started();
-            visit.method = Some(MethodClass::of(line.method));
+            record.method = Some(MethodClass::of(line.method));
         }
-        if self.rules.compression.is_some() {
-            visit.accepted = Accepted::from_fields(fields.clone().into_iter().map(pair));
+        if self.config.compression.is_some() {
+            record.accepted = Accepted::from_fields(fields.clone().into_iter().map(pair));
         }
         if let Some(log) = &self.log {
-            visit.client.clear();
+            record.client.clear();
             if let Some(ip) = client {
                 // Writing to a String cannot fail.
-                let _ = write!(visit.client, "{ip}");
+                let _ = write!(record.client, "{ip}");
             }
             let line = (line.method, line.target, version_name(line.version));
             log.format()
-                .begin(&mut visit.entry, line, fields.into_iter().map(pair));
+                .begin(&mut record.entry, line, fields.into_iter().map(pair));
         }
     }
 
     /// The application is called at `now`: until then the request had to wait.
-    pub fn called(&self, visit: &Visit, now: Instant) {
-        if let (Some(slot), Some(started)) = (&self.rules.slot, visit.started) {
+    pub fn application_called(&self, record: &ExchangeRecord, now: Instant) {
+        if let (Some(slot), Some(started)) = (&self.config.slot, record.started) {
             slot.request_waited(now.saturating_duration_since(started));
         }
     }
 
     /// What the server answers by itself. `metrics_only`: the listener has nothing else.
-    pub fn own_answer<'a>(
+    pub fn builtin_response<'a>(
         &self,
         line: &RequestLine<'_>,
         fields: impl IntoIterator<Item = Field<'a>>,
         metrics_only: bool,
-    ) -> Option<OwnAnswer> {
-        if !metrics_only && !self.rules.metrics && self.rules.mounts.is_empty() {
+    ) -> Option<BuiltinResponse> {
+        if !metrics_only && !self.config.metrics && self.config.mounts.is_empty() {
             return None;
         }
         let path = line
@@ -195,45 +195,45 @@ impl Site {
             .split(|&byte| byte == b'?')
             .next()
             .unwrap_or_default();
-        if (metrics_only || self.rules.metrics) && path == METRICS_PATH {
-            return Some(own::metrics_page(line.method, || {
-                metrics::render(&self.rules.slots(), metrics::monotonic_ns())
+        if (metrics_only || self.config.metrics) && path == METRICS_PATH {
+            return Some(builtin::metrics_page(line.method, || {
+                metrics::render(&self.config.slots(), metrics::monotonic_ns())
             }));
         }
         if metrics_only {
-            return Some(own::not_found());
+            return Some(builtin::not_found());
         }
-        let mount = self.rules.mount(line.target)?;
+        let mount = self.config.mount(line.target)?;
         // They are looked at several times.
         let fields: Vec<_> = fields.into_iter().map(pair).collect();
         let fields = fields.iter().copied();
         mount
-            .answer(line.method, line.target, fields, SystemTime::now())
-            .map(OwnAnswer::from)
+            .response(line.method, line.target, fields, SystemTime::now())
+            .map(BuiltinResponse::from)
     }
 
     /// The exchange is over, answered or not. Calling it twice counts once.
-    pub fn end(&mut self, visit: &mut Visit, now: Instant) {
-        let Some(started) = visit.started.take() else {
+    pub fn end(&mut self, record: &mut ExchangeRecord, now: Instant) {
+        let Some(started) = record.started.take() else {
             return;
         };
-        if let Body::Encoded(encoding) = std::mem::take(&mut visit.body) {
-            self.encoders.give(encoding.encoder);
+        if let Body::Encoded(encoding) = std::mem::take(&mut record.body) {
+            self.encoders.release(encoding.encoder);
         }
         let duration = now.saturating_duration_since(started);
         if let Some(log) = &mut self.log {
             let outcome = Outcome {
-                client: &visit.client,
+                client: &record.client,
                 pid: self.pid,
                 ended: SystemTime::now(),
                 duration,
-                body_bytes: visit.body_bytes,
-                reason: towline_proto::standard_reason(visit.status),
+                body_bytes: record.body_bytes,
+                reason: towline_proto::standard_reason(record.status),
             };
-            log.write(&visit.entry, &outcome);
+            log.write(&record.entry, &outcome);
         }
-        if let (Some(slot), Some(method)) = (&self.rules.slot, visit.method) {
-            slot.request_ended(method, StatusClass::of(visit.status), duration);
+        if let (Some(slot), Some(method)) = (&self.config.slot, record.method) {
+            slot.request_ended(method, StatusClass::of(record.status), duration);
             if let Some(log) = &self.log {
                 let lost = log.writer().take_unreported();
                 if lost > 0 {
