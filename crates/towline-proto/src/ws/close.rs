@@ -1,14 +1,14 @@
-//! Close frames: codes, reasons, and what stands in one that is due.
+//! Close frames: codes, reasons and payloads.
 
 use super::rules;
 use super::{SendError, Violation};
 
 /// The longest payload of a control frame (RFC 6455 5.5).
 pub(super) const MAX_CONTROL_BYTES: usize = 125;
-/// ... of which a close frame spends two on its code.
+/// The same without the two bytes of the close code.
 pub(super) const MAX_REASON_BYTES: usize = MAX_CONTROL_BYTES - 2;
 
-/// What a close frame without a code means (RFC 6455 7.1.5).
+/// The code reported for a close frame without one (RFC 6455 7.1.5).
 pub(super) const NO_STATUS: u16 = 1005;
 
 /// A close frame to send: its code, unless it has none, and its reason.
@@ -19,7 +19,7 @@ pub(super) struct CloseFrame {
 }
 
 impl CloseFrame {
-    /// As the program wants it.
+    /// A close frame of the program, validated.
     pub fn new(code: u16, reason: &str) -> Result<Self, SendError> {
         if !may_be_sent(code) {
             return Err(SendError::InvalidCode);
@@ -33,7 +33,7 @@ impl CloseFrame {
         })
     }
 
-    /// The answer to the peer's close frame: its own code (RFC 6455 5.5.1).
+    /// The reply to the peer's close frame: with the same code (RFC 6455 5.5.1).
     pub fn echo(code: u16) -> Self {
         Self {
             code: (code != NO_STATUS).then_some(code),
@@ -41,7 +41,7 @@ impl CloseFrame {
         }
     }
 
-    /// What a failure tells the peer, its rule included; nothing, if there is no way to tell it.
+    /// The close frame for a failure, with its rule as the reason; `None` if the code must not be sent.
     pub fn failure(violation: Violation) -> Option<Self> {
         may_be_sent(violation.code).then(|| Self {
             code: Some(violation.code),
@@ -59,7 +59,7 @@ impl CloseFrame {
     }
 }
 
-/// Reads the payload of a received close frame.
+/// Parses the payload of a received close frame.
 pub(super) fn parse(payload: &[u8]) -> Result<(u16, &str), Violation> {
     match payload {
         [] => Ok((NO_STATUS, "")),
@@ -75,8 +75,8 @@ pub(super) fn parse(payload: &[u8]) -> Result<(u16, &str), Violation> {
     }
 }
 
-/// Codes that may stand in a close frame: those of RFC 6455 7.4.1, those registered since (1012 to 1014), and the ranges
-/// of frameworks and programs.
+/// Codes allowed in a close frame: those of RFC 6455 7.4.1, those registered since (1012 to 1014), and the ranges
+/// for frameworks and applications.
 fn may_be_sent(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }

@@ -1,4 +1,4 @@
-//! Frame heads (RFC 6455 5.2), read and written.
+//! Frame heads (RFC 6455 5.2): parsing and encoding.
 //!
 //! ```text
 //!   fin rsv1-3 opcode | mask len7 | 0, 2 or 8 bytes of length | 0 or 4 bytes of masking key | payload
@@ -38,7 +38,7 @@ impl Opcode {
     }
 }
 
-/// What the first two bytes say. Everything that can be wrong about a frame but its length is decided on them.
+/// The first two bytes of a frame. Every check of a frame but its length is made on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub fin: bool,
@@ -49,7 +49,8 @@ pub(super) struct Start {
 }
 
 impl Start {
-    /// Reads the first two bytes of a frame that `receiver` received; `deflate`: the compression bit has a meaning.
+    /// Parses the first two bytes of a frame received by `receiver`; `deflate`: the compression bit is
+    /// allowed.
     pub fn parse(bytes: [u8; 2], receiver: Side, deflate: bool) -> Result<Self, Violation> {
         let [first, second] = bytes;
         let compressed = first & 0x40 != 0;
@@ -85,7 +86,7 @@ impl Start {
         Ok(())
     }
 
-    /// Bytes of the whole head.
+    /// Length of the whole head.
     pub fn head_bytes(self) -> usize {
         2 + self.length_bytes() + if self.masked { 4 } else { 0 }
     }
@@ -98,7 +99,7 @@ impl Start {
         }
     }
 
-    /// The length of the payload and the masking key, which stand in the rest of the head.
+    /// The length of the payload and the masking key, from the rest of the head.
     pub fn rest(self, head: &[u8]) -> Result<(u64, [u8; 4]), Violation> {
         let (length, key) = head[2..self.head_bytes()].split_at(self.length_bytes());
         let length = match length {
@@ -152,7 +153,7 @@ impl FrameHead {
         head
     }
 
-    /// As it stands on the wire.
+    /// The encoded head.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }

@@ -1,13 +1,13 @@
-//! Whether the peer is still there: a ping at each interval, and a clock over its pong.
+//! Keep-alive: a ping at each interval, and a timeout for its pong.
 //!
 //! ```text
-//!             interval is over                pong
-//!   Quiet ────────────────────► Asked ─────────────────► Quiet
+//!             interval is over               pong
+//!   Idle ─────────────────► AwaitingPong ──────────► Idle
 //!                                 └── no pong in time ──► failed
 //! ```
 //!
-//! A pong that stands behind bytes which the program does not read cannot be seen, and one cannot come in the middle
-//! of a frame. In both cases the clock only starts anew.
+//! A pong behind bytes that the program has not read cannot be seen, and none can come in the middle of a frame.
+//! In both cases the timeout only starts again.
 
 use std::time::Instant;
 
@@ -19,12 +19,12 @@ pub(super) enum Keepalive {
     AwaitingPong { since: Instant, ping: u32 },
 }
 
-/// What is due now.
+/// The action that is due.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
     None,
     Ping(u32),
-    /// The time for the pong is over.
+    /// No pong came in time.
     Timeout,
 }
 
@@ -37,7 +37,7 @@ impl Keepalive {
         })
     }
 
-    /// `could_come`: a pong would have been seen, had there been one.
+    /// `could_come`: a pong would have been seen if there had been one.
     pub fn check(&mut self, now: Instant, limits: &Limits, ping: u32, could_come: bool) -> Due {
         if self.deadline(limits).is_none_or(|deadline| now < deadline) {
             return Due::None;
@@ -50,7 +50,7 @@ impl Keepalive {
                 *since = now;
                 Due::None
             }
-            // The second: without a time for the pong, the next ping goes out when it is due.
+            // The second case: without a ping timeout, the next ping is sent when it is due.
             Self::Idle { .. } | Self::AwaitingPong { .. } => {
                 *self = Self::AwaitingPong { since: now, ping };
                 Due::Ping(ping)
@@ -58,7 +58,7 @@ impl Keepalive {
         }
     }
 
-    /// A pong came. Only the one to our ping counts (RFC 6455 5.5.3 allows others).
+    /// Handles a pong. Only the one with the payload of our ping counts (RFC 6455 5.5.3 allows others).
     pub fn pong(&mut self, now: Instant, payload: &[u8]) {
         if let Self::AwaitingPong { ping, .. } = *self
             && payload == ping.to_be_bytes()

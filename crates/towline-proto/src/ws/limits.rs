@@ -5,21 +5,22 @@ use std::time::Duration;
 /// Bounds and times of a WebSocket. Shared by many through an `Arc`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// A message after decompression, and a frame as announced. Over it: 1009, before anything of it is held.
+    /// A message after decompression, and a frame as announced. Over it: 1009, before any of it is buffered.
     pub max_message_bytes: usize,
-    /// What all fragments of one message may cost, each charged with at least 64 bytes; a message may always have
-    /// `max_message_bytes`. Bytes and not a count: a legal message may come in 65,536 fragments. Over it: 1009.
+    /// Total cost of all fragments of one message, each charged with at least 64 bytes; a message may always
+    /// have `max_message_bytes`. Bytes and not a count: a legal message may come in 65,536 fragments. Over
+    /// it: 1009.
     pub max_fragments_bytes: usize,
-    /// How often a ping asks whether the peer is still there; `None`: never. Below the 60 s after which usual load
-    /// balancers forget a silent connection.
+    /// Interval of keep-alive pings; `None`: never. Below the 60 s after which common load balancers drop an
+    /// idle connection.
     pub ping_interval: Option<Duration>,
-    /// How long the pong may take. After it: 1011. `None`: for ever, and pings go on.
+    /// Timeout for the pong. After it: 1011. `None`: no timeout, and pings continue.
     pub ping_timeout: Option<Duration>,
-    /// How long the peer's close frame, and after it the end of the connection, may take.
+    /// Timeout for the peer's close frame, and then for the end of the connection.
     pub close_timeout: Duration,
 }
 
-/// The least that a fragment is charged with.
+/// Minimum charge of a fragment.
 pub(super) const FRAGMENT_CHARGE_BYTES: usize = 64;
 
 impl Default for Limits {

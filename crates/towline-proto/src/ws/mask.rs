@@ -1,6 +1,8 @@
-//! Masking (RFC 6455 5.3): a XOR with four bytes, over and over. Loops of whole words, which the compiler vectorises.
+//! Masking (RFC 6455 5.3): an XOR with four repeated bytes, in loops over whole words, which the compiler
+//! vectorises.
 
-/// A masking key, turned so that its first byte meets the next byte of payload. Zeros, where there is none, cost nothing.
+/// A masking key, rotated so that its first byte applies to the next byte of payload. Zeros (no mask) cost
+/// nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mask([u8; 4]);
 
@@ -11,7 +13,7 @@ impl Mask {
         Self(key)
     }
 
-    /// Appends `data` to `out`, masked or unmasked: reading and writing it once is all that it costs.
+    /// Appends `data` to `out`, masked or unmasked, in one pass.
     pub fn append(&mut self, data: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(data);

@@ -1,17 +1,18 @@
-//! WebSocket (RFC 6455, RFC 7692): a codec over a switched stream, the same on every HTTP version and on both sides.
+//! WebSocket (RFC 6455, RFC 7692): a codec on a switched stream, the same for every HTTP version and side.
 //!
 //! ```text
 //!   stream.read ──► receive ──► next_event ──► program      whole messages, pings, pongs, the peer's close
 //!   stream.write ◄── frame/send ◄──────────── program       messages
-//!   stream.write ◄── transmit ◄── answers, keep-alive       control frames that are due
+//!   stream.write ◄── transmit ◄── pongs, close, keep-alive     control frames that are due
 //! ```
 //!
-//! Pull-based like the connection below: [`WebSocket::receive`] takes bytes up to the end of one event and no
-//! further, and [`WebSocket::wanted_bytes`] says how many it could take, so what the program has not asked for stays unread in
-//! the stream, where it is backpressure. [`WebSocket::poll`] does both on a stream.
+//! Pull-based like the connection below it: [`WebSocket::receive`] takes bytes up to the end of one event and no
+//! further, and [`WebSocket::wanted_bytes`] returns how many it can take. Bytes that the program has not asked
+//! for stay unread in the stream, which is the backpressure. [`WebSocket::poll`] does both on a stream.
 //!
-//! A WebSocket at rest holds its state and, where contexts are kept, two short windows. What is only needed while a
-//! message is under way (buffers, compressors, masks) is lent by [`Scratch`], of which each thread has one.
+//! An idle WebSocket holds its state and, with context takeover, two short windows. Resources needed only while a
+//! message is in progress (buffers, compressors, masks) are borrowed from [`Scratch`], of which each thread has
+//! one.
 
 mod close;
 pub mod deflate;

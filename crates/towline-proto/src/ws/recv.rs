@@ -13,20 +13,20 @@ use super::utf8::Validator;
 use super::{Kind, Scratch, Violation, WebSocket, rules};
 use crate::Side;
 
-/// A buffer grows by what has come, never by what is announced.
+/// A buffer grows with the received bytes, never with the announced length.
 const FIRST_BYTES: usize = 16 * 1024;
 
-/// Where in the stream of frames we are.
+/// Position in the stream of frames.
 #[derive(Debug)]
 pub(super) enum RecvState {
-    /// In a head, of which so many bytes are here.
+    /// In a head, with the bytes received of it.
     Head {
         bytes: [u8; MAX_HEAD_BYTES],
         len: u8,
     },
     /// In a payload.
     Payload { start: Start, left: u64, mask: Mask },
-    /// No more is read.
+    /// Nothing more is read.
     Ended,
 }
 
@@ -44,7 +44,7 @@ impl RecvState {
         matches!(self, Self::Head { len: 0, .. } | Self::Ended)
     }
 
-    /// What is read next is a few bytes at most: a head, or a control frame.
+    /// The next part is short: a head, or a control frame.
     pub fn is_short(&self) -> bool {
         match self {
             Self::Head { .. } | Self::Ended => true,
@@ -53,26 +53,26 @@ impl RecvState {
     }
 }
 
-/// A message under way, or the last one.
+/// The message in progress, or the last one.
 #[derive(Debug)]
 pub(super) struct Message {
     pub kind: Kind,
     pub data: Vec<u8>,
     pub complete: bool,
-    /// What its fragments have cost.
+    /// Total charge of its fragments.
     charged: u64,
     text: Validator,
     inflation: Option<Inflation>,
 }
 
 impl WebSocket {
-    /// How many bytes `receive` can take before there is an event, at least; 0: none, ever again.
+    /// Minimum number of bytes that `receive` takes before there is an event; 0: none will be taken any more.
     pub fn wanted_bytes(&self) -> usize {
         match &self.recv {
             RecvState::Head { bytes, len } => {
                 let len = usize::from(*len);
                 let whole = match (bytes, self.side) {
-                    // The shortest heads: those of clients have a masking key.
+                    // The shortest heads: with a masking key if sent by a client.
                     (_, Side::Server) if len < 2 => 6,
                     (_, Side::Client) if len < 2 => 2,
                     ([first, second, ..], side) => {
@@ -87,7 +87,8 @@ impl WebSocket {
         }
     }
 
-    /// Takes received bytes up to the end of an event, and returns how many. Ask for the event then.
+    /// Takes received bytes up to the end of an event, and returns their number. Call `next_event`
+    /// afterwards.
     pub fn receive(&mut self, now: Instant, data: &[u8], scratch: &mut Scratch) -> usize {
         self.recycle_delivered(scratch);
         let mut rest = data;
@@ -108,7 +109,7 @@ impl WebSocket {
         data.len() - rest.len()
     }
 
-    /// The last message was delivered.
+    /// Recycles the buffer of a delivered message.
     fn recycle_delivered(&mut self, scratch: &mut Scratch) {
         if self.pending == PendingEvent::None
             && self
@@ -134,7 +135,7 @@ impl WebSocket {
         let n = data.len().min(MAX_HEAD_BYTES - before);
         bytes[before..before + n].copy_from_slice(&data[..n]);
         let have = before + n;
-        // Only whole heads are ever left behind, so a length is bytes of this head.
+        // A head is left only when it is complete, so `len` counts bytes of this head.
         *len = have as u8;
         if have < 2 {
             return Ok(n);
@@ -159,7 +160,7 @@ impl WebSocket {
     /// Fragments of a message follow one another (RFC 6455 5.4).
     fn check_order(&self, start: Start) -> Result<(), Violation> {
         match (start.opcode, &self.message) {
-            // Messages that come behind our close frame are skipped.
+            // Messages after the own close frame are skipped.
             _ if self.phase != Phase::Open => Ok(()),
             (Opcode::Continuation, None) => Err(rules::NOTHING_TO_CONTINUE),
             (Opcode::Text | Opcode::Binary, Some(_)) => Err(rules::MESSAGE_IN_MESSAGE),
@@ -167,7 +168,7 @@ impl WebSocket {
         }
     }
 
-    /// What a frame announces is held against the limits before any of it is held.
+    /// Checks the announced length against the limits before any of the frame is buffered.
     fn begin_frame(
         &mut self,
         start: Start,
@@ -207,7 +208,7 @@ impl WebSocket {
         if message.inflation.is_none() && len > most.saturating_sub(held) {
             return Err(rules::MESSAGE_SIZE);
         }
-        // Compressed data that did not become shorter have a few bytes for each block.
+        // Incompressible data have a few extra bytes per block.
         let most = most.max(self.limits.max_fragments_bytes as u64);
         if message.charged > most.saturating_add(most / 256 + 64) {
             return Err(rules::FRAGMENTS);
@@ -237,7 +238,7 @@ impl WebSocket {
                 let result = inbound.inflate(inflation, &compressed, &mut message.data, most);
                 scratch.recycle(compressed);
                 if let Err(violation) = result {
-                    // What came before it comes first, however the frame was cut.
+                    // Errors in the text before it take precedence, however the frame was cut.
                     message.data.truncate(most);
                     message.check_text(before)?;
                     return Err(violation);
@@ -316,7 +317,7 @@ impl WebSocket {
 }
 
 impl Message {
-    /// Checks what was added behind `from`.
+    /// Checks the bytes from offset `from` on.
     fn check_text(&mut self, from: usize) -> Result<(), Violation> {
         match self.kind {
             Kind::Text => self.text.check(&self.data[from..]).map_err(|_| rules::TEXT),
@@ -325,7 +326,7 @@ impl Message {
     }
 }
 
-/// Makes room for a piece of a payload of which `left` bytes are still to come, this piece included.
+/// Reserves space for a piece of a payload of which `left` bytes are still to come, this piece included.
 fn make_room(data: &mut Vec<u8>, piece: usize, left: u64) {
     if data.capacity() - data.len() < piece {
         let ahead = data.len().max(FIRST_BYTES).max(piece);

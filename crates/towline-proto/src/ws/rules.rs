@@ -1,15 +1,15 @@
-//! What can be wrong: rules that a peer breaks, and mistakes of the program.
+//! Errors: rules that a peer breaks, and mistakes of the program.
 
 use std::{error, fmt};
 
 use super::close::MAX_REASON_BYTES;
 
-/// Why a WebSocket failed: the peer broke a rule or fell silent. The close frame with the code is due already.
+/// Why a WebSocket failed: the peer broke a rule or was silent. The close frame with the code is queued already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Violation {
-    /// Of RFC 6455 7.4.1; 1006: the connection ended, and no close frame can tell the peer.
+    /// A code of RFC 6455 7.4.1; 1006: the connection ended, and no close frame can be sent.
     pub code: u16,
-    /// The rule, with its source.
+    /// The rule, with its specification.
     pub rule: &'static str,
 }
 
@@ -21,7 +21,7 @@ impl fmt::Display for Violation {
 
 impl error::Error for Violation {}
 
-/// The rule is the reason that the close frame gives.
+/// The rule becomes the reason of the close frame.
 const fn violation(code: u16, rule: &'static str) -> Violation {
     assert!(rule.len() <= MAX_REASON_BYTES);
     Violation { code, rule }
@@ -75,13 +75,13 @@ pub(super) const TRUNCATED: Violation = violation(
     "the connection ended without a close frame (RFC 6455 7.1.5)",
 );
 
-/// A mistake of the program. Nothing has been sent and the WebSocket is as it was.
+/// A mistake of the program. Nothing has been sent and the WebSocket is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
     /// The WebSocket is closing or closed.
     Closing,
-    /// A fragment of another kind than the message under way.
+    /// A fragment of another type than the message in progress.
     OtherKind,
     /// A code that may not be sent: 1004 to 1006, 1015, outside 1000..=1014 and 3000..=4999 (RFC 6455 7.4).
     InvalidCode,

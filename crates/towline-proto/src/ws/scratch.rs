@@ -1,4 +1,4 @@
-//! What all sockets of one thread share: things that are only needed while a message is under way.
+//! Resources shared by all WebSockets of one thread: needed only while a message is in progress.
 
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng as _, SeedableRng as _};
@@ -6,16 +6,16 @@ use flate2::Decompress;
 
 use super::deflate::Compressors;
 
-/// How many of each are kept for the next message, and how large a buffer may be that is kept.
+/// Maximum number of each kept for reuse, and maximum size of a buffer that is kept.
 const MAX_KEPT: usize = 8;
 const MAX_KEPT_BYTES: usize = 256 * 1024;
 
-/// Buffers, compressors and masks, lent to whichever WebSocket has a message under way. One for each thread.
+/// Buffers, compressors and masks, lent to WebSockets for the time of one message. One for each thread.
 ///
-/// Masks come from a generator that cannot be told from chance by those who see its numbers. A fast one that can be
-/// (xoshiro, wyrand) would not do: a hostile server sees the masks of a page that works for it, would compute the next
-/// ones from them, and could have the page put bytes of its choice on the wire, which is what masking is there to
-/// prevent (RFC 6455 10.3). `ChaCha` with eight rounds takes a few nanoseconds a frame.
+/// Masks come from a cryptographic generator. A fast one that can be predicted (xoshiro, wyrand) would not do: a
+/// hostile server sees the masks used by a page that cooperates with it, could compute the next ones, and could
+/// have the page put bytes of its choice on the wire, which is what masking prevents (RFC 6455 10.3). `ChaCha`
+/// with eight rounds takes a few nanoseconds per frame.
 pub struct Scratch {
     masks: ChaCha8Rng,
     buffers: Vec<Vec<u8>>,
@@ -24,7 +24,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// The seed must come from the system's generator where this thread is ever a client; a server masks nothing.
+    /// The seed must come from the system's generator if this thread is ever a client; a server masks
+    /// nothing.
     pub fn new(seed: [u8; 32]) -> Self {
         Self {
             masks: ChaCha8Rng::from_seed(seed),
@@ -34,7 +35,7 @@ impl Scratch {
         }
     }
 
-    /// Sixteen bytes for `Sec-WebSocket-Key`, which must not be foreseeable (RFC 6455 4.1).
+    /// Sixteen unpredictable bytes for `Sec-WebSocket-Key` (RFC 6455 4.1).
     pub fn nonce(&mut self) -> [u8; 16] {
         let mut nonce = [0; 16];
         self.masks.fill_bytes(&mut nonce);
@@ -56,8 +57,8 @@ impl Scratch {
         }
     }
 
-    /// A raw inflater at the start of a stream. All have the largest window: a peer that uses more than it agreed to
-    /// harms nobody.
+    /// A raw inflater at the start of a stream. All have the largest window: a peer that uses more than the
+    /// negotiated one does no harm.
     pub(super) fn inflater(&mut self) -> Decompress {
         self.inflaters
             .pop()

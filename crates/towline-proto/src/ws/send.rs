@@ -1,4 +1,4 @@
-//! Sending: messages of the program, and the control frames that are due.
+//! Sending: messages of the program, and queued control frames.
 
 use std::time::Instant;
 
@@ -22,26 +22,26 @@ pub(super) enum SendState {
     },
 }
 
-/// A frame to send: the payload of an uncompressed message of a server is the program's own memory.
+/// A frame to send: the payload of an uncompressed message of a server shares the program's memory.
 #[derive(Debug)]
 pub struct Frame {
-    /// Goes first.
+    /// Sent first.
     pub head: FrameHead,
-    /// Follows it.
+    /// Sent after the head.
     pub payload: Bytes,
 }
 
-/// How a piece of a message goes out.
+/// How a message or fragment is sent.
 struct Piece {
     opcode: Opcode,
     compressed: bool,
-    /// Instead of what the program gave.
+    /// The compressed payload, in place of the program's.
     payload: Option<Vec<u8>>,
 }
 
 impl WebSocket {
-    /// Frames a message, or with `fin: false` a fragment of one, without copying what need not be copied. Text must be
-    /// UTF-8 when its fragments are put together: that is the program's word.
+    /// Frames a message, or with `fin: false` a fragment of one, without unnecessary copies. The program must
+    /// ensure that the fragments of a text message form valid UTF-8.
     pub fn frame(
         &mut self,
         kind: Kind,
@@ -64,7 +64,7 @@ impl WebSocket {
         Ok(Frame { head, payload })
     }
 
-    /// [`frame`](Self::frame) for short messages: appends all of it to `out`.
+    /// Like [`frame`](Self::frame) for short messages: appends the whole frame to `out`.
     pub fn send(
         &mut self,
         kind: Kind,
@@ -82,7 +82,7 @@ impl WebSocket {
         Ok(())
     }
 
-    /// A ping of the program; its pong comes as an event.
+    /// Sends a ping of the program; its pong comes as an event.
     pub fn ping(
         &mut self,
         payload: &[u8],
@@ -92,7 +92,7 @@ impl WebSocket {
         self.control_frame(Opcode::Ping, payload, scratch, out)
     }
 
-    /// A pong that nobody asked for (RFC 6455 5.5.3); pings are answered without the program.
+    /// Sends an unsolicited pong (RFC 6455 5.5.3); pongs to pings are sent automatically.
     pub fn pong(
         &mut self,
         payload: &[u8],
@@ -102,8 +102,8 @@ impl WebSocket {
         self.control_frame(Opcode::Pong, payload, scratch, out)
     }
 
-    /// Begins the closing handshake: the close frame is due behind what has been sent. Messages that still come are
-    /// skipped; the peer's close frame comes as the last event.
+    /// Starts the closing handshake: the close frame is sent after everything sent so far. Messages that
+    /// still arrive are skipped; the peer's close frame comes as the last event.
     pub fn close(&mut self, now: Instant, code: u16, reason: &str) -> Result<(), SendError> {
         if self.phase != Phase::Open {
             return Err(SendError::Closing);
@@ -118,13 +118,13 @@ impl WebSocket {
         Ok(())
     }
 
-    /// Control frames are due: answers to pings and closes, keep-alive pings, our close frame.
+    /// Control frames are queued: pongs, the close reply, keep-alive pings or the own close frame.
     pub fn has_output(&self) -> bool {
         self.outbox.pong.is_some() || self.outbox.ping.is_some() || self.outbox.close.is_some()
     }
 
-    /// Appends the control frames that are due. To be called when the stream has room, and not before: what waits here
-    /// is bounded, since a later ping replaces an earlier one.
+    /// Appends the queued control frames. To be called when the stream has send capacity, and not before: the
+    /// queue is bounded, since a later ping replaces an earlier one.
     pub fn transmit(&mut self, scratch: &mut Scratch, out: &mut Vec<u8>) {
         if let Some(payload) = self.outbox.pong.take() {
             self.append(Opcode::Pong, true, false, &payload, scratch, out);
@@ -170,7 +170,7 @@ impl WebSocket {
         Mask::new(key.unwrap_or_default()).append(payload, out);
     }
 
-    /// Decides the opcode and the compression of a message or fragment, and moves the state on.
+    /// Decides the opcode and the compression of a message or fragment, and advances the state.
     fn piece(
         &mut self,
         kind: Kind,

@@ -1,9 +1,9 @@
-//! One WebSocket: its state, its events, its clocks.
+//! One WebSocket: its state, its events, its timers.
 //!
 //! ```text
 //!            close()                      the peer's close
 //!   Open ─────────────► Closing ──────────────────────────────┬─► AwaitingEof (client: the server ends the connection
-//!    │ the peer's close: the answer is due ───────────────────┤      first, RFC 6455 7.1.1) ─► Finished
+//!    │ the peer's close: the reply is due ────────────────────┤      first, RFC 6455 7.1.1) ─► Finished
 //!    │                     │ no close in time                 └─► Finished (server)
 //!    │ end, violation, no pong ──────────────────────────────────► Finished
 //! ```
@@ -18,7 +18,7 @@ use super::send::SendState;
 use super::{Limits, Scratch, Violation, deflate, rules};
 use crate::{Side, StreamMut, StreamRead, UserError};
 
-/// What a message is made of.
+/// The type of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// UTF-8.
@@ -27,67 +27,68 @@ pub enum Kind {
     Binary,
 }
 
-/// One thing that happened.
+/// An event.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A whole message.
     Message {
-        /// What it is made of. Text has been checked.
+        /// Its type. Text is valid UTF-8.
         kind: Kind,
-        /// The message, valid until the WebSocket is touched again; [`WebSocket::take_message`] gives the buffer.
+        /// The message, valid until the next call on the WebSocket; [`WebSocket::take_message`] returns its
+        /// buffer.
         data: &'a [u8],
     },
-    /// The peer's ping; the pong is due already.
+    /// The peer's ping; the pong is queued already.
     Ping(&'a [u8]),
-    /// A pong, asked for or not.
+    /// A pong, solicited or not.
     Pong(&'a [u8]),
     /// The peer's close frame. No event follows.
     Close {
-        /// 1005: it had none.
+        /// The close code; 1005 if the frame had none.
         code: u16,
-        /// Often empty.
+        /// The reason, often empty.
         reason: &'a str,
     },
     /// The WebSocket failed. No event follows.
     Failed(Violation),
 }
 
-/// What asking for the next event gave.
+/// Result of polling for the next event.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PollOutcome<'a> {
-    /// It is here.
+    /// An event.
     Event(Event<'a>),
-    /// Nothing yet; the stream will be readable.
+    /// No event yet; wait until the stream is readable.
     Pending,
-    /// There will be no more.
+    /// No event will follow.
     Ended,
 }
 
-/// How far reading ahead came.
+/// Result of reading ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadAhead {
     /// An event waits for [`WebSocket::next_event`].
     Event,
-    /// All that came has been read; the stream will be readable.
+    /// Everything received was read; wait until the stream is readable.
     Pending,
-    /// A message is under way of which no more may be held before somebody asks for it.
+    /// A message is incomplete, and no more of it may be buffered until the program asks for a message.
     Full,
-    /// There will be no event any more.
+    /// No event will follow.
     Ended,
 }
 
-/// What to do with the stream when all that is due has been sent.
+/// What to do with the stream when all queued output was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// Go on.
+    /// Continue.
     Open,
-    /// One or both close frames are on their way; go on reading and sending what is due.
+    /// Closing handshake in progress: continue reading and sending queued output.
     Closing,
     /// Finish the stream: nothing more is sent or read.
     Finished,
 }
 
-/// Which event waits for `next_event`.
+/// The event that waits for `next_event`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PendingEvent {
     None,
@@ -106,7 +107,7 @@ pub(super) enum Phase {
     Finished,
 }
 
-/// Control frames that wait for `transmit`. One of each: only the newest ping is answered (RFC 6455 5.5.3).
+/// Control frames that wait for `transmit`. One of each: only the latest ping needs a pong (RFC 6455 5.5.3).
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     pub ping: Option<Vec<u8>>,
@@ -122,7 +123,7 @@ pub struct WebSocket {
     pub(super) phase: Phase,
     pub(super) recv: RecvState,
     pub(super) message: Option<Message>,
-    /// Payload of the control frame that is being read or was read last.
+    /// Payload of the current or last control frame.
     pub(super) control: Vec<u8>,
     pub(super) pending: PendingEvent,
     pub(super) send_state: SendState,
@@ -131,12 +132,13 @@ pub struct WebSocket {
     pub(super) outbound: Option<deflate::Outbound>,
     pub(super) keepalive: Keepalive,
     pings: u32,
-    /// The program has asked for an event and there was none: every byte that came has been read.
+    /// The program polled and there was no event: every received byte has been read.
     pub(super) awaits_data: bool,
 }
 
 impl WebSocket {
-    /// One end of a WebSocket whose handshake is done; `deflate`: what was agreed on, and how to compress.
+    /// Creates an end after the handshake; `deflate`: the negotiated parameters, and the configuration of the
+    /// compressor.
     pub fn new(
         side: Side,
         limits: Arc<Limits>,
@@ -170,7 +172,7 @@ impl WebSocket {
         }
     }
 
-    /// The next event from the stream that carries this WebSocket: reads exactly as much as it needs.
+    /// Returns the next event from the stream of this WebSocket, reading only as much as it needs.
     pub fn poll(
         &mut self,
         mut stream: StreamMut<'_>,
@@ -186,9 +188,9 @@ impl WebSocket {
         }
     }
 
-    /// For programs that are not told of pings and pongs: reads until a message, the close or a failure waits for
-    /// `next_event`, and answers pings on the way. While nobody has asked for a message, no more than `most` bytes
-    /// of one are read.
+    /// For programs that do not handle pings and pongs: reads until a message, the close or a failure waits
+    /// for `next_event`, and sends pongs meanwhile. Until the program asks for a message, no more than `most`
+    /// bytes of one are read.
     pub fn read_ahead(
         &mut self,
         stream: &mut StreamMut<'_>,
@@ -201,8 +203,8 @@ impl WebSocket {
             match self.pending {
                 PendingEvent::Ping => {
                     self.next_event();
-                    // Each ping has its answer as long as there is room. A refusal is about a stream that has
-                    // failed, which the next read tells.
+                    // Each ping gets its pong as long as there is send capacity. An error means that the
+                    // stream has failed, which the next read reports.
                     let _ = self.flush(stream, scratch);
                 }
                 PendingEvent::Pong => {
@@ -213,7 +215,7 @@ impl WebSocket {
         }
     }
 
-    /// Reads until an event waits, of a message no more than `most` bytes.
+    /// Reads until an event waits, buffering no more than `most` bytes of a message.
     fn fill(
         &mut self,
         stream: &mut StreamMut<'_>,
@@ -237,7 +239,7 @@ impl WebSocket {
                 wanted.min(may)
             };
             match stream.read(wanted) {
-                // What the server sends behind its close frame is dropped; its end is awaited.
+                // Bytes after the server's close frame are discarded until the end of the stream.
                 StreamRead::Data(_) if awaiting_eof => {}
                 StreamRead::Data(data) => {
                     self.receive(now, data, scratch);
@@ -252,13 +254,13 @@ impl WebSocket {
         ReadAhead::Event
     }
 
-    /// What is held of a message that is under way.
+    /// Number of buffered bytes of an incomplete message.
     fn held_bytes(&self) -> usize {
         let message = self.message.as_ref().filter(|message| !message.complete);
         message.map_or(0, |message| message.data.len())
     }
 
-    /// The stream ended. Without a close frame before it that is a failure (1006).
+    /// The stream ended. Without a close frame before, this is a failure (1006).
     pub fn received_eof(&mut self, _now: Instant) {
         match self.phase {
             Phase::Open | Phase::Closing { .. } => self.fail(rules::TRUNCATED),
@@ -277,7 +279,7 @@ impl WebSocket {
         }
     }
 
-    /// When `handle_timeout` must be called next.
+    /// The instant at which `handle_timeout` must be called.
     pub fn deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Open => self.keepalive.deadline(&self.limits),
@@ -291,7 +293,7 @@ impl WebSocket {
         self.pending != PendingEvent::None
     }
 
-    /// The event that `receive`, `received_eof` or `handle_timeout` has brought.
+    /// Returns the event produced by `receive`, `received_eof` or `handle_timeout`.
     pub fn next_event(&mut self) -> Option<Event<'_>> {
         let pending = std::mem::replace(&mut self.pending, PendingEvent::None);
         self.awaits_data = pending == PendingEvent::None;
@@ -314,7 +316,7 @@ impl WebSocket {
         })
     }
 
-    /// The buffer of the message that was the last event, instead of a copy.
+    /// Takes the buffer of the message that was the last event, instead of copying it.
     pub fn take_message(&mut self) -> Option<Vec<u8>> {
         if self.has_event() || !self.message.as_ref()?.complete {
             return None;
@@ -322,8 +324,8 @@ impl WebSocket {
         self.message.take().map(|message| message.data)
     }
 
-    /// Gives memory back that is not needed between messages: the buffer of the last one. Asking for the next event
-    /// does it too.
+    /// Returns memory that is not needed between messages to `scratch`: the buffer of the last one. Polling
+    /// for the next event does the same.
     pub fn release(&mut self, scratch: &mut Scratch) {
         if !self.has_event() {
             if self
@@ -349,7 +351,7 @@ impl WebSocket {
         }
     }
 
-    /// The WebSocket is over: the peer broke a rule, fell silent or went away.
+    /// Fails the WebSocket: the peer broke a rule, was silent or disconnected.
     pub(super) fn fail(&mut self, violation: Violation) {
         // A second close frame is never sent (RFC 6455 5.5.1).
         if self.phase == Phase::Open {
@@ -374,7 +376,7 @@ impl WebSocket {
         }
     }
 
-    /// Sends what is due on the stream that carries this WebSocket; to be called when it is writable.
+    /// Sends queued output on the stream of this WebSocket; to be called when it is writable.
     pub fn flush(
         &mut self,
         stream: &mut StreamMut<'_>,

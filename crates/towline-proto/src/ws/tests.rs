@@ -1,4 +1,4 @@
-//! Two ends joined in memory.
+//! Two ends connected in memory.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +16,7 @@ fn end(side: Side, deflate: bool) -> WebSocket {
     WebSocket::new(side, Arc::default(), deflate, Instant::now())
 }
 
-/// Feeds `wire` in pieces; gives the events as text.
+/// Feeds `wire` in pieces; returns the events as text.
 fn events(ws: &mut WebSocket, wire: &[u8], piece: usize, scratch: &mut Scratch) -> Vec<String> {
     let mut log = Vec::new();
     for mut rest in wire.chunks(piece) {

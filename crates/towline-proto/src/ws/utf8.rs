@@ -1,14 +1,14 @@
-//! UTF-8 in pieces: a wrong byte is seen when it comes, wherever the message is cut.
+//! Incremental UTF-8 validation: an invalid byte is found on arrival, wherever the message is cut.
 
-/// Checks text that comes in pieces; a character may be cut between them.
+/// Validates text in pieces; a character may be split between them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Validator {
-    /// The bytes of a character that is not complete yet.
+    /// The bytes of an incomplete character.
     partial: [u8; 3],
     partial_len: u8,
 }
 
-/// Not UTF-8, whatever follows.
+/// The text is not UTF-8, whatever follows.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Invalid;
 
@@ -36,7 +36,7 @@ impl Validator {
         }
     }
 
-    /// Completes the character that was begun; gives what follows it.
+    /// Completes a partial character; returns the bytes after it.
     fn complete<'a>(&mut self, mut piece: &'a [u8]) -> Result<&'a [u8], Invalid> {
         while self.partial_len > 0
             && let [first, rest @ ..] = piece
@@ -64,7 +64,7 @@ impl Validator {
 mod tests {
     use super::*;
 
-    /// Where the first byte stands that makes the text wrong; the length if it ends inside a character.
+    /// Offset of the first invalid byte; the length if the text ends inside a character.
     fn wrong_at(pieces: &[&[u8]]) -> Option<usize> {
         let mut validator = Validator::default();
         let mut before = 0;

@@ -1,7 +1,7 @@
-//! Compressing, with states that are lent for one message.
+//! Compression, with states that are borrowed for one message.
 //!
-//! A state remembers whom it served last. If the same WebSocket sends again, its window is there already; otherwise
-//! the window is loaded, which costs a few microseconds. So a few busy sockets have states of their own, and ten
+//! A state records its last user. If the same WebSocket sends again, its window is still loaded; otherwise the
+//! window is loaded, which takes a few microseconds. So a few busy sockets have states of their own, and ten
 //! thousand share eight.
 
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use flate2::{Compress, Compression, FlushCompress};
 use super::window::Window;
 use super::{Config, Direction, TAIL};
 
-/// States that wait for the next message.
+/// Maximum number of idle states.
 const MAX_KEPT: usize = 8;
-/// How far an output buffer grows at a time.
+/// Growth step of an output buffer.
 const STEP_BYTES: usize = 1024;
-/// What a message may grow by while its context is being built.
+/// Growth allowed for a message while its context is being built.
 const CONTEXT_GROWTH_BYTES: usize = 16;
-/// The smallest window that zlib has. With the smallest of the RFC nothing is compressed, which is always allowed.
+/// The smallest window of zlib. With the smallest one of the RFC, nothing is compressed, which is always allowed.
 const MIN_WINDOW_BITS: u8 = 9;
 
 /// The context of sent messages.
@@ -27,7 +27,7 @@ pub(in crate::ws) struct Outbound {
     window_bits: u8,
     level: u8,
     threshold_bytes: usize,
-    /// Who this is, for the states: compared by address.
+    /// Identity for the states, compared by address.
     owner: Arc<()>,
 }
 
@@ -37,7 +37,7 @@ pub(in crate::ws) struct Compressors {
     kept: Vec<Compressor>,
 }
 
-/// A deflate state, and whose window is in it.
+/// A deflate state, and the owner of the window loaded in it.
 pub(in crate::ws) struct Compressor {
     stream: Compress,
     window_bits: u8,
@@ -56,12 +56,12 @@ impl Outbound {
         }
     }
 
-    /// Whether a message that begins with so many bytes, or consists of them, shall be compressed.
+    /// Whether to compress a message that begins with, or consists of, `len` bytes.
     pub fn should_compress(&self, len: usize, whole: bool) -> bool {
         self.window_bits >= MIN_WINDOW_BITS && (!whole || len >= self.threshold_bytes)
     }
 
-    /// A state with this context in it.
+    /// Takes a state with this context loaded.
     pub fn start(&self, compressors: &mut Compressors) -> Compressor {
         let fits =
             |kept: &Compressor| kept.window_bits == self.window_bits && kept.level == self.level;
@@ -82,8 +82,8 @@ impl Outbound {
         compressor
     }
 
-    /// Appends a piece of a message in compressed form, with all that is needed to read it; the last one without what
-    /// goes without saying.
+    /// Appends a piece of a message in compressed form, flushed so that it can be decompressed; the last one
+    /// without the implied tail.
     pub fn compress(
         &mut self,
         compressor: &mut Compressor,
@@ -99,7 +99,8 @@ impl Outbound {
         self.window.record(data);
     }
 
-    /// Appends a whole message in compressed form, unless that gains nothing: then `false`, and the context is as it was.
+    /// Appends a whole message in compressed form, unless that saves nothing: then returns `false`, and the
+    /// context is unchanged.
     pub fn compress_whole(
         &mut self,
         compressors: &mut Compressors,
@@ -109,7 +110,7 @@ impl Outbound {
         let mut compressor = self.start(compressors);
         compressor.run(data, out);
         end_message(out, 0);
-        // A message that starts a context may be a little longer: those after it will refer to it.
+        // A message that starts a context may be slightly longer: later messages refer to it.
         let allowed = if self.window.is_filling() {
             data.len() + CONTEXT_GROWTH_BYTES
         } else {
@@ -126,19 +127,19 @@ impl Outbound {
         worth_it
     }
 
-    /// The message is complete.
+    /// Returns the state of a complete message.
     pub fn release(&self, compressor: Compressor, compressors: &mut Compressors) {
         let owner = self.window.is_kept().then(|| Arc::clone(&self.owner));
         compressors.keep(compressor, owner);
     }
 }
 
-/// Takes away what goes without saying (RFC 7692 7.2.1).
+/// Removes the implied tail (RFC 7692 7.2.1).
 fn end_message(out: &mut Vec<u8>, start: usize) {
     if out[start..].ends_with(&TAIL) {
         out.truncate(out.len() - TAIL.len());
     } else {
-        // Nothing came since the last flush: an empty block, whose rest goes without saying.
+        // Nothing was written since the last flush: an empty block, without the implied tail.
         out.push(0);
     }
 }
@@ -164,11 +165,11 @@ impl Compressor {
         }
     }
 
-    /// Starts a stream that continues this text.
+    /// Starts a stream that continues this window.
     fn load(&mut self, window: &[u8]) {
         self.stream.reset();
         if !window.is_empty() {
-            // Only a stream with a zlib header, or one under way, refuses a dictionary.
+            // Only a stream with a zlib header, or one in progress, refuses a dictionary.
             let _ = self.stream.set_dictionary(window);
         }
     }
@@ -178,7 +179,7 @@ impl Compressor {
         loop {
             out.reserve(STEP_BYTES.max(rest.len() / 2));
             let before = self.stream.total_in();
-            // A raw stream that is never finished has no error to give.
+            // A raw stream that is never finished reports no errors.
             let _ = self.stream.compress_vec(rest, out, FlushCompress::Sync);
             rest = &rest[(self.stream.total_in() - before) as usize..];
             if rest.is_empty() && out.len() < out.capacity() {

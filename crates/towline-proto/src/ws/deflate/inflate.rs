@@ -1,4 +1,4 @@
-//! Decompressing, in whatever pieces a message comes.
+//! Decompression of messages that arrive in pieces.
 
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -6,11 +6,11 @@ use super::window::Window;
 use super::{Direction, TAIL};
 use crate::ws::{Scratch, Violation, rules};
 
-/// A final block without content. Behind [`TAIL`] it ends the stream, and only if the message had ended where a block
-/// ends: what is cut short inside a block would be carried into the next message.
+/// A final block without content. After [`TAIL`] it ends the stream, and only if the message ended at the end of
+/// a block: a block cut short would continue in the next message.
 const END: [u8; 5] = [0x01, 0x00, 0x00, 0xff, 0xff];
 
-/// How far a buffer grows first.
+/// First size of a buffer.
 const STEP_BYTES: usize = 1024;
 
 /// The context of received messages.
@@ -19,7 +19,7 @@ pub(in crate::ws) struct Inbound {
     window: Window,
 }
 
-/// A compressed message under way.
+/// A compressed message in progress.
 #[derive(Debug)]
 pub(in crate::ws) struct Inflation {
     stream: Decompress,
@@ -38,8 +38,8 @@ impl Inbound {
         Ok(Inflation { stream })
     }
 
-    /// Appends the plain text of `input` to `message`, which holds what came before; never over `max` bytes by more
-    /// than the room that it had.
+    /// Appends the plain text of `input` to `message`, which holds the text so far; never exceeds `max` by
+    /// more than the spare capacity it had.
     pub fn inflate(
         &self,
         inflation: &mut Inflation,
@@ -75,7 +75,7 @@ impl Inbound {
         }
     }
 
-    /// The message is complete.
+    /// Ends a complete message.
     pub fn finish(
         &mut self,
         mut inflation: Inflation,
@@ -105,7 +105,7 @@ fn load(stream: &mut Decompress, window: &[u8]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Makes room: twice what is there, but not beyond what may be, and one byte to see that there is more.
+/// Reserves capacity: doubles the buffer, but not beyond the maximum and one byte to detect an excess.
 fn grow(message: &mut Vec<u8>, max: usize) {
     if message.len() == message.capacity() {
         let left = max - message.len().min(max);

@@ -1,10 +1,10 @@
-//! permessage-deflate (RFC 7692): what two ends agree on, and the coding of messages.
+//! permessage-deflate (RFC 7692): negotiation, and the coding of messages.
 //!
-//! An idle WebSocket must cost little, and a deflate state does not: 270 KiB for a compressor, 40 KiB for an inflater.
-//! All that a state carries from one message to the next is its window, the last bytes of plain text. So only the
-//! window stays with the WebSocket, and a state is lent by [`Scratch`](super::Scratch) for one message, with the window
-//! as its dictionary. With windows of 4 KiB, the default, two hold 8 KiB at most. A peer that cannot be told to keep
-//! to such a window is asked to keep no context at all.
+//! An idle WebSocket must cost little, but a deflate state takes 270 KiB for a compressor and 40 KiB for an
+//! inflater. The only part of a state that carries over from one message to the next is its window, the last
+//! bytes of plain text. So only the window stays with the WebSocket, and a state is borrowed from
+//! [`Scratch`](super::Scratch) for one message, with the window as its dictionary. With windows of 4 KiB, the
+//! default, two take 8 KiB at most. A peer that cannot limit its window is asked to keep no context at all.
 
 mod compress;
 mod inflate;
@@ -18,13 +18,13 @@ pub use negotiate::{MalformedExtension, client_accept, client_offer, server_acce
 /// One direction of a compressed WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Direction {
-    /// A message may refer to those before it.
+    /// Context takeover: a message may refer to earlier ones.
     pub takeover: bool,
     /// Base-2 logarithm of the window, 8..=15.
     pub window_bits: u8,
 }
 
-/// What both ends have agreed on.
+/// The negotiated parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Params {
     /// From the server to the client.
@@ -33,22 +33,22 @@ pub struct Params {
     pub client: Direction,
 }
 
-/// What one end wants, and how it compresses.
+/// Parameters that one end wants, and the settings of its compressor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// What the server sends.
+    /// Messages of the server.
     pub server: Direction,
-    /// What the client sends.
+    /// Messages of the client.
     pub client: Direction,
-    /// Messages shorter than this are not compressed: there is nothing to gain.
+    /// Messages shorter than this are not compressed, since that saves nothing.
     pub threshold_bytes: usize,
     /// 1 (fast) to 9.
     pub level: u8,
 }
 
 impl Config {
-    /// Contexts are kept in windows of 4 KiB. Text of a session resembles what was said a moment ago: a longer window
-    /// gains little, and costs its size for each idle WebSocket, twice.
+    /// The defaults of a server: contexts are kept in windows of 4 KiB. Text of a session resembles recent
+    /// messages: a longer window saves little, and costs its size for each idle WebSocket, twice.
     pub const fn server() -> Self {
         let small = Direction {
             takeover: true,
@@ -62,7 +62,7 @@ impl Config {
         }
     }
 
-    /// Whatever the server wants: a client has few connections.
+    /// The defaults of a client: the largest windows, since a client has few connections.
     pub const fn client() -> Self {
         let full = Direction {
             takeover: true,
@@ -77,5 +77,5 @@ impl Config {
     }
 }
 
-/// What ends each message and is not sent (RFC 7692 7.2.1).
+/// The end of each compressed message, which is not sent (RFC 7692 7.2.1).
 const TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];

@@ -1,24 +1,25 @@
-//! Agreeing on permessage-deflate (RFC 7692 5 and 7.1): offers, answers, and the list they stand in (RFC 6455 9.1).
+//! Negotiation of permessage-deflate (RFC 7692 5 and 7.1): offers, responses, and the syntax of their header
+//! field (RFC 6455 9.1).
 
 use super::{Config, Direction, Params};
 
 const NAME: &[u8] = b"permessage-deflate";
 const MAX_BITS: u8 = 15;
 
-/// A `Sec-WebSocket-Extensions` that does not follow its grammar, or an answer that does not follow the offer: the
-/// handshake must fail (RFC 6455 9.1, RFC 7692 7.1).
+/// A `Sec-WebSocket-Extensions` that does not follow its grammar, or a response that does not follow the offer:
+/// the handshake must fail (RFC 6455 9.1, RFC 7692 7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MalformedExtension;
 
-/// Server: chooses among the offers in the values of all `Sec-WebSocket-Extensions` fields. The first that can be
-/// accepted is; others are declined by not being mentioned. Gives what is agreed on.
+/// Server: chooses among the offers in the values of all `Sec-WebSocket-Extensions` fields. The first acceptable
+/// offer is chosen; others are declined by omission. Returns the negotiated parameters.
 pub fn server_accept<'a>(
     values: impl Iterator<Item = &'a [u8]>,
     config: &Config,
 ) -> Result<Option<Params>, MalformedExtension> {
     let mut chosen = None;
     for value in values {
-        // All of the list is read, so that what is wrong behind the chosen one is seen too.
+        // The whole list is parsed, so that errors after the chosen offer are found too.
         for extension in Extensions::new(value) {
             let (name, params) = extension?;
             if chosen.is_none() && name.eq_ignore_ascii_case(NAME) {
@@ -50,8 +51,8 @@ pub fn client_offer(config: &Config) -> Vec<u8> {
     offer
 }
 
-/// Client: reads the answer to [`client_offer`] of the same config (`None`: nothing was offered). An answer that was
-/// not asked for, or that asks for more than was offered, is malformed.
+/// Client: parses the response to [`client_offer`] of the same config (`None`: nothing was offered). A response
+/// that was not solicited, or that exceeds the offer, is malformed.
 pub fn client_accept<'a>(
     values: impl Iterator<Item = &'a [u8]>,
     config: Option<&Config>,
@@ -73,7 +74,7 @@ pub fn client_accept<'a>(
 }
 
 impl Params {
-    /// Server: the value of the answer.
+    /// Server: the header value of the response.
     pub fn response_value(&self) -> Vec<u8> {
         let mut answer = NAME.to_vec();
         if !self.server.takeover {
@@ -99,25 +100,25 @@ fn bits(out: &mut Vec<u8>, side: &[u8], bits: u8) {
     out.extend_from_slice(bits.to_string().as_bytes());
 }
 
-/// Who wrote the parameters: only a client's `client_max_window_bits` may be without a value (RFC 7692 7.1.2.2).
+/// Sender of the parameters: only a client's `client_max_window_bits` may be without a value (RFC 7692 7.1.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sender {
     Client,
     Server,
 }
 
-/// The parameters of one offer or answer.
+/// The parameters of one offer or response.
 #[derive(Debug, Default)]
 struct ExtensionParams {
     server_no_takeover: bool,
     client_no_takeover: bool,
     server_bits: Option<u8>,
-    /// `Some(15)` also where it has no value.
+    /// `Some(15)` also if it has no value.
     client_bits: Option<u8>,
 }
 
 impl ExtensionParams {
-    /// `None`: unknown, repeated, or with a wrong value (RFC 7692 7.1).
+    /// Parses the parameters. `None`: one is unknown, repeated, or has an invalid value (RFC 7692 7.1).
     fn read(list: &[Param<'_>], sender: Sender) -> Option<Self> {
         let mut params = Self::default();
         for (name, value) in list {
@@ -145,8 +146,8 @@ impl ExtensionParams {
         Some(params)
     }
 
-    /// What a server makes of an offer. A client that did not say that it can limit its window keeps no context
-    /// instead, which may always be asked of it (RFC 7692 7.1.1.2).
+    /// A server's parameters for an offer. A client that cannot limit its window is asked to keep no context
+    /// instead, which is always allowed (RFC 7692 7.1.1.2).
     fn accept(&self, config: &Config) -> Params {
         let limited = config.client.window_bits < MAX_BITS;
         Params {
@@ -168,7 +169,7 @@ impl ExtensionParams {
         }
     }
 
-    /// What a client makes of an answer. The server may always take less than it was offered.
+    /// A client's parameters for a response. The server may always choose less than was offered.
     fn agree(&self, config: &Config) -> Option<Params> {
         let server_bits = self.server_bits.unwrap_or(MAX_BITS);
         let server_keeps = !self.server_no_takeover;

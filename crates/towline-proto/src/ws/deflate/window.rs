@@ -1,11 +1,11 @@
-//! The end of the plain text, which is all that a context remembers between two messages.
+//! The last bytes of plain text: the context kept between two messages.
 
 use super::Direction;
 
 #[derive(Debug, Default)]
 pub(super) struct Window {
     bytes: Vec<u8>,
-    /// 0: nothing is remembered.
+    /// 0: no context is kept.
     size: usize,
 }
 
@@ -25,17 +25,17 @@ impl Window {
         &self.bytes
     }
 
-    /// Whether anything is ever remembered.
+    /// Whether a context is kept.
     pub fn is_kept(&self) -> bool {
         self.size > 0
     }
 
-    /// Whether it is still being filled.
+    /// Whether it is not full yet.
     pub fn is_filling(&self) -> bool {
         self.bytes.len() < self.size
     }
 
-    /// A message passed whose plain text is this. Never holds more than its size.
+    /// Appends the plain text of a message. Never holds more than its size.
     pub fn record(&mut self, text: &[u8]) {
         let text = &text[text.len().saturating_sub(self.size)..];
         let surplus = (self.bytes.len() + text.len()).saturating_sub(self.size);
@@ -44,7 +44,7 @@ impl Window {
         self.bytes.extend_from_slice(text);
     }
 
-    /// The window as it is in the middle of a message, of which `text` has passed.
+    /// The window in the middle of a message that began with `text`.
     pub fn with(&self, text: &[u8]) -> Vec<u8> {
         let text = &text[text.len().saturating_sub(1 << 15)..];
         let kept = (1 << 15) - text.len();

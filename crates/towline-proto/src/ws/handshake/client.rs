@@ -1,29 +1,29 @@
-//! The client's half: what it asks for, and whether the answer grants it.
+//! The client's half: the request, and the check of the response.
 
 use super::super::deflate;
 use super::{OwnedField, VERSION, elements, key, values};
 use crate::HeadRef;
 
-/// What a client asks for. The same value is needed to verify the answer.
+/// A client's handshake request. The same value is needed to verify the response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// HTTP/1.1; an extended CONNECT has none (RFC 8441 5).
+    /// HTTP/1.1 only; an extended CONNECT has none (RFC 8441 5).
     key: Option<Vec<u8>>,
     protocols: Vec<Vec<u8>>,
     deflate: Option<deflate::Config>,
 }
 
-/// What a server has granted.
+/// The result of a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agreement {
-    /// One of those offered.
+    /// The chosen subprotocol, one of those offered.
     pub protocol: Option<Vec<u8>>,
     /// For [`WebSocket::new`](super::super::WebSocket::new).
     pub deflate: Option<deflate::Params>,
 }
 
 impl Offer {
-    /// For a GET of HTTP/1.1; `nonce`: sixteen bytes of chance, anew for each
+    /// For a GET of HTTP/1.1; `nonce`: sixteen random bytes, new for each handshake
     /// ([`Scratch::nonce`](super::super::Scratch::nonce)).
     pub fn new(nonce: [u8; 16], protocols: &[&[u8]], deflate: Option<deflate::Config>) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl Offer {
         }
     }
 
-    /// The fields that the request needs.
+    /// The header fields of the request.
     pub fn fields(&self) -> Vec<OwnedField> {
         let mut fields: Vec<OwnedField> = Vec::with_capacity(6);
         if let Some(key) = &self.key {
@@ -59,8 +59,8 @@ impl Offer {
         fields
     }
 
-    /// Whether a final response grants the WebSocket (RFC 6455 4.1); `Err` names the rule it broke. A status other
-    /// than 101, or 2xx to CONNECT, is an ordinary answer and not to be asked about.
+    /// Checks a final response (RFC 6455 4.1); `Err` names the broken rule. Not to be called for a status
+    /// other than 101, or 2xx to CONNECT, which is an ordinary response.
     pub fn verify(&self, head: &HeadRef<'_>) -> Result<Agreement, &'static str> {
         if let Some(key) = &self.key {
             check_switch(head, key)?;

@@ -1,4 +1,5 @@
-//! `Sec-WebSocket-Key` and the answer to it (RFC 6455 4.2.2): a proof that the peer has understood, no secret.
+//! `Sec-WebSocket-Key` and `Sec-WebSocket-Accept` (RFC 6455 4.2.2): a proof that the peer understands WebSocket,
+//! not a secret.
 
 use sha1::{Digest, Sha1};
 
@@ -7,7 +8,7 @@ const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Sixteen bytes in base64.
 const KEY_BYTES: usize = 24;
 
-/// The key that a client makes of sixteen bytes of chance.
+/// The key of a client, from sixteen random bytes.
 pub(super) fn key(nonce: [u8; 16]) -> Vec<u8> {
     base64(&nonce)
 }

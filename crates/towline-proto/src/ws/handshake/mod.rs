@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   server: Request::read(head) ──► accept(protocol, ...) ──► fields of the 101, or of the 200 to CONNECT
-//!                       └─ Refusal: the status that says why not
-//!   client: Offer::fields() ──► request ──► Offer::verify(head) ──► what was agreed on, or why not
+//!                       └─ Refusal: the status to respond with
+//!   client: Offer::fields() ──► request ──► Offer::verify(head) ──► the agreement, or the broken rule
 //! ```
 
 mod client;
@@ -15,7 +15,7 @@ pub use server::{Acceptance, Refusal, Request, is_upgrade};
 
 use crate::HeadRef;
 
-/// The one version there is (RFC 6455 4.1).
+/// The protocol version (RFC 6455 4.1).
 const VERSION: &[u8] = b"13";
 
 /// A field of a handshake, ready for a head.

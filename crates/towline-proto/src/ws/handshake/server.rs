@@ -1,14 +1,14 @@
-//! The server's half: what a request asks for, and the answer to it.
+//! The server's half: parsing the request, and the response to it.
 
 use super::super::deflate;
 use super::{OwnedField, VERSION, elements, is_token, key, values};
 use crate::HeadRef;
 
-/// A request for a WebSocket that may be granted.
+/// A valid request for a WebSocket.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     head: HeadRef<'a>,
-    /// HTTP/1.1; an extended CONNECT has none (RFC 8441 5).
+    /// HTTP/1.1 only; an extended CONNECT has none (RFC 8441 5).
     key: Option<&'a [u8]>,
 }
 
@@ -26,7 +26,7 @@ impl Refusal {
         Self { status: 400, rule }
     }
 
-    /// The fields that the answer needs: a client of another version learns ours (RFC 6455 4.4).
+    /// The header fields of the response: 426 names the supported version (RFC 6455 4.4).
     pub fn fields(&self) -> Vec<OwnedField> {
         if self.status == 426 {
             vec![
@@ -40,26 +40,26 @@ impl Refusal {
     }
 }
 
-/// An answer to send with `respond`, and what the WebSocket needs to know of it.
+/// A response to send with `respond`, and the parameters for the WebSocket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acceptance {
     /// 101, or 200 to CONNECT.
     pub status: u16,
     /// The fields of the handshake; the program may add others.
     pub fields: Vec<OwnedField>,
-    /// What was agreed on, for [`WebSocket::new`](super::super::WebSocket::new).
+    /// The negotiated compression, for [`WebSocket::new`](super::super::WebSocket::new).
     pub deflate: Option<deflate::Params>,
 }
 
-/// Whether a request asks to become a WebSocket, well or badly: for programs that serve both.
+/// Whether a request is a WebSocket handshake, valid or not: for programs that serve both.
 pub fn is_upgrade(head: &HeadRef<'_>) -> bool {
     let names = |element: &[u8]| element.eq_ignore_ascii_case(b"websocket");
     head.method() == b"GET" && elements(values(head, b"upgrade")).any(names)
 }
 
 impl<'a> Request<'a> {
-    /// Reads an HTTP/1.1 request (RFC 6455 4.2.1). Its Host was checked by the wire, its Origin is the program's
-    /// matter.
+    /// Parses an HTTP/1.1 request (RFC 6455 4.2.1). Its Host has been checked by the connection; its Origin
+    /// is left to the program.
     pub fn read(head: HeadRef<'a>) -> Result<Self, Refusal> {
         if !is_upgrade(&head) || head.version() != crate::Version::Http11 {
             return Err(Refusal::bad(
@@ -80,7 +80,7 @@ impl<'a> Request<'a> {
         Self::checked(head, key)
     }
 
-    /// Reads an extended CONNECT whose `:protocol` is `websocket` (RFC 8441 5).
+    /// Parses an extended CONNECT whose `:protocol` is `websocket` (RFC 8441 5).
     pub fn read_extended(head: HeadRef<'a>) -> Result<Self, Refusal> {
         check_version(&head)?;
         Self::checked(head, None)
@@ -94,13 +94,13 @@ impl<'a> Request<'a> {
                 "Sec-WebSocket-Protocol is not a list of tokens (RFC 6455 4.1)",
             ));
         }
-        // Whether it is to be used or not, a malformed list fails the handshake (RFC 6455 9.1).
+        // A malformed list fails the handshake even if compression is not used (RFC 6455 9.1).
         deflate::server_accept(request.extensions(), &deflate::Config::server())
             .map_err(|_| Refusal::bad("malformed Sec-WebSocket-Extensions (RFC 6455 9.1)"))?;
         Ok(request)
     }
 
-    /// The subprotocols that the client knows, the best first.
+    /// The subprotocols offered by the client, in order of preference.
     pub fn protocols(&self) -> impl Iterator<Item = &'a [u8]> {
         elements(values(&self.head, b"sec-websocket-protocol"))
     }
@@ -109,7 +109,8 @@ impl<'a> Request<'a> {
         values(&self.head, b"sec-websocket-extensions")
     }
 
-    /// The answer that grants it, with one of its subprotocols, and with compression if both want it.
+    /// The accepting response, with one of the offered subprotocols, and with compression if both sides want
+    /// it.
     pub fn accept(&self, protocol: Option<&[u8]>, config: Option<&deflate::Config>) -> Acceptance {
         let deflate = config.and_then(|config| {
             deflate::server_accept(self.extensions(), config).unwrap_or_default()
@@ -145,7 +146,7 @@ fn check_version(head: &HeadRef<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// The value of a field that must come once.
+/// The value of a field that must occur exactly once.
 fn only<'a>(head: &HeadRef<'a>, name: &'static [u8]) -> Option<&'a [u8]> {
     let mut values = values(head, name);
     let first = values.next()?;
