@@ -1,0 +1,33 @@
+//! The pending events of a stream.
+
+/// Events of a stream to be delivered, and the events that the program waits for: a bit set.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct PendingEvents(u8);
+
+impl PendingEvents {
+    pub const READABLE: u8 = 1;
+    pub const WRITABLE: u8 = 2;
+    pub const SWITCHED: u8 = 4;
+    pub const HALF_CLOSED: u8 = 8;
+    pub const FAILED: u8 = 16;
+    pub const EVENTS: u8 =
+        Self::READABLE | Self::WRITABLE | Self::SWITCHED | Self::HALF_CLOSED | Self::FAILED;
+    /// A read returned `Pending`: `Readable` is due when bytes come.
+    pub const READER_WAITS: u8 = 32;
+    /// The send capacity was 0: `Writable` is due when there is some.
+    pub const WRITER_WAITS: u8 = 64;
+
+    pub fn has(self, event: u8) -> bool {
+        self.0 & event != 0
+    }
+
+    pub fn set(&mut self, event: u8) {
+        self.0 |= event;
+    }
+
+    pub fn take(&mut self, event: u8) -> bool {
+        let had = self.has(event);
+        self.0 &= !event;
+        had
+    }
+}
