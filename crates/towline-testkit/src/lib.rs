@@ -18,6 +18,7 @@ pub mod notation;
 pub mod operations;
 pub mod oracle;
 mod pair;
+mod pieces;
 mod random;
 mod run;
 pub mod sockets;

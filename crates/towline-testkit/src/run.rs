@@ -6,6 +6,7 @@ use std::time::Duration;
 use towline_proto::{Limits, Side};
 
 use crate::case::Case;
+use crate::pieces::in_pieces;
 use crate::{App, End, ws};
 
 /// What a case's options say.
@@ -162,20 +163,6 @@ impl Http {
 /// Feeds `wire` in pieces of these sizes; what they leave over is the last piece.
 pub(crate) fn feed(end: &mut End, wire: &[u8], sizes: &mut impl Iterator<Item = usize>) {
     in_pieces(wire, sizes, |piece| end.feed(piece));
-}
-
-pub(crate) fn in_pieces(
-    wire: &[u8],
-    sizes: &mut impl Iterator<Item = usize>,
-    mut feed: impl FnMut(&[u8]),
-) {
-    let mut rest = wire;
-    while !rest.is_empty() {
-        let size = sizes.next().unwrap_or(rest.len());
-        let (piece, after) = rest.split_at(size.min(rest.len()));
-        feed(piece);
-        rest = after;
-    }
 }
 
 fn app(name: &str) -> Option<App> {

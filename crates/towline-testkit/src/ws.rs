@@ -11,6 +11,7 @@ use towline_proto::ws::{Event, Kind, Limits, Scratch, Status, WebSocket, deflate
 
 use crate::Clock;
 use crate::notation::escape;
+use crate::pieces::in_pieces;
 
 /// Bits of a frame's first byte, and the opcodes below them.
 pub const FIN: u8 = 0x80;
@@ -131,7 +132,7 @@ impl Setup {
         let mut end = End::new(self);
         let mut sizes = sizes.iter().copied();
         for part in parts {
-            crate::run::in_pieces(part, &mut sizes, |piece| end.feed(piece));
+            in_pieces(part, &mut sizes, |piece| end.feed(piece));
         }
         if self.eof {
             end.ws.received_eof(end.clock.now());
