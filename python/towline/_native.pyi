@@ -629,4 +629,4 @@ def test_certificate(names: Sequence[str]) -> tuple[str, str, str]:
     """
 
 def netem_main(arguments: Sequence[str]) -> int:
-    """Runs the network emulator (`--help`) until it is told to end, as `responder_main`; returns the exit status."""
+    """Runs the network emulator (`--help`) until SIGTERM, SIGINT or the end of a piped stdin. Returns its exit status."""

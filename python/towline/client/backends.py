@@ -80,7 +80,7 @@ class SyncBackend(_Clock):
         if inspect.iscoroutine(result):
             result.close()
             raise UsageError(
-                f"the event hook {hook!r} is asynchronous; a blocking Client takes plain functions"
+                f"the event hook {hook!r} is asynchronous; a blocking Client needs plain functions"
             )
 
     def auth_steps(self, auth: Auth, request: Request) -> SyncAuthSteps:

@@ -79,7 +79,7 @@ impl Decoder {
             self.consumed += part.as_bytes().len();
             return Ok(part);
         };
-        // Allocate what the input can yield, not what was asked for.
+        // Allocate what the input can yield, not the requested size.
         let likely = rest.len().saturating_mul(8).max(GIL_HELD_BYTES);
         let mut out = vec![0; n.min(likely)];
         let step = if rest.len() + out.len() > 2 * GIL_HELD_BYTES {

@@ -139,7 +139,7 @@ fn allocate(py: Python<'_>, length: usize) -> Result<Py<PyBytes>, BodyError> {
     Ok(unsafe { bytes.cast_into_unchecked::<PyBytes>() }.unbind())
 }
 
-/// Appends at index `filled`. The wire core delivers at most as many bytes as Content-Length says.
+/// Appends at index `filled`. The wire core delivers at most as many bytes as Content-Length announces.
 fn fill(py: Python<'_>, bytes: &Py<PyBytes>, filled: &mut usize, data: &[u8]) {
     let room = bytes.as_bytes(py).len() - *filled;
     let count = data.len().min(room);

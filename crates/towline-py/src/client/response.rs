@@ -40,7 +40,7 @@ pub struct State {
     pub elapsed: Option<f64>,
 }
 
-/// The arguments of a call on the fast path; its `Request` is made from them when the program asks for it.
+/// The arguments of a call on the fast path; its `Request` is built from them when it is first accessed.
 pub struct SentRequest {
     pub method: Py<PyString>,
     pub url: Py<PyAny>,
@@ -79,7 +79,7 @@ impl ResponseCore {
         Ok(self.status(py)? / 100 == hundreds)
     }
 
-    /// Whether the content is known to be UTF-8 without asking Python.
+    /// Whether the content is known to be UTF-8 without running Python code.
     fn is_utf8(&self, py: Python<'_>) -> PyResult<bool> {
         let head = self.head(py)?;
         let state = self.state.open(py);

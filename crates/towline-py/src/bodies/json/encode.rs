@@ -162,12 +162,12 @@ fn push_string(text: &mut Vec<u8>, string: &Bound<'_, PyString>) -> Option<()> {
 
 /// The characters of a compact ASCII string, in place.
 ///
-/// Such a string has them directly behind its `PyASCIIObject`, every other string elsewhere (PEP 393). The flag that
-/// says so is a bit field, which pyo3-ffi does not read from CPython 3.14 on.
+/// They directly follow its `PyASCIIObject`; those of any other string are elsewhere (PEP 393). The flag for this is a
+/// bit field, which pyo3-ffi does not read from CPython 3.14 on.
 fn compact_ascii<'a>(string: &'a Bound<'_, PyString>) -> Option<&'a [u8]> {
     let object = string.as_ptr();
-    // SAFETY: a live string; one past its `PyASCIIObject` is inside its allocation or at its end, and where the
-    // characters are there, they are as many as its length, one byte each, and do not change.
+    // SAFETY: a live string; one past its `PyASCIIObject` is inside its allocation or at its end. If the characters
+    // are there, their number is the length of the string, one byte each, and they do not change.
     unsafe {
         let behind = object.cast::<ffi::PyASCIIObject>().add(1).cast::<u8>();
         if ffi::PyUnicode_DATA(object).cast::<u8>() != behind {

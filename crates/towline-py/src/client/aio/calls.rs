@@ -1,4 +1,4 @@
-//! The calls of a driver: for each, how far its response has come, and the waiters of the tasks that wait for it.
+//! The calls of a driver: for each, the state of its response, and the waiters of the tasks that wait for it.
 use std::sync::Arc;
 
 use pyo3::prelude::*;

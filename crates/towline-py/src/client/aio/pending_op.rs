@@ -1,6 +1,6 @@
 //! The interface of an operation of the asynchronous client: polled, waited for, cancelled.
 //!
-//! The awaitable on top decides how a task waits (asyncio or trio); an operation only says what it waits for.
+//! The awaitable above decides how a task waits (asyncio or trio); an operation defines what it waits for.
 use pyo3::prelude::*;
 
 use super::loop_driver::LoopDriver;

@@ -13,7 +13,7 @@ use super::reply::ReplyOp;
 use super::waiter::Waiter;
 use crate::gil::GilCell;
 
-/// Failures of the connection are not raised here: the server may have responded before, which `reply()` tells.
+/// Failures of the connection are not raised here: the server may have responded before, and `reply()` returns that response.
 #[pyclass(frozen, module = "towline._native")]
 pub struct Upload {
     loop_driver: Py<LoopDriver>,

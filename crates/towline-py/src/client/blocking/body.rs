@@ -69,7 +69,7 @@ impl SyncBody {
                     return Ok(None);
                 }
                 Ok(Taken::Pending) => {
-                    if let Err(error) = detached(py, |patience| call.fill(patience)) {
+                    if let Err(error) = detached(py, |wait| call.fill(wait)) {
                         self.set_state(py, State::Closed(info_of(&call)));
                         return Err(error);
                     }

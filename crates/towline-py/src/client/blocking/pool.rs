@@ -75,21 +75,21 @@ impl SyncPool {
     ) -> PyResult<(Box<BlockingCall>, Head)> {
         let blocking = self.blocking(py)?;
         let Some(body) = streamed else {
-            return detached(py, |patience| {
-                let mut call = blocking.begin(prepared, options, patience)?;
-                let head = await_head(&mut call, patience)?;
+            return detached(py, |wait| {
+                let mut call = blocking.begin(prepared, options, wait)?;
+                let head = await_head(&mut call, wait)?;
                 Ok((Box::new(call), head))
             });
         };
-        let mut call = detached(py, |patience| blocking.begin(prepared, options, patience))?;
+        let mut call = detached(py, |wait| blocking.begin(prepared, options, wait))?;
         upload(&mut call, body)?;
-        let head = detached(py, |patience| await_head(&mut call, patience))?;
+        let head = detached(py, |wait| await_head(&mut call, wait))?;
         Ok((Box::new(call), head))
     }
 }
 
-fn await_head(call: &mut BlockingCall, patience: &mut Patience<'_>) -> Result<Head, Ended> {
-    call.await_head(patience).map(Head::from_wire)
+fn await_head(call: &mut BlockingCall, wait: &mut Patience<'_>) -> Result<Head, Ended> {
+    call.await_head(wait).map(Head::from_wire)
 }
 
 #[pymethods]
@@ -198,9 +198,7 @@ impl SyncPool {
         let route = self.route(py, &Origin::new(scheme, host, port)?, None)?;
         let blocking = self.blocking(py)?;
         let timeout = self.config.defaults.timeouts.connect;
-        detached(py, |patience| {
-            blocking.prewarm(&route, n, timeout, patience)
-        })?;
+        detached(py, |wait| blocking.prewarm(&route, n, timeout, wait))?;
         Ok(blocking.status().idle)
     }
 

@@ -58,10 +58,10 @@ pub fn upload(call: &mut BlockingCall, body: &Bound<'_, PyAny>) -> PyResult<()> 
     let py = body.py();
     let mut pieces = Pieces::of(body)?;
     while let Some(piece) = pieces.next()? {
-        match detached(py, |patience| call.write(piece, patience))? {
+        match detached(py, |wait| call.write(piece, wait))? {
             Written::Taken => {}
             Written::Answered => return Ok(()),
         }
     }
-    detached(py, |patience| call.finish(&[], patience))
+    detached(py, |wait| call.finish(&[], wait))
 }

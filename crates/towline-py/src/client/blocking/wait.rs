@@ -29,9 +29,8 @@ pub fn detached<T: Send>(
             raised = Python::attach(|py| py.check_signals().err());
             raised.is_some()
         };
-        let mut patience =
-            Patience::new(&mut interrupted, is_main.then_some(SIGNAL_CHECK_INTERVAL));
-        (operation(&mut patience), raised)
+        let mut wait = Patience::new(&mut interrupted, is_main.then_some(SIGNAL_CHECK_INTERVAL));
+        (operation(&mut wait), raised)
     });
     match (result, raised) {
         (Ok(value), _) => Ok(value),

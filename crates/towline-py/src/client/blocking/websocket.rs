@@ -25,8 +25,8 @@ pub fn open(
     options: CallOptions,
     websocket: WebSocketTerms,
 ) -> PyResult<Handshake> {
-    let shaken = detached(py, |patience| {
-        BlockingSocket::open(config, request, options, websocket, patience)
+    let shaken = detached(py, |wait| {
+        BlockingSocket::open(config, request, options, websocket, wait)
     })?;
     Ok(match shaken {
         Shaken::Granted(head, socket) => Handshake {
@@ -44,9 +44,7 @@ pub fn open(
 
 impl SyncSocket {
     fn send_message(&self, py: Python<'_>, message: &OutgoingMessage) -> PyResult<()> {
-        let sent = detached(py, |patience| {
-            self.socket.say(&message.as_outgoing(), patience)
-        })?;
+        let sent = detached(py, |wait| self.socket.say(&message.as_outgoing(), wait))?;
         sent.or_else(|refused| send_refusal(py, &refused).map_or(Ok(()), Err))
     }
 }
@@ -56,7 +54,7 @@ impl SyncSocket {
     #[pyo3(signature = (timeout=None, /))]
     fn receive(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
         let deadline = deadline(timeout)?;
-        match detached(py, |patience| self.socket.receive(deadline, patience))? {
+        match detached(py, |wait| self.socket.receive(deadline, wait))? {
             Heard::Message(kind, data) => Ok(message(py, kind, &data)),
             Heard::Closed(closed) => Err(closed_error(py, &closed)),
             Heard::Late => Err(receive_timeout()),
@@ -77,7 +75,7 @@ impl SyncSocket {
 
     #[pyo3(signature = (code, reason, /))]
     fn close(&self, py: Python<'_>, code: u16, reason: &str) -> PyResult<()> {
-        detached(py, |patience| self.socket.close(code, reason, patience))?.map_err(send_error)
+        detached(py, |wait| self.socket.close(code, reason, wait))?.map_err(send_error)
     }
 
     fn abort(&self, py: Python<'_>) {
