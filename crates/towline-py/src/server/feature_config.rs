@@ -17,7 +17,7 @@ use super::setup::trusted_peers;
 use crate::errors;
 
 /// The features that the options configure. `slot`: counters and heartbeat for the supervisor.
-pub fn rules(options: &Options, slot: Option<SlotHandle>) -> PyResult<FeatureConfig> {
+pub fn from_options(options: &Options, slot: Option<SlotHandle>) -> PyResult<FeatureConfig> {
     let trusted = if options.proxy_headers {
         Some(trusted_peers(options)?)
     } else {

@@ -64,7 +64,7 @@ impl<'py> FromPyObject<'_, 'py> for HttpVersions {
             "auto" => Ok(Self::Auto),
             "1" => Ok(Self::Http1),
             "2" => Ok(Self::Http2),
-            other => Err(refused("http", other)),
+            other => Err(invalid_value("http", other)),
         }
     }
 }
@@ -85,12 +85,12 @@ impl<'py> FromPyObject<'_, 'py> for ClientCertificate {
             "none" => Ok(Self::None),
             "optional" => Ok(Self::Optional),
             "required" => Ok(Self::Required),
-            other => Err(refused("ssl_cert_reqs", other)),
+            other => Err(invalid_value("ssl_cert_reqs", other)),
         }
     }
 }
 
-fn refused(name: &str, value: &str) -> PyErr {
+fn invalid_value(name: &str, value: &str) -> PyErr {
     pyo3::exceptions::PyValueError::new_err(format!("{name}: {value:?} is not one of its values"))
 }
 

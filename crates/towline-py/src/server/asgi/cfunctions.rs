@@ -14,12 +14,12 @@ use super::awaitables::PendingAwaitable;
 use super::exchange::{Exchange, WaitFor};
 
 /// The interpreter keeps a pointer to the definition while the function exists.
-struct Definition(UnsafeCell<ffi::PyMethodDef>);
+struct FunctionDef(UnsafeCell<ffi::PyMethodDef>);
 
 // SAFETY: it is never written to, not even by the interpreter.
-unsafe impl Sync for Definition {}
+unsafe impl Sync for FunctionDef {}
 
-impl Definition {
+impl FunctionDef {
     const fn new(name: &'static CStr, function: ffi::PyCFunction, flags: i32) -> Self {
         Self(UnsafeCell::new(ffi::PyMethodDef {
             ml_name: name.as_ptr(),
@@ -43,8 +43,8 @@ impl Definition {
     }
 }
 
-static RECEIVE: Definition = Definition::new(c"receive", receive_function, ffi::METH_NOARGS);
-static SEND: Definition = Definition::new(c"send", send_function, ffi::METH_O);
+static RECEIVE: FunctionDef = FunctionDef::new(c"receive", receive_function, ffi::METH_NOARGS);
+static SEND: FunctionDef = FunctionDef::new(c"send", send_function, ffi::METH_O);
 
 /// The next message about the request; waits for one. The body is read from the socket only now.
 pub fn receive(exchange: &Bound<'_, Exchange>) -> PyResult<Py<PyAny>> {
@@ -62,7 +62,7 @@ unsafe extern "C" fn receive_function(
     _: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     guarded(|py| {
-        // SAFETY: the interpreter passes a borrowed reference to the exchange given to `Definition::bind`.
+        // SAFETY: the interpreter passes a borrowed reference to the exchange given to `FunctionDef::bind`.
         let exchange = unsafe { Borrowed::from_ptr(py, exchange).cast_unchecked::<Exchange>() };
         let waiting = PendingAwaitable::new(exchange.to_owned().unbind(), WaitFor::Receive);
         Ok(Py::new(py, waiting)?.into_any())

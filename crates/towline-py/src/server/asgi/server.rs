@@ -39,7 +39,7 @@ impl AsgiServer {
         log: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let slot = slot.map(|slot| slot.get().handle().alone());
-        let rules = feature_config::rules(&config, slot.clone())?;
+        let feature_config = feature_config::from_options(&config, slot.clone())?;
         let mut engine = Engine::new(EngineConfig::default())
             .map_err(|error| errors::setup(&error, "cannot start the engine"))?;
         setup::listen(
@@ -63,12 +63,12 @@ impl AsgiServer {
             has_task_factory: asyncio.has_task_factory(py)?,
             asyncio,
             scopes: Scopes::new(py, &config.root_path, state)?,
-            records_exchanges: rules.slot.is_some()
-                || rules.access_log.is_some()
-                || rules.compression.is_some(),
+            records_exchanges: feature_config.slot.is_some()
+                || feature_config.access_log.is_some()
+                || feature_config.compression.is_some(),
             features: GilCell::new(ServerFeatures {
                 headers: DefaultHeaders::new(&config),
-                features: Features::new(Arc::new(rules)),
+                features: Features::new(Arc::new(feature_config)),
             }),
             ws_context: GilCell::new(WsContext::new(&config)),
             state: GilCell::new(ServerState::default()),

@@ -45,7 +45,7 @@ impl WsgiServer {
     ) -> PyResult<Self> {
         let mut options: Options = config.extract()?;
         let slot = slot.map(|slot| slot.handle());
-        let rules = feature_config::rules(&options, slot.clone())?;
+        let feature_config = feature_config::from_options(&options, slot.clone())?;
         let engine_config = EngineConfig {
             max_ready_per_turn: MAX_READY_PER_TURN,
             turn_time: TURN_TIME,
@@ -74,7 +74,7 @@ impl WsgiServer {
             app,
             options,
             multiprocess: workers > 1,
-            feature_config: Arc::new(rules),
+            feature_config: Arc::new(feature_config),
             log: Log::new(log),
         };
         Ok(Self {
