@@ -5,7 +5,7 @@ use std::io::IoSlice;
 
 use bytes::{Buf, Bytes};
 
-use crate::h2;
+use crate::h2::storage::StreamStorage;
 use crate::head::FieldSpan;
 
 /// Unread bytes up to this number move to a buffer of their own when the connection is idle.
@@ -27,7 +27,7 @@ pub struct BufferPool {
     max_idle: usize,
     recv_buffers: Vec<Buffer>,
     send_buffers: Vec<Vec<u8>>,
-    stream_storage: Vec<h2::StreamStorage>,
+    stream_storage: Vec<StreamStorage>,
 }
 
 impl BufferPool {
@@ -70,11 +70,11 @@ impl BufferPool {
         }
     }
 
-    pub(crate) fn take_stream_storage(&mut self) -> Option<h2::StreamStorage> {
+    pub(crate) fn take_stream_storage(&mut self) -> Option<StreamStorage> {
         self.stream_storage.pop()
     }
 
-    pub(crate) fn give_stream_storage(&mut self, storage: h2::StreamStorage) {
+    pub(crate) fn give_stream_storage(&mut self, storage: StreamStorage) {
         if self.stream_storage.len() < self.max_idle {
             self.stream_storage.push(storage);
         }

@@ -97,7 +97,7 @@ pub enum Event<'a> {
     Closed(Arc<ConnectionError>),
 }
 
-/// What the transport has to do for this connection now: the I/O that it waits for.
+/// The I/O that the connection waits for.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent answers, not a state"

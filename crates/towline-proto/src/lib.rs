@@ -40,6 +40,7 @@ mod h1;
 mod h2;
 mod head;
 mod limits;
+mod protocol_switch;
 mod timer;
 pub mod ws;
 

@@ -20,7 +20,7 @@ pub(super) enum Host {
     Repeated,
 }
 
-/// ConnectionOptions of the Connection field (RFC 9110 7.6.1).
+/// Options of the Connection field (RFC 9110 7.6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ConnectionOptions {
     pub close: bool,

@@ -20,10 +20,12 @@ mod close;
 pub mod encode;
 mod head_info;
 mod parse;
+mod pending_events;
 mod prepared;
-pub mod protocol_switch;
+mod protocol_switch;
 mod recv;
 mod rules;
+mod scan;
 mod send;
 mod start_line;
 pub mod target;
@@ -45,6 +47,7 @@ pub use encode::standard_reason;
 use chunked::Decoder;
 use parse::HeadParser;
 pub use parse::HeadScratch;
+use pending_events::PendingEvents;
 pub(crate) use prepared::Parts;
 pub use prepared::PreparedRequest;
 use recv::Trailers;
@@ -116,37 +119,6 @@ struct Exchange {
     interim_responses: u8,
     body_bytes: u64,
     drained_bytes: u64,
-}
-
-/// Events to be delivered, and the events that the program waits for: a bit set.
-#[derive(Debug, Default, Clone, Copy)]
-struct PendingEvents(u8);
-
-impl PendingEvents {
-    const SWITCHED: u8 = 1;
-    const HALF_CLOSED: u8 = 2;
-    const WRITABLE: u8 = 4;
-    const FAILED: u8 = 8;
-    const CLOSED: u8 = 16;
-    /// A read returned `Pending`: `Readable` is due when bytes come.
-    const READER_WAITS: u8 = 32;
-    /// The send capacity was 0: `Writable` is due when there is some.
-    const WRITER_WAITS: u8 = 64;
-    const WAITS: u8 = Self::READER_WAITS | Self::WRITER_WAITS;
-
-    fn has(self, event: u8) -> bool {
-        self.0 & event != 0
-    }
-
-    fn set(&mut self, event: u8) {
-        self.0 |= event;
-    }
-
-    fn take(&mut self, event: u8) -> bool {
-        let had = self.has(event);
-        self.0 &= !event;
-        had
-    }
 }
 
 /// One end of an HTTP/1 connection.
@@ -481,7 +453,7 @@ impl Connection {
 
     /// Whether `next_event` may return an event without more input.
     pub fn has_events(&self) -> bool {
-        if self.pending.0 & !PendingEvents::WAITS != 0 {
+        if self.pending.has_deliverable() {
             return true;
         }
         let input = !self.recv.is_empty() || self.eof;

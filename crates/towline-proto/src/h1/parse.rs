@@ -8,13 +8,12 @@ use crate::head::{FieldSpan, StartLine};
 use crate::{ConnectionError, Limits, Side};
 
 use super::head_info::HeadInfo;
+use super::scan::{LINE_END, Scan, Stop};
 use super::start_line::{request_line, status_line};
 use crate::byte_class::{not_visible, token_end, value_end};
 
 const EMPTY_LINES: ConnectionError =
     ConnectionError::peer(400, "empty lines instead of a start line (RFC 9112 2.2)");
-pub(super) const LINE_END: ConnectionError =
-    ConnectionError::peer(400, "line not ended by CRLF (RFC 9112 2.2)");
 const NAME: ConnectionError =
     ConnectionError::peer(400, "field name is not a token (RFC 9110 5.1)");
 const COLON: ConnectionError =
@@ -50,14 +49,6 @@ pub(super) enum Parsed {
     /// The head is complete; its length in bytes.
     Complete(usize),
 }
-
-/// Reason why a line ends the pass: more bytes are needed, or there is an error at some offset.
-pub(super) enum Stop {
-    Partial,
-    Wrong(ConnectionError, usize),
-}
-
-pub(super) type Scan<T> = Result<T, Stop>;
 
 /// The head being received. Offsets count from its first byte.
 #[derive(Debug, Clone, Copy, Default)]

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::head::OwnedFields;
-use crate::{Field, RequestHead, UserError};
+use crate::{Field, RequestHead, StreamId, UserError};
 
+use super::Connection;
 use super::send::{PendingRequest, size_of, write_request};
 
 /// A whole request, validated and encoded once, that any number of connections may send
@@ -77,5 +78,17 @@ impl PreparedRequest {
             fields,
         };
         send(&head)
+    }
+}
+
+impl Connection {
+    pub fn request_prepared(&mut self, request: &PreparedRequest) -> Result<StreamId, UserError> {
+        self.send_pipelined(|conn| {
+            conn.send.push(&request.head);
+            if let Some(body) = &request.body {
+                conn.send.push_shared(body.clone());
+            }
+            Ok(request.pending_request)
+        })
     }
 }

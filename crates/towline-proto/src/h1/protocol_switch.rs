@@ -1,24 +1,9 @@
-//! Handing over to another protocol: the peer's first bytes, or ALPN, have chosen HTTP/2.
+//! Handing over to another protocol.
 
 use std::sync::Arc;
-use std::time::Instant;
-
-use crate::buffer::RecvBuffer;
-use crate::timer::HeadTimer;
-use crate::{Limits, Side};
 
 use super::{Connection, Phase};
-
-/// State of a connection that has exchanged no message, for another protocol to continue with.
-#[derive(Debug)]
-pub struct ProtocolSwitch {
-    pub side: Side,
-    pub limits: Arc<Limits>,
-    pub recv: RecvBuffer,
-    pub head_timer: HeadTimer,
-    pub now: Instant,
-    pub closing: bool,
-}
+use crate::protocol_switch::ProtocolSwitch;
 
 impl Connection {
     /// Bytes received and not yet read.

@@ -8,7 +8,8 @@ use crate::{ConnectionError, Event, Fields, HeadRef, Side, StreamId, StreamRead,
 use super::chunked::{Decoder, Next};
 use super::encode::is_forbidden_trailer;
 use super::head_info::{Expect, HeadInfo, Host};
-use super::parse::{Parsed, Stop, empty_lines, field_line};
+use super::parse::{Parsed, empty_lines, field_line};
+use super::scan::Stop;
 use super::target::{check_host, check_target};
 use super::{Connection, PendingEvents, Phase, RecvState, SendState, rules};
 

@@ -11,7 +11,6 @@ use crate::{
 
 use super::encode::{self, FieldPlacement, FramingFields};
 use super::parse::HeadParser;
-use super::prepared::PreparedRequest;
 use super::target::{check_target, is_host};
 use super::{Connection, HeadTimer, PendingEvents, Phase, RecvState, SendState, rules};
 use crate::byte_class::is_token_bytes;
@@ -219,17 +218,7 @@ impl Connection {
         })
     }
 
-    pub fn request_prepared(&mut self, request: &PreparedRequest) -> Result<StreamId, UserError> {
-        self.send_pipelined(|conn| {
-            conn.send.push(&request.head);
-            if let Some(body) = &request.body {
-                conn.send.push_shared(body.clone());
-            }
-            Ok(request.pending_request)
-        })
-    }
-
-    fn send_pipelined(
+    pub(super) fn send_pipelined(
         &mut self,
         write: impl FnOnce(&mut Self) -> Result<PendingRequest, UserError>,
     ) -> Result<StreamId, UserError> {

@@ -3,7 +3,7 @@
 use crate::head::StartLine;
 use crate::{ConnectionError, Version};
 
-use super::parse::{LINE_END, Scan, Stop};
+use super::scan::{LINE_END, Scan, Stop};
 use crate::byte_class::{not_visible, token_end, value_end};
 
 pub(super) const METHOD: ConnectionError =

@@ -1,4 +1,4 @@
-//! How a stream ends, and how the connection does.
+//! Ends of streams and of the connection.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,19 +6,20 @@ use std::time::Instant;
 use crate::{ConnectionError, ErrorCode, Side, StreamError};
 
 use super::frame;
+use super::pending_events::PendingEvents;
 use super::rules::{self, Fault};
-use super::stream::{EndStream, PendingEvents, RecvState, SendState, Tunnel};
+use super::stream::{EndStream, RecvState, SendState, Tunnel};
 use super::streams::StreamKey;
 use super::timers;
 use super::{Connection, GoAwayState, PeerGoAway, Phase, settings};
 
-/// The last stream of a GOAWAY that names none yet (RFC 9113 6.8).
+/// The last stream of a GOAWAY that only announces the end (RFC 9113 6.8).
 const ANY_STREAM: u32 = 0x7fff_ffff;
 
 impl Connection {
     // Streams.
 
-    /// Something to tell about a stream.
+    /// Adds a pending event of a stream.
     pub(super) fn notify(&mut self, key: StreamKey, event: u8) {
         let stream = self.streams.get_mut(key);
         stream.pending.set(event);
@@ -27,7 +28,7 @@ impl Connection {
         }
     }
 
-    /// Both sides and the program have done with it, perhaps.
+    /// Closes the stream if both directions and the program are done with it.
     pub(super) fn check_closed(&mut self, key: StreamKey) {
         let stream = self.streams.get(key);
         let is_sent =
@@ -40,7 +41,7 @@ impl Connection {
             return;
         }
         if stream.recv_state == RecvState::Body {
-            // The answer is complete: the rest of the request is not needed (RFC 9113 8.1).
+            // The response is complete: the rest of the request is not needed (RFC 9113 8.1).
             let id = stream.id;
             self.write_control(|out| frame::reset(out, id, ErrorCode::NO_ERROR));
             self.remember_reset(id);
@@ -48,7 +49,7 @@ impl Connection {
         self.mark_closed(key);
     }
 
-    /// Nobody has to do with it any more: its place is free when the next event is asked for.
+    /// Marks a stream as closed: its slot is freed on the next call of `next_event`.
     pub(super) fn mark_closed(&mut self, key: StreamKey) {
         let stream = self.streams.get_mut(key);
         if !std::mem::replace(&mut stream.is_closed, true) {
@@ -57,7 +58,7 @@ impl Connection {
         }
     }
 
-    /// Frees the places of streams that are over.
+    /// Frees the slots of closed streams.
     pub(super) fn remove_closed(&mut self) {
         while let Some(key) = self.closed.pop() {
             self.send_queue.remove(&mut self.streams, key);
@@ -71,14 +72,14 @@ impl Connection {
         }
     }
 
-    /// It can no longer complete. The program hears of it, unless it has done with it.
+    /// Fails a stream. The program gets an event, unless it is done with the stream.
     fn fail(&mut self, key: StreamKey, error: StreamError) {
         self.send_queue.remove(&mut self.streams, key);
         if self.chunk.is_some_and(|chunk| chunk.to == key) {
             self.chunk = None;
         }
         let stream = self.streams.get_mut(key);
-        // Who has ended one direction of a tunnel still reads the other.
+        // After finishing its direction of a tunnel the program still reads the other.
         let is_done = self.side == Side::Server
             && stream.send_state == SendState::Complete
             && stream.tunnel != Tunnel::Open;
@@ -96,29 +97,30 @@ impl Connection {
         self.notify(key, PendingEvents::FAILED);
     }
 
-    /// The peer broke a rule on it, or was too slow. An error: it did so too often.
+    /// Resets a stream after a violation or a timeout. `Err`: the rate limit of resets is exceeded.
     pub(super) fn reset_stream(&mut self, key: StreamKey, fault: Fault) -> Result<(), Fault> {
         let id = self.streams.get(key).id;
-        // Said first: with its last stream the connection may end.
+        // Sent first: the connection may end with its last stream.
         let charged = self.reset_unopened(id, fault);
         self.fail(key, fault.stream_error());
         charged
     }
 
-    /// The same of a stream that never was.
+    /// The same for a stream that was never opened.
     pub(super) fn reset_unopened(&mut self, id: u32, fault: Fault) -> Result<(), Fault> {
         self.write_control(|out| frame::reset(out, id, fault.code));
         self.remember_reset(id);
         self.charge_reset()
     }
 
-    /// We have reset it. Until the peer knows, it may send what its window allows.
+    /// Remembers a stream that we reset. Until the peer receives the reset, it may use the rest of its
+    /// window.
     pub(super) fn remember_reset(&mut self, id: u32) {
         let window = match self.streams.find(id) {
             Some(key) => self.streams.get(key).recv_window.left(),
             None => u64::from(self.stream_window),
         };
-        // Our setting is known there perhaps, and the word of that on its way.
+        // The peer may have applied our setting, with its acknowledgement on the way.
         let more = match self.timers.settings {
             Some(_) => settings::stream_window(&self.limits).saturating_sub(self.stream_window),
             None => 0,
@@ -126,8 +128,8 @@ impl Connection {
         self.local_resets.add(id, window + u64::from(more));
     }
 
-    /// CVE-2023-44487 and CVE-2025-8671: resets cost one bucket, whoever sends them. A server cannot hurt
-    /// its client so, which begins the streams.
+    /// CVE-2023-44487 and CVE-2025-8671: resets by either side are charged to one bucket. A server cannot
+    /// attack its client in this way, since the client opens the streams.
     pub(super) fn charge_reset(&mut self) -> Result<(), Fault> {
         let limit = self.limits.http2.resets;
         if self.side == Side::Client || self.resets.take(limit, self.now) {
@@ -141,14 +143,14 @@ impl Connection {
         let stream = self.streams.get_mut(key);
         let has_response = matches!(stream.recv_state, RecvState::Ended | RecvState::Done);
         if self.side == Side::Client && has_response && code == ErrorCode::NO_ERROR {
-            // The answer is complete and the rest of the request not needed (RFC 9113 8.1).
+            // The response is complete and the rest of the request not needed (RFC 9113 8.1).
             return self.stop_sending(key);
         }
         let error = match code {
             ErrorCode::REFUSED_STREAM if self.side == Side::Client => {
                 StreamError::Refused(rules::BY_REFUSED_STREAM)
             }
-            // It asks for the request to be sent again, so it has done nothing with it.
+            // The code asks for the request to be sent again, so it was not processed.
             ErrorCode::HTTP_1_1_REQUIRED if self.side == Side::Client => {
                 StreamError::Http1Required { unprocessed: true }
             }
@@ -157,7 +159,7 @@ impl Connection {
         self.fail(key, error);
     }
 
-    /// What the program still writes goes nowhere.
+    /// Discards everything that the program still writes.
     fn stop_sending(&mut self, key: StreamKey) {
         self.send_queue.remove(&mut self.streams, key);
         let stream = self.streams.get_mut(key);
@@ -173,14 +175,14 @@ impl Connection {
         self.check_closed(key);
     }
 
-    /// The program gives it up, or has done with one that had failed.
+    /// Resets a stream for the program, or releases one that has failed.
     pub fn reset(&mut self, key: StreamKey) {
         let stream = self.streams.get_mut(key);
         if stream.is_closed {
             return;
         }
         if stream.send_state == SendState::Complete && stream.tunnel == Tunnel::Open {
-            // As after an answer: what was sent is complete, and the rest is not needed.
+            // As after a response: what was sent is complete, and the rest is not needed.
             stream.tunnel = Tunnel::None;
             return self.check_closed(key);
         }
@@ -214,7 +216,7 @@ impl Connection {
         self.phase = Phase::Closed { abort: false };
     }
 
-    /// Everything that came before the end of input has been read.
+    /// Handles the end of input, after everything before it was parsed.
     pub(super) fn on_input_end(&mut self) {
         self.timers.eof_seen = true;
         let is_whole = self.recv.is_empty() && self.partial_block.stream == 0;
@@ -228,7 +230,7 @@ impl Connection {
         if self.side == Side::Client {
             return self.start_closing(rules::TRUNCATED);
         }
-        // Whole requests still get their answers.
+        // Complete requests still get their responses.
         let error = Arc::new(rules::TRUNCATED);
         for key in self.streams.iter() {
             let stream = self.streams.get(key);
@@ -245,21 +247,22 @@ impl Connection {
         }
     }
 
-    /// More waits than its windows let pass, and nobody can open them any more.
+    /// Whether more bytes are queued than the windows allow, after the end of input, which means that they
+    /// never open.
     pub(super) fn lacks_credit(&self, key: StreamKey) -> bool {
         let stream = self.streams.get(key);
         let window = stream.send_window.bytes().min(self.send_window.bytes());
         self.timers.eof_seen && stream.outbox.len() > window
     }
 
-    /// What it sends cannot become whole. Who ended only its own direction still hears of it.
+    /// Resets a stream whose body cannot be completed. A program that has finished it is notified too.
     pub(super) fn reset_without_credit(&mut self, key: StreamKey) {
         let id = self.streams.get(key).id;
         self.write_control(|out| frame::reset(out, id, ErrorCode::CANCEL));
         self.fail(key, StreamError::Connection(Arc::new(rules::NO_CREDIT)));
     }
 
-    /// The peer sent its GOAWAY.
+    /// Handles the peer's GOAWAY.
     pub(super) fn on_peer_go_away(&mut self, last: u32, code: ErrorCode) {
         let before = self.peer_go_away;
         let last = before.map_or(last, |before| before.last.min(last));
@@ -298,7 +301,8 @@ impl Connection {
         }
     }
 
-    /// Tells that we leave, and asks for a sign that the peer knows (RFC 9113 6.8).
+    /// Announces GOAWAY, with a PING whose acknowledgement shows that the peer has received it (RFC 9113
+    /// 6.8).
     pub(super) fn announce_go_away(&mut self) {
         if self.go_away != GoAwayState::None {
             return;
@@ -311,7 +315,7 @@ impl Connection {
         });
     }
 
-    /// What was on its way has come: nothing more is served.
+    /// Sends the final GOAWAY: requests that were on their way have arrived, and no more are processed.
     pub(super) fn send_final_go_away(&mut self) {
         self.timers.go_away_sent = None;
         let last = self.last_peer;
@@ -320,7 +324,7 @@ impl Connection {
         self.close_if_drained();
     }
 
-    /// Nothing is left to be done here, perhaps.
+    /// Closes the connection if GOAWAY was exchanged and no stream is open.
     pub(super) fn close_if_drained(&mut self) {
         let leaves = matches!(self.go_away, GoAwayState::Final(_))
             || self.peer_go_away.is_some()
@@ -330,7 +334,7 @@ impl Connection {
         }
     }
 
-    /// The end in order.
+    /// Orderly end, with GOAWAY.
     pub(super) fn close_gracefully(&mut self, error: ConnectionError) {
         if self.phase == Phase::Open && !matches!(self.go_away, GoAwayState::Final(_)) {
             let last = self.last_peer;
@@ -339,7 +343,7 @@ impl Connection {
         self.start_closing(error);
     }
 
-    /// The end because the peer, or the clock, broke a rule.
+    /// Ends the connection after a violation or a timeout.
     #[cold]
     pub(super) fn fail_connection(&mut self, fault: Fault) {
         if self.phase != Phase::Open {
@@ -350,7 +354,7 @@ impl Connection {
         self.start_closing(fault.error());
     }
 
-    /// The end because nothing else can be done: queued bytes are lost.
+    /// Closes by reset: queued bytes are lost.
     pub(super) fn abort(&mut self, error: ConnectionError) {
         if self.phase == Phase::Open {
             self.start_closing(error);
@@ -360,7 +364,7 @@ impl Connection {
         self.phase = Phase::Closed { abort: true };
     }
 
-    /// Every stream fails that is not complete, and nothing more is read.
+    /// Fails every incomplete stream and stops reading.
     fn start_closing(&mut self, error: ConnectionError) {
         self.stash();
         self.phase = Phase::Closing {

@@ -1,4 +1,4 @@
-//! Fields of the program on their way into a header block.
+//! Encoding the program's fields into a header block.
 
 use crate::Field;
 use crate::body::trim_ows;
@@ -6,11 +6,11 @@ use crate::body::trim_ows;
 use super::frame::{self, FrameType, HEADER_BYTES, flag};
 use super::hpack::{Encoder, Name};
 
-/// A longer name costs an allocation on its way into lower case.
+/// A longer name is lower-cased in an allocated buffer.
 const SHORT_NAME_BYTES: usize = 64;
 
-/// Compresses a field that was checked: its name in lower case, its value without surrounding whitespace. A
-/// field that belongs to a connection of HTTP/1.1 is left out (RFC 9113 8.2.2).
+/// Compresses a validated field: its name in lower case, its value without surrounding whitespace.
+/// Connection-specific fields are omitted (RFC 9113 8.2.2).
 pub(super) fn field(encoder: &mut Encoder, field: &Field<'_>, out: &mut Vec<u8>) {
     let value = trim_ows(field.value);
     if encoder.encode_repeated(field.name, value, out) {
@@ -45,7 +45,7 @@ pub(super) fn content_length(encoder: &mut Encoder, length: u64, out: &mut Vec<u
     encoder.encode(b"content-length", text, out);
 }
 
-/// `status` is of three digits.
+/// `status` has three digits.
 pub(super) fn status(encoder: &mut Encoder, status: u16, out: &mut Vec<u8>) {
     let mut digits = [0; 20];
     let text = decimal(u64::from(status), &mut digits);
@@ -64,8 +64,8 @@ fn decimal(mut n: u64, digits: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// Writes the length into the HEADERS frame that begins at `start` and ends with `out`; what is more than
-/// `most` goes into CONTINUATION frames (RFC 9113 6.10).
+/// Writes the length of the HEADERS frame that starts at `start` and ends with `out`; bytes over `most` go into
+/// CONTINUATION frames (RFC 9113 6.10).
 pub(super) fn end_block(out: &mut Vec<u8>, start: usize, most: usize, id: u32) {
     let block = start + HEADER_BYTES;
     let len = out.len() - block;

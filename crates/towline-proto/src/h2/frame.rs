@@ -1,14 +1,14 @@
-//! Frames (RFC 9113 4 and 6): the nine bytes in front of each, and those that we write ourselves.
+//! Frames (RFC 9113 4 and 6): their headers, and encoders of the frames that we send.
 
 use crate::ErrorCode;
 
-/// What stands in front of every payload (RFC 9113 4.1).
+/// Length of a frame header (RFC 9113 4.1).
 pub(super) const HEADER_BYTES: usize = 9;
 
-/// How the client begins (RFC 9113 3.4).
+/// The client preface (RFC 9113 3.4).
 pub(super) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Flags; what a bit means depends on the kind of frame.
+/// Flags; their meaning depends on the frame type.
 pub(super) mod flag {
     pub const END_STREAM: u8 = 0x1;
     pub const ACK: u8 = 0x1;
@@ -73,7 +73,7 @@ impl FrameType {
 /// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameHeader {
-    /// Bytes of the payload.
+    /// Length of the payload.
     pub len: u32,
     pub frame_type: FrameType,
     pub flags: u8,
@@ -82,7 +82,7 @@ pub(super) struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// `None`: not all of it is here.
+    /// `None`: incomplete.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let &[l0, l1, l2, frame_type, flags, s0, s1, s2, s3] =
@@ -130,7 +130,7 @@ pub(super) fn header(out: &mut Vec<u8>, frame_type: FrameType, flags: u8, stream
     out.extend_from_slice(&header.bytes());
 }
 
-/// A head whose block is one frame.
+/// Writes a head whose block fits into one frame.
 #[inline]
 pub(super) fn headers(out: &mut Vec<u8>, stream: u32, end: bool, block: &[u8]) {
     let flags = flag::END_HEADERS | if end { flag::END_STREAM } else { 0 };
@@ -138,7 +138,7 @@ pub(super) fn headers(out: &mut Vec<u8>, stream: u32, end: bool, block: &[u8]) {
     out.extend_from_slice(block);
 }
 
-/// A 31-bit number with its reserved bit taken away. `at` is within `payload`, which the caller has seen to.
+/// Reads a 31-bit number without its reserved bit. `at` must be within `payload`.
 #[inline]
 pub(super) fn number(payload: &[u8], at: usize) -> u32 {
     word(payload, at) & 0x7fff_ffff

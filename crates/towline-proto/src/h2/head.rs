@@ -1,17 +1,17 @@
-//! HeadDecoder, received: a decoded header block becomes a request, a response or trailers, or is malformed
-//! (RFC 9113 8.2 and 8.3).
+//! Receiving heads: a decoded header block becomes a request, a response or trailers, or is malformed (RFC 9113
+//! 8.2 and 8.3).
 //!
-//! The block is decoded behind the four bytes `host`, which name `:authority` when it is shown as the first
-//! field. Everything is decided from facts that are gathered while the fields are decoded.
+//! The block is decoded after the four bytes `host`, the name under which `:authority` is shown as the first
+//! field. All checks use information collected while the fields are decoded.
 //!
 //! ```text
 //!           ┌────── a new block ─────┐                    ┌─ the same block
 //!           ▼                        │                    ▼       │
-//!   CachedKind::None ──request, response are good──► CachedKind::Request, CachedKind::Response
+//!   CachedKind::None ──valid request, response──► CachedKind::Request, CachedKind::Response
 //! ```
 //!
-//! HeadDecoder of one connection resemble each other: a block that is the one before, byte for byte, and meets the same
-//! table, is the head that stands here already.
+//! Heads of one connection resemble each other: if a block is equal to the one before, byte for byte, and the
+//! table is unchanged, the stored head is reused.
 
 use crate::body::{Length, Method};
 use crate::byte_class::{is_token_bytes, not_visible};
@@ -24,27 +24,27 @@ use super::rules::{self, Fault, malformed};
 use super::stream::Priority;
 
 const HOST: &[u8] = b"host";
-/// A head longer than this leaves no memory behind.
+/// Buffers larger than this are freed.
 const MAX_IDLE_BYTES: usize = 8 * 1024;
-/// A block longer than this is not compared with the one before. What stands in tables takes a byte a field.
+/// A block longer than this is not compared with the one before. Fields from the tables take a byte each.
 const MAX_CACHED_BLOCK_BYTES: usize = 128;
 
-/// The head that was decoded last: text, where its parts stand, and what it means.
+/// The last decoded head: its text, the positions of its parts, and its meaning.
 #[derive(Debug, Default)]
 pub(super) struct HeadDecoder {
     bytes: Vec<u8>,
-    /// The first is the place of `:authority` as `host`; the fields follow.
+    /// The first is reserved for `:authority` as `host`; the fields follow.
     spans: Vec<FieldSpan>,
     shows_authority: bool,
     line: StartLine,
     info: HeadInfo,
     cached: CachedKind,
-    /// The block that it was, in `bytes` behind its text. No bytes: it is not compared.
+    /// The encoded block, in `bytes` after the text. Empty: not compared.
     block_at: u32,
     block_len: u32,
 }
 
-/// What stands here for a block that comes again.
+/// The head stored for a block that is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum CachedKind {
     #[default]
@@ -53,7 +53,7 @@ enum CachedKind {
     Response,
 }
 
-/// What of a head matters below the program.
+/// The fields of a head that the connection itself acts on.
 #[derive(Debug, Clone, Copy, Default)]
 struct HeadInfo {
     error: Option<&'static str>,
@@ -80,7 +80,7 @@ enum Expect {
     Other,
 }
 
-/// What the connection has to know of a request.
+/// Properties of a request that the connection needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
     pub method: Method,
@@ -89,24 +89,24 @@ pub(super) struct Request {
     pub priority: Option<Priority>,
 }
 
-/// What the connection has to know of a response.
+/// Properties of a response that the connection needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Response {
     pub status: u16,
     pub length: Option<u64>,
 }
 
-/// What is done about a head that cannot be served.
+/// How a head is rejected.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Rejection {
-    /// It is a message, and answered with this status.
+    /// A valid message, which gets a response of this status.
     Respond(u16),
-    /// It is none.
+    /// A malformed message, whose stream is reset.
     Reset(Fault),
 }
 
 impl HeadDecoder {
-    /// Decodes a whole block, by the same decoder each time.
+    /// Decodes a whole block. The decoder must be the same each time.
     pub fn decode(
         &mut self,
         decoder: &mut Decoder,
@@ -212,15 +212,15 @@ impl HeadDecoder {
         })
     }
 
-    /// The head is good and stands here as it will be shown.
+    /// Marks the stored head as valid for reuse.
     fn mark_cached(&mut self, kind: CachedKind) {
-        // Also an empty block can come, as trailers.
+        // Trailers can be an empty block.
         if self.block_len > 0 {
             self.cached = kind;
         }
     }
 
-    /// Whoever decodes next has another table.
+    /// Drops the stored head, since the next decoder has another table.
     pub fn invalidate(&mut self) {
         self.cached = CachedKind::None;
     }
@@ -278,7 +278,7 @@ impl HeadDecoder {
                 .method
                 .is_some_and(|method| self.text(method) == b"OPTIONS");
         let is_good = path.starts_with(b"/") || is_asterisk;
-        // No client sends a fragment, and what it would hide differs between parsers.
+        // No client sends a fragment, and parsers disagree on it.
         if !is_good || not_visible(path, 0) < path.len() || memchr::memchr(b'#', path).is_some() {
             return Err("malformed :path (RFC 9113 8.3.1)");
         }
@@ -298,7 +298,7 @@ impl HeadDecoder {
         Ok(span)
     }
 
-    /// `:authority` and Host name one host between them, the first of them as the first field.
+    /// `:authority` and Host must agree; `:authority` is shown as the first field.
     fn check_host(&mut self) -> Result<(), &'static str> {
         let info = self.info;
         let host = info.host.map(|at| self.spans[at as usize]);
@@ -324,7 +324,7 @@ impl HeadDecoder {
         Ok(())
     }
 
-    /// Crumbs are one field again (RFC 9113 8.2.3).
+    /// Joins several `cookie` fields into one (RFC 9113 8.2.3).
     fn join_cookies(&mut self) {
         if self.info.cookies < 2 {
             return;
@@ -397,7 +397,7 @@ impl HeadDecoder {
         Ok(())
     }
 
-    /// RFC 9113 8.1: fields only.
+    /// Trailers, without pseudo-header fields (RFC 9113 8.1).
     pub fn trailers(&mut self) -> Result<Fields<'_>, Fault> {
         let info = self.info;
         if let Some(error) = info.error {
@@ -417,7 +417,7 @@ impl HeadDecoder {
         Ok(Fields::new(&self.bytes, &self.spans[1..]))
     }
 
-    /// Gives back what a large head needed.
+    /// Frees the buffers of a large head.
     pub fn shrink(&mut self) {
         if self.bytes.capacity() > MAX_IDLE_BYTES {
             *self = Self::default();
@@ -426,7 +426,7 @@ impl HeadDecoder {
 }
 
 impl HeadInfo {
-    /// Another field, whose text stands in `bytes`.
+    /// Examines a field, whose text is in `bytes`.
     #[inline]
     fn record(&mut self, field: DecodedField, bytes: &[u8], spans: &mut Vec<FieldSpan>) {
         if let Some(error) = field.error {

@@ -1,4 +1,4 @@
-//! Messages, received: header blocks become heads and trailers, bodies are pulled by the program.
+//! Receiving messages: header blocks become heads and trailers, bodies are read by the program.
 
 use crate::body::Method;
 use crate::h1::encode::is_forbidden_trailer;
@@ -8,9 +8,10 @@ use crate::{Fields, Side, StreamRead};
 use super::frame::{self, FrameHeader, FrameType, flag};
 use super::head::{Rejection, Request};
 use super::hpack::DecodedFields;
+use super::pending_events::PendingEvents;
 use super::recv::{Signal, Step};
 use super::rules::{self, Fault};
-use super::stream::{PendingEvents, RecvState, SendState, Tunnel};
+use super::stream::{RecvState, SendState, Tunnel};
 use super::streams::StreamKey;
 use super::window::{RecvWindow, SendWindow};
 use super::{Connection, GoAwayState, InputState, PartialHeaderBlock};
@@ -55,7 +56,7 @@ impl Connection {
         Ok(Step::Next)
     }
 
-    /// Decided before anything is decoded (CVE-2024-27316).
+    /// Checked before anything is decoded (CVE-2024-27316).
     pub(super) fn continuation(&mut self, header: FrameHeader, at: usize) -> Result<Step, Fault> {
         self.partial_block.continuations += 1;
         if self.partial_block.continuations > self.limits.http2.max_continuations {
@@ -99,7 +100,7 @@ impl Connection {
             .map_err(compression)
     }
 
-    /// A decoded block: a head or trailers, by the state of its stream.
+    /// Handles a decoded block: a head or trailers, by the state of its stream.
     fn head(
         &mut self,
         id: u32,
@@ -167,7 +168,7 @@ impl Connection {
             return Err(rules::STREAM_ID);
         }
         if matches!(self.go_away, GoAwayState::Final(last) if id > last) {
-            // Whoever sent it knows by now that it may send it elsewhere (RFC 9113 6.8).
+            // The final GOAWAY tells the peer that it may send the request elsewhere (RFC 9113 6.8).
             self.charge_control()?;
             self.last_ignored = id;
             self.remember_reset(id);
@@ -347,7 +348,7 @@ impl Connection {
         }
     }
 
-    /// Bytes that can be read in one piece.
+    /// Number of bytes that can be read in one piece.
     fn readable(&self, key: StreamKey) -> usize {
         let stream = self.streams.get(key);
         match (&self.chunk, stream.inbox.len()) {
@@ -377,7 +378,7 @@ impl Connection {
         StreamRead::Pending
     }
 
-    /// Body bytes that stand next in the input can be read without waiting for their event.
+    /// Parses body bytes that are next in the input, so that they can be read without an event.
     fn pull(&mut self, key: StreamKey) {
         let stream = self.streams.get(key);
         let (id, is_due) = (stream.id, stream.recv_state == RecvState::Body);
@@ -388,7 +389,7 @@ impl Connection {
         while self.readable(key) == 0 && self.streams.get(key).recv_state == RecvState::Body {
             let step = match self.input {
                 InputState::Data(part) if part.id == id => {
-                    // Whoever reads waits, so that the bytes stay where they are.
+                    // As if the reader waited, so that the bytes stay in place.
                     self.streams
                         .get_mut(key)
                         .pending
@@ -417,16 +418,16 @@ impl Connection {
         }
     }
 
-    /// Bytes of a stream need no room any more: the program takes them, or they were padding.
+    /// Returns credit for bytes of a stream that the program has read, or that were padding.
     pub(super) fn release_credit(&mut self, key: StreamKey, n: u32) {
         let most = self.limits.http2.max_stream_window_bytes;
         let is_read = self.buffered(key) <= n as usize;
         let stream = self.streams.get_mut(key);
-        // Nothing more comes behind the end, so nobody needs to know.
+        // After the end the peer needs no more credit.
         if stream.recv_state == RecvState::Body
             && let Some(mut increment) = stream.recv_window.release(n)
         {
-            // Whoever has read all that is here waits for the peer, not the peer for the reader.
+            // The reader has read everything, so the window limits the peer, not the reader.
             if is_read && let Some(more) = stream.recv_window.grow(most) {
                 increment += more;
             }

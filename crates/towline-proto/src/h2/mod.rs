@@ -1,18 +1,18 @@
 //! HTTP/2, both sides: many exchanges over one connection (RFC 9113).
 //!
 //! ```text
-//!  recv block ── frames ──► streams ──► events          phase  Open ──error, GOAWAY and no streams──►
+//!  recv buffer ── frames ─► streams ──► events          phase  Open ──error, GOAWAY and no streams──►
 //!                 │ HPACK     │ windows, outboxes              Closing (flush, FIN, linger) ──► Closed
-//!  send buffer ◄──┴── turns ◄─┘
+//!  send buffer ◄─┴─ send queue ◄─┘
 //! ```
 //!
-//! One frame after the other is read until an event is due. A head stands in a buffer of the connection while
-//! its event is looked at; body bytes stand in the receive block until the next event is asked for, and move
-//! to their stream then.
+//! Frames are read one after the other until there is an event. A head is kept in a buffer of the connection
+//! until the next call of `next_event`; body bytes stay in the receive buffer until then, and move to the buffer
+//! of their stream afterwards.
 //!
-//! This file holds the state and what comes from the network; `recv` reads frames and `messages` what
-//! they make up; `responses` and `send` write messages and `prepared` requests that are sent again and again;
-//! `send_queue` decides which stream sends, `timers` watches the time, `close` ends streams and the connection.
+//! This file holds the state and the input from the network; `recv` reads frames and `messages` assembles
+//! messages; `responses` and `send` write messages and `prepared` requests that are sent many times; `send_queue`
+//! decides which stream sends, `timers` watches the time, `close` ends streams and the connection.
 
 mod close;
 mod encode;
@@ -20,6 +20,7 @@ mod frame;
 mod head;
 pub(crate) mod hpack;
 mod messages;
+mod pending_events;
 mod prepared;
 mod rate_limit;
 mod recv;
@@ -28,6 +29,7 @@ mod rules;
 mod send;
 mod send_queue;
 mod settings;
+pub(crate) mod storage;
 mod stream;
 mod streams;
 mod timers;
@@ -39,7 +41,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::buffer::{RecvBudget, RecvBuffer, SendBuffer};
-use crate::h1::protocol_switch::ProtocolSwitch;
+use crate::protocol_switch::ProtocolSwitch;
 use crate::{BufferPool, ConnectionError, Interest, Limits, Side, StreamId, UserError};
 
 use frame::{HEADER_BYTES, PREFACE};
@@ -50,23 +52,24 @@ use rate_limit::TokenBucket;
 use responses::HeadCache;
 use send_queue::SendQueue;
 use settings::PeerSettings;
+use storage::StreamStorage;
 pub use streams::StreamKey;
 use streams::{LocalResets, PeerResets, Streams};
 use timers::Timers;
 use window::{RecvWindow, SendWindow};
 
-/// What an idle client connection keeps to write its next head and a small body into.
+/// Send buffer kept by an idle client connection for its next head and a small body.
 const CLIENT_SEND_BYTES: usize = 8 * 1024;
 
-/// What a server takes in at once, unless it stands in a body: some hundred requests.
+/// Maximum number of bytes that a server receives at once, unless it is inside a body: some hundred requests.
 const MAX_RECV_BYTES: usize = 16 * 1024;
 
-/// What the first bytes of a connection say about its protocol.
+/// Whether the first bytes of a connection are the client preface (RFC 9113 3.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preface {
-    /// They may become the client preface (RFC 9113 3.4).
+    /// A part of the preface: more bytes decide.
     Partial,
-    /// They are something else.
+    /// Something else.
     Absent,
     Complete,
 }
@@ -87,7 +90,7 @@ impl Preface {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// Nothing more is parsed. What is queued leaves, then FIN; input is swallowed until the peer's FIN or
+    /// Nothing more is parsed. Queued bytes are sent, then FIN; input is discarded until the peer's FIN or
     /// `linger_timeout` after `since`.
     Closing {
         since: Instant,
@@ -98,7 +101,7 @@ enum Phase {
     },
 }
 
-/// Where in the input we are.
+/// Position in the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InputState {
     /// Server: the client preface.
@@ -108,11 +111,11 @@ enum InputState {
     Frame,
     /// Inside a DATA frame.
     Data(PartialData),
-    /// So many bytes that nobody wants.
+    /// Number of bytes to skip.
     Skip(u32),
 }
 
-/// What is left of a DATA frame.
+/// The rest of a DATA frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PartialData {
     id: u32,
@@ -121,7 +124,7 @@ struct PartialData {
     end: bool,
 }
 
-/// Body bytes that stand in the receive block, until the next event is asked for.
+/// Body bytes in the receive buffer, until the next call of `next_event`.
 #[derive(Debug, Clone, Copy)]
 struct DataChunk {
     to: StreamKey,
@@ -129,7 +132,7 @@ struct DataChunk {
     len: usize,
 }
 
-/// A header block whose frames have not all come.
+/// A header block of which frames are still missing.
 #[derive(Debug, Default)]
 struct PartialHeaderBlock {
     /// 0: none.
@@ -140,40 +143,33 @@ struct PartialHeaderBlock {
     bytes: Vec<u8>,
 }
 
-/// How far we are with leaving (RFC 9113 6.8).
+/// The own GOAWAY (RFC 9113 6.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GoAwayState {
     None,
-    /// Told, without naming a last stream: what was on its way is still served.
+    /// Announced without a last stream: requests that are on their way are still processed.
     Announced,
-    /// Streams above it are refused.
+    /// Sent with the last stream: those above it are ignored.
     Final(u32),
 }
 
-/// What the peer has said about leaving, with one GOAWAY or several (RFC 9113 6.8).
+/// The peer's GOAWAY, one or several (RFC 9113 6.8).
 #[derive(Debug, Clone, Copy)]
 struct PeerGoAway {
-    /// The last stream that it promises to serve.
+    /// The last stream that it may process.
     last: u32,
-    /// It left for want of HTTP/1.1 (`HTTP_1_1_REQUIRED`, RFC 9113 7).
+    /// It requires HTTP/1.1 (`HTTP_1_1_REQUIRED`, RFC 9113 7).
     wants_http1: bool,
 }
 
-/// What the program must hear of the connection.
+/// Pending events of the connection itself.
 #[derive(Debug, Clone, Copy, Default)]
 struct ConnectionEvents {
     going_away: Option<u32>,
     closed: bool,
 }
 
-/// The memory of streams and heads of a connection at rest, in the pool.
-#[derive(Debug)]
-pub struct StreamStorage {
-    streams: Streams,
-    head_decoder: HeadDecoder,
-}
-
-/// One end.
+/// One end of an HTTP/2 connection.
 #[derive(Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -186,7 +182,7 @@ pub struct Connection {
     /// Requests name `https`.
     secure: bool,
     eof: bool,
-    /// The program has closed it.
+    /// `close()` was called.
     closing: bool,
     /// A byte arrived since the last request was sent (client).
     response_started: bool,
@@ -194,38 +190,39 @@ pub struct Connection {
     recv: RecvBuffer,
     send: SendBuffer,
     input: InputState,
-    /// Unread bytes that were looked at and are not yet a whole frame.
+    /// Number of unread bytes when the last frame was found incomplete.
     scanned_bytes: usize,
     chunk: Option<DataChunk>,
     partial_block: PartialHeaderBlock,
     head_decoder: HeadDecoder,
     decoder: Decoder,
     encoder: Encoder,
-    /// Prepared requests that were sent: boxed, since servers have none.
+    /// Encoded prepared requests: boxed, since servers have none.
     encoded_requests: Option<Box<EncodedRequests>>,
-    /// The head that responses have over and over.
+    /// The last head that responses repeated.
     head_cache: HeadCache,
     streams: Streams,
-    /// Streams with notices, in the order in which these came.
+    /// Streams with pending events, in the order of the events.
     eventful: VecDeque<StreamKey>,
-    /// Streams that nobody has to do with, until the next event is asked for.
+    /// Closed streams, removed on the next call of `next_event`.
     closed: Vec<StreamKey>,
     send_queue: SendQueue,
-    /// The last frame of DATA or HEADERS in the send buffer: its stream, and where it stands. It can still
-    /// be made the end of its message.
+    /// The last frame of DATA or HEADERS in the send buffer: its stream and offset. `END_STREAM` can still be
+    /// set on it.
     last_frame: Option<(u32, usize)>,
     local_resets: LocalResets,
     peer_resets: PeerResets,
     peer_settings: PeerSettings,
-    /// What a new stream may be sent: our setting, once acknowledged.
+    /// Receive window of a new stream: our setting, once acknowledged.
     stream_window: u32,
     send_window: SendWindow,
     recv_window: RecvWindow,
-    /// The last stream that the peer began.
+    /// The last stream opened by the peer.
     last_peer: u32,
-    /// The last one that came behind our GOAWAY: what more comes of it crossed that too (RFC 9113 6.8).
+    /// The last stream opened after our final GOAWAY: more frames of it may have crossed the GOAWAY (RFC 9113
+    /// 6.8).
     last_ignored: u32,
-    /// The next stream that we begin.
+    /// The next stream that we open.
     next_id: u32,
     go_away: GoAwayState,
     /// The peer's GOAWAY.
@@ -233,9 +230,9 @@ pub struct Connection {
     conn_events: ConnectionEvents,
     resets: TokenBucket,
     control: TokenBucket,
-    /// Small window updates that frames of ours have earned the peer.
+    /// Number of small window updates that the peer may send in return for our DATA frames.
     earned_updates: u32,
-    /// Bytes in the send buffer that the peer has provoked, at most.
+    /// Upper bound of the bytes in the send buffer that the peer has caused.
     induced_bytes: usize,
     timers: Timers,
     error: Option<Arc<ConnectionError>>,
@@ -298,7 +295,7 @@ impl Connection {
         conn
     }
 
-    /// Goes on with a connection that turned out to speak HTTP/2.
+    /// Continues a connection on which the HTTP/2 preface was found.
     pub fn from_http1(switch: ProtocolSwitch) -> Self {
         let mut conn = Self::new(switch.side, switch.limits, switch.now);
         conn.recv = switch.recv;
@@ -311,7 +308,7 @@ impl Connection {
 
     pub fn set_secure(&mut self, secure: bool) {
         self.secure = secure;
-        // They name the scheme.
+        // Encoded requests contain the scheme.
         self.encoded_requests = None;
     }
 
@@ -331,7 +328,8 @@ impl Connection {
         }
         let budget = self.recv_budget();
         let space = self.recv.space(buffers, budget);
-        // Bytes of a body cost little each; of other frames each byte can make work, for which others wait.
+        // Bytes of a body cost little each; other frames can cause work with each byte, which delays other
+        // connections.
         let is_bulk = self.side == Side::Client || matches!(self.input, InputState::Data(_));
         let most = if is_bulk { space.len() } else { MAX_RECV_BYTES };
         let most = most.min(space.len());
@@ -351,7 +349,7 @@ impl Connection {
         }
     }
 
-    /// Input behind the end of everything: read only so that no reset destroys our last words.
+    /// Input after the end: read only so that a reset does not destroy the last bytes sent.
     fn discard(&mut self, n: usize) {
         self.recv.clear();
         if let Phase::Closing { lingered, .. } = &mut self.phase {
@@ -409,7 +407,7 @@ impl Connection {
         }
     }
 
-    /// The next request needs these.
+    /// Takes the buffers that the next request needs.
     fn prepare(&mut self, buffers: &mut BufferPool) {
         self.send.prepare(buffers);
         if self.streams.is_unallocated()
@@ -420,9 +418,9 @@ impl Connection {
         }
     }
 
-    /// No stream is open: a server lends what it held for them to its other connections, a client keeps it.
+    /// No stream is open: a server returns its stream storage to the pool, a client keeps it.
     fn release_storage(&mut self, buffers: &mut BufferPool) {
-        // Those it speaks of are gone, and their places with them.
+        // The streams in this list no longer exist.
         self.timers.unstarted.clear();
         self.streams.shrink();
         self.head_decoder.shrink();
@@ -435,7 +433,7 @@ impl Connection {
         }
     }
 
-    // Towards both.
+    // Outputs.
 
     pub fn send_slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         self.send.slices(out)
@@ -473,7 +471,7 @@ impl Connection {
         }
     }
 
-    /// Whether `next_event` may have something without more input.
+    /// Whether `next_event` may return an event without more input.
     pub fn has_events(&self) -> bool {
         !self.eventful.is_empty()
             || self.conn_events.closed
@@ -493,17 +491,17 @@ impl Connection {
         self.stream_capacity() > 0
     }
 
-    /// Whether the server takes an extended CONNECT; `None`: it has not said yet.
+    /// Whether the server accepts an extended CONNECT; `None`: its SETTINGS have not arrived.
     pub fn extended_connect(&self) -> Option<bool> {
         self.peer_settings.extended_connect
     }
 
-    /// How many requests may be started now.
+    /// Number of requests that can be started now.
     pub fn stream_capacity(&self) -> usize {
         self.stream_limit().saturating_sub(self.open_streams())
     }
 
-    /// How many requests may be under way at once; 0: no more begin.
+    /// Number of requests that can be in flight at once; 0: no more can be started.
     pub fn stream_limit(&self) -> usize {
         let is_open = self.side == Side::Client
             && self.phase == Phase::Open
@@ -517,7 +515,7 @@ impl Connection {
             .peer_settings
             .max_streams
             .min(self.limits.http2.max_concurrent_streams) as usize;
-        // Identifiers are used up once (RFC 9113 5.1.1).
+        // Identifiers cannot be reused (RFC 9113 5.1.1).
         let ids = (0x8000_0000 - self.next_id.min(0x8000_0000)).div_ceil(2) as usize;
         most.min(self.open_streams() + ids)
     }
@@ -535,7 +533,7 @@ impl Connection {
         self.streams.find(id).ok_or(UserError::UnknownStream)
     }
 
-    // What the state means.
+    // Derived state.
 
     fn recv_budget(&self) -> RecvBudget {
         if self.phase != Phase::Open {
@@ -553,7 +551,7 @@ impl Connection {
         }
     }
 
-    /// The peer takes what it provokes.
+    /// Whether the peer reads the frames that it causes.
     fn may_receive(&self) -> bool {
         self.phase != Phase::Open || self.induced_bytes <= self.limits.http2.max_queued_bytes
     }
@@ -562,7 +560,7 @@ impl Connection {
         self.phase == Phase::Open && self.may_receive()
     }
 
-    /// Streams that somebody has to do with.
+    /// Number of streams that are not closed.
     fn open_streams(&self) -> usize {
         self.streams.len() - self.closed.len()
     }
@@ -571,7 +569,7 @@ impl Connection {
         self.open_streams() > 0
     }
 
-    /// A frame that is no DATA, into the send buffer.
+    /// Writes a control frame to the send buffer.
     fn write_control(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.induced_bytes += self.send.fill(write);
     }

@@ -1,7 +1,7 @@
-//! Requests that are sent whole; those that are prepared are sent over and over, and compressed once.
+//! Whole requests. Prepared ones are sent many times, and compressed once.
 //!
-//! A header block means something by the table that it meets. While the encoder would make of the same fields the
-//! same block, the one that it made is sent again as it stands: nothing is checked, looked up or compressed.
+//! The meaning of a header block depends on the table of the peer. While the encoder would produce the same block
+//! for the same fields, the cached one is sent: nothing is validated, looked up or compressed.
 
 use std::sync::Arc;
 
@@ -16,21 +16,22 @@ use super::frame::{self, HEADER_BYTES};
 use super::send::{MAX_CACHED_BLOCK_BYTES, RequestInfo};
 use super::streams::StreamKey;
 
-/// So many requests of a mix are remembered.
+/// Number of cached requests.
 const MAX_REMEMBERED: usize = 32;
 
-/// One of so many newcomers takes the place of another: a prime, so that it is not the same one in each round.
+/// One of this many uncached requests replaces a cached one: a prime, so that it is not the same one in each
+/// round.
 const REPLACE_ONE_IN: u32 = 31;
 
-/// Prepared requests that were sent, and what they became.
+/// Prepared requests that were sent, with their encoded header blocks.
 ///
-/// Where there are more than are remembered, most of those that are stay: requests that come in turn would otherwise
-/// push each other out just before they come again. A mix that has changed is known before long all the same, and at
-/// once where nobody holds the requests of the old one.
+/// If there are more requests than slots, most cached ones stay: requests sent in rotation would otherwise evict
+/// each other just before they come again. A changed set of requests is still cached soon, and immediately if the
+/// old requests were dropped.
 #[derive(Debug, Default)]
 pub(super) struct EncodedRequests {
     entries: Vec<EncodedRequest>,
-    /// That found no place free.
+    /// Number of requests that found no free slot.
     unplaced: u32,
 }
 
@@ -38,7 +39,7 @@ pub(super) struct EncodedRequests {
 struct EncodedRequest {
     parts: Arc<Parts>,
     info: RequestInfo,
-    /// What the block depends on ([`generation`](super::hpack::Encoder::generation)).
+    /// The encoder state that the block depends on ([`generation`](super::hpack::Encoder::generation)).
     generation: u32,
     block: Vec<u8>,
 }
@@ -54,7 +55,7 @@ impl EncodedRequests {
         (Some(found.generation) == generation).then_some(found)
     }
 
-    /// Where a request that has become something else, or is new, is to be kept.
+    /// The slot for a new request, or for one whose block has changed.
     fn slot_for(&mut self, parts: &Arc<Parts>) -> Option<usize> {
         let entries = &self.entries;
         if let Some(slot) = self.position(parts) {
@@ -90,7 +91,7 @@ impl Connection {
         self.finish_request(opened.key, body)
     }
 
-    /// All of the body behind its head, if there is one.
+    /// Sends the body after its head, if there is one.
     fn finish_request(
         &mut self,
         key: StreamKey,
@@ -125,7 +126,7 @@ impl Connection {
         let size = size_of(request.body().as_ref());
         let opened = request.with_head(|head| self.open_request(head, size))?;
         let block = &self.send.from(opened.head_at)[HEADER_BYTES..];
-        // Otherwise it becomes something else the next time: what was added to the table stands there then.
+        // If fields were added to the table, the next block for the same head is different.
         let is_kept = self.encoder.generation() == generation
             && block.len() <= MAX_CACHED_BLOCK_BYTES
             && opened.info.method != Method::Connect;
@@ -182,7 +183,7 @@ mod tests {
         (0..count).map(one).collect()
     }
 
-    /// How many of them are found; what is not is kept if there is a place.
+    /// Number of requests found in the cache; the others are added if there is a slot.
     fn count_hits(encoded: &mut EncodedRequests, requests: &[PreparedRequest]) -> usize {
         let mut found = 0;
         for request in requests {
@@ -226,7 +227,7 @@ mod tests {
             count_hits(&mut encoded, &after);
         }
         assert!(count_hits(&mut encoded, &after) > MAX_REMEMBERED / 2);
-        // ... and at once where the others are gone.
+        // Immediately if the others were dropped.
         drop((before, after));
         let last = requests(MAX_REMEMBERED);
         count_hits(&mut encoded, &last);

@@ -1,4 +1,4 @@
-//! Buckets of tokens: how much of what costs us and moves nothing a peer may send.
+//! Token buckets: rate limits of frames that cost work and carry no data.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::RateLimit;
 /// Thousandths of a token.
 const TOKEN: u64 = 1000;
 
-/// What is left of an [`RateLimit`].
+/// The tokens left of a [`RateLimit`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TokenBucket {
     milli: u64,
@@ -22,7 +22,7 @@ impl TokenBucket {
         }
     }
 
-    /// Takes one token; false when there is none.
+    /// Takes one token; returns false if there is none.
     pub fn take(&mut self, limit: RateLimit, now: Instant) -> bool {
         let elapsed = now.saturating_duration_since(self.filled).as_millis();
         let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
@@ -30,7 +30,7 @@ impl TokenBucket {
             let back = elapsed.saturating_mul(u64::from(limit.per_s));
             let most = u64::from(limit.burst) * TOKEN;
             self.milli = self.milli.saturating_add(back).min(most);
-            // What is left of a millisecond counts the next time.
+            // The rest of a millisecond counts the next time.
             self.filled += Duration::from_millis(elapsed);
         }
         match self.milli.checked_sub(TOKEN) {

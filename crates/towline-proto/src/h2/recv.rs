@@ -1,15 +1,16 @@
-//! Frames, read one after the other until an event is due.
+//! Receiving frames, one after the other until there is an event.
 
 use crate::timer::HeadTimer;
 use crate::{Event, Side, StreamError, StreamId};
 
 use super::frame::{self, FrameHeader, FrameType, HEADER_BYTES, PREFACE, flag};
+use super::pending_events::PendingEvents;
 use super::rules::{self, Fault};
-use super::stream::{PendingEvents, Priority, RecvState, Tunnel};
+use super::stream::{Priority, RecvState, Tunnel};
 use super::streams::StreamKey;
 use super::{Connection, DataChunk, InputState, PartialData, Preface, settings, timers};
 
-/// An event before it borrows anything.
+/// An event without borrows.
 pub(super) enum Signal {
     Head { stream: u32, end: bool },
     Informational { stream: u32 },
@@ -22,7 +23,7 @@ pub(super) enum Signal {
     Closed,
 }
 
-/// What a frame, or a part of one, came to.
+/// Result of a frame, or of a part of one.
 pub(super) enum Step {
     Signal(Signal),
     Next,
@@ -60,7 +61,7 @@ impl Connection {
             if let Some(signal) = self.next_pending_event() {
                 return Some(signal);
             }
-            // Before anything behind the GOAWAY, however the input was cut.
+            // Before anything after the GOAWAY, however the input was cut.
             if let Some(last) = self.conn_events.going_away.take() {
                 return Some(Signal::GoingAway { last });
             }
@@ -108,7 +109,7 @@ impl Connection {
         Some(signal)
     }
 
-    /// Marks bytes as read and returns where they stand.
+    /// Marks bytes as read and returns their offset.
     pub(super) fn consume(&mut self, n: usize) -> usize {
         self.scanned_bytes = 0;
         self.recv.consume(n)
@@ -168,7 +169,7 @@ impl Connection {
         Step::Next
     }
 
-    /// What can be told from the header alone.
+    /// Checks that need only the header.
     fn check_header(&self, header: FrameHeader) -> Result<(), Fault> {
         if self.input == InputState::Settings
             && (header.frame_type != FrameType::Settings || header.has(flag::ACK))
@@ -204,7 +205,7 @@ impl Connection {
         }
     }
 
-    /// A whole frame; its payload stands at `at`.
+    /// Handles a whole frame with its payload at offset `at`.
     fn frame(&mut self, header: FrameHeader, at: usize) -> Result<Step, Fault> {
         let len = header.len as usize;
         match header.frame_type {
@@ -234,7 +235,7 @@ impl Connection {
         Ok(Step::Next)
     }
 
-    /// A frame that moves nothing.
+    /// Charges a frame that carries no data to its rate limit.
     pub(super) fn charge_control(&mut self) -> Result<(), Fault> {
         if self
             .control
@@ -310,8 +311,8 @@ impl Connection {
             return Err(rules::WRONG_SIZE);
         }
         let increment = frame::number(self.recv.consumed(at, 4), 0);
-        // Large ones end by overflow, unless nobody counts them; those that answer frames of ours are no more
-        // than these.
+        // Large increments are bounded by overflow, unless the stream is unknown; updates in return for our
+        // DATA frames are bounded by these.
         let is_counted = header.stream == 0 || self.streams.find(header.stream).is_some();
         if increment < 1024 || !is_counted {
             if self.earned_updates > 0 {
@@ -331,7 +332,7 @@ impl Connection {
             return Ok(());
         }
         let Some(to) = self.find_open(header.stream)? else {
-            // Nothing that crossed our end of the stream explains it.
+            // An increment of 0 is never valid, also on a closed stream.
             return if increment == 0 {
                 Err(rules::NO_INCREMENT)
             } else {
@@ -352,7 +353,8 @@ impl Connection {
 
     // Frames of a stream.
 
-    /// The stream that a frame speaks of; `None`: it is closed, and the frame may have crossed that.
+    /// Finds the stream of a frame; `None`: it is closed, and the frame may have been sent before the peer
+    /// knew.
     fn find_open(&self, id: u32) -> Result<Option<StreamKey>, Fault> {
         match self.streams.find(id) {
             Some(at) if self.streams.get(at).has_failed() => Ok(None),
@@ -362,7 +364,7 @@ impl Connection {
         }
     }
 
-    /// RFC 9113 5.1.1: neither side has begun it.
+    /// Whether neither side has opened the stream (RFC 9113 5.1.1).
     pub(super) fn is_idle_stream(&self, id: u32) -> bool {
         let is_ours = (id % 2 == 1) == (self.side == Side::Client);
         if is_ours {
@@ -381,18 +383,18 @@ impl Connection {
         if to.is_none() && self.peer_resets.has(header.stream) {
             return self.charge_control();
         }
-        // Also on a stream that was closed by us at the same time: it cost as much.
+        // Also on a stream that we closed at the same time: it cost as much.
         self.charge_reset()?;
         self.peer_resets.add(header.stream);
         match to {
             Some(to) => self.reset_by_peer(to, crate::ErrorCode(code)),
-            // Now it knows that the stream is closed.
+            // The peer knows that the stream is closed.
             None => self.local_resets.remove(header.stream),
         }
         Ok(())
     }
 
-    /// RFC 9113 5.3.2: checked, and otherwise ignored.
+    /// Validated, and otherwise ignored (RFC 9113 5.3.2).
     fn priority(&mut self, header: FrameHeader, at: usize) -> Result<(), Fault> {
         self.charge_control()?;
         let fault = if header.len != 5 {
@@ -404,12 +406,12 @@ impl Connection {
         };
         match self.streams.find(header.stream) {
             Some(to) if !self.streams.get(to).has_failed() => self.reset_stream(to, fault),
-            // A stream that is not there cannot be reset.
+            // A stream that does not exist cannot be reset.
             _ => Err(fault),
         }
     }
 
-    /// RFC 9218 7.1. Of a stream that has not begun it is forgotten; its request says it too.
+    /// RFC 9218 7.1. Ignored for a stream that is not open yet; its request has a priority of its own.
     fn priority_update(&mut self, at: usize, len: usize) -> Result<(), Fault> {
         self.charge_control()?;
         if len < 4 {
@@ -482,14 +484,14 @@ impl Connection {
         Ok(Step::Next)
     }
 
-    /// A client that took its request back says nothing more on it (RFC 9113 5.1).
+    /// Whether the client has reset this stream, after which it must not send on it (RFC 9113 5.1).
     pub(super) fn is_reset_by_peer(&self, key: StreamKey) -> bool {
         let failure = &self.streams.get(key).failure;
         self.side == Side::Server && matches!(failure, Some(StreamError::ResetByPeer(_)))
     }
 
-    /// Of a stream that we reset. Its window does not open any more, so that what the peer had not heard of
-    /// that has an end (RFC 9113 5.1 and 6.9.1).
+    /// DATA on a stream that we reset. Its window is not reopened, so that the bytes sent before the peer
+    /// received the reset are bounded (RFC 9113 5.1 and 6.9.1).
     fn data_on_closed(&mut self, header: FrameHeader) -> Result<(), Fault> {
         let window = self.local_resets.window(header.stream);
         let window = window.ok_or(rules::CLOSED_STREAM)?;
@@ -498,7 +500,7 @@ impl Connection {
         Ok(())
     }
 
-    /// An open stream takes these bytes, or breaks.
+    /// Checks and accounts for DATA on an open stream.
     fn admit_data(&mut self, key: StreamKey, part: PartialData, len: u32) -> Result<(), Fault> {
         let stream = self.streams.get_mut(key);
         match stream.recv_state {
@@ -510,7 +512,7 @@ impl Connection {
         }
         stream.recv_window.receive(len).map_err(|_| rules::WINDOW)?;
         if stream.recv_window.is_exhausted() {
-            // It is the program's turn; when it has read, the peer has a whole period again.
+            // The program has to read first; then the peer has a whole period again.
             stream.recv_timer.pause();
         }
         let n = u64::from(part.left);
@@ -533,7 +535,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What is here of a DATA frame.
+    /// Handles the received part of a DATA frame.
     pub(super) fn data(&mut self, part: PartialData) -> Step {
         let n = self.recv.len().min(part.left as usize);
         if n == 0 && part.left > 0 {
@@ -547,7 +549,7 @@ impl Connection {
         } else {
             InputState::Data(PartialData { left, ..part })
         };
-        // It may have been given up between two parts.
+        // It may have been reset between two parts.
         let Some(to) = self.streams.find(part.id) else {
             return Step::Next;
         };
@@ -563,7 +565,7 @@ impl Connection {
             stream.recv_timer.stop();
         }
         if ends && stream.tunnel == Tunnel::Requested {
-            // Nobody reads it yet, and whether it is to be opened may depend on it.
+            // The tunnel cannot be read yet, and whether to open it may depend on the half-close.
             self.notify(to, PendingEvents::HALF_CLOSED);
         }
         let stream = self.streams.get_mut(to);
@@ -584,7 +586,7 @@ impl Connection {
         Step::Next
     }
 
-    /// Moves body bytes that were not read in their turn out of the receive block.
+    /// Moves unread body bytes from the receive buffer to their stream.
     pub(super) fn stash(&mut self) {
         if let Some(DataChunk { to, at, len }) = self.chunk.take() {
             let stream = self.streams.get_mut(to);

@@ -1,8 +1,8 @@
-//! Responses, sent.
+//! Sending responses.
 //!
-//! Most of a connection's heads are one head over and over, but for the date, which stands for a second. Such a head
-//! is checked and compressed once: while the encoder would make of the same fields the same block
-//! ([`generation`](super::hpack::Encoder::generation)), the one that it made is sent again as it stands.
+//! Most heads of a connection are equal, except for the date, which changes once a second. Such a head is
+//! validated and compressed once: while the encoder would produce the same block for the same fields
+//! ([`generation`](super::hpack::Encoder::generation)), the cached one is sent.
 
 use crate::body::Method;
 use crate::{BodySize, ErrorCode, Field, ResponseHead, Side, StreamId, UserError};
@@ -10,36 +10,37 @@ use crate::{BodySize, ErrorCode, Field, ResponseHead, Side, StreamId, UserError}
 use super::Connection;
 use super::encode;
 use super::frame::{self, HEADER_BYTES};
+use super::pending_events::PendingEvents;
 use super::rules::Fault;
 use super::send::{MAX_CACHED_BLOCK_BYTES, check_fields};
-use super::stream::{EndStream, PendingEvents, SendState, Tunnel};
+use super::stream::{EndStream, SendState, Tunnel};
 use super::streams::StreamKey;
 
-/// A head of more text is made anew each time: what is remembered stays with a connection at rest.
+/// A head with more text is not cached: cached heads are kept by idle connections.
 const MAX_CACHED_TEXT_BYTES: usize = 1024;
 
-/// The head that the last responses had.
+/// Cache of the head of the last responses.
 #[derive(Debug, Default)]
 pub(super) struct HeadCache {
-    /// The [`fingerprint`] of the head before. One that comes once is not worth being remembered.
+    /// The [`fingerprint`] of the last head. A head is cached when it is repeated.
     last_fingerprint: u64,
     cached: Option<Box<CachedHead>>,
 }
 
-/// A head that was good, and what it became.
+/// A valid head and its encoded block.
 #[derive(Debug)]
 struct CachedHead {
     status: u16,
-    /// Of each name and its value.
+    /// Lengths of each name and its value.
     lens: Box<[(u16, u16)]>,
-    /// Names and values behind one another.
+    /// Names and values, concatenated.
     text: Box<[u8]>,
     lengths: ContentLengths,
     generation: u32,
     block: Box<[u8]>,
 }
 
-/// Whether a head is the known one, and the Content-Length among its fields.
+/// Result of a cache lookup, with the Content-Length among the fields of the head.
 #[derive(Debug, Clone, Copy)]
 enum HeadLookup {
     Miss(Option<u64>),
@@ -49,9 +50,9 @@ enum HeadLookup {
 /// The Content-Length of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ContentLengths {
-    /// By the program, among its fields.
+    /// Given by the program, among its fields.
     given: Option<u64>,
-    /// By us, behind them.
+    /// Added after them.
     added: Option<u64>,
 }
 
@@ -92,7 +93,7 @@ impl CachedHead {
 }
 
 impl HeadCache {
-    /// Whether the head is the known one.
+    /// Looks the head up.
     #[inline]
     fn lookup(&self, head: &ResponseHead<'_>) -> Option<HeadLookup> {
         let cached = self.cached.as_ref()?;
@@ -101,7 +102,7 @@ impl HeadCache {
             .then_some(HeadLookup::Hit(cached.lengths.given))
     }
 
-    /// A good head that was made anew, as a block that would be the same the next time.
+    /// Records a valid head that was encoded, with a block that can be reused.
     fn record(
         &mut self,
         head: &ResponseHead<'_>,
@@ -148,7 +149,7 @@ impl Connection {
         }
         let framing = check_fields(head.fields)?;
         if framing.protocol.is_some() {
-            // A part of requests alone (RFC 8441 4).
+            // Only requests have it (RFC 8441 4).
             return Err(UserError::InvalidFieldName);
         }
         if head.status < 200 {
@@ -202,7 +203,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The known head, with this Content-Length behind its fields; false: it would be another block now.
+    /// Writes the cached block; false if the current block would be different.
     fn write_cached(&mut self, id: u32, added: Option<u64>, end: bool) -> bool {
         let generation = self.encoder.generation();
         let Some(cached) = &self.head_cache.cached else {
@@ -229,15 +230,15 @@ impl Connection {
     ) {
         let generation = self.encoder.generation();
         let start = self.write_response(id, head, lengths.added, end);
-        // Otherwise it becomes something else the next time: what was added to the table stands there then.
+        // If fields were added to the table, the next block for the same head is different.
         if let Some(generation) = generation.filter(|_| self.encoder.generation() == generation) {
             let block = &self.send.from(start)[HEADER_BYTES..];
             self.head_cache.record(head, lengths, generation, block);
         }
     }
 
-    /// A checked head. `length`: a Content-Length that the program did not give. Where its first frame begins in the
-    /// send buffer.
+    /// Writes a validated head. `length`: a Content-Length that the program did not give. Returns the offset
+    /// of its first frame in the send buffer.
     fn write_response(
         &mut self,
         id: u32,
@@ -260,7 +261,7 @@ impl Connection {
         })
     }
 
-    /// Answers a request that the program never sees.
+    /// Responds to a request that is not passed to the program.
     pub(super) fn reject_request(&mut self, id: u32, status: u16, end: bool) -> Result<(), Fault> {
         let head = ResponseHead {
             status,
@@ -275,7 +276,7 @@ impl Connection {
         self.charge_reset()
     }
 
-    /// More of a body has come than is allowed: 413 where an answer is still due.
+    /// Rejects a body over the limit: with 413 if there was no response yet.
     pub(super) fn reject_body(&mut self, key: StreamKey) -> Result<(), Fault> {
         let fault = super::rules::BODY;
         let stream = self.streams.get(key);
@@ -312,7 +313,7 @@ impl Connection {
     }
 }
 
-/// Heads that differ in this are not the same; what it takes is less than to compare them.
+/// A cheap hash: heads with different fingerprints differ.
 fn fingerprint(head: &ResponseHead<'_>, added: Option<u64>) -> u64 {
     let start = u64::from(head.status) << 32 | added.map_or(0, |length| length.wrapping_add(1));
     head.fields.iter().fold(start, |fingerprint, field| {
@@ -352,7 +353,7 @@ fn response_plan(
             BodySize::Empty => SendState::Complete,
             _ => SendState::Discard,
         };
-        // RFC 9110 8.6: in a 304 only the length of the response it stands for.
+        // RFC 9110 8.6: in a 304 only the length of the corresponding 200 response.
         let length = length.filter(|_| status != 304);
         return Ok(BodyPlan {
             length,

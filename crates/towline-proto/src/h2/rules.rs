@@ -24,7 +24,7 @@ impl Fault {
     }
 }
 
-/// A message that is malformed in this way (RFC 9113 8.1.1).
+/// A malformed message (RFC 9113 8.1.1).
 pub(super) const fn malformed(rule: &'static str) -> Fault {
     protocol(rule)
 }
@@ -66,7 +66,7 @@ const CALM: ErrorCode = ErrorCode::ENHANCE_YOUR_CALM;
 const SIZE: ErrorCode = ErrorCode::FRAME_SIZE_ERROR;
 const FLOW: ErrorCode = ErrorCode::FLOW_CONTROL_ERROR;
 
-// The connection begins.
+// Start of the connection.
 pub(super) const PREFACE: Fault = protocol("no client preface (RFC 9113 3.4)");
 pub(super) const NO_SETTINGS: Fault = protocol("the first frame is not SETTINGS (RFC 9113 3.4)");
 pub(super) const SETTINGS_LATE: Fault = timeout(
@@ -144,7 +144,7 @@ pub(super) const SLOW_WINDOW: Fault = timeout(
 );
 pub(super) const NO_PONG: Fault = timeout(ErrorCode::NO_ERROR, "PING not answered in time");
 
-// Ends that are nobody's fault, or the transport's.
+// Orderly ends, and failures of the transport.
 pub(super) const DONE: ConnectionError =
     ConnectionError::new(CloseReason::Done, ErrorSource::None, 0, "closed in order");
 pub(super) const IDLE: ConnectionError = ConnectionError::new(

@@ -1,5 +1,5 @@
-//! Requests and bodies, sent: heads are checked first, then compressed, since the table of the peer moves with every
-//! field.
+//! Sending requests and bodies. Heads are validated before they are compressed, since every field changes the
+//! compression table.
 
 use std::time::Instant;
 
@@ -20,10 +20,10 @@ use super::send_queue::Data;
 use super::stream::{EndStream, SendState, Tunnel};
 use super::streams::StreamKey;
 
-/// A longer block is made anew each time that it is sent. No peer's frames are too small for it.
+/// A longer header block is not cached. A block of this size fits into one frame for every peer.
 pub(super) const MAX_CACHED_BLOCK_BYTES: usize = 256;
 
-/// What the program's fields say of the body and of the host.
+/// Framing fields given by the program.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FramingFields<'a> {
     pub length: Option<u64>,
@@ -31,25 +31,25 @@ pub(super) struct FramingFields<'a> {
     pub protocol: Option<&'a [u8]>,
 }
 
-/// What a stream has to know of its request.
+/// Properties of a request that its stream needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RequestInfo {
     pub method: Method,
-    /// Its head is all of it.
+    /// The request has no body.
     pub end: bool,
     pub next: SendState,
 }
 
-/// A request whose head is written.
+/// A stream whose request head was written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenedRequest {
     pub key: StreamKey,
     pub info: RequestInfo,
-    /// Where its first frame stands in the send buffer.
+    /// Offset of its first frame in the send buffer.
     pub head_at: usize,
 }
 
-/// The parts of a request that are no fields.
+/// Pseudo-header fields of a request.
 #[derive(Debug, Clone, Copy)]
 struct PseudoFields<'a> {
     scheme: Option<&'a [u8]>,
@@ -99,14 +99,14 @@ impl Connection {
             }
             (BodySize::Empty, Some(1..)) => return Err(UserError::InvalidContentLength),
             (BodySize::Known(n), None) => Some(n),
-            // RFC 9110 8.6: methods that expect content say that there is none.
+            // RFC 9110 8.6: methods that expect content state a length of 0.
             (BodySize::Empty, None) => {
                 matches!(head.method, b"POST" | b"PUT" | b"PATCH").then_some(0)
             }
             _ => None,
         };
         let (end, next) = match (method, size, length.or(framing.length)) {
-            // Its stream stays open for what follows the answer.
+            // The stream stays open for the tunnel.
             (Method::Connect, ..) => (false, SendState::Complete),
             (_, BodySize::Empty, _) => (true, SendState::Complete),
             (_, _, declared) => (declared == Some(0), SendState::Body(declared)),
@@ -117,7 +117,7 @@ impl Connection {
         Ok(OpenedRequest { key, info, head_at })
     }
 
-    /// The stream of the next request.
+    /// Opens the stream of the next request.
     pub(super) fn begin_exchange(&mut self, info: RequestInfo) -> (u32, StreamKey) {
         let id = self.next_id;
         self.next_id += 2;
@@ -167,7 +167,7 @@ impl Connection {
         })
     }
 
-    /// RFC 9113 8.3.1: the target in its parts.
+    /// Splits the target into pseudo-header fields (RFC 9113 8.3.1).
     fn pseudo_fields<'a>(
         &self,
         head: &RequestHead<'a>,
@@ -175,7 +175,7 @@ impl Connection {
     ) -> Result<PseudoFields<'a>, UserError> {
         let host = framing.host.ok_or(UserError::InvalidHost)?;
         let is_tunnel = head.method == b"CONNECT" && framing.protocol.is_none();
-        // An extended CONNECT names a path as any other request does (RFC 8441 4).
+        // An extended CONNECT has a path like any other request (RFC 8441 4).
         let method = if framing.protocol.is_some() {
             b"GET"
         } else {
@@ -203,7 +203,7 @@ impl Connection {
             pseudo.authority = &head.target[at..at + len];
             pseudo.path = Some(match &head.target[at + len..] {
                 [] => b"/",
-                // Its path is empty, and is written so nowhere else.
+                // An empty path has no valid form in `:path`.
                 [b'?', ..] => return Err(UserError::InvalidTarget),
                 path => path,
             });
@@ -217,7 +217,8 @@ impl Connection {
 
     // Header blocks.
 
-    /// HEADERS, and CONTINUATION where the peer's frames are too small. Where it begins in the send buffer.
+    /// Writes HEADERS, and CONTINUATION if the peer's frame size requires it. Returns the offset in the send
+    /// buffer.
     pub(super) fn write_head(
         &mut self,
         id: u32,
@@ -235,7 +236,7 @@ impl Connection {
             encode::end_block(out, start, most, id);
         });
         self.last_frame = (!end).then_some((id, start));
-        // A client's heads are its own idea.
+        // The peer has not caused the heads of a client.
         if self.side == Side::Server {
             self.induced_bytes += written;
         } else if let Some(key) = self.streams.find(id) {
@@ -268,7 +269,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Admits `n` body bytes; whether they are the last ones. `None`: there is nothing to send.
+    /// Accounts for `n` body bytes; returns whether they are the last ones. `None`: there is nothing to send.
     fn admit(&mut self, key: StreamKey, n: usize) -> Result<Option<bool>, UserError> {
         match &mut self.streams.get_mut(key).send_state {
             SendState::Body(Some(left)) => {
@@ -353,7 +354,7 @@ impl Connection {
     }
 }
 
-/// Whether all fields may be sent, and what they say.
+/// Validates the fields and returns those about framing.
 pub(super) fn check_fields<'a>(fields: &[Field<'a>]) -> Result<FramingFields<'a>, UserError> {
     let mut framing = FramingFields::default();
     for field in fields {

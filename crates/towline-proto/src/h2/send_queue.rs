@@ -1,24 +1,25 @@
-//! Who sends next: streams whose bytes wait take turns, the most urgent first (RFC 9218).
+//! The send queue: scheduling of streams with queued bytes, the most urgent first (RFC 9218).
 //!
 //! ```text
-//!   write ──window, room, nobody waits──► SendBuffer ──► transport
-//!     └──────► outbox ──turns──► pump ──────▲
+//!   write ──window, space, empty queue──► SendBuffer ──► transport
+//!     └────► outbox ──► fill_send_buffer ────▲
 //! ```
 //!
-//! A DATA frame goes into the send buffer only while little waits there, so that control frames and urgent
-//! streams are never far behind. What is left over stays with its stream and costs nobody else anything.
+//! A DATA frame goes into the send buffer only while little is pending there, so that control frames and urgent
+//! streams are never delayed much. The rest stays in the outbox of its stream.
 
 use bytes::Bytes;
 
 use super::Connection;
 use super::frame::{self, FrameType, HEADER_BYTES, flag};
-use super::stream::{EndStream, PendingEvents, Priority};
+use super::pending_events::PendingEvents;
+use super::stream::{EndStream, Priority};
 use super::streams::{StreamKey, Streams};
 
-/// Frames of DATA that earn a small window update more than this count for nothing.
+/// Upper bound of the window updates earned by DATA frames.
 const MAX_EARNED_UPDATES: u32 = 1000;
 
-/// Streams that can send, by urgency; each list goes through the streams themselves.
+/// Streams that can send, by urgency; each list is linked through the streams themselves.
 #[derive(Debug, Default)]
 pub(super) struct SendQueue {
     lists: [Option<List>; 8],
@@ -47,7 +48,7 @@ impl SendQueue {
         &mut self.lists[usize::from(priority.urgency & 7)]
     }
 
-    /// Behind the others of its urgency.
+    /// Appends a stream to the others of its urgency.
     pub fn add(&mut self, streams: &mut Streams, key: StreamKey) {
         let stream = streams.get_mut(key);
         if std::mem::replace(&mut stream.is_queued, true) {
@@ -69,7 +70,7 @@ impl SendQueue {
         }
     }
 
-    /// In front of the others: it goes on.
+    /// Prepends a stream to the others of its urgency, to continue with it.
     fn add_first(&mut self, streams: &mut Streams, key: StreamKey) {
         let stream = streams.get_mut(key);
         let list = self.list(stream.priority);
@@ -129,7 +130,7 @@ impl Data<'_> {
 }
 
 impl Connection {
-    /// Sends body bytes, or lets them wait. `last`: nothing follows.
+    /// Sends body bytes, or queues them. `last`: nothing follows.
     pub(super) fn send_data(&mut self, key: StreamKey, data: Data<'_>, last: bool) {
         let n = data.len();
         let may_bypass = n <= self.send_window.bytes()
@@ -160,12 +161,12 @@ impl Connection {
         }
     }
 
-    /// DATA goes into the send buffer while less than this waits there.
+    /// DATA goes into the send buffer while fewer bytes than the send window are pending there.
     fn send_buffer_has_room(&self) -> bool {
         self.send.pending() < self.limits.send_window_bytes
     }
 
-    /// Frames all of it at once.
+    /// Frames all the data at once.
     fn send_at_once(&mut self, key: StreamKey, data: &Data<'_>, last: bool) {
         let n = data.len();
         self.send_window.take(n);
@@ -194,7 +195,7 @@ impl Connection {
         }
     }
 
-    /// The header of a DATA frame of `len` bytes, which can still be made the last one.
+    /// Writes the header of a DATA frame of `len` bytes, on which `END_STREAM` can still be set.
     fn begin_frame(&mut self, id: u32, len: usize, end: bool) {
         self.last_frame = (!end).then_some((id, self.send.end()));
         let flags = if end { flag::END_STREAM } else { 0 };
@@ -208,7 +209,7 @@ impl Connection {
         self.earned_updates = (self.earned_updates + 2).min(MAX_EARNED_UPDATES);
     }
 
-    /// Its window or its outbox has changed: it has a turn when it can send.
+    /// Updates the queue after a change of the stream's window or outbox.
     pub(super) fn update_send_queue(&mut self, key: StreamKey) {
         let stream = self.streams.get_mut(key);
         if stream.can_send() {
@@ -216,14 +217,14 @@ impl Connection {
             return;
         }
         let waits = stream.wants_to_send();
-        // A setting can shut a window that was open.
+        // A setting can close a window that was open.
         self.send_queue.remove(&mut self.streams, key);
         if waits {
             self.watch_window(key);
         }
     }
 
-    /// Puts waiting bytes into the send buffer as far as windows and room allow.
+    /// Moves queued bytes to the send buffer as far as windows and space allow.
     pub(super) fn fill_send_buffer(&mut self) {
         while self.send_buffer_has_room()
             && let Some(key) = self.send_queue.first()
@@ -248,7 +249,7 @@ impl Connection {
         }
     }
 
-    /// One frame of a stream that has bytes and a window.
+    /// Sends one frame of a stream that has bytes and a window.
     fn send_frame(&mut self, key: StreamKey) {
         let most = self
             .send_window
@@ -276,7 +277,7 @@ impl Connection {
         self.timers.window.advance(self.now, n);
         self.begin_frame(id, n, ends);
         if is_clipped && n < most {
-            // A frame that the peer's own window has cut earns it nothing.
+            // A frame cut by the stream's window earns the peer no window update.
             self.earned_updates = self.earned_updates.saturating_sub(2);
         }
         self.send.push_piece(piece);
@@ -303,7 +304,7 @@ impl Connection {
         }
     }
 
-    /// `END_STREAM` behind the last byte: on the frame before, on trailers or on an empty frame.
+    /// Sends `END_STREAM` after the last byte: on the frame before, on trailers or on an empty frame.
     pub(super) fn send_end(&mut self, key: StreamKey) {
         let stream = self.streams.get_mut(key);
         stream.outbox.end = EndStream::Sent;
@@ -313,7 +314,7 @@ impl Connection {
         match (fields, self.last_frame) {
             (Some(fields), _) => self.write_trailers(id, &fields),
             (None, Some((stream, header))) if stream == id => {
-                // FrameType and flags stand behind the three bytes of the length.
+                // Type and flags follow the three bytes of the length.
                 if let Some(flags) = self.send.byte_mut(header + 4) {
                     *flags |= flag::END_STREAM;
                 }

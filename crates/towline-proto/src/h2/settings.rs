@@ -1,4 +1,4 @@
-//! SETTINGS (RFC 9113 6.5): ours, which hold when they are acknowledged, and the peer's.
+//! SETTINGS (RFC 9113 6.5): ours, which apply once acknowledged, and the peer's.
 
 use crate::{Limits, Side};
 
@@ -17,15 +17,15 @@ const ENABLE_CONNECT_PROTOCOL: u16 = 0x8;
 /// RFC 9218 2.1.
 const NO_RFC7540_PRIORITIES: u16 = 0x9;
 
-/// What holds until something else is said.
+/// Defaults of the protocol.
 pub(super) const DEFAULT_WINDOW: u32 = 65_535;
 pub(super) const DEFAULT_FRAME: u32 = 16_384;
 const MAX_FRAME: u32 = 0x00ff_ffff;
 const MAX_WINDOW: u32 = 0x7fff_ffff;
-/// Streams whose windows one frame moves; a setting that moves more counts as several, since it costs as much.
+/// Number of stream windows that one charged frame may change; a setting that changes more is charged as several.
 const MOVED_FOR_A_FRAME: usize = 8;
 
-/// What the peer has told.
+/// The peer's settings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PeerSettings {
     pub initial_window: u32,
@@ -40,25 +40,25 @@ impl Default for PeerSettings {
         Self {
             initial_window: DEFAULT_WINDOW,
             max_frame: DEFAULT_FRAME,
-            // Unlimited by the RFC, but what a server begins with is as good as never more (6.5.2).
+            // Unlimited by the RFC, which recommends at least 100 (6.5.2).
             max_streams: 100,
             extended_connect: None,
         }
     }
 }
 
-/// The window that a stream begins with when our settings hold.
+/// Initial window of a stream once our settings apply.
 pub(super) fn stream_window(limits: &Limits) -> u32 {
     limits.http2.stream_window_bytes.min(MAX_WINDOW)
 }
 
-/// The longest payload that we take.
+/// The longest payload that we accept.
 pub(super) fn max_frame(limits: &Limits) -> u32 {
     limits.http2.max_frame_bytes.clamp(DEFAULT_FRAME, MAX_FRAME)
 }
 
 impl Connection {
-    /// Our SETTINGS, and the window of the connection behind it.
+    /// Sends our SETTINGS, followed by the window update of the connection.
     pub(super) fn send_settings(&mut self) {
         let limits = &self.limits.http2;
         let mut pairs = [(0, 0); 8];
@@ -95,7 +95,7 @@ impl Connection {
         }
     }
 
-    /// The peer has ours: from here on they hold.
+    /// The peer has acknowledged our settings: they apply from here on.
     pub(super) fn settings_acknowledged(&mut self) {
         if self.timers.settings.take().is_none() {
             return;
@@ -110,7 +110,7 @@ impl Connection {
             .set_max_table_bytes(self.limits.http2.header_table_bytes);
     }
 
-    /// The peer's, one after the other (RFC 9113 6.5.3).
+    /// Applies the peer's settings in order (RFC 9113 6.5.3).
     pub(super) fn settings_received(&mut self, at: usize, len: usize) -> Result<(), Fault> {
         let mut window = self.peer_settings.initial_window;
         for at in (at..at + len).step_by(6) {
@@ -124,10 +124,11 @@ impl Connection {
             }
         }
         self.peer_settings.extended_connect.get_or_insert(false);
-        // Once a frame, however often it says so: streams are many, and no other frame comes between.
+        // Once per frame, however often it is repeated: there may be many streams, and no other frame comes
+        // between.
         self.initial_window_received(window)?;
         self.write_control(frame::settings_ack);
-        // What larger windows let go comes behind the word that they are known.
+        // DATA allowed by larger windows is sent after the acknowledgement.
         self.fill_send_buffer();
         Ok(())
     }
@@ -135,7 +136,7 @@ impl Connection {
     fn setting_received(&mut self, name: u16, value: u32) -> Result<(), Fault> {
         match name {
             HEADER_TABLE_SIZE => self.encoder.set_max_table_bytes(value),
-            // A server must not switch it on, and nobody pushes to a server.
+            // A server must not enable it, and clients cannot push.
             ENABLE_PUSH if value > 1 || (value == 1 && self.side == Side::Client) => {
                 return Err(rules::SETTING);
             }
@@ -157,7 +158,7 @@ impl Connection {
         Ok(())
     }
 
-    /// RFC 9113 6.9.2: windows of open streams move by the difference, below zero too.
+    /// RFC 9113 6.9.2: the windows of open streams change by the difference, also below zero.
     fn initial_window_received(&mut self, value: u32) -> Result<(), Fault> {
         let by = i64::from(value) - i64::from(self.peer_settings.initial_window);
         self.peer_settings.initial_window = value;

@@ -1,17 +1,17 @@
-//! One stream: the states of its two directions, and what waits in each.
+//! One stream: the states of its two directions, and their buffers.
 //!
 //! ```text
-//!  receiving  Head ─► Body ─► Ended ─► Done            (a request's head is there when the stream is)
+//!  receive    Head ─► Body ─► Ended ─► Done            (a request's head is there when the stream is)
 //!           (client)                (client: read to the end)
-//!  sending    Head ─► Body/Discard ─► Complete
+//!  send       Head ─► Body/Discard ─► Complete
 //!           (server)                  outbox.end: Open ─► Pending ─► Sent
 //!
 //!  either of them ──reset, broken rule──► Failed
 //! ```
 //!
-//! RFC 9113 5.1 in these words: *open* is neither `Ended` nor `Sent`; *half-closed (remote)* is `Ended`;
-//! *half-closed (local)* is `Sent`; a stream that is both, or failed, is *closed*, and lives on only as long
-//! as the program has to do with it.
+//! The states of RFC 9113 5.1: *open* is neither `Ended` nor `Sent`; *half-closed (remote)* is `Ended`;
+//! *half-closed (local)* is `Sent`; a stream that is both, or failed, is *closed*, and exists only as long as the
+//! program uses it.
 
 use std::collections::VecDeque;
 
@@ -22,11 +22,12 @@ use crate::head::OwnedFields;
 use crate::timer::ProgressTimer;
 use crate::{StreamError, StreamStats};
 
+use super::pending_events::PendingEvents;
 use super::window::{RecvWindow, SendWindow};
 
 /// A buffer that grew beyond this is not kept for the next stream.
 const MAX_IDLE_BYTES: usize = 64 * 1024;
-/// The same where the connection rests.
+/// The same for an idle connection.
 const MAX_RESTING_BYTES: usize = 4 * 1024;
 
 /// The message being received.
@@ -37,9 +38,9 @@ pub(super) enum RecvState {
     Head,
     /// DATA, or trailers.
     Body,
-    /// `END_STREAM` was seen; bytes may still wait for the program.
+    /// `END_STREAM` was received; there may be unread bytes.
     Ended,
-    /// Client: the program has seen the end.
+    /// Client: the program has read the end.
     Done,
     Failed,
 }
@@ -50,21 +51,21 @@ pub(super) enum SendState {
     /// Server: the final response head is due.
     #[default]
     Head,
-    /// So many bytes are still announced; `None`: until it is finished.
+    /// Number of announced bytes still to be sent; `None`: until `finish`.
     Body(Option<u64>),
-    /// A body that must not be sent (HEAD, 204, 304), or that nobody wants any more.
+    /// A body that must not be sent (HEAD, 204, 304), or that the peer no longer needs.
     Discard,
-    /// The program has said everything.
+    /// The program has finished the message.
     Complete,
     Failed,
 }
 
-/// `END_STREAM` of what we send.
+/// State of the `END_STREAM` to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum EndStream {
     #[default]
     Open,
-    /// It leaves with the last byte that waits, or with the trailers.
+    /// To be sent with the last queued byte, or with the trailers.
     Pending,
     Sent,
 }
@@ -74,50 +75,18 @@ pub(super) enum EndStream {
 pub(super) enum Tunnel {
     #[default]
     None,
-    /// RequestInfo for. What comes belongs to the tunnel and is not shown before it is open.
+    /// Requested. Bytes received belong to the tunnel and cannot be read before it is open.
     Requested,
     Open,
 }
 
-/// Things to tell the program about a stream, and what it waits for: a small set.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct PendingEvents(u8);
-
-impl PendingEvents {
-    pub const READABLE: u8 = 1;
-    pub const WRITABLE: u8 = 2;
-    pub const SWITCHED: u8 = 4;
-    pub const HALF_CLOSED: u8 = 8;
-    pub const FAILED: u8 = 16;
-    pub const EVENTS: u8 =
-        Self::READABLE | Self::WRITABLE | Self::SWITCHED | Self::HALF_CLOSED | Self::FAILED;
-    /// The program saw `Pending` and awaits `Readable`.
-    pub const READER_WAITS: u8 = 32;
-    /// The program saw no room and awaits `Writable`.
-    pub const WRITER_WAITS: u8 = 64;
-
-    pub fn has(self, event: u8) -> bool {
-        self.0 & event != 0
-    }
-
-    pub fn set(&mut self, event: u8) {
-        self.0 |= event;
-    }
-
-    pub fn take(&mut self, event: u8) -> bool {
-        let had = self.has(event);
-        self.0 &= !event;
-        had
-    }
-}
-
-/// The client's wish in which order answers come (RFC 9218).
+/// The client's priority for a response (RFC 9218).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Priority {
     /// 0 (first) to 7.
     pub urgency: u8,
-    /// Takes turns with others of its urgency. Also where nothing was said, against RFC 9218 4.2: one
-    /// long download must not stop everything else of a client that knows nothing of priorities.
+    /// Sent interleaved with others of its urgency. Also the default if no priority was given, against RFC
+    /// 9218 4.2: one long download must not block everything else of a client that does not use priorities.
     pub incremental: bool,
 }
 
@@ -131,8 +100,8 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// Of a `priority` field or frame: a dictionary (RFC 8941 3.2) of which only `u` and `i` matter.
-    /// What is malformed is as if it were not there.
+    /// Parses a `priority` field or frame: a dictionary (RFC 8941 3.2) of which only `u` and `i` matter.
+    /// Malformed members are ignored.
     pub fn of(value: &[u8]) -> Self {
         let mut priority = Self {
             incremental: false,
@@ -150,7 +119,7 @@ impl Priority {
     }
 }
 
-/// Bytes received that the program has not read in the turn they came in.
+/// Received bytes that the program did not read immediately.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     bytes: Vec<u8>,
@@ -176,7 +145,7 @@ impl Inbox {
         self.bytes.extend_from_slice(data);
     }
 
-    /// Up to `max` bytes, taken. They stay where they are until more is pushed.
+    /// Takes up to `max` bytes. They stay in place until more is pushed.
     pub fn take(&mut self, max: usize) -> &[u8] {
         let from = self.start;
         self.start = self.bytes.len().min(from.saturating_add(max));
@@ -192,11 +161,11 @@ impl Inbox {
     }
 }
 
-/// Bytes to send that wait for a window, for room or for their turn.
+/// Bytes to send that wait for a window, for space in the send buffer or for their turn.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     pieces: VecDeque<Bytes>,
-    /// Small pieces that were copied, behind the others.
+    /// Small pieces that were copied, after the others.
     tail: BytesMut,
     bytes: usize,
     pub end: EndStream,
@@ -224,7 +193,7 @@ impl Outbox {
         self.pieces.push_back(data);
     }
 
-    /// The next piece, of up to `max` bytes.
+    /// Takes the next piece, of up to `max` bytes.
     pub fn take(&mut self, max: usize) -> Bytes {
         let piece = match self.pieces.front_mut() {
             Some(front) if front.len() > max => {
@@ -246,24 +215,24 @@ impl Outbox {
     }
 }
 
-/// A stream that the program, the peer or both still have to do with. Its buffers stay when it ends and
-/// serve the next one in its place.
+/// A stream in use by the program, the peer or both. Its buffers are kept when it ends and reused by the next one
+/// in its slot.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "its places in lists, and what its client waits for"
 )]
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// 0: a free place.
+    /// 0: a free slot.
     pub id: u32,
     pub recv_state: RecvState,
     pub send_state: SendState,
     pub tunnel: Tunnel,
     pub method: Method,
     pub pending: PendingEvents,
-    /// It stands in the list of streams with notices.
+    /// It is in the list of streams with pending events.
     pub has_events: bool,
-    /// It stands in the list of streams that are over.
+    /// It is in the list of closed streams.
     pub is_closed: bool,
     /// The client waits for `100 Continue` before it sends its body.
     pub awaits_continue: bool,
@@ -279,22 +248,22 @@ pub(super) struct Stream {
     pub recv_timer: ProgressTimer,
     pub send_timer: ProgressTimer,
     pub priority: Priority,
-    /// It stands in the list of streams that can send.
+    /// It is in the send queue.
     pub is_queued: bool,
-    /// The next one in that list.
+    /// The next stream in that queue.
     pub next_queued: Option<u32>,
-    /// Received when the body has ended.
+    /// Received trailers.
     pub trailers: Option<Box<OwnedFields>>,
-    /// To send behind the body.
+    /// Trailers to send after the body.
     pub pending_trailers: Option<Box<OwnedFields>>,
     pub failure: Option<StreamError>,
 }
 
 impl Stream {
-    /// Makes a free place a stream again. What [`end`](Self::end) has cleared is left as it is.
+    /// Initializes the stream in a free slot. Fields cleared by [`end`](Self::end) are left as they are.
     pub fn begin(&mut self, id: u32, recv_window: RecvWindow, send_window: SendWindow) {
-        // Each by its name, since a whole new stream would have to be made and taken apart again for the few that
-        // own memory.
+        // Field by field, since replacing the whole stream would construct and drop the few fields that own
+        // memory.
         let Self {
             id: own_id,
             recv_state,
@@ -344,7 +313,7 @@ impl Stream {
         *next_queued = None;
     }
 
-    /// Makes it a free place.
+    /// Frees the slot.
     pub fn end(&mut self) {
         self.id = 0;
         self.inbox.clear();
@@ -355,7 +324,7 @@ impl Stream {
         self.failure = None;
     }
 
-    /// Gives back what is much, of a free place.
+    /// Frees large buffers of a free slot.
     pub fn shrink(&mut self) {
         if self.inbox.bytes.capacity() > MAX_RESTING_BYTES {
             self.inbox = Inbox::default();
@@ -369,12 +338,12 @@ impl Stream {
         self.recv_state == RecvState::Failed
     }
 
-    /// There is something to send that only windows, room or its turn hold back.
+    /// There is something to send that only windows, buffer space or its turn hold back.
     pub fn wants_to_send(&self) -> bool {
         !self.outbox.is_empty() || self.outbox.end == EndStream::Pending
     }
 
-    /// ... and its own window does not.
+    /// The same, and its own window does not hold it back.
     pub fn can_send(&self) -> bool {
         self.wants_to_send() && (self.outbox.is_empty() || self.send_window.bytes() > 0)
     }

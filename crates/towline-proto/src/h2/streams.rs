@@ -1,16 +1,16 @@
-//! The streams of a connection: places that are used again, found by identifier.
+//! The streams of a connection: reused slots, indexed by stream identifier.
 
 use super::stream::Stream;
 use super::window::{RecvWindow, SendWindow};
 
-/// Where a stream stands in its connection's table.
+/// The slot of a stream in its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamKey(pub(super) u32);
 
-/// Streams that we reset and of which more may be on its way: so many are remembered one by one.
+/// Number of reset streams that are remembered individually.
 const MAX_REMEMBERED: usize = 128;
 
-/// A connection at rest keeps no more places than this for the next streams.
+/// An idle connection keeps no more slots than this.
 const MAX_IDLE_SLOTS: usize = 32;
 
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ impl Streams {
         self.free.push(key.0);
     }
 
-    /// Places in use.
+    /// Keys of the slots in use.
     pub fn iter(&self) -> impl Iterator<Item = StreamKey> + use<> {
         let used: Vec<StreamKey> = (0..self.slots.len() as u32)
             .filter(|&slot| self.slots[slot as usize].id != 0)
@@ -76,7 +76,7 @@ impl Streams {
         self.slots.is_empty()
     }
 
-    /// Streams of the past may have needed more than is kept for others.
+    /// Frees slots and buffers beyond what is kept for reuse.
     pub fn shrink(&mut self) {
         if self.slots.len() > MAX_IDLE_SLOTS {
             *self = Self::default();
@@ -87,15 +87,15 @@ impl Streams {
     }
 }
 
-/// Identifiers to places: open addressing by the identifier itself. Streams come in order, so those of one
-/// time do not meet; a peer that chooses its identifiers so that they do meets the limit of streams.
+/// A map of identifiers to slots: open addressing by the identifier itself. Identifiers ascend, so those of
+/// concurrent streams do not collide; a peer that chooses colliding ones is bounded by the limit of streams.
 ///
-/// Streams of one time stand side by side, a long row without a gap. So cells are kept in the order of their
-/// homes (Robin Hood hashing, Celis 1986): whoever looks for a stream, or moves others up behind one that has
-/// ended, stops at the first that stands at its home and not at the end of the row.
+/// Concurrent streams occupy adjacent cells, in long runs. So cells are kept in the order of their home positions
+/// (Robin Hood hashing, Celis 1986): a lookup, or the shift after a removal, stops at the first cell that is at
+/// its home and not at the end of the run.
 #[derive(Debug, Default)]
 struct Index {
-    /// Identifier (0: empty) and place. Its length is a power of two, at least twice the streams.
+    /// Identifier (0: empty) and slot. The length is a power of two, at least twice the streams.
     cells: Vec<(u32, u32)>,
 }
 
@@ -105,7 +105,7 @@ impl Index {
         self.cells.len().wrapping_sub(1)
     }
 
-    /// How far a stream stands from its home.
+    /// Distance of a cell from the home position of its stream.
     #[inline]
     fn distance(&self, id: u32, cell: usize) -> usize {
         cell.wrapping_sub((id >> 1) as usize) & self.mask()
@@ -126,7 +126,7 @@ impl Index {
         loop {
             match self.cells[cell].0 {
                 found if found == id => return Some(cell),
-                // It would stand here.
+                // The stream would be in this cell.
                 0 => return None,
                 other if self.distance(other, cell) < walked => return None,
                 _ => cell = (cell + 1) & self.mask(),
@@ -147,7 +147,7 @@ impl Index {
         self.put((id, slot));
     }
 
-    /// Whoever is nearer to home makes room for who is farther from it.
+    /// An entry nearer to its home is displaced by one that is farther from its own.
     fn put(&mut self, mut moved: (u32, u32)) {
         let mut cell = (moved.0 >> 1) as usize & self.mask();
         while self.cells[cell].0 != 0 {
@@ -159,7 +159,7 @@ impl Index {
         self.cells[cell] = moved;
     }
 
-    /// Empties a cell and moves up those that stand behind it for want of their own.
+    /// Empties a cell and shifts back the displaced entries after it.
     fn remove(&mut self, id: u32) {
         let Some(mut hole) = self.cell_of(id) else {
             return;
@@ -177,13 +177,13 @@ impl Index {
     }
 }
 
-/// Streams that we reset: the peer may not know yet (RFC 9113 5.1), and goes on sending DATA as far as the
-/// windows allowed that they had. Those that are no longer remembered leave a mark: below it everything is
-/// taken for such a stream, and what they might still be sent stands in one sum.
+/// Streams that we reset: until the peer has received the reset (RFC 9113 5.1) it continues to send DATA within
+/// the windows. Identifiers dropped from the list raise a mark: every stream below it is taken for a reset one,
+/// and the windows of the dropped ones are summed up.
 #[derive(Debug, Default)]
 pub(super) struct LocalResets {
     ids: Vec<(u32, u64)>,
-    /// Where the next one goes, when there are as many as are remembered.
+    /// Position of the next entry when the list is full.
     next: usize,
     mark: u32,
     below_mark: u64,
@@ -202,10 +202,10 @@ impl LocalResets {
         self.next = (self.next + 1) % MAX_REMEMBERED;
     }
 
-    /// The peer does know. What has left a mark stays.
+    /// Removes a stream whose reset the peer has received. The mark is unchanged.
     pub fn remove(&mut self, id: u32) {
         if let Some(entry) = self.ids.iter_mut().find(|entry| entry.0 == id) {
-            // No stream has this number.
+            // No stream has this identifier.
             *entry = (0, 0);
         }
     }
@@ -214,7 +214,7 @@ impl LocalResets {
         id <= self.mark || self.ids.iter().any(|entry| entry.0 == id)
     }
 
-    /// What the peer may still send on it; `None`: it is none of these streams.
+    /// Bytes that the peer may still send on it; `None`: it is not one of these streams.
     pub fn window(&mut self, id: u32) -> Option<&mut u64> {
         match self.ids.iter_mut().find(|entry| entry.0 == id) {
             Some((_, window)) => Some(window),
@@ -223,11 +223,12 @@ impl LocalResets {
     }
 }
 
-/// Streams that the peer reset lately: some clients say it again for each frame that still reaches them there.
+/// Streams that the peer reset recently: some clients repeat the reset for each frame that still reaches them
+/// there.
 #[derive(Debug, Default)]
 pub(super) struct PeerResets {
     ids: Vec<u32>,
-    /// Where the next one goes, when there are as many as are remembered.
+    /// Position of the next entry when the list is full.
     next: usize,
 }
 
@@ -252,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// Against a map, with identifiers that meet.
+    /// Compares with a map, on identifiers that collide.
     #[test]
     fn the_index_agrees_with_a_map() {
         let mut index = Index::default();

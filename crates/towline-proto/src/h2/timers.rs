@@ -1,4 +1,4 @@
-//! Time: what is overdue, and what is done about it.
+//! Timeouts, and the actions when they expire.
 
 use std::time::{Duration, Instant};
 
@@ -10,37 +10,37 @@ use super::stream::RecvState;
 use super::streams::StreamKey;
 use super::{Connection, Phase};
 
-/// What we ask to see whether the peer is there, and when all it sent before our GOAWAY has come.
+/// Payloads of our PINGs: the keep-alive, and the one after the announcing GOAWAY.
 pub(super) const KEEPALIVE_PING: [u8; 8] = *b"alive? \0";
 pub(super) const GO_AWAY_PING: [u8; 8] = *b"leaving\0";
 
-/// The clocks of a connection.
+/// The timers of a connection.
 #[derive(Debug)]
 pub(super) struct Timers {
-    /// The first frames, or idleness.
+    /// The first frames, or the keep-alive timeout.
     pub head: HeadTimer,
-    /// Bytes of answers that had not left when the connection became idle: with the last of them its rest
-    /// begins. What is sent later answers control frames, which prolong nothing.
+    /// Bytes of responses that were not sent when the connection became idle: the keep-alive timeout starts
+    /// with the last of them. Bytes sent later belong to control frames, which extend nothing.
     pub unsent_responses: usize,
-    /// A header block began and has not ended.
+    /// Start of an incomplete header block.
     pub block: Option<Instant>,
-    /// The peer takes what we send.
+    /// Progress of the peer's reading.
     pub send: ProgressTimer,
-    /// The connection's window is shut while streams want to send.
+    /// The connection's window is 0 while streams have bytes to send.
     pub window: ProgressTimer,
-    /// Our SETTINGS left and are not acknowledged.
+    /// Our SETTINGS were sent and are not acknowledged.
     pub settings: Option<Instant>,
-    /// No stream's clock expires before.
+    /// The earliest deadline of the streams' timers.
     pub streams: Option<Instant>,
-    /// Streams with a clock that starts when the time is told.
+    /// Streams with an armed timer, which starts at the next known instant.
     pub unstarted: Vec<StreamKey>,
-    /// Something was received last, or the wait for it began. `None`: it begins when the time is known.
+    /// When something was last received, or waiting for it began. `None`: from the next known instant.
     last_received: Option<Instant>,
-    /// Asked at that time whether it is there.
+    /// When the keep-alive PING was sent.
     ping_sent: Option<Instant>,
-    /// Told at that time that we leave.
+    /// When GOAWAY was announced.
     pub go_away_sent: Option<Instant>,
-    /// The end of input has been dealt with.
+    /// The end of input was handled.
     pub eof_seen: bool,
 }
 
@@ -66,7 +66,7 @@ impl Timers {
         self.last_received = Some(now);
     }
 
-    /// A request leaves: from here on its answer is waited for.
+    /// A request was sent: waiting for its response begins.
     pub fn begin_to_wait(&mut self, now: Instant) {
         self.last_received.get_or_insert(now);
     }
@@ -82,7 +82,7 @@ impl Timers {
         self.go_away_sent = None;
     }
 
-    /// `n` bytes have left.
+    /// `n` bytes were sent.
     pub fn on_sent(&mut self, now: Instant, n: usize) {
         if self.unsent_responses == 0 {
             return;
@@ -97,7 +97,7 @@ impl Timers {
         !self.unstarted.is_empty() || self.window.is_armed()
     }
 
-    /// The answer to one of our questions.
+    /// Handles the acknowledgement of a PING.
     pub fn on_ping_ack(&mut self, data: [u8; 8]) {
         if data == KEEPALIVE_PING {
             self.ping_sent = None;
@@ -136,7 +136,7 @@ impl Connection {
             since(timers.go_away_sent, Some(self.limits.first_request_timeout)),
             timers.window.deadline(&self.limits),
             timers.streams,
-            // StreamKey once: somebody has to tell the time.
+            // Immediately: the timers need an instant to start from.
             timers.has_unstarted().then_some(self.now),
             self.ping_deadline(),
         ]
@@ -147,7 +147,7 @@ impl Connection {
 
     fn head_deadline(&self) -> Option<Instant> {
         match self.timers.head {
-            // The clock over the peer's reading is the one that counts.
+            // The timer over the peer's reading is the one that counts.
             HeadTimer::Idle(_) if self.timers.unsent_responses > 0 => None,
             clock => clock.deadline(&self.limits),
         }
@@ -163,7 +163,7 @@ impl Connection {
         }
     }
 
-    /// The time is `now`: clocks that the program has set begin to run.
+    /// Sets the time and starts the armed timers.
     pub(super) fn set_now(&mut self, now: Instant) {
         self.now = now;
         if !self.timers.has_unstarted() {
@@ -213,7 +213,7 @@ impl Connection {
             return self.fail_connection(rules::SETTINGS_LATE);
         }
         if has_passed(self.timers.window.deadline(&self.limits)) {
-            // The streams that waited may be gone.
+            // The streams that waited may have ended.
             self.fill_send_buffer();
         }
         if has_passed(self.timers.window.deadline(&self.limits))
@@ -244,7 +244,7 @@ impl Connection {
         }
     }
 
-    /// Is the peer there? Not, when it has not answered the last time.
+    /// Sends a keep-alive PING; fails the connection if the last one was not acknowledged.
     fn send_keepalive_ping(&mut self) {
         if self.timers.ping_sent.is_some() {
             return self.fail_connection(rules::NO_PONG);
@@ -253,7 +253,7 @@ impl Connection {
         self.write_control(|out| frame::ping(out, 0, KEEPALIVE_PING));
     }
 
-    /// Begins to wait for body bytes.
+    /// Starts the timer for body bytes.
     pub(super) fn watch_body(&mut self, key: StreamKey) {
         let stream = self.streams.get_mut(key);
         stream.recv_timer.start(self.now);
@@ -261,14 +261,14 @@ impl Connection {
         self.timers.streams = earliest(self.timers.streams, deadline);
     }
 
-    /// The program has asked for a body that the peer holds back until then.
+    /// Starts the timer for a body that the peer held back until `100 Continue`.
     pub(super) fn watch_awaited_body(&mut self, key: StreamKey) {
         if self.streams.get_mut(key).recv_timer.arm() {
             self.timers.unstarted.push(key);
         }
     }
 
-    /// The peer's window holds a stream back.
+    /// Starts the timer over a window that blocks a stream.
     pub(super) fn watch_window(&mut self, key: StreamKey) {
         if self.streams.get_mut(key).send_timer.arm() {
             self.timers.unstarted.push(key);
@@ -279,7 +279,7 @@ impl Connection {
         self.timers.window.arm();
     }
 
-    /// Looks at the clock of every stream.
+    /// Checks the timers of every stream.
     fn check_streams(&mut self, now: Instant) {
         for key in self.streams.iter() {
             if self.phase != Phase::Open {
@@ -308,14 +308,14 @@ impl Connection {
     fn is_slow(&mut self, key: StreamKey, now: Instant) -> Option<rules::Fault> {
         let stream = self.streams.get_mut(key);
         if stream.recv_timer.expired(now, &self.limits) {
-            // A full window is our fault: nobody reads.
+            // A full window is not the peer's fault: the program does not read.
             if stream.recv_state == RecvState::Body && !stream.recv_window.is_exhausted() {
                 return Some(rules::SLOW_BODY);
             }
             stream.recv_timer.start(now);
         }
         if stream.send_timer.expired(now, &self.limits) {
-            // With an open window it waits for others, or for the transport, which has its own clock.
+            // With an open window it waits for others, or for the transport, which has its own timer.
             if !stream.can_send() {
                 return Some(rules::SLOW_WINDOW);
             }
@@ -324,7 +324,7 @@ impl Connection {
         None
     }
 
-    /// A stream has come or gone.
+    /// Updates the idle timer after a stream was opened or closed.
     pub(super) fn watch_idleness(&mut self) {
         let is_past_start = !matches!(self.timers.head, HeadTimer::Head(_) | HeadTimer::Closing(_));
         if self.is_busy() {

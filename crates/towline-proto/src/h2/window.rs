@@ -1,4 +1,4 @@
-//! Flow control (RFC 9113 5.2 and 6.9): what we may send, and what the peer may.
+//! Flow control (RFC 9113 5.2 and 6.9): the windows of both directions.
 
 /// The largest window there can be (RFC 9113 6.9.1).
 const MAX_WINDOW: i64 = 0x7fff_ffff;
@@ -7,7 +7,7 @@ const MAX_WINDOW: i64 = 0x7fff_ffff;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Overflow;
 
-/// How much the peer lets us send. A lowered setting can make it negative (RFC 9113 6.9.2).
+/// Bytes that we may send. A lowered setting can make it negative (RFC 9113 6.9.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct SendWindow(i32);
 
@@ -33,20 +33,20 @@ impl SendWindow {
         if bytes > MAX_WINDOW {
             return Err(Overflow);
         }
-        // A setting lowered again and again cannot go below what was sent and not yet credited.
+        // A setting lowered repeatedly cannot go below the bytes sent and not yet credited.
         self.0 = i32::try_from(bytes).unwrap_or(i32::MIN);
         Ok(())
     }
 }
 
-/// How much we let the peer send. Bytes come back as credit, which is told in halves of the window.
+/// Bytes that the peer may send. Read bytes are returned as credit, announced in halves of the window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct RecvWindow {
-    /// What it may still send.
+    /// Bytes that it may still send.
     left: i64,
-    /// What it may send when all is read.
+    /// Bytes that it may send when all is read.
     size: u32,
-    /// Read, and not yet told.
+    /// Bytes read and not yet announced.
     credit: u32,
 }
 
@@ -59,11 +59,11 @@ impl RecvWindow {
         }
     }
 
-    /// Bytes have come.
+    /// Accounts for received bytes.
     #[inline]
     pub fn receive(&mut self, n: u32) -> Result<(), Overflow> {
         let left = self.left - i64::from(n);
-        // A frame of nothing needs no window, and ours may be below zero (RFC 9113 6.9.1 and 6.9.2).
+        // An empty frame needs no window, and ours may be negative (RFC 9113 6.9.1 and 6.9.2).
         if left < 0 && n > 0 {
             return Err(Overflow);
         }
@@ -71,7 +71,7 @@ impl RecvWindow {
         Ok(())
     }
 
-    /// Bytes need no room any more. Gives the increment when it is time to tell.
+    /// Returns credit for bytes; the increment if a window update is due.
     #[inline]
     pub fn release(&mut self, n: u32) -> Option<u32> {
         self.credit += n;
@@ -83,8 +83,8 @@ impl RecvWindow {
         Some(credit)
     }
 
-    /// Doubles what it may send, up to `most`: its reader keeps up, so the window is what holds the peer back.
-    /// Gives the increment, if there is one.
+    /// Doubles the window, up to `most`: the reader keeps up, so the window is what limits the peer. Returns
+    /// the increment, if there is one.
     pub fn grow(&mut self, most: u32) -> Option<u32> {
         let size = self.size.saturating_mul(2).min(most);
         let more = size.checked_sub(self.size).filter(|&more| more > 0)?;
@@ -93,18 +93,18 @@ impl RecvWindow {
         Some(more)
     }
 
-    /// Our setting has changed by the peer's acknowledgement.
+    /// Applies our setting, after the peer's acknowledgement.
     pub fn resize(&mut self, from: u32, to: u32) {
         self.left += i64::from(to) - i64::from(from);
         self.size = to;
     }
 
-    /// What the peer may still send.
+    /// Bytes that the peer may still send.
     pub fn left(self) -> u64 {
         u64::try_from(self.left).unwrap_or(0)
     }
 
-    /// All of it is taken: the peer cannot send, however much it wants to.
+    /// Whether the window is used up, so that the peer cannot send.
     pub fn is_exhausted(self) -> bool {
         self.left <= 0
     }

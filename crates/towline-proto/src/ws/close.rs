@@ -1,12 +1,7 @@
 //! Close frames: codes, reasons and payloads.
 
-use super::rules;
+use super::rules::{self, MAX_REASON_BYTES};
 use super::{SendError, Violation};
-
-/// The longest payload of a control frame (RFC 6455 5.5).
-pub(super) const MAX_CONTROL_BYTES: usize = 125;
-/// The same without the two bytes of the close code.
-pub(super) const MAX_REASON_BYTES: usize = MAX_CONTROL_BYTES - 2;
 
 /// The code reported for a close frame without one (RFC 6455 7.1.5).
 pub(super) const NO_STATUS: u16 = 1005;

@@ -3,7 +3,7 @@
 //! ```text
 //!             interval is over               pong
 //!   Idle ─────────────────► AwaitingPong ──────────► Idle
-//!                                 └── no pong in time ──► failed
+//!                              └── no pong in time ──► failed
 //! ```
 //!
 //! A pong behind bytes that the program has not read cannot be seen, and none can come in the middle of a frame.

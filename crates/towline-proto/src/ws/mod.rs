@@ -21,11 +21,13 @@ pub mod handshake;
 mod keepalive;
 mod limits;
 mod mask;
+mod message;
 mod recv;
 mod rules;
 mod scratch;
 mod send;
 mod socket;
+mod state;
 mod utf8;
 
 #[cfg(test)]
@@ -33,7 +35,8 @@ mod tests;
 
 pub use frame::FrameHead;
 pub use limits::Limits;
+pub use message::Kind;
 pub use rules::{SendError, Violation};
 pub use scratch::Scratch;
 pub use send::Frame;
-pub use socket::{Event, Kind, PollOutcome, ReadAhead, Status, WebSocket};
+pub use socket::{Event, PollOutcome, ReadAhead, Status, WebSocket};

@@ -2,68 +2,17 @@
 
 use std::time::Instant;
 
-use super::close;
-use super::close::CloseFrame;
-use super::deflate::Inflation;
+use super::close::{self, CloseFrame};
 use super::frame::{MAX_HEAD_BYTES, Opcode, Start};
 use super::limits::FRAGMENT_CHARGE_BYTES;
 use super::mask::Mask;
-use super::socket::{PendingEvent, Phase};
+use super::state::{Message, PendingEvent, Phase, RecvState};
 use super::utf8::Validator;
 use super::{Kind, Scratch, Violation, WebSocket, rules};
 use crate::Side;
 
 /// A buffer grows with the received bytes, never with the announced length.
 const FIRST_BYTES: usize = 16 * 1024;
-
-/// Position in the stream of frames.
-#[derive(Debug)]
-pub(super) enum RecvState {
-    /// In a head, with the bytes received of it.
-    Head {
-        bytes: [u8; MAX_HEAD_BYTES],
-        len: u8,
-    },
-    /// In a payload.
-    Payload { start: Start, left: u64, mask: Mask },
-    /// Nothing more is read.
-    Ended,
-}
-
-impl Default for RecvState {
-    fn default() -> Self {
-        Self::Head {
-            bytes: [0; MAX_HEAD_BYTES],
-            len: 0,
-        }
-    }
-}
-
-impl RecvState {
-    pub fn is_between_frames(&self) -> bool {
-        matches!(self, Self::Head { len: 0, .. } | Self::Ended)
-    }
-
-    /// The next part is short: a head, or a control frame.
-    pub fn is_short(&self) -> bool {
-        match self {
-            Self::Head { .. } | Self::Ended => true,
-            Self::Payload { start, .. } => start.opcode.is_control(),
-        }
-    }
-}
-
-/// The message in progress, or the last one.
-#[derive(Debug)]
-pub(super) struct Message {
-    pub kind: Kind,
-    pub data: Vec<u8>,
-    pub complete: bool,
-    /// Total charge of its fragments.
-    charged: u64,
-    text: Validator,
-    inflation: Option<Inflation>,
-}
 
 impl WebSocket {
     /// Minimum number of bytes that `receive` takes before there is an event; 0: none will be taken any more.
@@ -313,16 +262,6 @@ impl WebSocket {
         self.message = None;
         self.pending = PendingEvent::Close;
         Ok(())
-    }
-}
-
-impl Message {
-    /// Checks the bytes from offset `from` on.
-    fn check_text(&mut self, from: usize) -> Result<(), Violation> {
-        match self.kind {
-            Kind::Text => self.text.check(&self.data[from..]).map_err(|_| rules::TEXT),
-            Kind::Binary => Ok(()),
-        }
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{error, fmt};
 
-use super::close::MAX_REASON_BYTES;
+/// The longest payload of a control frame (RFC 6455 5.5).
+pub(super) const MAX_CONTROL_BYTES: usize = 125;
+/// The same without the two bytes of the close code.
+pub(super) const MAX_REASON_BYTES: usize = MAX_CONTROL_BYTES - 2;
 
 /// Why a WebSocket failed: the peer broke a rule or was silent. The close frame with the code is queued already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,23 +4,13 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::close::{CloseFrame, MAX_CONTROL_BYTES};
-use super::deflate::Compressor;
+use super::close::CloseFrame;
 use super::frame::{FrameHead, Opcode};
 use super::mask::Mask;
-use super::socket::Phase;
+use super::rules::MAX_CONTROL_BYTES;
+use super::state::{Phase, SendState};
 use super::{Kind, Scratch, SendError, WebSocket};
 use crate::Side;
-
-/// Whether a message is being sent in fragments.
-#[derive(Debug)]
-pub(super) enum SendState {
-    Idle,
-    Fragments {
-        kind: Kind,
-        compressor: Option<Compressor>,
-    },
-}
 
 /// A frame to send: the payload of an uncompressed message of a server shares the program's memory.
 #[derive(Debug)]

@@ -13,19 +13,10 @@ use std::time::Instant;
 
 use super::close::CloseFrame;
 use super::keepalive::{self, Keepalive};
-use super::recv::{Message, RecvState};
-use super::send::SendState;
+use super::message::Kind;
+use super::state::{Message, Outbox, PendingEvent, Phase, RecvState, SendState};
 use super::{Limits, Scratch, Violation, deflate, rules};
 use crate::{Side, StreamMut, StreamRead, UserError};
-
-/// The type of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// UTF-8.
-    Text,
-    /// Any bytes.
-    Binary,
-}
 
 /// An event.
 #[derive(Debug, PartialEq, Eq)]
@@ -77,7 +68,7 @@ pub enum ReadAhead {
     Ended,
 }
 
-/// What to do with the stream when all queued output was sent.
+/// State of the closing handshake, for the stream when all queued output was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// Continue.
@@ -86,33 +77,6 @@ pub enum Status {
     Closing,
     /// Finish the stream: nothing more is sent or read.
     Finished,
-}
-
-/// The event that waits for `next_event`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PendingEvent {
-    None,
-    Message,
-    Ping,
-    Pong,
-    Close,
-    Failed(Violation),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    Open,
-    Closing { until: Instant },
-    AwaitingEof { until: Instant },
-    Finished,
-}
-
-/// Control frames that wait for `transmit`. One of each: only the latest ping needs a pong (RFC 6455 5.5.3).
-#[derive(Debug, Default)]
-pub(super) struct Outbox {
-    pub ping: Option<Vec<u8>>,
-    pub pong: Option<Vec<u8>>,
-    pub close: Option<CloseFrame>,
 }
 
 /// One end of a WebSocket, over a stream that has switched.
@@ -342,7 +306,7 @@ impl WebSocket {
         }
     }
 
-    /// What to do with the stream.
+    /// State of the closing handshake.
     pub fn status(&self) -> Status {
         match self.phase {
             Phase::Open => Status::Open,

@@ -1,10 +1,10 @@
-//! Header blocks, received.
+//! Decoding of header blocks.
 //!
-//! A block is decoded behind whatever stands in the caller's buffer already: the bytes of a field are moved
-//! once, from the block or from a table to the place where the program will see them, and each field is told
-//! as the place where it stands. A line of the dynamic table that a block names again stands there once: it takes
-//! no room for the asking. What makes a message malformed is told with its field and does not stop the
-//! block; an error means that the two tables may differ, which ends the connection.
+//! A block is decoded after the existing contents of the caller's buffer: the bytes of a field are copied once,
+//! from the block or from a table to where the program sees them, and each field is reported by its position. A
+//! dynamic entry that a block repeats is copied only once, so that repetition takes no space. Fields that make a
+//! message malformed are reported and do not stop decoding; an `Err` means that the two tables may differ, which
+//! ends the connection.
 
 use crate::head::FieldSpan;
 
@@ -14,28 +14,28 @@ use super::integer::Input;
 use super::names::{FieldError, Name, STATIC_ENTRIES, StaticEntry};
 use super::table::{DEFAULT_TABLE_BYTES, EntryInfo, OVERHEAD, Table};
 
-/// What a decoded section may have, counted as `SETTINGS_MAX_HEADER_LIST_SIZE` does (RFC 9113 6.5.2): name,
-/// value and 32 bytes a field.
+/// Bounds of a decoded section, counted as `SETTINGS_MAX_HEADER_LIST_SIZE` does (RFC 9113 6.5.2): name, value and
+/// 32 bytes per field.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub max_bytes: u32,
     pub max_fields: u32,
 }
 
-/// Whether all fields of a block were delivered.
+/// Whether all fields of a block were reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DecodedFields {
     All,
-    /// The first field over the bounds, and those behind it, were decoded for the table only.
+    /// The first field over the bounds, and those after it, were decoded for the table only.
     Truncated,
 }
 
-/// A field line that stands in the caller's buffer, value behind name.
+/// A field line in the caller's buffer: the name, then the value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DecodedField {
     pub span: FieldSpan,
     pub name: Name,
-    /// The message is malformed (RFC 9113 8.1.1).
+    /// The error that makes the message malformed (RFC 9113 8.1.1).
     pub error: Option<FieldError>,
 }
 
@@ -52,7 +52,7 @@ impl DecodedField {
     }
 }
 
-/// What of the bounds is left. Once a field has not fitted, none does.
+/// The rest of the bounds. After a field that does not fit, none does.
 struct Budget {
     bytes: u32,
     fields: u32,
@@ -78,14 +78,14 @@ pub(crate) struct Decoder {
     table: Table,
     /// Our `SETTINGS_HEADER_TABLE_SIZE`, once acknowledged.
     max_table_bytes: u32,
-    /// It went below the table's size: the next block has to begin by saying so (RFC 7541 4.2).
+    /// It was set below the table's size: the next block must begin with a size update (RFC 7541 4.2).
     update_due: bool,
-    /// The last block has changed the table.
+    /// The last block changed the table.
     table_changed: bool,
 }
 
 impl Decoder {
-    /// With the table size that HTTP/2 begins with, 4096 bytes.
+    /// Creates a decoder with the initial table size of HTTP/2, 4096 bytes.
     pub fn new() -> Self {
         Self {
             table: Table::new(),
@@ -95,7 +95,7 @@ impl Decoder {
         }
     }
 
-    /// The last block would mean the same again: it has left the table as it found it.
+    /// Whether the last block would decode to the same fields again: it left the table unchanged.
     #[inline]
     pub fn is_unchanged(&self) -> bool {
         !self.table_changed && !self.update_due
@@ -112,7 +112,7 @@ impl Decoder {
         self.table.bytes()
     }
 
-    /// Decodes a complete block: appends its text to `bytes` and tells each field in turn.
+    /// Decodes a complete block: appends its text to `bytes` and reports each field in turn.
     #[inline]
     pub fn decode(
         &mut self,
@@ -149,9 +149,9 @@ impl Decoder {
         Ok(decoded)
     }
 
-    /// Lines that change no table and that nobody will see. A bomb is made of them: at a nanosecond each
-    /// it is none for the time of the others either, and in pieces without a branch, of which the compiler
-    /// makes vectors, it is less than reading them took.
+    /// Skips indexed fields that change no table and are not reported. A header bomb consists of them: at a
+    /// nanosecond each it delays other connections too, and in pieces without branches, which the compiler
+    /// vectorises, skipping takes less time than receiving them.
     fn skip_indexed(&self, input: &mut Input<'_>) {
         let last = STATIC_ENTRIES + self.table.len();
         let last = last.min(0x7e) as u8 | 0x80;
@@ -164,7 +164,8 @@ impl Decoder {
         input.rest = &input.rest[whole + more.count()..];
     }
 
-    /// RFC 7541 4.2 and 6.3: the smallest size since the last block and then the final one, at most.
+    /// Reads table size updates: at most the smallest size since the last block and then the final one (RFC
+    /// 7541 4.2 and 6.3).
     fn size_updates(&mut self, input: &mut Input<'_>) -> Result<(), HpackError> {
         let mut updates = 0;
         while let Some(0x20..=0x3f) = input.first() {
@@ -246,7 +247,8 @@ impl Decoder {
             .ok_or(HpackError::Index)
     }
 
-    /// RFC 7541 6.2: with a prefix of 6 bits the field goes into the table, with 4 it does not.
+    /// Decodes a literal (RFC 7541 6.2): with a prefix of 6 bits the field is added to the table, with 4 it
+    /// is not.
     fn literal(
         &mut self,
         input: &mut Input<'_>,
@@ -286,7 +288,7 @@ impl Decoder {
         )))
     }
 
-    /// Appends the name of a literal: that of an entry, or a string when the index is 0.
+    /// Appends the name of a literal: from an entry, or a string if the index is 0.
     #[inline]
     fn literal_name(
         &self,

@@ -1,11 +1,11 @@
-//! Header blocks, sent.
+//! Encoding of header blocks.
 //!
-//! Heads of one connection resemble each other, so what the field at the same place of the head before became is
-//! tried first: a head that was sent before costs one comparison and one byte a field. What is not found so is
-//! looked for by name in the static table and by hash in the dynamic one.
+//! Heads of one connection resemble each other, so the encoding of the field at the same position of the last
+//! head is tried first: a repeated head costs one comparison and one byte per field. Other fields are looked up
+//! by name in the static table and by hash in the dynamic one.
 //!
-//! Values that are often new (paths, dates, unknown names) go into the table when they come a second time;
-//! a value that never returns would only push others out. Secrets never do (RFC 7541 7.1.3).
+//! Values that are often new (paths, dates, unknown names) are added to the table when they are repeated; a value
+//! that never returns would only evict others. Secrets are never added (RFC 7541 7.1.3).
 
 use super::hash_index::{HashIndex, hash};
 use super::huffman;
@@ -24,13 +24,13 @@ enum LiteralForm {
     NeverIndexed,
 }
 
-/// Fields of a head whose places are remembered. Heads of ours are hardly longer.
+/// Number of fields of the last head whose encodings are remembered. Few heads are longer.
 const MAX_REMEMBERED_FIELDS: usize = 16;
 
-/// What a field became.
+/// How a field was encoded.
 #[derive(Debug, Clone, Copy)]
 enum FieldRef {
-    /// A literal that stands in no table.
+    /// A literal that is in no table.
     None,
     /// The static entry of that index.
     Static(u8),
@@ -43,16 +43,16 @@ enum FieldRef {
 pub(crate) struct Encoder {
     table: Table,
     hash_index: HashIndex,
-    /// What the fields of the last block became, by their places.
+    /// Encodings of the fields of the last block, by position.
     last: [FieldRef; MAX_REMEMBERED_FIELDS],
-    /// The place of the next field.
+    /// Position of the next field.
     position: usize,
     resizing: Option<Resizing>,
-    /// How often something has changed that blocks depend on, as far as one can count.
+    /// Number of changes to the state that blocks depend on, saturating.
     generation: u32,
 }
 
-/// Table sizes that the next block begins with (RFC 7541 4.2).
+/// Table size updates at the start of the next block (RFC 7541 4.2).
 #[derive(Debug, Clone, Copy)]
 struct Resizing {
     smallest: u32,
@@ -60,7 +60,7 @@ struct Resizing {
 }
 
 impl Encoder {
-    /// With the table size that HTTP/2 begins with, 4096 bytes.
+    /// Creates an encoder with the initial table size of HTTP/2, 4096 bytes.
     pub fn new() -> Self {
         Self {
             table: Table::new(),
@@ -72,9 +72,9 @@ impl Encoder {
         }
     }
 
-    /// How often something has changed that blocks depend on: the table, or the memory of what came once. While
-    /// this stays the same, the same fields become the same block, and that block means the same. `None`: it was
-    /// too often to be counted.
+    /// Number of changes to the state that blocks depend on: the table, or the record of values seen once.
+    /// While it is unchanged, the same fields are encoded to the same block, with the same meaning. `None`:
+    /// the counter is saturated.
     #[inline]
     pub fn generation(&self) -> Option<u32> {
         Some(self.generation).filter(|&generation| generation < u32::MAX)
@@ -84,7 +84,7 @@ impl Encoder {
         self.generation = self.generation.saturating_add(1);
     }
 
-    /// The peer's `SETTINGS_HEADER_TABLE_SIZE`. We use no more than 4096 bytes of it.
+    /// The peer's `SETTINGS_HEADER_TABLE_SIZE`. At most 4096 bytes of it are used.
     pub fn set_max_table_bytes(&mut self, max_table_bytes: u32) {
         let last = max_table_bytes.min(DEFAULT_TABLE_BYTES);
         let before = match self.resizing {
@@ -96,13 +96,13 @@ impl Encoder {
         self.bump_generation();
     }
 
-    /// Begins a block; its fields follow by [`Self::encode`].
+    /// Starts a block; its fields follow by [`Self::encode`].
     pub fn start(&mut self, out: &mut Vec<u8>) {
         self.position = 0;
         let Some(Resizing { smallest, last }) = self.resizing.take() else {
             return;
         };
-        // Nobody repeats a block that begins with this.
+        // A block that begins with a size update must not be repeated.
         self.bump_generation();
         for size in [smallest, last] {
             if size != self.table.max_bytes() {
@@ -112,7 +112,7 @@ impl Encoder {
         }
     }
 
-    /// Appends one field; `name` is in lower case, and says by itself whether it may be compressed with others.
+    /// Appends one field. `name` is in lower case and determines the indexing policy.
     #[inline]
     pub fn encode(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         if !self.encode_repeated(name, value, out) {
@@ -120,8 +120,8 @@ impl Encoder {
         }
     }
 
-    /// Appends one field if the block before had it at this place; whether it had. A field that stands in a table
-    /// was checked when it came there, so that nobody has to look at it twice.
+    /// Appends one field if the last block had the same at this position; returns whether it did. A field in
+    /// a table was validated when it was added, so this needs no validation.
     #[inline]
     pub fn encode_repeated(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> bool {
         let index = match self.last.get(self.position) {
@@ -134,7 +134,7 @@ impl Encoder {
         true
     }
 
-    /// The same of a field that it has not.
+    /// Appends one field that the last block did not have at this position.
     pub fn encode_new(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         let known = known(name);
         let policy = known.map_or(IndexingPolicy::OnRepeat, |known| known.policy);
@@ -198,10 +198,10 @@ impl Encoder {
         let fits =
             name.len() + value.len() + OVERHEAD as usize <= self.table.max_bytes() as usize / 4 * 3;
         if fits {
-            // It is added or remembered, and will be something else the next time.
+            // It is added or recorded, so the next encoding differs.
             self.bump_generation();
         }
-        // Never a reason to remember what would not be added.
+        // Values that do not fit are not recorded.
         if fits && (policy != IndexingPolicy::OnRepeat || self.hash_index.is_repeated(line_hash)) {
             literal(LiteralForm::Incremental, name_index, name, value, out);
             FieldRef::Dynamic(self.add(name, value, name_hash, line_hash))
@@ -224,7 +224,7 @@ impl Encoder {
         STATIC_ENTRIES + 1 + self.table.age(number)
     }
 
-    /// The number of the new entry.
+    /// Adds an entry; returns its number.
     fn add(&mut self, name: &[u8], value: &[u8], name_hash: u64, line_hash: u64) -> u32 {
         let number = self.table.added();
         self.table.add(name, value, EntryInfo::default());
@@ -255,7 +255,7 @@ fn is_line(line: &[u8], name_len: u32, name: &[u8], value: &[u8]) -> bool {
         && &line[..name.len()] == name
 }
 
-/// A string literal (RFC 7541 5.2), coded where that is shorter.
+/// Appends a string literal (RFC 7541 5.2), Huffman-coded if that is shorter.
 fn string(plain: &[u8], out: &mut Vec<u8>) {
     let coded = huffman::encoded_len(plain);
     if coded < plain.len() {

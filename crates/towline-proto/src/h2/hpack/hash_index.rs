@@ -1,21 +1,21 @@
-//! Where the encoder finds entries of its table by their hash.
+//! Hash index of the entries of the encoder's table.
 //!
-//! A slot holds the number of an entry, and what it says is checked against the table: an entry that has left
-//! needs no removal, and a slot that is overwritten costs bytes on the wire, never a wrong field.
+//! A slot holds the number of an entry, and matches are verified against the table: an evicted entry needs no
+//! removal, and an overwritten slot costs bytes on the wire, never a wrong field.
 
 use super::table::Table;
 
 const SLOTS: usize = 256;
-/// Slots that one hash may use. A peer that makes its fields collide gains as many comparisons.
+/// Slots that one hash may use: the most comparisons that colliding fields can cause.
 const PROBES: usize = 4;
-/// More than a head has of fields that are not in the table yet, or none of them would ever be seen again.
+/// More than the new fields of one head, or repeated fields would never be recognized.
 const MAX_MARKS: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct HashIndex {
-    /// Made when the first entry is added.
+    /// Allocated when the first entry is added.
     slots: Vec<u32>,
-    /// Marks of the last values that came once, and where the next one goes.
+    /// Marks of the last values seen once, and the position of the next one.
     marks: [u16; MAX_MARKS],
     next_mark: usize,
 }
@@ -31,7 +31,7 @@ impl Default for HashIndex {
 }
 
 impl HashIndex {
-    /// The number of a living entry of that hash that `is` agrees to.
+    /// Finds the number of an entry with this hash for which `is` returns true.
     #[inline]
     pub fn find(&self, table: &Table, hash: u64, is: impl Fn(&[u8], u32) -> bool) -> Option<u32> {
         if self.slots.is_empty() {
@@ -46,10 +46,10 @@ impl HashIndex {
             })
     }
 
-    /// Notes a new entry in a slot that is free, or else in that of the oldest.
+    /// Adds a new entry in a free slot, or else in that of the oldest.
     pub fn add(&mut self, table: &Table, hash: u64, number: u32) {
         if self.slots.is_empty() {
-            // A number that no entry has.
+            // A number of no entry.
             self.slots = vec![number.wrapping_add(1); SLOTS];
         }
         let oldest = (0..PROBES)
@@ -60,10 +60,10 @@ impl HashIndex {
         }
     }
 
-    /// Whether this hash was asked for before, as far as is remembered.
+    /// Whether this hash was seen before, among the recent ones; records it if not.
     pub fn is_repeated(&mut self, hash: u64) -> bool {
         let mark = (hash >> 32) as u16;
-        // Without a way out in the middle this is a few vector instructions.
+        // Without an early exit this is a few vector instructions.
         let found = self.marks.iter().filter(|&&seen| seen == mark).count() > 0;
         if !found {
             self.marks[self.next_mark] = mark;
@@ -78,7 +78,7 @@ fn slot(hash: u64, probe: usize) -> usize {
     ((hash >> 56) as usize + probe) % SLOTS
 }
 
-/// Multiplies eight bytes at a time; what it is asked to tell apart is then compared.
+/// A fast multiplicative hash, eight bytes at a time; matches are compared afterwards.
 #[inline]
 pub(super) fn hash(bytes: &[u8], seed: u64) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -91,8 +91,8 @@ pub(super) fn hash(bytes: &[u8], seed: u64) -> u64 {
     hash ^ hash >> 29
 }
 
-/// Up to seven bytes as a number. Joined in registers: bytes copied to a place of eight would have to be
-/// stored wholly before they could be loaded together.
+/// Up to seven bytes as a number, combined in registers: bytes copied to a buffer of eight would have to be
+/// stored before they could be loaded together.
 #[inline]
 fn short(bytes: &[u8]) -> u64 {
     let len = bytes.len();

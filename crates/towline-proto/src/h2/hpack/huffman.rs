@@ -1,11 +1,11 @@
 //! The Huffman code of RFC 7541 appendix B.
 //!
-//! The code is canonical: within a length the codes ascend with the symbols, so the lengths alone define it
-//! and all tables are made of them when this is compiled.
+//! The code is canonical: codes of one length ascend with their symbols, so the lengths alone define it and all
+//! tables are computed from them at compile time.
 //!
-//! Decoding looks 12 bits up at once. Most text has codes of 5 to 7 bits, so that one step often gives two
-//! symbols; codes above 12 bits (control bytes, bytes above 0x7f) are found by comparing with the first code
-//! of each length.
+//! Decoding looks up 12 bits at once. Most text has codes of 5 to 7 bits, so that one step often yields two
+//! symbols; codes above 12 bits (control bytes, bytes above 0x7f) are found by comparison with the first code of
+//! each length.
 
 use super::HpackError;
 
@@ -91,10 +91,10 @@ const fn canonical_code() -> CanonicalCode {
     code
 }
 
-/// Bits that one look-up takes.
+/// Number of bits of one look-up.
 const STEP_BITS: usize = 12;
 
-/// Which symbols the next 12 bits begin with.
+/// The symbols at the start of the next 12 bits.
 #[derive(Clone, Copy)]
 struct Step {
     symbols: [u8; 2],
@@ -170,7 +170,7 @@ const fn pair(steps: &mut [Step; 1 << STEP_BITS], first: Step, start: usize, fre
     }
 }
 
-/// The next bits of a string, from the top of `bits`; `have` of them are the string's.
+/// The next bits of a string, from the top of `bits`; the first `have` of them belong to the string.
 struct Window<'a> {
     rest: &'a [u8],
     bits: u64,
@@ -178,7 +178,7 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// Makes at least 56 bits ready; false when fewer than eight bytes are left to take them from.
+    /// Makes at least 56 bits available; false if fewer than eight bytes are left.
     #[inline]
     fn refill(&mut self) -> bool {
         let Some(word) = self.rest.first_chunk::<8>() else {
@@ -191,7 +191,7 @@ impl Window<'_> {
         true
     }
 
-    /// The same near the end, byte by byte; behind the end stand ones, as padding does.
+    /// The same near the end, byte by byte; the bits after the end are ones, like padding.
     fn refill_last(&mut self) {
         while self.have <= 56 {
             let Some((&byte, rest)) = self.rest.split_first() else {
@@ -322,7 +322,7 @@ pub(super) fn encoded_len(plain: &[u8]) -> usize {
     bits.div_ceil(8)
 }
 
-/// Appends the code of `plain`, which is `len` bytes long as `encoded_len` says.
+/// Appends the code of `plain`; `len` is its `encoded_len`.
 pub(super) fn encode(plain: &[u8], len: usize, out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + len, 0);
@@ -338,7 +338,7 @@ pub(super) fn encode(plain: &[u8], len: usize, out: &mut Vec<u8>) {
             at += 4;
         }
     }
-    // Padding is the beginning of EOS: ones.
+    // The padding is a prefix of EOS: ones.
     let last = (bits << (32 - have)) as u32 | u32::MAX.checked_shr(have).unwrap_or(0);
     let rest = &mut out[at..];
     rest.copy_from_slice(&last.to_be_bytes()[..rest.len()]);

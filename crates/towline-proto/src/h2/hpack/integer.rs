@@ -1,12 +1,12 @@
-//! Integers with a prefix (RFC 7541 5.1), and the cursor over a block that they are read from.
+//! Integers with a prefix (RFC 7541 5.1), and the cursor over a header block.
 
 use super::HpackError;
 
-/// Continuation bytes of an integer: 2^28 is more than any index or length can be, and zeros that only make it
-/// longer are refused with it (RFC 7541 5.1, last paragraph).
+/// Maximum number of continuation bytes of an integer: 2^28 is more than any index or length can be, and
+/// redundant zeros are refused too (RFC 7541 5.1, last paragraph).
 const MAX_CONTINUATION_BYTES: u32 = 4;
 
-/// What is left of a header block.
+/// The rest of a header block.
 pub(super) struct Input<'a> {
     pub rest: &'a [u8],
 }
@@ -17,7 +17,7 @@ impl<'a> Input<'a> {
         self.rest.first().copied()
     }
 
-    /// An integer whose first `prefix_bits` stand in the low bits of the next byte.
+    /// Reads an integer whose first `prefix_bits` are the low bits of the next byte.
     #[inline]
     pub fn integer(&mut self, prefix_bits: u32) -> Result<u32, HpackError> {
         let (&first, rest) = self.rest.split_first().ok_or(HpackError::Truncated)?;

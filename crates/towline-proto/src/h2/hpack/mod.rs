@@ -1,14 +1,14 @@
 //! HPACK (RFC 7541): header blocks to fields and back.
 //!
 //! ```text
-//!   block ──► Decoder ──► text in the caller's buffer, and a DecodedField for each field
+//!   block ──► Decoder ──► text in the caller's buffer, a DecodedField for each
 //!               │ names, Table
 //!   block ◄── Encoder ◄── name, value, sensitivity
 //!               │ names, Table, HashIndex
 //! ```
 //!
-//! Both are fed whole blocks: HEADERS and its CONTINUATIONs are joined, and bounded, by the connection. Each
-//! direction has a dynamic table that must change in step at both ends, so every error of the decoder is a
+//! Both take whole blocks: HEADERS and its CONTINUATIONs are joined, and bounded, by the connection. Each
+//! direction has a dynamic table that must stay in sync at both ends, so every error of the decoder is a
 //! `COMPRESSION_ERROR` that ends the connection (RFC 9113 4.3).
 
 mod decoder;
@@ -27,31 +27,31 @@ pub(crate) use encoder::Encoder;
 pub(crate) use names::Name;
 pub use scratch::HpackScratch;
 
-/// Why a block cannot be decoded.
+/// Error in decoding a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HpackError {
-    /// It ends inside a field.
+    /// The block ends inside a field.
     Truncated,
-    /// An integer of more than 28 bits, or with more bytes than those need.
+    /// An integer of more than 28 bits, or with unnecessary bytes.
     Integer,
-    /// Index 0, or one that neither table has.
+    /// Index 0, or an index in neither table.
     Index,
     /// The Huffman code of EOS.
     EndOfString,
-    /// A string that ends in something other than up to seven ones.
+    /// Padding other than up to seven one bits.
     Padding,
-    /// A table size above our setting.
+    /// A table size update above our setting.
     SizeUpdate,
-    /// A table size behind a field.
+    /// A table size update after a field.
     LateSizeUpdate,
-    /// A third table size.
+    /// A third table size update.
     ManySizeUpdates,
-    /// No table size after our setting went below it.
+    /// No table size update after our setting was lowered.
     NoSizeUpdate,
 }
 
 impl HpackError {
-    /// The rule that is broken.
+    /// The broken rule.
     pub fn rule(self) -> &'static str {
         match self {
             Self::Truncated => "header block ends inside a field (RFC 7541 3.1)",

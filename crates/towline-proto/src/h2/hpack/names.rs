@@ -1,9 +1,9 @@
-//! The static table (RFC 7541 appendix A), and the names that HTTP/2 treats in a way of its own.
+//! The static table (RFC 7541 appendix A), and the names that HTTP/2 treats specially.
 
 use crate::byte_class::{is_token_bytes, is_value_bytes};
 
-/// The fields that mean something below the program. A line says which it is, so that nobody above compares
-/// names again.
+/// Names of the fields that the connection itself acts on. A decoded field carries it, so that names are not
+/// compared again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Name {
@@ -32,12 +32,12 @@ pub enum Name {
     Expect,
     /// `te`
     Te,
-    /// A field that only a connection of HTTP/1.1 can have (RFC 9113 8.2.2); a flaw when received.
+    /// A connection-specific field of HTTP/1.1 (RFC 9113 8.2.2); an error when received.
     Connection,
 }
 
 impl Name {
-    /// Which one this is; `name` is in lower case.
+    /// The name for this text, in lower case.
     #[inline]
     pub fn of(name: &[u8]) -> Self {
         known(name).map_or(Self::Other, |known| known.name)
@@ -57,19 +57,19 @@ impl Name {
     }
 }
 
-/// What makes a message malformed (RFC 9113 8.1.1) that its block decoded well.
+/// Error of a decoded field that makes its message malformed (RFC 9113 8.1.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldError {
-    /// Not a token in lower case, or a pseudo-field that nobody defined.
+    /// Not a token in lower case, or an undefined pseudo-header field.
     Name,
-    /// A control byte, or whitespace around it.
+    /// A control byte in the value, or whitespace around it.
     Value,
-    /// A field of HTTP/1.1's connections, or TE other than `trailers`.
+    /// A connection-specific field, or TE other than `trailers`.
     Connection,
 }
 
 impl FieldError {
-    /// The rule that is broken.
+    /// The broken rule.
     pub fn rule(self) -> &'static str {
         match self {
             Self::Name => "field name is not a lower-case token (RFC 9113 8.2.1)",
@@ -78,7 +78,7 @@ impl FieldError {
         }
     }
 
-    /// Of a name as it was received.
+    /// Error of a received name.
     pub(super) fn of_name(name: &[u8], which: Name) -> Option<Self> {
         let lower = |name: &[u8]| is_token_bytes(name) && !name.iter().any(u8::is_ascii_uppercase);
         match which {
@@ -88,7 +88,7 @@ impl FieldError {
         }
     }
 
-    /// Of a value.
+    /// Error of a value.
     #[inline]
     pub(super) fn of_value(value: &[u8], which: Name) -> Option<Self> {
         let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
@@ -102,26 +102,26 @@ impl FieldError {
     }
 }
 
-/// How the encoder treats the values of a field.
+/// When the encoder adds the values of a field to the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IndexingPolicy {
-    /// Stays the same over many messages: into the table at once.
+    /// Immediately: the value stays the same over many messages.
     Always,
-    /// Often new: into the table when it comes again.
+    /// When it is repeated: the value is often new.
     OnRepeat,
-    /// A secret: never indexed (RFC 7541 7.1.3).
+    /// Never: the value is a secret (RFC 7541 7.1.3).
     Never,
-    /// A secret when it is short enough to be guessed.
+    /// Never if it is short enough to be guessed.
     NeverIfShort,
 }
 
-/// A name that has a place in the tables here.
+/// A name of the static table, or a specially treated one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownName {
     pub text: &'static [u8],
     /// The first entry of the static table with that name; 0: none.
     pub index: u8,
-    /// How many there are.
+    /// Number of such entries.
     pub entries: u8,
     pub name: Name,
     pub policy: IndexingPolicy,
@@ -294,7 +294,7 @@ const fn names() -> ([KnownName; COUNT], [u8; ENTRIES.len()]) {
     (known, by_index)
 }
 
-/// FieldRef by trial: with it no two names share a slot, which `slots` asserts.
+/// Found by trial: with it no two names share a slot, which `slots` asserts.
 const MULTIPLIER: u32 = 0x8bab_f391;
 static SLOTS: [u8; 256] = slots();
 
@@ -344,7 +344,7 @@ pub(super) fn is_static(index: u8, name: &[u8], value: &[u8]) -> bool {
     ENTRIES[usize::from(index) - 1] == (name, value)
 }
 
-/// A static entry as one run of bytes.
+/// A static entry, stored as one run of bytes.
 #[derive(Clone, Copy)]
 pub(super) struct StaticEntry {
     start: u16,
@@ -406,7 +406,7 @@ impl StaticEntry {
         STATIC_TABLE[index as usize - 1]
     }
 
-    /// Name and value behind one another.
+    /// Name and value, concatenated.
     #[inline]
     pub fn line(self) -> &'static [u8] {
         &STATIC_TEXT[usize::from(self.start)..][..usize::from(self.len)]

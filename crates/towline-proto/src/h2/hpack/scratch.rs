@@ -1,4 +1,4 @@
-//! Both directions at once, for the bench and the fuzz target. Not part of the surface.
+//! Both directions, for the benchmark and the fuzz target. Not part of the public API.
 
 use crate::head::FieldSpan;
 use crate::{Field, Fields};
@@ -16,7 +16,7 @@ pub struct HpackScratch {
 }
 
 impl HpackScratch {
-    /// Tables of 4096 bytes; the sections that are decoded are bounded by these two.
+    /// Tables of 4096 bytes; decoded sections are bounded by the arguments.
     pub fn new(max_bytes: u32, max_fields: u32) -> Self {
         Self {
             encoder: Encoder::new(),
@@ -31,17 +31,17 @@ impl HpackScratch {
         }
     }
 
-    /// The table size that the encoder may use.
+    /// Sets the table size that the encoder may use.
     pub fn set_encoder_table_bytes(&mut self, bytes: u32) {
         self.encoder.set_max_table_bytes(bytes);
     }
 
-    /// The table size that the decoder allows.
+    /// Sets the table size that the decoder allows.
     pub fn set_decoder_table_bytes(&mut self, bytes: u32) {
         self.decoder.set_max_table_bytes(bytes);
     }
 
-    /// A block of these fields.
+    /// Encodes a block of these fields.
     pub fn encode(&mut self, fields: &[Field<'_>]) -> &[u8] {
         self.block.clear();
         self.encoder.start(&mut self.block);
@@ -52,7 +52,7 @@ impl HpackScratch {
         &self.block
     }
 
-    /// The fields of a block; whether they are all of them, and none is malformed.
+    /// Decodes a block; returns its fields, and whether they are complete and valid.
     pub fn decode(&mut self, block: &[u8]) -> Result<(Fields<'_>, bool), HpackError> {
         self.bytes.clear();
         self.spans.clear();

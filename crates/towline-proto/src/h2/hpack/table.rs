@@ -1,23 +1,23 @@
 //! The dynamic table (RFC 7541 2.3.2), the same for both directions.
 //!
 //! ```text
-//!   text:     dead ┃ oldest │ ... │ newest ┃ free        entries leave on the left, come on the right
-//!   entries:         [0]      ...   [n-1]               index 62 is the newest
+//!   text:     evicted ┃ oldest │ ... │ newest ┃ free        entries leave on the left, come on the right
+//!   entries:            [0]      ...   [n-1]               index 62 is the newest
 //! ```
 //!
-//! The bytes of an entry are one run, name then value. When the room on the right is used up and enough on the
-//! left is dead, the living move to the left: a byte is moved a bounded number of times whatever is added.
+//! The bytes of an entry are one run, name then value. When the space on the right is used up and enough on the
+//! left is evicted, the rest moves to the left: each byte is moved a bounded number of times.
 
 use std::collections::VecDeque;
 
 use super::names::{FieldError, Name};
 
-/// What an entry costs beside its bytes (RFC 7541 4.1).
+/// Overhead of an entry in addition to its bytes (RFC 7541 4.1).
 pub(super) const OVERHEAD: u32 = 32;
 /// Size of the table before any setting (RFC 9113 6.5.2).
 pub(super) const DEFAULT_TABLE_BYTES: u32 = 4096;
 
-/// What is known of an entry beside its bytes: found once, when it was added.
+/// Properties of an entry, determined once when it is added.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct EntryInfo {
     pub name: Name,
@@ -27,7 +27,7 @@ pub(super) struct EntryInfo {
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// Counted from the first byte ever added, wrapping.
+    /// Offset from the first byte ever added, wrapping.
     at: u32,
     len: u32,
     name_len: u32,
@@ -36,14 +36,14 @@ struct Entry {
     output_at: u32,
 }
 
-/// An entry as it is looked at.
+/// A view of an entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EntryRef<'a> {
-    /// Name and value behind one another.
+    /// Name and value, concatenated.
     pub line: &'a [u8],
     pub name_len: u32,
     pub info: EntryInfo,
-    /// Where it was shown last: perhaps in this block, and perhaps in one whose text has gone.
+    /// Offset of its last copy in the decoded text, of this block or of an earlier one that is gone.
     pub output_at: u32,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Table {
     /// As RFC 7541 4.1 counts it.
     bytes: u32,
     max_bytes: u32,
-    /// Entries ever added, wrapping.
+    /// Number of entries ever added, wrapping.
     added: u32,
 }
 
@@ -85,12 +85,13 @@ impl Table {
         self.entries.len() as u32
     }
 
-    /// Entries ever added: the number of the next one.
+    /// Number of entries ever added, which is the number of the next one.
     pub fn added(&self) -> u32 {
         self.added
     }
 
-    /// How many entries came after the one of that number; of one that has left, or never was, at least `len`.
+    /// Number of entries added after the one with this number; at least `len` if it was evicted or never
+    /// existed.
     #[inline]
     pub fn age(&self, number: u32) -> u32 {
         self.added.wrapping_sub(1).wrapping_sub(number)
@@ -102,7 +103,7 @@ impl Table {
         self.evict_to(max_bytes);
     }
 
-    /// The entry that came `age` entries before the newest.
+    /// The entry added `age` entries before the newest.
     #[inline]
     pub fn get(&self, age: u32) -> Option<EntryRef<'_>> {
         let place = self.entries.len().checked_sub(age as usize + 1)?;
@@ -116,7 +117,7 @@ impl Table {
         })
     }
 
-    /// The entry that came `age` entries before the newest stands at `at` in the text of a block.
+    /// Records the offset at which the entry was copied to the text of a block.
     #[inline]
     pub fn set_output_at(&mut self, age: u32, at: u32) {
         let place = self.entries.len().checked_sub(age as usize + 1);
@@ -125,7 +126,7 @@ impl Table {
         }
     }
 
-    /// Adds an entry (RFC 7541 4.4); false when it is larger than the table, which is then empty.
+    /// Adds an entry (RFC 7541 4.4); returns false if it is larger than the table, which is then empty.
     pub fn add(&mut self, name: &[u8], value: &[u8], info: EntryInfo) -> bool {
         let len = name.len() + value.len();
         let cost = (len as u32).saturating_add(OVERHEAD);
@@ -148,7 +149,7 @@ impl Table {
         true
     }
 
-    /// Lets the oldest go until no more than `bytes` are used.
+    /// Evicts the oldest entries until no more than `bytes` are used.
     fn evict_to(&mut self, bytes: u32) {
         while self.bytes > bytes
             && let Some(oldest) = self.entries.pop_front()
@@ -165,7 +166,7 @@ impl Table {
             Some(oldest) => oldest.at.wrapping_sub(self.base) as usize,
             None => self.text.len(),
         };
-        // Each byte moved is paid for by a third of a dead one.
+        // Each moved byte is paid for by a third of an evicted one.
         if evicted >= len && evicted >= self.text.len() / 4 {
             self.text.drain(..evicted);
             self.base = self.base.wrapping_add(evicted as u32);
@@ -181,7 +182,7 @@ mod tests {
         n.to_le_bytes().into_iter().cycle().take(len).collect()
     }
 
-    /// Against the plainest table there is.
+    /// Compares with a plain list.
     #[test]
     fn it_holds_what_a_list_would() {
         let mut table = Table::new();
