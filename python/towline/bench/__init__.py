@@ -1,7 +1,8 @@
-"""The bench: both ends of HTTP beside their peers, with verdicts that are right.
+"""The bench: measures HTTP servers and clients and compares them, with statistically sound verdicts.
 
-It drives servers and clients from outside, as separate processes, ours exactly as a peer's. From Python:
-`compare` measures your own application (docs/measure.md); `load`, `save` and `analyse` read and write results.
+Servers and clients run as separate processes, Towline's like any other. From Python: `compare` measures your
+own
+application (docs/measure.md); `load`, `save` and `analyse` read and write results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A native helper in a process of its own: the responder, the network emulator. It cannot outlive whoever started it."""
+"""A native helper in a process of its own (responder, network emulator), which ends with its parent."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-# A start takes some 50 ms; a machine that is busy with builds may take long.
+# A start takes some 50 ms, or long on a machine that is busy with builds.
 START_TIMEOUT_S = 30.0
 DESCRIPTORS = 65_536
 
 
 class HelperFailed(Exception):
-    """The helper did not start, or ended; its own words stand in the message."""
+    """The helper did not start, or ended; the message contains its output."""
 
 
 class HelperProcess:
-    """`python -m MODULE OPTIONS`, which prints its address first; pinned to `cores` if given; ends with `stop`."""
+    """`python -m MODULE OPTIONS`, which prints its address first; pinned to `cores` if given; ended by `stop`."""
 
     def __init__(self, module: str, *options: str, cores: Sequence[int] | None = None) -> None:
         self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 (closed by stop)
@@ -53,12 +53,12 @@ class HelperProcess:
         return self._process.poll() is None
 
     def log(self) -> str:
-        """What it wrote to its standard error so far."""
+        """Its standard error so far."""
         self._log.seek(0)
         return self._log.read().decode(errors="replace")
 
     def cpu_s(self) -> float:
-        """CPU time of its main thread, which does all the work, exact to nanoseconds."""
+        """CPU time of its main thread, which does all the work, in nanosecond resolution."""
         return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
 
     def read_line(self) -> str:
@@ -85,7 +85,7 @@ class HelperProcess:
 
 
 def in_child(cores: Sequence[int] | None) -> Callable[[], None]:
-    """For `preexec_fn` of what holds thousands of connections: the usual 1,024 descriptors are too few."""
+    """`preexec_fn` for processes with thousands of connections: the default of 1,024 descriptors is too low."""
     pin = pinned_to(cores)
 
     def prepare() -> None:
@@ -100,7 +100,7 @@ def in_child(cores: Sequence[int] | None) -> Callable[[], None]:
 
 
 def pinned_to(cores: Sequence[int] | None) -> Callable[[], None] | None:
-    """For `preexec_fn`: Linux only; elsewhere nothing is pinned."""
+    """`preexec_fn` that pins to cores: Linux only; elsewhere nothing is pinned."""
     if cores is None or not hasattr(os, "sched_setaffinity"):
         return None
     wanted = set(cores)

@@ -1,4 +1,4 @@
-"""Dataclasses to what JSON can carry, and back with their types."""
+"""Conversion of dataclasses to JSON data and back, with their types."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: type[T], plain: Any) -> T:
-    """The dataclass `kind` from a dictionary. Unknown keys are ignored: a later version may know more."""
+    """The dataclass `kind` from a dictionary. Unknown keys are ignored: a later version may have more."""
     found: T = _value(kind, plain)
     return found
 
 
 @functools.cache
 def _hints(kind: type) -> dict[str, Any]:
-    """Of the fields, remembered: a file has thousands of slices."""
+    """Type hints, cached: a file has thousands of slices."""
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 

@@ -1,4 +1,4 @@
-"""From a record to estimates and verdicts. Pure: the same record gives the same words, today and next year.
+"""Derives estimates and verdicts from a record. Pure: the same record always gives the same result.
 
 ```text
 slices ─► log ratio per round ─► mean per restart ─► t-interval over restarts ─► verdict against the margin
@@ -22,13 +22,13 @@ from .lints import lint, lint_record
 from .record import ExperimentRecord, Record, Slice
 
 MARGIN = 0.02
-"""Differences within it are no difference to anybody: 2 %."""
+"""Differences within the margin of 2 % are irrelevant."""
 ALPHA = 0.05
-"""The level of a verdict, unless the record's rule for ending asks for a stricter one (`settings["alpha"]`)."""
+"""Significance level of a verdict, unless the stopping rule of the record has a stricter one (`settings["alpha"]`)."""
 
 
 class Verdict(str, Enum):
-    """What may be said of one subject beside another."""
+    """The verdict on one subject compared with another."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -37,7 +37,7 @@ class Verdict(str, Enum):
     UNSTABLE = "unstable"
     """The t-interval and the signed-rank test disagree."""
     REFUSED = "no verdict"
-    """A guard says that the figures cannot be trusted; `Comparison.reason` says which."""
+    """A guard found the figures unreliable; `Comparison.reason` has the reason."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`subject` beside `baseline`: for `per_s` above 1 is better, for times below 1."""
+    """`subject` compared with `baseline`: for `per_s` above 1 is better, for times below 1."""
 
     subject: str
     baseline: str
@@ -64,12 +64,12 @@ class Comparison:
     low: float
     high: float
     p: float
-    """Adjusted by Holm's method across the experiment's comparisons of this metric."""
+    """Adjusted by Holm's method over the experiment's comparisons of this metric."""
     verdict: Verdict
     reason: str | None = None
     restarts: int = 0
     restarts_needed: int | None = None
-    """About how many in all would decide, when undecided."""
+    """For undecided comparisons: estimated number of restarts that would decide."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class SubjectAnalysis:
     name: str
     failure: str | None
     figures: dict[str, Estimate]
-    """By metric: per_s, p50_us, p90_us, p99_us, p99_9_us, cpu_us, rss_peak_bytes ... where there are any."""
+    """By metric: per_s, p50_us, p90_us, p99_us, p99_9_us, cpu_us, rss_peak_bytes ..., if available."""
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,12 @@ class Analysis:
 LATENCIES = ("p50_us", "p90_us", "p95_us", "p99_us", "p99_9_us")
 HIGHER_IS_BETTER = frozenset({"per_s"})
 SAMPLES_BEYOND = {"p50_us": 100, "p90_us": 100, "p95_us": 100, "p99_us": 100, "p99_9_us": 100}
-"""A percentile of a window is compared only with so many samples beyond it."""
+"""A percentile of a window is compared only with this many samples beyond it."""
 SHARES_BEYOND = {"p50_us": 0.5, "p90_us": 0.1, "p95_us": 0.05, "p99_us": 0.01, "p99_9_us": 0.001}
 
 
 def analyse(record: Record, baseline: str = "towline", margin: float = MARGIN) -> Analysis:
-    """Every other subject of an experiment is compared with `baseline`, or with the experiment's own where it has no such subject."""
+    """Compares all other subjects with `baseline`, or with the experiment's own baseline if `baseline` is not in it."""
     alpha = float(record.settings.get("alpha", ALPHA))
     experiments = [
         analyse_experiment(experiment, baseline, margin, alpha) for experiment in record.experiments
@@ -131,7 +131,7 @@ def analyse(record: Record, baseline: str = "towline", margin: float = MARGIN) -
 def analyse_experiment(
     experiment: ExperimentRecord, baseline: str, margin: float = MARGIN, alpha: float = ALPHA
 ) -> ExperimentAnalysis:
-    """Estimates of each subject, and comparisons of `baseline` with each other one."""
+    """Estimates of each subject, and comparisons of `baseline` with the others."""
     by_subject = _by_subject(experiment.slices)
     subjects = [
         SubjectAnalysis(one.name, one.failure, _figures(by_subject.get(one.name, [])))
@@ -151,12 +151,12 @@ def analyse_experiment(
 
 
 def metrics_of(experiment: ExperimentRecord) -> tuple[str, ...]:
-    """What an experiment's question is about, then what it cost."""
+    """The metrics of an experiment: those of its question first, then the costs."""
     return ("per_s", "cpu_us") if experiment.question == "capacity" else (*LATENCIES, "cpu_us")
 
 
 def metric_value(one: Slice, metric: str) -> float | None:
-    """The metric of one slice; None where it has none, or too few samples for it."""
+    """The metric of one slice; None if it has none, or too few samples for it."""
     if metric == "per_s":
         return one.per_s or None
     if metric == "cpu_us":
@@ -198,9 +198,9 @@ def _compare_all(
 
 
 def log_ratios(ours: Sequence[Slice], theirs: Sequence[Slice], metric: str) -> list[float]:
-    """One value a restart: the mean over rounds of log(ours / theirs), paired by round.
+    """One value per restart: the mean over rounds of log(ours / theirs), paired by round.
 
-    A percentile for which single slices have too few samples is that of a restart's merged histogram.
+    Percentiles for which single slices have too few samples come from the merged histogram of a restart.
     """
     others = {(one.restart, one.round): metric_value(one, metric) for one in theirs}
     by_restart: dict[int, list[float]] = defaultdict(list)
@@ -216,7 +216,7 @@ def log_ratios(ours: Sequence[Slice], theirs: Sequence[Slice], metric: str) -> l
 
 def restart_logs(slices: Iterable[Slice], metric: str) -> dict[int, float]:
     """The logarithm of the metric by restart: the mean of its slices, or of the merged histogram for percentiles
-    for which single slices have too few samples. A restart that has no figure is left out."""
+    for which single slices have too few samples. Restarts without a figure are left out."""
     by_restart: dict[int, list[Slice]] = defaultdict(list)
     for one in slices:
         by_restart[one.restart].append(one)
@@ -254,7 +254,7 @@ def judge(
 ) -> Comparison:
     """The verdict on the log ratios of one pair; `p` is already adjusted for the `family` of comparisons.
 
-    The interval is that of the verdict: it leaves out 1 exactly when `p` is below `alpha`.
+    The interval matches the verdict: it excludes 1 exactly when `p` is below `alpha`.
     """
     interval = statistics.t_interval(logs, _level(alpha, statistics.t_p(logs), p, family))
     edge = math.log1p(margin)
@@ -263,7 +263,7 @@ def judge(
         verdict = Verdict.SLOWER if verdict is Verdict.FASTER else Verdict.FASTER
     needed = None
     if verdict is Verdict.UNDECIDED:
-        # Enough to tell the mean from zero, or to fit the interval into the margin, whichever is less.
+        # Restarts to separate the mean from zero, or to fit the interval into the margin, whichever is less.
         needed = statistics.restarts_needed(
             logs, max(abs(interval.mean), edge - abs(interval.mean)), alpha / family
         )
@@ -285,7 +285,7 @@ def judge(
 
 
 def _level(alpha: float, alone: float, adjusted: float, family: int) -> float:
-    """Of one interval among a family: `alpha` by the factor that Holm's method put on its p-value."""
+    """The level of one interval in a family: `alpha` divided by the factor that Holm's method put on its p-value."""
     if 0 < alone <= adjusted < 1:
         return alpha * alone / adjusted
     return alpha / family
@@ -298,7 +298,7 @@ def _verdict(
         return Verdict.EQUIVALENT
     if p >= alpha:
         return Verdict.UNDECIDED
-    # Of fewer than six restarts no signed-rank test can be significant: it then must only point the same way.
+    # With fewer than six restarts no signed-rank test can be significant: it must only have the same sign.
     cross = statistics.signed_rank_p(logs) if len(logs) >= 6 else 0.0
     same_way = (median(logs) > 0) == (interval.mean > 0)
     if cross >= 2 * ALPHA or not same_way:

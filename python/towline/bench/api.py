@@ -1,12 +1,15 @@
-"""`towline.bench.compare`: a project measures its own application, old beside new, from a script or a test.
+"""`towline.bench.compare`: measures your own application, for example an old and a new build, from a script or a
+test.
 
     from towline import bench
 
-    result = bench.compare({"new": bench.App("shop.main:app"), "old": bench.Command("./old-server --port {port}")})
+    result = bench.compare({"new": bench.App("shop.main:app"), "old": bench.Command("./old-server --port
+{port}")})
     print(result.text())
-    assert result["old"].verdict is not bench.Verdict.SLOWER      # new beside old
+    assert result["old"].verdict is not bench.Verdict.SLOWER      # new compared with old
 
-The method is that of the command line: fresh processes in every restart, alternating slices, every answer checked.
+The method is that of the command line: new processes in every restart, alternating slices, all responses
+checked.
 """
 
 from __future__ import annotations
@@ -37,20 +40,20 @@ from .subjects.model import Ready
 
 @dataclass(frozen=True)
 class Command:
-    """A server as a command line. No shell reads it; it must stay in the foreground."""
+    """A server as a command line. It is not run by a shell, and must stay in the foreground."""
 
     argv: str | Sequence[str]
-    """With `{port}` where it is told its port, unless `port` is given; `{python}` is this interpreter."""
+    """With `{port}` for its port, unless `port` is given; `{python}` is this interpreter."""
     port: int | None = None
     """A fixed port. Two subjects of one comparison need different ones."""
     ready: str = "/"
-    """A path that is answered below 500 when the server is ready."""
+    """A path with a status below 500 when the server is ready."""
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: Path | None = None
     start_timeout_s: float = 20.0
 
     def server(self, name: str) -> Server:
-        """As the bench's own definition."""
+        """The server as a definition of the bench."""
         argv = shlex.split(self.argv) if isinstance(self.argv, str) else list(self.argv)
         if not argv:
             raise UsageError(f"{name}: the command is empty")
@@ -75,28 +78,28 @@ class App:
     """An application by its import string, served by one worker of `server`."""
 
     target: str
-    """`module:attribute`, looked for in `folder`."""
+    """`module:attribute`, in `folder`."""
     interface: Literal["asgi", "wsgi"] = "asgi"
     server: str = "towline"
     """A name of `towline bench servers --list`: towline, granian, uvicorn-httptools ..."""
     folder: Path | None = None
-    """None: the present one."""
+    """None: the current directory."""
 
 
 Subject = Command | App | str
-"""A string is an App when it is `module:attribute`, otherwise a Command."""
+"""A string is an App if it is `module:attribute`, otherwise a Command."""
 
 
 @dataclass(frozen=True)
 class Comparisons:
-    """What `compare` found. Index it by a subject's name: the baseline beside that subject."""
+    """The result of `compare`. Index it by a subject's name for the comparison of the baseline with it."""
 
     analysis: Analysis
     baseline: str
 
     @property
     def record(self) -> Record:
-        """Everything that was measured; `record.save(...)` of towline.bench writes it."""
+        """The raw record; `towline.bench.save` writes it."""
         return self.analysis.record
 
     @property
@@ -105,21 +108,21 @@ class Comparisons:
 
     @property
     def metric(self) -> str:
-        """What was asked: `per_s`, or `p50_us` at a fixed rate."""
+        """The main metric: `per_s`, or `p50_us` at a fixed rate."""
         return "per_s" if self.experiment.experiment.question == "capacity" else "p50_us"
 
     @property
     def failures(self) -> dict[str, str]:
-        """Subjects that have no figure, and why."""
+        """Subjects without figures, and the reasons."""
         failed = {one.name: one.failure for one in self.experiment.subjects if one.failure is not None}
         return failed | self.record.skipped
 
     def __getitem__(self, subject: str) -> Comparison:
-        """The baseline beside `subject`. Raises KeyError, with the reason where the subject failed."""
+        """The baseline compared with `subject`. Raises KeyError, with the reason if the subject failed."""
         return self.comparison(subject)
 
     def comparison(self, subject: str, metric: str | None = None) -> Comparison:
-        """The same of any metric: `per_s`, `cpu_us`, or `p50_us` to `p99_9_us` at a fixed rate."""
+        """The same for any metric: `per_s`, `cpu_us`, or `p50_us` to `p99_9_us` at a fixed rate."""
         found = self.experiment.comparison(self.baseline, subject, metric or self.metric)
         if found is None:
             why = self.failures.get(subject) or self.failures.get(self.baseline) or "not compared"
@@ -134,13 +137,13 @@ class Comparisons:
         return one.figures[metric or self.metric]
 
     def text(self) -> str:
-        """The table, as the command line shows it."""
+        """The table of the command line."""
         from .report.terminal import text
 
         return text(self.analysis)
 
     def write(self, folder: Path) -> list[Path]:
-        """result.json.gz, report.html, report.md and the CSV files. The paths written."""
+        """Writes result.json.gz, report.html, report.md and the CSV files; returns their paths."""
         from .record import FILE, save
         from .report import render
 
@@ -176,25 +179,25 @@ def compare(
     timeout: float = 5.0,
     progress: bool = False,
 ) -> Comparisons:
-    """Measures HTTP servers beside each other with one request.
+    """Measures HTTP servers with one request and compares them.
 
     subjects: by name; the first is the baseline unless `baseline` names another.
-    path, method, headers, body, json_body: the request; Host and Content-Length are made.
-    status, expect: what every answer must be; `expect` is compared to the last byte. An answer that differs is a
-        failure, and a subject whose first answer is wrong has no figure at all.
-    connections, pipeline: of the closed loop: each connection asks again when it is answered.
-    http2, streams: over HTTP/2 without TLS, by prior knowledge; so many streams under way on each connection.
-    rate: instead an open loop at so many requests a second, the same for all: the metrics are latencies, from the
-        intended start.
-    runs: restarts (8; fewer than 4 give wide intervals). duration: seconds of load on each in each restart.
-    precision: go on, up to 4 x runs, until every interval is +-precision (0.01: 1 %).
-    margin: a difference within it is `equivalent`.
-    warm_up: at most so many seconds until steady. exclusive: the others are stopped while one is measured.
+    path, method, headers, body, json_body: the request; Host and Content-Length are added.
+    status, expect: the expected response; `expect` is compared to the last byte. A different response is a failure, and a
+        subject whose first response is wrong has no figures.
+    connections, pipeline: the closed loop: each connection sends its next request after the response.
+    http2, streams: HTTP/2 without TLS, by prior knowledge, with this many concurrent streams on each connection.
+    rate: an open loop with this many requests per second for all subjects: the metrics are latencies, from the intended
+        start.
+    runs: restarts (8; fewer than 4 give wide intervals). duration: seconds of load on each subject in each restart.
+    precision: continue, up to 4 x runs, until every interval is +-precision (0.01: 1 %).
+    margin: differences within it are `equivalent`.
+    warm_up: maximum seconds of warm-up. exclusive: stop the other subjects while one is measured.
     cores: (the subjects', the generator's); by default the first and the last.
-    seed: of the order of slices and of the schedule. timeout: for one answer, in seconds.
-    progress: shown on standard error.
+    seed: of the order of slices and of the schedule. timeout: of a response, in seconds.
+    progress: show it on standard error.
 
-    A subject that fails is in `failures`; the others are measured. Raises `UsageError` for what makes no sense, and
+    Subjects that fail are in `failures`; the others are measured. Raises `UsageError` for invalid arguments, and
     KeyboardInterrupt after everything has been stopped.
     """
     names = list(subjects)
@@ -235,7 +238,7 @@ def measure(
     progress: Progress,
     title: str | None = None,
 ) -> Comparisons:
-    """The same with a scenario of the catalogue's form and a whole design."""
+    """The same with a scenario in the form of the catalogue and a complete design."""
     session = Session(design, progress, command=["towline.bench.compare"])
     with Agent(design.cores.driver) as agent, tempfile.TemporaryDirectory():
         protocol = scenario.protocols[0]

@@ -1,6 +1,6 @@
-"""Whether a server answers a scenario: every request once, each answer held against what it must be.
+"""Checks that a server serves a scenario: sends each request once and verifies the response.
 
-A subject that fails here has no figure, and the message is what the report says of it.
+A subject that fails here has no figures, and the report shows the message.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from .scenarios import Body, Expect, Protocol, Request, Scenario
 WBITS = {"gzip": 31, "deflate": 15}
 SHOWN_BYTES = 40
 NAMES: dict[Protocol, tuple[str, str]] = {"h1": ("HTTP/1.1", "http/1.1"), "h2": ("HTTP/2", "h2")}
-"""As the agent names the version of an answer, and ALPN what is spoken."""
+"""The agent's names of versions, and the ALPN protocol of each."""
 
 
 class WrongResponse(Exception):
-    """What came instead, in one line."""
+    """A wrong response, described in one line."""
 
 
 class Prober(typing.Protocol):
     """The part of `runner.agent.Agent` that is used here."""
 
     def probe(self, session: str) -> list[dict[str, Any]]:
-        """Each target of an open session once, on a fresh connection."""
+        """Sends each target of an open session once, on a new connection."""
 
 
 def check(agent: Prober, session: str, scenario: Scenario, base_url: str, protocol: Protocol = "h1") -> None:
-    """Asks every request of `scenario` over the open `session` to `base_url`. Raises `WrongResponse`."""
+    """Sends every request of `scenario` over the open `session` to `base_url`. Raises `WrongResponse`."""
     answers = agent.probe(session)
     if len(answers) != len(scenario.requests):
         raise WrongResponse(f"{len(answers)} answers to {len(scenario.requests)} requests")
@@ -49,14 +49,14 @@ def check(agent: Prober, session: str, scenario: Scenario, base_url: str, protoc
 
 
 def _echoing(request: Request, message: Body) -> Request:
-    """As though the message that must come back were the body of the handshake's answer, which has none."""
+    """Treats the expected message as the body of the handshake's response, which has none."""
     return replace(request, expect=replace(request.expect, body=message))
 
 
 def problem_of(
     found: dict[str, Any], request: Request, *, secure: bool, protocol: Protocol = "h1"
 ) -> str | None:
-    """What is wrong with one answer as the agent gives it, the most telling first; None when nothing is."""
+    """The first difference between a response, as the agent returns it, and the expected one; None if there is none."""
     wanted = request.expect
     if found["failure"] is not None:
         return f"no whole answer: {found['failure']}"
@@ -76,7 +76,7 @@ def _protocol(found: dict[str, Any], protocol: Protocol, *, secure: bool) -> str
     version, alpn = NAMES[protocol]
     if found["version"] != version:
         return f"answered with {found['version']} instead of {version}"
-    # A server of HTTP/1.1 alone need not know ALPN; HTTP/2 over TLS is chosen by nothing else (RFC 9113 3.2).
+    # A server of HTTP/1.1 alone need not support ALPN; HTTP/2 over TLS needs it (RFC 9113 3.2).
     if found["alpn"] != alpn and (found["alpn"] is not None or (secure and protocol == "h2")):
         return f"ALPN chose {found['alpn'] or 'nothing'} instead of {alpn}"
     if secure != (found["tls"] is not None):
@@ -124,7 +124,7 @@ def _digest(found: dict[str, Any], wanted: Expect) -> str | None:
 
 
 def difference(body: bytes, wanted: bytes) -> str | None:
-    """Where two bodies part, or None."""
+    """The position where two bodies differ, or None."""
     if body == wanted:
         return None
     if len(body) != len(wanted):
@@ -135,7 +135,7 @@ def difference(body: bytes, wanted: bytes) -> str | None:
 
 
 def _decoded(body: bytes, coding: str | None, most: int) -> bytes | None:
-    """The content; None when the coded form is not exactly one whole stream of at most `most` bytes."""
+    """The decoded content; None unless the coded form is exactly one stream of at most `most` bytes."""
     if coding is None:
         return body
     decoder = zlib.decompressobj(WBITS[coding])
@@ -156,7 +156,7 @@ def _closing(found: dict[str, Any], wanted: Expect, protocol: Protocol) -> str |
         return None
     if protocol == "h2" and wanted.closes:
         return None  # the client has no word for it there: the end is the client's to make
-    # Whoever says so may close (RFC 9112 9.6): gunicorn's sync worker keeps no connection at all.
+    # A server that announces a close may close (RFC 9112 9.6): gunicorn's sync worker always does.
     options = [one.lower() for key, one in found["fields"] if key.lower() == "connection"]
     if found["closed"] and "close" in options:
         return None
@@ -168,6 +168,6 @@ def _closing(found: dict[str, Any], wanted: Expect, protocol: Protocol) -> str |
 
 
 def _shown(found: dict[str, Any]) -> str:
-    """The beginning of an answer that should not be: it often says why."""
+    """The beginning of a wrong response, which often contains the reason."""
     body = base64.b64decode(found["body_base64"] or "")
     return f": {body[:SHOWN_BYTES]!r}" if body else ""

@@ -1,4 +1,4 @@
-"""When there is no verdict: the reasons for which figures cannot be trusted, each with its number."""
+"""The guards: reasons why figures are unreliable and have no verdict, each with its number."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from statistics import fmean, median
 from .record import ExperimentRecord, Slice
 
 DRIVER_SHARE = 0.8
-"""A driver that is busier than this, beside a subject that is not, was the limit."""
+"""Above this share the driver was the limit, unless the subject was as busy."""
 LAG_SHARE = 0.1
-"""Of the reported p50: a schedule kept worse than this shows in the figures."""
+"""Share of the reported p50: lag above it affects the figures."""
 ACHIEVED_SHARE = 0.99
 PRESSURE_SHARE = 0.5
-"""Of the time in which some task waited for a core. Subjects with more threads than cores make some of it themselves;
-a stranger beside the driver makes nearly all of it."""
+"""Share of the time in which some task waited for a core. Subjects with more threads than cores cause some of it
+themselves; other processes on the driver's core cause nearly all of it."""
 STEAL_SHARE = 0.01
-"""Of the cores' time, taken by the hypervisor. Less is a clock tick here and there."""
+"""Share of the cores' time taken by the hypervisor. Less is an occasional clock tick."""
 
 
 def refusal(experiment: ExperimentRecord, metric: str, *sides: Sequence[Slice]) -> str | None:
-    """Why the slices of two subjects must not be compared; None when nothing speaks against it."""
+    """Why the slices of two subjects must not be compared; None if they may."""
     for slices in sides:
         reason = _distrust(experiment, metric, slices) or _disturbed(experiment, slices)
         if reason:
@@ -54,7 +54,7 @@ def _late(slices: Sequence[Slice]) -> str | None:
 
 
 def _achieved(slices: Sequence[Slice]) -> float:
-    """By the generator's own count, for which late answers do not count; older records have none."""
+    """The generator's own count, without late responses; older records have none."""
     due = [(one.target_per_s or 0.0) * one.measured_s for one in slices]
     if not sum(due):
         return 1.0
@@ -67,7 +67,7 @@ def _achieved(slices: Sequence[Slice]) -> float:
 
 
 def _disturbed(experiment: ExperimentRecord, slices: Sequence[Slice]) -> str | None:
-    """What others did on the machine meanwhile."""
+    """Disturbance by other processes on the machine."""
     starts = [start for one in experiment.subjects if one.name == slices[0].subject for start in one.starts]
     if not starts:
         return None

@@ -1,10 +1,10 @@
-"""Latency histograms as records carry them: HdrHistogram V2, deflated, base64.
+"""Latency histograms in records: HdrHistogram V2, deflated, base64.
 
 ```text
 base64 ─► cookie, length, zlib ─► cookie, length, offset, digits, lowest, highest, ratio ─► counts (ZigZag LEB128-64b9B)
 ```
 
-A negative count is a run of so many empty slots. Histograms of one layout are merged by adding their counts.
+A negative count is a run of empty slots. Histograms of one layout are merged by adding their counts.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 COMPRESSED, PLAIN = 0x1C849304, 0x1C849303
-"""Cookies of version 2; bits 4 to 7 of a cookie speak of the word size and say nothing here."""
+"""Cookies of version 2; bits 4 to 7 of a cookie are the word size, which is not used."""
 HEADER = struct.Struct(">iiiiqqd")
 MAX_BYTES = 8 << 20
-"""Of a decoded histogram: no file makes us swell."""
+"""Limit of a decoded histogram."""
 
 
 class NotAHistogram(ValueError):
-    """The text is no HdrHistogram of version 2; the message says why."""
+    """The text is not an HdrHistogram of version 2; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Histogram:
         return sum(self.counts.values())
 
     def at(self, share: float) -> int:
-        """The highest value that the slot holding the `share` quantile (0 to 1) stands for; 0 of nothing."""
+        """The highest value of the slot that holds the `share` quantile (0 to 1); 0 if empty."""
         wanted = max(1, math.ceil(share * self.total - 1e-9))
         seen = 0
         for slot in sorted(self.counts):
@@ -68,7 +68,7 @@ class Histogram:
 
 
 def merge(histograms: Iterable[Histogram]) -> Histogram | None:
-    """One histogram of all samples; None of none. Raises NotAHistogram when the layouts differ."""
+    """One histogram of all samples; None without any. Raises NotAHistogram when the layouts differ."""
     merged: Histogram | None = None
     for one in histograms:
         if merged is None:
@@ -83,7 +83,7 @@ def merge(histograms: Iterable[Histogram]) -> Histogram | None:
 
 @lru_cache(maxsize=512)
 def merged(texts: tuple[str, ...]) -> Histogram | None:
-    """Of several texts; remembered, since each metric asks anew. Raises NotAHistogram."""
+    """The merged histogram of several texts; cached, since each metric needs it. Raises NotAHistogram."""
     return merge(decode(text) for text in texts)
 
 

@@ -1,4 +1,4 @@
-"""What a reader must know before believing an experiment: warnings that change no verdict."""
+"""Warnings about an experiment that change no verdict."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from .record import ExperimentRecord, Record, Slice, SubjectRecord
 
 MIN_RESTARTS = 5
 MIN_S = 1.0
-"""Of load on a subject, all slices together."""
+"""Duration of load on a subject, all slices together."""
 MEDIANS_A_SLICE = 10
-"""A slice holds 20 median latencies by design; with half as many what is cut off at its ends shows."""
+"""A slice holds 20 median latencies by design; with half as many, the cut ends have a visible effect."""
 SAMPLES_BEYOND = 100
 LITTLE_SHARE = 0.2
 WAIT_SHARE = 0.1
 DISTURBED_PRESSURE, DISTURBED_STEAL = 0.25, 0.002
-"""Half of what the guards refuse, or less: worth knowing."""
+"""Half of the guards' limits, or less."""
 SAME = 0.02
 CONCURRENCY_KEYS = ("concurrency", "tasks", "threads")
-"""What the loads call the requests under way together."""
+"""Keys of a load that mean concurrent requests."""
 LOGGING = frozenset({"log-level", "access-log", "access_log", "log_level", "control-socket"})
-"""Options that are no advantage to anybody."""
+"""Options that give no advantage."""
 
 
 @dataclass(frozen=True)
 class Lint:
-    """One warning about one subject; the same `what` about several is one line."""
+    """One warning about one subject; the same `what` for several is one line."""
 
     what: str
-    """`{}` stands for the figure."""
+    """`{}` is replaced by the figure."""
     figure: float | None = None
     form: str = "{:.0f}"
 
     def of(self, others: Sequence[Lint]) -> str:
-        """For all of them: the figure, or its range."""
+        """The text for all of them, with the figure or its range."""
         if self.figure is None:
             return self.what
         shown = [one.form.format(one.figure) for one in sorted(others, key=lambda one: one.figure or 0.0)]
@@ -45,7 +45,7 @@ class Lint:
 
 
 def lint(experiment: ExperimentRecord) -> list[str]:
-    """Warnings about one experiment, in plain words, each with its number: a line a kind, not a line a subject."""
+    """Warnings about one experiment, each with its number: one line per kind, not per subject."""
     found: dict[str, dict[str, Lint]] = {}
     measured = []
     for subject in experiment.subjects:
@@ -64,7 +64,7 @@ def _line(measured: Sequence[str], found: dict[str, Lint]) -> str:
 
 
 def lint_record(record: Record) -> dict[str, list[str]]:
-    """Warnings that only several experiments together show, by the name of the experiment."""
+    """Warnings that need several experiments, by the name of the experiment."""
     found: dict[str, list[str]] = {}
     by_scenario: dict[str, list[ExperimentRecord]] = {}
     for experiment in record.experiments:
@@ -129,7 +129,7 @@ def _few_samples(
 
 
 def _little(experiment: ExperimentRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Lint]:
-    """In a closed loop without pauses mean latency is concurrency / rate, whatever the subject does."""
+    """In a closed loop without pauses mean latency is concurrency / rate (Little's law)."""
     connections = experiment.load.get("connections")
     if experiment.question != "capacity" or not isinstance(connections, int) or subject.kind != "server":
         return
@@ -178,7 +178,7 @@ def _telling(subject: SubjectRecord) -> dict[str, str]:
 
 
 def _same_for_all_loads(first: ExperimentRecord, second: ExperimentRecord) -> Iterator[str]:
-    """Twice the connections at the same rate must double a closed loop's latency (Little)."""
+    """Twice the connections at the same rate must double a closed loop's latency (Little's law)."""
     one, other = first.load.get("connections"), second.load.get("connections")
     if not isinstance(one, int) or not isinstance(other, int) or max(one, other) < 2 * min(one, other):
         return

@@ -1,8 +1,11 @@
-"""Network conditions: `rtt=20ms,jitter=2ms,rate=100mbit,loss=0.1%` as text, as a network emulator process, and as measured.
+"""Network conditions: `rtt=20ms,jitter=2ms,rate=100mbit,loss=0.1%` as text, as an emulator process, and as
+measured.
 
-The kernel's own emulation (netem) needs rights and a module; an emulator of ours needs neither. It delays what it
-carries, so it is between client and server, and every figure beside it must say so. Losses are modelled by
-the delay that TCP makes of them, and a handshake's round trip is charged to the first request.
+The kernel's netem needs privileges and a module; this emulator needs neither. It is a proxy between client and
+server,
+which every figure must mention. Losses are modelled by the delay that TCP makes of them, and the round trip of
+a
+handshake is added to the first request.
 
 `python -m towline.bench.netem --to HOST:PORT --rtt 20ms ...` runs the emulator by itself (`--help`).
 """
@@ -28,29 +31,29 @@ MIN_RATE_BYTES_PER_S = 1000.0
 
 ROUND_TRIPS = 30
 MEASURED_S = 0.5
-"""How long the large transfer takes, at the rate that was asked for."""
+"""Duration of the large transfer at the requested rate."""
 MAX_TRANSFER_BYTES = 32 << 20
 TIMEOUT_S = 30.0
 
 
 class BadConditions(ValueError):
-    """The text says no conditions; the message says which part, and what would do."""
+    """The text is invalid; the message says which part, and what would be valid."""
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What the network between client and server does."""
+    """Conditions of the network between client and server."""
 
     rtt_s: float = 0.0
     jitter_s: float = 0.0
-    """A round trip takes up to so much less or more."""
+    """A round trip varies by up to this time."""
     rate_bytes_per_s: float | None = None
     """In each direction, for all connections together."""
     loss: float = 0.0
     """Share of segments."""
 
     def options(self, seed: int = 1) -> list[str]:
-        """As the network emulator takes them."""
+        """The emulator's options."""
         found = ["--rtt", f"{self.rtt_s * 1e6:.3f}us", "--jitter", f"{self.jitter_s * 1e6:.3f}us"]
         if self.rate_bytes_per_s is not None:
             found += ["--rate", f"{self.rate_bytes_per_s * 8 / 1e3:.3f}kbit"]
@@ -59,14 +62,14 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the network emulator really did, without anything behind it."""
+    """Measured behaviour of the emulator by itself."""
 
     rtt_s: float
     """Median of small exchanges."""
     rtt_least_s: float
     rtt_most_s: float
     rate_bytes_per_s: float
-    """Of one large transfer."""
+    """Rate of one large transfer."""
 
 
 def parse(text: str) -> Conditions:
@@ -120,7 +123,7 @@ READERS = {"rtt": _time, "jitter": _time, "rate": _rate, "loss": _loss}
 
 
 class Netem(HelperProcess):
-    """A network emulator to `to` ("127.0.0.1:8000"), in a process of its own."""
+    """A network emulator in front of `to` ("127.0.0.1:8000"), in a process of its own."""
 
     def __init__(
         self, to: str, conditions: Conditions, *, seed: int = 1, cores: Sequence[int] | None = None
@@ -135,7 +138,8 @@ class Netem(HelperProcess):
 
 
 def measure(conditions: Conditions, *, seed: int = 1, cores: Sequence[int] | None = None) -> Measured:
-    """Runs a network emulator of these conditions to a server in this process, and times it. Takes a second or two."""
+    """Runs an emulator with these conditions in front of a server in this process, and times it. Takes a second or
+    two."""
     size = min(int((conditions.rate_bytes_per_s or 1e12) * MEASURED_S), MAX_TRANSFER_BYTES)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=_serve, args=(listener, size), daemon=True).start()
@@ -149,7 +153,7 @@ def measure(conditions: Conditions, *, seed: int = 1, cores: Sequence[int] | Non
 
 
 def _serve(listener: socket.socket, size: int) -> None:
-    """Sends each x back, and `size` bytes for an l."""
+    """Echoes each x, and sends `size` bytes for an l."""
     with listener.accept()[0] as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
@@ -168,7 +172,7 @@ def _round_trip(client: socket.socket, message: bytes) -> float:
 
 
 def _transfer(client: socket.socket, size: int) -> float:
-    """From the first byte on, so that the round trip does not count."""
+    """Measured from the first byte, without the round trip."""
     client.sendall(b"l")
     first = received = len(client.recv(1 << 20))
     began = time.perf_counter()

@@ -1,7 +1,7 @@
-"""What a run of the bench measured, raw: a file of it makes every table, chart and verdict again.
+"""The raw results of a run; tables, charts and verdicts are derived from them.
 
-A record holds no verdict. `analysis.analyse(record)` derives them, so that a better rule can be applied
-to an old file.
+A record holds no verdict: `analysis.analyse(record)` derives them, so that a better rule can be applied to an
+old file.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, Literal
 from ._json_data import from_plain, to_plain
 
 FORMAT = 2
-"""Version of the file's layout; a file of another major layout is refused."""
+"""Layout of the file; files of another layout are refused."""
 FILE = "result.json.gz"
-"""Its name in the folder of a result."""
+"""File name in the folder of a result."""
 
 Question = Literal["capacity", "latency"]
-"""Closed loop: how many. Open loop: how long at a rate that is the same for all."""
+"""Closed loop: the rate. Open loop: the latency at a rate that is the same for all."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Times of one window in microseconds. Percentiles of no samples are 0."""
+    """Times of one window in microseconds. Percentiles without samples are 0."""
 
     count: int = 0
     mean_us: float = 0.0
@@ -40,21 +40,21 @@ class Latency:
 
 @dataclass(frozen=True)
 class Slice:
-    """One window of load on one subject. The driver is our end: the generator, or a client's responder."""
+    """One window of load on one subject. The driver is the generator, or the responder of a client."""
 
     subject: str
     restart: int
     round: int
     position: int
-    """Place in the random order of its round."""
+    """Position in the random order of its round."""
     began_unix_s: float
     measured_s: float
-    """Without the part that was discarded."""
+    """Without the discarded part."""
     answered: int
     """Complete and verified to the last byte."""
     failed: int = 0
     refused: int = 0
-    """Clean refusals of a scenario that asks for more than the server admits."""
+    """Refusals by a server at its limit, in scenarios that exceed it."""
     target_per_s: float | None = None
     response: Latency = field(default_factory=Latency)
     """From the intended start to the last byte."""
@@ -62,18 +62,18 @@ class Slice:
     """From sending to the last byte."""
     first_byte: Latency | None = None
     achieved_share: float | None = None
-    """In an open loop: answered within the slice, of what was due. An answer that comes after its end is late."""
+    """In an open loop: share of the requests due that succeeded within the slice. A response after its end is late."""
     lag_p99_us: float | None = None
-    """The generator's own fault, in an open loop."""
+    """Lateness of the generator, in an open loop."""
     connection_wait_p99_us: float | None = None
     subject_cpu_s: float = 0.0
     subject_busiest_share: float = 0.0
-    """Of one core: the subject's processes together, at most 1 for each core it may use."""
+    """Share of one core: the subject's processes together, at most 1 for each core it may use."""
     subject_waited_s: float = 0.0
-    """For a core while ready to run, its threads together: for each other, or for a stranger on the core."""
+    """Time that its threads waited for a core: for each other, or for other processes."""
     driver_cpu_s: float = 0.0
     driver_busiest_share: float = 0.0
-    """CPU time of the driver's busiest thread, of the time it had."""
+    """CPU time of the driver's busiest thread, as a share of the time."""
     context_switches: int = 0
     body_bytes: int = 0
     errors: dict[str, int] = field(default_factory=dict)
@@ -82,13 +82,13 @@ class Slice:
     driver_limit: str | None = None
     """Why the driver, not the subject, was the limit."""
     histogram: str | None = None
-    """Of `response`, in nanoseconds: HdrHistogram V2, deflated, base64."""
+    """Histogram of `response`, in nanoseconds: HdrHistogram V2, deflated, base64."""
     extra: dict[str, float] = field(default_factory=dict)
-    """Figures of special scenarios: first token, buffered bytes and the like, units in the names."""
+    """Figures of special scenarios (first token, buffered bytes ...), with units in the names."""
 
     @property
     def per_s(self) -> float:
-        """Verified answers a second."""
+        """Verified responses per second."""
         return self.answered / self.measured_s if self.measured_s else 0.0
 
 
@@ -100,7 +100,7 @@ class Start:
     ready_after_s: float
     warm_up_s: float = 0.0
     steady: bool = True
-    """False: no steady state within the cap on warming up."""
+    """False: no steady state within the limit of the warm-up."""
     rss_ready_bytes: int = 0
     rss_peak_bytes: int = 0
     rss_end_bytes: int = 0
@@ -119,12 +119,12 @@ class SubjectRecord:
     """As run, with PORT for the port."""
     versions: dict[str, str] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
-    """What differs from the subject's own defaults."""
+    """Options that differ from the subject's defaults."""
     starts: list[Start] = field(default_factory=list)
     failure: str | None = None
-    """Why it has no figure, in one line."""
+    """Why it has no figures, in one line."""
     log: str | None = None
-    """The end of its output, when it failed."""
+    """The end of its output, if it failed."""
 
 
 @dataclass(frozen=True)
@@ -136,19 +136,19 @@ class ExperimentRecord:
     scenario: str
     title: str
     section: str
-    """Of the catalogue: A to E, or an own name."""
+    """Section of the catalogue, A to E, or a name of its own."""
     question: Question
     load: dict[str, Any]
-    """Connections, rate, pipelining, duration of slices: as asked for."""
+    """Configured connections, rate, pipelining, duration of slices."""
     subjects: list[SubjectRecord]
     slices: list[Slice]
     control: bool = False
     """An A/A control: the same subject twice."""
     floor_s: float | None = None
-    """No subject can be faster: the arithmetic of the scenario."""
+    """Minimum duration, by the arithmetic of the scenario."""
     notes: list[str] = field(default_factory=list)
     baseline: str | None = None
-    """Whom the others are compared with where the baseline that is asked for is not in the experiment."""
+    """The baseline of this experiment if the requested one is not in it."""
 
 
 @dataclass(frozen=True)
@@ -167,22 +167,22 @@ class Record:
     skipped: dict[str, str] = field(default_factory=dict)
     """Subjects that are not installed here, and why."""
     net: dict[str, Any] | None = None
-    """The emulated network, as asked for and as measured."""
+    """The emulated network, as requested and as measured."""
     interrupted: bool = False
-    """Ended early; what was measured until then is here."""
+    """Ended early; it contains what was measured until then."""
     format: int = FORMAT
 
 
 CHOSEN = frozenset({"slice_s", "rounds"})
-"""Entries of an experiment's load that the bench chose for how fast the subjects were on the day."""
+"""Entries of an experiment's load that the bench chose from the speed of the subjects."""
 
 
 class NotARecord(ValueError):
-    """The file is no record of this layout; the message says why."""
+    """The file is not a record of this layout; the message has the reason."""
 
 
 def save(record: Record, path: Path) -> None:
-    """Writes JSON, gzipped when the name ends in `.gz`. Written whole or not at all."""
+    """Writes JSON, gzipped when the name ends in `.gz`; atomically."""
     data = (json.dumps(to_plain(record), indent=1) + "\n").encode()
     if path.suffix == ".gz":
         data = gzip.compress(data, mtime=0)
@@ -193,12 +193,12 @@ def save(record: Record, path: Path) -> None:
 
 
 def located(path: Path) -> Path:
-    """The file of a result that is named by itself or by its folder."""
+    """The file of a result, given itself or its folder."""
     return path / FILE if path.is_dir() else path
 
 
 def load(path: Path) -> Record:
-    """Reads what `save` wrote; of a folder, the `result.json.gz` in it. Raises `NotARecord`, or OSError."""
+    """Reads what `save` wrote; for a folder, its `result.json.gz`. Raises `NotARecord`, or OSError."""
     path = located(path)
     data = path.read_bytes()
     try:

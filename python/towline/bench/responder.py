@@ -1,7 +1,8 @@
-"""The native responder as a process: the responder of client benches, and a subject of known behaviour.
+"""The native responder as a process: the server in client benchmarks, and a subject of known behaviour.
 
-`python -m towline.bench.responder [--port N] [--cert FILE --key FILE] ...` prints its addresses, one a line,
-and serves until SIGTERM, SIGINT, or the end of its standard input where that is a pipe; `--help` has the rest.
+`python -m towline.bench.responder [--port N] [--cert FILE --key FILE] ...` prints its addresses, one per line,
+and
+serves until SIGTERM, SIGINT, or the end of a piped standard input; `--help` lists the options.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ResponderFailed = HelperFailed
 
 @dataclass(frozen=True)
 class InjectedFaults:
-    """What the responder has done to its clients on purpose, by its own account."""
+    """The responder's log of injected faults."""
 
     requests: int
     slow: int
@@ -48,7 +49,7 @@ class Responder(HelperProcess):
         self.stop()
 
     def injected(self) -> InjectedFaults:
-        # Our own process on loopback: there is nobody to verify.
+        # The bench's own process on loopback needs no verification.
         trust = ssl._create_unverified_context() if self.base_url.startswith("https") else None
         with urllib.request.urlopen(f"{self.base_url}/injected", timeout=10, context=trust) as answer:
             plain = json.load(answer)

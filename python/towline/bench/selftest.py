@@ -1,7 +1,8 @@
-"""`towline bench selftest`: the bench measures servers whose truth is known, on the user's own machine.
+"""`towline bench selftest`: measures servers of known behaviour on the user's machine.
 
-Equal servers must not differ, one that costs 5 % more must be found, and a delay must be reported as it is. What
-comes out is the difference that this machine, as it is now, can resolve.
+Equal servers must not differ, one that costs 5 % more must be found, and a delay must be reported exactly. The
+result is
+the smallest difference that this machine can resolve in its present state.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from .runner.progress import Progress
 from .scenarios import catalogue
 
 SPIN_STEPS = 10_000
-"""Of work a request, about 20 us: the servers, not the generator, must be the limit. Not in microseconds, of which
-each server would have its own measure."""
+"""Work per request, about 20 us: the servers, not the generator, must be the limit. Given in steps, since each
+server
+would calibrate microseconds differently."""
 SLOWER_PERCENT = 5
 DELAY_US = 2000
 DELAY_RATE_PER_S = 1000.0
@@ -39,7 +41,7 @@ class Finding:
 
 
 def selftest(options: Options, progress: Progress) -> int:
-    """Prints what was found. Exit status: 0 all as it must be, 1 something is not, 130 interrupted."""
+    """Prints the results. Exit status: 0 all correct, 1 something is not, 130 interrupted."""
     design = options.design()
     if options.runs is None:
         design = replace(design, rule=replace(design.rule, least=6, most=6))
@@ -74,7 +76,7 @@ def selftest(options: Options, progress: Progress) -> int:
 
 
 def _short(design: Design) -> Design:
-    """A delay is there or it is not: three restarts show it."""
+    """Three restarts are enough to show a delay."""
     few = min(3, design.rule.most)
     return replace(design, rule=replace(design.rule, kind="fixed", least=few, most=few), baseline="delayed")
 
@@ -111,14 +113,14 @@ def _delayed() -> Command:
 
 
 def equal(found: Comparisons) -> Finding:
-    """The same server twice: one alarm in twenty is chance, more is trouble."""
+    """The same server twice: one false alarm in twenty is chance, more is an error."""
     one = found["plain again"]
     good = one.verdict not in (Verdict.FASTER, Verdict.SLOWER, Verdict.REFUSED)
     return Finding("two equal servers", _said(one), good)
 
 
 def slower(found: Comparisons) -> Finding:
-    """Its interval must hold the truth; whether it is called slower depends on the machine."""
+    """Its interval must contain the true value; whether it is called slower depends on the machine."""
     one = found["slower"]
     truth = 1 + SLOWER_PERCENT / 100
     good = one.reason is None and one.low <= truth <= one.high and one.verdict is not Verdict.SLOWER
@@ -139,7 +141,7 @@ def resolution(found: Comparisons, seconds: float) -> str:
     """The difference that is found nine times in ten, from the spread between restarts."""
     one = found["plain again"]
     half = (math.log(one.high) - math.log(one.low)) / 2
-    # The interval is t times the standard error; to be found that often, a difference is larger than the interval.
+    # The interval is t times the standard error; to be found that often, a difference must be larger.
     normal = NormalDist()
     factor = (normal.inv_cdf(1 - ALPHA / 2) + normal.inv_cdf(POWER)) / normal.inv_cdf(1 - ALPHA / 2)
     least = math.expm1(half * factor)

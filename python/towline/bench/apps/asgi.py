@@ -1,7 +1,8 @@
-"""The ASGI application of the bench: `app` answers section A of the catalogue, `hello_world` section B.
+"""The ASGI application of the bench: `app` serves section A of the catalogue, `hello_world` section B.
 
-The same for every server, on the standard library alone. What does not depend on the request is made once
-per process, the compressed answer too: servers are measured here, not zlib.
+It is the same for every server and needs the standard library only. Data that does not depend on the request is
+made
+once per process, including the compressed response: the bench measures servers, not zlib.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ EVENTS = [*(b"event: tick\ndata: %d\n\n" % n for n in range(1, 101)), b": end\n\
 
 
 class ClientGone(Exception):
-    """In the middle of its request: nobody is left to be answered."""
+    """The client disconnected during its request."""
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,7 +122,7 @@ async def whole(send: Send, made: tuple[Message, Message]) -> None:
 
 
 async def pieces(receive: Receive) -> AsyncIterator[bytes]:
-    """Of the request's body, as they come."""
+    """Yields the pieces of the request's body."""
     more = True
     while more:
         message = await receive()
@@ -192,7 +193,7 @@ async def preflight(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def streamed(kind: bytes, parts: Iterable[bytes]) -> Handler:
-    """One message for each part, none of them the length."""
+    """One message for each part; none contains the length."""
     *first, last = parts
     head, before, end = (
         start(200, [(b"content-type", kind)]),
@@ -247,7 +248,7 @@ WORK = {"/async_sleep": async_sleep, "/concurrent_tasks": concurrent_tasks}
 
 
 async def other(scope: Scope, receive: Receive, send: Send) -> None:
-    """Lifespan, and the WebSocket that sends back what it gets."""
+    """Lifespan, and the WebSocket echo."""
     if scope["type"] == "lifespan":
         while (message := await receive())["type"] != "lifespan.shutdown":
             await send({"type": "lifespan.startup.complete"})

@@ -1,11 +1,17 @@
-"""The webhook forwarder of section E: takes webhooks, keeps them, answers, forwards them in the background with a client library.
+"""The webhook forwarder of section E: stores webhooks, responds, and forwards them in the background.
 
-`POST /api/webhooks/<id>` is answered 202 when the webhook is in the database; its forwarding and what came of it,
-with the duration, are kept beside it. WEBHOOKS_CLIENT names the library, WEBHOOKS_DESTINATION where to forward, WEBHOOKS_DATABASE
-the file, WEBHOOKS_WIDTH how many at a time. The standard library besides, so that any server can run it.
+`POST /api/webhooks/<id>` has a response of 202 when the webhook is in the database; its forwarding, result and
+duration
+are recorded there. WEBHOOKS_CLIENT is the client library, WEBHOOKS_DESTINATION where to forward to,
+WEBHOOKS_DATABASE
+the file, WEBHOOKS_WIDTH the number of concurrent forwards. It needs the standard library otherwise, so that any
+server
+can run it.
 
-One thread owns the database and writes all that came while it wrote before in one transaction. It does not wait
-for the disk (`synchronous = NORMAL`): the bench measures servers and clients. examples/webhooks does, and retries.
+One thread owns the database and writes everything that arrived during its last transaction in the next one. It
+does not
+wait for the disk (`synchronous = NORMAL`), since servers and clients are measured; examples/webhooks does, and
+retries.
 """
 
 from __future__ import annotations
@@ -48,7 +54,7 @@ UPDATE webhooks SET duration = ?, status = ?, response_headers = ?, response_bod
 
 @dataclass(frozen=True)
 class Write:
-    """One statement for the thread; `done` is told when it is committed."""
+    """One statement for the thread; `done` is set when it is committed."""
 
     statement: str
     values: tuple[Any, ...]
@@ -65,7 +71,7 @@ class Store:
         self._thread.start()
 
     async def accept(self, number: int, hook: str, headers: Fields, body: bytes) -> None:
-        """Returns when it is committed."""
+        """Stores a webhook; returns when it is committed."""
         done: asyncio.Future[None] = self._loop.create_future()
         self._writes.put(Write(ACCEPT, (number, hook, json.dumps(headers), body), done))
         await done
@@ -110,7 +116,7 @@ class Store:
         database.close()
 
     def _batch(self) -> tuple[list[Write], bool]:
-        """All that wait, at least one; whether there will be more."""
+        """Takes all waiting statements, at least one; also returns whether there will be more."""
         batch: list[Write] = []
         write = self._writes.get()
         while write is not None:
@@ -136,7 +142,7 @@ def tell(waiting: list[asyncio.Future[None]], failure: Exception | None) -> None
 
 
 def poster(library: str, width: int) -> tuple[Post, Callable[[], Awaitable[Any]]]:
-    """How to post with it, over at most `width` connections, and how to close it."""
+    """The function that posts with the library, over at most `width` connections, and the one that closes it."""
     module = importlib.import_module("aiohttp" if library == "aiohttp" else library)
     if library == "aiohttp":
         return aiohttp_poster(module, width)
@@ -172,7 +178,7 @@ def aiohttp_poster(module: Any, width: int) -> tuple[Post, Callable[[], Awaitabl
 
 
 class WebhookApp:
-    """Works between lifespan's startup and shutdown."""
+    """Runs between the lifespan events startup and shutdown."""
 
     def __init__(self) -> None:
         self._numbers = 0

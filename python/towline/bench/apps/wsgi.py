@@ -1,7 +1,8 @@
-"""The WSGI application of the bench: `app` answers section A of the catalogue, `hello_world` section B.
+"""The WSGI application of the bench: `app` serves section A of the catalogue, `hello_world` section B.
 
-The same for every server, on the standard library alone. What does not depend on the request is made once
-per process, the compressed answer too: servers are measured here, not zlib.
+It is the same for every server and needs the standard library only. Data that does not depend on the request is
+made
+once per process, including the compressed response: the bench measures servers, not zlib.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ WORLD = {"/": answer(b"Hello, World!", TEXT), "/large": answer(b"X" * 65536, TEX
 
 
 class ClientGone(Exception):
-    """In the middle of its request: nobody is left to be answered."""
+    """The client disconnected during its request."""
 
 
 def app(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
@@ -88,13 +89,13 @@ def hello_world(environ: Environ, start_response: StartResponse) -> Iterable[byt
 
 def send(made: Answer, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
     status, fields, body = made
-    # A list of its own: a server may add to what it is given (PEP 3333, `start_response`).
+    # A copy: a server may add to the list (PEP 3333, `start_response`).
     start_response(status, list(fields))
     return [] if environ["REQUEST_METHOD"] == "HEAD" else body
 
 
 def pieces(environ: Environ) -> Iterator[bytes]:
-    """Of the request's body, which ends with the input where no length says it: a chunked one."""
+    """Yields the pieces of the request's body; without a length (chunked), it ends with the input."""
     reader = environ["wsgi.input"]
     left = int(environ.get("CONTENT_LENGTH") or -1)
     while left != 0:
@@ -164,7 +165,7 @@ def preflight(environ: Environ) -> Answer:
 
 
 def streamed(kind: str, parts: list[bytes]) -> Handler:
-    """One item for each part, none of them the length."""
+    """One item for each part; none contains the length."""
     return lambda environ: ("200 OK", [("Content-Type", kind)], iter(parts))
 
 

@@ -1,5 +1,7 @@
-"""Clients as subjects: each library in a process of its own, told over stdio when to run a slice.
+"""Clients as subjects: each library in a process of its own, controlled over stdio.
 
-`subjects` says who there is, `process` holds one of them, `measure` is what the runner drives. `worker` is the
-other side: it is loaded in the subject's interpreter under a name of its own and imports nothing of Towline's.
+`subjects` lists the clients, `process` runs one of them, `measure` implements the runner's protocol. `worker`
+is the
+process's side: it is loaded in the subject's interpreter under a name of its own and imports nothing of
+Towline.
 """

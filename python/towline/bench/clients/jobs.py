@@ -1,4 +1,4 @@
-"""From scenarios to experiments: which job each face of a client's scenario is, and who takes part."""
+"""Derives experiments from scenarios: the job of each backend of a client scenario, and its subjects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .worker.job import MICRO, SLOW, Backend, Job, JobKind, LoopName
 
 OWN = Path(__file__).parent / "scenarios.toml"
 SLICE_REQUESTS = 500
-"""A load of thousands of plain requests is cut into slices of so many, as its source does (10 x 500)."""
+"""Loads of thousands of requests are cut into slices of this size, as in the source (10 x 500)."""
 SEND_BUFFER_BYTES = 32 * 1024
 
 JOB_KINDS: Mapping[str, JobKind] = {
@@ -37,13 +37,13 @@ DROP_IN_EXPERIMENTS = {
     "dropin_httpx2": ("towline.httpx2", "httpx2"),
     "dropin_requests": ("towline.requests", "requests"),
 }
-"""Ours, then what it stands below; ours is the baseline."""
+"""The drop-in, which is the baseline, and the library that it replaces."""
 
 POOLS: Mapping[Backend, tuple[str, ...]] = {
     "async": ("towline", "httpcore", "httpcorexyz", "aiohttp"),
     "sync": ("towline", "httpcore", "httpcorexyz", "urllib3"),
 }
-"""Libraries whose pool can be driven by itself; they can be told to use a unix socket, too."""
+"""Libraries whose pool can be driven directly, and which support unix sockets."""
 
 HTTP2_NOTES = (
     "Prior knowledge, without TLS; the responder speaks nothing else. Each opens as many connections as it thinks right.",
@@ -71,13 +71,13 @@ MICRO_NOTES = {
 
 @cache
 def client_scenarios() -> dict[str, Scenario]:
-    """Those of the catalogue and our own, by name."""
+    """The client scenarios of the catalogue and of this folder, by name."""
     found = {name: one for name, one in scenarios.catalogue().items() if one.kind == "client"}
     return found | scenarios.load(OWN)
 
 
 def experiments_of(scenario: Scenario, loop: LoopName = "asyncio") -> list[ClientExperiment]:
-    """One for each load and face. Raises ValueError for a scenario whose call is not one of ours."""
+    """One experiment for each load and backend. Raises ValueError for a scenario with an unknown call."""
     kind = JOB_KINDS.get(scenario.call or "")
     if kind is None:
         raise ValueError(

@@ -1,9 +1,10 @@
-"""Clients as the runner's subjects: one experiment is one job for clients of one face, beside one responder.
+"""Clients as the runner's subjects: an experiment is one job for clients of one backend, with one responder.
 
-    with Setting(experiment, upstream_cores) as setting:
-        subjects = [setting.subject(client) for client in experiment.clients()]    # runner.protocol.Subject each
+    with ClientEnvironment(experiment, responder_cores) as environment:
+        subjects = [environment.subject(client) for client in experiment.clients()]    # runner.protocol.Subject
+each
 
-A client that is not installed says so in `missing()`; one that fails in anything raises the runner's `Failed`.
+`missing()` has the reason if a client is not installed; all other failures raise the runner's `Failed`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .subjects import CLIENTS, Client, Interpreters, Missing, of_backend
 from .worker.job import MICRO, SLOW, Job
 
 SLOW_S = 6.0
-"""What a slow reader reads, at least."""
+"""Minimum duration of a slice with a slow reader."""
 RESPONDER_FULL, CLIENT_FULL = 0.9, 0.9
 """Above this share of its core the responder may have been the limit, unless the client's core was full too."""
 ASK_TIMEOUT_S = 30.0
@@ -35,7 +36,7 @@ ASK_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class ClientExperiment:
-    """A scenario with one load on clients of one face."""
+    """A scenario with one load on clients of one backend."""
 
     name: str
     scenario: str
@@ -43,23 +44,23 @@ class ClientExperiment:
     section: str
     job: Job
     slices: int | None = None
-    """Of a restart, where the scenario says so (10 x 500 requests); None: as the plan has it."""
+    """Slices per restart, if the scenario defines them (10 x 500 requests); None: as the plan has it."""
     floor_s: float | None = None
-    """Of one slice: no client can be faster."""
+    """The minimum duration of a slice, by its arithmetic."""
     libraries: tuple[str, ...] | None = None
-    """None: all that have this face."""
+    """None: all clients with this backend."""
     baseline: str = "towline"
     alone: bool = False
-    """Each client by itself, one slice a start: what is measured is its memory."""
+    """Each client by itself, one slice per start, to measure its memory."""
     notes: tuple[str, ...] = field(default_factory=tuple)
 
     @property
     def over_a_network(self) -> bool:
-        """Not a step of a pool alone, nor what has a unix socket."""
+        """Whether the network can be emulated: not for a step of a pool alone, nor over a unix socket."""
         return self.job.kind not in MICRO and "send_buffer_bytes" not in self.job.parameters
 
     def clients(self, chosen: Collection[str] | None = None) -> list[Client]:
-        """Those of the experiment, or of them the chosen ones (by NAME, or NAME-sync)."""
+        """The clients of the experiment, or the chosen ones among them (by NAME, or NAME-sync)."""
         mine = of_backend(self.job.backend, self.libraries, self.job.protocol)
         if chosen is None:
             return mine
@@ -68,7 +69,7 @@ class ClientExperiment:
 
 
 class ClientEnvironment:
-    """What all subjects of an experiment share: the responder and the interpreters."""
+    """The responder and the interpreters, shared by all subjects of an experiment."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class ClientEnvironment:
         """A responder with as many origins as the job has, or on a unix socket."""
         parameters = self.experiment.job.parameters
         origins = parameters.get("origins", 1)
-        # One that speaks nothing else: whoever is answered has spoken HTTP/2.
+        # Only HTTP/2, so that a response proves its use.
         protocol = ["--protocol", "h2"] if self.experiment.job.protocol == "h2" else []
         binds = ["--bind", "127.0.0.1:0"] * origins
         if "send_buffer_bytes" in parameters:
@@ -160,7 +161,7 @@ class ClientSubject:
         )
 
     def describe(self) -> record.SubjectRecord:
-        """Asks the client's interpreter for the versions."""
+        """Gets the versions from the client's interpreter."""
         job = self.environment.experiment.job
         options = {"backend": job.backend, "pool": str(job.pool)} | (
             {"loop": job.loop} if job.backend == "async" else {}
@@ -174,7 +175,7 @@ class ClientSubject:
         return record.SubjectRecord(self.name, "client", command, versions, options, failure=why)
 
     def start(self, start_config: StartConfig) -> RunningClient:
-        """A fresh process whose client is open. Raises Failed."""
+        """A new process with an open client. Raises Failed."""
         environment = self.environment
         try:
             python = environment.interpreters.of(self.client)
@@ -197,7 +198,7 @@ class ClientSubject:
 
 @cache
 def versions_in(python: Path) -> dict[str, str | None]:
-    """Of all packages that any client is made of, in one interpreter. Raises Failed."""
+    """Versions of all packages that any client needs, in one interpreter. Raises Failed."""
     worker = Worker(python)
     try:
         packages = sorted({package for client in CLIENTS.values() for package in client.packages})
@@ -210,17 +211,17 @@ def versions_in(python: Path) -> dict[str, str | None]:
 
 
 class RunningClient:
-    """A client that is open; runner.protocol.Running."""
+    """An open client; runner.protocol.Running."""
 
     def __init__(self, name: str, process: ClientProcess, environment: ClientEnvironment, cores: int) -> None:
         self.name, self.process, self.environment, self.cores = name, process, environment, cores
 
     def verify(self) -> None:
-        """Each request of the job, over a new connection and over the same again. Raises Failed."""
+        """Sends each request of the job over a new connection and over the same one again. Raises Failed."""
         self.process.verify()
 
     def slice(self, work: SliceSpec) -> record.Slice:
-        """Load for a while, or for the job's count. Raises Failed."""
+        """Runs load for a time, or for the job's count. Raises Failed."""
         if work.rate_per_s is not None:
             raise Failed("clients are measured in a closed loop: their capacity is the question")
         responder = self.environment.responder
@@ -246,7 +247,7 @@ class RunningClient:
         return Memory(*self.process.memory_bytes())
 
     def stop(self) -> str | None:
-        """At once; a client that had ended before is said."""
+        """Stops at once; reports a client that had already ended."""
         ended = None if self.process.worker.alive() else "it had ended before it was stopped"
         self.process.stop()
         return ended

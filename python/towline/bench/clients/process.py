@@ -1,4 +1,4 @@
-"""A client in a process of its own, from its start to its end."""
+"""A client in a process of its own."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .worker.job import Job
 
 WORKER = Path(__file__).parent / "worker"
 OPEN_TIMEOUT_S, VERIFY_TIMEOUT_S, SLICE_TIMEOUT_S = 60.0, 30.0, 90.0
-"""A client that says nothing for so long (beyond its slice) has hung."""
+"""Timeouts of a client, in addition to the duration of its slice."""
 STOP_TIMEOUT_S = 2.0
 
 
 class Worker:
-    """A process of the worker package in some interpreter, and the talk with it."""
+    """A process of the worker package in some interpreter, and the RPC with it."""
 
     def __init__(self, python: Path, cores: Sequence[int] | None = None, padding_bytes: int = 0) -> None:
         self.command = [str(python), str(WORKER)]
@@ -46,7 +46,7 @@ class Worker:
             raise Failed(f"{python} does not start: {error}") from None
 
     def call(self, timeout_s: float, **asked: Any) -> dict[str, Any]:
-        """Asks and waits for the answer. Raises Failed."""
+        """Sends a call and waits for the response. Raises Failed."""
         process = self._process
         assert process.stdin is not None
         try:
@@ -101,13 +101,13 @@ class Worker:
         return self._log.read().decode(errors="replace")[-2000:]
 
     def stop(self) -> None:
-        """Ends it and whatever it started. May be called twice."""
+        """Ends the process and everything it started. May be called twice."""
         end(self._process)
         self._log.close()
 
 
 class ClientProcess:
-    """One client with its job, running; worker/talk.py says what it is told."""
+    """A running client with its job; worker/rpc.py has the calls."""
 
     def __init__(
         self,
@@ -140,17 +140,17 @@ class ClientProcess:
         self.ready_after_s = time.monotonic() - began
 
     def verify(self) -> None:
-        """Each request of the job twice, the second over the connection that was kept. Raises Failed."""
+        """Sends each request of the job twice, the second over the kept connection. Raises Failed."""
         self.worker.call(VERIFY_TIMEOUT_S, op="verify")
 
     def slice(self, seconds: float, discard_s: float, count: int | None = None) -> dict[str, Any]:
-        """One slice; worker/window.py says what is in it. Raises Failed."""
+        """Runs one slice; worker/window.py has its fields. Raises Failed."""
         asked = {"seconds": seconds, "discard_s": discard_s, "count": count}
         found: dict[str, Any] = self.worker.call(seconds + SLICE_TIMEOUT_S, op="slice", **asked)["found"]
         return found
 
     def memory_bytes(self) -> tuple[int, int]:
-        """Resident now, and the peak; zeros when it has ended."""
+        """Resident memory now, and the peak; zeros after the process has ended."""
         found = {"VmRSS": 0, "VmHWM": 0}
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{self.worker.pid}/status").read_text().splitlines():
@@ -164,7 +164,7 @@ class ClientProcess:
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """The process and its group, at once: it keeps nothing that would have to be saved."""
+    """Kills the process and its group: it has nothing to save."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

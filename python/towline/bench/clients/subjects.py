@@ -1,4 +1,4 @@
-"""The clients that can be measured, each in one of its two faces, and the interpreter that each needs."""
+"""The clients that can be measured, with an asynchronous or blocking backend, and the interpreter of each."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class Missing(Exception):
 
 @dataclass(frozen=True)
 class Client:
-    """One client in one of its faces."""
+    """One client with one of its backends."""
 
     name: str
-    """Unique: the blocking face of a library that has both is NAME-sync."""
+    """Unique: the blocking client of a library that has both is NAME-sync."""
     library: str
-    """What it is called in an experiment, where all have the same face."""
+    """Its name in an experiment, where all have the same backend."""
     backend: Backend
     adapter: str
     """module:Class in worker/adapters."""
     packages: tuple[str, ...]
-    """Whose versions stand in the record."""
+    """Packages whose versions are recorded."""
     environment: str | None = None
-    """The environment that it needs for itself, if it cannot share one with the others."""
+    """An environment of its own, if it conflicts with other clients."""
 
     def supports(self, protocol: Protocol) -> bool:
-        """Whether it can be told to."""
+        """Whether it supports the protocol."""
         return protocol == "h1" or self.library not in HTTP1_ALONE
 
 
@@ -49,7 +49,7 @@ def _one(
 def _both(
     library: str, asynchronous: str, blocking: str, *packages: str, environment: str | None = None
 ) -> tuple[Client, Client]:
-    """The two faces of a library; NAME is the asynchronous one."""
+    """Both backends of a library; NAME is the asynchronous one."""
     return (
         _one(library, "async", asynchronous, *packages, environment=environment),
         _one(library, "sync", blocking, *packages, environment=environment, name=f"{library}-sync"),
@@ -94,17 +94,18 @@ CLIENTS = {
 }
 
 DROP_INS = frozenset(client.library for client in CLIENTS.values() if client.library.startswith("towline."))
-"""Measured beside what they replace, when asked for, and not in every experiment."""
+"""Compared with the libraries they replace, on request, and not part of other experiments."""
 
 
 HTTP1_ALONE = frozenset({"aiohttp", "requests", "towline.requests", "urllib3"})
-"""They have no HTTP/2, or not without TLS."""
+"""Libraries without HTTP/2, or without HTTP/2 in plain text."""
 
 
 def of_backend(
     backend: Backend, libraries: Iterable[str] | None = None, protocol: Protocol = "h1"
 ) -> list[Client]:
-    """The clients of an experiment. Without names: all but the drop-ins. A name without this face, or this protocol, is left out."""
+    """The clients of an experiment. Without names: all but the drop-ins. Names without this backend or protocol
+    are left out."""
     chosen = None if libraries is None else set(libraries)
     return [
         client
@@ -119,18 +120,19 @@ def of_backend(
 
 @dataclass(frozen=True)
 class Interpreters:
-    """Which Python runs which client."""
+    """The Python interpreter of each client."""
 
     named: Mapping[str, Path]
-    """From `--client-python NAME=PATH`: of a library, of an environment's name, or `all` that need none of their own."""
+    """From `--client-python NAME=PATH`: for a library, for an environment, or `all` for those without one of their
+    own."""
     default: Path
-    """For every client that says nothing else."""
+    """The interpreter of all other clients."""
     folders: tuple[Path, ...] = ()
-    """Where environments called `.venv-NAME` are looked for."""
+    """Folders that are searched for environments called `.venv-NAME`."""
 
     @classmethod
     def usual(cls, named: Mapping[str, Path] | None = None, default: Path | None = None) -> Interpreters:
-        """The bench's own; an environment beside it is `.venv-NAME`."""
+        """The bench's own interpreter, and environments `.venv-NAME` next to it."""
         beside = (Path(sys.prefix).parent, Path.cwd())
         return cls(named or {}, default or Path(sys.executable), tuple(dict.fromkeys(beside)))
 

@@ -1,5 +1,6 @@
-"""Chats with a real endpoint, or with a local mock of one: what the users of a client feel.
+"""Chats with a language model endpoint, or with a local mock of one: latencies for the users of a client.
 
-`endpoint` is whom we ask, `mock` who answers when there is no key, `experiments` the scenarios, `figures` the arithmetic,
-`run` does it, `main` is the command line.
+`endpoint` selects the endpoint, `mock_endpoint` is used when there is no key, `llm_experiments` has the
+scenarios,
+`metrics` the arithmetic, `run` the measurement, `main` the command line.
 """

@@ -1,4 +1,4 @@
-"""Whom we ask: a real OpenAI-compatible endpoint from the environment, or the mock endpoint."""
+"""The endpoint: an OpenAI-compatible one from the environment, or the mock endpoint."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ MODEL, MAX_TOKENS = "openai/gpt-4o-mini", 64
 
 
 class BadEndpoint(ValueError):
-    """The environment makes no sense; the message says what to change."""
+    """The environment is invalid; the message says what to change."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """`key` None: the mock endpoint answers, and `base_url` is known once it runs."""
+    """`key` None: the mock endpoint, whose `base_url` is known once it runs."""
 
     base_url: str
     key: str | None
@@ -31,7 +31,7 @@ class Endpoint:
     def from_environment(
         cls, environment: Mapping[str, str] | None = None, base_url: str | None = None
     ) -> Endpoint:
-        """OPENROUTER_API_KEY, OPENROUTER_MODEL, OPENROUTER_MAX_TOKENS, OPENROUTER_BASE_URL. Raises BadEndpoint."""
+        """From OPENROUTER_API_KEY, OPENROUTER_MODEL, OPENROUTER_MAX_TOKENS, OPENROUTER_BASE_URL. Raises BadEndpoint."""
         given = os.environ if environment is None else environment
         key = given.get("OPENROUTER_API_KEY") or None
         tokens = given.get("OPENROUTER_MAX_TOKENS") or str(MAX_TOKENS)
@@ -43,7 +43,7 @@ class Endpoint:
         return cls(url.rstrip("/"), key, given.get("OPENROUTER_MODEL") or MODEL, int(tokens))
 
     def body(self, question: str, max_tokens: int | None = None) -> dict[str, object]:
-        """One request of a streamed answer that ends with its count of tokens."""
+        """A request for a streamed response that ends with its token count."""
         return {
             "model": self.model,
             "max_tokens": max_tokens or self.max_tokens,

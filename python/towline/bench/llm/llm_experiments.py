@@ -1,4 +1,4 @@
-"""The scenarios of a real endpoint: when each call is made, and what the mock endpoint shall do meanwhile."""
+"""The scenarios of language model endpoints: the times of the calls, and the behaviour of the mock endpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SLOW_PIECES, SLOW_PAUSE_S = 2000, 0.002
 
 @dataclass(frozen=True)
 class LlmExperiment:
-    """`batches` of calls, or calls that arrive on their own."""
+    """`batches` of calls, or calls that arrive independently."""
 
     name: str
     scenario: str
@@ -19,18 +19,18 @@ class LlmExperiment:
     batches: int = 1
     concurrency: int = 1
     gap_s: float = 0.0
-    """Between the beginnings of two batches, at least."""
+    """Minimum time between the beginnings of two batches."""
     arrivals_per_s: float | None = None
-    """The calls of a batch are not made together but as they arrive."""
+    """Calls of a batch arrive at this rate instead of all at once."""
     burstiness: float = 1.0
-    """Of the arrivals: squared coefficient of variation of their gaps; 1 is Poisson, more comes in bursts."""
+    """Squared coefficient of variation of the gaps between arrivals; 1 is Poisson, more is bursty."""
     profile: str = "quick"
-    """Of the mock endpoint."""
+    """Profile of the mock endpoint."""
     max_tokens: int | None = None
     pause_s: float = 0.0
-    """Of the reader after each piece."""
+    """Pause of the reader after each piece."""
     local_only: bool = False
-    """Not asked of an endpoint that costs money."""
+    """Not used with an endpoint that costs money."""
 
     @property
     def calls(self) -> int:
@@ -48,7 +48,7 @@ class LlmExperiment:
         return found
 
     def load(self) -> dict[str, float | int | str | None]:
-        """For the record."""
+        """The load for the record."""
         return {
             "calls": self.calls,
             "batches": self.batches,
@@ -105,11 +105,11 @@ EXPERIMENTS = {
     )
 }
 LOCAL_NAMES = {"real_sequential_long", "real_parallel_long"}
-"""The same to a real endpoint as those without a profile."""
+"""Scenarios with the same requests to a real endpoint as those without a profile."""
 
 
 def experiments_for(real: bool, chosen: list[str] | None = None) -> list[LlmExperiment]:
-    """Those that make sense for the endpoint, or the chosen ones. Raises KeyError for an unknown name."""
+    """The scenarios for the endpoint, or the chosen ones. Raises KeyError for an unknown name."""
     if chosen is not None:
         return [EXPERIMENTS[name] for name in chosen]
     return [

@@ -29,11 +29,11 @@ COLUMNS = (
 
 
 def run_llm(session: Session, options: Options, *, use_mock: bool = False) -> None:
-    """The chosen scenarios on the chosen clients, the mock endpoint beside them where there is no key.
+    """Measures the chosen scenarios on the chosen clients, with the mock endpoint if there is no key.
 
-    `use_mock`: whatever key there may be, nobody is asked who may want money for it.
+    `use_mock`: ignores a key, so that no request costs money.
 
-    Raises `ConfigError` for an environment or a name that makes no sense, `Failed` when the mock endpoint does not start.
+    Raises `ConfigError` for an invalid environment or name, `Failed` when the mock endpoint does not start.
     """
     try:
         endpoint = Endpoint.from_environment(base_url=options.base_url)
@@ -69,7 +69,7 @@ def run_llm(session: Session, options: Options, *, use_mock: bool = False) -> No
 
 
 def measure(session: Session, run: LlmRun) -> None:
-    """One experiment; what was measured until an interrupt is kept."""
+    """Measures one experiment; what was measured until an interrupt is kept."""
     try:
         run.run()
     finally:
@@ -82,7 +82,7 @@ def measure(session: Session, run: LlmRun) -> None:
 
 
 def table(experiment: ExperimentRecord) -> str:
-    """Plain text: one line a subject and restart."""
+    """Plain text: one line for each subject and restart."""
     head = [
         "subject",
         "n",

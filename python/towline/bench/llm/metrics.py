@@ -1,7 +1,8 @@
-"""From the calls of one subject to a slice: what its users felt. Pure.
+"""Metrics of the calls of one subject. Pure.
 
-Time to first token is that of the first piece of text. Between pieces lies the inter-token latency per chunk; per token
-it is divided by the tokens of a chunk on the call's average. TPOT = (end - first) / (tokens - 1).
+Time to first token is that of the first piece of text. The inter-token latency per chunk is the time between
+pieces;
+per token, it is divided by the average tokens of a chunk. TPOT = (end - first) / (tokens - 1).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ TOO_MANY = 429
 
 @dataclass(frozen=True)
 class Objectives:
-    """A call is good when it meets all of them."""
+    """Limits that a good call meets."""
 
     first_token_ms: float = 1000.0
     per_token_ms: float = 50.0
@@ -26,22 +27,22 @@ class Objectives:
 
 @dataclass(frozen=True)
 class Call:
-    """One answer; times in seconds from the asking."""
+    """One response; times in seconds from the request."""
 
     status: int
     total_s: float
     times_s: tuple[float, ...] = ()
-    """Of each piece of text."""
+    """The time of each piece of text."""
     tokens: int | None = None
     server_s: float | None = None
-    """What the mock endpoint itself took."""
+    """Duration in the mock endpoint itself."""
     wrong: bool = False
-    """The text is not what was sent."""
+    """The text differs from what was sent."""
     error: str | None = None
 
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Call:
-        """From what the worker says."""
+        """From the worker's data."""
         return cls(**{**plain, "times_s": tuple(plain["times_s"])})
 
     @property
@@ -50,7 +51,7 @@ class Call:
 
     @property
     def counted_tokens(self) -> int:
-        """Where the endpoint does not say, a piece is taken for a token."""
+        """Without a token count, each piece counts as a token."""
         return self.tokens or len(self.times_s)
 
     @property
@@ -59,7 +60,7 @@ class Call:
 
     @property
     def per_token_s(self) -> float | None:
-        """TPOT; None for an answer of one token."""
+        """TPOT; None for a response of one token."""
         if self.counted_tokens < 2:
             return None
         return (self.times_s[-1] - self.times_s[0]) / (self.counted_tokens - 1)
@@ -77,7 +78,7 @@ class Call:
 
     @property
     def kind(self) -> str:
-        """The class of its failure, by record.Slice's words."""
+        """The class of its failure, with the names of record.Slice."""
         if self.wrong:
             return "content"
         if self.status not in (0, 200):
@@ -102,7 +103,7 @@ class CallBatch:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """By nearest rank; 0 of no values."""
+    """By nearest rank; 0 without values."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
 
@@ -119,7 +120,7 @@ def latency(seconds: Sequence[float]) -> Latency:
 
 
 def slice_of(subject: str, taken: CallBatch, goal: Objectives, restart: int = 0, position: int = 0) -> Slice:
-    """What the report shows. Refusals (429) stand apart from failures; times are those of the good calls."""
+    """The slice for the report. Refusals (429) are counted apart from failures; times are those of good calls."""
     good = [call for call in taken.calls if call.good]
     refused = [call for call in taken.calls if call.status == TOO_MANY]
     bad = [call for call in taken.calls if not call.good and call.status != TOO_MANY]
@@ -153,7 +154,7 @@ def _why(call: Call) -> str:
 
 
 def user_metrics(good: Sequence[Call], taken: CallBatch, goal: Objectives) -> dict[str, float]:
-    """The figures that users feel, units in the names."""
+    """The figures for users, with units in the names."""
     if not good:
         return {}
     gaps_ms = [gap * 1e3 for call in good for gap in call.gaps_s]

@@ -1,14 +1,14 @@
-"""A local endpoint that answers as a language model does: `python -m towline.bench.llm.mock_endpoint [--seed N] ...`.
+"""A local endpoint that behaves like a language model: `python -m towline.bench.llm.mock_endpoint [--seed N] ...`.
 
-It prints its base URL and serves POST /v1/chat/completions, streamed, until its standard input ends. What the
-model is called decides when the pieces come:
+It prints its base URL and serves POST /v1/chat/completions, streamed, until its standard input ends. The name of the
+model selects the timing:
 
-- `quick`: about 400 ms in all, log-normal, with a tail to 2.5 s; 8 to 24 pieces;
+- `quick`: about 400 ms in total, log-normal, with a tail to 2.5 s; 8 to 24 pieces;
 - `long`: about 1 s in 100 to 160 pieces;
-- `flood`: `max_tokens` pieces of 8 KiB as fast as the reader takes them.
+- `flood`: `max_tokens` pieces of 8 KiB as fast as the client reads them.
 
-Delays and text follow from the seed and the question alone: every client that asks the same is answered the same. The
-last event says, beside the usage, the text's hash and how long the answer took here.
+Delays and text depend on the seed and the question only: every client gets the same response to the same question. The
+last event has, besides the usage, the hash of the text and the duration in this process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 MEDIAN_S, SIGMA, MIN_S, MAX_S = 0.4, 0.6, 0.15, 2.5
 LONG_S = 1.0
 FIRST_SHARE = 0.4
-"""Of the whole time until the first piece comes."""
+"""Share of the total time until the first piece."""
 MAX_REQUEST_BYTES = 1 << 20
 WORDS = ("the", "answer", "is", "more", "than", "a", "question", "of", "time", "and", "tokens")
 
@@ -41,7 +41,7 @@ class Expect:
 
 
 def response_to(seed: int, profile: str, question: str, max_tokens: int, scale: float) -> Expect:
-    """The same for the same arguments. `scale` shortens the pauses."""
+    """The response; deterministic. `scale` shortens the pauses."""
     chance = random.Random(f"{seed}/{profile}/{question}")
     if profile == "flood":
         return Expect(tuple((0.0, "x" * 8192) for _ in range(max_tokens)), max_tokens)
@@ -59,7 +59,7 @@ def response_to(seed: int, profile: str, question: str, max_tokens: int, scale: 
 
 
 def is_refused(seed: int, question: str, share: float) -> bool:
-    """Whether this one is told to come back later (429)."""
+    """Whether the response to this question is a 429."""
     return random.Random(f"{seed}/refuse/{question}").random() < share
 
 
@@ -71,7 +71,7 @@ class Settings:
 
 
 class MockEndpoint:
-    """HTTP/1.1 as far as these clients speak it: a head, a body with a length, chunked answers."""
+    """The subset of HTTP/1.1 that these clients need: a head, a body with a length, chunked responses."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -163,7 +163,7 @@ async def main(settings: Settings) -> None:
     host, port = server.sockets[0].getsockname()[:2]
     sys.stdout.write(f"http://{host}:{port}/v1\n")
     sys.stdout.flush()
-    # The end of our input is the end of who started us.
+    # The end of standard input means that the parent process has ended.
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 

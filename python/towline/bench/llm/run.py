@@ -1,4 +1,4 @@
-"""Asks: every subject in a process of its own, batch by batch in random order, whatever becomes of one."""
+"""Runs the chats: every subject in a process of its own, batch by batch in random order."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ CHATS = {
         _chat("openai+httpx", "OpenAIOnHttpx", "openai", "httpx"),
     )
 }
-"""Adapters of worker/chat; the SDK over each of what it can stand on."""
+"""Adapters of worker/llm; the SDK on each of its HTTP clients."""
 
 
 class MockEndpointProcess:
-    """The local endpoint in a process of its own."""
+    """The mock endpoint in a process of its own."""
 
     def __init__(
         self, seed: int, scale: float, refuse_share: float = 0.0, cores: Sequence[int] | None = None
@@ -77,14 +77,14 @@ class MockEndpointProcess:
 
 @dataclass(frozen=True)
 class Plan:
-    """How it is asked."""
+    """Parameters of a measurement."""
 
     endpoint: Endpoint
     subjects: tuple[str, ...] = tuple(CHATS)
     restarts: int = 1
     seed: int = 1
     scale: float = 1.0
-    """Of all gaps; the mock endpoint's own pauses are scaled where it is started."""
+    """Factor of all gaps; the mock endpoint scales its own pauses."""
     loop: str = "asyncio"
     goal: Objectives = field(default_factory=Objectives)
     interpreters: Interpreters = field(default_factory=Interpreters.usual)
@@ -92,7 +92,7 @@ class Plan:
 
 
 class ChatProcess:
-    """One client of chats, running."""
+    """A running chat client."""
 
     def __init__(self, client: Client, plan: Plan) -> None:
         """Raises Missing, Failed."""
@@ -118,7 +118,7 @@ class ChatProcess:
         self.ready_after_s = time.monotonic() - began
 
     def call(self, asked: list[dict[str, Any]], pause_s: float) -> dict[str, Any]:
-        """The calls, each at its time. Raises Failed."""
+        """Makes the calls, each at its time. Raises Failed."""
         last_s = max(one["at_s"] for one in asked)
         timeout_s = CALL_TIMEOUT_S + last_s
         found: dict[str, Any] = self.worker.call(timeout_s, op="chat", asked=asked, pause_s=pause_s)["found"]
@@ -142,7 +142,7 @@ class LlmRun:
         return self.record()
 
     def record(self) -> ExperimentRecord:
-        """True of what was measured until now."""
+        """The record of what was measured until now."""
         experiment, plan = self.experiment, self.plan
         load: dict[str, Any] = {
             **experiment.load(),
@@ -250,7 +250,7 @@ class LlmRun:
         return taken
 
     def _asked(self, restart: int, batch: int, offsets: list[float]) -> list[dict[str, Any]]:
-        """The same questions for every subject, so that the mock endpoint answers all alike."""
+        """The same questions for every subject, so that the mock endpoint's responses are the same."""
         experiment, endpoint = self.experiment, self.plan.endpoint
         most = experiment.max_tokens and max(50, int(experiment.max_tokens * min(1.0, self.plan.scale)))
         asked = []

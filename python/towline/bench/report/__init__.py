@@ -1,7 +1,8 @@
-"""What is made from a record: a table, Markdown, CSV and one page; never a new measurement.
+"""Output made from a record: a table, Markdown, CSV and an HTML page.
 
-`render_all` writes the files; `show` prints. `main_report`, `main_compare`, `main_gate` and `main_history` are the commands below `towline bench`:
-arguments in, exit status out (argparse leaves with 2 by itself).
+`render_all` writes the files; `show` prints. `main_report`, `main_compare`, `main_gate` and `main_history` are
+the
+commands of `towline bench`: arguments in, exit status out (argparse exits with 2 by itself).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The data of the charts that a script draws: latency curves, slices over time, history."""
+"""Data of the charts that a script draws: latency curves, slices over time, history."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ STEPS = 120
 SAMPLES_BEYOND = 10
 """A curve ends where fewer samples lie beyond: the rest is chance."""
 MIN_POINTS = 6
-"""Slices of one subject below which no drift can be seen."""
+"""With fewer slices of a subject no drift is visible."""
 MAX_POINTS = 300
-"""Slices of one subject that are drawn; of more, neighbours are averaged."""
+"""Maximum number of slices drawn per subject; neighbours are averaged beyond it."""
 
 
 def latency(experiment: ExperimentView, colours: dict[str, int]) -> list[Curve]:
-    """Per subject: x is log10(1 / (1 - share)), y the response time in microseconds."""
+    """By subject: x is log10(1 / (1 - share)), y the response time in microseconds."""
     found = []
     for one in experiment.subjects:
         if one.histogram is None:
@@ -36,7 +36,7 @@ def latency(experiment: ExperimentView, colours: dict[str, int]) -> list[Curve]:
 
 
 def percentile_curve(histogram: Histogram) -> tuple[list[float], list[float]]:
-    """Points evenly apart on the axis of nines."""
+    """Points at equal distances on the axis of nines."""
     total = histogram.total
     if total <= SAMPLES_BEYOND:
         return [], []
@@ -55,7 +55,7 @@ def percentile_curve(histogram: Histogram) -> tuple[list[float], list[float]]:
 
 
 def slices(experiment: ExperimentView, colours: dict[str, int]) -> list[Curve]:
-    """Per subject: seconds since the first slice, and the slice as a share of the subject's own mean."""
+    """By subject: seconds since the first slice, and the slice as a share of the subject's own mean."""
     every = sorted(experiment.experiment.slices, key=lambda one: one.began_unix_s)
     if not every:
         return []
@@ -82,7 +82,7 @@ def slices(experiment: ExperimentView, colours: dict[str, int]) -> list[Curve]:
 
 
 def starts(experiment: ExperimentView) -> list[float]:
-    """When each restart's slices began, in seconds since the first."""
+    """When the slices of each restart began, in seconds since the first."""
     began: dict[int, float] = {}
     for one in experiment.experiment.slices:
         began[one.restart] = min(one.began_unix_s, began.get(one.restart, math.inf))

@@ -1,8 +1,10 @@
-"""Two results beside each other, which were not measured together.
+"""Comparison of two results that were not measured together.
 
-Slices of different runs cannot be paired: what the machine did on Monday is in the difference to Tuesday. So this is
-Welch's test over restarts on log scale, its interval is wider, and a drift between the runs looks like a difference.
-Two builds are better measured in one run, as two subjects.
+Slices of different runs cannot be paired: disturbances of each run are part of the difference. So this is
+Welch's test
+over restarts on log scale, with a wider interval, and a drift between the runs looks like a difference. Two
+builds are
+better measured in one run, as two subjects.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from ..record import CHOSEN, ExperimentRecord, Record, Slice, SubjectRecord
 from .machines import differences
 
 FEWEST = 3
-"""Restarts on each side; two have one degree of freedom and say nothing."""
+"""Minimum restarts on each side; two have one degree of freedom."""
 CAUTION = (
     "The two were not measured together: slices cannot be paired, and a difference between the runs (another load on the "
     "machine, its warmth, an update) cannot be told from one between the programs. To compare two builds, measure them in "
@@ -29,7 +31,7 @@ CAUTION = (
 
 @dataclass(frozen=True)
 class Welch:
-    """A difference of two means of logs, which two runs gave."""
+    """A difference of two means of logs, from two runs."""
 
     mean: float
     low: float
@@ -40,7 +42,7 @@ class Welch:
 
 @dataclass(frozen=True)
 class Change:
-    """One figure of one subject in two results; `ratio` is the second to the first."""
+    """One figure of one subject in two results; `ratio` is the second divided by the first."""
 
     experiment: str
     subject: str
@@ -53,14 +55,14 @@ class Change:
     p: float
     """Adjusted by Holm's method over all experiments and subjects of this metric."""
     verdict: Verdict
-    """Of the second beside the first: `slower` is a regression."""
+    """The second compared with the first: `slower` is a regression."""
     reason: str | None = None
     restarts: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Two results."""
+    """The difference of two results."""
 
     changes: list[Change]
     warnings: list[str]
@@ -76,7 +78,7 @@ def compare(
     alpha: float = ALPHA,
     metrics: Sequence[str] | None = None,
 ) -> Difference:
-    """Every subject of every experiment that both have. Controls are left out."""
+    """Compares every subject of every experiment that both have, without controls."""
     changes: list[Change] = []
     warnings = [f"machine: {one}" for one in differences(first.machine, second.machine)]
     missing: list[str] = []
@@ -89,7 +91,7 @@ def compare(
 
 
 def welch(first: Sequence[float], second: Sequence[float], alpha: float = ALPHA) -> Welch:
-    """The mean of `second` less that of `first` (Welch 1947, Satterthwaite's degrees of freedom)."""
+    """The mean of `second` minus that of `first` (Welch 1947, Satterthwaite's degrees of freedom)."""
     mean = fmean(second) - fmean(first)
     if len(first) < 2 or len(second) < 2:
         return Welch(mean, -math.inf, math.inf, 1.0, 0.0)
@@ -104,7 +106,7 @@ def welch(first: Sequence[float], second: Sequence[float], alpha: float = ALPHA)
 
 
 def is_worse(metric: str, ratio: float) -> float:
-    """By which share the second is worse than the first: 0.1 for 10 %; negative when it is better."""
+    """The share by which the second is worse than the first: 0.1 for 10 %; negative when it is better."""
     return 1 - ratio if metric in HIGHER_IS_BETTER else ratio - 1
 
 

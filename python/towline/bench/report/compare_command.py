@@ -1,4 +1,4 @@
-"""`towline bench compare FIRST SECOND`: what changed between two results."""
+"""`towline bench compare FIRST SECOND`: changes between two results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAD = ("subject", "of", "first", "second", "ratio", "interval", "second is")
 
 
 def main_compare(arguments: Sequence[str]) -> int:
-    """Exit status: 0 done, whatever was found (`gate` judges), 2 a file is no result."""
+    """Exit status: 0 done, whatever was found (`gate` judges), 2 a file is not a result."""
     given = parser().parse_args(arguments)
     first, second = load_analysis(given.first), load_analysis(given.second)
     if first is None or second is None:
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def text(found: Difference) -> str:
-    """Aligned, by experiment."""
+    """Aligned text, by experiment."""
     lines = [f"warning: {one}" for one in found.warnings]
     by_cell: dict[str, list[Change]] = {}
     for one in found.changes:
@@ -64,7 +64,7 @@ def text(found: Difference) -> str:
 
 
 def markdown(found: Difference) -> str:
-    """The same for a pull request."""
+    """The same as Markdown."""
     lines = ["### Towline bench: two results", ""]
     lines += [f"> ⚠️ {escape(one)}" for one in found.warnings]
     lines += ["", f"| experiment | {' | '.join(HEAD)} |", "|---|---|---|--:|--:|--:|---|---|"]

@@ -70,11 +70,11 @@ SLICE_COLUMNS = (
     "body_bytes",
 )
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""Texts that begin so would run as formulas in a spreadsheet; they get an apostrophe in front."""
+"""Texts with this beginning would run as formulas in a spreadsheet; they get an apostrophe in front."""
 
 
 def subjects_csv(analysis: Analysis) -> str:
-    """One row per experiment and subject; the ratio is the baseline's figure to this subject's."""
+    """One row per experiment and subject; the ratio is the baseline's figure divided by this subject's."""
     rows = [_row(experiment, one) for experiment in views(analysis) for one in experiment.subjects]
     return _table(SUBJECT_COLUMNS, rows)
 

@@ -34,7 +34,7 @@ def experiment_section(
     *,
     folded: bool = False,
 ) -> Markup:
-    """The section; what its charts need goes into `into`. `folded`: only its title and its verdicts until it is opened."""
+    """The section; data of its charts is added to `into`. `folded`: only its title and verdicts until it is opened."""
     experiment = shown.experiment
     palette = dict(colours)
     blocks = [
@@ -177,7 +177,7 @@ def _latency(shown: ExperimentView, index: int, colours: dict[str, int], into: C
 
 
 def _at(one: SubjectView, share: float) -> str:
-    """Nothing where fewer than ten samples lie beyond."""
+    """Empty where fewer than ten samples lie beyond."""
     total = one.histogram.total if one.histogram else 0
     if share < 1 and total * (1 - share) < charts.SAMPLES_BEYOND:
         return "-"
@@ -215,7 +215,7 @@ def _cost(shown: ExperimentView, colours: Mapping[str, int]) -> Markup | None:
 
 
 def _at_the_end(one: SubjectView) -> str:
-    """Said where it differs from the peak by more than a twentieth."""
+    """Shown if it differs from the peak by more than a twentieth."""
     end, peak = one.rss_end_bytes, one.rss_peak_bytes
     return f"{formatting.size(end)} at the end" if end and peak and end < 0.95 * peak else ""
 
@@ -249,7 +249,7 @@ def _canvas(name: str) -> Markup:
 
 
 def _remarks(shown: ExperimentView) -> Markup | None:
-    """What weakens the figures: open while it is short."""
+    """Remarks that weaken the figures, open while they are few."""
     lines = [*remarks(shown), *shown.experiment.notes]
     if not lines:
         return None

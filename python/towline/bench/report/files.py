@@ -1,4 +1,4 @@
-"""Which file holds what, and writing them."""
+"""The output files and their writers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def render_all(
     margin: float = MARGIN,
     history: History | None = None,
 ) -> list[Path]:
-    """Writes report.html, report.md, subjects.csv and slices.csv into `out_dir`; the paths written.
+    """Writes report.html, report.md, subjects.csv and slices.csv into `out_dir`; returns their paths.
 
     `history`: earlier runs for the page's charts. Raises `record.NotARecord`, or OSError.
     """
@@ -43,7 +43,7 @@ def render_all(
 def render(
     analysis: Analysis, out_dir: Path, formats: Sequence[str] = FORMATS, history: History | None = None
 ) -> list[Path]:
-    """The same from an analysis at hand."""
+    """The same from an analysis."""
     out_dir.mkdir(parents=True, exist_ok=True)
     written = []
     for chosen in formats:
@@ -57,7 +57,7 @@ def render(
 
 
 def _charts(analysis: Analysis, history: History | None) -> dict[str, dict[str, object]]:
-    """A history that cannot be read is no reason to have no page."""
+    """The page is also made when the history cannot be read."""
     if history is None or not history.path.exists():
         return {}
     try:

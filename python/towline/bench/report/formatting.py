@@ -1,4 +1,4 @@
-"""Numbers and verdicts as people read them: the same words in every format."""
+"""Numbers and verdicts as text, the same in all formats."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ LOAD_WORDS = {
     "requests": "{:,} requests",
     "requests_per_connection": "{} requests a connection",
 }
-"""What people call the parts of a load."""
+"""Names of the parts of a load."""
 
 
 def metric_name(metric: str) -> str:
-    """What people call it: `per_s` is requests/s; a name that is not known stands for itself."""
+    """The readable name: `per_s` is requests/s; unknown names are kept."""
     return METRICS.get(metric, metric.replace("_", " "))
 
 
@@ -45,7 +45,7 @@ def verdict_word(verdict: Verdict, metric: str = "per_s") -> str:
 
 
 def ratio(value: float) -> str:
-    """1.456 is `1.46x`, 11.56 is `11.6x`, 0.0634 is `0.063x`: never scientific."""
+    """1.456 is `1.46x`, 11.56 is `11.6x`, 0.0634 is `0.063x`: never scientific notation."""
     if not math.isfinite(value):
         return "any"
     places = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 0.2 else 3
@@ -62,7 +62,7 @@ def interval(low: float, high: float) -> str:
 
 
 def sentence(comparison: Comparison) -> str:
-    """One comparison in one line of plain English."""
+    """One comparison as an English sentence."""
     ours, theirs = comparison.subject, comparison.baseline
     what = metric_name(comparison.metric)
     if comparison.verdict is Verdict.REFUSED:
@@ -80,19 +80,19 @@ def sentence(comparison: Comparison) -> str:
 
 
 def more_restarts(comparison: Comparison) -> str:
-    """What would decide it."""
+    """The number of restarts that would decide."""
     if comparison.restarts_needed is None:
         return f"more than {comparison.restarts} restarts are needed"
     return f"about {comparison.restarts_needed} restarts would decide ({comparison.restarts} done)"
 
 
 def confidence(alpha: float) -> str:
-    """Of an interval at this level: `95 %`, `98.4 %`."""
+    """The confidence of an interval at this level: `95 %`, `98.4 %`."""
     return f"{(1 - alpha) * 100:.3g} %"
 
 
 def better_end(metric: str) -> str:
-    """Which side of 1 is good for the subject named first."""
+    """The side of 1 that is better for the subject named first."""
     return "above 1 is better" if metric in HIGHER_IS_BETTER else "below 1 is better"
 
 
@@ -115,7 +115,7 @@ def rate(estimate: Estimate | None) -> str:
 
 
 def _sensible(estimate: Estimate) -> float:
-    """The value without the digits about which its interval says nothing: 121,420 ±19 % is 121,000."""
+    """The value without digits that its interval leaves open: 121,420 ±19 % is 121,000."""
     half = (estimate.high - estimate.low) / 2
     if not math.isfinite(half) or half <= 0:
         return estimate.value
@@ -131,7 +131,7 @@ def spread(estimate: Estimate | None) -> str:
 
 
 def microseconds(value: float | None) -> str:
-    """In the unit that suits: `621 us`, `1.52 ms`, `2.10 s`."""
+    """In a suitable unit: `621 us`, `1.52 ms`, `2.10 s`."""
     if not value:
         return "-"
     for limit, divisor, unit in ((1e3, 1, "us"), (1e6, 1e3, "ms")):
@@ -151,7 +151,7 @@ def size(value: float | None) -> str:
 
 
 def figure(metric: str, value: float) -> str:
-    """A figure of any metric with its unit, which the end of its name tells."""
+    """A figure of any metric with its unit, which the end of the metric's name gives."""
     if metric.endswith("_us"):
         return microseconds(value)
     if metric.endswith("_ms"):
@@ -179,7 +179,7 @@ def moment(unix_s: float) -> str:
 
 
 def load(values: Mapping[str, object]) -> str:
-    """An experiment's load in a few words: `50 connections, 8,000 requests/s`."""
+    """The load of an experiment in short: `50 connections, 8,000 requests/s`."""
     words = []
     for key, value in values.items():
         if value is None or value is False or value == "":

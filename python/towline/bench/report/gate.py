@@ -1,4 +1,4 @@
-"""Whether a change made something slower, for CI: a verdict that may stop a merge must be right twice.
+"""Regression check for CI: a verdict that stops a merge must be confirmed.
 
 ```text
 interval wholly worse than the threshold ── no ──► wholly better ─► pass          else ─► undecided
@@ -6,7 +6,7 @@ interval wholly worse than the threshold ── no ──► wholly better ─�
         └─► suspected ─► the same in a second, fresh job ── yes ─► regression     no ─► not confirmed: pass
 ```
 
-One build's layout in memory, or one machine of a cloud, can give a tight interval around a wrong figure.
+The memory layout of one build, or one machine of a cloud, can give a tight interval around a wrong figure.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .compare import Change, compare, is_worse
 from .machines import differences, fingerprint
 
 Key = tuple[str, str, str]
-"""Cell, subject, metric."""
+"""Experiment, subject, metric."""
 
 
 class Outcome(str, Enum):
-    """Of one figure."""
+    """The outcome for one figure."""
 
     PASS = "pass"
     REGRESSION = "regression"
@@ -37,7 +37,7 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class Checked:
-    """One figure with what was decided; `confirming` is of the second job."""
+    """One figure with its outcome; `confirming` is the change found by the second job."""
 
     change: Change
     outcome: Outcome
@@ -50,12 +50,12 @@ class Checked:
 
 @dataclass(frozen=True)
 class Gate:
-    """The whole."""
+    """All outcomes."""
 
     threshold: float
     checked: list[Checked]
     problems: list[str]
-    """What kept it from judging at all."""
+    """Reasons why no outcome is possible."""
 
     def status(self, allow_undecided: bool = False) -> int:
         """0 pass, 1 regression, 3 undecided or refused, 4 suspected."""
@@ -75,7 +75,7 @@ def check(
     again: Sequence[Change] | None = None,
     problems: Iterable[str] = (),
 ) -> Gate:
-    """`again`: the changes that a second, fresh job found; None when there was none yet."""
+    """`again`: the changes found by a second, fresh job; None if there was none yet."""
     seconds = None if again is None else {(one.experiment, one.subject, one.metric): one for one in again}
     checked = [_check(one, threshold, seconds) for one in changes]
     return Gate(threshold, checked, list(problems))
@@ -89,7 +89,7 @@ def across(
     metrics: Sequence[str] | None = None,
     subjects: Sequence[str] | None = None,
 ) -> tuple[list[Change], list[str]]:
-    """The changes from an earlier result to this one, and what speaks against judging them."""
+    """The changes from an earlier result to this one, and reasons against judging them."""
     found = compare(baseline, result, metrics=metrics)
     problems = []
     if fingerprint(baseline.machine) != fingerprint(result.machine) and not any_machine:
@@ -110,7 +110,7 @@ def across(
 def within(
     record: Record, old: str, new: str, metrics: Sequence[str] | None = None
 ) -> tuple[list[Change], list[str]]:
-    """The same of two subjects that were measured together: paired, so that the interval is narrower."""
+    """The changes between two subjects that were measured together: paired, so that the interval is narrower."""
     changes, problems = [], []
     for experiment in analyse(record, baseline=new).experiments:
         if experiment.experiment.control:
@@ -149,7 +149,7 @@ def _paired(experiment: str, one: Comparison, figures: Mapping[str, Mapping[str,
 
 
 def _asked(one: Change, metrics: Sequence[str] | None) -> bool:
-    """By default what the experiment asks about: requests/s, or p50 and p99 at a fixed rate."""
+    """The metrics; by default those of the experiment's question: requests/s, or p50 and p99 at a fixed rate."""
     return one.metric in (metrics or ("per_s", "p50_us", "p99_us"))
 
 

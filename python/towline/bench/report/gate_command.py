@@ -117,7 +117,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def text(gate: Gate, status: int) -> str:
-    """One line a figure, the worst first."""
+    """One line per figure, the worst first."""
     ordered = sorted(gate.checked, key=lambda one: WORST_FIRST.index(one.outcome))
     lines = [f"{one.outcome.value:<13}  {describe(one)}" for one in ordered]
     lines += [f"problem        {one}" for one in gate.problems]
@@ -125,7 +125,7 @@ def text(gate: Gate, status: int) -> str:
 
 
 def describe(one: Checked) -> str:
-    """The figure in words, on one line."""
+    """The figure as one line of text."""
     said = _figure(one.change) if one.change.reason is None else one.change.reason
     if one.confirming:
         said += f"; confirming job {_figure(one.confirming)}"
@@ -133,7 +133,7 @@ def describe(one: Checked) -> str:
 
 
 def markdown(gate: Gate, status: int) -> str:
-    """For the summary of a job."""
+    """Markdown for the summary of a job."""
     lines = [f"### Towline bench gate: {ENDINGS[status]}", "", f"Threshold {gate.threshold * 100:.3g} %.", ""]
     lines += ["| | experiment | subject | of | ratio | interval |", "|---|---|---|---|--:|---|"]
     for one in gate.checked:
@@ -153,7 +153,7 @@ def markdown(gate: Gate, status: int) -> str:
 
 
 def junit(gate: Gate) -> str:
-    """One test case a figure; undecided and refused ones are skipped, suspected and regressed ones failures."""
+    """One test case per figure; undecided and refused ones are skipped, suspected and regressed ones are failures."""
     cases = [_case(one) for one in gate.checked]
     cases += [
         f'<testcase classname="gate" name={quoteattr(printable(one))}><error message={quoteattr(printable(one))}/></testcase>'

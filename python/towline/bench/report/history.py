@@ -1,10 +1,10 @@
-"""What was measured before: the estimates of each run in one SQLite file in the user's data folder.
+"""History of measurements: the estimates of each run in one SQLite file in the user's data folder.
 
 ```text
-runs ──< estimates        one run: when, machine, versions; one estimate: experiment, subject, metric, value, interval
+runs ──< estimates        run: when, machine, versions; estimate: experiment, subject, metric, value, interval
 ```
 
-Any number of processes may write at once: each append is one transaction that waits for its turn.
+Any number of processes may write concurrently: each append is one transaction, which waits for the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..record import CHOSEN, Record
 from .machines import fingerprint
 
 WAIT_S = 30.0
-"""For another process to end its write."""
+"""Timeout for the transactions of other processes."""
 MIGRATIONS = (
     """
     CREATE TABLE runs (
@@ -42,11 +42,11 @@ MIGRATIONS = (
     ALTER TABLE estimates RENAME COLUMN cell TO experiment;
     """,
 )
-"""One step a version; `PRAGMA user_version` tells how many were taken. A step once released is never changed."""
+"""One step per version; `PRAGMA user_version` is the number of steps taken. A released step is never changed."""
 
 
 class HistoryError(Exception):
-    """The file cannot be used; the message says why and what to do."""
+    """The file cannot be used; the message has the reason and what to do."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ def default_path() -> Path:
 
 
 class History:
-    """The database at `path`; made when it is first written to."""
+    """The database at `path`, created on the first write."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or default_path()
 
     def append(self, analysis: Analysis) -> int:
-        """The run's number. A run that is there already keeps its own; its estimates are replaced."""
+        """Adds a run; returns its number. A known run keeps its number; its estimates are replaced."""
         record = analysis.record
         with self._open() as database:
             database.execute(
@@ -121,7 +121,7 @@ class History:
         return run
 
     def runs(self, most: int = 50) -> list[Run]:
-        """The latest first."""
+        """The runs, the latest first."""
         with self._open() as database:
             rows = database.execute(
                 "SELECT id, began_unix_s, duration_s, tool, machine_id, COUNT(DISTINCT experiment), "
@@ -152,7 +152,7 @@ class History:
         return found
 
     def prune(self, *, keep: int | None = None, before_unix_s: float | None = None) -> int:
-        """Removes all but the latest `keep` runs, and those before a time; how many were removed."""
+        """Removes all but the latest `keep` runs, and those before a time; returns how many were removed."""
         with self._open() as database:
             removed = 0
             if keep is not None:
@@ -166,7 +166,7 @@ class History:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, which waits for those of others."""
+        """One transaction, which waits for those of other processes."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             database = sqlite3.connect(self.path, timeout=WAIT_S, isolation_level=None)
@@ -197,7 +197,7 @@ class History:
 
 
 def mark(record: Record) -> str:
-    """The same for the same run, whatever its file is called."""
+    """A key that identifies a run, whatever its file is called."""
     return f"{record.began_unix_s!r} {record.seed} {fingerprint(record.machine)}"
 
 

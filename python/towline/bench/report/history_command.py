@@ -1,4 +1,4 @@
-"""`towline bench history`: what was measured here before."""
+"""`towline bench history`: earlier measurements on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .main import STATUS_USAGE, load_analysis
 
 
 def main_history(arguments: Sequence[str]) -> int:
-    """Exit status: 0 done, 2 the command line, a file or the database makes no sense."""
+    """Exit status: 0 done, 2 an invalid command line, file or database."""
     given = parser().parse_args(arguments)
     try:
         status: int = given.run(History(given.database), given)

@@ -1,7 +1,8 @@
-"""One self-contained page: no request to anywhere, readable on a phone and in the dark.
+"""A self-contained HTML page without requests to anywhere, also for phones and dark mode.
 
-A content security policy lets run only the two scripts that are in the page, by their hashes; whatever else came
-into it through a name would stay text.
+A content security policy allows only the two scripts in the page, by their hashes; anything that came into it
+through
+a name remains text.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from .verdicts import headline, summary
 from .view import ExperimentView, views
 
 COLOURS = 10
-"""Of subjects; the stylesheet has as many."""
+"""Number of subject colours in the stylesheet."""
 OPEN_EXPERIMENTS = 4
-"""A page of more shows each experiment folded: the matrix of verdicts leads to them."""
+"""A page with more experiments shows them folded: the matrix of verdicts links to them."""
 
 
 def html(analysis: Analysis, history: Charts | None = None) -> str:
@@ -117,7 +118,7 @@ def _header(analysis: Analysis, shown: Sequence[ExperimentView]) -> Markup:
 
 
 def _machine(machine: Mapping[str, object]) -> list[str]:
-    """`AMD EPYC`, `2 cores`, `Linux 6.18`: as far as they are known."""
+    """`AMD EPYC`, `2 cores`, `Linux 6.18`, as far as they are known."""
     cores = machine.get("cores_usable") or machine.get("cores")
     system = " ".join(str(machine[key]) for key in ("system", "kernel") if machine.get(key))
     return [one for one in (str(machine.get("cpu") or ""), f"{cores} cores" if cores else "", system) if one]

@@ -1,4 +1,4 @@
-"""Which machines are alike: figures of different ones are never drawn on one line, nor compared without a warning."""
+"""Similarity of machines: figures of different ones are never drawn on one line, nor compared without a warning."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ FINGERPRINT = (
     "memory_limit_bytes",
     "virtualisation",
 )
-"""What the speed of a machine depends on and an update of its system does not change."""
+"""Properties that the speed depends on and that a system update does not change."""
 MATTERS = (*FINGERPRINT, "kernel", "c_library", "container", "clock_source")
 
 
 def fingerprint(machine: Mapping[str, object]) -> str:
-    """Twelve digits; equal for like machines. It names nobody."""
+    """Twelve digits; equal for similar machines, and anonymous."""
     known = {key: _rounded(key, machine.get(key)) for key in FINGERPRINT}
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def differences(first: Mapping[str, object], second: Mapping[str, object]) -> list[str]:
-    """`governor: performance, then powersave`, for all that bears on figures."""
+    """`governor: performance, then powersave`, for all properties that affect the figures."""
     found = []
     for key in MATTERS:
         one, other = (_rounded(key, each.get(key)) for each in (first, second))
@@ -40,5 +40,5 @@ def differences(first: Mapping[str, object], second: Mapping[str, object]) -> li
 
 
 def _rounded(key: str, value: object) -> object:
-    """Memory to the gigabyte: what firmware keeps for itself differs from boot to boot."""
+    """Memory to the gigabyte: the part that firmware reserves differs from boot to boot."""
     return round(value / (1 << 30)) if key.endswith("_bytes") and isinstance(value, (int, float)) else value

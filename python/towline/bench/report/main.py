@@ -1,4 +1,4 @@
-"""`towline bench report FILE`: tables, charts and verdicts again, without measuring."""
+"""`towline bench report FILE`: tables, charts and verdicts from a record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATUS_USAGE = 2
 
 
 def main_report(arguments: Sequence[str]) -> int:
-    """Exit status: 0 done, 2 the file is no result or cannot be read or written."""
+    """Exit status: 0 done, 2 the file is not a result or cannot be read or written."""
     given = parser().parse_args(arguments)
     loaded = load_analysis(given.file, given.baseline, given.margin)
     if loaded is None:
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_rules(made: argparse.ArgumentParser) -> None:
-    """Options of everything that derives verdicts."""
+    """Options of all commands that derive verdicts."""
     rules = made.add_argument_group("verdicts")
     rules.add_argument(
         "--baseline", default="towline", metavar="SUBJECT", help="compared with each other one (towline)"
@@ -88,7 +88,7 @@ def share(text: str) -> float:
 
 
 def load_analysis(path: Path, baseline: str = "towline", margin: float = MARGIN) -> Analysis | None:
-    """None after saying on standard error what is wrong with the file."""
+    """None, after an error message, if the file cannot be used."""
     try:
         return analyse(records.load(path), baseline, margin)
     except records.NotARecord as error:

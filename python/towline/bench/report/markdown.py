@@ -1,4 +1,4 @@
-"""For a pull request: verdicts first, in a table; the figures folded below."""
+"""Markdown for a pull request: a table of verdicts, followed by the folded figures."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MARKS = {
 
 
 MAX_CHARACTERS = 60_000
-"""GitHub refuses a comment of more than 65,536."""
+"""GitHub refuses comments of more than 65,536 characters."""
 
 
 def markdown(analysis: Analysis) -> str:
-    """GitHub's dialect, short enough for a comment: the verdicts always, the experiments as far as there is room."""
+    """GitHub's dialect, short enough for a comment: all verdicts, and experiments as far as there is room."""
     shown = views(analysis)
     head = ["### Towline bench", "", _summary(shown), ""]
     for kind in dict.fromkeys(_kind(one) for one in shown if _compared(one)):
@@ -78,7 +78,7 @@ def _kind(one: ExperimentView) -> str:
 
 
 def _matrix(shown: list[ExperimentView]) -> list[str]:
-    """A row an experiment, a column a peer: the ratio and the verdict's mark."""
+    """One row per experiment, one column per peer: the ratio and the verdict's mark."""
     peers = list(dict.fromkeys(peer for one in shown for peer in one.peers))
     lines = [f"| {escape(shown[0].baseline or '')} beside | {' | '.join(escape(peer) for peer in peers)} |"]
     lines.append(f"|---|{'---|' * len(peers)}")
@@ -99,7 +99,7 @@ def _mark(one: Comparison | None) -> str:
 
 
 def escape(text: str) -> str:
-    """Plain words: no markup, no HTML, no mention of anybody; no table cell of theirs ends ours."""
+    """Escapes markup, HTML and mentions, so that names cannot end a table cell."""
     safe = re.sub(r"([\\`*_{}\[\]#|~$!])", r"\\\1", " ".join(text.split()))
     safe = safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"@(?=\w)", "@\u2060", safe)
@@ -113,11 +113,11 @@ def _summary(shown: list[ExperimentView]) -> str:
 
 
 def _experiment(experiment: ExperimentView) -> list[str]:
-    """Folded, but for its name and its counts."""
+    """Folded, except for its name and its counts."""
     one = experiment.experiment
     counted = tally([experiment], controls=True)
     counts = ", ".join(f"{MARKS[each]} {counted[each]} {each.value}" for each in Verdict if counted[each])
-    # After a tag the line is HTML: a backslash would be seen.
+    # After a tag the line is HTML: a backslash would be visible.
     title = re.sub(r"[^\w .,/:()-]", lambda found: f"&#{ord(found[0])};", " ".join(one.name.split()))
     title += " (A/A control)" if one.control else ""
     lines = [f"<details><summary><b>{title}</b>{f': {counts}' if counts else ''}</summary>", ""]

@@ -1,4 +1,4 @@
-"""HTML and SVG by construction: whatever is not `Markup` is escaped, so a hostile name stays a name."""
+"""HTML and SVG by construction: everything that is not `Markup` is escaped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Markup(str):
 
 
 def el(name: str, /, *children: object, **attributes: Attribute) -> Markup:
-    """An element. `class_` is class, `stroke_width` is stroke-width; None and False leave an attribute out."""
+    """An element. `class_` is class, `stroke_width` is stroke-width; None and False omit an attribute."""
     said = []
     for key, value in attributes.items():
         if value is None or value is False:
@@ -31,7 +31,7 @@ def el(name: str, /, *children: object, **attributes: Attribute) -> Markup:
 
 
 def join(children: object) -> Markup:
-    """Children one after the other; lists are flattened, None is nothing."""
+    """Concatenates children; lists are flattened, None is empty."""
     if children is None:
         return Markup("")
     if isinstance(children, Markup):
@@ -44,13 +44,13 @@ def join(children: object) -> Markup:
 
 
 def data(value: object) -> Markup:
-    """JSON that may stand inside a script element: nothing in it can end the element."""
+    """JSON for a script element: nothing in it can end the element."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def printable(text: str) -> str:
-    """Without control characters and surrogates, which HTML has no way to write."""
+    """Without control characters and surrogates, which HTML cannot represent."""
     return "".join(
         "\ufffd"
         if (ord(one) < 32 and one not in "\t\n\r") or 0xD800 <= ord(one) < 0xE000 or one in "\x7f\ufffe\uffff"

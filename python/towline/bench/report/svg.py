@@ -1,6 +1,6 @@
-"""Bars and forest plots: SVG tracks in percent of their width, sharp and readable on any screen.
+"""Bar charts and forest plots: SVG tracks in percent of their width, sharp on any screen.
 
-Names and figures are HTML around the tracks, so that text never shrinks with the drawing.
+Names and figures are HTML around the tracks, so that text does not shrink with the drawing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _bar(row: Bar, top: float) -> Markup:
 
 
 def forest(comparisons: Sequence[Comparison], colours: dict[str, int], margin: float) -> Markup:
-    """Ratios on a log axis, the margin as a band around 1."""
+    """Ratios on a log axis, with the margin as a band around 1."""
     shown = [one for one in comparisons if math.isfinite(one.ratio) and one.ratio > 0]
     axis = Axis.around([bound for one in shown for bound in (one.low, one.ratio, one.high)], margin)
     rows = [_forest_row(one, axis, colours.get(one.baseline, 0), margin) for one in shown]
@@ -81,13 +81,13 @@ def _forest_row(one: Comparison, axis: Axis, colour: int, margin: float) -> Mark
 
 
 def chip(verdict: Verdict, text: str) -> Markup:
-    """A verdict's word in its colour."""
+    """The verdict as a coloured label."""
     return el("span", text, class_=f"chip {VERDICT_CLASSES[verdict]}")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Logarithmic, symmetric in nothing: from `low` to `high` with round marks."""
+    """A logarithmic axis from `low` to `high` with round marks."""
 
     low: float
     high: float
@@ -95,7 +95,7 @@ class Axis:
 
     @staticmethod
     def around(values: Sequence[float], margin: float) -> Axis:
-        """Room for all values, for 1 and for the margin on both sides."""
+        """An axis for all values, 1, and the margin on both sides."""
         finite = [value for value in values if math.isfinite(value) and value > 0]
         finite += [1 + 1.6 * margin, 1 / (1 + 1.6 * margin)]
         low, high = min(finite), max(finite)

@@ -1,4 +1,4 @@
-"""The result in a terminal: one table an experiment, verdicts first; with rich where it is installed."""
+"""The result in a terminal: one table per experiment, verdicts first; with rich where it is installed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLOURS = {
 
 
 def show(analysis: Analysis, file: TextIO | None = None, *, plain: bool | None = None) -> None:
-    """Prints to `file` (standard output). `plain`: never with rich; by default only on no terminal."""
+    """Prints to `file` (standard output). `plain`: without rich; by default only if the output is not a terminal."""
     out = file or sys.stdout
     if plain is None:
         plain = not out.isatty()
@@ -30,7 +30,7 @@ def show(analysis: Analysis, file: TextIO | None = None, *, plain: bool | None =
 
 
 def text(analysis: Analysis) -> str:
-    """Clean aligned text without colours."""
+    """Aligned text without colours."""
     parts = []
     for experiment in views(analysis):
         parts.append(heading(experiment))
@@ -92,7 +92,7 @@ def row(experiment: ExperimentView, one: SubjectView) -> list[str]:
 
 
 def remarks(experiment: ExperimentView) -> list[str]:
-    """Guards, what would decide, lints: each once; verdicts are in the table."""
+    """Guards, restarts needed, lints: each once; verdicts are in the table."""
     lines = [one.reason for one in experiment.analysis.comparisons if one.reason]
     open_ = [
         one
@@ -101,14 +101,14 @@ def remarks(experiment: ExperimentView) -> list[str]:
         if one.verdict is Verdict.UNDECIDED
     ]
     if open_ and not experiment.experiment.control:
-        # Whichever takes the most decides them all.
+        # The largest number decides all of them.
         hardest = max(open_, key=lambda one: one.restarts_needed or math.inf)
         lines.append(f"{len(open_)} undecided: {formatting.more_restarts(hardest)}")
     return list(dict.fromkeys([*lines, *experiment.analysis.lints, *experiment.notes]))
 
 
 def closing(analysis: Analysis) -> list[str]:
-    """The count of verdicts, the skipped, how long it took."""
+    """The count of verdicts, the skipped subjects, and the duration."""
     record = analysis.record
     counted = tally(views(analysis))
     lines = []
@@ -140,7 +140,7 @@ def _aligned(rows: list[list[str]]) -> str:
 
 
 def _short(rows: list[list[str]]) -> list[list[str]]:
-    """A failure's reason may be long: it does not widen its column."""
+    """A long failure does not widen its column."""
     return [[*line[:-1], ""] if line[-1].startswith("failed:") else line for line in rows[1:]]
 
 

@@ -1,4 +1,4 @@
-"""How often each verdict was given, as coloured words."""
+"""Counts of the verdicts, as coloured labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .view import ExperimentView, tally
 
 
 def tiles(shown: Sequence[ExperimentView], *, controls: bool = False) -> Markup | None:
-    """Nothing where nothing was compared."""
+    """Empty if nothing was compared."""
     counted = tally(list(shown), controls=controls)
     found = [
         el("span", el("b", counted[one]), " ", one.value, class_=f"tile {VERDICT_CLASSES[one]}")

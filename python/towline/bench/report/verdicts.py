@@ -1,4 +1,4 @@
-"""The top of the page: what was decided, by scenario and peer."""
+"""The top of the page: the verdicts by scenario and peer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METHOD = (
 
 
 def headline(shown: Sequence[ExperimentView]) -> str:
-    """The page's title: what happened most."""
+    """The page's title: the most frequent result."""
     baseline = next((one.baseline for one in shown if one.baseline and not one.experiment.control), None)
     counted = tally(list(shown))
     if baseline is None or not counted:
@@ -39,7 +39,7 @@ def headline(shown: Sequence[ExperimentView]) -> str:
 
 
 def summary(analysis: Analysis, shown: Sequence[ExperimentView]) -> Markup:
-    """Ratios and words by scenario and peer, the controls, how it was decided."""
+    """Ratios and verdicts by scenario and peer, the controls, and the method."""
     compared = [
         (index, one) for index, one in enumerate(shown) if one.baseline and not one.experiment.control
     ]

@@ -1,7 +1,8 @@
-"""What every format shows of an analysis: merged latencies, memory, the comparisons by peer.
+"""Data of an analysis that all formats show: merged latencies, memory, the comparisons by peer.
 
-The percentiles of a subject are those of its merged histogram; percentiles are never averaged. Where a
-record carries no histograms there are only those of the slices, and then a table shows none.
+The percentiles of a subject are those of its merged histogram; percentiles are never averaged. If a record has
+no
+histograms, only the percentiles of slices are known, and tables show none.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from ..record import ExperimentRecord, Slice, SubjectRecord
 
 @dataclass(frozen=True)
 class SubjectView:
-    """One line of a table."""
+    """One row of a table."""
 
     record: SubjectRecord
     figures: dict[str, Estimate]
     histogram: Histogram | None
-    """Of response times in nanoseconds, all slices together."""
+    """Response times in nanoseconds, all slices together."""
     answered: int
     failed: int
     refused: int
@@ -37,19 +38,19 @@ class SubjectView:
         return self.record.name
 
     def percentile_us(self, share: float) -> float | None:
-        """Of the merged histogram."""
+        """From the merged histogram."""
         return self.histogram.at(share) / 1e3 if self.histogram and self.histogram.total else None
 
 
 @dataclass(frozen=True)
 class ExperimentView:
-    """One experiment, ready to be shown."""
+    """The view of one experiment."""
 
     analysis: ExperimentAnalysis
     subjects: list[SubjectView]
-    """Best first; those without a figure last."""
+    """Best first; subjects without a figure last."""
     notes: list[str]
-    """What could not be shown, in plain words."""
+    """What could not be shown, and why."""
 
     @property
     def experiment(self) -> ExperimentRecord:
@@ -62,7 +63,7 @@ class ExperimentView:
 
     @property
     def headline(self) -> tuple[str, ...]:
-        """The metrics that answer the experiment's question, as far as there are comparisons of them."""
+        """The metrics of the experiment's question that have comparisons."""
         wanted = ("per_s",) if self.experiment.question == "capacity" else ("p50_us", "p99_us")
         there = {one.metric for one in self.analysis.comparisons}
         return tuple(metric for metric in wanted if metric in there)
@@ -72,13 +73,13 @@ class ExperimentView:
         return [one.name for one in self.subjects if one.name != self.baseline]
 
     def comparisons(self, metric: str) -> list[Comparison]:
-        """With each peer, in the order of `subjects`."""
+        """The comparisons with each peer, in the order of `subjects`."""
         assert self.baseline is not None or not self.analysis.comparisons
         found = (self.analysis.comparison(self.baseline or "", peer, metric) for peer in self.peers)
         return [one for one in found if one]
 
     def against(self, peer: str) -> Comparison | None:
-        """The comparison that answers the experiment's question."""
+        """The comparison for the experiment's question."""
         for metric in self.headline:
             if found := self.analysis.comparison(self.baseline or "", peer, metric):
                 return found
@@ -94,7 +95,7 @@ def views(analysis: Analysis) -> list[ExperimentView]:
 
 
 def view(experiment: ExperimentAnalysis) -> ExperimentView:
-    """Merges the histograms of each subject; what cannot be read is noted, never fatal."""
+    """Merges the histograms of each subject; unreadable ones are noted."""
     records = {one.name: one for one in experiment.experiment.subjects}
     notes: list[str] = []
     subjects = []
@@ -112,7 +113,7 @@ def view(experiment: ExperimentAnalysis) -> ExperimentView:
 
 
 def tally(shown: list[ExperimentView], *, controls: bool = False) -> Counter[Verdict]:
-    """How often each verdict was given on the experiments' own questions; controls count only where asked for."""
+    """Number of verdicts on the experiments' own questions; controls count only on request."""
     return Counter(
         found.verdict
         for one in shown

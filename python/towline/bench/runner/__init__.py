@@ -1,1 +1,1 @@
-"""Running a bench: what is measured, in which order, and when it is enough. One loop for servers and clients."""
+"""Running the bench: the experiments, their order, and when to stop. One loop for servers and clients."""

@@ -1,6 +1,6 @@
-"""The load generator as a process of its own, told over its standard input what to do, one JSON line each.
+"""The load generator as a process of its own, controlled over stdio with one JSON line per command.
 
-An agent that hangs or dies is killed and said; the next use starts another and opens the sessions again.
+An agent that hangs or dies is killed and reported; the next use starts another one and reopens the sessions.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .protocol import Failed, SliceSpec
 
 COMMAND = (sys.executable, "-m", "towline", "load", "--agent")
 TIMEOUT_S = 15.0
-"""Beyond what an operation takes by its own terms."""
+"""Time in addition to the duration of a command."""
 LOG_TAIL_BYTES = 2000
 
 Config = dict[str, Any]
 
 
 class AgentFailed(Failed):
-    """The generator refused an operation, ended, or did not answer in time."""
+    """The generator refused a command, ended, or did not reply in time."""
 
 
 class Agent:
-    """One generator; `sessions` are its sets of connections, one a subject. Not for several threads at once."""
+    """One generator; its sessions are sets of connections, one per subject. Not thread-safe."""
 
     def __init__(self, cores: Sequence[int] | None = None, command: Sequence[str] = COMMAND) -> None:
         self.cores, self._command = cores, list(command)
@@ -54,15 +54,15 @@ class Agent:
         self.stop()
 
     def open(self, session: str, config: Config) -> None:
-        """Remembers what the session asks for. Connections are made when they are needed."""
+        """Stores the configuration of a session. Connections are opened on first use."""
         self.close(session)
         self._configs[session] = config
         self._ready(session)
 
     def probe(self, session: str) -> list[dict[str, Any]]:
-        """Each target once on a fresh connection: the whole answers."""
+        """Sends each target once on a new connection; returns the whole responses."""
         config = self._ready(session)
-        # Sent in pieces, each may take its whole timeout.
+        # A request sent in pieces may take its whole timeout.
         patience = len(config["targets"]) * (
             config.get("timeout_s", 5.0) + config.get("connect_timeout_s", 5.0)
         )
@@ -70,7 +70,7 @@ class Agent:
         return answers
 
     def slice(self, session: str, work: SliceSpec) -> dict[str, Any]:
-        """Load for a while; the generator's report, with `histograms` and `refused`."""
+        """Runs a slice of load; returns the generator's report, with `histograms` and `refused`."""
         config = self._ready(session)
         open_loop = {"rate_per_s": work.rate_per_s, "poisson": work.poisson} if work.rate_per_s else {}
         until = (
@@ -84,7 +84,7 @@ class Agent:
         return report
 
     def has(self, session: str) -> bool:
-        """Whether `open` was called for it, and `close` was not."""
+        """Whether the session is open."""
         return session in self._configs
 
     def close(self, session: str) -> None:
@@ -126,7 +126,7 @@ class Agent:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            # A Ctrl-C at the terminal is for the bench alone, which then ends what it started.
+            # Ctrl-C at the terminal goes to the bench only, which then ends what it started.
             start_new_session=True,
             preexec_fn=in_child(self.cores),
         )
@@ -147,7 +147,7 @@ class Agent:
             status = self._kill()
             raise AgentFailed(f"the generator ended during {operation!r} ({status})", self._tail()) from None
         except BaseException:
-            # An interrupt between question and answer: the next answer would be this one's.
+            # An interrupt between command and reply: the next reply would be for this command.
             self._kill()
             raise
         try:
@@ -183,7 +183,7 @@ class Agent:
         return line
 
     def _kill(self) -> str:
-        """How it ended, for a message."""
+        """Kills the process; returns its status for a message."""
         process, self._process = self._process, None
         self._opened.clear()
         if process is None:
@@ -193,7 +193,7 @@ class Agent:
         status = process.wait()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                # What was not flushed has no reader any more.
+                # Unflushed output has no reader any more.
                 with contextlib.suppress(OSError):
                     pipe.close()
         return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
@@ -205,7 +205,7 @@ class Agent:
 
 
 def slice_of(report: dict[str, Any], subject: str) -> Slice:
-    """The generator's report as a slice of the record; the subject's own costs are added by who knows them."""
+    """The generator's report as a slice of the record; the caller adds the subject's costs."""
     generator, schedule = report["generator"], report.get("open_loop")
     errors = {name: count for name, count in report["errors"].items() if count}
     response = latency_of(report["response"])

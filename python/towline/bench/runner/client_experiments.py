@@ -1,4 +1,4 @@
-"""Which experiments a run on clients has; the clients themselves know their jobs (bench/clients)."""
+"""The experiments of a run on clients; bench/clients derives their jobs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .server_experiments import marks
 from .session import Session
 
 QUICK, QUICK_EXPERIMENT = "hello_async", "hello_async_20"
-"""Twenty at once, answered at once: the clients' own cost, and short slices."""
+"""Twenty concurrent requests with immediate responses: the clients' own cost, and short slices."""
 
 
 class ClientExperiments:
-    """Measures the chosen scenarios on the chosen clients, each experiment beside a responder of its own."""
+    """Measures the chosen scenarios on the chosen clients, each experiment with a responder of its own."""
 
     def __init__(self, session: Session, options: Options, *, quick: bool = False) -> None:
         self._session, self._options, self._quick = session, options, quick
@@ -123,7 +123,7 @@ def chosen_clients(options: Options) -> list[str] | None:
 
 
 def chosen_scenarios(options: Options, *, quick: bool = False) -> list[Scenario]:
-    """Those for clients that the options leave. Raises `NothingToDo`."""
+    """The client scenarios selected by the options. Raises `NothingToDo`."""
     known = client_scenarios()
     if quick and not options.scenario:
         return [known[QUICK]]

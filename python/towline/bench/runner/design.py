@@ -2,9 +2,9 @@
 
 ```text
 experiment ─┬─ restart 1: all subjects start in random order, fresh port, another size of the environment
-      │     round 1: a slice of each in random order; round 2: another order; ...
-      ├─ restart 2 ...
-      └─ until the rule says that it is enough
+            │     round 1: a slice of each in random order; round 2: another order; ...
+            ├─ restart 2 ...
+            └─ until the stopping rule ends it
 ```
 """
 
@@ -20,11 +20,11 @@ from .protocol import SliceSpec, StartConfig
 
 SLICE_S = 0.08
 MEDIANS_A_SLICE = 20
-"""A slice holds at least so many median latencies: what is cut off at its ends must not show."""
+"""Minimum number of median latencies in a slice: the cut ends must have no visible effect."""
 DISCARD_SHARE = 0.1
 MAX_PADDING_BYTES = 4096
 SAMPLES_A_WINDOW = 1000
-"""In an open loop: so many, and 100 of them lie beyond p90. What lies further out is that of a restart's histograms."""
+"""Samples of an open-loop window, so that 100 lie beyond p90. Higher percentiles come from a restart's histograms."""
 MAX_LATENCY_WINDOW_S, MIN_LATENCY_WINDOW_S = 2.0, 0.2
 
 
@@ -33,15 +33,15 @@ class WarmUp:
     """Slices before the first that counts, until they are steady."""
 
     windows: int = 12
-    """So many must be steady together."""
+    """Number of consecutive windows that must be steady."""
     window_s: float = 0.1
     cap_s: float = 6.0
-    """Not steady by then: measured all the same, and said."""
+    """After this time the subject is measured although it is not steady, with a warning."""
 
 
 @dataclass(frozen=True)
 class Cores:
-    """Who runs where; None where the machine has one core only."""
+    """Cores of subjects and driver; None if the machine has one core only."""
 
     subject: tuple[int, ...] | None
     driver: tuple[int, ...] | None
@@ -59,7 +59,7 @@ class Design:
 
     rule: Rule = field(default_factory=lambda: Rule("fixed", 8, 8))
     seconds: float = 2.5
-    """Of load on each subject in each restart."""
+    """Load on each subject in each restart."""
     warm_up: WarmUp = field(default_factory=WarmUp)
     exclusive: bool = False
     """All others are stopped (SIGSTOP) while one is measured."""
@@ -68,7 +68,7 @@ class Design:
     baseline: str = "towline"
 
     def chance(self, experiment: str, restart: int) -> random.Random:
-        """Of one restart of one experiment: the same whatever else is measured in the run."""
+        """Randomness of one restart of one experiment: independent of the other experiments of the run."""
         return random.Random(f"{self.seed}/{experiment}/{restart}")
 
     def start_config(self, chance: random.Random) -> StartConfig:
@@ -84,11 +84,11 @@ class Lengths:
 
     @property
     def whole(self) -> bool:
-        """One window a restart: the subjects' answers take too long to alternate."""
+        """One window per restart: responses take too long to alternate."""
         return self.rounds == 1
 
     def said(self, requests: int | None = None) -> str:
-        """For the reader of a result."""
+        """Description for the reader of a result."""
         each = f"{requests} requests" if requests is not None else f"{self.slice_s * 1000:.0f} ms"
         return (
             f"{self.rounds} slices of {each} a restart"
@@ -103,14 +103,15 @@ class Lengths:
 
 
 def lengths(seconds: float, median_s: float, rate_per_s: float | None = None) -> Lengths:
-    """For `seconds` of load a restart on a subject whose answers take `median_s` (the slowest subject's)."""
+    """Lengths for `seconds` of load per restart on a subject whose responses take `median_s` (the slowest
+    subject's)."""
     shortest = max(SLICE_S, MEDIANS_A_SLICE * median_s)
     if rate_per_s is not None:
         wanted = min(max(SAMPLES_A_WINDOW / rate_per_s, MIN_LATENCY_WINDOW_S), MAX_LATENCY_WINDOW_S)
         shortest = max(shortest, wanted / (1 - DISCARD_SHARE))
     rounds = int(seconds / shortest + 1e-9)
     if rounds < 2:
-        # A whole window; long enough for the slowest, even beyond what was asked for.
+        # A single window; long enough for the slowest subject, even beyond the requested duration.
         return Lengths(max(seconds, shortest), 1)
     return Lengths(seconds / rounds, rounds)
 
@@ -121,6 +122,6 @@ def shuffled(chance: random.Random, names: Sequence[str]) -> list[str]:
 
 
 def orders(chance: random.Random, names: Sequence[str], rounds: int) -> Iterator[tuple[int, list[str]]]:
-    """Each round with its own random permutation."""
+    """A random permutation for each round."""
     for number in range(rounds):
         yield number, shuffled(chance, names)

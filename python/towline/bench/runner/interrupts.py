@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: the first one ends the run in order, and never between a thing and its being stopped."""
+"""Ctrl-C at any moment: the first one ends the run in order, and never between a start and its stop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user, or the system, wants us to end."""
+    """The user, or the system, requests the end."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -21,10 +21,11 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interrupts:
-    """While inside, the first signal raises `Interrupted`; the rest are not heard. For the main thread.
+    """Context in which the first signal raises `Interrupted`, and later ones are ignored. For the main thread.
 
-    After one was heard they stay unheard until the process has ended: an interpreter that is leaving puts Python's
-    handlers back to the system's, and a second signal in those milliseconds would take the exit status with it.
+    They remain ignored until the process has ended: an interpreter that exits restores the system's handlers,
+    and a second
+    signal in those milliseconds would change the exit status.
     """
 
     _current: Interrupts | None = None
@@ -62,7 +63,7 @@ class Interrupts:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """A signal that comes inside is heard at the end: stopping a process must not be stopped itself."""
+    """Defers signals to the end of the block: stopping a process must not be interrupted."""
     current = Interrupts._current
     if current is None:
         yield

@@ -1,7 +1,8 @@
-"""One experiment: restarts, verification, warm-up, rounds of slices. The same for servers and clients.
+"""The loop of one experiment: restarts, verification, warm-up, rounds of slices. The same for servers and clients.
 
-Whatever happens to a subject ends as its `failure`; whatever happens to the bench, an interrupt included, leaves
-everything stopped and `record()` true of what was measured until then.
+A failed subject has a `failure`; if the run itself ends, also by an interrupt, everything is stopped and
+`record()` has
+what was measured until then.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from .protocol import Failed, Running, SliceSpec, Subject
 from .quiesce import gc_disabled, pinned
 
 ANSWERS_A_WINDOW = 20
-"""A window of warming up grows until it holds so many; their rate says nothing otherwise."""
+"""A warm-up window grows until it has this many responses; with fewer, the rate is meaningless."""
 MAX_WINDOW_S = 1.0
 LAST_LOOK_S = 5.0
-"""After a slice without an answer: long enough that a subject without one in it has stopped, however busy the machine."""
+"""Duration of load after a slice without a response, to detect a subject that has stopped responding."""
 AFTER_RESUME_S = 0.02
-"""For timers that ran out while the subject was stopped."""
+"""For timers that expired while the subject was stopped."""
 
 
 @dataclass(frozen=True)
 class ExperimentPlan:
-    """What one experiment measures. `load` is for the reader; what is done follows from the other fields."""
+    """The plan of one experiment. `load` is for the reader; the other fields determine the measurement."""
 
     name: str
     scenario: str
@@ -47,23 +48,23 @@ class ExperimentPlan:
     """Open loop, the same rate for all."""
     poisson: bool = True
     requests: int | None = None
-    """Of a slice, where the scenario counts them."""
+    """Requests of a slice, if the scenario counts them."""
     rounds: int | None = None
-    """Of a restart, where the scenario says so."""
+    """Rounds of a restart, if the scenario defines them."""
     search: bool = False
     """Each slice is a search for the highest rate that keeps the goal."""
     alone: bool = False
-    """Subjects live one after the other: what is measured is their memory."""
+    """Subjects run one after the other, to measure their memory."""
     control: bool = False
     baseline: str | None = None
-    """Of this experiment, where the run's is not in it."""
+    """Baseline of this experiment, if the run's is not in it."""
     floor_s: float | None = None
     notes: tuple[str, ...] = ()
 
 
 @dataclass
 class _RunningState:
-    """One subject between its start and its stop."""
+    """A subject between its start and its stop."""
 
     running: Running
     ready_after_s: float
@@ -74,7 +75,7 @@ class _RunningState:
 
 
 class ExperimentRun:
-    """Measures one experiment. `run` may end by any exception; `record` is good afterwards."""
+    """Measures one experiment. `run` may end by any exception; `record` is valid afterwards."""
 
     def __init__(self, plan: ExperimentPlan, design: Design, progress: Progress | None = None) -> None:
         self.plan, self.design, self.progress = plan, design, progress or NoProgress()
@@ -85,7 +86,7 @@ class ExperimentRun:
         self._lengths: Lengths | None = None
 
     def run(self) -> None:
-        """Restarts until the rule says that it is enough, or nobody is left to measure."""
+        """Runs restarts until the stopping rule ends, or all subjects have failed."""
         with pinned(self.design.cores.driver):
             self._run()
 
@@ -138,7 +139,7 @@ class ExperimentRun:
                 self._records[subject.name] = described
 
     def _remaining(self) -> list[Subject]:
-        """Those without a failure."""
+        """Subjects without a failure."""
         return [
             one
             for one in self.plan.subjects
@@ -155,7 +156,7 @@ class ExperimentRun:
             self.progress.say(line)
 
     def _comparisons(self) -> Iterator[list[float]]:
-        """The log ratios that the rule looks at: of the experiment's first metric, the baseline beside each other one."""
+        """The log ratios for the stopping rule: the baseline compared with each other subject, by the first metric."""
         record = self.record()
         names = [one.name for one in self._remaining()]
         if not names:
@@ -180,7 +181,7 @@ class ExperimentRun:
             self._run_group(restart, names, chance)
 
     def _run_group(self, restart: int, names: list[str], chance: random.Random) -> None:
-        """Start, warm up, measure and stop these subjects together."""
+        """Starts, warms up, measures and stops these subjects together."""
         states: dict[str, _RunningState] = {}
         began_pressure, began_ticks, began = pressure_cpu_us(), cpu_ticks(), time.monotonic()
         try:
@@ -239,7 +240,7 @@ class ExperimentRun:
                 state.steady = is_steady(rates, rules.windows)
                 if state.steady or state.warm_up_s >= rules.cap_s:
                     break
-            # What was under way at a window's end is awaited: an answer takes no longer than that.
+            # Requests in flight at the end of a window are awaited: a response takes no longer than that.
             state.median_s = median(medians) if medians else min(took_s, MAX_WINDOW_S)
 
     def _rounds(self, restart: int, states: dict[str, _RunningState], chance: random.Random) -> None:
@@ -267,7 +268,7 @@ class ExperimentRun:
                         self._check_again(states[name].running, one.first_failure)
 
     def _check_again(self, running: Running, first_failure: str | None) -> None:
-        """Raises `Failed` for a subject that answers no more. One that was only slow in its slice keeps it."""
+        """Raises `Failed` for a subject that no longer responds. A subject that was only slow keeps its slice."""
         if first_failure is None:
             look = SliceSpec(LAST_LOOK_S, 0.0, None, self.plan.rate_per_s, self.plan.poisson)
             one = self._measure(running, look)
@@ -287,7 +288,7 @@ class ExperimentRun:
             running.pause()
 
     def _stop(self, restart: int, name: str, state: _RunningState, share: tuple[float, float]) -> None:
-        """Always to the end; its memory is read before."""
+        """Stops a subject; its memory is read before."""
         try:
             memory = state.running.memory()
             peak, end = memory.peak_bytes, memory.now_bytes
@@ -312,7 +313,7 @@ class ExperimentRun:
 
 
 class _Failing:
-    """A subject that raises `Failed` inside is stopped and noted, and the others go on."""
+    """Context in which a subject that raises `Failed` is stopped and noted, and the others continue."""
 
     def __init__(self, run: ExperimentRun, name: str, states: dict[str, _RunningState]) -> None:
         self._run, self._name, self._lives = run, name, states

@@ -1,4 +1,4 @@
-"""`--net` in a run: a network emulator of our own between driver and subject, and what it really does, for the record."""
+"""`--net` in a run: a network emulator between driver and subject, and its measured behaviour for the record."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ NETEM_FULL = 0.9
 
 @dataclass(frozen=True)
 class Network:
-    """Conditions with what was measured of them on this machine."""
+    """Network conditions, as requested and as measured on this machine."""
 
     requested: str
     conditions: Conditions
     measured: Measured
     seed: int
     cores: Sequence[int] | None
-    """The network emulator's: the driver's, so that the subject's core is its own."""
+    """Cores of the emulator: the driver's, so that the subject's core is its own."""
 
     @classmethod
     def of(cls, text: str, seed: int, cores: Sequence[int] | None) -> Network:
-        """Measures. Raises `ConfigError` for what are no conditions, `Failed` where the network emulator does not run."""
+        """Measures the conditions. Raises `ConfigError` for invalid ones, `Failed` if the emulator does not run."""
         try:
             conditions = parse(text)
         except BadConditions as error:
@@ -40,7 +40,7 @@ class Network:
             raise Failed(f"the emulated network: {error}") from None
 
     def netem(self, address: str) -> Netem:
-        """To `address` ("127.0.0.1:8000"). Raises `Failed`."""
+        """An emulator in front of `address` ("127.0.0.1:8000"). Raises `Failed`."""
         try:
             return Netem(address, self.conditions, seed=self.seed, cores=self.cores)
         except HelperFailed as error:
@@ -63,7 +63,7 @@ class Network:
 
 
 def with_netem(one: Slice, cpu_s: float, elapsed_s: float) -> Slice:
-    """The network emulator works on the driver's core: what it used counts with it."""
+    """Adds the emulator's CPU time to the driver's: they share a core."""
     share = cpu_s / elapsed_s if elapsed_s > 0 else 0.0
     limit = one.driver_limit
     if limit is None and share > NETEM_FULL:

@@ -1,4 +1,4 @@
-"""The highest rate that keeps a goal: the generator's own search, as a program of its own beside one server."""
+"""The highest rate that keeps a goal: the generator's search, run against one server."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def find_peak(
 
 
 def keeps_goal(run: dict[str, Any]) -> bool:
-    """The generator's own judgement, from the figures of one run."""
+    """Whether a run keeps the goal, as the generator judges it."""
     errors, answered = sum(run["errors"].values()), run["answered"]
     at = {one["percent"]: one["us"] for one in run["response"]["percentiles"]}
     total = answered + errors
@@ -70,7 +70,7 @@ def keeps_goal(run: dict[str, Any]) -> bool:
 
 
 def cannot(scenario: Scenario) -> str | None:
-    """Why the search's command line cannot say this scenario; None when it can."""
+    """Why the search's command line cannot express this scenario; None if it can."""
     if scenario.message is not None:
         return "it is messages of WebSockets"
     first = scenario.requests[0]
@@ -86,7 +86,7 @@ def cannot(scenario: Scenario) -> str | None:
 def arguments(
     scenario: Scenario, base_url: str, protocol: Protocol, connections: int, seed: int, folder: Path
 ) -> list[str]:
-    """Of `towline load`."""
+    """Arguments of `towline load`."""
     first: Request = scenario.requests[0]
     found = [
         "load",

@@ -1,4 +1,4 @@
-"""What a user may ask for, once: the command line, the environment and the Python API all read it from here."""
+"""The options of a run, defined once for the command line, the environment and the Python API."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GROUPS = {
 }
 MAX_RESTARTS_FACTOR = 4
 QUICK_RESTARTS, QUICK_SECONDS = 4, 0.25
-"""Restarts decide, not the load in each: three leave a difference of three times undecided among ten subjects."""
+"""Restarts matter more than the load in each: with three, a difference of three times may stay undecided."""
 
 
 def _path(value: str) -> Path:
@@ -71,7 +71,7 @@ def _counts(value: str) -> tuple[int, ...]:
 
 
 def _cores(value: str) -> Cores:
-    """`0/1`, `0-2/3`, `0,2/3`: the subjects', then the driver's."""
+    """`0/1`, `0-2/3`, `0,2/3`: the subjects' cores, then the driver's."""
     subject, found, driver = value.partition("/")
     try:
         sides = [
@@ -308,7 +308,7 @@ class Options:
             raise ConfigError("no-latency: there is a rate or a latency given")
 
     def design(self, *, quick: bool = False) -> Design:
-        """How this run is measured."""
+        """The design of the run."""
         runs = self.runs or (QUICK_RESTARTS if quick else 8)
         most = self.max_runs or MAX_RESTARTS_FACTOR * runs
         half = self.precision or 0.01
@@ -330,7 +330,7 @@ class Options:
         )
 
     def chosen(self) -> dict[str, Any]:
-        """What differs from the defaults, for the record."""
+        """Options that differ from the defaults, for the record."""
         return {
             one.name: _recorded(getattr(self, one.name))
             for one in fields(self)
@@ -340,7 +340,7 @@ class Options:
 
 
 def _recorded(value: Any) -> Any:
-    """An option's value as JSON has it, without a path of this machine."""
+    """An option's value as JSON, without a path of this machine."""
     if isinstance(value, tuple):
         return [_recorded(member) for member in value]
     if isinstance(value, Cores):
@@ -349,7 +349,7 @@ def _recorded(value: Any) -> Any:
 
 
 class NothingToDo(ConfigError):
-    """The names that were given leave nothing to measure; the message says which there are."""
+    """The given names leave nothing to measure; the message lists the valid ones."""
 
 
 def select(
@@ -358,7 +358,8 @@ def select(
     what: str,
     marks: Callable[[str], Iterable[str]] = lambda _: (),
 ) -> list[str]:
-    """Those that a pattern matches, in the order of `names`; all without patterns. `marks`: `tag:x` and the like.
+    """The names that match a pattern, in the order of `names`; all without patterns. `marks`: `tag:x` and the
+    like.
 
     Raises `NothingToDo` for a pattern that matches none.
     """

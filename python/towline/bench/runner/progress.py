@@ -1,4 +1,4 @@
-"""What a user sees while it runs: with rich on a terminal, lines of text elsewhere, nothing for a library's caller."""
+"""Progress of a run: with rich on a terminal, lines of text elsewhere, nothing for library callers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ PAINT_S = 0.2
 
 
 class Progress(Protocol):
-    """Told by the loop what happens. Never raises."""
+    """Receives the events of the loop. Never raises."""
 
     def experiment(self, title: str, restarts: int, subjects: list[str]) -> None:
-        """An experiment begins; at most so many restarts."""
+        """An experiment begins, with at most this many restarts."""
 
     def restart(self, number: int) -> None: ...
 
@@ -25,16 +25,16 @@ class Progress(Protocol):
     def slice(self, one: Slice) -> None: ...
 
     def say(self, line: str) -> None:
-        """Something that the user must know: a subject that failed, an end before time."""
+        """A message for the user: a subject that failed, an early end."""
 
     def ended(self, experiment: ExperimentRecord) -> None: ...
 
     def close(self) -> None:
-        """Nothing more comes; the terminal is as it was."""
+        """Restores the terminal at the end."""
 
 
 class NoProgress:
-    """For callers that look at the result only."""
+    """For callers that use the result only."""
 
     def experiment(self, title: str, restarts: int, subjects: list[str]) -> None:
         pass
@@ -59,7 +59,7 @@ class NoProgress:
 
 
 class LineProgress(NoProgress):
-    """A line an experiment and one for whatever is worth saying; for logs and pipes."""
+    """One line per experiment and message; for logs and pipes."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr
@@ -85,7 +85,7 @@ class LineProgress(NoProgress):
 
 
 class LiveProgress(NoProgress):
-    """One line that changes, with rich."""
+    """One line that is updated, with rich."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -101,7 +101,7 @@ class LiveProgress(NoProgress):
             TimeElapsedColumn(),
             console=self._console,
             transient=True,
-            # A thread that paints would run beside what is measured: it is painted between slices.
+            # A refresh thread would run during measurements: the line is painted between slices.
             auto_refresh=False,
         )
         self._painted = 0.0
@@ -149,7 +149,7 @@ class LiveProgress(NoProgress):
 
 
 def for_terminal(*, quiet: bool = False) -> Progress:
-    """The best that standard error can show."""
+    """The best that standard error supports."""
     if quiet:
         return NoProgress()
     if sys.stderr.isatty():

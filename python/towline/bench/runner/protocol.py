@@ -1,10 +1,10 @@
-"""What the loop asks of a thing that it measures, server or client.
+"""The interface of a subject, server or client, for the loop.
 
 ```text
-Subject ──start(place)──► Running ──verify──► warm-up ──slice, slice, ...──► stop
+Subject ──start(config)──► Running ──verify──► warm-up ──slice, slice, ...──► stop
 ```
 
-Every method raises `Failed` when the subject cannot go on: it is then a line in the result, and the others go on.
+Every method raises `Failed` when the subject cannot continue: the result then has the reason, and the others continue.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..record import Slice, SubjectRecord
 
 
 class Failed(Exception):
-    """A subject cannot be measured, or not any longer: one clear line, and the end of its output."""
+    """A subject cannot be measured, or not any longer: the reason in one line, and the end of its output."""
 
     def __init__(self, reason: str, log: str | None = None) -> None:
         super().__init__(" ".join(reason.split()))
@@ -25,29 +25,29 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class StartConfig:
-    """How one start differs from the next: one unlucky layout must not colour every restart."""
+    """Parameters that vary between starts, so that one unlucky layout does not affect every restart."""
 
     cores: tuple[int, ...] | None
-    """The subject's; None where the machine has too few for a division."""
+    """The subject's cores; None if the machine has too few to divide them."""
     padding_bytes: int
-    """Added to the environment; it moves the stack."""
+    """Bytes added to the environment, which move the stack."""
     seed: int
 
 
 @dataclass(frozen=True)
 class SliceSpec:
-    """One slice of load."""
+    """The load of one slice."""
 
     duration_s: float
-    """With the part that is discarded."""
+    """Includes the discarded part."""
     discard_s: float = 0.0
     requests: int | None = None
-    """So many instead of a time, and nothing is discarded."""
+    """A number of requests in place of a duration; nothing is discarded."""
     rate_per_s: float | None = None
-    """Open loop at this rate; None: as many as there are answers."""
+    """Open loop at this rate; None: a closed loop."""
     poisson: bool = False
     search: bool = False
-    """Instead: the highest rate that keeps the goal. Servers only."""
+    """Search the highest rate that keeps the goal. Servers only."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Running(Protocol):
     """A subject that was started and is ready."""
 
     def verify(self) -> None:
-        """Every request of the scenario once, each answer checked to its last byte."""
+        """Sends every request of the scenario once and verifies each response."""
 
     def slice(self, work: SliceSpec) -> Slice:
-        """Load for a while, with the subject's and the driver's costs. Restart, round and position are the loop's."""
+        """Runs load, with the costs of subject and driver. The loop sets restart, round and position."""
 
     def pause(self) -> None:
         """SIGSTOP to all its processes, for `--exclusive`."""
@@ -75,17 +75,17 @@ class Running(Protocol):
     def memory(self) -> Memory: ...
 
     def stop(self) -> str | None:
-        """Ends all its processes, whatever state they are in; never raises. What went wrong meanwhile, if anything."""
+        """Ends all its processes in any state; never raises. Returns what went wrong meanwhile, if anything."""
 
 
 class Subject(Protocol):
-    """What can be started again and again in one experiment."""
+    """A subject that can be started repeatedly in one experiment."""
 
     @property
     def name(self) -> str: ...
 
     def describe(self) -> SubjectRecord:
-        """Kind, command, versions and options, without starts. May look at the disk, starts nothing that lasts."""
+        """Kind, command, versions and options, without starts. Starts nothing that lasts."""
 
     def start(self, start_config: StartConfig) -> Running:
-        """Fresh processes on a fresh port; returns when they are ready."""
+        """Starts new processes on a new port; returns when they are ready."""

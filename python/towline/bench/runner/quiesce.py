@@ -1,7 +1,9 @@
-"""Keeps the bench itself out of what it measures: its thread on the driver's core, no collection of garbage.
+"""Keeps the bench from disturbing its measurements: its thread runs on the driver's core, without garbage
+collection.
 
-The subject has its core to itself only where nothing else of ours may run there. What this thread starts inherits its
-cores; subjects, clients and the generator are given theirs.
+The subject has its core to itself only if nothing else of the bench runs there. Processes that this thread
+starts
+inherit its cores; subjects, clients and the generator have their own.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def pinned(cores: Sequence[int] | None) -> Iterator[None]:
-    """This thread runs on `cores` only; afterwards where it did before."""
+    """Context in which this thread runs on `cores` only."""
     if cores is None or not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -28,7 +30,7 @@ def pinned(cores: Sequence[int] | None) -> Iterator[None]:
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """A full collection takes tens of milliseconds of the generator's core: it comes between restarts."""
+    """Context without garbage collection, which takes tens of milliseconds of the generator's core."""
     if not gc.isenabled():
         yield
         return

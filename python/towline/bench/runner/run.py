@@ -1,4 +1,4 @@
-"""A whole run, from what was asked for to its record: `towline bench quick`, `servers`, `clients` and so on."""
+"""A whole run, from its options to its record: `towline bench quick`, `servers`, `clients` and so on."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from .suites import SUITES, options_by_suite
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run leaves."""
+    """The result of a run."""
 
     record: Record
     status: int
-    """0; 128 and the signal's number when it was interrupted."""
+    """0; 128 plus the signal's number when it was interrupted."""
 
 
 def run_servers(session: Session, options: Options, *, quick: bool = False) -> None:
@@ -51,7 +51,7 @@ def run_clients(session: Session, options: Options, *, quick: bool = False) -> N
 
 
 def run_quick(session: Session, options: Options) -> None:
-    """hello on the servers and clients that are installed."""
+    """hello on all installed servers and clients."""
     parts = options_by_suite(options, QUICK_SUITES)
     if "servers" in parts:
         run_servers(session, parts["servers"], quick=True)
@@ -60,7 +60,7 @@ def run_quick(session: Session, options: Options) -> None:
 
 
 def run_all(session: Session, options: Options) -> None:
-    """Everything there is; names that are given choose among all of it. A real endpoint only when asked for."""
+    """All suites, or what the given names select. A real endpoint only on request."""
     for name, mine in options_by_suite(options).items():
         part = _mock_llm if name == "llm" and not options.real_endpoint else RUNS[name]
         part(session, mine)
@@ -92,7 +92,7 @@ def run(
     path: Path | None = None,
     arguments: tuple[str, ...] = (),
 ) -> RunResult:
-    """Measures; what was measured until an `Interrupted` is kept. Raises `ConfigError` for what makes no sense."""
+    """Measures; what was measured until an interrupt is kept. Raises `ConfigError` for invalid options."""
     session = Session(
         options.design(quick=command == "quick"),
         progress,
@@ -115,7 +115,7 @@ def run(
 
 
 def listing(command: str, options: Options) -> str:
-    """What a run would measure, without starting anything that is measured."""
+    """Lists what a run would measure, without starting it."""
     lines: list[str] = []
     parts = QUICK_SUITES if command == "quick" else tuple(SUITES) if command == "all" else ()
     for name, mine in (options_by_suite(options, parts) if parts else {command: options}).items():

@@ -1,4 +1,4 @@
-"""Which experiments a run on servers has: capacity, latency at common rates, curves, the A/A control."""
+"""The experiments of a run on servers: capacity, latency at common rates, curves, the A/A control."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .servers import Binding, ServerSubject, load_over
 from .session import Session
 
 NOT_UNASKED = frozenset({"native"})
-"""Our own answering program is no peer: it shows what the generator can do."""
+"""Measured only on request: Towline's responder shows the limit of the generator."""
 BOTH_INTERFACES = ("hello",)
 BOTH_SECTIONS = ("B",)
 LATENCY_SHARES = (0.5, 0.75)
@@ -33,19 +33,19 @@ QUICK_CONNECTIONS = 8
 
 @dataclass(frozen=True)
 class ServerVariant:
-    """How a scenario is asked: through which interface of the application, in which protocol."""
+    """The interface of the application and the protocol that a scenario is measured with."""
 
     interface: str
     protocol: Protocol = "h1"
 
     def suffix(self, scenario: Scenario) -> str:
-        """Of an experiment's name; what a scenario is asked in anyhow is not said."""
+        """Part of an experiment's name; the defaults of a scenario are omitted."""
         protocol = f"_{self.protocol}" if self.protocol != scenario.protocols[0] else ""
         return ("_wsgi" if self.interface == "wsgi" else "") + protocol
 
     @property
     def words(self) -> str:
-        """Of an experiment's title."""
+        """Part of an experiment's title."""
         found = [
             *(["WSGI"] if self.interface == "wsgi" else []),
             *(["HTTP/2"] if self.protocol == "h2" else []),
@@ -76,7 +76,7 @@ class ServerExperiments:
     # --- one scenario -----------------------------------------------------------------------------------
 
     def _scenario(self, scenario: Scenario, variant: ServerVariant) -> ExperimentRecord | None:
-        """The experiment of its capacity; None where there is none."""
+        """The experiment of its capacity; None if there is none."""
         connections = self._connections(scenario)
         first: ExperimentRecord | None = None
         for number in connections:
@@ -133,7 +133,7 @@ class ServerExperiments:
     def _subjects(
         self, scenario: Scenario, variant: ServerVariant, binding: Binding
     ) -> tuple[list[ServerSubject], list[str]]:
-        """Those that can answer it, and why others are not in the experiment."""
+        """Servers that support it, and why others are not in the experiment."""
         found, notes = [], []
         for server in self.servers.values():
             needed = scenario.limits.plain() if scenario.limits.needed else {}
@@ -188,7 +188,7 @@ class ServerExperiments:
     # --- what follows from the capacity -----------------------------------------------------------------
 
     def _control(self, scenario: Scenario, variant: ServerVariant, measured: ExperimentRecord) -> bool:
-        """The same server twice. True when it was measured."""
+        """Measures the same server twice; returns whether it did."""
         names = [one.name for one in measured.subjects if one.failure is None]
         if not names:
             return False
@@ -264,7 +264,7 @@ class ServerExperiments:
 
 
 def control_of(plan: ExperimentPlan, server: Server, binding: Binding) -> ExperimentPlan:
-    """The A/A control beside `plan`: what it calls faster or slower is the bench's own error."""
+    """The A/A control for `plan`: any difference is an error of the bench."""
     twins = (ServerSubject(server, binding), ServerSubject(server, binding, name=f"{server.name} again"))
     return ExperimentPlan(
         name=f"{plan.name} control",
@@ -280,14 +280,14 @@ def control_of(plan: ExperimentPlan, server: Server, binding: Binding) -> Experi
 
 
 def chosen_servers(options: Options) -> dict[str, Server]:
-    """The definitions that the options leave. Raises `NothingToDo`."""
+    """The definitions selected by the options. Raises `NothingToDo`."""
     known = servers(options.servers)
     names = select(options.subject, known, "server")
     return {name: known[name] for name in names if options.subject or name not in NOT_UNASKED}
 
 
 def chosen_scenarios(options: Options, *, quick: bool = False) -> list[Scenario]:
-    """Those for servers that the options leave. Raises `NothingToDo`."""
+    """The server scenarios selected by the options. Raises `NothingToDo`."""
     known = {name: one for name, one in catalogue().items() if one.kind == "server"}
     own = own_scenarios(options)
     known |= own
@@ -301,7 +301,7 @@ def chosen_scenarios(options: Options, *, quick: bool = False) -> list[Scenario]
 
 
 def own_scenarios(options: Options) -> dict[str, Scenario]:
-    """From files and command lines of the user. Raises `ScenarioError`."""
+    """Scenarios from files and command lines of the user. Raises `ScenarioError`."""
     own = load_scenarios(options.scenarios) if options.scenarios is not None else {}
     if options.curl:
         own["curl"] = from_curl(options.curl).scenario
@@ -311,13 +311,13 @@ def own_scenarios(options: Options) -> dict[str, Scenario]:
 
 
 def marks(scenario: Scenario) -> Iterator[str]:
-    """What else it is found by."""
+    """Marks by which a scenario can be selected."""
     yield f"section:{scenario.section}"
     yield from (f"tag:{tag}" for tag in scenario.tags)
 
 
 def peaks_of(experiment: ExperimentRecord, baseline: str) -> dict[str, float]:
-    """Measured answers a second of each subject that has them."""
+    """Measured responses per second of each subject that has them."""
     figures = {
         one.name: one.figures.get("per_s")
         for one in analyse_experiment(experiment, baseline).subjects
@@ -327,6 +327,6 @@ def peaks_of(experiment: ExperimentRecord, baseline: str) -> dict[str, float]:
 
 
 def two_digits(rate: float) -> float:
-    """Rounded down, so that the load of an experiment has a name that the next run may share."""
+    """Rounded down, so that the next run may have an experiment of the same name."""
     unit = 10.0 ** (math.floor(math.log10(rate)) - 1)
     return math.floor(rate / unit) * unit

@@ -31,12 +31,12 @@ from .protocol import Failed, Memory, SliceSpec, StartConfig
 
 @dataclass(frozen=True)
 class Binding:
-    """One scenario with one load, as all servers of an experiment get it."""
+    """One scenario with one load, bound to the generator, for all servers of an experiment."""
 
     scenario: Scenario
     agent: Agent
     connections: int | None = None
-    """None: as the scenario says."""
+    """None: as in the scenario."""
     interface: str | None = None
     tls: tuple[Path, Path] | None = None
     peers_bin: Path | None = None
@@ -45,7 +45,7 @@ class Binding:
 
 
 def load_over(scenario: Scenario, protocol: Protocol) -> dict[str, object]:
-    """Of an experiment's load, for the reader: what the protocol makes of it."""
+    """The protocol's part of an experiment's load, for the reader."""
     found: dict[str, object] = {} if protocol == "h1" else {"protocol": protocol}
     if scenario.concurrency(protocol) > 1:
         found["pipeline" if protocol == "h1" else "streams"] = scenario.concurrency(protocol)
@@ -53,7 +53,7 @@ def load_over(scenario: Scenario, protocol: Protocol) -> dict[str, object]:
 
 
 class ServerSubject:
-    """A definition in an experiment; protocol.Subject."""
+    """A server definition in an experiment; protocol.Subject."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ServerSubject:
         app: str | None = None,
         app_folder: Path | None = None,
     ) -> None:
-        """`app`: another application than our fixture's. `name`: another than the definition's, for a control."""
+        """`app`: an application other than the fixture. `name`: a name other than the definition's, for a control."""
         self.server, self.binding, self._name = server, binding, name or server.name
         self._app, self._app_folder = app, app_folder or (Path.cwd() if app is not None else APPS)
 
@@ -125,7 +125,8 @@ class ServerSubject:
         return replace(settings, cores=start_config.cores, padding_bytes=start_config.padding_bytes)
 
     def _limits(self) -> dict[str, int]:
-        """Those of the scenario that the server has an option for; where it must have one it is not in the experiment."""
+        """The limits of the scenario that the server has options for; servers without a needed one are not in the
+        experiment."""
         return {
             name: value
             for name, value in self.binding.scenario.limits.plain().items()
@@ -163,7 +164,7 @@ class RunningServer:
         self._alive("while its answers were checked")
 
     def config(self) -> dict[str, Any]:
-        """The session of the generator."""
+        """The configuration of the generator's session."""
         binding = self._binding
         return session_config(
             binding.scenario,
@@ -188,7 +189,7 @@ class RunningServer:
             one = with_netem(one, self._netem_s() - netem_s, time.monotonic() - began)
         if one.failed:
             self._alive("while it was measured")
-        # What was discarded, and the last answers after the end, cost as much a second as what counts.
+        # The discarded part, and the last responses after the end, cost as much per second as the counted part.
         loaded_s = work.discard_s + one.measured_s + one.response.p50_us / 1e6
         share = min(one.measured_s / loaded_s, 1.0) if loaded_s else 1.0
         cpu_s = spent.cpu_s * share
@@ -231,7 +232,7 @@ class RunningServer:
         return "; ".join(notes) or None
 
     def _netem_s(self) -> float:
-        """CPU time of the network emulator; an emulator that has ended is the bench's failure, not the server's."""
+        """CPU time of the network emulator; if it has ended, the bench has failed, not the server."""
         if self._netem is None:
             return 0.0
         if not self._netem.alive():

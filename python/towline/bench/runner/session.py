@@ -1,4 +1,4 @@
-"""One run of the bench: its experiments one after the other, kept in a record that is true at every moment."""
+"""One run of the bench: its experiments in sequence, in a record that is always up to date."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .progress import NoProgress, Progress
 
 
 class Session:
-    """Measures experiments and keeps them."""
+    """Measures experiments and records them."""
 
     def __init__(
         self,
@@ -34,17 +34,17 @@ class Session:
         self.skipped: dict[str, str] = {}
         self.net: dict[str, Any] | None = None
         self.network: Network | None = None
-        """Between drivers and subjects; None: loopback as it is."""
+        """Emulated network between drivers and subjects; None: plain loopback."""
         self.versions = {"towline": __version__, **runtime_versions()}
         self._command, self._settings = command or [], settings or {}
         self._began = time.time()
         if strays := kill_orphans():
             self.progress.say(f"an earlier run was killed and left {', '.join(strays)} running: ended")
-        # What the machine was like before we loaded it.
+        # The state of the machine before the load.
         self._machine = describe_machine()
 
     def measure(self, plan: ExperimentPlan) -> ExperimentRecord:
-        """Runs the experiment. It is kept also when this ends by an exception."""
+        """Runs the experiment. It is recorded also when this ends by an exception."""
         run = ExperimentRun(plan, self.design, self.progress)
         try:
             run.run()
@@ -55,21 +55,21 @@ class Session:
         return record
 
     def add(self, experiment: ExperimentRecord) -> None:
-        """An experiment that was measured otherwise. What nobody was there for is no experiment."""
+        """Adds an experiment that was measured elsewhere, unless it has no subject."""
         if experiment.subjects:
             self.experiments.append(experiment)
             if self.path is not None:
                 save(self.record(interrupted=True), self.path)
 
     def over(self, text: str) -> Network:
-        """What `--net` asks for, measured once for the record. Raises `ConfigError`."""
+        """Measures the network of `--net` once for the record. Raises `ConfigError`."""
         self.network = network = Network.of(text, self.design.seed, self.design.cores.driver)
         self.net = network.plain()
         self.progress.say(network.said())
         return network
 
     def skip(self, subject: str, reason: str) -> None:
-        """Once, as a line and in the record."""
+        """Reports a skipped subject once, as a line and in the record."""
         if subject not in self.skipped:
             self.skipped[subject] = reason
             self.progress.say(f"{subject} is left out: {reason}")
@@ -105,7 +105,7 @@ class Session:
         )
 
     def finish(self, *, interrupted: bool = False) -> Record:
-        """The record, written where there is a path."""
+        """The record, written if there is a path."""
         record = self.record(interrupted=interrupted)
         if self.path is not None:
             save(record, self.path)

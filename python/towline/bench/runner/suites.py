@@ -1,4 +1,4 @@
-"""`quick` and `all` have parts; the names that are given choose among all of them, each in the parts that know it."""
+"""The suites of `quick` and `all`; given names select among all of them, each in the suites that have it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Chooser = Callable[[Options], object]
 
 @dataclass(frozen=True)
 class Suite:
-    """What tells whether it knows a name: each raises `NothingToDo` where it does not."""
+    """Selection functions of a suite; each raises `NothingToDo` for an unknown name."""
 
     scenarios: Chooser
     subjects: Chooser
@@ -34,7 +34,7 @@ SUITES = {
 
 
 def options_by_suite(options: Options, names: Sequence[str] = tuple(SUITES)) -> dict[str, Options]:
-    """The options of each part that has something to do. Raises `NothingToDo` for a name that none of them knows."""
+    """The options of each suite that has something to do. Raises `NothingToDo` for a name that none of them has."""
     found = dict.fromkeys(names, options)
     for what in ("scenario", "subject"):
         patterns: tuple[str, ...] = getattr(options, what)
@@ -65,7 +65,7 @@ def _only(options: Options, what: str, patterns: tuple[str, ...]) -> Options:
 
 
 def _has_scenarios(part: str, options: Options) -> bool:
-    """The webhooks suite has no row for every crowd of `--connections`."""
+    """The webhooks suite does not have a row for every number of `--connections`."""
     try:
         SUITES[part].scenarios(options)
     except NothingToDo:

@@ -1,8 +1,8 @@
-"""Bodies and series of targets as scenario files write them.
+"""Bodies and series of targets in scenario files.
 
-A body is `text`, `base64`, `repeat` (with `count`), `file`, or a `series`: a template repeated for
-`first` to `last` with `{n}` (or `{n:04}`, padded with zeros) as the number, joined by `separator`, between
-`before` and `after`.
+A body is `text`, `base64`, `repeat` (with `count`), `file`, or a `series`: a template repeated for `first` to
+`last`
+with `{n}` (or `{n:04}`, padded with zeros) as the number, joined by `separator`, between `before` and `after`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEYS = ("text", "base64", "repeat", "series", "file")
 
 
 def read_body(table: Table, folder: Path | None) -> Body | None:
-    """The body of a request or an answer, None when the table gives none."""
+    """The body of a request or response, None when the table has none."""
     given = [key for key in KEYS if key in table]
     if len(given) > 1:
         raise table.error(f"a body is one of {', '.join(KEYS)}; here are {' and '.join(given)}")

@@ -1,7 +1,8 @@
-"""Scenarios out of `curl` command lines and of target files of vegeta.
+"""Scenarios from `curl` command lines and from target files of vegeta.
 
-What comes back is not known from them: any 2xx or 3xx passes, with any body. An option that says something about
-the request and is not understood is an error, not left out.
+They do not define the response: any 2xx or 3xx passes, with any body. Unknown options that may affect the
+request are
+errors.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ANY = Expect(status=None, body=None)
 FORM = "application/x-www-form-urlencoded"
 USER_AGENT = "towline-bench/1.0"
 
-# Options of curl by the name that the code uses: those that take a value, and those that do not.
+# Options of curl by their short names: those that take a value, and those that do not.
 VALUED = {
     "-X": "request",
     "-H": "header",
@@ -67,7 +68,7 @@ PLAIN = {
     "-L": "location",
     **{f"--{name}": name for name in ("get", "head", "location", "compressed")},
 }
-# They say nothing about the request itself.
+# Options that do not affect the request.
 IGNORED = {
     *("-s", "-S", "-v", "-i", "-f", "-k", "-#", "-N", "-O"),
     *(
@@ -87,15 +88,15 @@ ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 
 @dataclass(frozen=True)
 class Imported:
-    """A scenario, and whom its requests were for."""
+    """A scenario, and the origin of its requests."""
 
     scenario: Scenario
     origin: str
-    """`http://host:port`; the subject's own address takes its place when one is measured."""
+    """`http://host:port`; replaced by the subject's address in a measurement."""
 
 
 def from_curl(commands: Sequence[str], name: str = "curl") -> Imported:
-    """One scenario of one command line or of several, asked in turn. Raises `ScenarioError`."""
+    """A scenario from one or several command lines, used in turn. Raises `ScenarioError`."""
     found: list[tuple[str, Request]] = []
     notes: dict[str, None] = {}
     for command in commands:
@@ -106,7 +107,7 @@ def from_curl(commands: Sequence[str], name: str = "curl") -> Imported:
 
 
 def from_vegeta(path: Path, name: str = "vegeta") -> Imported:
-    """Targets of vegeta, its `http` format or its `json` format. Raises `ScenarioError`."""
+    """Targets of vegeta, in its `http` or `json` format. Raises `ScenarioError`."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -135,7 +136,7 @@ def _imported(
 def _request(
     where: str, url: str, method: str, fields: Iterable[tuple[str, str]], body: bytes | None
 ) -> tuple[str, Request]:
-    """With Host in front and Content-Length at the end, where the fields do not have them."""
+    """With Host in front and Content-Length at the end, unless the headers have them."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
         raise ScenarioError(f"{where}: {url!r} is no URL of http or https without credentials in it")
@@ -171,7 +172,7 @@ def _content(where: str, name: str) -> bytes:
 
 @dataclass
 class _Curl:
-    """One command line, taken apart as curl does it."""
+    """One command line, parsed as curl does."""
 
     command: str
     urls: list[str] = field(default_factory=list)
@@ -198,7 +199,7 @@ class _Curl:
             raise ScenarioError(f"{self.where}: there is no URL in it")
 
     def _option(self, word: str, rest: list[str]) -> list[str]:
-        """Takes one option; what is left of the words."""
+        """Takes one option; returns the remaining words."""
         key, joined = (word, "") if word.startswith("--") else (word[:2], word[2:])
         if word in IGNORED:
             return rest
@@ -235,7 +236,7 @@ class _Curl:
         if name == "data-raw" or not value.startswith("@"):
             return value.encode()
         whole = _content(self.where, value[1:])
-        # `--data` drops line ends of a file; the others take it as it is.
+        # `--data` drops line ends of a file; the others keep them.
         return whole.replace(b"\r", b"").replace(b"\n", b"") if name == "data" else whole
 
     def requests(self) -> list[tuple[str, Request]]:
@@ -266,7 +267,7 @@ class _Curl:
         return (b"" if "json" in self.said else b"&").join(self.data)
 
     def _fields(self, body: bytes | None) -> list[tuple[str, str]]:
-        """The defaults in curl's order, then the given ones, which take a default's place or remove it."""
+        """The defaults in curl's order, then the given ones, which replace or remove defaults."""
         said = self.said
         given: dict[str, tuple[str, str]] = {}
         fields: list[tuple[str, str]] = []
@@ -298,7 +299,7 @@ def _line(command: str) -> str:
 
 
 def _without_ansi_quotes(command: str) -> str:
-    """`$'...'`, which browsers write, as a string that a POSIX shell knows."""
+    """Converts `$'...'`, which browsers write, into a string of a POSIX shell."""
 
     def plain(found: re.Match[str]) -> str:
         def one(escape: re.Match[str]) -> str:
@@ -315,7 +316,7 @@ def _without_ansi_quotes(command: str) -> str:
 
 
 def _vegeta_http(text: str, path: Path) -> Iterable[tuple[str, Request]]:
-    """A line `METHOD URL`, its fields, `@` and a file for its body; a blank line or the next one ends it."""
+    """A line `METHOD URL`, its headers, `@` and a file for its body; a blank line or the next one ends it."""
     target: tuple[int, str, str] | None = None
     fields: list[tuple[str, str]] = []
     body: bytes | None = None
@@ -341,7 +342,7 @@ def _vegeta_http(text: str, path: Path) -> Iterable[tuple[str, Request]]:
 
 
 def _vegeta_json(text: str, path: Path) -> Iterable[tuple[str, Request]]:
-    """An object a line: method, url, header (names to lists), body in base64."""
+    """One object per line: method, url, header (names to lists), body in base64."""
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue

@@ -1,4 +1,5 @@
-"""Scenario files (TOML) to `model.Scenario`: the catalogue of this package, and files of users in the same form."""
+"""Reads scenario files (TOML) into `model.Scenario`: the catalogue of this package, and users' files of the same
+form."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ TOKEN = set("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP
 
 KINDS: tuple[model.Kind, ...] = ("server", "client", "webhooks", "llm")
 BY_GENERATOR = ("server", "webhooks")
-"""Kinds whose requests are ours to the byte; in the others the client frames them."""
+"""Kinds whose requests the generator sends byte for byte; in the others the client writes them."""
 
 Raw = Mapping[str, Any]
 
@@ -44,7 +45,7 @@ def catalogue() -> dict[str, Scenario]:
 
 
 def load(path: Path) -> dict[str, Scenario]:
-    """A user's file. Raises `ScenarioError` with one line that says what to change."""
+    """Reads a user's file. Raises `ScenarioError` with one line that says what to change."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -54,7 +55,7 @@ def load(path: Path) -> dict[str, Scenario]:
 
 
 def parse(text: str, where: str, folder: Path | None = None) -> Section:
-    """One file; `folder` is where the files that it names are looked for."""
+    """Parses one file; `folder` is where the files that it names are."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -144,7 +145,7 @@ def _scenario(
 
 
 def _check_combination(scenario: Scenario, table: Table) -> None:
-    """What each key may be, but not all of them together."""
+    """Checks keys that are valid by themselves but not in combination."""
     if scenario.kind == "server" and not scenario.requests:
         raise table.error("a scenario of servers needs a [[scenario.request]]")
     if scenario.kind == "client" and not (scenario.call and scenario.loads):
@@ -175,7 +176,7 @@ def _is_echo(scenario: Scenario) -> bool:
 
 
 def _with_model(plain: Raw, earlier: Mapping[str, Raw], where: str) -> Raw:
-    """`like = "hello"`: the first request of an earlier scenario of the file, but for the keys given here."""
+    """`like = "hello"`: the first request of an earlier scenario in the file, except for the keys given here."""
     like = plain.get("like")
     if like is None:
         return plain
@@ -185,7 +186,7 @@ def _with_model(plain: Raw, earlier: Mapping[str, Raw], where: str) -> Raw:
 
 
 def _requests(table: Table, folder: Path | None) -> list[Request]:
-    """One request, or one for each member where the target is a series."""
+    """One request, or one for each member of a series of targets."""
     targets = numbered(table, table.need("target", str))
     for target in targets:
         if not target.startswith(("/", "*")) or not all("!" <= sign <= "~" for sign in target):
@@ -208,7 +209,7 @@ def _requests(table: Table, folder: Path | None) -> list[Request]:
 
 
 def _framing(request: Request, where: str) -> None:
-    """A request that says another length than it has measures nothing."""
+    """Checks Content-Length and Transfer-Encoding: a wrong length would measure nothing."""
     named = {name.lower(): value for name, value in request.fields}
     length, chunked = named.get("content-length"), named.get("transfer-encoding", "").lower()
     size = request.body.length if request.body else 0

@@ -1,6 +1,6 @@
-"""What a scenario is: requests to the byte, the answer each must get, and what distinguishes the load.
+"""The model of a scenario: requests to the byte, the expected responses, and the load.
 
-Data only. `loader` reads it from TOML, `session` hands it to the generator.
+Data only. `loader` reads it from TOML, `session` passes it to the generator.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 Kind = Literal["server", "client", "webhooks", "llm"]
-"""What is measured: servers, clients, an application that forwards webhooks, a language model endpoint."""
+"""The subject: servers, clients, an application that forwards webhooks, a language model endpoint."""
 
 Protocol = Literal["h1", "h2"]
 PROTOCOLS: tuple[Protocol, ...] = ("h1", "h2")
 Interface = Literal["asgi", "wsgi"]
 
 Fields = tuple[tuple[str, str], ...]
-"""Names and values, in the order in which they leave."""
+"""Names and values, in the order in which they are sent."""
 
 OF_CONNECTIONS = frozenset({"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"})
-"""Fields that HTTP/2 does not have (RFC 9113 8.2.2)."""
+"""Headers that HTTP/2 does not have (RFC 9113 8.2.2)."""
 
 
 @dataclass(frozen=True)
 class Body:
-    """Bytes, written as `count` times `unit` so that a mebibyte of x stays small; or a file's."""
+    """Bytes, given as `count` times `unit` so that a mebibyte of x stays small; or those of a file."""
 
     unit: bytes = b""
     count: int = 1
@@ -57,37 +57,37 @@ class Body:
 
 @dataclass(frozen=True)
 class Expect:
-    """What must come back. Everything that is given is verified."""
+    """The expected response. Everything that is given is verified."""
 
     status: int | None = 200
     """None: any of 2xx and 3xx."""
     body: Body | None = Body()
-    """Decoded where a coding is given; None: any."""
+    """Decoded if a coding is given; None: any."""
     fields: Fields = ()
-    """Those that matter, their values whole."""
+    """Required headers with their whole values."""
     coding: str | None = None
-    """Content-Encoding that the answer must have."""
+    """The required Content-Encoding."""
     interim: tuple[int, ...] = ()
-    """Statuses that come before it."""
+    """Statuses of the interim responses."""
     closes: bool | None = None
-    """Whether the server closes afterwards; None: as it likes. One that says so may close in any case."""
+    """Whether the server closes afterwards; None: either. A server that announces a close may always do so."""
     delay_ms: float = 0.0
-    """For scenarios of clients: how long the responder waits."""
+    """For client scenarios: delay of the responder."""
     pieces: int = 1
-    """For streamed answers: of how many writes the application makes it."""
+    """For streamed responses: the number of writes of the application."""
 
 
 @dataclass(frozen=True)
 class SendMode:
-    """How the request leaves. At most one of these is set."""
+    """The way a request is sent. At most one of these is set."""
 
     pieces: int = 1
-    """In so many, `gap_ms` apart."""
+    """The number of pieces, sent `gap_ms` apart."""
     gap_ms: float = 0.0
     await_continue: bool = False
-    """The body waits for 100."""
+    """The body is sent after 100 Continue."""
     drop_after_bytes: int | None = None
-    """The connection is closed after so much of the body; the same request whole must then succeed."""
+    """The connection is closed after this much of the body; the same request, whole, must then succeed."""
 
     def plain(self) -> Any:
         """As the generator's agent takes it."""
@@ -100,7 +100,7 @@ class SendMode:
 
 @dataclass(frozen=True)
 class Request:
-    """One request and its answer."""
+    """One request and the expected response."""
 
     target: str
     method: str = "GET"
@@ -108,14 +108,14 @@ class Request:
     body: Body | None = None
     """Before chunk framing."""
     chunk_bytes: int | None = None
-    """Sent chunked, so many bytes a chunk."""
+    """Sent in chunks of this size."""
     send_mode: SendMode = SendMode()
     weight: int = 1
-    """Relative frequency where requests are mixed at random."""
+    """Relative frequency in a random mix."""
     expect: Expect = Expect()
 
     def fields_over(self, protocol: Protocol) -> Fields:
-        """Those that leave: HTTP/2 says with its frames what some of them say."""
+        """The headers to send: HTTP/2 expresses some of them in its frames."""
         if protocol == "h1":
             return self.fields
         return tuple(pair for pair in self.fields if pair[0].lower() not in OF_CONNECTIONS)
@@ -128,7 +128,7 @@ class Request:
         return "\r\n".join([*lines, "", ""]).encode()
 
     def wire(self) -> bytes:
-        """The request as it is sent over HTTP/1.1, to the byte."""
+        """The request as sent over HTTP/1.1, to the byte."""
         body = self.body.whole() if self.body is not None else b""
         if self.chunk_bytes is None:
             return self.head() + body
@@ -146,7 +146,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Published:
-    """Somebody else's figures from their machine: context, never our result."""
+    """Published figures from another machine: context, never a result of this project."""
 
     figures: tuple[tuple[str, float], ...]
     """By subject."""
@@ -157,38 +157,38 @@ class Published:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server is told for the scenario."""
+    """Options of the server for the scenario."""
 
     requests_per_connection: int | None = None
     concurrency: int | None = None
     needed: bool = True
-    """Without such an option a server is skipped. False: the load does without."""
+    """A server without such an option is skipped. False: it is measured without it."""
 
     def plain(self) -> dict[str, int]:
-        """Those that are set."""
+        """The limits that are set."""
         found = {"requests_per_connection": self.requests_per_connection, "concurrency": self.concurrency}
         return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Load:
-    """One load of a scenario that is measured from the client's side."""
+    """One load of a client scenario."""
 
     name: str = ""
     concurrency: int = 1
-    """Tasks, threads or connections under way together."""
+    """Concurrent tasks, threads or connections."""
     count: int | None = None
-    """Requests in all; None: for a time."""
+    """Total requests; None: for a time."""
     batch: int = 1
-    """Requests that are awaited together and count as one iteration."""
+    """Concurrent requests that count as one iteration."""
     body_bytes: int = 0
     pool: int = 100
     """Connections that the client may have."""
     origins: int = 1
     gap_s: float = 0.0
-    """Between one batch and the next."""
+    """Pause between batches."""
     floor_s: float | None = None
-    """The arithmetic of the load: nobody can be faster."""
+    """Minimum duration, by arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -201,34 +201,34 @@ class Scenario:
     source: str
     kind: Kind = "server"
     app: str = "app"
-    """The callable of the fixture files (bench/apps) that answers it."""
+    """The callable of the fixture files (bench/apps) that serves it."""
     interfaces: tuple[Interface, ...] = ("asgi", "wsgi")
     protocols: tuple[Protocol, ...] = ("h1",)
     tls: bool = False
-    """Over TLS, whatever the run says."""
+    """Over TLS, whatever the run's options."""
     requests: tuple[Request, ...] = ()
     mix: Literal["in_turn", "at_random"] = "in_turn"
     connections: int = 50
     count: int | None = None
-    """Requests of a run in the source; ours lasts as long as its statistics need."""
+    """Requests of a run in the source; the bench runs as long as its statistics need."""
     pipeline: int = 1
-    """HTTP/1.1: requests under way on each connection."""
+    """HTTP/1.1: concurrent requests on each connection."""
     streams: int = 1
     """HTTP/2: the same."""
     requests_per_connection: int | None = None
     barrier: bool = False
-    """All connections are made, and ask, at the same moment."""
+    """All connections are opened, and send, at the same moment."""
     admits: int | None = None
-    """How many the server admits at once: refusals are counted apart."""
+    """Requests that the server admits at once: refusals are counted apart."""
     limits: Limits = Limits()
     message: Body | None = None
-    """The load is messages: each connection is a WebSocket, and this text goes there and comes back."""
+    """The load consists of messages: each connection is a WebSocket, and this text must be echoed."""
     call: str | None = None
-    """Of a client's scenario: the load function that the client runs."""
+    """For client scenarios: the load function that the client runs."""
     backends: tuple[Literal["async", "sync"], ...] = ()
     loads: tuple[Load, ...] = ()
     refusals: tuple[int, ...] = ()
-    """Statuses that say no cleanly."""
+    """Statuses that count as refusals."""
     timeout_s: float = 5.0
     quick: bool = False
     tags: tuple[str, ...] = ()
@@ -236,13 +236,13 @@ class Scenario:
     published: tuple[Published, ...] = ()
 
     def concurrency(self, protocol: Protocol) -> int:
-        """Requests under way on each connection."""
+        """Concurrent requests on each connection."""
         return self.pipeline if protocol == "h1" else self.streams
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the catalogue: where its scenarios come from and how its source measured."""
+    """A part of the catalogue: the source of its scenarios and its method."""
 
     letter: str
     title: str

@@ -40,7 +40,7 @@ def session_config(
 
 
 def target(request: Request, base_url: str, protocol: Protocol = "h1") -> dict[str, Any]:
-    """One request with its answer, as the agent takes it."""
+    """One request and its expected response, as the agent takes them."""
     plain: dict[str, Any] = {
         "url": base_url.rstrip("/") + request.target,
         "method": request.method,
@@ -56,9 +56,9 @@ def target(request: Request, base_url: str, protocol: Protocol = "h1") -> dict[s
 
 
 def socket(request: Request, message: Body, base_url: str) -> dict[str, Any]:
-    """A WebSocket, which gets `message` and must give it back; the handshake's own fields are the agent's."""
+    """A WebSocket that must echo `message`; the agent adds the headers of the handshake."""
     return {
-        # http is ws, and https is wss.
+        # http becomes ws, and https becomes wss.
         "url": "ws" + base_url.rstrip("/").removeprefix("http") + request.target,
         "fields": [list(pair) for pair in request.fields],
         "body": message.plain(),
@@ -71,7 +71,7 @@ def _expect(answer: Expect) -> dict[str, Any]:
     body = answer.body
     return {
         "status": answer.status,
-        # Of the bytes as transferred: unknown where they are coded.
+        # Length as transferred, which is unknown for coded bodies.
         "length": body.length if body is not None and answer.coding is None else None,
         "body": body.plain() if body is not None else None,
         "sha256": None,

@@ -1,4 +1,4 @@
-"""A TOML table read strictly: what is missing, of the wrong type or unknown is said with its place."""
+"""A TOML table read strictly: keys that are missing, unknown or of the wrong type are errors with their place."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS: dict[type, str] = {
 
 
 class ScenarioError(ConfigError):
-    """A scenario file is not right; the message names the file, the scenario and the key."""
+    """A scenario file is invalid; the message names the file, the scenario and the key."""
 
 
 class Table:
@@ -36,7 +36,7 @@ class Table:
         return key in self._plain
 
     def names(self) -> list[str]:
-        """Of the keys that are not taken yet."""
+        """The keys that are not taken yet."""
         return list(self._plain)
 
     def error(self, text: str) -> ScenarioError:
@@ -59,7 +59,7 @@ class Table:
         return self._of(key, kind, self._plain.pop(key))
 
     def several(self, key: str, kind: type[T], default: tuple[T, ...] = ()) -> tuple[T, ...]:
-        """An array of one kind; one alone may stand without brackets."""
+        """An array of one type; a single value needs no brackets."""
         self._known.append(key)
         if key not in self._plain:
             return default
@@ -76,7 +76,7 @@ class Table:
         return tuple(self._chosen(key, choices, one) for one in found) if found else default
 
     def at_least(self, key: str, least: int, default: T) -> int | T:
-        """A whole number with a floor."""
+        """A whole number with a minimum."""
         found = self.maybe(key, int)
         if found is None:
             return default

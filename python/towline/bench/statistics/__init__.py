@@ -1,4 +1,4 @@
-"""The statistics behind the verdicts: short, pure, held against scipy in tests."""
+"""The statistics of the verdicts: short and pure; tests compare them with scipy."""
 
 from .distributions import normal_quantile, t_cdf, t_quantile
 from .estimates import Interval, holm, restarts_needed, signed_rank_p, t_interval, t_p

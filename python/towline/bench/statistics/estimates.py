@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from .distributions import normal_quantile, t_cdf, t_quantile
 
 EXACT_UP_TO = 25
-"""Pairs for which the signed-rank distribution is counted out; beyond them it is near enough to normal."""
+"""Number of pairs for which the signed-rank distribution is exact; beyond it, the normal approximation is used."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def restarts_needed(values: Sequence[float], half: float, alpha: float = 0.05) -> int | None:
-    """About how many restarts in all would bring the half-width to `half`; None when it cannot be told."""
+    """Estimated number of restarts that bring the half-width to `half`; None if unknown."""
     if len(values) < 3 or half <= 0:
         return None
     spread = stdev(values)

@@ -1,8 +1,11 @@
-"""Is a series of windows steady? A test for a step, a slope or a curve, with the noise's own memory in account.
+"""Steadiness of a series of windows: a test for a step, a slope or a curve that takes autocorrelation into
+account.
 
-Warm-up is over when the test is quiet on the last windows. A change is believed when it is both too large for the
-noise beside it and large enough to matter. The noise of neighbouring windows is alike (caches, other programs), so
-its variance is the long-run one: Bartlett's weights, as in Newey and West 1987.
+Warm-up is over when the test finds nothing in the last windows. A change must be both too large for the noise
+and large
+enough to matter. The noise of neighbouring windows is correlated (caches, other programs), so its variance is
+the
+long-run one: Bartlett's weights, as in Newey and West 1987.
 """
 
 from __future__ import annotations
@@ -15,14 +18,15 @@ from statistics import fmean, median
 from typing import Literal
 
 EDGE = 3
-"""Windows on either side of a step, at least."""
+"""Minimum number of windows on either side of a step."""
 FEWEST = 2 * EDGE + 2
 MATTERS = 0.02
-"""A change of less than 2 % does not show in a comparison whose slices alternate."""
+"""A change of less than 2 % has no effect on a comparison whose slices alternate."""
 CRITICAL = {"step": 8.0, "slope": 6.0, "curve": 4.0}
-"""Under the noise model of tests/bench each is passed in at most 3 of 100 steady series of 8 to 20 windows."""
+"""Critical values: under the noise model of tests/bench at most 3 of 100 steady series of 8 to 20 windows exceed
+each."""
 LARGEST_DRIFT = 0.05
-"""What is no step and no slope counts as a curve when it goes further than noise does that wanders."""
+"""A change that is neither step nor slope counts as a curve if it is larger than wandering noise."""
 
 
 @dataclass(frozen=True)
@@ -31,21 +35,21 @@ class Change:
 
     shape: Literal["step", "slope", "curve"]
     at: int
-    """The first window after a step; 0 for what goes through all."""
+    """The first window after a step; 0 for changes of the whole series."""
     size: float
     """From before to after, or from end to end, of the logarithms: 0.1 is about +10 %."""
     score: float
-    """The size in standard errors; of a curve in those of one window."""
+    """The size in standard errors; for a curve, in those of one window."""
 
     @property
     def significant(self) -> bool:
-        """Too large for the noise, and large enough to matter."""
+        """Whether it is too large for the noise, and large enough to matter."""
         least = LARGEST_DRIFT if self.shape == "curve" else MATTERS
         return self.score >= CRITICAL[self.shape] and abs(self.size) >= least
 
 
 def changes(values: Sequence[float]) -> list[Change]:
-    """The best of each shape in positive figures, one a window; nothing for fewer than `FEWEST`."""
+    """The best change of each shape in positive figures, one per window; empty for too few of them."""
     if len(values) < FEWEST:
         return []
     logs = [math.log(value) for value in values]
@@ -54,7 +58,8 @@ def changes(values: Sequence[float]) -> list[Change]:
 
 
 def is_steady(values: Sequence[float], windows: int = 20) -> bool:
-    """Whether the last `windows` figures show no real change. False while there are fewer, or one is not positive."""
+    """Whether the last `windows` figures show no significant change. False if there are fewer, or one is not
+    positive."""
     last = values[-windows:]
     if len(last) < max(windows, FEWEST) or min(last) <= 0:
         return False
@@ -80,7 +85,8 @@ def _slope(logs: Sequence[float]) -> Change:
 
 
 def _curve(logs: Sequence[float]) -> Change:
-    """From the first third to the last, beside what differs between neighbours: an approach is neither step nor line."""
+    """From the first third to the last, compared with differences of neighbours: an approach is neither step nor
+    line."""
     third = len(logs) // 3
     size = fmean(logs[-third:]) - fmean(logs[:third])
     # The median of |x - y| of two normal variables is 0.9539 of their deviation.
@@ -95,7 +101,7 @@ def _score(size: float, error: float) -> float:
 
 
 def _long_run_variance(left: Sequence[float]) -> float:
-    """Of what is left without the change; Bartlett's weights over the cube root of the length."""
+    """The long-run variance of the residuals; Bartlett's weights over the cube root of the length."""
     n = len(left)
     reach = max(1, round(n ** (1 / 3)))
     total = sum(one * one for one in left)

@@ -1,8 +1,10 @@
-"""When there are restarts enough: on precision, or at planned looks; never because a difference is significant.
+"""Stopping rules for restarts: on precision, or at planned looks; never because a difference is significant.
 
-Peeking until something is significant finds a difference in 22 % of comparisons where there is none. Five planned
-looks, each at 0.0158, find one in 5 % in all (Pocock 1977). A width says nothing about the sign, so that ending
-on precision may look after every restart.
+Looking until something is significant finds a difference in 22 % of comparisons of equal subjects. Five planned
+looks,
+each at 0.0158, find one in 5 % in total (Pocock 1977). The width of an interval says nothing about the sign, so
+that
+precision may be checked after every restart.
 """
 
 from __future__ import annotations
@@ -17,30 +19,31 @@ from .estimates import t_interval, t_p
 LOOKS = 5
 LOOK_ALPHA = 0.0158
 PRECISION_ALPHA = 0.04
-"""Series that happen to look quiet end sooner: at 0.04 six restarts and more find a difference where none is in 5 %."""
+"""Series with little noise by chance end sooner: at 0.04, six or more restarts have 5 % false positives."""
 MIN_FOR_PRECISION = 6
-"""The width of an interval of fewer restarts is itself too uncertain to end on."""
+"""With fewer restarts the width of the interval is itself too uncertain."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """`fixed`: `most` restarts. `precision`: from `least` on, when all intervals are narrow. `looks`: at five times."""
+    """`fixed`: `most` restarts. `precision`: from `least` on, until all intervals are narrow. `looks`: at five
+    times."""
 
     kind: Literal["fixed", "precision", "looks"]
     least: int
     most: int
     half: float = 0.01
-    """Of an interval of log ratios, when ending on precision."""
+    """Half-width of an interval of log ratios, for precision."""
     margin: float = 0.02
-    """Inside it there is no difference to anybody, at a look."""
+    """Differences inside the margin are irrelevant, at a look."""
 
     @property
     def alpha(self) -> float:
-        """The level at which a verdict on restarts that ended by this rule must be given."""
+        """The significance level of verdicts on restarts that ended by this rule."""
         return {"fixed": 0.05, "precision": PRECISION_ALPHA, "looks": LOOK_ALPHA}[self.kind]
 
     def reason_to_end(self, restarts: int, comparisons: Iterable[Sequence[float]]) -> str | None:
-        """In words, why no more restarts are made; `comparisons` are log ratios, one a restart."""
+        """Why no more restarts are made; `comparisons` are log ratios, one per restart."""
         if restarts >= self.most:
             return f"all {self.most} restarts made"
         if self.kind == "fixed" or restarts < self.least:
@@ -69,7 +72,7 @@ class Rule:
 
 
 def planned_looks(least: int, most: int, looks: int = LOOKS) -> list[int]:
-    """Numbers of restarts at which a result may be looked at: `looks` of them, evenly spaced, the last is `most`."""
+    """Numbers of restarts for looks: `looks` of them, evenly spaced, the last is `most`."""
     if most <= least:
         return [most]
     return sorted({round(least + (most - least) * look / (looks - 1)) for look in range(looks)})

@@ -1,7 +1,7 @@
-"""Server subjects: what can be measured, how each is started, watched and ended.
+"""Server subjects: their definitions, and how they are started, monitored and stopped.
 
-`servers()` gives the definitions, `Process` runs one. A subject is any command line; ours is started
-exactly as a peer's.
+`servers()` returns the definitions, `Process` runs one. A subject is any command line; Towline is started like
+any other.
 """
 
 from __future__ import annotations

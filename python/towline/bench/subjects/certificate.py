@@ -1,6 +1,6 @@
-"""The certificate of a run: made by the extension (rcgen), so that neither openssl nor a Python package is needed.
+"""The certificate of a run, made by the extension (rcgen), so that neither openssl nor a Python package is needed.
 
-A key pair shipped in the package would do, but scanners rightly complain of private keys in packages.
+A key pair in the package would work too, but security scanners complain of private keys in packages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NAMES = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Certificate:
-    """Files, PEM. What trusts `authority` accepts `certificate` for this machine's own addresses."""
+    """PEM files. Clients that trust `authority` accept `certificate` for this machine's own addresses."""
 
     authority: Path
     certificate: Path
@@ -29,7 +29,7 @@ class Certificate:
 
 
 def make_certificate(folder: Path) -> Certificate:
-    """Writes three files into `folder`; the key is for its owner only."""
+    """Writes three files into `folder`; the key is readable by its owner only."""
     found = Certificate(folder / "authority.pem", folder / "certificate.pem", folder / "key.pem")
     texts = test_certificate(NAMES)
     for path, text in zip((found.authority, found.certificate, found.key), texts, strict=True):

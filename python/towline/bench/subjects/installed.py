@@ -1,4 +1,4 @@
-"""Is a subject there, and in which version: looked up without importing or starting any of it."""
+"""Looks up whether a subject is installed, and its version, without importing or starting it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from ..._version import __version__
 from .model import Server
 
 PEERS_BIN = "TOWLINE_BENCH_BIN"
-"""Environment variable: a folder searched first, for example that of a virtual environment with the peers."""
+"""Environment variable: a folder that is searched first, for example that of a virtual environment with other
+servers."""
 SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 ASK_TIMEOUT_S = 20.0
 
@@ -30,9 +31,9 @@ print(json.dumps([sys.version.split()[0], found]))
 
 
 def program(word: str, base: Path | None = None, peers_bin: Path | None = None) -> Path | None:
-    """Where the program is. A folder that was asked for comes first, then that of this Python, then PATH.
+    """The path of a program. A given folder is searched first, then that of this Python, then PATH.
 
-    `{bin}/name` and `name` are the same; `./name` stands beside the definition's file.
+    `{bin}/name` and `name` are the same; `./name` is relative to the definition's file.
     """
     word = word.removeprefix("{bin}/")
     if word == "{python}":
@@ -48,7 +49,7 @@ def program(word: str, base: Path | None = None, peers_bin: Path | None = None) 
 
 
 def installed(server: Server, peers_bin: Path | None = None) -> str | None:
-    """Why the subject cannot be started here, in a few words; None when nothing is missing."""
+    """Why the subject cannot be started here; None when nothing is missing."""
     found = program(server.command[0], server.base, peers_bin)
     if found is None:
         word = server.command[0].removeprefix("{bin}/")
@@ -67,7 +68,7 @@ def installed(server: Server, peers_bin: Path | None = None) -> str | None:
 
 
 def versions(server: Server, peers_bin: Path | None = None) -> dict[str, str]:
-    """Of the packages, of the Python that runs them, or what the version command prints. What is unknown is left out."""
+    """Versions of the packages, of their Python, or from the version command. Unknown ones are left out."""
     found = program(server.command[0], server.base, peers_bin)
     if found is None:
         return {}
@@ -91,7 +92,7 @@ def _wanted(server: Server) -> tuple[str, ...]:
 
 @functools.cache
 def _packages(python: str, names: tuple[str, ...]) -> tuple[str, dict[str, str]]:
-    # Outside of our folder: a package that lies there as source is not what the subject would import.
+    # Run outside of the current folder, whose source packages the subject would not import.
     answer = subprocess.run(
         [python, "-c", _ASK, *names],
         capture_output=True,
@@ -108,7 +109,7 @@ def _packages(python: str, names: tuple[str, ...]) -> tuple[str, dict[str, str]]
 
 
 def _python_of(path: Path) -> Path | None:
-    """The interpreter that runs a script, from its first line; None for what is no Python program."""
+    """The interpreter in the first line of a script; None if it is not a Python program."""
     if re.fullmatch(r"python[\d.]*", path.name):
         return path
     try:
@@ -117,7 +118,7 @@ def _python_of(path: Path) -> Path | None:
     except OSError:
         return None
     if not first.startswith(b"#!") or b"python" not in first:
-        # pip writes a launcher in sh where the path is long: its interpreter then stands beside it.
+        # pip writes a launcher in sh for long paths; the interpreter is then next to it.
         beside = path.with_name("python")
         return beside if first.startswith(b"#!") and beside.exists() else None
     words = first[2:].split()

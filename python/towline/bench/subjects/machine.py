@@ -1,4 +1,4 @@
-"""The machine that a record was measured on: what bears on the figures, and nothing that names it or its user."""
+"""Properties of the machine that affect the figures, without anything that identifies it or its user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROC, SYS = Path("/proc"), Path("/sys")
 
 
 def describe() -> dict[str, Any]:
-    """For `Record.machine`. What the system does not tell is None."""
+    """For `Record.machine`. Unknown properties are None."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return {
         "cpu": _cpu_model(),
@@ -44,12 +44,12 @@ def describe() -> dict[str, Any]:
 
 
 def runtime_versions() -> dict[str, str]:
-    """Of what runs the bench itself."""
+    """Versions of the bench's own runtime."""
     return {"python": platform.python_version(), "implementation": sys.implementation.name}
 
 
 def pressure() -> dict[str, float]:
-    """Shares of the last ten seconds in which somebody waited, by resource. Empty where the kernel does not count."""
+    """Shares of the last ten seconds in which some task waited, by resource. Empty where the kernel does not count."""
     found = {}
     for name in ("cpu", "memory", "io"):
         for line in (_text(PROC / "pressure" / name) or "").splitlines():
@@ -60,9 +60,9 @@ def pressure() -> dict[str, float]:
 
 
 def pressure_cpu_us() -> int | None:
-    """Microseconds since the boot in which some task waited for a core; subtract two. None: not counted here.
+    """Microseconds since boot in which some task waited for a core; subtract two readings. None: not counted.
 
-    The subject's own threads count too where there are more of them than it has cores.
+    The subject's own threads count too if it has more of them than cores.
     """
     for line in (_text(PROC / "pressure/cpu") or "").splitlines():
         if line.startswith("some"):
@@ -71,20 +71,20 @@ def pressure_cpu_us() -> int | None:
 
 
 def cpu_ticks() -> tuple[int, int]:
-    """Stolen by the hypervisor, and all, over all cores; give two readings to `steal_share`."""
+    """Ticks stolen by the hypervisor, and all ticks, over all cores; give two readings to `steal_share`."""
     words = (_text(PROC / "stat") or "cpu 0").split("\n", 1)[0].split()[1:]
     numbers = [int(word) for word in words[:8]]  # guest time is in user time already
     return (numbers[7] if len(numbers) > 7 else 0, sum(numbers))
 
 
 def steal_share(before: tuple[int, int], after: tuple[int, int]) -> float:
-    """Of the time of all cores between two readings of `cpu_ticks`."""
+    """Stolen share of the time of all cores between two readings of `cpu_ticks`."""
     total = after[1] - before[1]
     return (after[0] - before[0]) / total if total > 0 else 0.0
 
 
 def thermal_throttles() -> int | None:
-    """Times that a core was slowed down for its heat since the boot. None where it is not counted."""
+    """Number of thermal throttlings since boot. None where it is not counted."""
     counts = [
         _number(path)
         for path in SYS.glob("devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count")
@@ -128,7 +128,7 @@ def _cpu_model() -> str | None:
 
 
 def _threads_per_core() -> int | None:
-    """2: two usable cores may be one, and a generator beside its subject then takes from it."""
+    """2: two usable cores may share one, and a generator then slows down its subject."""
     siblings = _line(SYS / "devices/system/cpu/cpu0/topology/thread_siblings_list")
     if siblings is None:
         return None
@@ -140,7 +140,7 @@ def _threads_per_core() -> int | None:
 
 
 def _boost() -> bool | None:
-    """Whether cores may run above their nominal speed; then a figure depends on how warm they are."""
+    """Whether cores may exceed their nominal speed; then figures depend on the temperature."""
     for path, on in (("cpufreq/boost", 1), ("intel_pstate/no_turbo", 0)):
         value = _number(SYS / "devices/system/cpu" / path)
         if value is not None:
@@ -168,7 +168,7 @@ def _memory_limit() -> int | None:
 
 
 def _virtualisation() -> str | None:
-    """`virtual` when the processor says that a hypervisor stands below it; None when it says nothing."""
+    """`virtual` when the processor reports a hypervisor; None when it does not."""
     flags = next(
         (line for line in (_text(PROC / "cpuinfo") or "").splitlines() if line.startswith("flags")), ""
     )

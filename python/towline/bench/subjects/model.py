@@ -1,4 +1,4 @@
-"""What a server subject is, read from TOML: the built-in servers.toml and users' files of the same form."""
+"""The model of a server subject, read from TOML: the built-in servers.toml and users' files of the same form."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUILT_IN = Path(__file__).with_name("servers.toml")
 INTERFACES = ("asgi", "wsgi")
 PROTOCOLS = ("h1", "h2")
 CHOICES = (*INTERFACES, *PROTOCOLS, "tls")
-"""What may add to a command."""
+"""Choices that may add to a command."""
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 GIVEN = frozenset(
     {
@@ -41,26 +41,26 @@ GIVEN = frozenset(
         "value",
     }
 )
-"""Placeholders that every definition may use; `values` adds a definition's own."""
+"""Placeholders of all definitions; `values` adds a definition's own."""
 
 
 class ServersFileError(ConfigError):
-    """A file of subjects cannot be used; one line says where and why."""
+    """A file of subjects is invalid; one line says where and why."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What a choice (an interface, a protocol, TLS, a limit) adds to the definition."""
+    """Additions of a choice (an interface, a protocol, TLS, a limit) to the definition."""
 
     arguments: tuple[str, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict)
-    """Placeholders that it gives another value."""
+    """Other values of placeholders."""
     options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Ready:
-    """The request that must be answered before the subject counts as started."""
+    """The request that must succeed before the subject counts as started."""
 
     path: str = "/"
     status: int | None = None
@@ -69,23 +69,23 @@ class Ready:
 
 @dataclass(frozen=True)
 class Server:
-    """One definition. The command holds placeholders: see docs/subjects.md."""
+    """One definition. The command has placeholders: see docs/subjects.md."""
 
     name: str
     command: tuple[str, ...]
     title: str = ""
     interfaces: tuple[str, ...] = ()
-    """Of the fixture application that it runs; empty: it has its own, or none."""
+    """Interfaces of the fixture application that it runs; empty: it has its own, or none."""
     scenarios: tuple[str, ...] | None = None
-    """Those that it can answer; None: all of its interfaces."""
+    """Scenarios that it supports; None: all of its interfaces."""
     protocols: tuple[str, ...] = ("h1",)
-    """`h2`: plain by prior knowledge and, where it has TLS, by ALPN."""
+    """`h2`: in plain text by prior knowledge and, with TLS, by ALPN."""
     packages: tuple[str, ...] = ()
-    """Python distributions it needs; their versions go into the record."""
+    """Python distributions it needs; their versions are recorded."""
     optional: tuple[str, ...] = ()
-    """Distributions whose versions matter if they are there."""
+    """Distributions whose versions are recorded if they are installed."""
     version: tuple[str, ...] = ()
-    """A command that prints the version of what is no Python package."""
+    """A command that prints the version of a program that is not a Python package."""
     port: int | None = None
     """A fixed port; None: a free one for each start."""
     ready: Ready = Ready()
@@ -98,20 +98,20 @@ class Server:
     files: Mapping[str, str] = field(default_factory=dict)
     """Written into {folder} before the start, with their placeholders filled in."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """What differs from the subject's own defaults, and why."""
+    """Options that differ from the subject's own defaults, and why."""
     variants: Mapping[str, Variant] = field(default_factory=dict)
-    """By what asks for them: `asgi`, `wsgi`, `h1`, `h2`, `tls`."""
+    """By choice: `asgi`, `wsgi`, `h1`, `h2`, `tls`."""
     limits: Mapping[str, Variant] = field(default_factory=dict)
-    """By the limit's name; {value} is the figure. A limit that is missing is not supported."""
+    """By the limit's name; {value} is the figure. Limits that are missing are not supported."""
     base: Path = BUILT_IN.parent
-    """Where its file stands: a relative `cwd` and `./program` start there."""
+    """Folder of its file: a relative `cwd` and `./program` start there."""
 
     @property
     def tls(self) -> bool:
         return "tls" in self.variants
 
     def interface_for(self, wanted: tuple[str, ...]) -> str | None:
-        """The first of its interfaces that the scenario has; None where it runs no fixture application."""
+        """The first of its interfaces that the scenario has; None if it runs no fixture application."""
         return next((one for one in self.interfaces if one in wanted), None)
 
     def cannot(
@@ -123,7 +123,7 @@ class Server:
         *,
         tls: bool = False,
     ) -> str | None:
-        """Why this scenario is skipped for this subject, in a few words; None when it can run."""
+        """Why this scenario is skipped for this subject; None when it can run."""
         if self.interfaces and self.interface_for(interfaces) is None:
             return f"has no {' or '.join(interfaces)} interface"
         if self.scenarios is not None and scenario not in self.scenarios:
@@ -214,7 +214,7 @@ def _table(key: str, given: Any) -> dict[str, Any]:
 
 
 def _words(key: str, given: Any) -> tuple[str, ...]:
-    """A list, or a line as one types it. No shell reads it."""
+    """A list, or a command line, which is not run by a shell."""
     if isinstance(given, str):
         given = shlex.split(given)
     if not isinstance(given, list) or not all(isinstance(one, str) for one in given):

@@ -1,4 +1,4 @@
-"""The last net: subjects whose bench and keeper were both killed, found by the mark in their environment."""
+"""Kills subjects whose bench and reaper were both killed, found by a mark in their environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .reaper import KILL_TIMEOUT_S, MARKER, marker, name, stat
 
 
 def orphans() -> list[int]:
-    """Processes of this user that carry a mark of a keeper which is no more."""
+    """Processes of this user with the mark of a reaper that has ended."""
     mark = f"{MARKER}=".encode()
     found = []
     for entry in os.listdir("/proc"):
@@ -30,7 +30,7 @@ def orphans() -> list[int]:
 
 
 def kill_orphans() -> list[str]:
-    """Kills what earlier runs left behind; their names. To be called before the first start of a run."""
+    """Kills what earlier runs left behind; returns the names. To be called before the first start of a run."""
     names: list[str] = []
     deadline = time.monotonic() + KILL_TIMEOUT_S
     while (found := orphans()) and time.monotonic() < deadline:
@@ -45,7 +45,7 @@ def kill_orphans() -> list[str]:
 
 
 def _kept(mark: str) -> bool:
-    """Whether its keeper lives. A mark of another process namespace is none of our business: so it counts as kept."""
+    """Whether its reaper lives. Marks of another process namespace count as living."""
     parts = mark.split(":")
     if len(parts) != 3 or not parts[1].isdigit() or parts[0] != marker().split(":")[0]:
         return True

@@ -1,4 +1,4 @@
-"""Is it there, does it answer: the ready request, bounded in time and bytes; and ports for subjects to listen on."""
+"""The ready request, bounded in time and bytes; and free ports for subjects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: |\r?\n)")
 
 
 class BadReply(Exception):
-    """An answer that is no HTTP."""
+    """A response that is not HTTP."""
 
 
 def probe_status(port: int, path: str, timeout_s: float, *, tls: bool = False, protocol: str = "h1") -> int:
@@ -91,7 +91,7 @@ def _handshake(plain: socket.socket, due: float, protocol: str) -> ssl.SSLSocket
 
 
 def free_port() -> int:
-    """Outside of the range from which connections get theirs: a generator opens thousands of those."""
+    """Outside of the range of ephemeral ports, thousands of which a generator uses."""
     try:
         first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     except (OSError, ValueError):

@@ -1,6 +1,7 @@
-"""The ready request in frames of HTTP/2 (RFC 9113), as plain as can be: one stream, nothing indexed, nothing coded.
+"""The ready request in HTTP/2 frames (RFC 9113), as simple as possible: one stream, nothing indexed, no Huffman
+code.
 
-Bytes in, bytes out: `probe` has the socket. What a server answers is verified later, by the bench's checker.
+Bytes in, bytes out: `probe` has the socket. The bench's checker verifies the server's responses later.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ STREAM = 1
 HEAD_BYTES = 9
 AUTHORITY, METHOD_GET, PATH, SCHEME_HTTP, SCHEME_HTTPS = 1, 2, 4, 6, 7
 STATUSES = {8: 200, 9: 204, 10: 206, 11: 304, 12: 400, 13: 404, 14: 500}
-"""Of the static table (RFC 7541 A); a literal has the name of the first."""
+"""Indexes of the static table (RFC 7541 A); a literal uses the name of the first."""
 DIGITS = {f"{n:05b}": str(n) for n in range(3)} | {f"{n + 22:06b}": str(n) for n in range(3, 10)}
 """Huffman's codes (RFC 7541 B)."""
 
@@ -27,7 +28,7 @@ def request(authority: str, path: str, *, secure: bool) -> bytes:
 
 
 def status(received: bytes) -> int | None:
-    """Of the answer among the frames; None while there is none. Raises ValueError where none can come any more."""
+    """The status in the received frames; None if there is none yet. Raises ValueError if there will be none."""
     for number, (kind, flags, stream, payload) in enumerate(_frames(received)):
         if number == 0 and (kind, stream) != (SETTINGS, 0):
             raise ValueError(f"what it answers is no HTTP/2: {received[:60]!r}")
@@ -49,7 +50,7 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _frames(received: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """Type, flags, stream and payload of those that are whole."""
+    """Type, flags, stream and payload of the complete frames."""
     at = 0
     while at + HEAD_BYTES <= len(received):
         end = at + HEAD_BYTES + int.from_bytes(received[at : at + 3], "big")
@@ -73,7 +74,7 @@ def _literal(name: int, value: str) -> bytes:
 
 
 def _status_of(block: bytes) -> int:
-    """Pseudo-fields come first (RFC 9113 8.3), and an answer has this one only."""
+    """Pseudo-headers come first (RFC 9113 8.3), and a response has this one only."""
     at = 0
     while at < len(block) and block[at] & 0xE0 == 0x20:  # the table's size, of which we have none
         at += 1

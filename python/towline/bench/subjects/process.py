@@ -1,8 +1,8 @@
-"""One running server subject: start, ready, pause, resume, stop. What it started ends with it, always.
+"""One running server subject: start, ready, pause, resume, stop. All processes that it started end with it.
 
 ```text
-start ─► listening ─► answering ─► paused ⇄ running ─► SIGTERM ─► grace ─► SIGKILL ─► strays killed, and said
-   └─ each arrow is bounded in time; a subject that cannot follow is a `SubjectFailed` of one line
+start ─► listening ─► responding ─► paused ⇄ running ─► SIGTERM ─► grace ─► SIGKILL ─► strays killed and reported
+   └─ each step is bounded in time; a subject that exceeds it is a `SubjectFailed` of one line
 ```
 """
 
@@ -31,11 +31,11 @@ from .resources import Meter, Peaks, Usage
 REAPER = Path(reaper.__file__)
 ATTEMPT_TIMEOUT_S = 2.0
 MAX_BAD_REPLIES = 3
-"""So many answers that are no HTTP in a row, and waiting on is of no use."""
+"""After this many consecutive replies that are not HTTP, waiting is useless."""
 
 
 class SubjectFailed(Error):
-    """The subject has no figure; the message is one line, `log` the end of its output."""
+    """The subject has no figures; the message is one line, `log` the end of its output."""
 
     def __init__(self, message: str, log: str = "") -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class StopReport:
     """How a subject ended."""
 
     exit_status: int | None
-    """As a shell counts: negative numbers are signals. None: it was never started."""
+    """As in a shell; negative numbers are signals. None: it was never started."""
     killed: bool
     """It did not end on SIGTERM."""
     strays: tuple[str, ...]
@@ -57,7 +57,7 @@ class StopReport:
     seconds: float
 
     def notes(self, name: str) -> list[str]:
-        """What a report must say of it; usually nothing."""
+        """Remarks for the report; usually none."""
         found = []
         if self.killed:
             found.append(f"{name} did not end on SIGTERM and was killed")
@@ -73,10 +73,10 @@ class StopReport:
 
 
 class Process:
-    """A subject that was started; `wait_ready` says when it serves. Also a context manager that stops it."""
+    """A started subject; `wait_ready` returns when it serves. Also a context manager that stops it."""
 
     def __init__(self, server: Server, settings: Settings | None = None) -> None:
-        """Starts it. Raises `SubjectFailed`, or `NotSupported` where the definition lacks what is asked for."""
+        """Starts it. Raises `SubjectFailed`, or `NotSupported` if the definition lacks what is requested."""
         self.server, self.name = server, server.name
         self._settings = settings or Settings()
         self.port = _port_for(server)
@@ -107,7 +107,7 @@ class Process:
 
     @property
     def folder(self) -> Path:
-        """Its own files: `{folder}` of the definition. Gone when it is stopped."""
+        """`{folder}` of the definition, removed when it is stopped."""
         return Path(self._folder)
 
     @property
@@ -126,7 +126,7 @@ class Process:
     # --- its life ---------------------------------------------------------------------------------------
 
     def wait_ready(self, timeout_s: float | None = None) -> float:
-        """Until it answers the ready request; the seconds since its start. Raises `SubjectFailed`."""
+        """Waits for a response to the ready request; returns the seconds since the start. Raises `SubjectFailed`."""
         patience = self.server.start_timeout_s if timeout_s is None else timeout_s
         deadline = self._began + patience
         last, nonsense, pause = "nothing listens on its port", 0, 0.005
@@ -165,7 +165,7 @@ class Process:
         return self.ready_after_s
 
     def alive(self) -> bool:
-        """Whether the process that was started still runs. Cheap: one file of /proc."""
+        """Whether the started process still runs. Cheap: one file of /proc."""
         fields = reaper.stat(self.pid) if self._stopped is None else None
         return fields is not None and fields[0] not in "ZX"
 
@@ -174,14 +174,14 @@ class Process:
         self._must_live(when)
 
     def pause(self) -> None:
-        """All its processes stop where they are (SIGSTOP)."""
+        """Stops all its processes (SIGSTOP)."""
         self._signal_all(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._signal_all(signal.SIGCONT)
 
     def stop(self, grace_s: float | None = None) -> StopReport:
-        """SIGTERM, then SIGKILL, then whatever it left behind. Safe to call twice; never raises."""
+        """SIGTERM, then SIGKILL, then kills what it left behind. Idempotent; never raises."""
         if self._stopped is not None:
             return self._stopped
         began, grace = time.monotonic(), self.server.grace_s if grace_s is None else grace_s
@@ -218,7 +218,7 @@ class Process:
         self._meter.reset_peaks()
 
     def pids(self) -> list[int]:
-        """Of all its processes, as of now."""
+        """Ids of all its processes now."""
         self._meter.usage()
         return self._meter.pids()
 
@@ -234,13 +234,13 @@ class Process:
     # --- helpers ----------------------------------------------------------------------------------------
 
     def _launch(self, rendered: Rendered) -> int:
-        # A server started by root gives up its rights: it must still reach its files.
+        # A server started by root drops its privileges: it must still reach its files.
         os.chmod(self._folder, 0o711)
         for name, text in rendered.files.items():
             path = Path(self._folder, name)
             path.write_text(text, newline="")
             path.chmod(0o644)
-        # The program is said as it was written: its path is of this machine.
+        # Messages have the program as written, without a path of this machine.
         said = rendered.shown[0]
         answer = self._reaper.request(
             {
@@ -294,7 +294,7 @@ class Process:
 
 
 class _ReaperLink:
-    """The bench's end of the keeper: one JSON object a line, answers bounded in time."""
+    """The bench's end of the connection to the reaper: one JSON object per line, replies bounded in time."""
 
     ANSWER_TIMEOUT_S = 10.0
 
@@ -311,7 +311,7 @@ class _ReaperLink:
         self._read = b""
 
     def request(self, command: dict[str, Any], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, Any]:
-        """Empty when there is no response in time, or the keeper has gone."""
+        """Empty when there is no reply in time, or the reaper has ended."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(command).encode() + b"\n")

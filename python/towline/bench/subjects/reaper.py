@@ -1,14 +1,14 @@
-"""Keeps one subject: a small process between it and the bench that no process of the subject can escape.
+"""The reaper of one subject: a small process between it and the bench that no process of the subject can escape.
 
 ```text
-bench ──stdin/stdout: one JSON object a line──► keeper ──► the subject ──► its workers
-                                                  ▲                            │ double fork, setsid, own environment
-                                                  └────── orphans come here ◄──┘
+bench ──stdin/stdout: one JSON object per line──► reaper ──► the subject ──► its workers
+                                                    ▲                            │ double fork, setsid, own environment
+                                                    └────── orphans come here ◄──┘
 ```
 
-It is the subreaper of all that the subject starts, so a daemon that left the group still is its child. When
-its stdin ends, because the bench has stopped or was killed, it kills them all and leaves. Output of the subject
-comes through a pipe, of which the last 64 KiB are kept.
+It is the subreaper of all processes that the subject starts, so a daemon that left the group is still its child. When
+its stdin ends, because the bench has stopped or was killed, it kills them all and exits. Output of the subject comes
+through a pipe, of which the last 64 KiB are kept.
 
 Started as a plain file by any Python, without the package: standard library only.
 """
@@ -30,7 +30,7 @@ from typing import Any
 KEPT_BYTES = 64 * 1024
 DESCRIPTORS = 65_536
 AFTERWARDS_S = 0.5
-"""What the subject's other processes have to end by themselves once the first has ended."""
+"""Time for the subject's other processes to end after the first one."""
 KILL_TIMEOUT_S = 5.0
 MARKER = "TOWLINE_BENCH_SUBJECT"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 class Reaper:
-    """Waits for the bench, the subject's output and the ends of processes, whichever comes."""
+    """Waits for commands, the subject's output and the ends of processes."""
 
     def __init__(self) -> None:
         self._commands = b""
@@ -67,7 +67,7 @@ class Reaper:
             print(json.dumps(self._answer(command)), flush=True)
 
     def end(self) -> None:
-        """Nothing stays, whatever happened before."""
+        """Kills everything, whatever happened before."""
         self._kill_all()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -123,7 +123,7 @@ class Reaper:
         killed = self._main is not None and self._exit is None
         if not killed:
             self._wait(AFTERWARDS_S, lambda: not descendants())
-        # Workers of a first process that had to be killed are no strays, daemons are.
+        # Workers of a first process that had to be killed are not strays; daemons are.
         strays = [name(pid) for pid in descendants() if not (killed and _session(pid) == self._main)]
         stuck = self._kill_all()
         return self._state() | {
@@ -134,7 +134,7 @@ class Reaper:
         }
 
     def _kill_all(self) -> int:
-        """How many are still there: uninterruptible, or of another user."""
+        """Number of remaining processes: uninterruptible, or of another user."""
         deadline = time.monotonic() + KILL_TIMEOUT_S
         while time.monotonic() < deadline:
             left = descendants()
@@ -153,7 +153,7 @@ class Reaper:
     # --- what comes -------------------------------------------------------------------------------------
 
     def _next_command(self) -> dict[str, Any] | None:
-        """None when the bench has gone."""
+        """None when the bench has ended."""
         while b"\n" not in self._commands:
             if 0 in self._turn(None):
                 piece = os.read(0, 65536)
@@ -198,7 +198,7 @@ class Reaper:
 
 
 def descendants(root: int | None = None) -> list[int]:
-    """All processes below `root` (this one), the ended ones that nobody has waited for left out."""
+    """All processes below `root` (this one), without unreaped ended ones."""
     found: list[int] = []
     waiting = [os.getpid() if root is None else root]
     while waiting:
@@ -245,7 +245,7 @@ def name(pid: int) -> str:
 
 
 def marker(pid: int | None = None) -> str:
-    """Says whose a process is, even after everybody between has gone: namespace, keeper, the keeper's start."""
+    """Identifies the owner of a process, even after its ancestors have ended: namespace, reaper, the reaper's start."""
     fields = stat(os.getpid() if pid is None else pid)
     began = fields[19] if fields is not None else "0"
     return f"{os.stat('/proc/self/ns/pid').st_ino}:{os.getpid() if pid is None else pid}:{began}"

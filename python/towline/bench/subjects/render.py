@@ -1,4 +1,4 @@
-"""From a definition and what a scenario asks for to the command line, the environment and the files of one start."""
+"""From a definition and the settings of a start to the command line, the environment and the files."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from .installed import program
 from .model import PLACEHOLDER, Server, Variant
 
 APPS = Path(__file__).resolve().parent.parent / "apps"
-"""Where the fixture applications are: `asgi.py`, `wsgi.py`."""
+"""Folder of the fixture applications: `asgi.py`, `wsgi.py`."""
 
 PADDING = "TOWLINE_BENCH_PADDING"
 
 
 class NotSupported(Exception):
-    """The definition has no way to do what the scenario asks for; the message is the reason for the skip."""
+    """The definition does not support the scenario; the message is the reason for the skip."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a start is for."""
+    """Settings of a start."""
 
     interface: str | None = None
     """`asgi` or `wsgi`; None: the first of the definition."""
     app: str | None = None
-    """`module:attribute`; None: our fixture application of that interface."""
+    """`module:attribute`; None: the fixture application of that interface."""
     app_folder: Path = APPS
     cores: tuple[int, ...] | None = None
-    """None: wherever the system puts it."""
+    """None: not pinned."""
     protocol: str | None = None
-    """`h1` or `h2`: what it is asked in; None: the first of the definition."""
+    """`h1` or `h2`; None: the first of the definition."""
     tls: tuple[Path, Path] | None = None
     """Certificate and key, PEM."""
     limits: Mapping[str, int] = field(default_factory=dict)
-    """`requests_per_connection`, `concurrency`, and whatever a definition's limits are called."""
+    """`requests_per_connection`, `concurrency`, and other limits of a definition."""
     padding_bytes: int = 0
-    """Of the environment: it moves the stack, and one unlucky layout must not colour every restart."""
+    """Bytes added to the environment, which move the stack: one unlucky layout must not affect every restart."""
     peers_bin: Path | None = None
-    """A folder searched first for programs."""
+    """A folder that is searched first for programs."""
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """Ready to be started."""
+    """Everything needed for a start."""
 
     argv: list[str]
     shown: list[str]
@@ -62,7 +62,7 @@ class Rendered:
 
 
 def render(server: Server, settings: Settings, *, host: str, port: int, folder: Path) -> Rendered:
-    """Raises `NotSupported` where the definition lacks what `settings` ask for."""
+    """Raises `NotSupported` if the definition lacks what `settings` need."""
     interface = settings.interface or (server.interfaces[0] if server.interfaces else None)
     if server.interfaces and interface not in server.interfaces:
         raise NotSupported(f"{server.name} has no {interface} interface")
@@ -115,7 +115,7 @@ def shown(server: Server, settings: Settings) -> list[str]:
 def _variants(
     server: Server, settings: Settings, interface: str | None, protocol: str
 ) -> list[tuple[Variant, dict[str, str]]]:
-    """In the order in which their arguments stand; each with the placeholders that are its own."""
+    """The chosen variants in the order of their arguments; each with its own placeholders."""
     chosen: list[tuple[Variant, dict[str, str]]] = []
     if interface is not None and interface in server.variants:
         chosen.append((server.variants[interface], {}))
@@ -135,19 +135,19 @@ def _variants(
 
 
 def _words(server: Server, extra: list[str]) -> list[str]:
-    """The command with what was added at {arguments}, or at its end."""
+    """The command with the additions at {arguments}, or at its end."""
     words = list(server.command)
     place = words.index("{arguments}") if "{arguments}" in words else len(words)
     return [*words[:place], *extra, *words[place + 1 :]]
 
 
 def _fill(text: str, values: Mapping[str, str]) -> str:
-    """Braces that hold no known name are left: configuration files are full of them."""
+    """Braces without a known name are kept: configuration files are full of them."""
     return PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), text)
 
 
 def _program(word: str, server: Server, settings: Settings) -> str:
-    """The full path where it is found; else the word itself, so that the start says what is missing."""
+    """The full path if it is found; otherwise the word itself, so that the start reports what is missing."""
     found = program(word, server.base, settings.peers_bin)
     return str(found) if found is not None else word.removeprefix("{bin}/")
 
@@ -169,13 +169,13 @@ def _shown(words: list[str], known: Mapping[str, str], settings: Settings) -> li
 
 
 def _homeless(word: str) -> str:
-    """A record holds no path of one machine."""
+    """A record has no path of one machine."""
     return re.sub(r"(?<![\w.])/(?:[\w.@+-]+/)+", ".../", word)
 
 
 def _python_path(settings: Settings, env: Mapping[str, str]) -> str:
     before = env.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
-    # A subject starts in another folder: what was relative to ours must still be found.
+    # A subject starts in another folder: relative paths must remain valid.
     kept = [str(Path(one).resolve()) for one in before.split(os.pathsep) if one]
     return os.pathsep.join([str(settings.app_folder), *kept])
 

@@ -1,9 +1,12 @@
-"""What the processes of a subject cost: CPU time to the nanosecond, context switches, memory.
+"""Costs of a subject's processes: CPU time in nanoseconds, context switches, memory.
 
-CPU time comes from the processes' own clocks (one system call each, with all threads, the ended ones too),
-/proc/PID/stat in ticks of 10 ms where there are none. Read at the edges of a slice and never within one: a
-reading costs milliseconds of the core that the generator needs. The peak of memory is the kernel's own (VmHWM).
-A process that begins and ends between two readings is not seen.
+CPU time comes from the processes' own clocks (one system call each, with all threads, including ended ones), or
+from
+/proc/PID/stat in ticks of 10 ms. It is read at the edges of a slice and never within one: a reading takes
+milliseconds
+of the core that the generator needs. The peak of memory is the kernel's own (VmHWM). A process that begins and
+ends
+between two readings is missed.
 """
 
 from __future__ import annotations
@@ -20,21 +23,21 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Usage:
-    """Of all processes of a subject, since their start. Subtract two for what a slice cost."""
+    """Totals of all processes of a subject since their start. Subtract two for the cost of a slice."""
 
     at_s: float
     """Monotonic clock."""
     cpu_s: float
     switches: int
-    """Times that a thread was given a core."""
+    """Number of times that a thread was scheduled."""
     waited_s: float
-    """For a core, while ready to run."""
+    """Time that threads were ready to run and waited for a core."""
     rss_bytes: int
     processes: int
     threads: int
 
     def since(self, before: Usage) -> Usage:
-        """What was used between `before` and this; memory and counts are those of this one."""
+        """The usage since `before`; memory and counts are the present ones."""
         return Usage(
             self.at_s - before.at_s,
             self.cpu_s - before.cpu_s,
@@ -48,12 +51,12 @@ class Usage:
 
 @dataclass(frozen=True)
 class Peaks:
-    """The highest since the subject was ready."""
+    """The highest figures since the subject was ready."""
 
     rss_bytes: int = 0
-    """The kernel's high-water marks of its processes, summed: they need not have come at the same moment."""
+    """The kernel's high-water marks of its processes, summed: they may be from different moments."""
     processes: int = 0
-    """Of the readings, as the threads."""
+    """Highest of the readings, like the threads."""
     threads: int = 0
 
 
@@ -65,11 +68,11 @@ class _ThreadTimes:
     switches: int = 0
     waited_s: float = 0.0
     threads: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Of each thread: nanoseconds waited, times run."""
+    """By thread: nanoseconds waited, times run."""
 
 
 class Meter:
-    """Follows the processes below `root`, which itself (the keeper) is not counted."""
+    """Follows the processes below `root`, without `root` itself (the reaper)."""
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -78,7 +81,7 @@ class Meter:
         self._peaks = Peaks()
 
     def usage(self) -> Usage:
-        """As of now."""
+        """A reading."""
         now, peaks = self._read(), self._peaks
         self._peaks = Peaks(
             max(peaks.rss_bytes, now.rss_bytes),
@@ -88,7 +91,7 @@ class Meter:
         return now
 
     def peaks(self) -> Peaks:
-        """With a reading of this moment."""
+        """With a new reading."""
         self.usage()
         self._peaks = replace(
             self._peaks, rss_bytes=max(self._peaks.rss_bytes, high_water_bytes(self._alive))
@@ -96,7 +99,7 @@ class Meter:
         return self._peaks
 
     def reset_peaks(self) -> None:
-        """Begins again from what is resident now."""
+        """Restarts from the present level."""
         self._alive = descendants(self._root)
         reset_high_water(self._alive)
         self._peaks = Peaks()
@@ -150,7 +153,7 @@ def pss_bytes(pids: list[int]) -> int | None:
 
 
 def high_water_bytes(pids: list[int]) -> int:
-    """The most that each has had resident since its start, or since `reset_high_water`, summed: no peak is missed."""
+    """Peak resident size of each process since its start, or since `reset_high_water`, summed."""
     total = 0
     for pid in pids:
         try:
@@ -162,7 +165,7 @@ def high_water_bytes(pids: list[int]) -> int:
 
 
 def reset_high_water(pids: list[int]) -> None:
-    """Begins again from what is resident now (proc(5), clear_refs)."""
+    """Restarts from the present level (proc(5), clear_refs)."""
     for pid in pids:
         try:
             with open(f"/proc/{pid}/clear_refs", "w") as file:
@@ -173,7 +176,7 @@ def reset_high_water(pids: list[int]) -> None:
 
 def _cpu_s(pid: int, fields: list[str]) -> float:
     try:
-        # The clock of another process, as clock_getcpuclockid(3) makes its number.
+        # The clock of another process, as clock_getcpuclockid(3) computes its id.
         return time.clock_gettime_ns((~pid << 3) | 2) / 1e9
     except OSError:
         return (int(fields[11]) + int(fields[12])) / _TICKS

@@ -1,6 +1,6 @@
-"""Section E: an application that accepts webhooks, keeps them and forwards them, on pairs of server and client.
+"""Section E: an application that accepts, stores and forwards webhooks, on pairs of server and client.
 
-`webhook_experiments()` gives the runner its experiments; each pair is a subject as a server is.
+`webhook_experiments()` returns the experiments of the runner; each pair is a subject like a server.
 """
 
 from __future__ import annotations

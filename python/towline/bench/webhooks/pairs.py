@@ -1,4 +1,4 @@
-"""Which server with which client library: the subjects of the webhook forwarder."""
+"""Pairs of server and client library: the subjects of the webhooks suite."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ PAIRS = (
     ("uvicorn-httptools", "aiohttp"),
     ("hypercorn", "httpx"),
 )
-"""Those measured unless a run names others: SERVER+CLIENT, for any server with ASGI."""
+"""Default pairs: SERVER+CLIENT, for any server with ASGI."""
 CLIENTS: Mapping[str, tuple[str, ...]] = {
     "towline": ("towline",),
     "httpx": ("httpx", "httpcore"),
     "httpx2": ("httpx2", "httpcore2"),
     "aiohttp": ("aiohttp",),
 }
-"""The libraries that the application can forward with, and the distributions whose versions matter."""
+"""The libraries that the application can forward with, and the distributions whose versions are recorded."""
 OURS = "towline"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One subject. `name` is `towline` for ours whole, so that it is the baseline; else SERVER+CLIENT."""
+    """One subject. `towline` is the pair of Towline's server and client, the baseline; others are SERVER+CLIENT."""
 
     name: str
     server: Server
@@ -37,7 +37,7 @@ class Pair:
 
 
 def pairs(servers: Mapping[str, Server], names: Iterable[str] | None = None) -> list[Pair]:
-    """Raises `ConfigError` for a name that is no pair, with what to write."""
+    """Raises `ConfigError` for an invalid name, with the valid ones."""
     wanted = [f"{server}+{client}" for server, client in PAIRS] if names is None else list(names)
     return [_pair(servers, name) for name in wanted]
 

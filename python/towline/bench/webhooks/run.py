@@ -1,4 +1,4 @@
-"""`towline bench netem`: the rows and pairs that were asked for, measured one row after the other."""
+"""`towline bench webhooks`: measures the selected rows and pairs, one row after the other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_PAIRS = tuple(dict.fromkeys("+".join(pair) if pair != (OURS, OURS) else 
 
 
 def run_webhooks(session: Session, options: Options, *, quick: bool = False) -> None:
-    """`quick`: the first rows. Raises `ConfigError` for rows or pairs that there are not."""
+    """`quick`: the first rows. Raises `ConfigError` for unknown rows or pairs."""
     chosen_servers, cores = servers(options.servers), session.design.cores
     with Agent(cores.driver) as agent:
         plans = webhook_experiments(
@@ -33,7 +33,7 @@ def run_webhooks(session: Session, options: Options, *, quick: bool = False) -> 
 
 
 def chosen_rows(options: Options, *, quick: bool = False) -> list[str]:
-    """By name (`800x40`), by `tag:quick`, or by how many at a time (`--connections`)."""
+    """By name (`800x40`), by `tag:quick`, or by concurrency (`--connections`)."""
     loads = {load.name: load for load in catalogue()[SCENARIO].loads}
     patterns = [pattern for pattern in options.scenario if pattern != SCENARIO]
     if quick and not patterns:
@@ -48,7 +48,7 @@ def chosen_rows(options: Options, *, quick: bool = False) -> list[str]:
 
 
 def chosen_pairs(patterns: Sequence[str]) -> list[str]:
-    """Names as SERVER+CLIENT stand for themselves; * and ? match those measured by default."""
+    """Names of the form SERVER+CLIENT are kept; * and ? match the default pairs."""
     named = [pattern for pattern in patterns if "+" in pattern and not set(pattern) & set("*?")]
     others = [pattern for pattern in patterns if pattern not in named]
     found = select(others, DEFAULT_PAIRS, "pair") if others or not patterns else []
@@ -56,7 +56,7 @@ def chosen_pairs(patterns: Sequence[str]) -> list[str]:
 
 
 def listing(options: Options) -> str:
-    """What would be measured, and what is not installed."""
+    """Lists what would be measured, and what is not installed."""
     loads = {load.name: load for load in catalogue()[SCENARIO].loads}
     lines = ["rows of webhooks:"]
     lines += [

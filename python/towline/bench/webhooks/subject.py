@@ -1,4 +1,5 @@
-"""One pair as the runner's subject: the webhook forwarder under load, then the account of what it accepted, kept and forwarded."""
+"""One pair as the runner's subject: the application under load, then the check of what it accepted, stored and
+forwarded."""
 
 from __future__ import annotations
 
@@ -19,29 +20,29 @@ from .pairs import Pair
 
 APPLICATION = Settings(interface="asgi", app="webhooks:app")
 WIDTH = 100
-"""Forwarded at a time, for all alike."""
+"""Concurrent forwards, the same for all."""
 TIMEOUT_S = 60.0
-"""Until all that was accepted must have been forwarded."""
+"""Time until all accepted webhooks must have been forwarded."""
 POLL_S = 0.01
 
 Config = Callable[[str], dict[str, Any]]
-"""The session of the generator for a base URL."""
+"""The generator's session for a base URL."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """What the database says of the webhooks after a certain one."""
+    """Webhooks in the database after a given one."""
 
     stored: int = 0
     concluded: int = 0
     """Forwarded, or given up."""
     forwarded: int = 0
-    """And answered by the responder with the very bytes that came in."""
+    """Forwarded, with the original bytes in the response of the responder."""
     first_error: str | None = None
 
 
 def account(database: Path, after: int) -> Account:
-    """Read beside the webhook forwarder, which goes on writing."""
+    """Read while the application continues to write."""
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)) as connection:
         row = connection.execute(
             "SELECT count(*), count(duration), coalesce(sum(status = 200 AND response_body = request_body), 0),"
@@ -52,7 +53,7 @@ def account(database: Path, after: int) -> Account:
 
 
 class WebhookSubject:
-    """A pair that can be started again and again."""
+    """A pair that can be started repeatedly."""
 
     def __init__(
         self,
@@ -121,17 +122,17 @@ class WebhookSubject:
 
 
 class RunningWebhooks:
-    """A webhook forwarder with its responder and its database."""
+    """A running application with its responder and its database."""
 
     def __init__(self, process: Process, responder: Responder, agent: Agent, config: dict[str, Any]) -> None:
         self._process, self._upstream, self._agent, self._settings = process, responder, agent, config
         self._database = process.folder / "webhooks.sqlite"
         self._session = f"{process.name}:{process.port}"
         self._known = 0
-        """Webhooks in the database whose account has been taken."""
+        """Webhooks in the database that have been checked."""
 
     def verify(self) -> None:
-        """One webhook: accepted, in the database, forwarded."""
+        """Sends one webhook: it must be accepted, stored and forwarded."""
         self._open()
         (answer,) = self._asked()
         if answer["failure"] or answer["status"] != 202:
@@ -145,7 +146,7 @@ class RunningWebhooks:
         self._known += found.stored
 
     def slice(self, work: SliceSpec) -> Slice:
-        """The load; then, outside of the measured time, until all is forwarded, and the account."""
+        """Runs the load; then, outside the measured time, waits until all is forwarded, and checks the database."""
         self._open()
         before = self._process.usage()
         try:
@@ -222,7 +223,7 @@ class RunningWebhooks:
             raise Failed(str(error), error.log) from None
 
     def _drained(self) -> Account:
-        """When nothing is under way any more, or patience has ended."""
+        """Waits until nothing is in flight, or the timeout."""
         due = time.monotonic() + TIMEOUT_S
         while True:
             try:

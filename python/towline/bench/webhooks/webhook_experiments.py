@@ -1,4 +1,4 @@
-"""The rows of section E as experiments of the runner: requests in all, and how many at a time."""
+"""The rows of section E as experiments: total requests, and concurrency."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .subject import WebhookSubject
 SCENARIO = "webhooks"
 QUICK_LOADS = ("800x40", "800x80")
 ROUNDS = 3
-"""Of each restart; each sends the whole row once to each pair."""
+"""Rounds per restart; each sends the whole row once to each pair."""
 
 
 def webhook_experiments(
@@ -32,7 +32,7 @@ def webhook_experiments(
     driver_cores: tuple[int, ...] | None = None,
     seed: int = 1,
 ) -> list[ExperimentPlan]:
-    """One experiment a row. Raises `ConfigError` for a pair or a row that there is not."""
+    """One experiment per row. Raises `ConfigError` for an unknown pair or row."""
     scenario = catalogue()[SCENARIO]
     known = {load.name: load for load in scenario.loads}
     wanted = list(loads) if loads is not None else list(QUICK_LOADS if quick else known)

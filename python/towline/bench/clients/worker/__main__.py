@@ -1,4 +1,4 @@
-"""Loads this package under its own name, whatever the interpreter has installed, and begins to talk."""
+"""Loads this package under its own name, whatever the interpreter has installed, and serves the RPC."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAME = "towline_bench_worker"
 
 
 def adopt(name: str, folder: Path) -> None:
-    """Makes a package importable by name without putting its neighbours on the path."""
+    """Makes a package importable by name without adding its parent folder to the path."""
     spec = util.spec_from_file_location(
         name, folder / "__init__.py", submodule_search_locations=[str(folder)]
     )

@@ -1,7 +1,8 @@
-"""Lanes: tasks or threads that ask one after the other, so many at once, for a time or a count.
+"""Callers: concurrent tasks or threads that make calls in sequence, for a time or a count.
 
-A slice by time discards its beginning; one by count is preceded by a warm-up of two calls a lane. Threads live
-as long as the worker and wait between slices, because connections may belong to a thread.
+A slice by time discards its beginning; one by count is preceded by a warm-up of two calls per caller. Threads
+live as
+long as the worker and wait between slices, because connections may belong to a thread.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .window import Window
 
 
 class Quota:
-    """Who may still ask. Safe for threads: `next` of an iterator is one step."""
+    """Limits the number of calls. Thread-safe: `next` of an iterator is atomic."""
 
     def __init__(self, count: int | None, window: Window) -> None:
         self._tickets: Iterator[int] = repeat(0) if count is None else iter(range(count))
@@ -30,7 +31,7 @@ class Quota:
 
 
 def plan(job: Job, seconds: float, discard_s: float, count: int | None) -> Iterator[tuple[Window, Quota]]:
-    """What the lanes run through, one after the other; the last is the one that is measured."""
+    """The windows that the callers run in sequence; the last is measured."""
     wanted = count if count is not None else job.count
     if wanted is not None:
         window = Window(None, 0.0)

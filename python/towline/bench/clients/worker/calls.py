@@ -1,4 +1,4 @@
-"""One call of a load: the request, and the comparison of its answer to the last byte."""
+"""One call of a load: the request, and the comparison of its response to the last byte."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def document(job: Job) -> dict[str, str]:
 
 
 def async_call(adapter: AsyncAdapter, job: Job) -> Callable[[], Awaitable[Any]]:
-    """One iteration of the load: a request, or a batch of them awaited together."""
+    """One iteration of the load: a request, or a batch of concurrent ones."""
     one = _async_one(adapter, job)
     if job.batch == 1:
         return one
@@ -63,7 +63,7 @@ def _async_one(adapter: AsyncAdapter, job: Job) -> Callable[[], Awaitable[None]]
 
 
 def sync_call(adapter: SyncAdapter, job: Job) -> Callable[[], Any]:
-    """The same for threads; a batch has a thread for each of its requests, which live on."""
+    """The same for threads; a batch has a thread for each of its requests, which is reused."""
     one = _sync_one(adapter, job)
     if job.batch == 1:
         return one

@@ -1,4 +1,4 @@
-"""Latencies for the pipe: percentiles, and an HdrHistogram that other tools read and merge.
+"""Latencies for the RPC: percentiles, and an HdrHistogram.
 
 The layout is HdrHistogram's V2 (three significant digits, from 1 ns), deflated and in base64:
 https://github.com/HdrHistogram/HdrHistogram, `AbstractHistogram.encodeIntoCompressedByteBuffer`.
@@ -16,13 +16,13 @@ from collections.abc import Iterator, Sequence
 COOKIE, DEFLATED_COOKIE = 0x1C849313, 0x1C849314
 DIGITS = 3
 SUB_BITS = 11
-"""Of the 2,048 steps that three digits need within each power of two."""
+"""Bits of the 2,048 steps that three digits need within each power of two."""
 HALF_BITS = SUB_BITS - 1
 HIGHEST_NS = 3_600_000_000_000
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float]:
-    """record.Latency's fields, in microseconds, by nearest rank."""
+    """The fields of record.Latency, in microseconds, by nearest rank."""
     times = sorted(seconds)
     if not times:
         return {"count": 0}

@@ -1,4 +1,4 @@
-"""What a worker is asked to do: one load, as data that crosses the pipe."""
+"""The job of a worker: one load, as data for the RPC."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ SLOW: frozenset[str] = frozenset({"slow_pieces", "slow_events"})
 
 @dataclass(frozen=True)
 class Job:
-    """Lanes that ask one after the other, `concurrency` of them, for a time or a count."""
+    """`concurrency` callers that make calls in sequence, for a time or a count."""
 
     kind: JobKind
     backend: Backend
     path: str = "/"
     answer_text: str = "Hello, World!"
-    """What every answer must be, to its last byte, `answer_repeat` times."""
+    """The expected body, `answer_repeat` times."""
     answer_repeat: int = 1
     body_bytes: int = 0
-    """Of an upload, or of the text inside the JSON that is posted."""
+    """Size of an upload, or of the text inside the posted JSON."""
     concurrency: int = 1
     """Tasks or threads."""
     batch: int = 1
-    """Requests awaited together; one batch is one iteration."""
+    """Concurrent requests of one iteration."""
     count: int | None = None
     """Iterations of a slice; None: as many as fit into its time."""
     pool: int = 100
     """Connections that the client may keep, the same for all."""
     loop: LoopName = "asyncio"
     protocol: Protocol = "h1"
-    """`h2`: without TLS and without asking (prior knowledge); the responder then speaks nothing else."""
+    """`h2`: without TLS, by prior knowledge; the responder then supports nothing else."""
     parameters: dict[str, int] = field(default_factory=dict)
-    """Of the micro loads: connections, requests, origins; of partial_write: send_buffer_bytes."""
+    """For micro loads: connections, requests, origins; for partial_write: send_buffer_bytes."""
 
     @property
     def expected(self) -> bytes:

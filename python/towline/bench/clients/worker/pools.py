@@ -1,7 +1,9 @@
-"""The pools of libraries by themselves: the step that gives requests their connections, without the requests.
+"""Connection pools of the libraries by themselves: the step that gives a connection to a request, without the
+request.
 
-All connections are real ones, open and idle, made beforehand by the library's own GETs. `assign` and `acquire` return
-the seconds of that step alone; what puts the pool back into its first state is not timed.
+All connections are real, open and idle, made beforehand by GETs of the library. `assign` and `acquire` return
+the
+seconds of that step alone; restoring the initial state of the pool is not timed.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from .job import Job
 from .window import Window
 
 ACQUIRES = 100
-"""Of one sample: a single one is too short for the clock."""
+"""Steps in one sample: a single one is too short for the clock."""
 FILL_MS, FILL_MS_EACH = 50, 8
-"""Slow enough that all of one origin's requests are under way together, each on its own connection: fifty threads take
-their time to start on a busy machine."""
+"""Slow enough that all requests of one origin are in flight together, each on its own connection: starting fifty
+threads takes time on a busy machine."""
 FILL_BYTES = b"x" * 2000
 
 
@@ -34,18 +36,18 @@ class Steps(Protocol):
         """Seconds in which every request of the job gets a connection."""
 
     def acquire(self) -> float:
-        """Seconds in which one connection is taken and given back."""
+        """Seconds in which one connection is acquired and released."""
 
 
 def steps_for(adapter: Adapter, job: Job, bases: Sequence[str], library: str) -> Steps:
-    """The pool of an open adapter, filled. Raises ValueError for a library whose pool cannot be driven by itself."""
+    """The filled pool of an open adapter. Raises ValueError for a library whose pool cannot be driven directly."""
     if library not in STEPS:
         raise ValueError(f"the pool of {library} cannot be driven by itself; those of {', '.join(STEPS)} can")
     return STEPS[library](adapter, job, bases)
 
 
 def share_of(job: Job, origin: int) -> int:
-    """Connections to one origin: connection n belongs to origin n modulo origins."""
+    """Number of connections to one origin: connection n belongs to origin n modulo origins."""
     connections, origins = job.parameters["connections"], job.parameters["origins"]
     return connections // origins + (origin < connections % origins)
 
@@ -79,7 +81,7 @@ def fill_sync(adapter: SyncAdapter, job: Job, bases: Sequence[str]) -> None:
 
 
 def sample(steps: Steps, job: Job, seconds: float, discard_s: float) -> Window:
-    """Steps one after the other for a time. The slice's time is that of the steps alone."""
+    """Repeats the step for a time. The time of the slice is that of the steps alone."""
     step = steps.assign if job.kind == "pool_assignment" else steps.acquire
     window = Window(None, 0.0)
     window.begin()
@@ -95,7 +97,7 @@ def sample(steps: Steps, job: Job, seconds: float, discard_s: float) -> Window:
 
 
 def allow_descriptors() -> None:
-    """A thousand connections are more than the usual soft limit lets a process have."""
+    """Raises the soft limit, which is usually too low for a thousand connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -139,7 +141,7 @@ class HttpcoreSteps:
 
 
 class AiohttpSteps:
-    """aiohttp's connector: a request takes its connection with `_get`, which never waits when there is one."""
+    """aiohttp's connector: a request takes its connection with `_get`, which never waits for an idle one."""
 
     def __init__(self, adapter: Any, job: Job, _bases: Sequence[str]) -> None:
         self.connector = adapter.session.connector
@@ -165,7 +167,7 @@ class AiohttpSteps:
 
 
 def run_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that has nothing to wait for."""
+    """The result of a coroutine that never suspends."""
     try:
         coroutine.send(None)
     except StopIteration as done:
@@ -176,7 +178,7 @@ def run_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 class Urllib3Steps:
-    """urllib3's manager: the origin's pool is looked up, and a connection taken out of its queue."""
+    """urllib3's manager: looks up the origin's pool, and takes a connection from its queue."""
 
     def __init__(self, adapter: Any, job: Job, bases: Sequence[str]) -> None:
         self.manager = adapter.client
@@ -207,7 +209,7 @@ class Urllib3Steps:
 
 
 class TowlineSteps:
-    """Ours: the pool of the engine, driven in Rust."""
+    """Towline: the pool of the engine, driven in Rust."""
 
     def __init__(self, _adapter: Any, job: Job, _bases: Sequence[str]) -> None:
         probe = import_module("towline._native").PoolProbe

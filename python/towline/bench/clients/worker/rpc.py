@@ -1,4 +1,4 @@
-"""The talk over stdio: one JSON object a line, one answer to each.
+"""The RPC over stdio: one JSON object per line, one response to each.
 
     {"op": "versions", "packages": [...]} -> {"versions": {"httpx": "0.28.1", "primp": null}}
     {"op": "open", "library": NAME, "adapter": "module:Class", "packages": [...], "job": {...}, "bases": [URL or path, ...]}
@@ -7,10 +7,10 @@
     {"op": "slice", "seconds": 0.08, "discard_s": 0.008, "count": null}
                                           -> {"found": {"answered": ..., "measured_s": ..., ...}}
 
-    {"op": "chat_open", "adapter": "Class of chat/adapters.py", "packages": [...], "base": URL, "key": KEY, "loop": NAME}
+    {"op": "chat_open", "adapter": "Class of llm/adapters.py", "packages": [...], "base": URL, "key": KEY, "loop": NAME}
     {"op": "chat", "asked": [{"body": {...}, "at_s": 0.0}], "pause_s": 0.0} -> {"found": {"calls": [...], ...}}
 
-An error is {"error": "..."}. The worker ends with its standard input. What a library prints goes to stderr.
+An error is {"error": "..."}. The worker ends with its standard input. Output of a library goes to stderr.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .window import Window
 
 
 class AsyncClientBackend:
-    """The loop lives as long as the process: connections stay warm between slices."""
+    """The loop lives as long as the process: connections stay open between slices."""
 
     def __init__(self, adapter: AsyncAdapter, job: Job) -> None:
         self.adapter, self.job, self.loop = adapter, job, new_loop(job.loop)
@@ -88,7 +88,7 @@ class SyncClientBackend:
 
 
 class OpenClient:
-    """A client that is open, and the one thing that its job asks of it."""
+    """An open client with its job."""
 
     def __init__(
         self, backend: AsyncClientBackend | SyncClientBackend, library: str, bases: list[str]
@@ -141,7 +141,7 @@ def version_of(package: str) -> str:
 
 
 def versions_of(packages: list[str]) -> dict[str, str | None]:
-    """None of what is not installed. Imports nothing that has an entry among the installed."""
+    """The versions, None for packages that are not installed. Nothing is imported."""
     found: dict[str, str | None] = {}
     for package in packages:
         try:
@@ -195,7 +195,7 @@ class RpcServer:
             versions = {package: version_of(package) for package in packages}
             make = getattr(import_module(f".adapters.{module}", __package__), attribute)
             asked = job_from(job)
-            # A unix socket's base is its path.
+            # The base of a unix socket is its path.
             base, uds = (bases[0], None) if bases[0].startswith("http") else ("http://unix", bases[0])
             client = make(base, asked.pool, uds, http2=asked.protocol == "h2")
             backend = (
@@ -222,7 +222,7 @@ class RpcServer:
 
 
 class OpenChat:
-    """A client of chats, and the loop that it lives in."""
+    """A chat client and its loop."""
 
     def __init__(self, client: Chat, loop: str) -> None:
         self.client, self.loop = client, new_loop(loop)

@@ -1,6 +1,6 @@
-"""The slow reader: what a client holds of a body that comes faster than it is taken.
+"""The slow reader: memory of a client whose body arrives faster than it is read.
 
-Growth is resident memory above what it was after a like stream had been read without a pause.
+Growth is resident memory above its level after a similar stream has been read without a pause.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def rss_bytes() -> int:
 
 
 class SlowReader:
-    """Counts what was taken, says when the next piece is due, and looks at the memory meanwhile."""
+    """Counts the bytes read, returns when the next read is due, and samples the memory."""
 
     def __init__(self, adapter: AsyncAdapter | SyncAdapter, job: Job, seconds: float) -> None:
         self.adapter, self.events = adapter, job.kind == "slow_events"
@@ -38,7 +38,7 @@ class SlowReader:
         self.taken = self.units = 0
 
     def pause(self, piece: bytes) -> float | None:
-        """Seconds until the next read; `None`: it is over."""
+        """Seconds until the next read; `None`: the end."""
         self.taken += len(piece)
         self.units += 1
         self.most = max(self.most, rss_bytes() - self.before)
@@ -50,7 +50,7 @@ class SlowReader:
         return max(0.0, self.began + due - now)
 
     def result(self) -> dict[str, Any]:
-        """For the pipe; the names are record.Slice's."""
+        """The result for the RPC, with the names of record.Slice."""
         seconds = time.perf_counter() - self.began
         extra = {
             "rss_growth_bytes": self.most,

@@ -1,4 +1,4 @@
-"""A client's sockets from outside, whatever library opened them: they are descriptors of this process."""
+"""Access to a client's sockets as descriptors of this process, whatever library opened them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def shrink_send_buffers(uds: str, size_bytes: int) -> int:
     changed = 0
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            # A copy: closing it leaves the client's own alone.
+            # A duplicate: closing it leaves the client's descriptor open.
             with socket.socket(fileno=os.dup(int(name))) as one:
                 if one.family == socket.AF_UNIX and one.getpeername() == uds:
                     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size_bytes)

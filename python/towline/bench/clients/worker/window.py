@@ -1,10 +1,10 @@
-"""The measured part of a slice: what is counted, and between which two moments.
+"""The measured part of a slice.
 
 ```text
  begin ──discarded──► open ───────measured───────► close ──in flight, awaited──► end
 ```
 
-A window opens and closes at the end of an answer, so that answers, time and CPU belong together exactly.
+A window opens and closes at the end of a response, so that responses, time and CPU time match exactly.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 from .histogram import encode, percentiles
 
 MAX_FAILURES = 100
-"""A slice with so many failures has nothing more to say and ends."""
+"""A slice ends after this many failures."""
 
 
 class WrongResponse(Exception):
-    """What came instead of the expected answer."""
+    """An unexpected response."""
 
     def __init__(self, status: int | None, text: str) -> None:
         super().__init__(text)
@@ -34,8 +34,9 @@ def switches() -> int:
 
 
 class Window:
-    """One slice. `note` is called by every lane after each answer; it is safe for threads as it stands:
-    at worst two lanes that end in the same instant both see the window open, and one answer more is outside."""
+    """One slice. Every caller calls `note` after each response. It is thread-safe: at worst two callers that end
+    at the
+    same moment both see the window open, and one more response is left out."""
 
     def __init__(self, seconds: float | None, discard: float) -> None:
         self.latencies: list[float] = []
@@ -47,7 +48,7 @@ class Window:
         self.open_at = self.close_at = float("inf")
 
     def begin(self) -> None:
-        """The clock starts. Without a time (a count decides) the window is open at once."""
+        """Starts the clock. Without a time (for a count) the window opens at once."""
         self.began = time.perf_counter()
         if self.seconds is None:
             self._open(self.began)
@@ -74,7 +75,7 @@ class Window:
             self._open(ended)
 
     def fail(self, error: BaseException) -> None:
-        """A failure counts wherever in the slice it happens: there shall be none."""
+        """Counts a failure, also outside the window: there must be none."""
         self.errors[kind_of(error)] += 1
         self.first_failure = self.first_failure or f"{type(error).__name__}: {error}"[:300]
         now = time.perf_counter()
@@ -84,7 +85,7 @@ class Window:
             self._close(now)
 
     def end(self) -> None:
-        """All lanes are done; a window that nobody closed is closed now."""
+        """All callers are done; closes the window if it is still open."""
         now = time.perf_counter()
         self.whole_s = now - self.began
         if not self.opened:
@@ -93,7 +94,7 @@ class Window:
             self._close(now)
 
     def found(self, expected_bytes: int, batch: int = 1) -> dict[str, Any]:
-        """For the pipe; the names are record.Slice's."""
+        """The result for the RPC, with the names of record.Slice."""
         answered, measured_s = len(self.latencies), self.closed_at - self.opened_at
         return {
             "answered": answered,
@@ -112,7 +113,7 @@ class Window:
 
 
 def kind_of(error: BaseException) -> str:
-    """The class of an error, by record.Slice's words; libraries agree on names at least."""
+    """The class of an error, with the names of record.Slice, derived from the exception's name."""
     if isinstance(error, WrongResponse):
         return error.kind
     name = type(error).__name__.lower()

@@ -1,5 +1,5 @@
-"""Every client behind the same small face, so that a load is written once.
+"""A common interface of all clients, so that each load is written once.
 
-An adapter does what the client's own users would write, and no more: the whole answer as bytes, JSON
-through the client's own encoder and decoder, streams in the client's own way.
+An adapter does what users of the client would write: the whole response as bytes, JSON through the client's own
+encoder and decoder, streams in the client's own way.
 """

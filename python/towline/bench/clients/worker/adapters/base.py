@@ -1,4 +1,4 @@
-"""The face that every adapter has, and what most of them share."""
+"""The interface of the adapters, and code shared by most of them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def check(status: int) -> None:
 
 
 class Adapter:
-    """`base` is the responder's origin, `pool` how many connections the client may keep.
+    """`base` is the responder's origin, `pool` the number of connections the client may keep.
 
-    `uds`: the unix socket to connect to instead, for a client that can (`unix_sockets`).
-    `http2`: HTTP/2 and nothing else, without asking the server, for a client that can (`prior_knowledge`).
+    `uds`: the unix socket to connect to, for clients that can (`unix_sockets`).
+    `http2`: HTTP/2 only, by prior knowledge, for clients that can (`prior_knowledge`).
     """
 
     unix_sockets = False
@@ -37,17 +37,17 @@ class Adapter:
         self.base, self.pool, self.uds, self.http2 = base, pool, uds, http2
 
     def buffered(self) -> int | None:
-        """Bytes that the client holds of the stream under way, where it says so."""
+        """Bytes of the current stream that the client has buffered, if it reports them."""
         return None
 
 
 class AsyncAdapter(Adapter, ABC):
     @abstractmethod
     async def open(self) -> None:
-        """Makes the client, inside the loop."""
+        """Creates the client, inside the loop."""
 
     async def close(self) -> None:
-        """Gives its connections up."""
+        """Closes its connections."""
 
     @abstractmethod
     async def get(self, path: str) -> Answer:
@@ -55,18 +55,18 @@ class AsyncAdapter(Adapter, ABC):
 
     @abstractmethod
     async def upload(self, path: str, body: bytes) -> Answer:
-        """Posts bytes that are there."""
+        """Posts given bytes."""
 
     @abstractmethod
     async def post_json(self, path: str, value: Any) -> Any:
-        """Posts JSON and decodes the answer, both with the client's own means."""
+        """Posts JSON and decodes the response, both with the client's own codec."""
 
     @abstractmethod
     def pieces(self, path: str, size: int | None = PIECE_BYTES) -> AsyncGenerator[bytes, None]:
-        """The body as the consumer takes it, in reads of at most `size`; `None`: as it comes."""
+        """Yields the body in reads of at most `size`; `None`: as it arrives."""
 
     async def events(self, path: str) -> AsyncGenerator[bytes, None]:
-        """Server-sent events, one by one."""
+        """Yields server-sent events."""
         held = b""
         async for piece in self.pieces(path, None):
             *complete, held = (held + piece).split(b"\n\n")
@@ -77,10 +77,10 @@ class AsyncAdapter(Adapter, ABC):
 class SyncAdapter(Adapter, ABC):
     @abstractmethod
     def open(self) -> None:
-        """Makes the client that all threads share."""
+        """Creates the client that all threads share."""
 
     def close(self) -> None:
-        """Gives its connections up."""
+        """Closes its connections."""
 
     @abstractmethod
     def get(self, path: str) -> Answer:
@@ -88,18 +88,18 @@ class SyncAdapter(Adapter, ABC):
 
     @abstractmethod
     def upload(self, path: str, body: bytes) -> Answer:
-        """Posts bytes that are there."""
+        """Posts given bytes."""
 
     @abstractmethod
     def post_json(self, path: str, value: Any) -> Any:
-        """Posts JSON and decodes the answer, both with the client's own means."""
+        """Posts JSON and decodes the response, both with the client's own codec."""
 
     @abstractmethod
     def pieces(self, path: str, size: int | None = PIECE_BYTES) -> Generator[bytes, None, None]:
-        """The body as the consumer takes it, in reads of at most `size`; `None`: as it comes."""
+        """Yields the body in reads of at most `size`; `None`: as it arrives."""
 
     def events(self, path: str) -> Generator[bytes, None, None]:
-        """Server-sent events, one by one."""
+        """Yields server-sent events."""
         held = b""
         for piece in self.pieces(path, None):
             *complete, held = (held + piece).split(b"\n\n")
@@ -107,7 +107,7 @@ class SyncAdapter(Adapter, ABC):
 
 
 class AsyncLikeRequests(AsyncAdapter):
-    """Clients with `get`, `post(content=...)`, `post(json=...)` and `status_code` and `content` on the answer."""
+    """Clients with `get`, `post(content=...)`, `post(json=...)` whose responses have `status_code` and `content`."""
 
     client: Any
     content_name = "content"

@@ -12,7 +12,7 @@ import pycurl
 
 from .base import PIECE_BYTES, Answer, AsyncAdapter, SyncAdapter, check
 
-# Without "Expect" libcurl waits for a 100 before it sends a large body: none of the others does.
+# Without this "Expect", libcurl waits for 100 before it sends a large body, unlike all other clients.
 JSON = ["Content-Type: application/json", "Expect:"]
 OCTETS = ["Content-Type: application/octet-stream", "Expect:"]
 
@@ -43,7 +43,7 @@ class Easy(SyncAdapter):
         self.local = threading.local()
 
     def handle(self) -> pycurl.Curl:
-        """This thread's handle, its settings forgotten and its connections kept."""
+        """The handle of this thread, with its settings reset and its connections kept."""
         try:
             handle: pycurl.Curl = self.local.handle
             handle.reset()
@@ -71,7 +71,7 @@ class Easy(SyncAdapter):
         return json.loads(self.post(path, json.dumps(value).encode(), JSON)[1])
 
     def pieces(self, path: str, size: int | None = PIECE_BYTES) -> Generator[bytes, None, None]:
-        """Through a multi handle of its own: an easy handle gives nothing before the end."""
+        """Uses a multi handle: an easy handle returns nothing before the end."""
         handle, multi, chunks = self.handle(), pycurl.CurlMulti(), list[bytes]()
         prepare(handle, self.base + path, chunks.append, http2=self.http2)
         multi.add_handle(handle)
@@ -172,7 +172,7 @@ class Multi(AsyncAdapter):
         return json.loads((await self.post(path, json.dumps(value).encode(), JSON))[1])
 
     async def pieces(self, path: str, size: int | None = PIECE_BYTES) -> AsyncGenerator[bytes, None]:
-        """What has come is queued: libcurl pushes, and nobody tells it to pause."""
+        """Queues what arrives: libcurl pushes, and is never paused."""
         handle, queue = self.handle(), asyncio.Queue[bytes]()
         prepare(handle, self.base + path, queue.put_nowait, http2=self.http2)
         future = self.begin(handle)

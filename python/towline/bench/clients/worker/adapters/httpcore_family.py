@@ -1,4 +1,4 @@
-"""httpcore and httpcorexyz. The second registers itself under the first's name: never both in one process."""
+"""httpcore and httpcorexyz. The second registers itself under the first's name, so each needs its own process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Async(AsyncAdapter):
                 yield piece
 
     async def adopt(self, base: str) -> None:
-        """One more open and idle connection: a thousand through the pool itself would take httpcore minutes."""
+        """Adds an open, idle connection: a thousand through the pool itself would take httpcore minutes."""
         request = first_request(self.library, base)
         connection = self.client.create_connection(request.url.origin)
         response = await connection.handle_async_request(request)

@@ -1,4 +1,4 @@
-"""httpx, httpx2 and what Towline puts below them: the same calls, other classes."""
+"""httpx, httpx2 and the drop-ins for them: the same calls, other classes."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ class Async(AsyncAdapter):
     async def open(self) -> None:
         self.client = primp.AsyncClient(timeout=60, http2_only=self.http2)
 
-    # `content` and `json` read the body while the loop stands still, and other streams fill the connection's window.
+    # `content` and `json` read the body while they block the loop, and other streams fill the connection's
+    # window.
 
     async def get(self, path: str) -> Answer:
         response = await self.client.get(self.base + path)
@@ -45,7 +46,7 @@ class Sync(SyncLikeRequests):
         self.client = primp.Client(timeout=60, http2_only=self.http2)
 
     def close(self) -> None:
-        """It has no such thing."""
+        """Not supported."""
 
     def pieces(self, path: str, size: int | None = PIECE_BYTES) -> Generator[bytes, None, None]:
         response = self.client.get(self.base + path, stream=True)

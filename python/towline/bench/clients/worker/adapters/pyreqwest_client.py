@@ -1,4 +1,4 @@
-"""pyreqwest: its client, asynchronous and not."""
+"""pyreqwest: its client, asynchronous and blocking."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from .base import PIECE_BYTES, Answer, SyncAdapter, check
 
 
 def over(uds: str, manager: Any) -> Any:
-    """The manager with connections of another kind, as users of unix sockets make it: only `_new_conn` differs."""
+    """A manager with connections of another kind, as users of unix sockets make it: only `_new_conn` differs."""
 
     class Connection(urllib3.connection.HTTPConnection):
         def _new_conn(self) -> socket.socket:

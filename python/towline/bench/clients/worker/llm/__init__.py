@@ -1,1 +1,1 @@
-"""Chats with an OpenAI-compatible endpoint, streamed, as the users of each client would write them."""
+"""Chats with an OpenAI-compatible endpoint, streamed, as users of each client would write them."""

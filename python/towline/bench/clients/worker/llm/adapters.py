@@ -1,4 +1,4 @@
-"""The clients of a chat: what each makes of the stream, as content, a count of tokens, and what else the end says."""
+"""The chat clients: each parses the stream into content, a token count, and data of the mock endpoint."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Chunk:
 
     content: str = ""
     tokens: int | None = None
-    """Of the whole answer, where the event says it."""
+    """Tokens of the whole response, if the event has them."""
     server: dict[str, Any] | None = None
-    """What the local mock endpoint knows of its own answer."""
+    """Data that the mock endpoint adds about its response."""
 
 
 class Refused(Exception):
-    """A status that is not 200."""
+    """A status other than 200."""
 
     def __init__(self, status: int, text: str = "") -> None:
         super().__init__(f"{status} {text}".strip()[:200])
@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 def chunk_of(data: str) -> Chunk | None:
-    """The data of one event; None for the mark of the end."""
+    """The parsed data of one event; None for the end marker."""
     if data == "[DONE]":
         return None
     found = json.loads(data)
@@ -43,7 +43,7 @@ def chunk_of(data: str) -> Chunk | None:
 
 
 class Chat(ABC):
-    """One client, open; `base` is the URL before /chat/completions."""
+    """One open client; `base` is the URL before /chat/completions."""
 
     def __init__(self, base: str, key: str) -> None:
         self.url = base.rstrip("/") + "/chat/completions"
@@ -52,15 +52,15 @@ class Chat(ABC):
 
     @abstractmethod
     async def open(self) -> None:
-        """Makes the client, inside the loop."""
+        """Creates the client, inside the loop."""
 
     @abstractmethod
     def stream(self, body: dict[str, Any]) -> AsyncGenerator[Chunk, None]:
-        """The events of one answer. Raises Refused."""
+        """Yields the events of one response. Raises Refused."""
 
 
 class Towline(Chat):
-    """towline.AsyncClient with its own events."""
+    """towline.AsyncClient with its own event parser."""
 
     async def open(self) -> None:
         self.client: Any = import_module("towline").AsyncClient(timeout=TIMEOUT_S, trust_env=False)
@@ -76,7 +76,7 @@ class Towline(Chat):
 
 
 class _Lines(Chat):
-    """Clients that give lines: an event of these endpoints is one line."""
+    """Clients that yield lines: an event of these endpoints is one line."""
 
     async def events(self, lines: AsyncIterable[str]) -> AsyncGenerator[Chunk, None]:
         async for line in lines:
@@ -124,7 +124,7 @@ class Aiohttp(_Lines):
 
 
 class OpenAI(Chat):
-    """The vendor's SDK; `clients` says whose HTTP it stands on."""
+    """The vendor's SDK on the HTTP client in `clients`."""
 
     clients = "httpx2"
 

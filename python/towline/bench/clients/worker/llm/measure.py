@@ -1,4 +1,4 @@
-"""A chat as its user feels it: when the first piece of text comes, and when each of the others."""
+"""Latency of a chat for its user: the time of the first piece of text, and of each of the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .adapters import Chat, Refused
 
 
 async def call(chat: Chat, body: dict[str, Any], at_s: float, pause_s: float) -> dict[str, Any]:
-    """One answer, asked for `at_s` from now, `pause_s` between the reads of its pieces. Times from the asking."""
+    """One response, requested `at_s` from now, with `pause_s` between reads. Times are relative to the request."""
     await asyncio.sleep(at_s)
     text, times, found = hashlib.sha256(), list[float](), dict[str, Any]()
     began = time.perf_counter()
@@ -38,7 +38,7 @@ async def call(chat: Chat, body: dict[str, Any], at_s: float, pause_s: float) ->
 
 
 async def calls(chat: Chat, asked: list[dict[str, Any]], pause_s: float) -> dict[str, Any]:
-    """All of `asked` ({"body", "at_s"}), each at its time, and what they cost this process."""
+    """Makes all calls ({"body", "at_s"}) at their times, and measures their cost in this process."""
     gc.collect()
     before, cpu_before, began = rss_bytes(), time.process_time(), time.perf_counter()
     most = 0
