@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use towline_io::client::{
-    Body, CallEvent, CallOptions, Caller, CallerConfig, Prepared, RequestText, Route,
+    Body, CallEvent, CallOptions, ClientDriver, ClientDriverConfig, OutgoingRequest, RequestText,
+    Route,
 };
 
 const ROUNDS: usize = 50;
@@ -37,7 +38,7 @@ fn main() -> std::io::Result<()> {
         }
     });
     let route = Arc::new(Route::plain("127.0.0.1", addr.port()));
-    let mut caller = Caller::new(CallerConfig::default())?;
+    let mut caller = ClientDriver::new(ClientDriverConfig::default())?;
     for size in SIZES {
         let body = Bytes::from(vec![b'x'; size]);
         let mut samples = Vec::with_capacity(ROUNDS);
@@ -58,10 +59,10 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-fn post(caller: &mut Caller, route: &Arc<Route>, body: Bytes) -> std::io::Result<()> {
+fn post(caller: &mut ClientDriver, route: &Arc<Route>, body: Bytes) -> std::io::Result<()> {
     let mut head = RequestText::new(b"POST", b"/");
     head.push(b"host", b"bench");
-    let request = Prepared {
+    let request = OutgoingRequest {
         route: Arc::clone(route),
         head,
         body: Body::Bytes(body),

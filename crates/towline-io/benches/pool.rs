@@ -77,8 +77,11 @@ fn act(pool: &mut Pool<usize, usize, usize>, leases: &mut Vec<Lease<usize>>, now
     while let Some(action) = pool.next_action() {
         match action {
             Action::Dial(slot, _) => pool.dialled(slot, 0, 1, now),
-            Action::Serve(lease, _) => leases.push(lease),
-            Action::CancelDial(_) | Action::Close(_) | Action::Expect(_) | Action::Queue(_) => {}
+            Action::Assign(lease, _) => leases.push(lease),
+            Action::CancelDial(_)
+            | Action::Close(_)
+            | Action::AwaitDial(_)
+            | Action::AwaitFree(_) => {}
         }
     }
 }

@@ -16,8 +16,8 @@ use support::blocking::{
     begin, body_of, client, exchange, failed, patiently, read_timeout, with_pool,
 };
 use towline_io::client::{
-    Body, CallErrorKind, CallOptions, Ended, Patience, PoolLimits, Prepared, RequestText, Route,
-    Stale, Taken, Timeouts, Written,
+    BlockingError, Body, CallErrorKind, CallOptions, OutgoingRequest, PoolLimits, ReadOutcome,
+    RequestText, Route, StaleRetry, Timeouts, WaitPolicy, WriteOutcome,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -61,10 +61,10 @@ fn answering(answer: &'static [u8]) -> impl Fn(usize, TcpStream) + Send + Sync +
     }
 }
 
-fn request(route: &Arc<Route>, method: &str, body: Body) -> Prepared {
+fn request(route: &Arc<Route>, method: &str, body: Body) -> OutgoingRequest {
     let mut head = RequestText::new(method.as_bytes(), b"/");
     head.push(b"host", b"a");
-    Prepared {
+    OutgoingRequest {
         route: Arc::clone(route),
         head,
         body,
@@ -72,7 +72,7 @@ fn request(route: &Arc<Route>, method: &str, body: Body) -> Prepared {
     }
 }
 
-fn get(route: &Arc<Route>) -> Prepared {
+fn get(route: &Arc<Route>) -> OutgoingRequest {
     request(route, "GET", Body::Empty)
 }
 
@@ -159,7 +159,7 @@ fn a_get_lost_in_the_keep_alive_race_is_sent_again_a_post_is_not() {
 
     exchange(&client, get(&route)).unwrap();
     let anything = CallOptions {
-        stale: Stale::Any,
+        stale: StaleRetry::Any,
         ..CallOptions::default()
     };
     let post = request(&route, "POST", Body::Bytes(Bytes::from_static(b"x")));
@@ -256,7 +256,7 @@ fn a_streamed_body_is_chunked_and_an_early_answer_ends_it() {
             .begin(prepared, CallOptions::default(), patience)
             .unwrap();
         let piece = Bytes::from_static(b"hi");
-        assert_eq!(call.write(piece, patience).unwrap(), Written::Taken);
+        assert_eq!(call.write(piece, patience).unwrap(), WriteOutcome::Continue);
         call.finish(&[], patience).unwrap();
         let head = call.await_head(patience).unwrap();
         assert_eq!(head.view().status(), 204);
@@ -270,7 +270,7 @@ fn a_streamed_body_is_chunked_and_an_early_answer_ends_it() {
             .unwrap();
         let piece = Bytes::from(vec![0; 256 * 1024]);
         let mut pieces = 0;
-        while call.write(piece.clone(), patience).unwrap() == Written::Taken {
+        while call.write(piece.clone(), patience).unwrap() == WriteOutcome::Continue {
             pieces += 1;
             assert!(pieces < 1000);
         }
@@ -364,25 +364,25 @@ fn an_interruption_ends_every_wait() {
         asked += 1;
         asked >= 2
     };
-    let mut patience = Patience::new(&mut interrupted, Some(20 * MS));
+    let mut patience = WaitPolicy::new(&mut interrupted, Some(20 * MS));
     let mut call = client
         .begin(get(&silent), CallOptions::default(), &mut patience)
         .unwrap();
     let begun = Instant::now();
     assert!(matches!(
         call.await_head(&mut patience),
-        Err(Ended::Interrupted)
+        Err(BlockingError::Interrupted)
     ));
     assert!(begun.elapsed() < PATIENCE / 2);
     let mut no = || false;
-    let mut patience = Patience::new(&mut no, None);
+    let mut patience = WaitPolicy::new(&mut no, None);
     let _held = client
         .begin(get(&silent), CallOptions::default(), &mut patience)
         .unwrap();
     let mut yes = || true;
-    let mut patience = Patience::new(&mut yes, Some(20 * MS));
+    let mut patience = WaitPolicy::new(&mut yes, Some(20 * MS));
     let waited = client.begin(get(&silent), CallOptions::default(), &mut patience);
-    assert!(matches!(waited, Err(Ended::Interrupted)));
+    assert!(matches!(waited, Err(BlockingError::Interrupted)));
     assert_eq!(client.status().waiting, 0);
 }
 
@@ -400,7 +400,7 @@ fn an_unread_response_holds_no_more_than_its_window() {
         assert!(call.buffered() <= 64 * 1024);
         assert!(matches!(
             call.take(1000, <[u8]>::len),
-            Ok(Taken::Data(1..=1000))
+            Ok(ReadOutcome::Data(1..=1000))
         ));
     }
     drop(call);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use support::Server;
 use support::calls::{get, route};
-use towline_io::client::{CallEvent, CallOptions, CallRead, Caller, CallerConfig};
+use towline_io::client::{CallEvent, CallOptions, CallRead, ClientDriver, ClientDriverConfig};
 
 /// Counts what the thread of the test allocates.
 struct Counting;
@@ -41,7 +41,7 @@ const UNAVOIDABLE: usize = 4;
 fn a_call_on_a_warm_connection_allocates_its_heads_and_nothing_else() {
     let server = Server::plain();
     let route = route(server.addr);
-    let mut caller = Caller::new(CallerConfig::default()).unwrap();
+    let mut caller = ClientDriver::new(ClientDriverConfig::default()).unwrap();
     let mut exchange = || {
         let before = COUNT.get();
         let call = caller

@@ -13,13 +13,13 @@ use bytes::Bytes;
 use support::calls::{Hand, Scripted, get, head, ok, request, route, say};
 use support::{PATIENCE, Server};
 use towline_io::client::{
-    Body, CallErrorKind, CallEvent, CallOptions, CallPhase, CallRead, Flush, PoolStatus, Route,
-    Stale,
+    Body, CallErrorKind, CallEvent, CallOptions, CallPhase, CallRead, FlushPolicy, PoolStatus,
+    Route, StaleRetry,
 };
 
 const SHORT: Duration = Duration::from_millis(5);
 
-fn limits(hand: &mut towline_io::client::CallerConfig, per_host: usize) {
+fn limits(hand: &mut towline_io::client::ClientDriverConfig, per_host: usize) {
     hand.pool.max_connections_per_host = per_host;
 }
 
@@ -45,7 +45,11 @@ fn one_connection_carries_call_after_call() {
 
 #[test]
 fn a_thousand_calls_over_ten_connections_are_answered_in_order() {
-    for flush in [Flush::AtOnce, Flush::TurnEnd, Flush::Together] {
+    for flush in [
+        FlushPolicy::Immediate,
+        FlushPolicy::TurnEnd,
+        FlushPolicy::Manual,
+    ] {
         let server = Server::plain();
         let route = route(server.addr);
         let mut hand = Hand::new(|config| {
@@ -144,7 +148,7 @@ fn a_post_is_not_sent_twice_unless_anything_goes() {
 
     hand.get(&route, "/").answer();
     let options = CallOptions {
-        stale: Stale::Any,
+        stale: StaleRetry::Any,
         ..CallOptions::default()
     };
     let again = request(&route, "POST", "/", Body::Bytes(Bytes::from_static(b"x")));

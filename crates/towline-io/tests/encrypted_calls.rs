@@ -63,7 +63,7 @@ fn one_encrypted_connection_carries_call_after_call() {
         assert_eq!(hand.finish(call).answer().1, b"300000");
     }
     let call = hand.begin(get(&route, "/"));
-    let tls = hand.caller.facts(call).and_then(|facts| facts.tls.clone());
+    let tls = hand.caller.info(call).and_then(|facts| facts.tls.clone());
     assert!(tls.is_some());
     assert_eq!(hand.finish(call).answer().0, 200);
     assert_eq!(server.accepted.load(Relaxed), 1);

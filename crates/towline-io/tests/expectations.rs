@@ -12,7 +12,8 @@ use bytes::Bytes;
 use support::PATIENCE;
 use support::calls::{Hand, Scripted, head, ok, request, route, say};
 use towline_io::client::{
-    Blocking, BlockingConfig, Body, CallEvent, CallOptions, Patience, Prepared, Route, Written,
+    BlockingClient, BlockingConfig, Body, CallEvent, CallOptions, OutgoingRequest, Route,
+    WaitPolicy, WriteOutcome,
 };
 
 const BODY: &[u8] = b"wanted";
@@ -57,7 +58,7 @@ fn assert_silent(stream: &mut TcpStream) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
 }
 
-fn put(route: &Arc<Route>, body: Body) -> Prepared {
+fn put(route: &Arc<Route>, body: Body) -> OutgoingRequest {
     let mut put = request(route, "PUT", "/", body);
     put.head.push(b"expect", b"100-continue");
     put
@@ -133,9 +134,9 @@ fn a_thread_holds_its_body_back() {
         let server = server(manner);
         let route = route(server.addr);
         let start = Instant::now();
-        let client = Blocking::new(BlockingConfig::default());
+        let client = BlockingClient::new(BlockingConfig::default());
         let mut never = || false;
-        let mut patience = Patience::new(&mut never, None);
+        let mut patience = WaitPolicy::new(&mut never, None);
         let streamed = body.is_streamed();
         let options = CallOptions::default();
         let mut call = client
@@ -143,7 +144,10 @@ fn a_thread_holds_its_body_back() {
             .unwrap();
         if streamed {
             let written = call.write(Bytes::from_static(BODY), &mut patience).unwrap();
-            assert_eq!(written == Written::Answered, manner == Manner::Refuses);
+            assert_eq!(
+                written == WriteOutcome::Responded,
+                manner == Manner::Refuses
+            );
             call.finish(&[], &mut patience).unwrap();
         }
         let head = call.await_head(&mut patience).unwrap();

@@ -16,8 +16,8 @@ use support::frames::{
 };
 use support::{PATIENCE, Server};
 use towline_io::client::{
-    Body, CallErrorKind, CallEvent, CallOptions, CallPhase, CallRead, DialConfig, Flush, Stale,
-    Timeouts,
+    Body, CallErrorKind, CallEvent, CallOptions, CallPhase, CallRead, DialConfig, FlushPolicy,
+    StaleRetry, Timeouts,
 };
 use towline_io::{ConnConfig, EngineConfig};
 use towline_proto::{Limits, ProtocolPolicy};
@@ -52,7 +52,11 @@ fn server_with(streams: u32) -> Server {
 
 #[test]
 fn one_connection_carries_a_thousand_calls_at_once() {
-    for flush in [Flush::AtOnce, Flush::TurnEnd, Flush::Together] {
+    for flush in [
+        FlushPolicy::Immediate,
+        FlushPolicy::TurnEnd,
+        FlushPolicy::Manual,
+    ] {
         let server = server_with(1000);
         let route = route(server.addr);
         let mut hand = Hand::new(|config| {
@@ -384,7 +388,7 @@ fn refused_calls_are_given_up_after_a_few_attempts_and_at_once_where_nothing_is_
     });
     let route = route(server.addr);
     let mut hand = hand();
-    for (stale, most) in [(Stale::Idempotent, 9), (Stale::Never, 1)] {
+    for (stale, most) in [(StaleRetry::Idempotent, 9), (StaleRetry::Never, 1)] {
         let options = CallOptions {
             stale,
             ..CallOptions::default()

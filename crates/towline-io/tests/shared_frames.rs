@@ -20,7 +20,7 @@ use support::frames::{
     DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, RESET, SETTINGS, answer, frame, goaway,
 };
 use towline_io::client::{
-    Body, CallErrorKind, CallOptions, CallPhase, Ended, Stale, Timeouts, Written,
+    BlockingError, Body, CallErrorKind, CallOptions, CallPhase, StaleRetry, Timeouts, WriteOutcome,
 };
 use towline_proto::Limits;
 
@@ -214,13 +214,15 @@ fn a_reset_fails_its_call_and_says_why() {
         let mut call = client.begin(upload, CallOptions::default(), patience)?;
         let piece = Bytes::from(vec![b'x'; 100_000]);
         // Nobody takes it, and then nobody wants it.
-        while call.write(piece.clone(), patience)? == Written::Taken && call.buffered() == 0 {}
+        while call.write(piece.clone(), patience)? == WriteOutcome::Continue && call.buffered() == 0
+        {
+        }
         call.finish(&[], patience)?;
         assert_eq!(call.await_head(patience)?.view().status(), 200);
         let mut answer = Vec::new();
         call.read_all(&mut answer, patience)?;
         assert_eq!(answer, b"enough");
-        Ok::<_, Ended>(())
+        Ok::<_, BlockingError>(())
     })
     .unwrap();
     assert_eq!(whole(&client, get(&route, "/")).1, b"ok");
@@ -240,7 +242,7 @@ fn refused_calls_are_given_up_after_a_few_attempts_and_at_once_where_nothing_is_
     });
     let route = route(server.addr);
     let client = sharing_client();
-    for (stale, most) in [(Stale::Idempotent, 9), (Stale::Never, 1)] {
+    for (stale, most) in [(StaleRetry::Idempotent, 9), (StaleRetry::Never, 1)] {
         let options = CallOptions {
             stale,
             ..CallOptions::default()
@@ -289,7 +291,7 @@ fn an_idle_connection_that_ended_is_not_used_and_is_left_with_a_word() {
     let client = sharing_client();
     let post = || request(&route, "POST", "/", Body::Bytes("x".into()));
     let never = CallOptions {
-        stale: Stale::Never,
+        stale: StaleRetry::Never,
         ..CallOptions::default()
     };
     assert_eq!(whole(&client, post()).1, b"ok");

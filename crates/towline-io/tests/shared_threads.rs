@@ -16,8 +16,8 @@ use support::calls::{get, request, route};
 use support::{PATIENCE, Server};
 use towline_io::ConnConfig;
 use towline_io::client::{
-    Blocking, BlockingConfig, Body, CallErrorKind, CallOptions, CallPhase, Ended, Patience,
-    PoolLimits, Taken, Written,
+    BlockingClient, BlockingConfig, BlockingError, Body, CallErrorKind, CallOptions, CallPhase,
+    PoolLimits, ReadOutcome, WaitPolicy, WriteOutcome,
 };
 use towline_proto::{Limits, ProtocolPolicy};
 
@@ -68,7 +68,7 @@ fn calls_beyond_the_servers_limit_wait_or_take_another_connection() {
     for (per_host, connections) in [(1, 1), (5, 5)] {
         let server = server_with(4);
         let route = route(server.addr);
-        let client = Blocking::new(BlockingConfig {
+        let client = BlockingClient::new(BlockingConfig {
             pool: PoolLimits {
                 max_connections_per_host: per_host,
                 ..PoolLimits::default()
@@ -139,7 +139,7 @@ fn a_reader_that_rests_stops_nobody() {
     });
     assert!((1..=64 * 1024).contains(&slow.buffered()));
     // What is asked for is taken, and no more.
-    while let Taken::Pending = slow.take(10, |data| assert_eq!(data.len(), 10)).unwrap() {
+    while let ReadOutcome::Pending = slow.take(10, |data| assert_eq!(data.len(), 10)).unwrap() {
         patiently(|patience| slow.fill(patience)).unwrap();
     }
     assert!(slow.buffered() <= 64 * 1024);
@@ -176,14 +176,14 @@ fn bodies_go_up_in_every_way() {
             let mut call = client.begin(streamed, CallOptions::default(), patience)?;
             for _ in 0..60 {
                 let piece = Bytes::from(vec![7; LEN / 60]);
-                assert_eq!(call.write(piece, patience)?, Written::Taken);
+                assert_eq!(call.write(piece, patience)?, WriteOutcome::Continue);
             }
             call.finish(&[], patience)?;
             assert_eq!(call.await_head(patience)?.view().status(), 200);
             let mut answer = Vec::new();
             call.read_all(&mut answer, patience)?;
             assert_eq!(answer, b"3000000");
-            Ok::<_, Ended>(())
+            Ok::<_, BlockingError>(())
         })
         .unwrap();
     }
@@ -230,7 +230,7 @@ fn whoever_leaves_the_post_is_followed_by_another() {
         let interrupted = scope.spawn(|| {
             let since = Instant::now();
             let mut over = || since.elapsed() > 1200 * MS;
-            let mut patience = Patience::new(&mut over, Some(20 * MS));
+            let mut patience = WaitPolicy::new(&mut over, Some(20 * MS));
             let slow = get(&route, "/delay?ms=10000");
             let mut call = client.begin(slow, CallOptions::default(), &mut patience)?;
             call.await_head(&mut patience).map(drop)
@@ -258,7 +258,7 @@ fn whoever_leaves_the_post_is_followed_by_another() {
         );
         assert!(matches!(
             interrupted.join().unwrap(),
-            Err(Ended::Interrupted)
+            Err(BlockingError::Interrupted)
         ));
         assert_eq!(answered.join().unwrap().0, 200);
         for each in rest {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use support::PATIENCE;
 use support::calls::{Hand, get, head, ok, route, say};
 use towline_io::client::{
-    Backoff, Blocking, BlockingConfig, CallError, CallErrorKind, CallId, CallOptions, Ended,
-    Patience, Route, Timeouts,
+    Backoff, BlockingClient, BlockingConfig, BlockingError, CallError, CallErrorKind, CallId,
+    CallOptions, Route, Timeouts, WaitPolicy,
 };
 use towline_io::{ClientTls, ClientTlsSettings, Trust};
 
@@ -108,23 +108,23 @@ fn who_has_no_dial_waits_by_the_pool_timeout() {
     assert!(after >= 1550 * MS, "{after:?}");
 }
 
-fn blocking(per_host: usize) -> Blocking {
+fn blocking(per_host: usize) -> BlockingClient {
     let mut config = BlockingConfig::default();
     config.pool.max_connections_per_host = per_host;
-    Blocking::new(config)
+    BlockingClient::new(config)
 }
 
 fn begin_blocking(
-    client: &Blocking,
+    client: &BlockingClient,
     route: &Arc<Route>,
     options: CallOptions,
 ) -> Result<(), CallError> {
     let mut never = || false;
-    let mut patience = Patience::new(&mut never, None);
+    let mut patience = WaitPolicy::new(&mut never, None);
     match client.begin(get(route, "/"), options, &mut patience) {
         Ok(_) => Ok(()),
-        Err(Ended::Failed(error)) => Err(*error),
-        Err(Ended::Interrupted) => panic!("interrupted"),
+        Err(BlockingError::Failed(error)) => Err(*error),
+        Err(BlockingError::Interrupted) => panic!("interrupted"),
     }
 }
 

@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 
 use towline_io::EngineConfig;
 use towline_io::client::{
-    Body, CallEvent, CallId, CallOptions, CallRead, Caller, CallerConfig, Flush, Prepared,
-    RequestText, Route,
+    Body, CallEvent, CallId, CallOptions, CallRead, ClientDriver, ClientDriverConfig, FlushPolicy,
+    OutgoingRequest, RequestText, Route,
 };
 
 fn main() -> io::Result<()> {
     let options = Options::parse()?;
-    let mut caller = Caller::new(CallerConfig {
+    let mut caller = ClientDriver::new(ClientDriverConfig {
         engine: EngineConfig {
             max_ready_per_turn: 256,
             turn_time: Duration::from_millis(5),
             ..EngineConfig::default()
         },
         flush: options.flush,
-        ..CallerConfig::default()
+        ..ClientDriverConfig::default()
     })?;
     let mut load = Load {
         route: Arc::new(Route::plain(&options.host, options.port)),
@@ -65,7 +65,7 @@ struct Load {
 }
 
 impl Load {
-    fn run(&mut self, caller: &mut Caller, concurrency: usize) -> io::Result<()> {
+    fn run(&mut self, caller: &mut ClientDriver, concurrency: usize) -> io::Result<()> {
         for _ in 0..concurrency {
             self.begin(caller);
         }
@@ -79,7 +79,7 @@ impl Load {
         Ok(())
     }
 
-    fn begin(&mut self, caller: &mut Caller) {
+    fn begin(&mut self, caller: &mut ClientDriver) {
         if self.left == 0 {
             return;
         }
@@ -88,7 +88,7 @@ impl Load {
         head.push(b"host", self.host.as_bytes());
         head.push(b"accept", b"*/*");
         head.push(b"user-agent", b"towline-caller");
-        let request = Prepared {
+        let request = OutgoingRequest {
             route: Arc::clone(&self.route),
             head,
             body: Body::Empty,
@@ -100,7 +100,7 @@ impl Load {
         }
     }
 
-    fn handle(&mut self, caller: &mut Caller, call: CallId, event: &CallEvent) {
+    fn handle(&mut self, caller: &mut ClientDriver, call: CallId, event: &CallEvent) {
         match event {
             CallEvent::Failed(error) => {
                 eprintln!("{error}");
@@ -127,7 +127,7 @@ impl Load {
 struct Options {
     concurrency: usize,
     requests: usize,
-    flush: Flush,
+    flush: FlushPolicy,
     host: String,
     port: u16,
     target: String,
@@ -138,7 +138,7 @@ impl Options {
         let mut options = Self {
             concurrency: 20,
             requests: 200_000,
-            flush: Flush::default(),
+            flush: FlushPolicy::default(),
             host: String::new(),
             port: 0,
             target: "/".into(),
@@ -151,9 +151,9 @@ impl Options {
                 "-n" => options.requests = value()?.parse().map_err(|_| usage())?,
                 "--flush" => {
                     options.flush = match value()?.as_str() {
-                        "once" => Flush::AtOnce,
-                        "turn" => Flush::TurnEnd,
-                        "together" => Flush::Together,
+                        "once" => FlushPolicy::Immediate,
+                        "turn" => FlushPolicy::TurnEnd,
+                        "together" => FlushPolicy::Manual,
                         _ => return Err(usage()),
                     };
                 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::request::{CallError, CallErrorKind, CallPhase, Timeouts};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum WaitKind {
     /// A connection that becomes free, or room to open one.
     Queue,
     /// One that is being opened.
@@ -18,17 +18,17 @@ enum What {
 
 /// Both waits count on where they stopped, so that none is ever longer than its timeout.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
-    what: What,
+pub(super) struct AcquireTimer {
+    what: WaitKind,
     since: Instant,
     queued: Duration,
     dialling: Duration,
 }
 
-impl Waiting {
+impl AcquireTimer {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            what: What::Queue,
+            what: WaitKind::Queue,
             since: now,
             queued: Duration::ZERO,
             dialling: Duration::ZERO,
@@ -37,24 +37,24 @@ impl Waiting {
 
     /// A dial is under way for it.
     pub(super) fn expect(&mut self, now: Instant) {
-        self.turn_to(What::Dial, now);
+        self.turn_to(WaitKind::Dial, now);
     }
 
     pub(super) fn queue(&mut self, now: Instant) {
-        self.turn_to(What::Queue, now);
+        self.turn_to(WaitKind::Queue, now);
     }
 
     /// Its own dial has failed and is repeated at `at`, with the whole connect timeout before it.
     pub(super) fn retry(&mut self, at: Instant) {
-        self.turn_to(What::Dial, at);
+        self.turn_to(WaitKind::Dial, at);
         self.dialling = Duration::ZERO;
     }
 
-    fn turn_to(&mut self, what: What, now: Instant) {
+    fn turn_to(&mut self, what: WaitKind, now: Instant) {
         let spent = now.saturating_duration_since(self.since);
         match self.what {
-            What::Queue => self.queued += spent,
-            What::Dial => self.dialling += spent,
+            WaitKind::Queue => self.queued += spent,
+            WaitKind::Dial => self.dialling += spent,
         }
         self.what = what;
         self.since = now;
@@ -63,8 +63,8 @@ impl Waiting {
     /// When the wait ends in vain, and as what.
     pub(super) fn bound(&self, timeouts: &Timeouts) -> Option<(Instant, CallErrorKind)> {
         let (timeout, spent, kind) = match self.what {
-            What::Queue => (timeouts.pool, self.queued, CallErrorKind::PoolTimeout),
-            What::Dial => (
+            WaitKind::Queue => (timeouts.pool, self.queued, CallErrorKind::PoolTimeout),
+            WaitKind::Dial => (
                 timeouts.connect,
                 self.dialling,
                 CallErrorKind::ConnectTimeout,
@@ -111,7 +111,7 @@ mod tests {
             pool: Some(Duration::from_secs(10)),
             ..Timeouts::default()
         };
-        let mut waiting = Waiting::new(start);
+        let mut waiting = AcquireTimer::new(start);
         let pool = |seconds| Some((at(seconds), CallErrorKind::PoolTimeout));
         let connect = |seconds| Some((at(seconds), CallErrorKind::ConnectTimeout));
         assert_eq!(waiting.bound(&timeouts), pool(10));
@@ -136,7 +136,7 @@ mod tests {
             pool: None,
             ..Timeouts::default()
         };
-        let mut waiting = Waiting::new(Instant::now());
+        let mut waiting = AcquireTimer::new(Instant::now());
         assert_eq!(waiting.bound(&timeouts), None);
         waiting.expect(Instant::now());
         assert_eq!(waiting.bound(&timeouts), None);

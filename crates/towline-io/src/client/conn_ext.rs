@@ -6,11 +6,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use towline_proto::{Event, OwnedHead, Protocol, StreamError, StreamId, StreamStats, UserError};
 
-use super::request::{Body, Prepared};
+use super::request::{Body, OutgoingRequest};
 use crate::conn::Peer;
 
 /// An event of one stream, without its borrow.
-pub(super) enum News {
+pub(super) enum ConnEvent {
     Head { head: OwnedHead, end: bool },
     Interim(OwnedHead),
     Readable,
@@ -19,7 +19,7 @@ pub(super) enum News {
     Failed(StreamError),
 }
 
-impl News {
+impl ConnEvent {
     /// `None`: the connection is about to end.
     pub(super) fn of(event: Event<'_>) -> Option<(StreamId, Self)> {
         Some(match event {
@@ -75,16 +75,16 @@ impl<S> Peer<S> {
 /// Queues the request and what there is of its body.
 pub(super) fn write_request<S>(
     peer: &mut Peer<S>,
-    prepared: &Prepared,
+    request: &OutgoingRequest,
 ) -> Result<StreamId, UserError> {
-    let size = prepared.body.size();
+    let size = request.body.size();
     // Opened first: afterwards there would be a request to take back.
-    let file = duplicate(&prepared.body)?;
-    let stream = prepared
+    let file = duplicate(&request.body)?;
+    let stream = request
         .head
         .with_head(|head| peer.conn.request(head, size))?;
-    if !prepared.holds_back()
-        && let Err(error) = write_body(peer, stream, &prepared.body, file)
+    if !request.holds_back()
+        && let Err(error) = write_body(peer, stream, &request.body, file)
     {
         if peer.is_shared() {
             peer.conn.stream(stream)?.reset();

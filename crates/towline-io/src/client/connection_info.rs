@@ -7,14 +7,14 @@ use crate::tls::TlsInfo;
 
 /// Shared by the calls that the connection carries.
 #[derive(Clone, Debug)]
-pub struct ConnectionFacts {
+pub struct ConnectionInfo {
     pub remote: PeerAddr,
     pub local: PeerAddr,
     pub tls: Option<TlsInfo>,
     pub timings: DialTimings,
 }
 
-impl ConnectionFacts {
+impl ConnectionInfo {
     pub(super) fn of<S>(peer: &Peer<S>, timings: DialTimings) -> Self {
         Self {
             remote: peer.remote_addr().clone(),

@@ -14,19 +14,19 @@ pub mod websocket;
 
 pub use crate::fork;
 pub use blocking::{
-    Blocking, BlockingCall, BlockingConfig, BlockingSocket, Ended, Heard, Patience, Shaken, Taken,
-    Trailer, Written,
+    BlockingCall, BlockingClient, BlockingConfig, BlockingError, BlockingWebSocket, ReadOutcome,
+    Trailer, UpgradeOutcome, WaitPolicy, WriteOutcome, WsRecvOutcome,
 };
-pub use connection_info::ConnectionFacts;
+pub use connection_info::ConnectionInfo;
 pub use dial::{
-    Dial, DialConfig, DialError, DialErrorKind, DialPhase, DialTimings, Established, Keepalive,
-    Overrides, Progress, Resolver, Watch,
+    Dial, DialConfig, DialError, DialErrorKind, DialPhase, DialTimings, Established, HostOverrides,
+    Keepalive, Progress, Resolver, Watch,
 };
-pub use driver::{CallEvent, CallId, CallRead, Caller, CallerConfig, Flush};
+pub use driver::{CallEvent, CallId, CallRead, ClientDriver, ClientDriverConfig, FlushPolicy};
 pub use pool::{Action, Lease, OriginId, Pool, PoolLimits, PoolStatus, SlotId, WaiterId};
 pub use request::{
-    Backoff, Body, CallError, CallErrorKind, CallOptions, CallPhase, Prepared, RequestText, Stale,
-    Timeouts, Timings,
+    Backoff, Body, CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, RequestText,
+    StaleRetry, Timeouts, Timings,
 };
 pub use route::{Credentials, Proxy, ProxyScheme, Route};
-pub use websocket::{Closed, Outgoing, Received, SendRefusal, WebSocketTerms};
+pub use websocket::{Outgoing, WebSocketConfig, WsClosed, WsReceived, WsSendError};

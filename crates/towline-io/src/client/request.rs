@@ -14,7 +14,7 @@ use super::route::Route;
 
 /// One request, ready for the wire. It can be written more than once, as far as its body can.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct OutgoingRequest {
     /// Where it goes. Pass the same `Arc` again and no table is searched.
     pub route: Arc<Route>,
     pub head: RequestText,
@@ -123,13 +123,13 @@ pub enum Body {
     Bytes(Bytes),
     /// So many bytes, written by the program as there is room.
     Known(u64),
-    /// Written by the program until it finishes.
+    /// WriteOutcome by the program until it finishes.
     Unknown,
     /// A part of a file: `sendfile` on plain TCP.
     File { file: File, offset: u64, len: u64 },
 }
 
-impl Prepared {
+impl OutgoingRequest {
     /// The body waits until the server wants it.
     pub(super) fn holds_back(&self) -> bool {
         let has_body = !matches!(self.body.size(), BodySize::Empty | BodySize::Known(0));
@@ -168,7 +168,7 @@ pub struct Timeouts {
     pub read: Option<Duration>,
     /// Without a byte of the request being taken.
     pub write: Option<Duration>,
-    /// Waiting for a connection when none may be opened.
+    /// AcquireTimer for a connection when none may be opened.
     pub pool: Option<Duration>,
     /// From `begin` to the last byte of the response.
     pub total: Option<Duration>,
@@ -188,7 +188,7 @@ impl Default for Timeouts {
 
 /// Which requests are sent again when a reused connection dies without a byte of the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stale {
+pub enum StaleRetry {
     Never,
     #[default]
     Idempotent,
@@ -200,7 +200,7 @@ pub enum Stale {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallOptions {
     pub timeouts: Timeouts,
-    pub stale: Stale,
+    pub stale: StaleRetry,
     /// Further attempts to open a connection.
     pub connect_retries: u8,
     /// How long they wait.
@@ -245,7 +245,7 @@ impl Default for CallOptions {
     fn default() -> Self {
         Self {
             timeouts: Timeouts::default(),
-            stale: Stale::default(),
+            stale: StaleRetry::default(),
             connect_retries: 1,
             backoff: Backoff::default(),
         }
@@ -255,7 +255,7 @@ impl Default for CallOptions {
 /// How far a call had come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallPhase {
-    /// Waiting for a connection.
+    /// AcquireTimer for a connection.
     Pool,
     Dns,
     Connect,
@@ -263,7 +263,7 @@ pub enum CallPhase {
     Tls,
     /// Sending the request.
     Send,
-    /// Waiting for the head of the response.
+    /// AcquireTimer for the head of the response.
     Head,
     /// Receiving its body.
     Body,
@@ -431,7 +431,7 @@ mod tests {
         let expects = |value: &[u8], body| {
             let mut head = RequestText::new(b"PUT", b"/");
             head.push(b"Expect", value);
-            Prepared {
+            OutgoingRequest {
                 route: Arc::new(Route::plain("a", 80)),
                 head,
                 body,

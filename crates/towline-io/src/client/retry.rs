@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use towline_proto::{CloseReason, ConnectionError, ErrorSource, ProtocolPolicy, StreamError};
 
-use super::request::{CallError, CallErrorKind, CallOptions, CallPhase, Prepared, Stale};
+use super::request::{
+    CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, StaleRetry,
+};
 use super::route::Route;
 
 /// A request is sent again at most so often. Each time takes a reused connection that was dying, and a
@@ -24,7 +26,7 @@ pub const CONTINUE_WITHIN: Duration = Duration::from_secs(1);
 
 /// How the exchange of a call stood when it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct RetryContext {
     /// It had carried an exchange before.
     pub reused: bool,
     /// A byte of the response had come.
@@ -35,7 +37,7 @@ pub struct Standing {
     pub resends: u8,
 }
 
-impl Standing {
+impl RetryContext {
     /// What `why` its exchange failed adds. `None`: it would fail so again.
     #[must_use]
     pub fn failed(self, why: &StreamError, protocols: ProtocolPolicy) -> Option<Self> {
@@ -60,18 +62,25 @@ impl Standing {
 /// Whether a request is sent again on another connection: a reused one that ends without a byte of the
 /// response was probably being closed when the request went out (RFC 9112 9.3.1). What was certainly not
 /// processed may be sent again whatever its method, as long as its body is at hand.
-pub fn may_resend(prepared: &Prepared, options: &CallOptions, standing: Standing) -> bool {
+pub fn may_resend(
+    prepared: &OutgoingRequest,
+    options: &CallOptions,
+    retry_context: RetryContext,
+) -> bool {
     let wanted = match options.stale {
-        Stale::Never => false,
-        Stale::Idempotent => prepared.idempotent,
-        Stale::Any => true,
+        StaleRetry::Never => false,
+        StaleRetry::Idempotent => prepared.idempotent,
+        StaleRetry::Any => true,
     };
-    let (is_due, most) = if standing.unprocessed {
-        (options.stale != Stale::Never, MAX_REFUSALS)
+    let (is_due, most) = if retry_context.unprocessed {
+        (options.stale != StaleRetry::Never, MAX_REFUSALS)
     } else {
-        (wanted && standing.reused, MAX_RESENDS)
+        (wanted && retry_context.reused, MAX_RESENDS)
     };
-    is_due && prepared.body.is_replayable() && !standing.response_started && standing.resends < most
+    is_due
+        && prepared.body.is_replayable()
+        && !retry_context.response_started
+        && retry_context.resends < most
 }
 
 /// Whether the server wants the request over HTTP/1.1 (RFC 9113 7), and can have it so.
@@ -155,15 +164,15 @@ mod tests {
     use super::*;
     use crate::client::{Body, RequestText};
 
-    const DYING: Standing = Standing {
+    const DYING: RetryContext = RetryContext {
         reused: true,
         response_started: false,
         unprocessed: false,
         resends: 0,
     };
 
-    fn request(idempotent: bool, body: Body) -> Prepared {
-        Prepared {
+    fn request(idempotent: bool, body: Body) -> OutgoingRequest {
+        OutgoingRequest {
             route: Arc::new(Route::plain("a", 80)),
             head: RequestText::new(b"GET", b"/"),
             body,
@@ -171,7 +180,7 @@ mod tests {
         }
     }
 
-    fn stale(stale: Stale) -> CallOptions {
+    fn stale(stale: StaleRetry) -> CallOptions {
         CallOptions {
             stale,
             ..CallOptions::default()
@@ -182,9 +191,9 @@ mod tests {
     fn only_what_is_idempotent_is_sent_again_unless_anything_goes() {
         let (get, post) = (request(true, Body::Empty), request(false, Body::Empty));
         for (policy, again, posted_again) in [
-            (Stale::Never, false, false),
-            (Stale::Idempotent, true, false),
-            (Stale::Any, true, true),
+            (StaleRetry::Never, false, false),
+            (StaleRetry::Idempotent, true, false),
+            (StaleRetry::Any, true, true),
         ] {
             assert_eq!(may_resend(&get, &stale(policy), DYING), again);
             assert_eq!(may_resend(&post, &stale(policy), DYING), posted_again);
@@ -193,61 +202,64 @@ mod tests {
 
     #[test]
     fn nothing_is_sent_again_once_it_may_have_been_heard() {
-        let options = stale(Stale::Any);
+        let options = stale(StaleRetry::Any);
         let get = request(true, Body::Bytes(Bytes::from_static(b"x")));
         assert!(may_resend(&get, &options, DYING));
-        let fresh = Standing {
+        let fresh = RetryContext {
             reused: false,
             ..DYING
         };
-        let answered = Standing {
+        let answered = RetryContext {
             response_started: true,
             ..DYING
         };
-        let often = Standing {
+        let often = RetryContext {
             resends: MAX_RESENDS,
             ..DYING
         };
-        for standing in [fresh, answered, often] {
-            assert!(!may_resend(&get, &options, standing), "{standing:?}");
+        for retry_context in [fresh, answered, often] {
+            assert!(
+                !may_resend(&get, &options, retry_context),
+                "{retry_context:?}"
+            );
         }
         assert!(!may_resend(&request(true, Body::Unknown), &options, DYING));
     }
 
     #[test]
     fn what_the_server_has_not_begun_with_is_sent_again_whatever_it_is() {
-        let refused = Standing {
+        let refused = RetryContext {
             reused: false,
             unprocessed: true,
             ..DYING
         };
         let post = request(false, Body::Bytes(Bytes::from_static(b"x")));
-        assert!(may_resend(&post, &stale(Stale::Idempotent), refused));
-        assert!(!may_resend(&post, &stale(Stale::Never), refused));
+        assert!(may_resend(&post, &stale(StaleRetry::Idempotent), refused));
+        assert!(!may_resend(&post, &stale(StaleRetry::Never), refused));
         let streamed = request(true, Body::Unknown);
-        assert!(!may_resend(&streamed, &stale(Stale::Any), refused));
-        let again = Standing {
+        assert!(!may_resend(&streamed, &stale(StaleRetry::Any), refused));
+        let again = RetryContext {
             resends: MAX_REFUSALS,
             ..refused
         };
-        assert!(!may_resend(&post, &stale(Stale::Any), again));
+        assert!(!may_resend(&post, &stale(StaleRetry::Any), again));
     }
 
     #[test]
     fn http1_is_fallen_back_to_where_it_may_be_spoken() {
         let unprocessed = StreamError::Http1Required { unprocessed: true };
         let begun = StreamError::Http1Required { unprocessed: false };
-        let fresh = Standing {
+        let fresh = RetryContext {
             reused: false,
             ..DYING
         };
-        let options = stale(Stale::Idempotent);
+        let options = stale(StaleRetry::Idempotent);
         let (get, post) = (request(true, Body::Empty), request(false, Body::Empty));
         for (why, posted_again) in [(&unprocessed, true), (&begun, false)] {
             assert!(wants_http1(why, ProtocolPolicy::Either));
-            let standing = fresh.failed(why, ProtocolPolicy::Either).unwrap();
-            assert!(may_resend(&get, &options, standing));
-            assert_eq!(may_resend(&post, &options, standing), posted_again);
+            let retry_context = fresh.failed(why, ProtocolPolicy::Either).unwrap();
+            assert!(may_resend(&get, &options, retry_context));
+            assert_eq!(may_resend(&post, &options, retry_context), posted_again);
             assert!(!wants_http1(why, ProtocolPolicy::Http2));
             assert_eq!(fresh.failed(why, ProtocolPolicy::Http2), None);
         }
@@ -256,8 +268,8 @@ mod tests {
     #[test]
     fn only_what_is_not_the_requests_own_fault_is_sent_again() {
         let refused = StreamError::Refused("");
-        let standing = DYING.failed(&refused, ProtocolPolicy::Http2).unwrap();
-        assert!(standing.unprocessed);
+        let retry_context = DYING.failed(&refused, ProtocolPolicy::Http2).unwrap();
+        assert!(retry_context.unprocessed);
         let reset = StreamError::ResetByPeer(towline_proto::ErrorCode::INTERNAL_ERROR);
         assert_eq!(DYING.failed(&reset, ProtocolPolicy::Either), None);
         assert_eq!(

@@ -20,7 +20,7 @@ pub(super) const MOST_REFUSAL_BYTES: usize = 64 * 1024;
 
 /// What the program wants of a WebSocket.
 #[derive(Clone, Debug)]
-pub struct WebSocketTerms {
+pub struct WebSocketConfig {
     /// The subprotocols that it speaks, the best first.
     pub protocols: Vec<Vec<u8>>,
     /// What to offer of permessage-deflate; `None`: nothing.
@@ -30,7 +30,7 @@ pub struct WebSocketTerms {
 
 /// How a WebSocket has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Closed {
+pub struct WsClosed {
     /// Of RFC 6455 7.4.1, with 1005 (the close frame had none) and 1006 (there was no close frame).
     pub code: u16,
     pub reason: String,
@@ -40,22 +40,22 @@ pub struct Closed {
 
 /// What asking for a message gave.
 #[derive(Debug)]
-pub enum Received<T> {
+pub enum WsReceived<T> {
     Message(T),
     /// Nothing yet: [`CallEvent::Readable`](super::CallEvent::Readable) follows.
     Pending,
     /// There will be no more.
-    Closed(Closed),
+    Closed(WsClosed),
     /// The connection ran out of time.
     Failed(Box<CallError>),
 }
 
 /// Why nothing was sent.
 #[derive(Debug)]
-pub enum SendRefusal {
+pub enum WsSendError {
     /// Wait for [`CallEvent::Writable`](super::CallEvent::Writable).
     NoRoom,
-    Closed(Closed),
+    Closed(WsClosed),
     Failed(Box<CallError>),
     /// The program's mistake.
     Mistake(SendError),
@@ -71,25 +71,25 @@ pub enum Outgoing<'a> {
 
 /// A WebSocket that has been asked for on a connection.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct UpgradeRequest {
     offer: Offer,
     /// RFC 8441: the stream, and not the connection, becomes the WebSocket.
     extended: bool,
 }
 
-impl Asked {
+impl UpgradeRequest {
     /// RFC 6455 4.1. `nonce` is sixteen bytes of chance.
-    pub(super) fn upgrade(terms: &WebSocketTerms, nonce: [u8; 16]) -> Self {
+    pub(super) fn upgrade(config: &WebSocketConfig, nonce: [u8; 16]) -> Self {
         Self {
-            offer: Offer::new(nonce, &protocols(terms), terms.deflate),
+            offer: Offer::new(nonce, &protocols(config), config.deflate),
             extended: false,
         }
     }
 
     /// RFC 8441 5.
-    pub(super) fn extended(terms: &WebSocketTerms) -> Self {
+    pub(super) fn extended(config: &WebSocketConfig) -> Self {
         Self {
-            offer: Offer::extended(&protocols(terms), terms.deflate),
+            offer: Offer::extended(&protocols(config), config.deflate),
             extended: true,
         }
     }
@@ -113,7 +113,10 @@ impl Asked {
     }
 
     /// What a final head says. `None`: it is an ordinary answer. `Err`: the rule that its grant breaks.
-    pub(super) fn answer(&self, head: &HeadRef<'_>) -> Option<Result<Agreement, &'static str>> {
+    pub(super) fn check_response(
+        &self,
+        head: &HeadRef<'_>,
+    ) -> Option<Result<Agreement, &'static str>> {
         let grants = if self.extended {
             (200..=299).contains(&head.status())
         } else {
@@ -123,8 +126,8 @@ impl Asked {
     }
 }
 
-fn protocols(terms: &WebSocketTerms) -> Vec<&[u8]> {
-    terms.protocols.iter().map(Vec::as_slice).collect()
+fn protocols(config: &WebSocketConfig) -> Vec<&[u8]> {
+    config.protocols.iter().map(Vec::as_slice).collect()
 }
 
 /// Buffers, compressors and masks for the `WebSockets` of one caller. A client's masks must not be foreseeable.

@@ -4,31 +4,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towline_io::client::{
-    Blocking, BlockingCall, BlockingConfig, CallError, CallOptions, DialConfig, Ended, Patience,
-    PoolLimits, Prepared, Timeouts,
+    BlockingCall, BlockingClient, BlockingConfig, BlockingError, CallError, CallOptions,
+    DialConfig, OutgoingRequest, PoolLimits, Timeouts, WaitPolicy,
 };
 use towline_proto::{Limits, ProtocolPolicy};
 
-pub fn client() -> Blocking {
-    Blocking::new(BlockingConfig::default())
+pub fn client() -> BlockingClient {
+    BlockingClient::new(BlockingConfig::default())
 }
 
-pub fn with_pool(pool: PoolLimits) -> Blocking {
-    Blocking::new(BlockingConfig {
+pub fn with_pool(pool: PoolLimits) -> BlockingClient {
+    BlockingClient::new(BlockingConfig {
         pool,
         ..BlockingConfig::default()
     })
 }
 
-pub fn patiently<T>(act: impl FnOnce(&mut Patience<'_>) -> T) -> T {
-    act(&mut Patience::new(&mut || false, None))
+pub fn patiently<T>(act: impl FnOnce(&mut WaitPolicy<'_>) -> T) -> T {
+    act(&mut WaitPolicy::new(&mut || false, None))
 }
 
 pub fn answered(
-    client: &Blocking,
-    prepared: Prepared,
+    client: &BlockingClient,
+    prepared: OutgoingRequest,
     options: CallOptions,
-) -> Result<(u16, BlockingCall), Ended> {
+) -> Result<(u16, BlockingCall), BlockingError> {
     patiently(|patience| {
         let mut call = client.begin(prepared, options, patience)?;
         let head = call.await_head(patience)?;
@@ -37,28 +37,31 @@ pub fn answered(
 }
 
 pub fn begin(
-    client: &Blocking,
-    prepared: Prepared,
+    client: &BlockingClient,
+    prepared: OutgoingRequest,
     options: CallOptions,
-) -> Result<BlockingCall, Ended> {
+) -> Result<BlockingCall, BlockingError> {
     answered(client, prepared, options).map(|(_, call)| call)
 }
 
-pub fn body_of(call: &mut BlockingCall) -> Result<Vec<u8>, Ended> {
+pub fn body_of(call: &mut BlockingCall) -> Result<Vec<u8>, BlockingError> {
     let mut body = Vec::new();
     patiently(|patience| call.read_all(&mut body, patience)).map(|()| body)
 }
 
-pub fn exchange(client: &Blocking, prepared: Prepared) -> Result<(u16, Vec<u8>, bool), Ended> {
+pub fn exchange(
+    client: &BlockingClient,
+    prepared: OutgoingRequest,
+) -> Result<(u16, Vec<u8>, bool), BlockingError> {
     let (status, mut call) = answered(client, prepared, CallOptions::default())?;
     let body = body_of(&mut call)?;
     Ok((status, body, call.is_reused()))
 }
 
-pub fn failed<T>(result: Result<T, Ended>) -> CallError {
+pub fn failed<T>(result: Result<T, BlockingError>) -> CallError {
     match result {
-        Err(Ended::Failed(error)) => *error,
-        Err(Ended::Interrupted) => panic!("interrupted"),
+        Err(BlockingError::Failed(error)) => *error,
+        Err(BlockingError::Interrupted) => panic!("interrupted"),
         Ok(_) => panic!("no error"),
     }
 }
@@ -81,13 +84,13 @@ pub fn sharing() -> BlockingConfig {
     }
 }
 
-pub fn sharing_client() -> Blocking {
-    Blocking::new(sharing())
+pub fn sharing_client() -> BlockingClient {
+    BlockingClient::new(sharing())
 }
 
 /// At most one connection, whatever the server allows on it.
-pub fn sharing_client_of_one() -> Blocking {
-    Blocking::new(BlockingConfig {
+pub fn sharing_client_of_one() -> BlockingClient {
+    BlockingClient::new(BlockingConfig {
         pool: PoolLimits {
             max_connections: 1,
             ..PoolLimits::default()
@@ -96,20 +99,20 @@ pub fn sharing_client_of_one() -> Blocking {
     })
 }
 
-pub fn sharing_client_within(limits: Limits) -> Blocking {
-    Blocking::new(BlockingConfig {
+pub fn sharing_client_within(limits: Limits) -> BlockingClient {
+    BlockingClient::new(BlockingConfig {
         limits: Arc::new(limits),
         ..sharing()
     })
 }
 
 /// Status and body.
-pub fn whole(client: &Blocking, prepared: Prepared) -> (u16, Vec<u8>) {
+pub fn whole(client: &BlockingClient, prepared: OutgoingRequest) -> (u16, Vec<u8>) {
     let (status, body, _) = exchange(client, prepared).unwrap();
     (status, body)
 }
 
-pub fn assert_at_rest(client: &Blocking, idle: usize) {
+pub fn assert_at_rest(client: &BlockingClient, idle: usize) {
     let status = client.status();
     let counts = (status.active, status.waiting, status.dialling, status.idle);
     assert_eq!(counts, (0, 0, 0, idle));

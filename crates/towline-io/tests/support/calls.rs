@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use towline_io::client::{
-    Body, CallError, CallEvent, CallId, CallOptions, CallRead, Caller, CallerConfig, Prepared,
-    RequestText, Route,
+    Body, CallError, CallEvent, CallId, CallOptions, CallRead, ClientDriver, ClientDriverConfig,
+    OutgoingRequest, RequestText, Route,
 };
 
 use super::PATIENCE;
@@ -17,10 +17,10 @@ pub fn route(addr: SocketAddr) -> Arc<Route> {
     Arc::new(Route::plain(&addr.ip().to_string(), addr.port()))
 }
 
-pub fn request(route: &Arc<Route>, method: &str, target: &str, body: Body) -> Prepared {
+pub fn request(route: &Arc<Route>, method: &str, target: &str, body: Body) -> OutgoingRequest {
     let mut head = RequestText::new(method.as_bytes(), target.as_bytes());
     head.push(b"host", b"test");
-    Prepared {
+    OutgoingRequest {
         route: Arc::clone(route),
         head,
         body,
@@ -28,7 +28,7 @@ pub fn request(route: &Arc<Route>, method: &str, target: &str, body: Body) -> Pr
     }
 }
 
-pub fn get(route: &Arc<Route>, target: &str) -> Prepared {
+pub fn get(route: &Arc<Route>, target: &str) -> OutgoingRequest {
     request(route, "GET", target, Body::Empty)
 }
 
@@ -56,21 +56,21 @@ impl Outcome {
 }
 
 pub struct Hand {
-    pub caller: Caller,
+    pub caller: ClientDriver,
     pub events: Vec<(CallId, CallEvent)>,
 }
 
 impl Hand {
-    pub fn new(change: impl FnOnce(&mut CallerConfig)) -> Self {
-        let mut config = CallerConfig::default();
+    pub fn new(change: impl FnOnce(&mut ClientDriverConfig)) -> Self {
+        let mut config = ClientDriverConfig::default();
         change(&mut config);
         Self {
-            caller: Caller::new(config).unwrap(),
+            caller: ClientDriver::new(config).unwrap(),
             events: Vec::new(),
         }
     }
 
-    pub fn begin(&mut self, request: Prepared) -> CallId {
+    pub fn begin(&mut self, request: OutgoingRequest) -> CallId {
         self.caller.begin(request, CallOptions::default()).unwrap()
     }
 

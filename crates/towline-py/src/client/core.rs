@@ -9,7 +9,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyType};
-use towline_io::client::{CallOptions, Prepared, Route, Timeouts};
+use towline_io::client::{CallOptions, OutgoingRequest, Route, Timeouts};
 
 use super::fast_path::{
     FastArguments, FastUrl, HeaderTemplate, MAX_TARGET_BYTES, is_canonical_target,
@@ -73,7 +73,7 @@ struct BaseUrl {
 /// A call on the fast path, ready to be sent.
 pub struct FastCall<'py, P: PoolKind> {
     pub pool: Bound<'py, P>,
-    pub request: Prepared,
+    pub request: OutgoingRequest,
     pub options: CallOptions,
     pub config: Arc<ResponseConfig>,
     pub follow_redirects: bool,
@@ -135,7 +135,7 @@ impl<P: PoolKind> Core<P> {
         let mut options = P::config(&pool).defaults;
         options.timeouts = arguments.timeouts.unwrap_or(state.timeouts);
         Ok(Some(FastCall {
-            request: Prepared {
+            request: OutgoingRequest {
                 route: Arc::clone(&cached.route),
                 idempotent: request::is_idempotent(method),
                 head: text,

@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 use towline_io::client::{
-    Backoff, CallOptions, CallerConfig, Credentials, DialConfig, Flush, Keepalive, Overrides,
-    PoolLimits, Proxy, ProxyScheme, Route, Stale, Timeouts,
+    Backoff, CallOptions, ClientDriverConfig, Credentials, DialConfig, FlushPolicy, HostOverrides,
+    Keepalive, PoolLimits, Proxy, ProxyScheme, Route, StaleRetry, Timeouts,
 };
 use towline_io::{
     ClientTls, ClientTlsSettings, EngineConfig, Identity, MinVersion, Password, Trust,
@@ -24,7 +24,7 @@ use crate::errors::ConfigError;
 #[derive(Debug)]
 pub struct PoolConfig {
     /// For the driver of each event loop; the synchronous pool uses its parts.
-    pub driver: CallerConfig,
+    pub driver: ClientDriverConfig,
     pub defaults: CallOptions,
     pub tls: Arc<ClientTls>,
     /// Sent as SNI and verified instead of the URL's host.
@@ -62,12 +62,12 @@ impl PoolConfig {
         let proxy = options.getattr(intern!(py, "proxy"))?;
         let tls = options.getattr(intern!(py, "tls"))?;
         Ok(Self {
-            driver: CallerConfig {
+            driver: ClientDriverConfig {
                 engine: engine(),
                 pool: pool_limits(&options.getattr(intern!(py, "limits"))?)?,
                 dial: Arc::new(dial(options)?),
                 limits: Arc::new(wire_limits(options)?),
-                flush: Flush::Together,
+                flush: FlushPolicy::Manual,
             },
             defaults: CallOptions {
                 timeouts: timeouts(&options.getattr(intern!(py, "timeout"))?)?,
@@ -170,18 +170,18 @@ pub fn seconds(value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
 }
 
 /// From `False`, `True` or `"any"`, or the name of a variant.
-fn stale(value: &Bound<'_, PyAny>) -> PyResult<Stale> {
+fn stale(value: &Bound<'_, PyAny>) -> PyResult<StaleRetry> {
     if let Ok(choice) = value.extract::<bool>() {
         return Ok(if choice {
-            Stale::Idempotent
+            StaleRetry::Idempotent
         } else {
-            Stale::Never
+            StaleRetry::Never
         });
     }
     match value.extract::<&str>()? {
-        "any" => Ok(Stale::Any),
-        "idempotent" => Ok(Stale::Idempotent),
-        "never" => Ok(Stale::Never),
+        "any" => Ok(StaleRetry::Any),
+        "idempotent" => Ok(StaleRetry::Idempotent),
+        "never" => Ok(StaleRetry::Never),
         other => Err(PyValueError::new_err(format!("stale: {other:?}"))),
     }
 }
@@ -248,7 +248,7 @@ fn dial(options: &Bound<'_, PyAny>) -> PyResult<DialConfig> {
     let keepalive: Option<(u64, u64, u32)> =
         options.getattr(intern!(py, "tcp_keepalive"))?.extract()?;
     let delay = seconds(&options.getattr(intern!(py, "happy_eyeballs_delay"))?)?;
-    let mut overrides = Overrides::default();
+    let mut overrides = HostOverrides::default();
     let resolve = options.getattr(intern!(py, "resolve"))?;
     for pair in resolve.call_method0(intern!(py, "items"))?.try_iter()? {
         let (host, addresses): (String, Vec<String>) = pair?.extract()?;

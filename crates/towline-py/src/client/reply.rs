@@ -4,7 +4,7 @@ use std::sync::Arc;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use towline_io::client::{ConnectionFacts, Timings};
+use towline_io::client::{ConnectionInfo, Timings};
 use towline_io::{PeerAddr, TlsInfo};
 
 use super::head::Head;
@@ -22,7 +22,7 @@ pub trait ReplyBody: Send + Sync {
     /// Bytes received and not yet read.
     fn buffered(&self, py: Python<'_>) -> usize;
     fn trailers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>>;
-    fn connection(&self) -> Option<&ConnectionFacts>;
+    fn connection(&self) -> Option<&ConnectionInfo>;
 }
 
 /// The base class of `AsyncReply` and `SyncReply`.

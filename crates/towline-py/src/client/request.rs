@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyString};
-use towline_io::client::{Body, Prepared, RequestText, Route};
+use towline_io::client::{Body, OutgoingRequest, RequestText, Route};
 
 use super::pool_config::PoolConfig;
 use crate::errors::InvalidURL;
@@ -103,7 +103,7 @@ pub struct RequestParts<'a, 'py> {
 
 impl RequestParts<'_, '_> {
     /// Keeps the order of the fields; missing framing fields are added.
-    pub fn prepare(self) -> PyResult<Prepared> {
+    pub fn prepare(self) -> PyResult<OutgoingRequest> {
         let mut text = start_head(self.method, &self.route, self.target);
         for pair in self.headers.try_iter()? {
             let (name, value): (Bound<'_, PyBytes>, Bound<'_, PyBytes>) = pair?
@@ -111,7 +111,7 @@ impl RequestParts<'_, '_> {
                 .map_err(|_| PyTypeError::new_err("headers: expected pairs of bytes"))?;
             text.push(name.as_bytes(), value.as_bytes());
         }
-        Ok(Prepared {
+        Ok(OutgoingRequest {
             idempotent: is_idempotent(self.method),
             route: self.route,
             head: text,

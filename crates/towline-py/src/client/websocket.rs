@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString};
-use towline_io::client::{Closed, Outgoing, SendRefusal, WebSocketTerms};
+use towline_io::client::{Outgoing, WebSocketConfig, WsClosed, WsSendError};
 use towline_proto::ws::{self, Kind, SendError, deflate};
 
 use super::errors;
@@ -17,7 +17,7 @@ use super::pool_config::seconds;
 use crate::errors::{ReadTimeout, UsageError, WebSocketClosed};
 
 /// From a `WebSocketOptions`.
-pub fn config(options: &Bound<'_, PyAny>) -> PyResult<WebSocketTerms> {
+pub fn config(options: &Bound<'_, PyAny>) -> PyResult<WebSocketConfig> {
     let py = options.py();
     let time = |name: &Bound<'_, PyString>| seconds(&options.getattr(name)?);
     let protocols: Vec<String> = options.getattr(intern!(py, "subprotocols"))?.extract()?;
@@ -34,7 +34,7 @@ pub fn config(options: &Bound<'_, PyAny>) -> PyResult<WebSocketTerms> {
         close_timeout: time(intern!(py, "close_timeout"))?
             .unwrap_or(ws::Limits::default().close_timeout),
     };
-    Ok(WebSocketTerms {
+    Ok(WebSocketConfig {
         protocols: protocols.into_iter().map(String::into_bytes).collect(),
         deflate: compression.then(deflate::Config::client),
         limits: Arc::new(limits),
@@ -84,7 +84,7 @@ pub fn message(py: Python<'_>, kind: Kind, data: &[u8]) -> Py<PyAny> {
     }
 }
 
-pub fn closed_error(py: Python<'_>, closed: &Closed) -> PyErr {
+pub fn closed_error(py: Python<'_>, closed: &WsClosed) -> PyErr {
     let details = PyDict::new(py);
     let set = details.set_item(intern!(py, "rule"), closed.rule);
     let class = py.get_type::<WebSocketClosed>();
@@ -97,12 +97,12 @@ pub fn send_error(error: SendError) -> PyErr {
 }
 
 /// The error of a message that was not accepted. `None`: there is no room for it yet.
-pub fn send_refusal(py: Python<'_>, refusal: &SendRefusal) -> Option<PyErr> {
+pub fn send_refusal(py: Python<'_>, refusal: &WsSendError) -> Option<PyErr> {
     Some(match refusal {
-        SendRefusal::NoRoom => return None,
-        SendRefusal::Closed(closed) => closed_error(py, closed),
-        SendRefusal::Failed(error) => errors::call_error(py, error),
-        SendRefusal::Mistake(error) => send_error(*error),
+        WsSendError::NoRoom => return None,
+        WsSendError::Closed(closed) => closed_error(py, closed),
+        WsSendError::Failed(error) => errors::call_error(py, error),
+        WsSendError::Mistake(error) => send_error(*error),
     })
 }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Ended;
+use super::BlockingError;
 use super::h1_conn::{poll, with_buffers};
-use super::pooled_conn::{self, Cable, Wire};
-use super::shared_pool::{Asked, Desk, Found, Place};
-use super::wait_policy::{Patience, Stop};
-use super::waiter::{Errand, Message};
+use super::pooled_conn::{self, ConnKind, PooledConn};
+use super::shared_pool::{AcquireOutcome, Acquired, QueueEntry, SharedPool};
+use super::wait_policy::{Stop, WaitPolicy};
+use super::waiter::{Message, PendingDial};
 use crate::client::acquire_timer::timed_out;
 use crate::client::dial::{Dial, Established, Progress};
 use crate::client::pool::{Lease, SlotId};
@@ -17,7 +17,7 @@ use crate::client::route::Route;
 use crate::conn::Peer;
 use crate::conn::id::ConnId;
 
-impl Desk {
+impl SharedPool {
     /// A connection to `route` that has nothing unread on it. `urgent`: this call has had one already,
     /// which died.
     pub(super) fn acquire(
@@ -25,49 +25,53 @@ impl Desk {
         route: &Arc<Route>,
         options: &CallOptions,
         urgent: bool,
-        patience: &mut Patience<'_>,
+        policy: &mut WaitPolicy<'_>,
         now: Instant,
-    ) -> Result<Found, Ended> {
+    ) -> Result<Acquired, BlockingError> {
         let mut urgent = urgent;
         loop {
-            let found = match self.ask(route, options, urgent, now)? {
-                Asked::Free(found) => found,
-                Asked::Wait(place) => Found {
-                    lease: self.wait(&place, patience)?,
+            let acquired = match self.try_acquire(route, options, urgent, now)? {
+                AcquireOutcome::Free(acquired) => acquired,
+                AcquireOutcome::Wait(entry) => Acquired {
+                    lease: self.wait(&entry, policy)?,
                     alone: false,
                 },
             };
-            let lease = &found.lease;
+            let lease = &acquired.lease;
             if !lease.reused || self.is_usable(&lease.conn, now) {
-                return Ok(found);
+                return Ok(acquired);
             }
             // Its end, or bytes that answer nothing, have come while it was idle.
-            match &lease.conn.wire {
-                Wire::Line(_) => self.discard(lease.slot, lease.conn.fd),
-                Wire::Shared(_) => self.give_back(lease.slot, now),
+            match &lease.conn.kind {
+                ConnKind::H1(_) => self.remove(lease.slot, lease.conn.fd),
+                ConnKind::H2(_) => self.release(lease.slot, now),
             }
             urgent = true;
         }
     }
 
-    fn is_usable(&self, cable: &Cable, now: Instant) -> bool {
-        match &cable.wire {
-            Wire::Line(line) => {
-                with_buffers(|buffers| pooled_conn::open(line).is_quiet(buffers, now))
+    fn is_usable(&self, conn: &PooledConn, now: Instant) -> bool {
+        match &conn.kind {
+            ConnKind::H1(conn) => {
+                with_buffers(|buffers| pooled_conn::open(conn).is_quiet(buffers, now))
             }
-            Wire::Shared(shared) => shared.is_alive(self),
+            ConnKind::H2(h2) => h2.is_alive(self),
         }
     }
 
-    fn wait(&self, place: &Place, patience: &mut Patience<'_>) -> Result<Lease<Cable>, Ended> {
+    fn wait(
+        &self,
+        entry: &QueueEntry,
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<Lease<PooledConn>, BlockingError> {
         let mut driving = None;
-        match self.wait_driving(place, &mut driving, patience) {
+        match self.wait_driving(entry, &mut driving, policy) {
             Ok(lease) => {
-                self.part_with(driving, place);
+                self.release_dial(driving, entry);
                 Ok(lease)
             }
             Err(ended) => {
-                self.leave(place, driving, Instant::now());
+                self.unlock(entry, driving, Instant::now());
                 Err(ended)
             }
         }
@@ -75,97 +79,101 @@ impl Desk {
 
     fn wait_driving(
         &self,
-        place: &Place,
-        driving: &mut Option<Errand>,
-        patience: &mut Patience<'_>,
-    ) -> Result<Lease<Cable>, Ended> {
-        let mut wait = patience.phase(Instant::now(), None);
+        entry: &QueueEntry,
+        driving: &mut Option<PendingDial>,
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<Lease<PooledConn>, BlockingError> {
+        let mut wait = policy.phase(Instant::now(), None);
         let mut has_slept = false;
         loop {
-            while let Some(message) = place.seat.next() {
+            while let Some(message) = entry.waiter.next() {
                 match message {
-                    Message::Served(lease) => return Ok(lease),
-                    Message::Failed(error) => return Err(Ended::Failed(error)),
-                    Message::Drive(errand) => *driving = Some(errand),
-                    Message::Forget(slot) => {
-                        driving.take_if(|errand| errand.slot == slot);
+                    Message::Assigned(lease) => return Ok(lease),
+                    Message::Failed(error) => return Err(BlockingError::Failed(error)),
+                    Message::Dial(pending) => *driving = Some(pending),
+                    Message::DropDial(slot) => {
+                        driving.take_if(|pending| pending.slot == slot);
                     }
-                    Message::Look => {}
+                    Message::Recheck => {}
                 }
             }
-            if let Some(errand) = driving
-                && let Some(over) = self.drive(errand, Instant::now())
+            if let Some(pending) = driving
+                && let Some(over) = self.drive(pending, Instant::now())
             {
-                let slot = errand.slot;
+                let slot = pending.slot;
                 *driving = None;
                 match over {
-                    Ok(cable) => self.dialled(slot, cable, &place.seat, Instant::now()),
-                    Err(error) => self.dial_failed(slot, error, &place.seat),
+                    Ok(conn) => self.dialled(slot, conn, &entry.waiter, Instant::now()),
+                    Err(error) => self.dial_failed(slot, error, &entry.waiter),
                 }
                 continue;
             }
-            let bound = place.seat.bound();
+            let bound = entry.waiter.bound();
             wait.end_at(bound.map(|(at, _)| at));
             let slice = if has_slept {
-                let in_vain = |stop| no_connection(stop, bound.map(|(_, kind)| kind));
-                wait.next_slice().map_err(in_vain)?
+                let timeout_error = |stop| no_connection(stop, bound.map(|(_, kind)| kind));
+                wait.next_slice().map_err(timeout_error)?
             } else {
                 wait.first_slice()
             };
             has_slept = true;
-            if let Err(error) = sleep(place, driving.as_ref(), slice)
-                && let Some(errand) = driving.take()
+            if let Err(error) = sleep(entry, driving.as_ref(), slice)
+                && let Some(pending) = driving.take()
             {
-                self.dial_failed(errand.slot, broken(&error), &place.seat);
+                self.dial_failed(pending.slot, broken(&error), &entry.waiter);
             }
         }
     }
 
     /// One who has been served had a dial under way. What has come of it by now is not wasted.
-    fn part_with(&self, driving: Option<Errand>, place: &Place) {
-        let Some(mut errand) = driving else {
+    fn release_dial(&self, driving: Option<PendingDial>, entry: &QueueEntry) {
+        let Some(mut pending) = driving else {
             return;
         };
-        let (slot, now) = (errand.slot, Instant::now());
-        if errand.dial.is_none() {
-            return self.hand_over(Some(errand));
+        let (slot, now) = (pending.slot, Instant::now());
+        if pending.dial.is_none() {
+            return self.hand_over(Some(pending));
         }
-        match self.advance(&mut errand, now) {
-            Progress::Pending => self.hand_over(Some(errand)),
+        match self.advance(&mut pending, now) {
+            Progress::Pending => self.hand_over(Some(pending)),
             Progress::Failed(error) => {
-                self.dial_failed(slot, CallError::dial(&error), &place.seat);
+                self.dial_failed(slot, CallError::dial(&error), &entry.waiter);
             }
             Progress::Done(established) => match self.connect(slot, *established, now) {
-                Ok(cable) => self.dialled(slot, cable, &place.seat, now),
-                Err(error) => self.dial_failed(slot, broken(&error), &place.seat),
+                Ok(conn) => self.dialled(slot, conn, &entry.waiter, now),
+                Err(error) => self.dial_failed(slot, broken(&error), &entry.waiter),
             },
         }
     }
 
     /// As far as a dial goes. `None`: it goes on, or begins anew later.
-    fn drive(&self, errand: &mut Errand, now: Instant) -> Option<Result<Cable, CallError>> {
-        let error = match self.advance(errand, now) {
+    fn drive(
+        &self,
+        pending: &mut PendingDial,
+        now: Instant,
+    ) -> Option<Result<PooledConn, CallError>> {
+        let error = match self.advance(pending, now) {
             Progress::Pending => return None,
-            Progress::Done(established) => match self.connect(errand.slot, *established, now) {
-                Ok(cable) => return Some(Ok(cable)),
+            Progress::Done(established) => match self.connect(pending.slot, *established, now) {
+                Ok(conn) => return Some(Ok(conn)),
                 Err(error) => broken(&error),
             },
             Progress::Failed(error) => CallError::dial(&error),
         };
-        if !self.redial(errand, &error, now) {
+        if !self.redial(pending, &error, now) {
             return Some(Err(error));
         }
-        self.drive(errand, now)
+        self.drive(pending, now)
     }
 
-    fn advance(&self, errand: &mut Errand, now: Instant) -> Progress {
-        let Errand {
+    fn advance(&self, pending: &mut PendingDial, now: Instant) -> Progress {
+        let PendingDial {
             route,
             begin_at,
             deadline,
             ..
-        } = errand;
-        let dial = errand.dial.get_or_insert_with(|| {
+        } = pending;
+        let dial = pending.dial.get_or_insert_with(|| {
             let mut dial = Dial::start(Arc::clone(route), &self.config.dial, now);
             if let Some(at) = *begin_at {
                 dial.rest_until(at);
@@ -181,10 +189,10 @@ impl Desk {
         slot: SlotId,
         established: Established,
         now: Instant,
-    ) -> std::io::Result<Cable> {
+    ) -> std::io::Result<PooledConn> {
         let timings = established.timings;
         let peer = Peer::from_dial(ConnId::from_u64(0), established, &self.service, now);
-        Cable::new(peer, slot, timings, self.generation, now)
+        PooledConn::new(peer, slot, timings, self.generation, now)
     }
 
     /// Opens connections until `route` has `n`; returns how many have been opened.
@@ -193,65 +201,69 @@ impl Desk {
         route: &Arc<Route>,
         n: usize,
         timeout: Option<Duration>,
-        patience: &mut Patience<'_>,
-    ) -> Result<usize, Ended> {
-        let mut errands = self.prewarm(route, n);
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<usize, BlockingError> {
+        let mut pending_dials = self.prewarm(route, n);
         let begun = Instant::now();
-        for errand in &mut errands {
-            errand.deadline = timeout.and_then(|timeout| begun.checked_add(timeout));
+        for pending in &mut pending_dials {
+            pending.deadline = timeout.and_then(|timeout| begun.checked_add(timeout));
         }
         let mut opened = 0;
         let mut result = Ok(());
-        while !errands.is_empty() && result.is_ok() {
+        while !pending_dials.is_empty() && result.is_ok() {
             let now = Instant::now();
-            let mut phase = patience.phase(now, None);
+            let mut phase = policy.phase(now, None);
             let mut most = phase.first_slice();
             let mut entries = Vec::new();
-            let mut going_on = Vec::with_capacity(errands.len());
-            for mut errand in errands {
-                let cable = match self.advance(&mut errand, now) {
+            let mut going_on = Vec::with_capacity(pending_dials.len());
+            for mut pending in pending_dials {
+                let conn = match self.advance(&mut pending, now) {
                     Progress::Done(established) => {
-                        self.connect(errand.slot, *established, now).ok()
+                        self.connect(pending.slot, *established, now).ok()
                     }
                     Progress::Failed(_) => None,
                     Progress::Pending => {
-                        most = watch(&errand, &mut entries, most, now);
-                        going_on.push(errand);
+                        most = watch(&pending, &mut entries, most, now);
+                        going_on.push(pending);
                         continue;
                     }
                 };
-                opened += usize::from(cable.is_some());
-                self.prewarmed(errand.slot, cable, now);
+                opened += usize::from(conn.is_some());
+                self.prewarmed(pending.slot, conn, now);
             }
-            errands = going_on;
-            if !errands.is_empty() {
+            pending_dials = going_on;
+            if !pending_dials.is_empty() {
                 result = poll(&mut entries, most)
-                    .map_err(|error| Ended::Failed(Box::new(broken(&error))))
+                    .map_err(|error| BlockingError::Failed(Box::new(broken(&error))))
                     .and_then(|_| {
                         let slice = phase.next_slice().map(drop);
                         slice.map_err(|stop| no_connection(stop, None))
                     });
             }
         }
-        for errand in errands {
-            self.prewarmed(errand.slot, None, Instant::now());
+        for pending in pending_dials {
+            self.prewarmed(pending.slot, None, Instant::now());
         }
         result.map(|()| opened)
     }
 }
 
 /// Sleeps until something is told or the dial can go on, for `slice` at the longest.
-fn sleep(place: &Place, driving: Option<&Errand>, slice: Duration) -> std::io::Result<()> {
-    let Some(errand) = driving else {
-        place.seat.sleep(slice);
+fn sleep(
+    entry: &QueueEntry,
+    driving: Option<&PendingDial>,
+    slice: Duration,
+) -> std::io::Result<()> {
+    let Some(pending) = driving else {
+        entry.waiter.park(slice);
         return Ok(());
     };
     let mut entries = Vec::with_capacity(4);
-    let most = watch(errand, &mut entries, slice, Instant::now());
-    if let Ok(fd) = place.seat.wire() {
-        entries.push(entry(fd, libc::POLLIN));
+    let most = watch(pending, &mut entries, slice, Instant::now());
+    if let Ok(fd) = entry.waiter.wake_pipe() {
+        entries.push(poll_entry(fd, libc::POLLIN));
     }
-    if !place.seat.has_mail() {
+    if !entry.waiter.has_messages() {
         poll(&mut entries, most)?;
     }
     Ok(())
@@ -259,12 +271,12 @@ fn sleep(place: &Place, driving: Option<&Errand>, slice: Duration) -> std::io::R
 
 /// Adds what a dial waits for; returns how long to wait.
 fn watch(
-    errand: &Errand,
+    pending: &PendingDial,
     entries: &mut Vec<libc::pollfd>,
     most: Duration,
     now: Instant,
 ) -> Duration {
-    let Some(dial) = &errand.dial else {
+    let Some(dial) = &pending.dial else {
         return most;
     };
     let mut watches = Vec::with_capacity(4);
@@ -272,7 +284,7 @@ fn watch(
     entries.extend(watches.iter().map(|watch| {
         let read = if watch.readable { libc::POLLIN } else { 0 };
         let write = if watch.writable { libc::POLLOUT } else { 0 };
-        entry(watch.fd, read | write)
+        poll_entry(watch.fd, read | write)
     }));
     let left = dial
         .deadline()
@@ -280,7 +292,7 @@ fn watch(
     left.map_or(most, |left| left.min(most))
 }
 
-fn entry(fd: std::os::fd::RawFd, events: libc::c_short) -> libc::pollfd {
+fn poll_entry(fd: std::os::fd::RawFd, events: libc::c_short) -> libc::pollfd {
     libc::pollfd {
         fd,
         events,
@@ -301,11 +313,11 @@ fn broken(error: &std::io::Error) -> CallError {
 }
 
 /// `kind`: of the bound of the wait itself.
-fn no_connection(stop: Stop, kind: Option<CallErrorKind>) -> Ended {
+fn no_connection(stop: Stop, kind: Option<CallErrorKind>) -> BlockingError {
     let kind = match (stop, kind) {
-        (Stop::Interrupted, _) => return Ended::Interrupted,
+        (Stop::Interrupted, _) => return BlockingError::Interrupted,
         (Stop::Phase, Some(kind)) => kind,
         (Stop::Phase | Stop::Total, _) => CallErrorKind::TotalTimeout,
     };
-    Ended::Failed(Box::new(timed_out(kind)))
+    BlockingError::Failed(Box::new(timed_out(kind)))
 }

@@ -9,33 +9,33 @@
 use std::time::Duration;
 
 /// A server on another host takes longer; at worst this is lost once in `LONGEST_REST` answers.
-pub(super) const LOOK_FOR: Duration = Duration::from_micros(40);
+pub(super) const SPIN_TIME: Duration = Duration::from_micros(40);
 
 /// Answers slept for at most between two attempts.
 const LONGEST_REST: u32 = 256;
 
 /// What looking has brought on one connection.
 #[derive(Debug, Default)]
-pub(super) struct Haste {
+pub(super) struct AdaptiveSpin {
     /// Answers to sleep for before the next attempt.
     resting: u32,
     /// How many these are after the next disappointment.
     next_rest: u32,
 }
 
-impl Haste {
+impl AdaptiveSpin {
     /// Whether to look this time.
-    pub(super) fn tries(&mut self) -> bool {
-        let tries = self.resting == 0;
+    pub(super) fn should_spin(&mut self) -> bool {
+        let should_spin = self.resting == 0;
         self.resting = self.resting.saturating_sub(1);
-        tries
+        should_spin
     }
 
-    pub(super) fn rewarded(&mut self) {
+    pub(super) fn on_hit(&mut self) {
         self.next_rest /= 2;
     }
 
-    pub(super) fn disappointed(&mut self) {
+    pub(super) fn on_miss(&mut self) {
         self.next_rest = (self.next_rest * 2).clamp(1, LONGEST_REST);
         self.resting = self.next_rest;
     }
@@ -47,25 +47,25 @@ mod tests {
 
     #[test]
     fn disappointments_make_attempts_rare_and_rewards_frequent() {
-        let mut haste = Haste::default();
+        let mut spin = AdaptiveSpin::default();
         let slow = (0..100_000)
             .filter(|_| {
-                let tries = haste.tries();
-                if tries {
-                    haste.disappointed();
+                let should_spin = spin.should_spin();
+                if should_spin {
+                    spin.on_miss();
                 }
-                tries
+                should_spin
             })
             .count();
         assert!(slow < 450, "{slow} attempts, all in vain");
-        while !haste.tries() {}
+        while !spin.should_spin() {}
         for _ in 0..32 {
-            haste.rewarded();
+            spin.on_hit();
         }
-        haste.disappointed();
-        assert!(!haste.tries());
+        spin.on_miss();
+        assert!(!spin.should_spin());
         assert!(
-            haste.tries(),
+            spin.should_spin(),
             "one disappointment among rewards is forgotten at once"
         );
     }

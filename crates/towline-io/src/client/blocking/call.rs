@@ -6,25 +6,27 @@ use std::time::Instant;
 use bytes::Bytes;
 use towline_proto::{Field, OwnedHead, StreamMut};
 
-use super::Ended;
-use super::h1_call::{self, Solo};
+use super::BlockingError;
+use super::h1_call::{self, H1Call};
 use super::h1_exchange::Exchange;
-use super::h2_call::{Refused, Ride};
-use super::pooled_conn::Wire;
-use super::read_buffer::Rest;
-use super::shared_pool::{Desk, Found};
-use super::wait_policy::Patience;
-use crate::client::connection_info::ConnectionFacts;
+use super::h2_call::{H2Call, Refused};
+use super::pooled_conn::ConnKind;
+use super::read_buffer::ReadBuffer;
+use super::shared_pool::{Acquired, SharedPool};
+use super::wait_policy::WaitPolicy;
+use crate::client::connection_info::ConnectionInfo;
 use crate::client::fork;
-use crate::client::request::{CallError, CallErrorKind, CallOptions, CallPhase, Prepared, Timings};
-use crate::client::retry::{self, Standing};
+use crate::client::request::{
+    CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, Timings,
+};
+use crate::client::retry::{self, RetryContext};
 
 /// Name and value of a trailer field.
 pub type Trailer = (Box<[u8]>, Box<[u8]>);
 
 /// What [`BlockingCall::take`] found.
 #[derive(Debug)]
-pub enum Taken<T> {
+pub enum ReadOutcome<T> {
     Data(T),
     /// Nothing is here yet: [`BlockingCall::fill`].
     Pending,
@@ -34,30 +36,30 @@ pub enum Taken<T> {
 
 /// What became of [`BlockingCall::write`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteOutcome {
     /// Go on.
-    Taken,
+    Continue,
     /// The server has answered and wants no more of the body.
-    Answered,
+    Responded,
 }
 
 /// What a call has of its connection.
-enum Carriage {
-    Solo(Solo),
-    Ride(Ride),
+enum CallKind {
+    H1(H1Call),
+    H2(H2Call),
 }
 
 /// One call. Dropping it gives its connection back where the rest of the response is small and there,
 /// and otherwise closes it, or ends its stream.
 pub struct BlockingCall {
-    desk: Arc<Desk>,
-    prepared: Prepared,
+    pool: Arc<SharedPool>,
+    request: OutgoingRequest,
     options: CallOptions,
     /// `None`: the exchange is over.
-    carriage: Option<Carriage>,
-    rest: Rest,
+    kind: Option<CallKind>,
+    buffer: ReadBuffer,
     informational: Vec<OwnedHead>,
-    facts: Arc<ConnectionFacts>,
+    info: Arc<ConnectionInfo>,
     reused: bool,
     resends: u8,
     begun: Instant,
@@ -68,82 +70,84 @@ pub struct BlockingCall {
 
 impl BlockingCall {
     pub(super) fn begin(
-        desk: Arc<Desk>,
-        prepared: Prepared,
+        pool: Arc<SharedPool>,
+        request: OutgoingRequest,
         options: CallOptions,
-        patience: &mut Patience<'_>,
-    ) -> Result<Self, Ended> {
-        retry::check_protocols(desk.service.protocols, &prepared.route)?;
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<Self, BlockingError> {
+        retry::check_protocols(pool.service.protocols, &request.route)?;
         let begun = Instant::now();
         let total = options.timeouts.total;
         let deadline = total.and_then(|total| begun.checked_add(total));
-        patience.set_total(deadline);
-        let found = desk.acquire(&prepared.route, &options, false, patience, begun)?;
+        policy.set_total(deadline);
+        let acquired = pool.acquire(&request.route, &options, false, policy, begun)?;
         let mut call = Self {
-            facts: Arc::clone(&found.lease.conn.facts),
-            reused: found.lease.reused,
-            carriage: None,
-            rest: Rest::default(),
+            info: Arc::clone(&acquired.lease.conn.info),
+            reused: acquired.lease.reused,
+            kind: None,
+            buffer: ReadBuffer::default(),
             informational: Vec::new(),
             resends: 0,
             begun,
             deadline,
             timings: Timings::default(),
             trailers: Vec::new(),
-            desk,
-            prepared,
+            pool,
+            request,
             options,
         };
-        call.start(found, patience)?;
+        call.start(acquired, policy)?;
         Ok(call)
     }
 
     /// Writes the request on the connection that was found, or on another where that has turned out to be
     /// full.
-    fn start(&mut self, found: Found, patience: &mut Patience<'_>) -> Result<(), Ended> {
-        let mut found = found;
+    fn start(
+        &mut self,
+        acquired: Acquired,
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<(), BlockingError> {
+        let mut acquired = acquired;
         loop {
-            self.reused = found.lease.reused;
-            self.facts = Arc::clone(&found.lease.conn.facts);
-            match self.start_on(found) {
+            self.reused = acquired.lease.reused;
+            self.info = Arc::clone(&acquired.lease.conn.info);
+            match self.start_on(acquired) {
                 Ok(()) => return Ok(()),
-                Err(Refused::Failed(error)) => return Err(Ended::Failed(error)),
-                Err(Refused::Crowded) => {
-                    let (route, now) = (&self.prepared.route, Instant::now());
-                    found = self
-                        .desk
-                        .acquire(route, &self.options, true, patience, now)?;
+                Err(Refused::Failed(error)) => return Err(BlockingError::Failed(error)),
+                Err(Refused::NoCapacity) => {
+                    let (route, now) = (&self.request.route, Instant::now());
+                    acquired = self.pool.acquire(route, &self.options, true, policy, now)?;
                 }
             }
         }
     }
 
-    fn start_on(&mut self, found: Found) -> Result<(), Refused> {
+    fn start_on(&mut self, acquired: Acquired) -> Result<(), Refused> {
         if !self.reused {
-            let dial = &self.facts.timings;
+            let dial = &self.info.timings;
             self.timings.dns = dial.dns.unwrap_or_default();
             self.timings.connect = dial.connect;
             self.timings.tls = dial.tls.unwrap_or_default();
         }
-        let Found { lease, alone } = found;
-        let (prepared, options) = (&self.prepared, &self.options);
-        match lease.conn.wire {
-            Wire::Line(line) => {
-                let mut solo = Solo {
+        let Acquired { lease, alone } = acquired;
+        let (request, options) = (&self.request, &self.options);
+        match lease.conn.kind {
+            ConnKind::H1(conn) => {
+                let mut h1 = H1Call {
                     slot: lease.slot,
                     fd: lease.conn.fd,
-                    line,
-                    exchange: Exchange::new(prepared, options, self.reused, alone),
+                    conn,
+                    exchange: Exchange::new(request, options, self.reused, alone),
                 };
-                if let Err(error) = solo.start(prepared, self.begun) {
-                    solo.put_away(&self.desk);
+                if let Err(error) = h1.start(request, self.begun) {
+                    h1.abort(&self.pool);
                     return Err(Refused::Failed(error));
                 }
-                self.carriage = Some(Carriage::Solo(solo));
+                self.kind = Some(CallKind::H1(h1));
             }
-            Wire::Shared(shared) => {
-                let ride = Ride::begin(shared, &self.desk, prepared, options, self.reused)?;
-                self.carriage = Some(Carriage::Ride(ride));
+            ConnKind::H2(h2) => {
+                let h2 = H2Call::begin(h2, &self.pool, request, options, self.reused)?;
+                self.kind = Some(CallKind::H2(h2));
             }
         }
         Ok(())
@@ -151,41 +155,39 @@ impl BlockingCall {
 
     /// Waits for the final head of the response. A request whose reused connection turns out to have
     /// been dying is sent again, and so is one that the server has not begun with, or wants over HTTP/1.1.
-    pub fn await_head(&mut self, patience: &mut Patience<'_>) -> Result<OwnedHead, Ended> {
-        patience.set_total(self.deadline);
+    pub fn await_head(&mut self, policy: &mut WaitPolicy<'_>) -> Result<OwnedHead, BlockingError> {
+        policy.set_total(self.deadline);
         loop {
-            let body = &self.prepared.body;
-            let result = match &mut self.carriage {
+            let body = &self.request.body;
+            let result = match &mut self.kind {
                 None => return Err(over()),
-                Some(Carriage::Solo(solo)) => solo.await_head(body, patience),
-                Some(Carriage::Ride(ride)) => ride
-                    .await_head(body, &mut self.rest, &mut self.informational, patience)
+                Some(CallKind::H1(h1)) => h1.await_head(body, policy),
+                Some(CallKind::H2(h2)) => h2
+                    .await_head(body, &mut self.buffer, &mut self.informational, policy)
                     .map(|(head, is_over)| (head, is_over, Instant::now())),
             };
             match result {
                 Ok((head, is_over, now)) => {
                     self.timings.first_byte = Some(now.saturating_duration_since(self.begun));
                     if is_over {
-                        self.give_back(now);
+                        self.release(now);
                     }
                     return Ok(head);
                 }
-                Err(Ended::Failed(error)) if self.may_resend(&error) => {
+                Err(BlockingError::Failed(error)) if self.may_resend(&error) => {
                     self.resends += 1;
-                    if let Some(Carriage::Ride(ride)) = &self.carriage
-                        && ride.wants_http1()
+                    if let Some(CallKind::H2(h2)) = &self.kind
+                        && h2.wants_http1()
                     {
-                        self.prepared.route = Arc::new(self.prepared.route.over_http1());
+                        self.request.route = Arc::new(self.request.route.over_http1());
                     }
-                    self.put_away();
-                    let (route, now) = (&self.prepared.route, Instant::now());
-                    let found = self
-                        .desk
-                        .acquire(route, &self.options, true, patience, now)?;
-                    self.start(found, patience)?;
+                    self.abort();
+                    let (route, now) = (&self.request.route, Instant::now());
+                    let acquired = self.pool.acquire(route, &self.options, true, policy, now)?;
+                    self.start(acquired, policy)?;
                 }
                 Err(ended) => {
-                    self.put_away();
+                    self.abort();
                     return Err(ended);
                 }
             }
@@ -193,18 +195,20 @@ impl BlockingCall {
     }
 
     fn may_resend(&self, error: &CallError) -> bool {
-        let standing: Option<Standing> = match &self.carriage {
+        let retry_context: Option<RetryContext> = match &self.kind {
             None => None,
-            Some(Carriage::Solo(_)) => h1_call::standing(error, self.resends),
-            Some(Carriage::Ride(ride)) => ride.standing(self.resends),
+            Some(CallKind::H1(_)) => h1_call::retry_context(error, self.resends),
+            Some(CallKind::H2(h2)) => h2.retry_context(self.resends),
         };
-        standing.is_some_and(|standing| retry::may_resend(&self.prepared, &self.options, standing))
+        retry_context.is_some_and(|retry_context| {
+            retry::may_resend(&self.request, &self.options, retry_context)
+        })
     }
 
     /// Interim responses that have come so far.
     pub fn take_informational(&mut self) -> Vec<OwnedHead> {
-        if let Some(Carriage::Solo(solo)) = &mut self.carriage {
-            self.informational.append(&mut solo.exchange.informational);
+        if let Some(CallKind::H1(h1)) = &mut self.kind {
+            self.informational.append(&mut h1.exchange.informational);
         }
         std::mem::take(&mut self.informational)
     }
@@ -212,33 +216,35 @@ impl BlockingCall {
     // The body of the request.
 
     /// Sends a piece of a streamed body, waiting for room: large pieces by reference.
-    pub fn write(&mut self, data: Bytes, patience: &mut Patience<'_>) -> Result<Written, Ended> {
-        patience.set_total(self.deadline);
-        let body = &self.prepared.body;
-        let result = match &mut self.carriage {
+    pub fn write(
+        &mut self,
+        data: Bytes,
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<WriteOutcome, BlockingError> {
+        policy.set_total(self.deadline);
+        let body = &self.request.body;
+        let result = match &mut self.kind {
             None => return Err(over()),
-            Some(Carriage::Solo(solo)) => solo.write(data, body, patience),
-            Some(Carriage::Ride(ride)) => ride.write(data, body, &mut self.informational, patience),
+            Some(CallKind::H1(h1)) => h1.write(data, body, policy),
+            Some(CallKind::H2(h2)) => h2.write(data, body, &mut self.informational, policy),
         };
-        result.inspect_err(|_| self.put_away())
+        result.inspect_err(|_| self.abort())
     }
 
     /// Ends a streamed body.
     pub fn finish(
         &mut self,
         trailers: &[Field<'_>],
-        patience: &mut Patience<'_>,
-    ) -> Result<(), Ended> {
-        patience.set_total(self.deadline);
-        let body = &self.prepared.body;
-        let result = match &mut self.carriage {
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<(), BlockingError> {
+        policy.set_total(self.deadline);
+        let body = &self.request.body;
+        let result = match &mut self.kind {
             None => return Err(over()),
-            Some(Carriage::Solo(solo)) => solo.finish(trailers, body, patience),
-            Some(Carriage::Ride(ride)) => {
-                ride.finish(trailers, body, &mut self.informational, patience)
-            }
+            Some(CallKind::H1(h1)) => h1.finish(trailers, body, policy),
+            Some(CallKind::H2(h2)) => h2.finish(trailers, body, &mut self.informational, policy),
         };
-        result.inspect_err(|_| self.put_away())
+        result.inspect_err(|_| self.abort())
     }
 
     // The body of the response.
@@ -248,45 +254,47 @@ impl BlockingCall {
         &mut self,
         max: usize,
         sink: impl FnOnce(&[u8]) -> T,
-    ) -> Result<Taken<T>, Ended> {
-        let solo = match &mut self.carriage {
-            Some(_) if self.desk.generation != fork::generation() => return Err(parents()),
-            Some(Carriage::Solo(solo)) => solo,
-            carriage => {
-                let is_over = carriage.is_none();
-                return Ok(match self.rest.take(max, sink) {
-                    Some(value) => Taken::Data(value),
-                    None if is_over => Taken::End,
-                    None => Taken::Pending,
+    ) -> Result<ReadOutcome<T>, BlockingError> {
+        let h1 = match &mut self.kind {
+            Some(_) if self.pool.generation != fork::generation() => {
+                return Err(belongs_to_parent());
+            }
+            Some(CallKind::H1(h1)) => h1,
+            kind => {
+                let is_over = kind.is_none();
+                return Ok(match self.buffer.take(max, sink) {
+                    Some(value) => ReadOutcome::Data(value),
+                    None if is_over => ReadOutcome::End,
+                    None => ReadOutcome::Pending,
                 });
             }
         };
-        match solo.take(max, &mut self.trailers, sink) {
+        match h1.take(max, &mut self.trailers, sink) {
             Ok((taken, None)) => Ok(taken),
             Ok((taken, Some(now))) => {
-                self.give_back(now);
+                self.release(now);
                 Ok(taken)
             }
             Err(ended) => {
-                self.put_away();
+                self.abort();
                 Err(ended)
             }
         }
     }
 
     /// Waits until more of the body, its end or its failure is here.
-    pub fn fill(&mut self, patience: &mut Patience<'_>) -> Result<(), Ended> {
-        patience.set_total(self.deadline);
-        let result = match &mut self.carriage {
+    pub fn fill(&mut self, policy: &mut WaitPolicy<'_>) -> Result<(), BlockingError> {
+        policy.set_total(self.deadline);
+        let result = match &mut self.kind {
             None => return Ok(()),
-            Some(Carriage::Solo(solo)) => solo.fill(patience).map(|()| false),
-            Some(Carriage::Ride(ride)) => ride.fill(&mut self.rest, patience),
+            Some(CallKind::H1(h1)) => h1.fill(policy).map(|()| false),
+            Some(CallKind::H2(h2)) => h2.fill(&mut self.buffer, policy),
         };
         match result {
             Ok(false) => {}
-            Ok(true) => self.give_back(Instant::now()),
+            Ok(true) => self.release(Instant::now()),
             Err(ended) => {
-                self.put_away();
+                self.abort();
                 return Err(ended);
             }
         }
@@ -297,30 +305,30 @@ impl BlockingCall {
     pub fn read_all(
         &mut self,
         out: &mut Vec<u8>,
-        patience: &mut Patience<'_>,
-    ) -> Result<(), Ended> {
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<(), BlockingError> {
         loop {
             match self.take(usize::MAX, |data| out.extend_from_slice(data))? {
-                Taken::Data(()) => {}
-                Taken::Pending => self.fill(patience)?,
-                Taken::End => return Ok(()),
+                ReadOutcome::Data(()) => {}
+                ReadOutcome::Pending => self.fill(policy)?,
+                ReadOutcome::End => return Ok(()),
             }
         }
     }
 
     /// Bytes held that have not been read, framing included: never more than the window.
     pub fn buffered(&self) -> usize {
-        match &self.carriage {
-            None => self.rest.len(),
-            Some(Carriage::Solo(solo)) => solo.buffered(),
-            Some(Carriage::Ride(ride)) => self.rest.len() + ride.buffered(),
+        match &self.kind {
+            None => self.buffer.len(),
+            Some(CallKind::H1(h1)) => h1.buffered(),
+            Some(CallKind::H2(h2)) => self.buffer.len() + h2.buffered(),
         }
     }
 
     // Facts.
 
     pub fn is_over(&self) -> bool {
-        self.carriage.is_none()
+        self.kind.is_none()
     }
 
     pub fn is_reused(&self) -> bool {
@@ -332,8 +340,8 @@ impl BlockingCall {
     }
 
     /// Of the connection.
-    pub fn facts(&self) -> &Arc<ConnectionFacts> {
-        &self.facts
+    pub fn info(&self) -> &Arc<ConnectionInfo> {
+        &self.info
     }
 
     /// Of the response; none before the end of its body.
@@ -344,50 +352,50 @@ impl BlockingCall {
     // The end.
 
     /// The exchange is complete.
-    fn give_back(&mut self, now: Instant) {
+    fn release(&mut self, now: Instant) {
         self.timings.total = Some(now.saturating_duration_since(self.begun));
-        match self.carriage.take() {
+        match self.kind.take() {
             None => {}
-            Some(Carriage::Solo(mut solo)) => {
-                self.informational = std::mem::take(&mut solo.exchange.informational);
-                solo.give_back(&self.desk, now);
+            Some(CallKind::H1(mut h1)) => {
+                self.informational = std::mem::take(&mut h1.exchange.informational);
+                h1.release(&self.pool, now);
             }
-            Some(Carriage::Ride(ride)) => {
-                self.trailers = std::mem::take(&mut self.rest.trailers);
-                drop(ride);
+            Some(CallKind::H2(h2)) => {
+                self.trailers = std::mem::take(&mut self.buffer.trailers);
+                drop(h2);
             }
         }
     }
 
     /// The connection is of no more use, or this call's part of it.
-    fn put_away(&mut self) {
-        match self.carriage.take() {
+    fn abort(&mut self) {
+        match self.kind.take() {
             None => {}
-            Some(Carriage::Solo(solo)) => solo.put_away(&self.desk),
-            Some(Carriage::Ride(ride)) => drop(ride),
+            Some(CallKind::H1(h1)) => h1.abort(&self.pool),
+            Some(CallKind::H2(h2)) => drop(h2),
         }
     }
 
     /// Gives the response up: its rest is skipped where it is small and there.
     pub fn close(&mut self) {
         if self.timings.first_byte.is_some()
-            && let Some(Carriage::Solo(solo)) = &mut self.carriage
-            && let Some(now) = solo.skip()
+            && let Some(CallKind::H1(h1)) = &mut self.kind
+            && let Some(now) = h1.skip()
         {
-            return self.give_back(now);
+            return self.release(now);
         }
-        self.put_away();
+        self.abort();
     }
 }
 
 impl Drop for BlockingCall {
     fn drop(&mut self) {
-        if self.desk.generation == fork::generation() {
+        if self.pool.generation == fork::generation() {
             self.close();
         } else {
             // Its lock may be held by a thread of the parent.
-            std::mem::forget(self.carriage.take());
-            self.desk.outlive_fork();
+            std::mem::forget(self.kind.take());
+            self.pool.outlive_fork();
         }
     }
 }
@@ -399,8 +407,8 @@ pub(super) fn trailers_of(body: &StreamMut<'_>) -> Vec<Trailer> {
         .collect()
 }
 
-pub(super) fn over() -> Ended {
-    Ended::Failed(Box::new(CallError::new(
+pub(super) fn over() -> BlockingError {
+    BlockingError::Failed(Box::new(CallError::new(
         CallErrorKind::LocalProtocol,
         CallPhase::Send,
         "the exchange is over",
@@ -408,8 +416,8 @@ pub(super) fn over() -> Ended {
 }
 
 /// What a child of fork is told.
-pub(super) fn parents() -> Ended {
-    Ended::Failed(Box::new(CallError::new(
+pub(super) fn belongs_to_parent() -> BlockingError {
+    BlockingError::Failed(Box::new(CallError::new(
         CallErrorKind::Read,
         CallPhase::Body,
         "the response belongs to the parent process",

@@ -7,40 +7,40 @@ use std::time::Instant;
 use bytes::Bytes;
 use towline_proto::{Field, OwnedHead, StreamRead};
 
-use super::Ended;
-use super::call::{self, Taken, Trailer, Written};
-use super::h1_conn::{Got, Line, with_buffers};
-use super::h1_exchange::{Answer, Exchange, refresh};
+use super::BlockingError;
+use super::call::{self, ReadOutcome, Trailer, WriteOutcome};
+use super::h1_conn::{H1Conn, RecvProgress, with_buffers};
+use super::h1_exchange::{Exchange, HeadState, refresh_clock};
 use super::pooled_conn::open;
-use super::shared_pool::Desk;
-use super::wait_policy::Patience;
+use super::shared_pool::SharedPool;
+use super::wait_policy::WaitPolicy;
 use crate::client::pool::SlotId;
-use crate::client::request::{Body, CallError, CallErrorKind, CallPhase, Prepared};
-use crate::client::retry::Standing;
+use crate::client::request::{Body, CallError, CallErrorKind, CallPhase, OutgoingRequest};
+use crate::client::retry::RetryContext;
 
 /// Bytes of an unread body that are skipped to keep the connection.
 const MOST_DRAINED: usize = 64 * 1024;
 
-pub(super) struct Solo {
+pub(super) struct H1Call {
     pub(super) slot: SlotId,
     pub(super) fd: RawFd,
-    pub(super) line: Arc<Mutex<Line>>,
+    pub(super) conn: Arc<Mutex<H1Conn>>,
     pub(super) exchange: Exchange,
 }
 
-impl Solo {
+impl H1Call {
     /// Writes the request as far as it is at hand.
     pub(super) fn start(
         &mut self,
-        prepared: &Prepared,
+        request: &OutgoingRequest,
         begun: Instant,
     ) -> Result<(), Box<CallError>> {
-        let mut line = open(&self.line);
-        line.now = line.now.max(begun);
-        let started = self.exchange.start(&mut line, prepared);
+        let mut conn = open(&self.conn);
+        conn.now = conn.now.max(begun);
+        let started = self.exchange.start(&mut conn, request);
         // A streamed body's first bytes leave together with the head.
-        if started.is_ok() && (!prepared.body.is_streamed() || prepared.holds_back()) {
-            self.exchange.flush(&mut line);
+        if started.is_ok() && (!request.body.is_streamed() || request.holds_back()) {
+            self.exchange.flush(&mut conn);
         }
         started
     }
@@ -49,13 +49,13 @@ impl Solo {
     pub(super) fn await_head(
         &mut self,
         body: &Body,
-        patience: &mut Patience<'_>,
-    ) -> Result<(OwnedHead, bool, Instant), Ended> {
-        let mut line = open(&self.line);
-        self.exchange.await_continue(&mut line, body, patience)?;
-        let head = self.exchange.await_head(&mut line, patience)?;
-        let is_over = matches!(self.exchange.answer, Answer::Taken { end: true });
-        Ok((head, is_over, line.now))
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<(OwnedHead, bool, Instant), BlockingError> {
+        let mut conn = open(&self.conn);
+        self.exchange.await_continue(&mut conn, body, policy)?;
+        let head = self.exchange.await_head(&mut conn, policy)?;
+        let is_over = matches!(self.exchange.head_state, HeadState::Taken { end: true });
+        Ok((head, is_over, conn.now))
     }
 
     // The body of the request.
@@ -64,41 +64,41 @@ impl Solo {
         &mut self,
         data: Bytes,
         body: &Body,
-        patience: &mut Patience<'_>,
-    ) -> Result<Written, Ended> {
-        let (exchange, mut line) = (&mut self.exchange, open(&self.line));
-        refresh(&mut line);
-        if !exchange.await_continue(&mut line, body, patience)? {
-            return Ok(Written::Answered);
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<WriteOutcome, BlockingError> {
+        let (exchange, mut conn) = (&mut self.exchange, open(&self.conn));
+        refresh_clock(&mut conn);
+        if !exchange.await_continue(&mut conn, body, policy)? {
+            return Ok(WriteOutcome::Responded);
         }
-        let before = line.peer.conn.pending_bytes();
-        let stream = line.peer.conn.stream(exchange.stream);
+        let before = conn.peer.conn.pending_bytes();
+        let stream = conn.peer.conn.stream(exchange.stream);
         let written = stream.and_then(|mut stream| stream.write_shared(data));
-        exchange.count_queued(before, &line);
+        exchange.count_queued(before, &conn);
         if let Err(error) = written {
-            return Err(Ended::Failed(Box::new(CallError::local(error))));
+            return Err(BlockingError::Failed(Box::new(CallError::local(error))));
         }
-        exchange.flush(&mut line);
-        exchange.await_room(&mut line, patience)
+        exchange.flush(&mut conn);
+        exchange.await_room(&mut conn, policy)
     }
 
     pub(super) fn finish(
         &mut self,
         trailers: &[Field<'_>],
         body: &Body,
-        patience: &mut Patience<'_>,
-    ) -> Result<(), Ended> {
-        let (exchange, mut line) = (&mut self.exchange, open(&self.line));
-        refresh(&mut line);
-        if !exchange.await_continue(&mut line, body, patience)? {
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<(), BlockingError> {
+        let (exchange, mut conn) = (&mut self.exchange, open(&self.conn));
+        refresh_clock(&mut conn);
+        if !exchange.await_continue(&mut conn, body, policy)? {
             return Ok(());
         }
-        let before = line.peer.conn.pending_bytes();
-        let stream = line.peer.conn.stream(exchange.stream);
+        let before = conn.peer.conn.pending_bytes();
+        let stream = conn.peer.conn.stream(exchange.stream);
         let finished = stream.and_then(|mut stream| stream.finish_with(trailers));
-        exchange.count_queued(before, &line);
-        exchange.flush(&mut line);
-        finished.map_err(|error| Ended::Failed(Box::new(CallError::local(error))))
+        exchange.count_queued(before, &conn);
+        exchange.flush(&mut conn);
+        finished.map_err(|error| BlockingError::Failed(Box::new(CallError::local(error))))
     }
 
     // The body of the response.
@@ -109,64 +109,64 @@ impl Solo {
         max: usize,
         trailers: &mut Vec<Trailer>,
         sink: impl FnOnce(&[u8]) -> T,
-    ) -> Result<(Taken<T>, Option<Instant>), Ended> {
-        let mut line = open(&self.line);
-        let Ok(mut stream) = line.peer.conn.stream(self.exchange.stream) else {
+    ) -> Result<(ReadOutcome<T>, Option<Instant>), BlockingError> {
+        let mut conn = open(&self.conn);
+        let Ok(mut stream) = conn.peer.conn.stream(self.exchange.stream) else {
             return Err(call::over());
         };
         let taken = match stream.read(max) {
-            StreamRead::Data(data) => Taken::Data(sink(data)),
-            StreamRead::Pending => return Ok((Taken::Pending, None)),
+            StreamRead::Data(data) => ReadOutcome::Data(sink(data)),
+            StreamRead::Pending => return Ok((ReadOutcome::Pending, None)),
             StreamRead::End => {
                 *trailers = call::trailers_of(&stream);
-                Taken::End
+                ReadOutcome::End
             }
-            StreamRead::Failed => return Err(self.exchange.body_failed(&mut line)),
+            StreamRead::Failed => return Err(self.exchange.body_failed(&mut conn)),
         };
         // The last bytes of a body of known length are its end.
-        let is_over = matches!(taken, Taken::End) || line.peer.conn.is_idle();
-        Ok((taken, is_over.then_some(line.now)))
+        let is_over = matches!(taken, ReadOutcome::End) || conn.peer.conn.is_idle();
+        Ok((taken, is_over.then_some(conn.now)))
     }
 
     /// Waits until more of the body, its end or its failure is here.
-    pub(super) fn fill(&mut self, patience: &mut Patience<'_>) -> Result<(), Ended> {
-        let mut line = open(&self.line);
-        refresh(&mut line);
-        self.exchange.step(&mut line, CallPhase::Body, patience)
+    pub(super) fn fill(&mut self, policy: &mut WaitPolicy<'_>) -> Result<(), BlockingError> {
+        let mut conn = open(&self.conn);
+        refresh_clock(&mut conn);
+        self.exchange.step(&mut conn, CallPhase::Body, policy)
     }
 
     /// More of the body is here that was not.
     fn fill_at_once(&mut self) -> bool {
-        let mut line = open(&self.line);
-        with_buffers(|buffers| line.recv_at_once(buffers)) == Got::News
+        let mut conn = open(&self.conn);
+        with_buffers(|buffers| conn.recv_at_once(buffers)) == RecvProgress::Received
     }
 
     pub(super) fn buffered(&self) -> usize {
-        let mut line = open(&self.line);
-        let stream = line.peer.conn.stream(self.exchange.stream);
+        let mut conn = open(&self.conn);
+        let stream = conn.peer.conn.stream(self.exchange.stream);
         stream.map_or(0, |stream| stream.buffered())
     }
 
     // The end.
 
     /// The exchange is complete.
-    pub(super) fn give_back(self, desk: &Desk, now: Instant) {
-        let mut line = open(&self.line);
-        let reusable = line.peer.conn.is_reusable() && !line.has_send_failed();
+    pub(super) fn release(self, pool: &SharedPool, now: Instant) {
+        let mut conn = open(&self.conn);
+        let reusable = conn.peer.conn.is_reusable() && !conn.has_send_failed();
         if reusable {
-            with_buffers(|buffers| line.peer.conn.release(buffers));
+            with_buffers(|buffers| conn.peer.conn.release(buffers));
         }
-        drop(line);
+        drop(conn);
         if reusable {
-            desk.give_back(self.slot, now);
+            pool.release(self.slot, now);
         } else {
-            desk.discard(self.slot, self.fd);
+            pool.remove(self.slot, self.fd);
         }
     }
 
     /// The connection is of no more use.
-    pub(super) fn put_away(self, desk: &Desk) {
-        desk.discard(self.slot, self.fd);
+    pub(super) fn abort(self, pool: &SharedPool) {
+        pool.remove(self.slot, self.fd);
     }
 
     /// Skips the rest of a response where it is small and there. Returned: when it was over.
@@ -175,8 +175,8 @@ impl Solo {
         while left > 0 {
             match self.take(left, &mut Vec::new(), <[u8]>::len) {
                 Ok((_, Some(over))) => return Some(over),
-                Ok((Taken::Data(bytes), None)) => left -= bytes.min(left),
-                Ok((Taken::Pending, None)) if self.fill_at_once() => {}
+                Ok((ReadOutcome::Data(bytes), None)) => left -= bytes.min(left),
+                Ok((ReadOutcome::Pending, None)) if self.fill_at_once() => {}
                 Ok(_) | Err(_) => break,
             }
         }
@@ -185,12 +185,12 @@ impl Solo {
 }
 
 /// How the exchange stood, if it is its connection that was there no more.
-pub(super) fn standing(error: &CallError, resends: u8) -> Option<Standing> {
+pub(super) fn retry_context(error: &CallError, resends: u8) -> Option<RetryContext> {
     let is_end = matches!(
         error.kind,
         CallErrorKind::ServerDisconnected | CallErrorKind::Read | CallErrorKind::Write
     );
-    is_end.then_some(Standing {
+    is_end.then_some(RetryContext {
         reused: error.reused,
         response_started: error.bytes_received > 0,
         unprocessed: false,
@@ -202,22 +202,22 @@ impl Exchange {
     /// Waits until more may be queued.
     fn await_room(
         &mut self,
-        line: &mut Line,
-        patience: &mut Patience<'_>,
-    ) -> Result<Written, Ended> {
+        conn: &mut H1Conn,
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<WriteOutcome, BlockingError> {
         loop {
-            self.take_events(line);
-            if let Answer::Here { head, .. } = &self.answer
-                && (head.view().status() >= 300 || line.has_send_failed())
+            self.take_events(conn);
+            if let HeadState::Here { head, .. } = &self.head_state
+                && (head.view().status() >= 300 || conn.has_send_failed())
             {
-                return Ok(Written::Answered);
+                return Ok(WriteOutcome::Responded);
             }
-            self.check(line, CallPhase::Send)?;
-            let room = line.peer.conn.stream(self.stream);
-            if room.is_ok_and(|stream| stream.send_capacity() > 0) && !line.has_send_failed() {
-                return Ok(Written::Taken);
+            self.check(conn, CallPhase::Send)?;
+            let room = conn.peer.conn.stream(self.stream);
+            if room.is_ok_and(|stream| stream.send_capacity() > 0) && !conn.has_send_failed() {
+                return Ok(WriteOutcome::Continue);
             }
-            self.step(line, CallPhase::Head, patience)?;
+            self.step(conn, CallPhase::Head, policy)?;
         }
     }
 }

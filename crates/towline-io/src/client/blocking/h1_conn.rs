@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use towline_proto::BufferPool;
 
-use super::adaptive_spin::{Haste, LOOK_FOR};
+use super::adaptive_spin::{AdaptiveSpin, SPIN_TIME};
 use crate::client::fork;
 use crate::conn::flush::FlushOutcome;
 use crate::conn::{Peer, failure_rule};
@@ -20,9 +20,9 @@ use crate::tls::RecvOutcome;
 
 /// What a read brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Got {
+pub(super) enum RecvProgress {
     /// Bytes, the end or a failure: drain the events.
-    News,
+    Received,
     /// Nothing in time, or a signal came.
     Nothing,
     /// There is no room: the program is behind.
@@ -30,12 +30,12 @@ pub(super) enum Got {
 }
 
 /// A connection that belongs to one thread at a time.
-pub(super) struct Line {
+pub(super) struct H1Conn {
     pub(super) peer: ManuallyDrop<Peer<()>>,
     /// What `SO_RCVTIMEO` says, `None` before it was set.
     recv_timeout: Option<Duration>,
     send_failed: bool,
-    haste: Haste,
+    spin: AdaptiveSpin,
     /// Bytes of HTTP received for the exchange in hand.
     pub(super) received: u64,
     /// The latest time that this thread knows.
@@ -44,14 +44,14 @@ pub(super) struct Line {
     generation: u64,
 }
 
-impl Line {
+impl H1Conn {
     pub(super) fn new(peer: Peer<()>, generation: u64, now: Instant) -> io::Result<Self> {
         peer.io.socket.set_nonblocking(false)?;
         Ok(Self {
             peer: ManuallyDrop::new(peer),
             recv_timeout: None,
             send_failed: false,
-            haste: Haste::default(),
+            spin: AdaptiveSpin::default(),
             received: 0,
             now,
             generation,
@@ -68,7 +68,8 @@ impl Line {
     /// anybody from an answer that was not theirs.
     pub(super) fn is_quiet(&mut self, buffers: &mut BufferPool, now: Instant) -> bool {
         self.now = now;
-        self.recv(buffers, libc::MSG_DONTWAIT) == Got::Nothing && self.peer.conn.is_reusable()
+        self.recv(buffers, libc::MSG_DONTWAIT) == RecvProgress::Nothing
+            && self.peer.conn.is_reusable()
     }
 
     /// Sends what the kernel takes at once. Whether that leaves a rest.
@@ -100,24 +101,24 @@ impl Line {
     }
 
     /// Reads what is there.
-    pub(super) fn recv_at_once(&mut self, buffers: &mut BufferPool) -> Got {
+    pub(super) fn recv_at_once(&mut self, buffers: &mut BufferPool) -> RecvProgress {
         self.recv(buffers, libc::MSG_DONTWAIT)
     }
 
     /// Reads what is about to come, where looking for it for a moment has paid lately.
-    pub(super) fn recv_soon(&mut self, buffers: &mut BufferPool) -> Got {
-        if !self.haste.tries() {
-            return Got::Nothing;
+    pub(super) fn recv_soon(&mut self, buffers: &mut BufferPool) -> RecvProgress {
+        if !self.spin.should_spin() {
+            return RecvProgress::Nothing;
         }
         let begun = Instant::now();
         loop {
             let got = self.recv(buffers, libc::MSG_DONTWAIT);
-            if got != Got::Nothing {
-                self.haste.rewarded();
+            if got != RecvProgress::Nothing {
+                self.spin.on_hit();
                 return got;
             }
-            if begun.elapsed() > LOOK_FOR {
-                self.haste.disappointed();
+            if begun.elapsed() > SPIN_TIME {
+                self.spin.on_miss();
                 return got;
             }
             std::hint::spin_loop();
@@ -125,7 +126,7 @@ impl Line {
     }
 
     /// Reads, waiting for `most` at the longest.
-    pub(super) fn recv_within(&mut self, buffers: &mut BufferPool, most: Duration) -> Got {
+    pub(super) fn recv_within(&mut self, buffers: &mut BufferPool, most: Duration) -> RecvProgress {
         // Zero would mean for ever.
         let most = most.max(Duration::from_millis(1));
         if self.recv_timeout != Some(most)
@@ -136,11 +137,11 @@ impl Line {
         self.recv(buffers, 0)
     }
 
-    fn recv(&mut self, buffers: &mut BufferPool, flags: libc::c_int) -> Got {
+    fn recv(&mut self, buffers: &mut BufferPool, flags: libc::c_int) -> RecvProgress {
         let peer = &mut *self.peer;
         let space = peer.conn.recv_space(buffers);
         if space.is_empty() {
-            return Got::Full;
+            return RecvProgress::Full;
         }
         let result = peer.io.recv_once(space, flags);
         if !matches!(result, Ok(RecvOutcome::WouldBlock)) {
@@ -151,15 +152,17 @@ impl Line {
                 self.received += bytes as u64;
                 self.peer.conn.received(self.now, bytes);
             }
-            Ok(RecvOutcome::WouldBlock) => return Got::Nothing,
+            Ok(RecvOutcome::WouldBlock) => return RecvProgress::Nothing,
             Ok(RecvOutcome::Eof) => {
                 self.peer.input.over = true;
                 self.peer.conn.received_eof(self.now);
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Got::Nothing,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                return RecvProgress::Nothing;
+            }
             Err(error) => self.peer.on_failure(self.now, failure_rule(&error)),
         }
-        Got::News
+        RecvProgress::Received
     }
 
     /// Sleeps until the socket can be written, or read where there is room, for `most` at the longest.
@@ -175,9 +178,9 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for H1Conn {
     fn drop(&mut self) {
-        // In a child of fork the socket is the parent's: no word on it, and `Desk::abandon` closes it.
+        // In a child of fork the socket is the parent's: no word on it, and `SharedPool::abandon` closes it.
         if self.generation == fork::generation() {
             self.peer.close(Instant::now());
             // SAFETY: nobody sees the field again.

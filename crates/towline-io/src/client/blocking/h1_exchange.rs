@@ -5,16 +5,16 @@ use std::time::Instant;
 
 use towline_proto::{ConnectionError, Event, OwnedHead, StreamError, StreamId};
 
-use super::Ended;
-use super::h1_conn::{Got, Line, with_buffers};
-use super::wait_policy::{Patience, Stop};
+use super::BlockingError;
+use super::h1_conn::{H1Conn, RecvProgress, with_buffers};
+use super::wait_policy::{Stop, WaitPolicy};
 use crate::client::request::{
-    Body, CallError, CallErrorKind, CallOptions, CallPhase, Prepared, Timeouts,
+    Body, CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, Timeouts,
 };
 use crate::client::retry;
 
 /// The final head.
-pub(super) enum Answer {
+pub(super) enum HeadState {
     Awaited,
     /// `end`: no body follows.
     Here {
@@ -27,7 +27,7 @@ pub(super) enum Answer {
     },
 }
 
-impl Answer {
+impl HeadState {
     fn take(&mut self) -> Option<OwnedHead> {
         let Self::Here { end, .. } = *self else {
             return None;
@@ -46,7 +46,7 @@ impl Answer {
 )]
 pub(super) struct Exchange {
     pub(super) stream: StreamId,
-    pub(super) answer: Answer,
+    pub(super) head_state: HeadState,
     pub(super) informational: Vec<OwnedHead>,
     failure: Option<Arc<ConnectionError>>,
     timeouts: Timeouts,
@@ -63,19 +63,19 @@ pub(super) struct Exchange {
 
 impl Exchange {
     pub(super) fn new(
-        prepared: &Prepared,
+        request: &OutgoingRequest,
         options: &CallOptions,
         reused: bool,
         alone: bool,
     ) -> Self {
         Self {
             stream: StreamId(0),
-            answer: Answer::Awaited,
+            head_state: HeadState::Awaited,
             informational: Vec::new(),
             failure: None,
             timeouts: options.timeouts,
-            retryable: prepared.idempotent && prepared.body.is_replayable(),
-            held: prepared.holds_back(),
+            retryable: request.idempotent && request.body.is_replayable(),
+            held: request.holds_back(),
             reused,
             alone,
             queued: 0,
@@ -86,28 +86,28 @@ impl Exchange {
     /// Writes the head, and the body as far as it is at hand, into the connection.
     pub(super) fn start(
         &mut self,
-        line: &mut Line,
-        prepared: &Prepared,
+        conn: &mut H1Conn,
+        request: &OutgoingRequest,
     ) -> Result<(), Box<CallError>> {
-        line.received = 0;
-        let conn = &mut line.peer.conn;
-        let size = prepared.body.size();
-        let begun = prepared.head.with_head(|head| conn.request(head, size));
+        conn.received = 0;
+        let protocol = &mut conn.peer.conn;
+        let size = request.body.size();
+        let begun = request.head.with_head(|head| protocol.request(head, size));
         self.stream = begun.map_err(|error| Box::new(CallError::local(error)))?;
-        self.queued += line.peer.conn.pending_bytes() as u64;
+        self.queued += conn.peer.conn.pending_bytes() as u64;
         if self.held {
             return Ok(());
         }
-        self.queue_body(line, &prepared.body)
+        self.queue_body(conn, &request.body)
     }
 
     /// The body as far as it is at hand, and what waits before it.
-    fn queue_body(&mut self, line: &mut Line, body: &Body) -> Result<(), Box<CallError>> {
-        let before = line.peer.conn.pending_bytes();
-        let conn = &mut line.peer.conn;
+    fn queue_body(&mut self, conn: &mut H1Conn, body: &Body) -> Result<(), Box<CallError>> {
+        let before = conn.peer.conn.pending_bytes();
+        let protocol = &mut conn.peer.conn;
         let done = match body {
             Body::Empty | Body::Known(_) | Body::Unknown => Ok(()),
-            Body::Bytes(bytes) => conn.stream(self.stream).and_then(|mut stream| {
+            Body::Bytes(bytes) => protocol.stream(self.stream).and_then(|mut stream| {
                 stream.write_shared(bytes.clone())?;
                 stream.finish()
             }),
@@ -116,10 +116,10 @@ impl Exchange {
                     .try_clone()
                     .map_err(|error| Box::new(file_error(&error)))?;
                 self.queued += len;
-                line.peer.send_file(self.stream, file, *offset, *len)
+                conn.peer.send_file(self.stream, file, *offset, *len)
             }
         };
-        self.count_queued(before, line);
+        self.count_queued(before, conn);
         done.map_err(|error| Box::new(CallError::local(error)))
     }
 
@@ -127,58 +127,58 @@ impl Exchange {
     /// (RFC 9110 10.1.1). Whether the body goes.
     pub(super) fn await_continue(
         &mut self,
-        line: &mut Line,
+        conn: &mut H1Conn,
         body: &Body,
-        patience: &mut Patience<'_>,
-    ) -> Result<bool, Ended> {
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<bool, BlockingError> {
         if !self.held {
             return Ok(true);
         }
         let until = Instant::now() + retry::CONTINUE_WITHIN;
         loop {
             let known = self.informational.len();
-            self.take_events(line);
-            if !matches!(self.answer, Answer::Awaited) {
+            self.take_events(conn);
+            if !matches!(self.head_state, HeadState::Awaited) {
                 return Ok(false);
             }
-            self.check(line, CallPhase::Head)?;
+            self.check(conn, CallPhase::Head)?;
             let new = &self.informational[known..];
             if new.iter().any(|head| head.view().status() == 100) {
                 break;
             }
-            if self.flush(line) {
-                self.step(line, CallPhase::Head, patience)?;
+            if self.flush(conn) {
+                self.step(conn, CallPhase::Head, policy)?;
                 continue;
             }
-            let mut wait = patience.phase(Instant::now(), None);
+            let mut wait = policy.phase(Instant::now(), None);
             wait.end_at(Some(until));
             let slice = wait.first_slice();
-            if with_buffers(|buffers| line.recv_within(buffers, slice)) == Got::Nothing {
+            if with_buffers(|buffers| conn.recv_within(buffers, slice)) == RecvProgress::Nothing {
                 match wait.next_slice() {
                     Ok(_) => {}
                     Err(Stop::Phase) => break,
-                    Err(stop) => return Err(self.stopped(line, CallPhase::Head, stop)),
+                    Err(stop) => return Err(self.stopped(conn, CallPhase::Head, stop)),
                 }
             }
         }
         self.held = false;
-        self.queue_body(line, body).map_err(Ended::Failed)?;
+        self.queue_body(conn, body).map_err(BlockingError::Failed)?;
         Ok(true)
     }
 
     /// Sends what the kernel takes at once. Whether that leaves a rest.
-    pub(super) fn flush(&mut self, line: &mut Line) -> bool {
-        let blocked = line.flush();
-        if !line.has_send_failed() {
-            let waits = line.peer.conn.pending_bytes() as u64 + line.peer.files_left();
+    pub(super) fn flush(&mut self, conn: &mut H1Conn) -> bool {
+        let blocked = conn.flush();
+        if !conn.has_send_failed() {
+            let waits = conn.peer.conn.pending_bytes() as u64 + conn.peer.files_left();
             self.sent = self.queued.saturating_sub(waits);
         }
         blocked
     }
 
     /// Counts bytes that the program has added.
-    pub(super) fn count_queued(&mut self, pending_before: usize, line: &Line) {
-        let added = line
+    pub(super) fn count_queued(&mut self, pending_before: usize, conn: &H1Conn) {
+        let added = conn
             .peer
             .conn
             .pending_bytes()
@@ -189,74 +189,74 @@ impl Exchange {
     /// Waits until the final head is here.
     pub(super) fn await_head(
         &mut self,
-        line: &mut Line,
-        patience: &mut Patience<'_>,
-    ) -> Result<OwnedHead, Ended> {
+        conn: &mut H1Conn,
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<OwnedHead, BlockingError> {
         loop {
-            self.take_events(line);
-            if let Some(head) = self.answer.take() {
+            self.take_events(conn);
+            if let Some(head) = self.head_state.take() {
                 return Ok(head);
             }
-            self.check(line, CallPhase::Head)?;
-            if self.alone && !self.held && self.sent == self.queued && line.received == 0 {
-                let got = with_buffers(|buffers| line.recv_soon(buffers));
-                if got != Got::Nothing {
+            self.check(conn, CallPhase::Head)?;
+            if self.alone && !self.held && self.sent == self.queued && conn.received == 0 {
+                let got = with_buffers(|buffers| conn.recv_soon(buffers));
+                if got != RecvProgress::Nothing {
                     continue;
                 }
             }
-            self.step(line, CallPhase::Head, patience)?;
+            self.step(conn, CallPhase::Head, policy)?;
         }
     }
 
     /// One step of sending or receiving, waited for. Look at the events, and at the room, afterwards.
     pub(super) fn step(
         &mut self,
-        line: &mut Line,
+        conn: &mut H1Conn,
         phase: CallPhase,
-        patience: &mut Patience<'_>,
-    ) -> Result<(), Ended> {
-        let sending = self.flush(line);
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<(), BlockingError> {
+        let sending = self.flush(conn);
         let (doing, timeout) = if sending {
             (CallPhase::Send, self.timeouts.write)
         } else {
             (phase, self.timeouts.read)
         };
-        let mut wait = patience.phase(line.now, timeout);
+        let mut wait = policy.phase(conn.now, timeout);
         let mut slice = wait.first_slice();
         loop {
             let got = if sending {
                 let before = self.sent;
-                if let Err(error) = line.poll(slice) {
-                    return Err(self.broken(line, doing, &error));
+                if let Err(error) = conn.poll(slice) {
+                    return Err(self.broken(conn, doing, &error));
                 }
-                self.flush(line);
-                match with_buffers(|buffers| line.recv_at_once(buffers)) {
-                    Got::News => Got::News,
-                    _ if self.sent > before || line.has_send_failed() => Got::News,
-                    Got::Nothing | Got::Full => Got::Nothing,
+                self.flush(conn);
+                match with_buffers(|buffers| conn.recv_at_once(buffers)) {
+                    RecvProgress::Received => RecvProgress::Received,
+                    _ if self.sent > before || conn.has_send_failed() => RecvProgress::Received,
+                    RecvProgress::Nothing | RecvProgress::Full => RecvProgress::Nothing,
                 }
             } else {
-                with_buffers(|buffers| line.recv_within(buffers, slice))
+                with_buffers(|buffers| conn.recv_within(buffers, slice))
             };
-            if got != Got::Nothing {
+            if got != RecvProgress::Nothing {
                 return Ok(());
             }
             slice = wait
                 .next_slice()
-                .map_err(|stop| self.stopped(line, doing, stop))?;
+                .map_err(|stop| self.stopped(conn, doing, stop))?;
         }
     }
 
     /// Notes what has happened.
-    pub(super) fn take_events(&mut self, line: &mut Line) {
-        if !matches!(self.answer, Answer::Awaited) && !line.peer.conn.has_events() {
+    pub(super) fn take_events(&mut self, conn: &mut H1Conn) {
+        if !matches!(self.head_state, HeadState::Awaited) && !conn.peer.conn.has_events() {
             return;
         }
-        while let Some(event) = line.peer.conn.next_event() {
+        while let Some(event) = conn.peer.conn.next_event() {
             match event {
                 Event::Head { head, end, .. } => {
                     let head = head.to_owned_head();
-                    self.answer = Answer::Here { head, end };
+                    self.head_state = HeadState::Here { head, end };
                     // What follows is the body's business.
                     return;
                 }
@@ -275,7 +275,7 @@ impl Exchange {
     }
 
     /// `Err` when the exchange can no longer complete.
-    pub(super) fn check(&self, line: &Line, phase: CallPhase) -> Result<(), Ended> {
+    pub(super) fn check(&self, conn: &H1Conn, phase: CallPhase) -> Result<(), BlockingError> {
         match &self.failure {
             None => Ok(()),
             Some(error) => {
@@ -284,45 +284,45 @@ impl Exchange {
                 } else {
                     phase
                 };
-                Err(self.ended(line, retry::failure(error, phase)))
+                Err(self.ended(conn, retry::failure(error, phase)))
             }
         }
     }
 
     /// The body can no longer be completed.
-    pub(super) fn body_failed(&mut self, line: &mut Line) -> Ended {
-        self.take_events(line);
-        if let Err(ended) = self.check(line, CallPhase::Body) {
+    pub(super) fn body_failed(&mut self, conn: &mut H1Conn) -> BlockingError {
+        self.take_events(conn);
+        if let Err(ended) = self.check(conn, CallPhase::Body) {
             return ended;
         }
         let rule = "the response was given up";
         self.ended(
-            line,
+            conn,
             CallError::new(CallErrorKind::Read, CallPhase::Body, rule),
         )
     }
 
-    fn broken(&self, line: &Line, phase: CallPhase, error: &std::io::Error) -> Ended {
+    fn broken(&self, conn: &H1Conn, phase: CallPhase, error: &std::io::Error) -> BlockingError {
         let error = CallError {
             os_error: error.raw_os_error(),
             ..CallError::new(CallErrorKind::Read, phase, error.to_string())
         };
-        self.ended(line, error)
+        self.ended(conn, error)
     }
 
-    fn stopped(&self, line: &Line, phase: CallPhase, stop: Stop) -> Ended {
-        match overdue(stop, phase) {
-            Some(error) => self.ended(line, error),
-            None => Ended::Interrupted,
+    fn stopped(&self, conn: &H1Conn, phase: CallPhase, stop: Stop) -> BlockingError {
+        match timeout(stop, phase) {
+            Some(error) => self.ended(conn, error),
+            None => BlockingError::Interrupted,
         }
     }
 
     /// An error with the facts of this exchange.
-    fn ended(&self, line: &Line, error: CallError) -> Ended {
-        Ended::Failed(Box::new(CallError {
+    fn ended(&self, conn: &H1Conn, error: CallError) -> BlockingError {
+        BlockingError::Failed(Box::new(CallError {
             retryable: self.retryable || self.sent == 0,
             bytes_sent: self.sent,
-            bytes_received: line.received,
+            bytes_received: conn.received,
             reused: self.reused,
             ..error
         }))
@@ -341,7 +341,7 @@ fn file_error(error: &std::io::Error) -> CallError {
 }
 
 /// What a wait in `phase` that was stopped ends with; `None`: nothing has failed.
-pub(super) fn overdue(stop: Stop, phase: CallPhase) -> Option<CallError> {
+pub(super) fn timeout(stop: Stop, phase: CallPhase) -> Option<CallError> {
     let (kind, rule) = match (stop, phase) {
         (Stop::Interrupted, _) => return None,
         (Stop::Total, _) => (
@@ -361,6 +361,6 @@ pub(super) fn overdue(stop: Stop, phase: CallPhase) -> Option<CallError> {
 }
 
 /// The program may have been elsewhere for a while.
-pub(super) fn refresh(line: &mut Line) {
-    line.now = Instant::now();
+pub(super) fn refresh_clock(conn: &mut H1Conn) {
+    conn.now = Instant::now();
 }

@@ -6,16 +6,16 @@ use std::time::Instant;
 use bytes::Bytes;
 use towline_proto::{Field, OwnedHead, StreamId, StreamMut, StreamRead, StreamStats, UserError};
 
-use super::Ended;
-use super::call::{self, Written};
-use super::h1_exchange::overdue;
-use super::h2_conn::{Failure, Rider, Shared, Vain, Wait, Wire};
-use super::read_buffer::Rest;
-use super::shared_pool::Desk;
-use super::wait_policy::{Patience, Stop};
+use super::BlockingError;
+use super::call::{self, WriteOutcome};
+use super::h1_exchange::timeout;
+use super::h2_conn::{H2Conn, SharedState, StreamFailure, StreamSlot, StreamWait, WaitError};
+use super::read_buffer::ReadBuffer;
+use super::shared_pool::SharedPool;
+use super::wait_policy::{Stop, WaitPolicy};
 use crate::client::conn_ext::{duplicate, write_body, write_request};
-use crate::client::request::{Body, CallError, CallOptions, CallPhase, Prepared, Timeouts};
-use crate::client::retry::{self, Standing};
+use crate::client::request::{Body, CallError, CallOptions, CallPhase, OutgoingRequest, Timeouts};
+use crate::client::retry::{self, RetryContext};
 
 /// Bytes of an unread body that are skipped to spare the server a reset.
 const MOST_DRAINED: usize = 64 * 1024;
@@ -24,20 +24,20 @@ const MOST_DRAINED: usize = 64 * 1024;
 const MOST_PULLED: usize = 64 * 1024;
 
 /// A place on a shared connection. It is given up when this is dropped, and the connection goes on.
-pub(super) struct Ride {
-    shared: Arc<Shared>,
-    desk: Arc<Desk>,
+pub(super) struct H2Call {
+    conn: Arc<H2Conn>,
+    pool: Arc<SharedPool>,
     stream: StreamId,
     timeouts: Timeouts,
     begun: Instant,
     reused: bool,
-    again: Again,
+    replay: Replay,
     /// The body waits for the server to want it.
     held: bool,
     upload: Upload,
     has_head: bool,
     /// Why it failed.
-    failure: Option<Failure>,
+    failure: Option<StreamFailure>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,33 +50,33 @@ enum Upload {
 
 /// When its program may send it once more.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Again {
+enum Replay {
     Never,
     /// When the server has not begun with it.
-    Unbegun,
-    Any,
+    Unprocessed,
+    Always,
 }
 
 /// Why a call could not begin.
 pub(super) enum Refused {
     /// The connection takes no more calls now.
-    Crowded,
+    NoCapacity,
     Failed(Box<CallError>),
 }
 
-impl Ride {
+impl H2Call {
     /// Writes the request as far as it is at hand.
     pub(super) fn begin(
-        shared: Arc<Shared>,
-        desk: &Arc<Desk>,
-        prepared: &Prepared,
+        conn: Arc<H2Conn>,
+        pool: &Arc<SharedPool>,
+        request: &OutgoingRequest,
         options: &CallOptions,
         reused: bool,
     ) -> Result<Self, Refused> {
         let begun = Instant::now();
-        let written = shared.with(desk, |wire| {
-            let stream = write_request(&mut wire.peer, prepared)?;
-            wire.riders.insert(stream, Rider::default());
+        let written = conn.with(pool, |state| {
+            let stream = write_request(&mut state.peer, request)?;
+            state.streams.insert(stream, StreamSlot::default());
             Ok(stream)
         });
         match written {
@@ -85,28 +85,28 @@ impl Ride {
                 timeouts: options.timeouts,
                 begun,
                 reused,
-                again: match prepared.body.is_replayable() {
-                    false => Again::Never,
-                    true if prepared.idempotent => Again::Any,
-                    true => Again::Unbegun,
+                replay: match request.body.is_replayable() {
+                    false => Replay::Never,
+                    true if request.idempotent => Replay::Always,
+                    true => Replay::Unprocessed,
                 },
-                held: prepared.holds_back(),
-                upload: if prepared.body.is_streamed() {
+                held: request.holds_back(),
+                upload: if request.body.is_streamed() {
                     Upload::Open
                 } else {
                     Upload::Done
                 },
                 has_head: false,
                 failure: None,
-                shared,
-                desk: Arc::clone(desk),
+                conn,
+                pool: Arc::clone(pool),
             }),
             Err(UserError::NotIdle) => {
-                desk.give_back(shared.slot(), Instant::now());
-                Err(Refused::Crowded)
+                pool.release(conn.slot(), Instant::now());
+                Err(Refused::NoCapacity)
             }
             Err(error) => {
-                desk.give_back(shared.slot(), Instant::now());
+                pool.release(conn.slot(), Instant::now());
                 Err(Refused::Failed(Box::new(CallError::local(error))))
             }
         }
@@ -119,23 +119,23 @@ impl Ride {
     pub(super) fn await_head(
         &mut self,
         body: &Body,
-        rest: &mut Rest,
+        buffer: &mut ReadBuffer,
         informational: &mut Vec<OwnedHead>,
-        patience: &mut Patience<'_>,
-    ) -> Result<(OwnedHead, bool), Ended> {
-        self.await_continue(body, informational, patience)?;
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<(OwnedHead, bool), BlockingError> {
+        self.await_continue(body, informational, policy)?;
         let stream = self.stream;
-        let (head, is_over) = self.wait(CallPhase::Head, None, patience, |wire| {
-            let rider = wire.riders.get_mut(stream)?;
-            informational.append(&mut rider.informational);
-            let Some((head, end)) = rider.head.take() else {
-                return rider.failure.take().map(Err);
+        let (head, is_over) = self.wait(CallPhase::Head, None, policy, |state| {
+            let slot = state.streams.get_mut(stream)?;
+            informational.append(&mut slot.informational);
+            let Some((head, end)) = slot.head.take() else {
+                return slot.failure.take().map(Err);
             };
             let is_whole =
                 |body: StreamMut<'_>| body.end_received() && body.buffered() <= MOST_PULLED;
-            let body = wire.peer.conn.stream(stream);
+            let body = state.peer.conn.stream(stream);
             let is_over =
-                end || (body.is_ok_and(is_whole) && pull(wire, stream, MOST_PULLED, rest));
+                end || (body.is_ok_and(is_whole) && pull(state, stream, MOST_PULLED, buffer));
             Some(Ok((head, is_over)))
         })?;
         self.has_head = true;
@@ -146,31 +146,31 @@ impl Ride {
     /// the last of it.
     pub(super) fn fill(
         &mut self,
-        rest: &mut Rest,
-        patience: &mut Patience<'_>,
-    ) -> Result<bool, Ended> {
+        buffer: &mut ReadBuffer,
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<bool, BlockingError> {
         let stream = self.stream;
-        let most = rest.wanted.clamp(1, MOST_PULLED);
-        self.wait(CallPhase::Body, None, patience, |wire| {
-            if pull(wire, stream, most, rest) {
+        let most = buffer.wanted.clamp(1, MOST_PULLED);
+        self.wait(CallPhase::Body, None, policy, |state| {
+            if pull(state, stream, most, buffer) {
                 return Some(Ok(true));
             }
-            if !rest.is_empty() {
+            if !buffer.is_empty() {
                 return Some(Ok(false));
             }
-            let rider = wire.riders.get_mut(stream)?;
-            rider.failure.take().map(Err)
+            let slot = state.streams.get_mut(stream)?;
+            slot.failure.take().map(Err)
         })
     }
 
     /// Bytes of the body that are held here and have not been read.
     pub(super) fn buffered(&self) -> usize {
-        if self.shared.is_foreign() {
+        if self.conn.is_foreign() {
             return 0;
         }
         let stream = self.stream;
-        self.shared.with(&self.desk, |wire| {
-            let body = wire.peer.conn.stream(stream);
+        self.conn.with(&self.pool, |state| {
+            let body = state.peer.conn.stream(stream);
             body.map_or(0, |body| body.buffered())
         })
     }
@@ -183,40 +183,40 @@ impl Ride {
         &mut self,
         body: &Body,
         informational: &mut Vec<OwnedHead>,
-        patience: &mut Patience<'_>,
-    ) -> Result<bool, Ended> {
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<bool, BlockingError> {
         if !self.held {
             return Ok(true);
         }
         let stream = self.stream;
         let until = Instant::now() + retry::CONTINUE_WITHIN;
-        let is_wanted = self.attend(CallPhase::Head, Some(until), patience, |wire| {
-            let rider = wire.riders.get_mut(stream)?;
-            let new = rider.informational.drain(..);
+        let is_wanted = self.wait_until(CallPhase::Head, Some(until), policy, |state| {
+            let slot = state.streams.get_mut(stream)?;
+            let new = slot.informational.drain(..);
             let mut is_wanted = false;
             informational.extend(new.inspect(|head| is_wanted |= head.view().status() == 100));
             if is_wanted {
                 return Some(true);
             }
-            (rider.head.is_some() || rider.failure.is_some()).then_some(false)
+            (slot.head.is_some() || slot.failure.is_some()).then_some(false)
         });
         match is_wanted {
             Ok(true)
-            | Err(Vain {
+            | Err(WaitError {
                 stop: Stop::Phase, ..
             }) => {}
             Ok(false) => return Ok(false),
-            Err(vain) => return Err(self.in_vain(&vain)),
+            Err(vain) => return Err(self.timeout_error(&vain)),
         }
         self.held = false;
         let written = duplicate(body).and_then(|file| {
-            self.shared.with(&self.desk, |wire| {
-                write_body(&mut wire.peer, stream, body, file)
+            self.conn.with(&self.pool, |state| {
+                write_body(&mut state.peer, stream, body, file)
             })
         });
         match written {
             Ok(()) | Err(UserError::StreamFailed) => Ok(true),
-            Err(error) => Err(Ended::Failed(Box::new(CallError::local(error)))),
+            Err(error) => Err(BlockingError::Failed(Box::new(CallError::local(error)))),
         }
     }
 
@@ -226,29 +226,29 @@ impl Ride {
         data: Bytes,
         body: &Body,
         informational: &mut Vec<OwnedHead>,
-        patience: &mut Patience<'_>,
-    ) -> Result<Written, Ended> {
-        if !self.await_continue(body, informational, patience)? {
-            return Ok(Written::Answered);
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<WriteOutcome, BlockingError> {
+        if !self.await_continue(body, informational, policy)? {
+            return Ok(WriteOutcome::Responded);
         }
         if !self.on_body(|mut stream| stream.write_shared(data))? {
-            return Ok(Written::Answered);
+            return Ok(WriteOutcome::Responded);
         }
         let stream = self.stream;
-        self.wait(CallPhase::Head, None, patience, |wire| {
-            let rider = wire.riders.get_mut(stream)?;
-            if let Some((head, _)) = &rider.head
+        self.wait(CallPhase::Head, None, policy, |state| {
+            let slot = state.streams.get_mut(stream)?;
+            if let Some((head, _)) = &slot.head
                 && head.view().status() >= 300
             {
-                return Some(Ok(Written::Answered));
+                return Some(Ok(WriteOutcome::Responded));
             }
-            if let Some(failure) = rider.failure.take() {
+            if let Some(failure) = slot.failure.take() {
                 return Some(Err(failure));
             }
-            match wire.peer.conn.stream(stream) {
-                Ok(body) => (body.send_capacity() > 0).then_some(Ok(Written::Taken)),
+            match state.peer.conn.stream(stream) {
+                Ok(body) => (body.send_capacity() > 0).then_some(Ok(WriteOutcome::Continue)),
                 // The response is complete and has been taken.
-                Err(_) => Some(Ok(Written::Answered)),
+                Err(_) => Some(Ok(WriteOutcome::Responded)),
             }
         })
     }
@@ -259,9 +259,9 @@ impl Ride {
         trailers: &[Field<'_>],
         body: &Body,
         informational: &mut Vec<OwnedHead>,
-        patience: &mut Patience<'_>,
-    ) -> Result<(), Ended> {
-        if self.await_continue(body, informational, patience)? {
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<(), BlockingError> {
+        if self.await_continue(body, informational, policy)? {
             self.on_body(|mut stream| stream.finish_with(trailers))?;
             self.upload = Upload::Done;
         }
@@ -273,41 +273,41 @@ impl Ride {
     fn on_body(
         &mut self,
         act: impl FnOnce(StreamMut<'_>) -> Result<(), UserError>,
-    ) -> Result<bool, Ended> {
-        if self.shared.is_foreign() {
-            return Err(call::parents());
+    ) -> Result<bool, BlockingError> {
+        if self.conn.is_foreign() {
+            return Err(call::belongs_to_parent());
         }
         let stream = self.stream;
-        let done = (self.shared).with(&self.desk, |wire| {
-            wire.peer.conn.stream(stream).and_then(act)
+        let done = (self.conn).with(&self.pool, |state| {
+            state.peer.conn.stream(stream).and_then(act)
         });
         match done {
             Ok(()) => Ok(true),
             Err(
                 UserError::StreamFailed | UserError::AlreadyFinished | UserError::UnknownStream,
             ) => Ok(false),
-            Err(error) => Err(Ended::Failed(Box::new(CallError::local(error)))),
+            Err(error) => Err(BlockingError::Failed(Box::new(CallError::local(error)))),
         }
     }
 
-    // Waiting.
+    // AcquireTimer.
 
-    fn attend<T>(
+    fn wait_until<T>(
         &self,
         phase: CallPhase,
         until: Option<Instant>,
-        patience: &mut Patience<'_>,
-        ready: impl FnMut(&mut Wire) -> Option<T>,
-    ) -> Result<T, Vain> {
-        let terms = Wait {
-            desk: &self.desk,
+        policy: &mut WaitPolicy<'_>,
+        ready: impl FnMut(&mut SharedState) -> Option<T>,
+    ) -> Result<T, WaitError> {
+        let terms = StreamWait {
+            pool: &self.pool,
             stream: self.stream,
             timeouts: &self.timeouts,
             phase,
             begun: self.begun,
             until,
         };
-        self.shared.wait(&terms, patience, ready)
+        self.conn.wait(&terms, policy, ready)
     }
 
     /// Waits; `ready` may also find that the exchange has failed.
@@ -315,20 +315,20 @@ impl Ride {
         &mut self,
         phase: CallPhase,
         until: Option<Instant>,
-        patience: &mut Patience<'_>,
-        ready: impl FnMut(&mut Wire) -> Option<Result<T, Failure>>,
-    ) -> Result<T, Ended> {
-        if self.shared.is_foreign() {
-            return Err(call::parents());
+        policy: &mut WaitPolicy<'_>,
+        ready: impl FnMut(&mut SharedState) -> Option<Result<T, StreamFailure>>,
+    ) -> Result<T, BlockingError> {
+        if self.conn.is_foreign() {
+            return Err(call::belongs_to_parent());
         }
-        match self.attend(phase, until, patience, ready) {
+        match self.wait_until(phase, until, policy, ready) {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(failure)) => Err(self.failed(failure)),
-            Err(vain) => Err(self.in_vain(&vain)),
+            Err(vain) => Err(self.timeout_error(&vain)),
         }
     }
 
-    fn failed(&mut self, failure: Failure) -> Ended {
+    fn failed(&mut self, failure: StreamFailure) -> BlockingError {
         let phase = match self.upload {
             _ if self.has_head => CallPhase::Body,
             Upload::Open => CallPhase::Send,
@@ -336,21 +336,21 @@ impl Ride {
         };
         let error = retry::stream_failure(&failure.why, phase);
         let mut error = self.describe(error, failure.stats);
-        error.retryable |= failure.why.is_unprocessed() && self.again != Again::Never;
+        error.retryable |= failure.why.is_unprocessed() && self.replay != Replay::Never;
         self.failure = Some(failure);
-        Ended::Failed(Box::new(error))
+        BlockingError::Failed(Box::new(error))
     }
 
-    fn in_vain(&self, vain: &Vain) -> Ended {
-        match overdue(vain.stop, vain.doing) {
-            Some(error) => Ended::Failed(Box::new(self.describe(error, vain.stats))),
-            None => Ended::Interrupted,
+    fn timeout_error(&self, vain: &WaitError) -> BlockingError {
+        match timeout(vain.stop, vain.doing) {
+            Some(error) => BlockingError::Failed(Box::new(self.describe(error, vain.stats))),
+            None => BlockingError::Interrupted,
         }
     }
 
     fn describe(&self, error: CallError, stats: StreamStats) -> CallError {
         CallError {
-            retryable: self.again == Again::Any && !self.has_head,
+            retryable: self.replay == Replay::Always && !self.has_head,
             bytes_sent: stats.sent,
             bytes_received: stats.received,
             reused: self.reused,
@@ -359,56 +359,56 @@ impl Ride {
     }
 
     /// How the exchange stood when it failed, if that was not its own fault.
-    pub(super) fn standing(&self, resends: u8) -> Option<Standing> {
+    pub(super) fn retry_context(&self, resends: u8) -> Option<RetryContext> {
         let failure = self.failure.as_ref()?;
-        let standing = Standing {
+        let retry_context = RetryContext {
             reused: self.reused,
             response_started: self.has_head || failure.stats.received > 0,
             unprocessed: false,
             resends,
         };
-        standing.failed(&failure.why, self.desk.service.protocols)
+        retry_context.failed(&failure.why, self.pool.service.protocols)
     }
 
     /// It has failed because the server wants it over HTTP/1.1.
     pub(super) fn wants_http1(&self) -> bool {
         let failure = self.failure.as_ref();
-        failure.is_some_and(|failure| retry::wants_http1(&failure.why, self.desk.service.protocols))
+        failure.is_some_and(|failure| retry::wants_http1(&failure.why, self.pool.service.protocols))
     }
 }
 
 /// Takes up to `most` bytes of a body that are here. Whether that was the last of it: nobody has to do with
 /// the stream any more then.
-fn pull(wire: &mut Wire, stream: StreamId, most: usize, rest: &mut Rest) -> bool {
-    let Ok(mut body) = wire.peer.conn.stream(stream) else {
+fn pull(state: &mut SharedState, stream: StreamId, most: usize, buffer: &mut ReadBuffer) -> bool {
+    let Ok(mut body) = state.peer.conn.stream(stream) else {
         return false;
     };
     loop {
-        let left = most.saturating_sub(rest.len());
+        let left = most.saturating_sub(buffer.len());
         if left == 0 && !(body.end_received() && body.buffered() == 0) {
             return false;
         }
         match body.read(left.max(1)) {
-            StreamRead::Data(data) => rest.push(data),
+            StreamRead::Data(data) => buffer.push(data),
             StreamRead::Pending | StreamRead::Failed => return false,
             StreamRead::End => {
-                rest.trailers = call::trailers_of(&body);
+                buffer.trailers = call::trailers_of(&body);
                 return true;
             }
         }
     }
 }
 
-impl Drop for Ride {
+impl Drop for H2Call {
     fn drop(&mut self) {
-        if self.shared.is_foreign() {
-            return std::mem::forget(Arc::clone(&self.shared));
+        if self.conn.is_foreign() {
+            return std::mem::forget(Arc::clone(&self.conn));
         }
         let is_taken = self.has_head && self.upload == Upload::Done;
         let stream = self.stream;
-        self.shared.with(&self.desk, |wire| {
-            wire.riders.remove(stream);
-            let Ok(mut body) = wire.peer.conn.stream(stream) else {
+        self.conn.with(&self.pool, |state| {
+            state.streams.remove(stream);
+            let Ok(mut body) = state.peer.conn.stream(stream) else {
                 return;
             };
             let mut left = if is_taken { MOST_DRAINED } else { 0 };
@@ -420,6 +420,6 @@ impl Drop for Ride {
             // Without effect when both directions are complete.
             body.reset();
         });
-        self.desk.give_back(self.shared.slot(), Instant::now());
+        self.pool.release(self.conn.slot(), Instant::now());
     }
 }

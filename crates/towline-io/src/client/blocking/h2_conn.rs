@@ -20,10 +20,10 @@ use std::time::Instant;
 use towline_proto::{OwnedHead, StreamError, StreamId, StreamStats};
 
 use super::h1_conn::{poll, with_buffers};
-use super::shared_pool::Desk;
-use super::wait_policy::{Patience, Stop};
-use super::wake_pipe::Bell;
-use crate::client::conn_ext::News;
+use super::shared_pool::SharedPool;
+use super::wait_policy::{Stop, WaitPolicy};
+use super::wake_pipe::WakePipe;
+use crate::client::conn_ext::ConnEvent;
 use crate::client::fork;
 use crate::client::pool::SlotId;
 use crate::client::request::{CallPhase, Timeouts};
@@ -33,71 +33,71 @@ use crate::conn::{Output, Peer, failure_rule};
 /// Reads of one visit: others want the lock, too.
 const MOST_READS: usize = 8;
 
-pub(super) struct Shared {
+pub(super) struct H2Conn {
     /// Its place in the pool.
     slot: SlotId,
     fd: RawFd,
     /// Rings at whoever is at the post.
-    bell: Bell,
+    bell: WakePipe,
     /// The process that it belongs to.
     generation: u64,
-    wire: Mutex<Wire>,
+    state: Mutex<SharedState>,
 }
 
 /// What the lock protects.
-pub(super) struct Wire {
+pub(super) struct SharedState {
     pub(super) peer: ManuallyDrop<Peer<()>>,
-    pub(super) riders: StreamMap<Rider>,
-    post: Post,
+    pub(super) streams: StreamMap<StreamSlot>,
+    leader: Leader,
     /// When something was received last.
-    heard: Instant,
+    last_received: Instant,
     /// How many calls at once the pool has been told of.
-    told: Option<u32>,
+    reported_capacity: Option<u32>,
 }
 
 /// Who polls the socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Post {
-    Vacant,
+enum Leader {
+    None,
     /// Whoever waits for this stream has been rung, and will come or see to it that another does.
-    Called(StreamId),
-    Held(Watch),
+    Elected(StreamId),
+    Polling(PollInterest),
 }
 
 /// What is polled for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Watch {
+struct PollInterest {
     events: libc::c_short,
     until: Instant,
 }
 
 /// What has come for a call and has not been taken by it. Its body is kept by the wire core.
 #[derive(Default)]
-pub(super) struct Rider {
+pub(super) struct StreamSlot {
     /// The final head, and whether no body follows.
     pub(super) head: Option<(OwnedHead, bool)>,
     pub(super) informational: Vec<OwnedHead>,
-    pub(super) failure: Option<Failure>,
+    pub(super) failure: Option<StreamFailure>,
     /// Asleep, and to be rung.
     sleeper: Option<Thread>,
 }
 
 /// How an exchange has failed. With its event the wire core forgets the stream.
-pub(super) struct Failure {
+pub(super) struct StreamFailure {
     pub(super) why: StreamError,
     pub(super) stats: StreamStats,
 }
 
 /// Why a wait ended in vain, what was being done, and what the stream had carried by then.
-pub(super) struct Vain {
+pub(super) struct WaitError {
     pub(super) stop: Stop,
     pub(super) doing: CallPhase,
     pub(super) stats: StreamStats,
 }
 
 /// Whose wait it is, and on which terms.
-pub(super) struct Wait<'a> {
-    pub(super) desk: &'a Desk,
+pub(super) struct StreamWait<'a> {
+    pub(super) pool: &'a SharedPool,
     pub(super) stream: StreamId,
     pub(super) timeouts: &'a Timeouts,
     pub(super) phase: CallPhase,
@@ -107,9 +107,9 @@ pub(super) struct Wait<'a> {
     pub(super) until: Option<Instant>,
 }
 
-impl Wait<'_> {
+impl StreamWait<'_> {
     /// Since when the server has had its time, where the wait ends because that is over.
-    fn patient_since(&self, stop: Stop, since: Instant) -> Option<Instant> {
+    fn server_idle_since(&self, stop: Stop, since: Instant) -> Option<Instant> {
         match stop {
             Stop::Interrupted => None,
             // However slow it was: only a connection without a sign of life is in doubt.
@@ -121,13 +121,13 @@ impl Wait<'_> {
 
 /// What is done when the lock is open again.
 #[derive(Default)]
-struct Aftermath {
+struct Deferred {
     ring: Vec<Thread>,
     /// Whoever is at the post has to poll for something else.
     bell: bool,
 }
 
-impl Shared {
+impl H2Conn {
     pub(super) fn new(
         peer: Peer<()>,
         slot: SlotId,
@@ -140,14 +140,14 @@ impl Shared {
         Ok(Self {
             slot,
             fd: peer.as_raw_fd(),
-            bell: Bell::new()?,
+            bell: WakePipe::new()?,
             generation,
-            wire: Mutex::new(Wire {
+            state: Mutex::new(SharedState {
                 peer: ManuallyDrop::new(peer),
-                riders: StreamMap::default(),
-                post: Post::Vacant,
-                heard: now,
-                told: None,
+                streams: StreamMap::default(),
+                leader: Leader::None,
+                last_received: now,
+                reported_capacity: None,
             }),
         })
     }
@@ -160,7 +160,7 @@ impl Shared {
         self.lock().limit()
     }
 
-    pub(super) fn bell_fds(&self) -> [RawFd; 2] {
+    pub(super) fn wake_pipe_fds(&self) -> [RawFd; 2] {
         self.bell.fds()
     }
 
@@ -169,58 +169,58 @@ impl Shared {
         self.generation != fork::generation()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Wire> {
-        self.wire.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SharedState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does something with the connection without waiting.
-    pub(super) fn with<T>(&self, desk: &Desk, act: impl FnOnce(&mut Wire) -> T) -> T {
-        let mut wire = self.lock();
-        let value = act(&mut wire);
-        self.leave(wire, desk);
+    pub(super) fn with<T>(&self, pool: &SharedPool, act: impl FnOnce(&mut SharedState) -> T) -> T {
+        let mut state = self.lock();
+        let value = act(&mut state);
+        self.unlock(state, pool);
         value
     }
 
     /// Whether it takes calls still, as far as can be told without waiting.
-    pub(super) fn is_alive(&self, desk: &Desk) -> bool {
-        let mut after = Aftermath::default();
-        let mut wire = self.lock();
-        if wire.post == Post::Vacant {
-            wire.peer.input.readable = true;
-            wire.visit(Instant::now(), &mut after);
+    pub(super) fn is_alive(&self, pool: &SharedPool) -> bool {
+        let mut deferred = Deferred::default();
+        let mut state = self.lock();
+        if state.leader == Leader::None {
+            state.peer.input.readable = true;
+            state.service(Instant::now(), &mut deferred);
         }
-        let is_alive = wire.limit() > 0;
-        self.leave_with(wire, desk, after);
+        let is_alive = state.limit() > 0;
+        self.unlock_with(state, pool, deferred);
         is_alive
     }
 
     /// Waits until `ready` has something.
     pub(super) fn wait<T>(
         &self,
-        terms: &Wait<'_>,
-        patience: &mut Patience<'_>,
-        mut ready: impl FnMut(&mut Wire) -> Option<T>,
-    ) -> Result<T, Vain> {
+        terms: &StreamWait<'_>,
+        policy: &mut WaitPolicy<'_>,
+        mut ready: impl FnMut(&mut SharedState) -> Option<T>,
+    ) -> Result<T, WaitError> {
         let mut now = Instant::now();
         let (mut since, mut asked) = (now, now);
         let (mut was_signalled, mut was_sending) = (false, false);
-        let mut after = Aftermath::default();
-        let mut wire = self.lock();
+        let mut deferred = Deferred::default();
+        let mut state = self.lock();
         loop {
-            if let Some(value) = ready(&mut wire) {
-                self.leave_with(wire, terms.desk, after);
+            if let Some(value) = ready(&mut state) {
+                self.unlock_with(state, terms.pool, deferred);
                 return Ok(value);
             }
-            if wire.settle(now, &mut after) {
+            if state.flush_and_take_events(now, &mut deferred) {
                 continue;
             }
-            if let Some(at) = wire.peer.last_sent(terms.stream) {
+            if let Some(at) = state.peer.last_sent(terms.stream) {
                 since = since.max(at);
             }
-            let has_unsent = wire.peer.has_unsent(terms.stream);
+            let has_unsent = state.peer.has_unsent(terms.stream);
             if std::mem::replace(&mut was_sending, has_unsent) && !has_unsent {
                 // The server's turn begins when the last of it has left, with whatever it waited for.
-                since = wire
+                since = state
                     .peer
                     .traffic
                     .last_sent
@@ -231,36 +231,36 @@ impl Shared {
             } else {
                 (terms.phase, terms.timeouts.read)
             };
-            let mut phase = patience.phase(since, timeout);
+            let mut phase = policy.phase(since, timeout);
             if terms.until.is_some() {
                 phase.end_at(terms.until);
             }
             let look_by = phase.look_by(asked, now);
             if was_signalled || now >= look_by {
                 // Whoever is asked may wait for a thread that wants this lock.
-                self.leave_with(wire, terms.desk, std::mem::take(&mut after));
+                self.unlock_with(state, terms.pool, std::mem::take(&mut deferred));
                 let looked = phase.look();
-                wire = self.lock();
+                state = self.lock();
                 if let Err(stop) = looked {
-                    let stats = wire.stream_stats(terms.stream);
+                    let stats = state.stream_stats(terms.stream);
                     let is_silent = terms
-                        .patient_since(stop, since)
-                        .is_some_and(|since| wire.heard <= since);
-                    self.leave(wire, terms.desk);
+                        .server_idle_since(stop, since)
+                        .is_some_and(|since| state.last_received <= since);
+                    self.unlock(state, terms.pool);
                     if is_silent {
                         // As dead as the call, it seems: none is to follow it there.
-                        terms.desk.retire(self.slot);
+                        terms.pool.retire(self.slot);
                     }
-                    return Err(Vain { stop, doing, stats });
+                    return Err(WaitError { stop, doing, stats });
                 }
                 now = Instant::now();
                 (asked, was_signalled) = (now, false);
                 continue;
             }
-            if wire.post == Post::Vacant {
-                (wire, was_signalled) = self.keep_watch(wire, terms, look_by, &mut after);
+            if state.leader == Leader::None {
+                (state, was_signalled) = self.poll_as_leader(state, terms, look_by, &mut deferred);
             } else {
-                wire = self.sleep(wire, terms, look_by, std::mem::take(&mut after));
+                state = self.sleep(state, terms, look_by, std::mem::take(&mut deferred));
             }
             now = Instant::now();
         }
@@ -269,52 +269,52 @@ impl Shared {
     /// Somebody else is at the post: waits to be rung.
     fn sleep<'a>(
         &'a self,
-        mut wire: MutexGuard<'a, Wire>,
-        terms: &Wait<'_>,
+        mut state: MutexGuard<'a, SharedState>,
+        terms: &StreamWait<'_>,
         until: Instant,
-        after: Aftermath,
-    ) -> MutexGuard<'a, Wire> {
-        if let Some(rider) = wire.riders.get_mut(terms.stream) {
-            rider.sleeper = Some(thread::current());
+        deferred: Deferred,
+    ) -> MutexGuard<'a, SharedState> {
+        if let Some(slot) = state.streams.get_mut(terms.stream) {
+            slot.sleeper = Some(thread::current());
         }
-        self.leave_with(wire, terms.desk, after);
+        self.unlock_with(state, terms.pool, deferred);
         thread::park_timeout(until.saturating_duration_since(Instant::now()));
-        let mut wire = self.lock();
-        if let Some(rider) = wire.riders.get_mut(terms.stream) {
-            rider.sleeper = None;
+        let mut state = self.lock();
+        if let Some(slot) = state.streams.get_mut(terms.stream) {
+            slot.sleeper = None;
         }
-        if wire.post == Post::Called(terms.stream) {
-            wire.post = Post::Vacant;
+        if state.leader == Leader::Elected(terms.stream) {
+            state.leader = Leader::None;
         }
-        wire
+        state
     }
 
     /// Polls for all. Also returned: whether a signal ended it.
-    fn keep_watch<'a>(
+    fn poll_as_leader<'a>(
         &'a self,
-        mut wire: MutexGuard<'a, Wire>,
-        terms: &Wait<'_>,
+        mut state: MutexGuard<'a, SharedState>,
+        terms: &StreamWait<'_>,
         until: Instant,
-        after: &mut Aftermath,
-    ) -> (MutexGuard<'a, Wire>, bool) {
+        deferred: &mut Deferred,
+    ) -> (MutexGuard<'a, SharedState>, bool) {
         let now = Instant::now();
-        let watch = wire.watch(until, now);
-        wire.post = Post::Held(watch);
-        self.leave_with(wire, terms.desk, std::mem::take(after));
-        let (found, was_signalled) = self.poll(watch, now);
-        let mut wire = self.lock();
-        wire.post = Post::Vacant;
+        let watch = state.watch(until, now);
+        state.leader = Leader::Polling(watch);
+        self.unlock_with(state, terms.pool, std::mem::take(deferred));
+        let (acquired, was_signalled) = self.poll(watch, now);
+        let mut state = self.lock();
+        state.leader = Leader::None;
         let now = Instant::now();
-        match found {
-            Ok(revents) => wire.heed(revents),
-            Err(error) => wire.peer.on_failure(now, failure_rule(&error)),
+        match acquired {
+            Ok(revents) => state.on_poll(revents),
+            Err(error) => state.peer.on_failure(now, failure_rule(&error)),
         }
-        wire.visit(now, after);
-        (wire, was_signalled)
+        state.service(now, deferred);
+        (state, was_signalled)
     }
 
     /// What the socket has to say.
-    fn poll(&self, watch: Watch, now: Instant) -> (io::Result<libc::c_short>, bool) {
+    fn poll(&self, watch: PollInterest, now: Instant) -> (io::Result<libc::c_short>, bool) {
         let entry = |fd, events| libc::pollfd {
             fd,
             events,
@@ -328,7 +328,7 @@ impl Shared {
         match poll(&mut entries, most) {
             Ok(count) => {
                 if entries[1].revents != 0 {
-                    self.bell.hush();
+                    self.bell.clear();
                 }
                 let is_early = Instant::now() < watch.until;
                 (Ok(entries[0].revents), count == 0 && is_early)
@@ -338,56 +338,61 @@ impl Shared {
     }
 
     /// Lets go of the connection.
-    fn leave(&self, wire: MutexGuard<'_, Wire>, desk: &Desk) {
-        self.leave_with(wire, desk, Aftermath::default());
+    fn unlock(&self, state: MutexGuard<'_, SharedState>, pool: &SharedPool) {
+        self.unlock_with(state, pool, Deferred::default());
     }
 
-    fn leave_with(&self, mut wire: MutexGuard<'_, Wire>, desk: &Desk, mut after: Aftermath) {
-        wire.settle(Instant::now(), &mut after);
-        wire.see_to_the_post(&mut after);
-        self.report(&mut wire, desk);
-        drop(wire);
-        if after.bell {
-            self.bell.ring();
+    fn unlock_with(
+        &self,
+        mut state: MutexGuard<'_, SharedState>,
+        pool: &SharedPool,
+        mut deferred: Deferred,
+    ) {
+        state.flush_and_take_events(Instant::now(), &mut deferred);
+        state.elect_leader(&mut deferred);
+        self.report(&mut state, pool);
+        drop(state);
+        if deferred.bell {
+            self.bell.notify();
         }
-        for sleeper in after.ring {
+        for sleeper in deferred.ring {
             sleeper.unpark();
         }
     }
 
     /// Tells the pool how many calls it takes, when that has changed. Under the lock, so that the last
     /// word is the right one: the desk never locks a connection.
-    fn report(&self, wire: &mut Wire, desk: &Desk) {
-        let limit = wire.limit();
-        let is_known = limit == 0 || wire.peer.received_bytes() > 0;
-        if !is_known || wire.told == Some(limit) {
+    fn report(&self, state: &mut SharedState, pool: &SharedPool) {
+        let limit = state.limit();
+        let is_known = limit == 0 || state.peer.received_bytes() > 0;
+        if !is_known || state.reported_capacity == Some(limit) {
             return;
         }
-        wire.told = Some(limit);
+        state.reported_capacity = Some(limit);
         if limit == 0 {
-            desk.retire(self.slot);
+            pool.retire(self.slot);
         } else {
-            desk.set_capacity(self.slot, limit);
+            pool.set_capacity(self.slot, limit);
         }
     }
 }
 
-impl Wire {
+impl SharedState {
     fn limit(&self) -> u32 {
         u32::try_from(self.peer.conn.stream_limit()).unwrap_or(u32::MAX)
     }
 
     /// What the stream of a call has carried so far.
     fn stream_stats(&mut self, stream: StreamId) -> StreamStats {
-        let rider = self.riders.get(stream);
-        match rider.and_then(|rider| rider.failure.as_ref()) {
+        let slot = self.streams.get(stream);
+        match slot.and_then(|slot| slot.failure.as_ref()) {
             Some(failure) => failure.stats,
             None => self.peer.stream_stats(stream).unwrap_or_default(),
         }
     }
 
     /// Reads what is there, where the poll has said that something is, and does what is due.
-    fn visit(&mut self, now: Instant, after: &mut Aftermath) {
+    fn service(&mut self, now: Instant, deferred: &mut Deferred) {
         if self.peer.deadline().is_some_and(|at| at <= now) {
             self.peer.on_timeout(now);
         }
@@ -396,16 +401,16 @@ impl Wire {
                 if !self.peer.receive(buffers, now) {
                     break;
                 }
-                self.heard = now;
-                self.take_events(after);
+                self.last_received = now;
+                self.take_events(deferred);
             }
-            self.settle(now, after);
+            self.flush_and_take_events(now, deferred);
             self.peer.conn.release(buffers);
         });
     }
 
     /// What the poll has said.
-    fn heed(&mut self, revents: libc::c_short) {
+    fn on_poll(&mut self, revents: libc::c_short) {
         if revents & libc::POLLOUT != 0 && self.peer.output == Output::Blocked {
             self.peer.output = Output::Open;
         }
@@ -416,7 +421,7 @@ impl Wire {
     }
 
     /// Sends what the kernel takes. Whether there were events.
-    fn settle(&mut self, now: Instant, after: &mut Aftermath) -> bool {
+    fn flush_and_take_events(&mut self, now: Instant, deferred: &mut Deferred) -> bool {
         if self.peer.output == Output::Open {
             self.peer.flush(now, usize::MAX);
         }
@@ -425,37 +430,37 @@ impl Wire {
             self.peer
                 .on_failure(now, "connection closed while we were sending");
         }
-        let had_events = self.take_events(after);
-        self.peer.report_failure(now) && self.take_events(after) || had_events
+        let had_events = self.take_events(deferred);
+        self.peer.report_failure(now) && self.take_events(deferred) || had_events
     }
 
-    fn take_events(&mut self, after: &mut Aftermath) -> bool {
+    fn take_events(&mut self, deferred: &mut Deferred) -> bool {
         if !self.peer.conn.has_events() {
             return false;
         }
         while let Some(event) = self.peer.conn.next_event() {
-            let Some((stream, news)) = News::of(event) else {
+            let Some((stream, news)) = ConnEvent::of(event) else {
                 continue;
             };
-            let Some(rider) = self.riders.get_mut(stream) else {
+            let Some(slot) = self.streams.get_mut(stream) else {
                 continue;
             };
             match news {
-                News::Head { head, end } => rider.head = Some((head, end)),
-                News::Interim(head) => rider.informational.push(head),
-                News::Failed(why) => {
+                ConnEvent::Head { head, end } => slot.head = Some((head, end)),
+                ConnEvent::Interim(head) => slot.informational.push(head),
+                ConnEvent::Failed(why) => {
                     let stats = self.peer.stream_stats(stream).unwrap_or_default();
-                    rider.failure = Some(Failure { why, stats });
+                    slot.failure = Some(StreamFailure { why, stats });
                 }
-                News::Readable | News::Writable | News::Switched => {}
+                ConnEvent::Readable | ConnEvent::Writable | ConnEvent::Switched => {}
             }
-            after.ring.extend(rider.sleeper.take());
+            deferred.ring.extend(slot.sleeper.take());
         }
         true
     }
 
     /// What to poll for, and for how long.
-    fn watch(&self, until: Instant, now: Instant) -> Watch {
+    fn watch(&self, until: Instant, now: Instant) -> PollInterest {
         let interest = self.peer.conn.interest();
         let read = if interest.read { libc::POLLIN } else { 0 };
         let write = if self.peer.output == Output::Blocked {
@@ -464,7 +469,7 @@ impl Wire {
             0
         };
         let until = self.peer.deadline().map_or(until, |at| at.min(until));
-        Watch {
+        PollInterest {
             events: read | write,
             // What TLS holds already no poll tells.
             until: if self.peer.input.readable && interest.read {
@@ -477,41 +482,41 @@ impl Wire {
 
     /// Whoever is there may have to poll for something else now; where nobody is, one who sleeps is called:
     /// of those the one whose call is the youngest, who will stay longest as a rule.
-    fn see_to_the_post(&mut self, after: &mut Aftermath) {
-        match self.post {
-            Post::Called(_) => {}
-            Post::Held(held) => {
+    fn elect_leader(&mut self, deferred: &mut Deferred) {
+        match self.leader {
+            Leader::Elected(_) => {}
+            Leader::Polling(held) => {
                 // What it can read at once is no reason to ring: it is awake.
                 let wanted = self.watch(held.until, held.until);
-                after.bell = wanted.events & !held.events != 0 || wanted.until < held.until;
+                deferred.bell = wanted.events & !held.events != 0 || wanted.until < held.until;
             }
-            Post::Vacant => {
-                let mut riders = self.riders.iter().rev();
-                let youngest = riders.find(|(_, rider)| rider.sleeper.is_some());
+            Leader::None => {
+                let mut streams = self.streams.iter().rev();
+                let youngest = streams.find(|(_, slot)| slot.sleeper.is_some());
                 let Some(stream) = youngest.map(|(stream, _)| stream) else {
                     return;
                 };
-                drop(riders);
-                let rider = self.riders.get_mut(stream);
-                after
+                drop(streams);
+                let slot = self.streams.get_mut(stream);
+                deferred
                     .ring
-                    .extend(rider.and_then(|rider| rider.sleeper.take()));
-                self.post = Post::Called(stream);
+                    .extend(slot.and_then(|slot| slot.sleeper.take()));
+                self.leader = Leader::Elected(stream);
             }
         }
     }
 }
 
-impl Drop for Shared {
+impl Drop for H2Conn {
     fn drop(&mut self) {
-        // As for a `Line`: not in a child of fork.
+        // As for a `H1Conn`: not in a child of fork.
         if self.generation == fork::generation() {
-            let wire = self.wire.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
             let now = Instant::now();
-            wire.peer.take_leave(now);
-            wire.peer.close(now);
+            state.peer.take_leave(now);
+            state.peer.close(now);
             // SAFETY: nobody sees the field again.
-            unsafe { ManuallyDrop::drop(&mut wire.peer) };
+            unsafe { ManuallyDrop::drop(&mut state.peer) };
         }
     }
 }

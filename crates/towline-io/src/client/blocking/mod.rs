@@ -2,7 +2,7 @@
 //! makes it, blocking on its own socket.
 //!
 //! ```text
-//!   begin ─► Desk: a connection that is free, waited for, or dialled here ─► request written
+//!   begin ─► SharedPool: a connection that is free, waited for, or dialled here ─► request written
 //!              ▲                                                              │ (write, finish)
 //!              └── stale: sent again on another ◄── await_head ◄──────────────┘
 //!                                                      └─► take / fill ... End ─► connection back
@@ -39,14 +39,14 @@ use towline_proto::Limits;
 use super::dial::DialConfig;
 use super::fork;
 use super::pool::{PoolLimits, PoolStatus};
-use super::request::{CallError, CallOptions, Prepared};
+use super::request::{CallError, CallOptions, OutgoingRequest};
 use super::route::Route;
 
-pub use call::{BlockingCall, Taken, Trailer, Written};
-pub use wait_policy::Patience;
-pub use websocket::{BlockingSocket, Heard, Shaken};
+pub use call::{BlockingCall, ReadOutcome, Trailer, WriteOutcome};
+pub use wait_policy::WaitPolicy;
+pub use websocket::{BlockingWebSocket, UpgradeOutcome, WsRecvOutcome};
 
-use shared_pool::Desk;
+use shared_pool::SharedPool;
 
 /// The bounds and terms of a client.
 #[derive(Clone, Debug)]
@@ -69,19 +69,19 @@ impl Default for BlockingConfig {
 
 /// Why an operation ended without its result.
 #[derive(Debug)]
-pub enum Ended {
+pub enum BlockingError {
     /// The patience said so; the call is over.
     Interrupted,
     Failed(Box<CallError>),
 }
 
-impl From<Box<CallError>> for Ended {
+impl From<Box<CallError>> for BlockingError {
     fn from(error: Box<CallError>) -> Self {
         Self::Failed(error)
     }
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for BlockingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Interrupted => f.write_str("interrupted"),
@@ -90,17 +90,17 @@ impl fmt::Display for Ended {
     }
 }
 
-impl std::error::Error for Ended {}
+impl std::error::Error for BlockingError {}
 
 /// See the module's picture.
-pub struct Blocking {
-    desk: Arc<Desk>,
+pub struct BlockingClient {
+    pool: Arc<SharedPool>,
 }
 
-impl Blocking {
+impl BlockingClient {
     pub fn new(config: BlockingConfig) -> Self {
         Self {
-            desk: Arc::new(Desk::new(config)),
+            pool: Arc::new(SharedPool::new(config)),
         }
     }
 
@@ -109,11 +109,11 @@ impl Blocking {
     /// [`await_head`](BlockingCall::await_head).
     pub fn begin(
         &self,
-        prepared: Prepared,
+        request: OutgoingRequest,
         options: CallOptions,
-        patience: &mut Patience<'_>,
-    ) -> Result<BlockingCall, Ended> {
-        BlockingCall::begin(Arc::clone(&self.desk), prepared, options, patience)
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<BlockingCall, BlockingError> {
+        BlockingCall::begin(Arc::clone(&self.pool), request, options, policy)
     }
 
     /// Opens connections ahead of need, until there are `n` of this route; returns how many it opened.
@@ -122,36 +122,36 @@ impl Blocking {
         route: &Arc<Route>,
         n: usize,
         timeout: Option<Duration>,
-        patience: &mut Patience<'_>,
-    ) -> Result<usize, Ended> {
-        self.desk.open_ahead(route, n, timeout, patience)
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<usize, BlockingError> {
+        self.pool.open_ahead(route, n, timeout, policy)
     }
 
     pub fn status(&self) -> PoolStatus {
-        self.desk.status()
+        self.pool.status()
     }
 
     /// Closes what is idle and fails those who wait; connections in use close when their calls end.
     pub fn close(&self) {
-        self.desk.close();
+        self.pool.close();
     }
 
     /// It was made in another process: [`abandon`](Self::abandon) it and make a new one.
     pub fn is_foreign(&self) -> bool {
-        self.desk.generation != fork::generation()
+        self.pool.generation != fork::generation()
     }
 
     /// Closes the parent's sockets in this process, without a word to the servers.
-    pub fn abandon(&self) {
+    pub fn close_after_fork(&self) {
         if self.is_foreign() {
-            self.desk.abandon();
+            self.pool.close_after_fork();
         }
     }
 }
 
-impl Drop for Blocking {
+impl Drop for BlockingClient {
     fn drop(&mut self) {
-        self.abandon();
-        self.desk.outlive_fork();
+        self.close_after_fork();
+        self.pool.outlive_fork();
     }
 }

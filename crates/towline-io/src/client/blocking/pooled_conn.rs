@@ -5,30 +5,30 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::h1_conn::Line;
-use super::h2_conn::Shared;
-use crate::client::connection_info::ConnectionFacts;
+use super::h1_conn::H1Conn;
+use super::h2_conn::H2Conn;
+use crate::client::connection_info::ConnectionInfo;
 use crate::client::dial::DialTimings;
 use crate::client::pool::SlotId;
 use crate::conn::Peer;
 
 /// The name of a connection in the pool.
 #[derive(Clone)]
-pub(super) struct Cable {
+pub(super) struct PooledConn {
     pub(super) fd: RawFd,
-    pub(super) facts: Arc<ConnectionFacts>,
-    pub(super) wire: Wire,
+    pub(super) info: Arc<ConnectionInfo>,
+    pub(super) kind: ConnKind,
 }
 
 #[derive(Clone)]
-pub(super) enum Wire {
+pub(super) enum ConnKind {
     /// HTTP/1: one call at a time.
-    Line(Arc<Mutex<Line>>),
+    H1(Arc<Mutex<H1Conn>>),
     /// HTTP/2: many.
-    Shared(Arc<Shared>),
+    H2(Arc<H2Conn>),
 }
 
-impl Cable {
+impl PooledConn {
     /// `slot`: its place in the pool.
     pub(super) fn new(
         peer: Peer<()>,
@@ -39,34 +39,34 @@ impl Cable {
     ) -> io::Result<Self> {
         Ok(Self {
             fd: peer.as_raw_fd(),
-            facts: Arc::new(ConnectionFacts::of(&peer, timings)),
-            wire: if peer.is_shared() {
-                Wire::Shared(Arc::new(Shared::new(peer, slot, generation, now)?))
+            info: Arc::new(ConnectionInfo::of(&peer, timings)),
+            kind: if peer.is_shared() {
+                ConnKind::H2(Arc::new(H2Conn::new(peer, slot, generation, now)?))
             } else {
-                let line = Line::new(peer, generation, now)?;
-                Wire::Line(Arc::new(Mutex::new(line)))
+                let conn = H1Conn::new(peer, generation, now)?;
+                ConnKind::H1(Arc::new(Mutex::new(conn)))
             },
         })
     }
 
     /// How many calls it takes at once, as far as is known.
     pub(super) fn capacity(&self) -> u32 {
-        match &self.wire {
-            Wire::Line(_) => 1,
-            Wire::Shared(shared) => shared.limit(),
+        match &self.kind {
+            ConnKind::H1(_) => 1,
+            ConnKind::H2(h2) => h2.limit(),
         }
     }
 
     /// All the descriptors that it holds open.
     pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> {
-        let more = match &self.wire {
-            Wire::Line(_) => None,
-            Wire::Shared(shared) => Some(shared.bell_fds()),
+        let more = match &self.kind {
+            ConnKind::H1(_) => None,
+            ConnKind::H2(h2) => Some(h2.wake_pipe_fds()),
         };
         std::iter::once(self.fd).chain(more.into_iter().flatten())
     }
 }
 
-pub(super) fn open(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
-    line.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn open(conn: &Mutex<H1Conn>) -> MutexGuard<'_, H1Conn> {
+    conn.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,7 +3,7 @@
 use super::call::Trailer;
 
 #[derive(Default)]
-pub(super) struct Rest {
+pub(super) struct ReadBuffer {
     bytes: Vec<u8>,
     /// Bytes that the program has taken.
     taken: usize,
@@ -13,7 +13,7 @@ pub(super) struct Rest {
     pub(super) trailers: Vec<Trailer>,
 }
 
-impl Rest {
+impl ReadBuffer {
     pub(super) fn len(&self) -> usize {
         self.bytes.len() - self.taken
     }
@@ -49,15 +49,15 @@ mod tests {
 
     #[test]
     fn what_is_pushed_is_taken_in_pieces() {
-        let mut rest = Rest::default();
-        assert_eq!(rest.take(7, <[u8]>::to_vec), None);
-        assert_eq!(rest.wanted, 7);
-        rest.push(b"hello");
-        assert_eq!(rest.take(2, <[u8]>::to_vec), Some(b"he".to_vec()));
-        rest.push(b" you");
-        assert_eq!(rest.len(), 7);
-        let all = rest.take(usize::MAX, <[u8]>::to_vec);
+        let mut buffer = ReadBuffer::default();
+        assert_eq!(buffer.take(7, <[u8]>::to_vec), None);
+        assert_eq!(buffer.wanted, 7);
+        buffer.push(b"hello");
+        assert_eq!(buffer.take(2, <[u8]>::to_vec), Some(b"he".to_vec()));
+        buffer.push(b" you");
+        assert_eq!(buffer.len(), 7);
+        let all = buffer.take(usize::MAX, <[u8]>::to_vec);
         assert_eq!(all, Some(b"llo you".to_vec()));
-        assert!(rest.is_empty());
+        assert!(buffer.is_empty());
     }
 }

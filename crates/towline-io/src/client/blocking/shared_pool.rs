@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   acquire ─► free connection ─────────────────────────────────────────────► Lease
-//!      └─none─► a Seat: parked, or driving a dial (poll(2)) ──Served──────────► Lease
+//!      └─none─► a Waiter: parked, or driving a dial (poll(2)) ──Served──────────► Lease
 //!                         │ served by another's connection: the dial goes to one who is parked
 //!                         └─ Failed, timeout, interrupted
 //! ```
@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::BlockingConfig;
-use super::pooled_conn::Cable;
-use super::waiter::{Errand, Message, Seat};
+use super::pooled_conn::PooledConn;
+use super::waiter::{Message, PendingDial, Waiter};
 use crate::client::pool::{Action, Lease, OriginId, Pool, PoolStatus, SlotId, WaiterId};
 use crate::client::request::{CallError, CallErrorKind, CallOptions, CallPhase};
 use crate::client::route::Route;
@@ -25,7 +25,7 @@ use crate::client::{fork, retry};
 use crate::conn::config::ConnConfig;
 
 /// What the threads of one client share.
-pub(super) struct Desk {
+pub(super) struct SharedPool {
     pub(super) config: BlockingConfig,
     pub(super) service: Arc<ConnConfig>,
     pub(super) generation: u64,
@@ -33,56 +33,56 @@ pub(super) struct Desk {
 }
 
 struct State {
-    pool: Pool<Route, Cable, Arc<Seat>>,
+    pool: Pool<Route, PooledConn, Arc<Waiter>>,
     /// Those who wait and drive nothing, the first come first.
-    parked: BTreeMap<u64, Arc<Seat>>,
+    parked: BTreeMap<u64, Arc<Waiter>>,
     /// Who drives which dial.
-    drivers: Vec<(SlotId, Arc<Seat>)>,
+    drivers: Vec<(SlotId, Arc<Waiter>)>,
     /// Dials without a driver: connections opened ahead of need.
-    undriven: Vec<(OriginId, Errand)>,
+    undriven: Vec<(OriginId, PendingDial)>,
     /// What a child of fork has to close.
     fds: HashSet<RawFd>,
-    seats: u64,
+    waiters: u64,
     closed: bool,
 }
 
 /// What is done when the lock is open again.
 #[derive(Default)]
-struct Aftermath {
-    ring: Vec<Arc<Seat>>,
+struct Deferred {
+    wake: Vec<Arc<Waiter>>,
     /// Connections and dials; closing them takes system calls.
-    closed: Vec<Cable>,
-    dropped: Vec<Errand>,
+    closed: Vec<PooledConn>,
+    dropped: Vec<PendingDial>,
 }
 
-impl Drop for Aftermath {
+impl Drop for Deferred {
     fn drop(&mut self) {
-        for seat in self.ring.drain(..) {
-            seat.ring();
+        for waiter in self.wake.drain(..) {
+            waiter.notify();
         }
     }
 }
 
 /// A place in the queue.
-pub(super) struct Place {
-    pub(super) seat: Arc<Seat>,
+pub(super) struct QueueEntry {
+    pub(super) waiter: Arc<Waiter>,
     id: WaiterId,
 }
 
 /// What asking for a connection gave.
-pub(super) enum Asked {
-    Free(Found),
-    Wait(Place),
+pub(super) enum AcquireOutcome {
+    Free(Acquired),
+    Wait(QueueEntry),
 }
 
 /// A connection for a call.
-pub(super) struct Found {
-    pub(super) lease: Lease<Cable>,
+pub(super) struct Acquired {
+    pub(super) lease: Lease<PooledConn>,
     /// No other call of this client has one.
     pub(super) alone: bool,
 }
 
-impl Desk {
+impl SharedPool {
     pub(super) fn new(config: BlockingConfig) -> Self {
         let service = ConnConfig {
             limits: Arc::clone(&config.limits),
@@ -95,7 +95,7 @@ impl Desk {
             drivers: Vec::new(),
             undriven: Vec::new(),
             fds: HashSet::new(),
-            seats: 0,
+            waiters: 0,
             closed: false,
         };
         Self {
@@ -113,24 +113,24 @@ impl Desk {
     /// Does something with the state, and then what the pool wants done because of it.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         // Dropped after the guard.
-        let mut after = Aftermath::default();
+        let mut deferred = Deferred::default();
         let mut state = self.lock();
         let result = change(&mut state);
-        state.settle(&mut after);
+        state.run_pool_actions(&mut deferred);
         drop(state);
         result
     }
 
     /// A connection that is free now, or a place in the queue. `urgent`: in front, for one that has had
     /// its turn and whose connection turned out to be dead.
-    pub(super) fn ask(
+    pub(super) fn try_acquire(
         &self,
         route: &Arc<Route>,
         options: &CallOptions,
         urgent: bool,
         now: Instant,
-    ) -> Result<Asked, Box<CallError>> {
-        let share = self.config.dial.hoped_share(route);
+    ) -> Result<AcquireOutcome, Box<CallError>> {
+        let share = self.config.dial.expected_capacity(route);
         self.change(|state| {
             if state.closed {
                 return Err(Box::new(CallError::closed()));
@@ -140,15 +140,17 @@ impl Desk {
             match state.pool.acquire(origin, now) {
                 Some(lease) => {
                     let alone = state.pool.status().active == 1;
-                    Ok(Asked::Free(Found { lease, alone }))
+                    Ok(AcquireOutcome::Free(Acquired { lease, alone }))
                 }
-                None => state.queue(origin, options, urgent, now).map(Asked::Wait),
+                None => state
+                    .queue(origin, options, urgent, now)
+                    .map(AcquireOutcome::Wait),
             }
         })
     }
 
     /// The exchange is over and the connection can carry another.
-    pub(super) fn give_back(&self, slot: SlotId, now: Instant) {
+    pub(super) fn release(&self, slot: SlotId, now: Instant) {
         self.change(|state| {
             state.pool.expire(now);
             state.pool.release(slot, now);
@@ -156,7 +158,7 @@ impl Desk {
     }
 
     /// The connection is of no more use. Its descriptor is about to be closed.
-    pub(super) fn discard(&self, slot: SlotId, fd: RawFd) {
+    pub(super) fn remove(&self, slot: SlotId, fd: RawFd) {
         self.change(|state| {
             state.fds.remove(&fd);
             state.pool.remove(slot);
@@ -174,15 +176,20 @@ impl Desk {
     }
 
     /// Leaves the queue; what had been served meanwhile goes to the next one.
-    pub(super) fn leave(&self, place: &Place, mut driving: Option<Errand>, now: Instant) {
+    pub(super) fn unlock(
+        &self,
+        entry: &QueueEntry,
+        mut driving: Option<PendingDial>,
+        now: Instant,
+    ) {
         self.change(|state| {
-            state.retire(&place.seat);
-            state.pool.cancel(place.id);
-            while let Some(message) = place.seat.next() {
+            state.retire(&entry.waiter);
+            state.pool.cancel(entry.id);
+            while let Some(message) = entry.waiter.next() {
                 match message {
-                    Message::Served(lease) => state.pool.release(lease.slot, now),
-                    Message::Drive(errand) => driving = Some(errand),
-                    Message::Failed(_) | Message::Forget(_) | Message::Look => {}
+                    Message::Assigned(lease) => state.pool.release(lease.slot, now),
+                    Message::Dial(pending) => driving = Some(pending),
+                    Message::Failed(_) | Message::DropDial(_) | Message::Recheck => {}
                 }
             }
         });
@@ -190,27 +197,27 @@ impl Desk {
     }
 
     /// One who drives leaves: another one takes the dial over.
-    pub(super) fn hand_over(&self, errand: Option<Errand>) {
-        let Some(errand) = errand else {
+    pub(super) fn hand_over(&self, pending: Option<PendingDial>) {
+        let Some(pending) = pending else {
             return;
         };
-        let share = self.config.dial.hoped_share(&errand.route);
+        let share = self.config.dial.expected_capacity(&pending.route);
         let dropped = self.change(|state| {
             let before = state.drivers.len();
-            state.drivers.retain(|(slot, _)| *slot != errand.slot);
+            state.drivers.retain(|(slot, _)| *slot != pending.slot);
             if state.drivers.len() == before {
                 // It was cancelled meanwhile.
-                return Some(errand);
+                return Some(pending);
             }
-            let origin = state.pool.origin(&errand.route, share);
-            match state.assign(origin, errand) {
-                Ok(seat) => {
-                    seat.ring();
+            let origin = state.pool.origin(&pending.route, share);
+            match state.assign(origin, pending) {
+                Ok(waiter) => {
+                    waiter.notify();
                     None
                 }
-                Err(errand) => {
-                    state.pool.remove(errand.slot);
-                    Some(errand)
+                Err(pending) => {
+                    state.pool.remove(pending.slot);
+                    Some(pending)
                 }
             }
         });
@@ -218,19 +225,30 @@ impl Desk {
     }
 
     /// A dial has made its connection, which goes to whoever is first.
-    pub(super) fn dialled(&self, slot: SlotId, cable: Cable, seat: &Arc<Seat>, now: Instant) {
-        let capacity = cable.capacity();
+    pub(super) fn dialled(
+        &self,
+        slot: SlotId,
+        conn: PooledConn,
+        waiter: &Arc<Waiter>,
+        now: Instant,
+    ) {
+        let capacity = conn.capacity();
         self.change(|state| {
-            state.drop_driver(slot, seat);
-            state.fds.extend(cable.fds());
-            state.pool.dialled(slot, cable, capacity, now);
+            state.drop_driver(slot, waiter);
+            state.fds.extend(conn.fds());
+            state.pool.dialled(slot, conn, capacity, now);
         });
     }
 
     /// A dial has failed: another attempt after a pause, in which it keeps its place in the pool, where
     /// the one for whom it was begun wants that and still waits.
-    pub(super) fn redial(&self, errand: &mut Errand, error: &CallError, now: Instant) -> bool {
-        let whose = self.lock().pool.dialled_for(errand.slot).map(Arc::clone);
+    pub(super) fn redial(
+        &self,
+        pending: &mut PendingDial,
+        error: &CallError,
+        now: Instant,
+    ) -> bool {
+        let whose = self.lock().pool.dialled_for(pending.slot).map(Arc::clone);
         let Some(whose) = whose else {
             return false;
         };
@@ -240,32 +258,32 @@ impl Desk {
         }
         let at = now + whose.options.backoff.pause(failures, retry::draw());
         whose.measure(|waiting| waiting.retry(at));
-        errand.dial = None;
-        errand.begin_at = Some(at);
-        errand.deadline = whose.bound().map(|(at, _)| at);
+        pending.dial = None;
+        pending.begin_at = Some(at);
+        pending.deadline = whose.bound().map(|(at, _)| at);
         // Who waits elsewhere finds that it may wait longer when its time is over.
         true
     }
 
     /// A dial has failed for good: the one for whom it was begun is told.
-    pub(super) fn dial_failed(&self, slot: SlotId, error: CallError, seat: &Arc<Seat>) {
+    pub(super) fn dial_failed(&self, slot: SlotId, error: CallError, waiter: &Arc<Waiter>) {
         let told = self.change(|state| {
-            state.drop_driver(slot, seat);
+            state.drop_driver(slot, waiter);
             let waiting = state.pool.dial_failed(slot);
-            let (id, whose) = waiting.map(|(id, seat)| (id, Arc::clone(seat)))?;
+            let (id, whose) = waiting.map(|(id, waiter)| (id, Arc::clone(waiter)))?;
             state.pool.cancel(id);
             state.retire(&whose);
-            whose.tell(Message::Failed(Box::new(error)));
+            whose.send(Message::Failed(Box::new(error)));
             Some(whose)
         });
-        if let Some(seat) = told {
-            seat.ring();
+        if let Some(waiter) = told {
+            waiter.notify();
         }
     }
 
     /// Starts dials until `route` has `n` connections; the caller drives them.
-    pub(super) fn prewarm(&self, route: &Arc<Route>, n: usize) -> Vec<Errand> {
-        let share = self.config.dial.hoped_share(route);
+    pub(super) fn prewarm(&self, route: &Arc<Route>, n: usize) -> Vec<PendingDial> {
+        let share = self.config.dial.expected_capacity(route);
         self.change(|state| {
             let origin = state.pool.origin(route, share);
             state.pool.prewarm(origin, n);
@@ -276,15 +294,15 @@ impl Desk {
             .into_iter()
             .partition::<Vec<_>, _>(|(of, _)| *of == origin);
         state.undriven = others;
-        own.into_iter().map(|(_, errand)| errand).collect()
+        own.into_iter().map(|(_, pending)| pending).collect()
     }
 
-    pub(super) fn prewarmed(&self, slot: SlotId, cable: Option<Cable>, now: Instant) {
-        let capacity = cable.as_ref().map_or(0, Cable::capacity);
-        self.change(|state| match cable {
-            Some(cable) => {
-                state.fds.extend(cable.fds());
-                state.pool.dialled(slot, cable, capacity, now);
+    pub(super) fn prewarmed(&self, slot: SlotId, conn: Option<PooledConn>, now: Instant) {
+        let capacity = conn.as_ref().map_or(0, PooledConn::capacity);
+        self.change(|state| match conn {
+            Some(conn) => {
+                state.fds.extend(conn.fds());
+                state.pool.dialled(slot, conn, capacity, now);
             }
             None => drop(state.pool.dial_failed(slot)),
         });
@@ -299,14 +317,14 @@ impl Desk {
         let waiting = self.change(|state| {
             state.closed = true;
             let waiting = state.pool.close();
-            for seat in &waiting {
-                state.retire(seat);
-                seat.tell(Message::Failed(Box::new(CallError::closed())));
+            for waiter in &waiting {
+                state.retire(waiter);
+                waiter.send(Message::Failed(Box::new(CallError::closed())));
             }
             waiting
         });
-        for seat in waiting {
-            seat.ring();
+        for waiter in waiting {
+            waiter.notify();
         }
     }
 
@@ -320,11 +338,11 @@ impl Desk {
 
     /// In a child of fork: closes the parent's sockets without a word to anybody. The connections
     /// themselves are not touched: their locks may be held by threads that do not exist here.
-    pub(super) fn abandon(&self) {
+    pub(super) fn close_after_fork(&self) {
         if let Ok(mut state) = self.state.try_lock() {
             for fd in state.fds.drain() {
                 // SAFETY: the descriptor belongs to a connection of this pool, which is never dropped
-                // in this process (`Line::drop` sees to that), so nobody closes it twice.
+                // in this process (`H1Conn::drop` sees to that), so nobody closes it twice.
                 unsafe { libc::close(fd) };
             }
         }
@@ -338,15 +356,15 @@ impl State {
         options: &CallOptions,
         urgent: bool,
         now: Instant,
-    ) -> Result<Place, Box<CallError>> {
-        self.seats += 1;
-        let seat = Arc::new(Seat::new(self.seats, origin, *options, now));
+    ) -> Result<QueueEntry, Box<CallError>> {
+        self.waiters += 1;
+        let waiter = Arc::new(Waiter::new(self.waiters, origin, *options, now));
         // Before the pool can have a dial for it.
-        self.parked.insert(seat.number, Arc::clone(&seat));
-        match self.pool.wait(origin, Arc::clone(&seat), urgent) {
-            Ok(id) => Ok(Place { seat, id }),
-            Err(seat) => {
-                self.parked.remove(&seat.number);
+        self.parked.insert(waiter.number, Arc::clone(&waiter));
+        match self.pool.wait(origin, Arc::clone(&waiter), urgent) {
+            Ok(id) => Ok(QueueEntry { waiter, id }),
+            Err(waiter) => {
+                self.parked.remove(&waiter.number);
                 let rule = "as many calls wait for a connection as max_queue allows";
                 let error = CallError::new(CallErrorKind::QueueFull, CallPhase::Pool, rule);
                 Err(Box::new(CallError {
@@ -357,100 +375,107 @@ impl State {
         }
     }
 
-    fn settle(&mut self, after: &mut Aftermath) {
+    fn run_pool_actions(&mut self, deferred: &mut Deferred) {
         while let Some(action) = self.pool.next_action() {
             match action {
-                Action::Serve(lease, seat) => {
-                    self.retire(&seat);
-                    seat.tell(Message::Served(lease));
-                    after.ring.push(seat);
+                Action::Assign(lease, waiter) => {
+                    self.retire(&waiter);
+                    waiter.send(Message::Assigned(lease));
+                    deferred.wake.push(waiter);
                 }
                 Action::Dial(slot, origin) => {
                     let Some(route) = self.pool.key(origin).map(Arc::clone) else {
                         continue;
                     };
                     let whose = self.pool.dialled_for(slot);
-                    let errand = Errand {
+                    let pending = PendingDial {
                         slot,
                         route,
                         dial: None,
                         begin_at: None,
-                        deadline: whose.and_then(|seat| seat.bound()).map(|(at, _)| at),
+                        deadline: whose.and_then(|waiter| waiter.bound()).map(|(at, _)| at),
                     };
-                    match self.assign(origin, errand) {
-                        Ok(seat) => after.ring.push(seat),
-                        Err(errand) => self.undriven.push((origin, errand)),
+                    match self.assign(origin, pending) {
+                        Ok(waiter) => deferred.wake.push(waiter),
+                        Err(pending) => self.undriven.push((origin, pending)),
                     }
                 }
-                Action::Expect(seat) => {
+                Action::AwaitDial(waiter) => {
                     let now = Instant::now();
-                    seat.measure(|waiting| waiting.expect(now));
-                    seat.tell(Message::Look);
-                    after.ring.push(seat);
+                    waiter.measure(|waiting| waiting.expect(now));
+                    waiter.send(Message::Recheck);
+                    deferred.wake.push(waiter);
                 }
-                Action::Queue(seat) => {
+                Action::AwaitFree(waiter) => {
                     let now = Instant::now();
-                    seat.measure(|waiting| waiting.queue(now));
-                    seat.tell(Message::Look);
-                    after.ring.push(seat);
+                    waiter.measure(|waiting| waiting.queue(now));
+                    waiter.send(Message::Recheck);
+                    deferred.wake.push(waiter);
                 }
-                Action::CancelDial(slot) => self.cancel_dial(slot, after),
-                Action::Close(cable) => {
-                    for fd in cable.fds() {
+                Action::CancelDial(slot) => self.cancel_dial(slot, deferred),
+                Action::Close(conn) => {
+                    for fd in conn.fds() {
                         self.fds.remove(&fd);
                     }
-                    after.closed.push(cable);
+                    deferred.closed.push(conn);
                 }
             }
         }
     }
 
     /// Gives a dial to the first who is parked at this origin.
-    fn assign(&mut self, origin: OriginId, errand: Errand) -> Result<Arc<Seat>, Errand> {
-        let found = self.parked.iter().find(|(_, seat)| seat.origin == origin);
-        let Some(number) = found.map(|(number, _)| *number) else {
-            return Err(errand);
+    fn assign(
+        &mut self,
+        origin: OriginId,
+        pending: PendingDial,
+    ) -> Result<Arc<Waiter>, PendingDial> {
+        let acquired = self
+            .parked
+            .iter()
+            .find(|(_, waiter)| waiter.origin == origin);
+        let Some(number) = acquired.map(|(number, _)| *number) else {
+            return Err(pending);
         };
         match self.parked.remove(&number) {
-            Some(seat) => {
-                self.drivers.push((errand.slot, Arc::clone(&seat)));
-                seat.tell(Message::Drive(errand));
-                Ok(seat)
+            Some(waiter) => {
+                self.drivers.push((pending.slot, Arc::clone(&waiter)));
+                waiter.send(Message::Dial(pending));
+                Ok(waiter)
             }
-            None => Err(errand),
+            None => Err(pending),
         }
     }
 
-    fn cancel_dial(&mut self, slot: SlotId, after: &mut Aftermath) {
+    fn cancel_dial(&mut self, slot: SlotId, deferred: &mut Deferred) {
         let driver = self.drivers.iter().position(|(of, _)| *of == slot);
         if let Some(at) = driver {
-            let (_, seat) = self.drivers.swap_remove(at);
-            self.park(&seat);
-            seat.tell(Message::Forget(slot));
-            after.ring.push(seat);
+            let (_, waiter) = self.drivers.swap_remove(at);
+            self.park(&waiter);
+            waiter.send(Message::DropDial(slot));
+            deferred.wake.push(waiter);
         } else if let Some(at) = self.undriven.iter().position(|(_, of)| of.slot == slot) {
-            after.dropped.push(self.undriven.swap_remove(at).1);
+            deferred.dropped.push(self.undriven.swap_remove(at).1);
         }
     }
 
     /// Its dial is over: who drove it is parked like the others.
-    fn drop_driver(&mut self, slot: SlotId, seat: &Arc<Seat>) {
+    fn drop_driver(&mut self, slot: SlotId, waiter: &Arc<Waiter>) {
         let before = self.drivers.len();
         self.drivers.retain(|(of, _)| *of != slot);
         if self.drivers.len() < before {
-            self.park(seat);
+            self.park(waiter);
         }
     }
 
-    fn park(&mut self, seat: &Arc<Seat>) {
-        if !seat.is_over() {
-            self.parked.insert(seat.number, Arc::clone(seat));
+    fn park(&mut self, waiter: &Arc<Waiter>) {
+        if !waiter.is_over() {
+            self.parked.insert(waiter.number, Arc::clone(waiter));
         }
     }
 
     /// Its wait is over: it drives nothing new.
-    fn retire(&mut self, seat: &Seat) {
-        seat.set_over();
-        self.parked.remove(&seat.number);
+    fn retire(&mut self, waiter: &Waiter) {
+        waiter.set_over();
+        self.parked.remove(&waiter.number);
     }
 }

@@ -20,13 +20,13 @@ pub(super) enum Stop {
 ///
 /// A signal that arrives during a system call ends it at once; one that arrives between looking and
 /// sleeping does not. So the thread that handles signals never sleeps longer than `look_every`.
-pub struct Patience<'a> {
+pub struct WaitPolicy<'a> {
     interrupted: &'a mut dyn FnMut() -> bool,
     look_every: Duration,
     total: Option<Instant>,
 }
 
-impl<'a> Patience<'a> {
+impl<'a> WaitPolicy<'a> {
     /// `interrupted` is asked at least every `look_every` (`None`: only when a signal came) whether to
     /// give up.
     pub fn new(interrupted: &'a mut dyn FnMut() -> bool, look_every: Option<Duration>) -> Self {
@@ -47,7 +47,7 @@ impl<'a> Patience<'a> {
         Phase {
             since,
             deadline: timeout.and_then(|timeout| since.checked_add(timeout)),
-            patience: self,
+            policy: self,
         }
     }
 }
@@ -56,7 +56,7 @@ impl<'a> Patience<'a> {
 pub(super) struct Phase<'p, 'a> {
     since: Instant,
     deadline: Option<Instant>,
-    patience: &'p mut Patience<'a>,
+    policy: &'p mut WaitPolicy<'a>,
 }
 
 impl Phase<'_, '_> {
@@ -74,7 +74,7 @@ impl Phase<'_, '_> {
 
     /// When to ask `look` next, having asked at `asked`: at the latest.
     pub(super) fn look_by(&self, asked: Instant, now: Instant) -> Instant {
-        (asked + self.patience.look_every).min(now + self.slice(now))
+        (asked + self.policy.look_every).min(now + self.slice(now))
     }
 
     /// Whether it is to end.
@@ -88,10 +88,10 @@ impl Phase<'_, '_> {
     }
 
     fn check(&mut self, now: Instant) -> Result<(), Stop> {
-        if (self.patience.interrupted)() {
+        if (self.policy.interrupted)() {
             return Err(Stop::Interrupted);
         }
-        if self.patience.total.is_some_and(|total| total <= now) {
+        if self.policy.total.is_some_and(|total| total <= now) {
             return Err(Stop::Total);
         }
         if self.deadline.is_some_and(|deadline| deadline <= now) {
@@ -101,11 +101,11 @@ impl Phase<'_, '_> {
     }
 
     fn slice(&self, now: Instant) -> Duration {
-        [self.deadline, self.patience.total]
+        [self.deadline, self.policy.total]
             .into_iter()
             .flatten()
             .map(|deadline| deadline.saturating_duration_since(now))
-            .fold(self.patience.look_every, Duration::min)
+            .fold(self.policy.look_every, Duration::min)
     }
 }
 
@@ -119,16 +119,16 @@ mod tests {
     fn the_shortest_bound_decides_and_is_named() {
         let now = Instant::now();
         let mut no = || false;
-        let mut patience = Patience::new(&mut no, Some(100 * MS));
-        assert_eq!(patience.phase(now, None).first_slice(), 100 * MS);
-        assert_eq!(patience.phase(now, Some(30 * MS)).first_slice(), 30 * MS);
-        patience.set_total(Some(now + 20 * MS));
-        let mut phase = patience.phase(now, Some(30 * MS));
+        let mut policy = WaitPolicy::new(&mut no, Some(100 * MS));
+        assert_eq!(policy.phase(now, None).first_slice(), 100 * MS);
+        assert_eq!(policy.phase(now, Some(30 * MS)).first_slice(), 30 * MS);
+        policy.set_total(Some(now + 20 * MS));
+        let mut phase = policy.phase(now, Some(30 * MS));
         assert_eq!(phase.first_slice(), 20 * MS);
         assert_eq!(phase.check(now), Ok(()));
         assert_eq!(phase.check(now + 20 * MS), Err(Stop::Total));
-        patience.set_total(None);
-        let mut phase = patience.phase(now, Some(30 * MS));
+        policy.set_total(None);
+        let mut phase = policy.phase(now, Some(30 * MS));
         assert_eq!(phase.check(now + 30 * MS), Err(Stop::Phase));
     }
 
@@ -136,8 +136,8 @@ mod tests {
     fn an_interruption_comes_before_any_timeout() {
         let now = Instant::now();
         let mut yes = || true;
-        let mut patience = Patience::new(&mut yes, None);
-        let mut phase = patience.phase(now, Some(Duration::ZERO));
+        let mut policy = WaitPolicy::new(&mut yes, None);
+        let mut phase = policy.phase(now, Some(Duration::ZERO));
         assert_eq!(phase.first_slice(), Duration::ZERO);
         assert_eq!(phase.next_slice(), Err(Stop::Interrupted));
     }
@@ -145,8 +145,8 @@ mod tests {
     #[test]
     fn a_timeout_beyond_the_clock_is_none() {
         let mut no = || false;
-        let mut patience = Patience::new(&mut no, None);
-        let phase = patience.phase(Instant::now(), Some(Duration::MAX));
+        let mut policy = WaitPolicy::new(&mut no, None);
+        let phase = policy.phase(Instant::now(), Some(Duration::MAX));
         assert_eq!(phase.first_slice(), LONGEST_SLICE);
     }
 }

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::pooled_conn::Cable;
-use super::wake_pipe::Bell;
-use crate::client::acquire_timer::Waiting;
+use super::pooled_conn::PooledConn;
+use super::wake_pipe::WakePipe;
+use crate::client::acquire_timer::AcquireTimer;
 use crate::client::dial::Dial;
 use crate::client::pool::{Lease, OriginId, SlotId};
 use crate::client::request::{CallError, CallErrorKind, CallOptions};
 use crate::client::route::Route;
 
 /// A dial, and the thread that waits drives it.
-pub(super) struct Errand {
+pub(super) struct PendingDial {
     pub(super) slot: SlotId,
     pub(super) route: Arc<Route>,
     /// `None`: not begun.
@@ -29,45 +29,45 @@ pub(super) struct Errand {
 /// What one who waits is told.
 pub(super) enum Message {
     /// The end of the wait.
-    Served(Lease<Cable>),
+    Assigned(Lease<PooledConn>),
     /// The end of the wait, too.
     Failed(Box<CallError>),
     /// Wait by driving this.
-    Drive(Errand),
+    Dial(PendingDial),
     /// Nobody needs that dial any more.
-    Forget(SlotId),
+    DropDial(SlotId),
     /// `bound` has changed.
-    Look,
+    Recheck,
 }
 
-pub(super) struct Seat {
+pub(super) struct Waiter {
     /// Earlier ones have smaller numbers.
     pub(super) number: u64,
     pub(super) origin: OriginId,
     pub(super) options: CallOptions,
     /// Dials that failed in its name.
     attempts: AtomicU8,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<AcquireTimer>,
     /// Served or failed, or its thread has left. Changed under the desk's lock.
     over: AtomicBool,
     inbox: Mutex<VecDeque<Message>>,
     bell: Condvar,
     /// Rings where the thread sleeps on descriptors.
-    wire: OnceLock<Bell>,
+    wake_pipe: OnceLock<WakePipe>,
 }
 
-impl Seat {
+impl Waiter {
     pub(super) fn new(number: u64, origin: OriginId, options: CallOptions, now: Instant) -> Self {
         Self {
             number,
             origin,
             options,
             attempts: AtomicU8::new(0),
-            waiting: Mutex::new(Waiting::new(now)),
+            waiting: Mutex::new(AcquireTimer::new(now)),
             over: AtomicBool::new(false),
             inbox: Mutex::default(),
             bell: Condvar::new(),
-            wire: OnceLock::new(),
+            wake_pipe: OnceLock::new(),
         }
     }
 
@@ -77,7 +77,7 @@ impl Seat {
     }
 
     /// Changes how its wait is measured.
-    pub(super) fn measure(&self, change: impl FnOnce(&mut Waiting)) {
+    pub(super) fn measure(&self, change: impl FnOnce(&mut AcquireTimer)) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut waiting);
     }
@@ -101,14 +101,14 @@ impl Seat {
     }
 
     /// `ring` follows, when no lock is held.
-    pub(super) fn tell(&self, message: Message) {
+    pub(super) fn send(&self, message: Message) {
         self.inbox().push_back(message);
     }
 
-    pub(super) fn ring(&self) {
+    pub(super) fn notify(&self) {
         self.bell.notify_one();
-        if let Some(bell) = self.wire.get() {
-            bell.ring();
+        if let Some(bell) = self.wake_pipe.get() {
+            bell.notify();
         }
     }
 
@@ -117,7 +117,7 @@ impl Seat {
     }
 
     /// Sleeps until something is told, for `most` at the longest.
-    pub(super) fn sleep(&self, most: Duration) {
+    pub(super) fn park(&self, most: Duration) {
         let inbox = self.inbox();
         if inbox.is_empty() {
             drop(self.bell.wait_timeout(inbox, most));
@@ -125,18 +125,18 @@ impl Seat {
     }
 
     /// A descriptor that is readable when something has been told since.
-    pub(super) fn wire(&self) -> io::Result<RawFd> {
-        if self.wire.get().is_none() {
+    pub(super) fn wake_pipe(&self) -> io::Result<RawFd> {
+        if self.wake_pipe.get().is_none() {
             // Only its own thread comes here.
-            let _ = self.wire.set(Bell::new()?);
+            let _ = self.wake_pipe.set(WakePipe::new()?);
         }
-        let bell = self.wire.get().ok_or(io::ErrorKind::Other)?;
-        bell.hush();
+        let bell = self.wake_pipe.get().ok_or(io::ErrorKind::Other)?;
+        bell.clear();
         Ok(bell.fd())
     }
 
     /// Something has been told and not yet heard.
-    pub(super) fn has_mail(&self) -> bool {
+    pub(super) fn has_messages(&self) -> bool {
         !self.inbox().is_empty()
     }
 }

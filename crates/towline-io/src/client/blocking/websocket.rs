@@ -4,7 +4,7 @@
 //! lock; of several, one sleeps there and the others wait for its word.
 //!
 //! ```text
-//!   receive, say, close ─lock─► Caller ─► done
+//!   receive, say, close ─lock─► ClientDriver ─► done
 //!        └─ nothing yet ─► wait ─► [driver] poll(2) ─lock─► turn ─► bell ─► all look again
 //! ```
 
@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 use towline_proto::OwnedHead;
 use towline_proto::ws::{Kind, SendError};
 
-use super::Ended;
+use super::BlockingError;
 use super::h1_conn::poll;
-use super::wait_policy::Patience;
-use crate::client::driver::{CallEvent, CallId, Caller, CallerConfig};
+use super::wait_policy::WaitPolicy;
+use crate::client::driver::{CallEvent, CallId, ClientDriver, ClientDriverConfig};
 use crate::client::fork;
-use crate::client::request::{CallError, CallErrorKind, CallOptions, CallPhase, Prepared};
-use crate::client::websocket::{Closed, Outgoing, Received, SendRefusal, WebSocketTerms};
+use crate::client::request::{CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest};
+use crate::client::websocket::{Outgoing, WebSocketConfig, WsClosed, WsReceived, WsSendError};
 
 /// A WebSocket that has been granted. Dropping it ends it without a word.
-pub struct BlockingSocket {
+pub struct BlockingWebSocket {
     generation: u64,
     fd: std::os::fd::RawFd,
     id: CallId,
@@ -33,7 +33,7 @@ pub struct BlockingSocket {
 
 struct Inner {
     /// `None`: it was given up.
-    caller: Option<Caller>,
+    caller: Option<ClientDriver>,
     /// Some thread is asleep on the descriptor.
     driven: bool,
     /// Counts what has happened.
@@ -43,44 +43,44 @@ struct Inner {
 }
 
 /// What became of a request for a WebSocket.
-pub enum Shaken {
-    Granted(OwnedHead, Box<BlockingSocket>),
+pub enum UpgradeOutcome {
+    Granted(OwnedHead, Box<BlockingWebSocket>),
     /// Another answer, with the first part of its content.
     Refused(OwnedHead, Vec<u8>),
 }
 
-/// What [`BlockingSocket::receive`] found.
+/// What [`BlockingWebSocket::receive`] found.
 #[derive(Debug)]
-pub enum Heard {
+pub enum WsRecvOutcome {
     Message(Kind, Vec<u8>),
-    Closed(Closed),
+    Closed(WsClosed),
     /// The time is over.
-    Late,
+    TimedOut,
     /// Another thread is receiving.
-    Taken,
+    Busy,
 }
 
-impl BlockingSocket {
+impl BlockingWebSocket {
     /// Asks for a WebSocket and waits for the answer.
     pub fn open(
-        config: CallerConfig,
-        request: Prepared,
+        config: ClientDriverConfig,
+        request: OutgoingRequest,
         options: CallOptions,
-        terms: WebSocketTerms,
-        patience: &mut Patience<'_>,
-    ) -> Result<Shaken, Ended> {
-        let mut caller = Caller::new(config).map_err(|error| {
+        terms: WebSocketConfig,
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<UpgradeOutcome, BlockingError> {
+        let mut caller = ClientDriver::new(config).map_err(|error| {
             let (kind, phase) = (CallErrorKind::Connect, CallPhase::Pool);
-            Ended::Failed(Box::new(CallError {
+            BlockingError::Failed(Box::new(CallError {
                 os_error: error.raw_os_error(),
                 ..CallError::new(kind, phase, error.to_string())
             }))
         })?;
         let id = caller
             .begin_websocket(request, options, terms)
-            .map_err(Ended::Failed)?;
+            .map_err(BlockingError::Failed)?;
         caller.flush();
-        let mut phase = patience.phase(Instant::now(), None);
+        let mut phase = policy.phase(Instant::now(), None);
         let mut slice = phase.first_slice();
         let mut answer: Option<OwnedHead> = None;
         let mut content = Vec::new();
@@ -90,7 +90,7 @@ impl BlockingSocket {
                 match event {
                     CallEvent::Head { .. } => answer = caller.take_head(id),
                     CallEvent::Failed(error) if answer.is_none() => {
-                        return Err(Ended::Failed(error));
+                        return Err(BlockingError::Failed(error));
                     }
                     _ => {}
                 }
@@ -102,14 +102,14 @@ impl BlockingSocket {
             if answer.is_some() && caller.refusal(id, &mut content).is_some() {
                 break;
             }
-            slice = phase.next_slice().map_err(|_| Ended::Interrupted)?;
+            slice = phase.next_slice().map_err(|_| BlockingError::Interrupted)?;
         }
         let Some(head) = answer else {
-            return Err(Ended::Interrupted);
+            return Err(BlockingError::Interrupted);
         };
         if !caller.is_websocket(id) {
             caller.cancel(id);
-            return Ok(Shaken::Refused(head, content));
+            return Ok(UpgradeOutcome::Refused(head, content));
         }
         let socket = Self {
             generation: fork::generation(),
@@ -123,19 +123,19 @@ impl BlockingSocket {
             }),
             bell: Condvar::new(),
         };
-        Ok(Shaken::Granted(head, Box::new(socket)))
+        Ok(UpgradeOutcome::Granted(head, Box::new(socket)))
     }
 
     /// The next message.
     pub fn receive(
         &self,
         until: Option<Instant>,
-        patience: &mut Patience<'_>,
-    ) -> Result<Heard, Ended> {
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<WsRecvOutcome, BlockingError> {
         if std::mem::replace(&mut self.open_inner()?.receiving, true) {
-            return Ok(Heard::Taken);
+            return Ok(WsRecvOutcome::Busy);
         }
-        let heard = self.hear(until, patience);
+        let heard = self.hear(until, policy);
         if let Ok(mut inner) = self.open_inner() {
             inner.receiving = false;
             if let Some(caller) = &mut inner.caller {
@@ -145,7 +145,11 @@ impl BlockingSocket {
         heard
     }
 
-    fn hear(&self, until: Option<Instant>, patience: &mut Patience<'_>) -> Result<Heard, Ended> {
+    fn hear(
+        &self,
+        until: Option<Instant>,
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<WsRecvOutcome, BlockingError> {
         loop {
             let mut inner = self.open_inner()?;
             let seen = inner.news;
@@ -156,13 +160,13 @@ impl BlockingSocket {
             caller.flush();
             drop(inner);
             match received {
-                Received::Message((kind, data)) => return Ok(Heard::Message(kind, data)),
-                Received::Closed(closed) => return Ok(Heard::Closed(closed)),
-                Received::Failed(error) => return Err(Ended::Failed(error)),
-                Received::Pending if until.is_some_and(|until| until <= Instant::now()) => {
-                    return Ok(Heard::Late);
+                WsReceived::Message((kind, data)) => return Ok(WsRecvOutcome::Message(kind, data)),
+                WsReceived::Closed(closed) => return Ok(WsRecvOutcome::Closed(closed)),
+                WsReceived::Failed(error) => return Err(BlockingError::Failed(error)),
+                WsReceived::Pending if until.is_some_and(|until| until <= Instant::now()) => {
+                    return Ok(WsRecvOutcome::TimedOut);
                 }
-                Received::Pending => self.wait(seen, patience)?,
+                WsReceived::Pending => self.wait(seen, policy)?,
             }
         }
     }
@@ -171,8 +175,8 @@ impl BlockingSocket {
     pub fn say(
         &self,
         what: &Outgoing<'_>,
-        patience: &mut Patience<'_>,
-    ) -> Result<Result<(), SendRefusal>, Ended> {
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<Result<(), WsSendError>, BlockingError> {
         loop {
             let mut inner = self.open_inner()?;
             let seen = inner.news;
@@ -187,7 +191,7 @@ impl BlockingSocket {
             drop(inner);
             self.bell.notify_all();
             match said {
-                Err(SendRefusal::NoRoom) => self.wait(seen, patience)?,
+                Err(WsSendError::NoRoom) => self.wait(seen, policy)?,
                 said => return Ok(said),
             }
         }
@@ -198,8 +202,8 @@ impl BlockingSocket {
         &self,
         code: u16,
         reason: &str,
-        patience: &mut Patience<'_>,
-    ) -> Result<Result<(), SendError>, Ended> {
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<Result<(), SendError>, BlockingError> {
         {
             let mut inner = self.open_inner()?;
             let Some(caller) = &mut inner.caller else {
@@ -223,7 +227,7 @@ impl BlockingSocket {
             if over {
                 return Ok(Ok(()));
             }
-            self.wait(seen, patience)?;
+            self.wait(seen, policy)?;
         }
     }
 
@@ -246,14 +250,14 @@ impl BlockingSocket {
     }
 
     /// How it has ended, once the messages before have been received.
-    pub fn closed(&self) -> Option<Closed> {
+    pub fn closed(&self) -> Option<WsClosed> {
         let inner = self.open_inner().ok()?;
         inner.caller.as_ref()?.closed(self.id).cloned()
     }
 
     /// Waits until more has happened than `seen`.
-    fn wait(&self, seen: u64, patience: &mut Patience<'_>) -> Result<(), Ended> {
-        let mut phase = patience.phase(Instant::now(), None);
+    fn wait(&self, seen: u64, policy: &mut WaitPolicy<'_>) -> Result<(), BlockingError> {
+        let mut phase = policy.phase(Instant::now(), None);
         let mut slice = phase.first_slice();
         loop {
             let mut inner = self.open_inner()?;
@@ -273,7 +277,7 @@ impl BlockingSocket {
                 drop(inner);
                 self.bell.notify_all();
             }
-            slice = phase.next_slice().map_err(|_| Ended::Interrupted)?;
+            slice = phase.next_slice().map_err(|_| BlockingError::Interrupted)?;
         }
     }
 
@@ -287,10 +291,10 @@ impl BlockingSocket {
         let _ = poll(std::slice::from_mut(&mut entry), most);
     }
 
-    fn open_inner(&self) -> Result<MutexGuard<'_, Inner>, Ended> {
+    fn open_inner(&self) -> Result<MutexGuard<'_, Inner>, BlockingError> {
         if self.generation != fork::generation() {
             // Its lock may be held by a thread of the parent.
-            return Err(Ended::Failed(Box::new(CallError::new(
+            return Err(BlockingError::Failed(Box::new(CallError::new(
                 CallErrorKind::Read,
                 CallPhase::Body,
                 "the WebSocket belongs to the parent process",
@@ -314,16 +318,16 @@ impl Inner {
     }
 }
 
-fn take_turn(caller: &mut Caller, wait: Option<Duration>) {
+fn take_turn(caller: &mut ClientDriver, wait: Option<Duration>) {
     // An interrupted system call; what is there stays there.
     let _ = caller.turn(wait);
 }
 
-fn given_up() -> Ended {
-    Ended::Failed(Box::new(CallError::closed()))
+fn given_up() -> BlockingError {
+    BlockingError::Failed(Box::new(CallError::closed()))
 }
 
-impl Drop for BlockingSocket {
+impl Drop for BlockingWebSocket {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
             // Its connection and its poll are the parent's.

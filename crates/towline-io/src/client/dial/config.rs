@@ -22,7 +22,7 @@ pub struct DialConfig {
     /// How long an attempt runs before the next address is tried beside it (RFC 8305 5).
     pub happy_eyeballs_delay: Duration,
     pub tcp_keepalive: Option<Keepalive>,
-    pub overrides: Overrides,
+    pub overrides: HostOverrides,
     pub resolver: Arc<Resolver>,
     /// Offered to the origin in the TLS handshake, the preferred one first.
     pub alpn: Vec<Vec<u8>>,
@@ -36,7 +36,7 @@ impl Default for DialConfig {
             connect_timeout: Some(Duration::from_secs(5)),
             happy_eyeballs_delay: Duration::from_millis(250),
             tcp_keepalive: Some(Keepalive::default()),
-            overrides: Overrides::default(),
+            overrides: HostOverrides::default(),
             resolver: Resolver::shared(),
             alpn: vec![ALPN_H1.to_vec()],
             protocols: ProtocolPolicy::default(),
@@ -52,7 +52,7 @@ const HOPED_SHARE: u32 = 100;
 
 impl DialConfig {
     /// Exchanges that the first connection of a route may turn out to carry at once.
-    pub(crate) fn hoped_share(&self, route: &Route) -> u32 {
+    pub(crate) fn expected_capacity(&self, route: &Route) -> u32 {
         if self.may_share(route) {
             HOPED_SHARE
         } else {
@@ -112,15 +112,15 @@ impl Default for Keepalive {
 
 /// Addresses that stand in for a lookup, by host, or by host and port.
 #[derive(Clone, Debug, Default)]
-pub struct Overrides(HashMap<Key, Vec<Substitute>>);
+pub struct HostOverrides(HashMap<Key, Vec<AddressPair>>);
 
 /// A host, and the port if only that one is meant.
 type Key = (Box<str>, Option<u16>);
 
 /// An address, and its port if not the wanted one.
-type Substitute = (IpAddr, Option<u16>);
+type AddressPair = (IpAddr, Option<u16>);
 
-impl Overrides {
+impl HostOverrides {
     /// `key` is `host` or `host:port`, an address `192.0.2.1`, `2001:db8::1`, or one with a port of its own:
     /// `127.0.0.1:8080`, `[::1]:8080`. `Err` is a message for the user.
     pub fn add<'a>(
@@ -149,7 +149,7 @@ impl Overrides {
         }
         let exact = self.0.get(&(host.into(), Some(port)));
         let addrs = exact.or_else(|| self.0.get(&(host.into(), None)))?;
-        let at = |&(ip, own): &Substitute| SocketAddr::new(ip, own.unwrap_or(port));
+        let at = |&(ip, own): &AddressPair| SocketAddr::new(ip, own.unwrap_or(port));
         Some(addrs.iter().map(at).collect())
     }
 }
@@ -170,7 +170,7 @@ fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
     (!host.is_empty()).then_some((host, port))
 }
 
-fn parse_addr(text: &str) -> Option<Substitute> {
+fn parse_addr(text: &str) -> Option<AddressPair> {
     let (host, port) = split_port(text)?;
     Some((host.parse().ok()?, port))
 }
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_more_exact_override_wins() {
-        let mut overrides = Overrides::default();
+        let mut overrides = HostOverrides::default();
         overrides
             .add("Example.com", ["192.0.2.1", "2001:db8::1"])
             .unwrap();
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_wrong_override_is_named() {
-        let mut overrides = Overrides::default();
+        let mut overrides = HostOverrides::default();
         for (key, addr, message) in [
             ("a:+5", "127.0.0.1", "\"a:+5\" is not HOST or HOST:PORT"),
             (":80", "127.0.0.1", "\":80\" is not HOST or HOST:PORT"),

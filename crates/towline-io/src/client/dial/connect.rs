@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
 use super::config::Keepalive;
-use super::happy_eyeballs::Race;
+use super::happy_eyeballs::HappyEyeballs;
 use super::{DialError, DialErrorKind, Watch};
 use crate::conn::addr::PeerAddr;
 
@@ -19,7 +19,7 @@ const SHORTEST_KEEPALIVE: Duration = Duration::from_secs(1);
 
 /// What every attempt is made with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SocketTerms {
+pub(super) struct SocketOptions {
     pub(super) local_address: Option<IpAddr>,
     pub(super) keepalive: Option<Keepalive>,
 }
@@ -28,8 +28,8 @@ pub(super) struct SocketTerms {
 pub(super) struct Connecting {
     /// For messages: `host:port`.
     authority: String,
-    terms: SocketTerms,
-    race: Race,
+    terms: SocketOptions,
+    happy_eyeballs: HappyEyeballs,
     attempts: Vec<Attempt>,
     failures: Vec<(SocketAddr, io::Error)>,
 }
@@ -48,11 +48,15 @@ struct Attempt {
 }
 
 impl Connecting {
-    pub(super) fn new(authority: String, terms: SocketTerms, race: Race) -> Self {
+    pub(super) fn new(
+        authority: String,
+        terms: SocketOptions,
+        happy_eyeballs: HappyEyeballs,
+    ) -> Self {
         Self {
             authority,
             terms,
-            race,
+            happy_eyeballs,
             attempts: Vec::new(),
             failures: Vec::new(),
         }
@@ -83,7 +87,7 @@ impl Connecting {
                 }
             }
         }
-        while let Some(addr) = self.race.next_due(now) {
+        while let Some(addr) = self.happy_eyeballs.next_due(now) {
             match self.terms.connect(addr) {
                 Ok(socket) => {
                     *serial += 1;
@@ -96,7 +100,7 @@ impl Connecting {
                 Err(error) => self.failed(addr, error, now),
             }
         }
-        if self.race.is_lost() {
+        if self.happy_eyeballs.is_lost() {
             return Err(self.lost());
         }
         Ok(None)
@@ -104,11 +108,11 @@ impl Connecting {
 
     fn failed(&mut self, addr: SocketAddr, error: io::Error, now: Instant) {
         self.failures.push((addr, error));
-        self.race.failed(now);
+        self.happy_eyeballs.failed(now);
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.race.deadline()
+        self.happy_eyeballs.deadline()
     }
 
     pub(super) fn fds(&self, watches: &mut Vec<Watch>) {
@@ -150,7 +154,7 @@ impl Connecting {
     }
 }
 
-impl SocketTerms {
+impl SocketOptions {
     /// A connection that is under way.
     fn connect(self, addr: SocketAddr) -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
@@ -224,7 +228,7 @@ fn is_connected(attempt: &Attempt) -> io::Result<bool> {
 
 /// A Unix socket: there is one, it takes us at once or its queue is full, and nothing tells when that has
 /// room again (connect(2), `EAGAIN`).
-pub(super) struct Knocking {
+pub(super) struct UnixRetry {
     path: PathBuf,
     pause: Duration,
     again_at: Instant,
@@ -233,7 +237,7 @@ pub(super) struct Knocking {
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-impl Knocking {
+impl UnixRetry {
     pub(super) fn new(path: &Path, now: Instant) -> Self {
         Self {
             path: path.to_owned(),
@@ -250,7 +254,7 @@ impl Knocking {
         if now < self.again_at {
             return Ok(None);
         }
-        match self.knock() {
+        match self.retry_connect() {
             Ok(socket) => {
                 *serial += 1;
                 Ok(Some(Connected {
@@ -275,7 +279,7 @@ impl Knocking {
         }
     }
 
-    fn knock(&self) -> io::Result<Socket> {
+    fn retry_connect(&self) -> io::Result<Socket> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         socket.connect(&SockAddr::unix(&self.path)?)?;

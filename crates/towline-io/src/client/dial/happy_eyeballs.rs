@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
-pub(super) struct Race {
+pub(super) struct HappyEyeballs {
     waiting: VecDeque<SocketAddr>,
     running: usize,
     delay: Duration,
@@ -14,7 +14,7 @@ pub(super) struct Race {
     next_at: Instant,
 }
 
-impl Race {
+impl HappyEyeballs {
     pub(super) fn new(addrs: &[SocketAddr], delay: Duration, now: Instant) -> Self {
         Self {
             waiting: interleave(addrs),
@@ -106,34 +106,34 @@ mod tests {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let list = addrs(&["::1", "10.0.0.1", "::2", "10.0.0.2"]);
-        let mut race = Race::new(&list, DELAY, start);
-        assert_eq!(race.next_due(start), Some(list[0]));
-        assert_eq!(race.next_due(start), None);
-        assert_eq!(race.deadline(), Some(at(250)));
-        assert_eq!(race.next_due(at(249)), None);
-        assert_eq!(race.next_due(at(250)), Some(list[1]));
+        let mut happy_eyeballs = HappyEyeballs::new(&list, DELAY, start);
+        assert_eq!(happy_eyeballs.next_due(start), Some(list[0]));
+        assert_eq!(happy_eyeballs.next_due(start), None);
+        assert_eq!(happy_eyeballs.deadline(), Some(at(250)));
+        assert_eq!(happy_eyeballs.next_due(at(249)), None);
+        assert_eq!(happy_eyeballs.next_due(at(250)), Some(list[1]));
         // The first fails: no need to wait until 500.
-        race.failed(at(300));
-        assert_eq!(race.deadline(), Some(at(300)));
-        assert_eq!(race.next_due(at(300)), Some(list[2]));
-        assert_eq!(race.next_due(at(300)), None);
-        assert_eq!(race.next_due(at(550)), Some(list[3]));
-        assert_eq!(race.deadline(), None);
-        race.failed(at(600));
-        race.failed(at(600));
-        assert!(!race.is_lost());
-        race.failed(at(700));
-        assert!(race.is_lost());
+        happy_eyeballs.failed(at(300));
+        assert_eq!(happy_eyeballs.deadline(), Some(at(300)));
+        assert_eq!(happy_eyeballs.next_due(at(300)), Some(list[2]));
+        assert_eq!(happy_eyeballs.next_due(at(300)), None);
+        assert_eq!(happy_eyeballs.next_due(at(550)), Some(list[3]));
+        assert_eq!(happy_eyeballs.deadline(), None);
+        happy_eyeballs.failed(at(600));
+        happy_eyeballs.failed(at(600));
+        assert!(!happy_eyeballs.is_lost());
+        happy_eyeballs.failed(at(700));
+        assert!(happy_eyeballs.is_lost());
     }
 
     #[test]
     fn with_nothing_running_nobody_waits() {
         let start = Instant::now();
         let list = addrs(&["::1", "10.0.0.1"]);
-        let mut race = Race::new(&list, DELAY, start);
-        race.next_due(start).unwrap();
-        race.failed(start);
-        assert_eq!(race.next_due(start), Some(list[1]));
-        assert!(Race::new(&[], DELAY, start).is_lost());
+        let mut happy_eyeballs = HappyEyeballs::new(&list, DELAY, start);
+        happy_eyeballs.next_due(start).unwrap();
+        happy_eyeballs.failed(start);
+        assert_eq!(happy_eyeballs.next_due(start), Some(list[1]));
+        assert!(HappyEyeballs::new(&[], DELAY, start).is_lost());
     }
 }

@@ -2,10 +2,10 @@
 //! for one; whoever drives it waits, with epoll or poll(2).
 //!
 //! ```text
-//! (Resting ─►)
+//! (Backoff ─►)
 //! New ─┬─► Resolving ─► Connecting ─┐   ┌───────────────── one hop after the other ──────────────────┐
 //!      │   (twice for socks5)       ├─► │ ProxyTls (https proxy) ─► Greet (CONNECT, SOCKS) ─► Tls │ ─► Done
-//!      └─► Knocking (Unix socket) ──┘   └─── Loading ─► Handshaking ── Greeting ──────────────────────┘
+//!      └─► UnixRetry (Unix socket) ──┘   └─── LoadingTls ─► Handshaking ── ProxyHandshake ──────────────────────┘
 //! ```
 
 mod config;
@@ -21,7 +21,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use config::{DialConfig, Keepalive, Overrides};
+pub use config::{DialConfig, HostOverrides, Keepalive};
 pub use error::{DialError, DialErrorKind, DialPhase};
 pub use resolve::Resolver;
 
@@ -102,7 +102,7 @@ impl Dial {
 
     /// It begins no earlier than `at`, and its time counts from there. Before the first `advance`.
     pub fn rest_until(&mut self, at: Instant) {
-        self.stage = Stage::Resting(at);
+        self.stage = Stage::Backoff(at);
         self.started = at;
         self.deadline = (self.config.connect_timeout).and_then(|timeout| at.checked_add(timeout));
     }

@@ -9,12 +9,12 @@ use super::Watch;
 use crate::conn::transport::Transport;
 use crate::tls::{RecvOutcome, Session};
 
-pub(super) struct Line {
+pub(super) struct PartialTransport {
     pub(super) transport: Transport,
     serial: u32,
 }
 
-impl Line {
+impl PartialTransport {
     pub(super) fn new(socket: Socket, serial: u32) -> Self {
         Self {
             transport: Transport {

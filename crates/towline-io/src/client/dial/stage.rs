@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use towline_proto::ProtocolPolicy;
 
-use super::connect::{Connected, Connecting, Knocking, SocketTerms, said};
-use super::happy_eyeballs::Race;
-use super::partial_transport::Line;
-use super::proxy::{Greeting, Refusal, Step};
+use super::connect::{Connected, Connecting, SocketOptions, UnixRetry, said};
+use super::happy_eyeballs::HappyEyeballs;
+use super::partial_transport::PartialTransport;
+use super::proxy::{ProxyHandshake, Refusal, Step};
 use super::resolve::{Answer, literal};
 use super::{Dial, DialError, DialErrorKind, DialPhase, Established, Watch};
 use crate::client::route::{Proxy, ProxyScheme, Route, authority};
@@ -25,26 +25,26 @@ const ANSWER_BYTES: usize = 1024;
 /// See the picture of the module above.
 pub(super) enum Stage {
     /// Until then.
-    Resting(Instant),
+    Backoff(Instant),
     New,
     Resolving(Resolving),
     Connecting(Connecting, Plan),
-    Knocking(Knocking, Plan),
-    Loading(Course, Loading),
-    Greeting(Course, Greeting),
-    Handshaking(Course, Hop),
+    UnixRetry(UnixRetry, Plan),
+    LoadingTls(Establishing, LoadingTls),
+    ProxyHandshake(Establishing, ProxyHandshake),
+    Handshaking(Establishing, Layer),
     Over,
 }
 
 pub(super) struct Resolving {
-    whose: Whose,
+    whose: LookupFor,
     answer: TaskHandle<Answer>,
     serial: u32,
     plan: Plan,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Whose {
+enum LookupFor {
     /// The origin's, for a proxy which wants an address.
     Target,
     /// That of the server we connect to: the proxy or the origin.
@@ -56,24 +56,24 @@ enum Whose {
 pub(super) struct Plan {
     /// What a `socks5` proxy shall connect to, the address to try first last.
     targets: Vec<SocketAddr>,
-    loading: Loading,
+    loading: LoadingTls,
 }
 
 /// Files of TLS settings that are being read meanwhile.
-type Loading = Vec<(u32, TaskHandle<()>)>;
+type LoadingTls = Vec<(u32, TaskHandle<()>)>;
 
 /// A connection, and what is still to be built on it.
-pub(super) struct Course {
-    line: Line,
+pub(super) struct Establishing {
+    transport: PartialTransport,
     remote: PeerAddr,
     /// The last one comes first.
-    hops: Vec<Hop>,
+    hops: Vec<Layer>,
     targets: Vec<SocketAddr>,
 }
 
 /// What stands between a connected socket and the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hop {
+pub(super) enum Layer {
     /// TLS to the proxy.
     ProxyTls,
     /// CONNECT or SOCKS.
@@ -83,18 +83,18 @@ pub(super) enum Hop {
 }
 
 /// All that stands between, in order.
-fn hops(route: &Route) -> Vec<Hop> {
+fn hops(route: &Route) -> Vec<Layer> {
     let mut hops = Vec::new();
     if let Some(proxy) = route.proxy() {
         if proxy.scheme == ProxyScheme::Https {
-            hops.push(Hop::ProxyTls);
+            hops.push(Layer::ProxyTls);
         }
         if !route.absolute_form() {
-            hops.push(Hop::Greet);
+            hops.push(Layer::Greet);
         }
     }
     if route.secure {
-        hops.push(Hop::Tls);
+        hops.push(Layer::Tls);
     }
     hops
 }
@@ -110,8 +110,8 @@ impl Stage {
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self {
             Self::Connecting(connecting, _) => connecting.deadline(),
-            Self::Knocking(knocking, _) => Some(knocking.deadline()),
-            Self::Resting(until) => Some(*until),
+            Self::UnixRetry(knocking, _) => Some(knocking.deadline()),
+            Self::Backoff(until) => Some(*until),
             _ => None,
         }
     }
@@ -124,22 +124,26 @@ impl Stage {
             writable: false,
         };
         match self {
-            Self::Resting(_) | Self::New | Self::Knocking(..) | Self::Over => {}
+            Self::Backoff(_) | Self::New | Self::UnixRetry(..) | Self::Over => {}
             Self::Resolving(resolving) => {
                 watches.push(ticket(resolving.answer.fd(), resolving.serial));
             }
             Self::Connecting(connecting, _) => connecting.fds(watches),
-            Self::Loading(_, loading) => {
+            Self::LoadingTls(_, loading) => {
                 watches.extend(
                     loading
                         .iter()
                         .map(|(serial, file)| ticket(file.fd(), *serial)),
                 );
             }
-            Self::Greeting(course, greeting) => {
-                watches.push(course.line.watch(!greeting.outgoing().is_empty()));
+            Self::ProxyHandshake(establishing, handshake) => {
+                watches.push(
+                    establishing
+                        .transport
+                        .watch(!handshake.outgoing().is_empty()),
+                );
             }
-            Self::Handshaking(course, _) => watches.push(course.line.watch(false)),
+            Self::Handshaking(establishing, _) => watches.push(establishing.transport.watch(false)),
         }
     }
 }
@@ -165,8 +169,8 @@ impl Dial {
 
     fn step(&mut self, stage: Stage, now: Instant) -> Result<Flow, DialError> {
         match stage {
-            Stage::Resting(until) if now < until => Ok(Flow::Wait(stage)),
-            Stage::Resting(_) | Stage::New => {
+            Stage::Backoff(until) if now < until => Ok(Flow::Wait(stage)),
+            Stage::Backoff(_) | Stage::New => {
                 self.since = now;
                 self.begin(now)
             }
@@ -177,20 +181,24 @@ impl Dial {
                     None => Ok(Flow::Wait(Stage::Connecting(connecting, plan))),
                 }
             }
-            Stage::Knocking(mut knocking, plan) => match knocking.advance(now, &mut self.serial)? {
-                Some(connected) => self.connected(connected, plan, now),
-                None => Ok(Flow::Wait(Stage::Knocking(knocking, plan))),
-            },
-            Stage::Loading(course, mut loading) => {
-                loading.retain(|(_, file)| file.outcome().is_none());
-                if loading.is_empty() {
-                    self.next_hop(course)
-                } else {
-                    Ok(Flow::Wait(Stage::Loading(course, loading)))
+            Stage::UnixRetry(mut knocking, plan) => {
+                match knocking.advance(now, &mut self.serial)? {
+                    Some(connected) => self.connected(connected, plan, now),
+                    None => Ok(Flow::Wait(Stage::UnixRetry(knocking, plan))),
                 }
             }
-            Stage::Greeting(course, greeting) => self.greet(course, greeting, now),
-            Stage::Handshaking(course, hop) => self.drive_handshake(course, hop, now),
+            Stage::LoadingTls(establishing, mut loading) => {
+                loading.retain(|(_, file)| file.outcome().is_none());
+                if loading.is_empty() {
+                    self.next_hop(establishing)
+                } else {
+                    Ok(Flow::Wait(Stage::LoadingTls(establishing, loading)))
+                }
+            }
+            Stage::ProxyHandshake(establishing, handshake) => {
+                self.start_proxy_handshake(establishing, handshake, now)
+            }
+            Stage::Handshaking(establishing, hop) => self.drive_handshake(establishing, hop, now),
             Stage::Over => Err(DialError::new(DialErrorKind::Connect, "this dial is over")),
         }
     }
@@ -209,25 +217,25 @@ impl Dial {
             }
         }
         if let Some(path) = &route.uds {
-            return Ok(Flow::On(Stage::Knocking(Knocking::new(path, now), plan)));
+            return Ok(Flow::On(Stage::UnixRetry(UnixRetry::new(path, now), plan)));
         }
         let wants_address = |proxy: &Proxy| proxy.scheme == ProxyScheme::Socks5;
         if route.proxy().is_some_and(wants_address) {
-            self.look_up(Whose::Target, plan, now)
+            self.look_up(LookupFor::Target, plan, now)
         } else {
-            self.look_up(Whose::Server, plan, now)
+            self.look_up(LookupFor::Server, plan, now)
         }
     }
 
     /// The host and port of the origin, or of the server that is next.
-    fn place(&self, whose: Whose) -> (&str, u16) {
-        match self.route.proxy().filter(|_| whose == Whose::Server) {
+    fn place(&self, whose: LookupFor) -> (&str, u16) {
+        match self.route.proxy().filter(|_| whose == LookupFor::Server) {
             Some(proxy) => (&proxy.host, proxy.port),
             None => (&self.route.host, self.route.port),
         }
     }
 
-    fn look_up(&mut self, whose: Whose, plan: Plan, now: Instant) -> Result<Flow, DialError> {
+    fn look_up(&mut self, whose: LookupFor, plan: Plan, now: Instant) -> Result<Flow, DialError> {
         let (host, port) = self.place(whose);
         let known = self.config.overrides.find(host, port);
         let known = known.or_else(|| literal(host, port).map(|addr| vec![addr]));
@@ -271,23 +279,23 @@ impl Dial {
 
     fn resolved(
         &mut self,
-        whose: Whose,
+        whose: LookupFor,
         mut plan: Plan,
         addrs: &[SocketAddr],
         now: Instant,
     ) -> Result<Flow, DialError> {
-        if whose == Whose::Target {
+        if whose == LookupFor::Target {
             // A request has room for one; the system prefers the first (RFC 6724).
             plan.targets = addrs.iter().rev().copied().collect();
-            return self.look_up(Whose::Server, plan, now);
+            return self.look_up(LookupFor::Server, plan, now);
         }
         let (host, port) = self.place(whose);
-        let terms = SocketTerms {
+        let terms = SocketOptions {
             local_address: self.route.local_address,
             keepalive: self.config.tcp_keepalive,
         };
-        let race = Race::new(addrs, self.config.happy_eyeballs_delay, now);
-        let connecting = Connecting::new(authority(host, port), terms, race);
+        let happy_eyeballs = HappyEyeballs::new(addrs, self.config.happy_eyeballs_delay, now);
+        let connecting = Connecting::new(authority(host, port), terms, happy_eyeballs);
         Ok(Flow::On(Stage::Connecting(connecting, plan)))
     }
 
@@ -300,67 +308,70 @@ impl Dial {
         self.timings.connect = self.lap(now);
         let mut hops = hops(&self.route);
         hops.reverse();
-        let course = Course {
-            line: Line::new(connected.socket, connected.serial),
+        let establishing = Establishing {
+            transport: PartialTransport::new(connected.socket, connected.serial),
             remote: connected.remote,
             hops,
             targets: plan.targets,
         };
         if plan.loading.is_empty() {
-            self.next_hop(course)
+            self.next_hop(establishing)
         } else {
-            Ok(Flow::On(Stage::Loading(course, plan.loading)))
+            Ok(Flow::On(Stage::LoadingTls(establishing, plan.loading)))
         }
     }
 
-    fn next_hop(&mut self, mut course: Course) -> Result<Flow, DialError> {
+    fn next_hop(&mut self, mut establishing: Establishing) -> Result<Flow, DialError> {
         let route = Arc::clone(&self.route);
-        let Some(hop) = course.hops.pop() else {
-            return self.established(course).map(Flow::Done);
+        let Some(hop) = establishing.hops.pop() else {
+            return self.established(establishing).map(Flow::Done);
         };
         let Some(tls) = tls_of(&route, hop)? else {
             let Some(proxy) = route.proxy() else {
-                return self.next_hop(course);
+                return self.next_hop(establishing);
             };
-            let greeting = Greeting::new(proxy, &route, course.targets.last().copied());
-            let greeting = greeting.map_err(|refusal| refused(proxy, &refusal))?;
-            return Ok(Flow::On(Stage::Greeting(course, greeting)));
+            let handshake =
+                ProxyHandshake::new(proxy, &route, establishing.targets.last().copied());
+            let handshake = handshake.map_err(|refusal| refused(proxy, &refusal))?;
+            return Ok(Flow::On(Stage::ProxyHandshake(establishing, handshake)));
         };
         let http1 = [b"http/1.1".to_vec()];
-        let (name, alpn) = match route.proxy().filter(|_| hop == Hop::ProxyTls) {
+        let (name, alpn) = match route.proxy().filter(|_| hop == Layer::ProxyTls) {
             Some(proxy) => (&*proxy.host, &http1[..]),
             None => (route.server_name(), self.config.alpn(&route)),
         };
-        let secured = course.line.secure(|below| tls.connect(name, alpn, below));
+        let secured = establishing
+            .transport
+            .secure(|below| tls.connect(name, alpn, below));
         secured.map_err(|message| DialError::new(DialErrorKind::Tls, message))?;
-        Ok(Flow::On(Stage::Handshaking(course, hop)))
+        Ok(Flow::On(Stage::Handshaking(establishing, hop)))
     }
 
-    fn greet(
+    fn start_proxy_handshake(
         &mut self,
-        mut course: Course,
-        mut greeting: Greeting,
+        mut establishing: Establishing,
+        mut handshake: ProxyHandshake,
         now: Instant,
     ) -> Result<Flow, DialError> {
         let route = Arc::clone(&self.route);
         let Some(proxy) = route.proxy() else {
-            return self.next_hop(course);
+            return self.next_hop(establishing);
         };
-        match exchange(&mut course.line, &mut greeting) {
+        match exchange(&mut establishing.transport, &mut handshake) {
             Ok(Ok(Step::Done)) => {
                 let spent = self.lap(now);
                 *self.timings.proxy.get_or_insert_default() += spent;
-                self.next_hop(course)
+                self.next_hop(establishing)
             }
-            Ok(Ok(Step::More)) => Ok(Flow::Wait(Stage::Greeting(course, greeting))),
-            Ok(Err(refusal)) if refusal.of_address && course.targets.len() > 1 => {
+            Ok(Ok(Step::More)) => Ok(Flow::Wait(Stage::ProxyHandshake(establishing, handshake))),
+            Ok(Err(refusal)) if refusal.of_address && establishing.targets.len() > 1 => {
                 // Each attempt takes a connection of its own (RFC 1928 6).
-                course.targets.pop();
+                establishing.targets.pop();
                 let plan = Plan {
-                    targets: course.targets,
+                    targets: establishing.targets,
                     ..Plan::default()
                 };
-                self.look_up(Whose::Server, plan, now)
+                self.look_up(LookupFor::Server, plan, now)
             }
             Ok(Err(refusal)) => Err(refused(proxy, &refusal)),
             Err(error) => {
@@ -378,24 +389,24 @@ impl Dial {
 
     fn drive_handshake(
         &mut self,
-        mut course: Course,
-        hop: Hop,
+        mut establishing: Establishing,
+        hop: Layer,
         now: Instant,
     ) -> Result<Flow, DialError> {
-        let transport = &mut course.line.transport;
+        let transport = &mut establishing.transport.transport;
         let Some(tls) = &mut transport.tls else {
-            return self.next_hop(course);
+            return self.next_hop(establishing);
         };
         match tls.drive_handshake(&transport.socket) {
-            Ok(HandshakeOutcome::Pending) => Ok(Flow::Wait(Stage::Handshaking(course, hop))),
+            Ok(HandshakeOutcome::Pending) => Ok(Flow::Wait(Stage::Handshaking(establishing, hop))),
             Ok(HandshakeOutcome::Done) => {
                 let spent = self.lap(now);
-                if hop == Hop::Tls {
+                if hop == Layer::Tls {
                     self.timings.tls = Some(spent);
                 } else {
                     *self.timings.proxy.get_or_insert_default() += spent;
                 }
-                self.next_hop(course)
+                self.next_hop(establishing)
             }
             Err(error) => {
                 let message = explain(&error, &self.tls_peer(hop));
@@ -404,8 +415,8 @@ impl Dial {
         }
     }
 
-    fn established(&self, course: Course) -> Result<Box<Established>, DialError> {
-        let transport = course.line.transport;
+    fn established(&self, establishing: Establishing) -> Result<Box<Established>, DialError> {
+        let transport = establishing.transport.transport;
         let tls = transport.tls.as_ref().filter(|_| self.route.secure);
         let alpn = tls.and_then(|tls| tls.alpn());
         let refuses_h2 = tls.is_some() && alpn.as_deref() != Some(ALPN_H2);
@@ -418,7 +429,7 @@ impl Dial {
         }
         Ok(Box::new(Established {
             alpn,
-            remote: course.remote,
+            remote: establishing.remote,
             timings: self.timings,
             transport,
         }))
@@ -431,8 +442,8 @@ impl Dial {
         spent
     }
 
-    fn tls_peer(&self, hop: Hop) -> String {
-        match self.route.proxy().filter(|_| hop == Hop::ProxyTls) {
+    fn tls_peer(&self, hop: Layer) -> String {
+        match self.route.proxy().filter(|_| hop == Layer::ProxyTls) {
             Some(proxy) => format!("the proxy {}", proxy.url()),
             None => self.route.authority(),
         }
@@ -445,14 +456,14 @@ impl Dial {
             .saturating_duration_since(self.started);
         let within = format!("within {} s", (limit.as_secs_f64() * 1e3).round() / 1e3);
         let server = || {
-            let (host, port) = self.place(Whose::Server);
+            let (host, port) = self.place(LookupFor::Server);
             authority(host, port)
         };
         let (phase, message) = match stage {
-            Stage::Resting(_) | Stage::New | Stage::Resolving(_) | Stage::Over => {
+            Stage::Backoff(_) | Stage::New | Stage::Resolving(_) | Stage::Over => {
                 let whose = match stage {
                     Stage::Resolving(resolving) => resolving.whose,
-                    _ => Whose::Server,
+                    _ => LookupFor::Server,
                 };
                 let host = self.place(whose).0;
                 (
@@ -467,21 +478,21 @@ impl Dial {
                     format!("no connection to {} {within}: {tried}", server()),
                 )
             }
-            Stage::Knocking(..) => {
+            Stage::UnixRetry(..) => {
                 let path = self.route.uds.as_deref().unwrap_or("".as_ref()).display();
                 (
                     DialPhase::Connect,
                     format!("no connection to {path} {within}: its queue is full"),
                 )
             }
-            Stage::Greeting(..) => {
+            Stage::ProxyHandshake(..) => {
                 let url = self.route.proxy().map(Proxy::url).unwrap_or_default();
                 (
                     DialPhase::Proxy,
                     format!("no answer from the proxy {url} {within}"),
                 )
             }
-            Stage::Loading(..) => (
+            Stage::LoadingTls(..) => (
                 DialPhase::Tls,
                 format!("the trusted certificates were not read {within}"),
             ),
@@ -498,12 +509,12 @@ impl Dial {
 }
 
 /// The settings of a hop that is TLS.
-fn tls_of(route: &Route, hop: Hop) -> Result<Option<&Arc<ClientTls>>, DialError> {
+fn tls_of(route: &Route, hop: Layer) -> Result<Option<&Arc<ClientTls>>, DialError> {
     let own = route.tls.as_ref();
     let tls = match hop {
-        Hop::Greet => return Ok(None),
-        Hop::Tls => own,
-        Hop::ProxyTls => route.proxy().and_then(|proxy| proxy.tls.as_ref()).or(own),
+        Layer::Greet => return Ok(None),
+        Layer::Tls => own,
+        Layer::ProxyTls => route.proxy().and_then(|proxy| proxy.tls.as_ref()).or(own),
     };
     let missing = || {
         DialError::new(
@@ -515,18 +526,21 @@ fn tls_of(route: &Route, hop: Hop) -> Result<Option<&Arc<ClientTls>>, DialError>
 }
 
 /// Speaks with the proxy as far as the socket allows.
-fn exchange(line: &mut Line, greeting: &mut Greeting) -> io::Result<Result<Step, Refusal>> {
+fn exchange(
+    transport: &mut PartialTransport,
+    handshake: &mut ProxyHandshake,
+) -> io::Result<Result<Step, Refusal>> {
     let mut space = [0; ANSWER_BYTES];
     loop {
-        while !greeting.outgoing().is_empty() {
-            match line.send(greeting.outgoing())? {
+        while !handshake.outgoing().is_empty() {
+            match transport.send(handshake.outgoing())? {
                 0 => return Ok(Ok(Step::More)),
-                bytes => greeting.sent(bytes),
+                bytes => handshake.sent(bytes),
             }
         }
-        line.flush()?;
-        match line.recv(&mut space)? {
-            RecvOutcome::Data { bytes, .. } => match greeting.received(&space[..bytes]) {
+        transport.flush()?;
+        match transport.recv(&mut space)? {
+            RecvOutcome::Data { bytes, .. } => match handshake.received(&space[..bytes]) {
                 Ok(Step::More) => {}
                 end => return Ok(end),
             },

@@ -5,29 +5,29 @@ use std::time::{Duration, Instant};
 
 use towline_proto::UserError;
 
-use super::call::{Carrier, Upload};
-use super::websocket_state::Talk;
-use super::{Call, CallEvent, CallId, Caller, Carried, Flush, Stage};
-use crate::client::acquire_timer::Waiting;
+use super::call::{StreamHandle, Upload};
+use super::websocket_state::WsCall;
+use super::{Call, CallEvent, CallId, ClientDriver, ConnState, FlushPolicy, Stage};
+use crate::client::acquire_timer::AcquireTimer;
 use crate::client::conn_ext::{duplicate, write_body, write_request};
-use crate::client::connection_info::ConnectionFacts;
+use crate::client::connection_info::ConnectionInfo;
 use crate::client::dial::{Dial, DialError, Established};
 use crate::client::pool::{Action, Lease, OriginId, SlotId};
-use crate::client::request::{CallError, CallErrorKind, CallOptions, CallPhase, Prepared};
-use crate::client::retry::{self, Standing};
+use crate::client::request::{CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest};
+use crate::client::retry::{self, RetryContext};
 use crate::client::route::Route;
-use crate::client::websocket::WebSocketTerms;
+use crate::client::websocket::WebSocketConfig;
 use crate::conn::id::ConnId;
 
 /// Longer than this after a turn an idle connection is asked before it is used: one read.
 const UNWATCHED: Duration = Duration::from_millis(1);
 
-impl Caller {
+impl ClientDriver {
     /// Starts a call. When a connection is at hand the request is written now. `Err`: it is malformed,
     /// too many wait, or the client is closed.
     pub fn begin(
         &mut self,
-        request: Prepared,
+        request: OutgoingRequest,
         options: CallOptions,
     ) -> Result<CallId, Box<CallError>> {
         self.begin_with(request, options, None)
@@ -37,22 +37,22 @@ impl Caller {
     /// the server grants it, [`is_websocket`](Self::is_websocket) holds from its head on.
     pub fn begin_websocket(
         &mut self,
-        mut request: Prepared,
+        mut request: OutgoingRequest,
         options: CallOptions,
-        terms: WebSocketTerms,
+        terms: WebSocketConfig,
     ) -> Result<CallId, Box<CallError>> {
-        let talk = self.talk_on(terms)?;
+        let websocket = self.talk_on(terms)?;
         if !self.dial.may_share(&request.route) {
             request.route = request.route.for_websocket();
         }
-        self.begin_with(request, options, Some(talk))
+        self.begin_with(request, options, Some(websocket))
     }
 
     fn begin_with(
         &mut self,
-        request: Prepared,
+        request: OutgoingRequest,
         options: CallOptions,
-        talk: Option<Box<Talk>>,
+        websocket: Option<Box<WsCall>>,
     ) -> Result<CallId, Box<CallError>> {
         if self.closed {
             return Err(Box::new(CallError::closed()));
@@ -62,13 +62,13 @@ impl Caller {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
         let mut call = Call::new(generation, request, options, now);
-        call.talk = talk;
+        call.websocket = websocket;
         let id = CallId {
             index: self.calls.insert(call) as u32,
             generation,
         };
         let started = self.find_connection(id, false, now);
-        self.act();
+        self.run_pool_actions();
         match started {
             Ok(()) => Ok(id),
             Err(error) => {
@@ -88,10 +88,10 @@ impl Caller {
         let Some(call) = self.calls.get(id.index as usize) else {
             return Ok(());
         };
-        let route = &call.prepared.route;
-        let origin = self.pool.origin(route, self.dial.hoped_share(route));
+        let route = &call.request.route;
+        let origin = self.pool.origin(route, self.dial.expected_capacity(route));
         // What cannot be sent again goes only where no end of the connection is at hand.
-        let standing = Standing {
+        let retry_context = RetryContext {
             reused: true,
             response_started: false,
             unprocessed: false,
@@ -101,7 +101,7 @@ impl Caller {
         // that nobody asked for: on an idle connection they would be read as this call's response.
         let unwatched = now.saturating_duration_since(self.engine.clock()) > UNWATCHED;
         let checks =
-            urgent || unwatched || !retry::may_resend(&call.prepared, &call.options, standing);
+            urgent || unwatched || !retry::may_resend(&call.request, &call.options, retry_context);
         while let Some(lease) = self.pool.acquire(origin, now) {
             if checks && lease.reused && !self.is_alive(lease.conn, now) {
                 self.pool.remove(lease.slot);
@@ -113,10 +113,10 @@ impl Caller {
         match self.pool.wait(origin, id, urgent) {
             Ok(waiter) => {
                 if let Some(call) = self.call_mut(id) {
-                    call.stage = Stage::Waiting(waiter);
+                    call.stage = Stage::AcquireTimer(waiter);
                     call.waiting.queue(now);
                 }
-                self.promise(id);
+                self.schedule_deadline(id);
                 Ok(())
             }
             Err(_) => Err(CallError {
@@ -136,7 +136,7 @@ impl Caller {
         let Some(peer) = peer else {
             return false;
         };
-        if !peer.state.shared.is_idle() {
+        if !peer.state.h2.is_idle() {
             // Its end would be told.
             return true;
         }
@@ -166,27 +166,27 @@ impl Caller {
             return self.find_connection(id, true, now);
         };
         let is_shared = peer.is_shared();
-        if is_shared && call.talk.is_some() {
+        if is_shared && call.websocket.is_some() {
             match peer.conn.extended_connect() {
                 Some(true) => {}
                 Some(false) => return self.start_elsewhere(id, lease, now),
                 None => {
-                    peer.state.shared.greet(id);
+                    peer.state.h2.send_preface(id);
                     peer.keep_open = true;
-                    call.stage = Stage::Greeted(*lease);
-                    call.clock.progress = now;
-                    self.promise(id);
+                    call.stage = Stage::AwaitingSettings(*lease);
+                    call.times.progress = now;
+                    self.schedule_deadline(id);
                     return Ok(());
                 }
             }
         }
-        let written = match &mut call.talk {
-            Some(talk) => talk.ask(peer, &call.prepared, self.sockets.as_mut()),
-            None => write_request(peer, &call.prepared),
+        let written = match &mut call.websocket {
+            Some(websocket) => websocket.ask(peer, &call.request, self.sockets.as_mut()),
+            None => write_request(peer, &call.request),
         };
         let stream = match written {
             Ok(stream) => stream,
-            Err(UserError::NotIdle) if is_shared => return self.crowded_out(id, lease, now),
+            Err(UserError::NotIdle) if is_shared => return self.on_stream_limit(id, lease, now),
             Err(error) => {
                 call.stage = Stage::Over;
                 self.return_unused(lease, now);
@@ -194,31 +194,31 @@ impl Caller {
             }
         };
         if is_shared {
-            peer.state.shared.begin(stream, id);
+            peer.state.h2.begin(stream, id);
             peer.keep_open = true;
         } else {
             peer.state.call = Some(id);
         }
-        call.clock.dial = peer.state.dial.take().or(call.clock.dial);
-        call.clock.started = Some(now);
-        call.clock.progress = now;
+        call.times.dial = peer.state.dial.take().or(call.times.dial);
+        call.times.started = Some(now);
+        call.times.progress = now;
         call.before = peer.traffic;
         call.reused = lease.reused;
-        call.facts.clone_from(&peer.state.facts);
-        call.stage = Stage::Active(Carrier {
+        call.info.clone_from(&peer.state.info);
+        call.stage = Stage::Active(StreamHandle {
             conn: lease.conn,
             slot: lease.slot,
             stream,
         });
-        call.held = (call.prepared.holds_back()).then(|| now + retry::CONTINUE_WITHIN);
-        if call.prepared.body.is_streamed() {
+        call.held = (call.request.holds_back()).then(|| now + retry::CONTINUE_WITHIN);
+        if call.request.body.is_streamed() {
             call.upload = Upload::Open;
             if call.held.is_none() {
-                self.tell(id, CallEvent::Writable);
+                self.push_event(id, CallEvent::Writable);
             }
         }
-        self.promise(id);
-        self.leave(lease.conn);
+        self.schedule_deadline(id);
+        self.schedule_flush(lease.conn);
         Ok(())
     }
 
@@ -228,39 +228,39 @@ impl Caller {
         let Some(call) = self.calls.get_mut(id.index as usize) else {
             return;
         };
-        let Some(carrier) = call.carrier() else {
+        let Some(handle) = call.handle() else {
             return;
         };
-        let Carrier { conn, stream, .. } = carrier;
+        let StreamHandle { conn, stream, .. } = handle;
         if call.held.take().is_none() {
             return;
         }
-        call.clock.progress = now;
+        call.times.progress = now;
         if call.upload == Upload::Open {
-            self.tell(id, CallEvent::Writable);
+            self.push_event(id, CallEvent::Writable);
         } else if let Some(peer) = self.engine.peer(conn)
-            && let Err(error) = duplicate(&call.prepared.body)
-                .and_then(|file| write_body(peer, stream, &call.prepared.body, file))
+            && let Err(error) = duplicate(&call.request.body)
+                .and_then(|file| write_body(peer, stream, &call.request.body, file))
         {
             // The request can no longer be completed.
-            self.discard(carrier);
+            self.remove(handle);
             self.fail(id, CallError::local(error));
-            return self.act();
+            return self.run_pool_actions();
         }
-        self.promise(id);
-        self.leave(conn);
+        self.schedule_deadline(id);
+        self.schedule_flush(conn);
     }
 
     /// Sends what a connection has to send, now or together with others.
-    pub(super) fn leave(&mut self, conn: ConnId) {
-        if self.driving == Some(conn) {
+    pub(super) fn schedule_flush(&mut self, conn: ConnId) {
+        if self.h2_events_of == Some(conn) {
             // Behind the last of its events.
             return;
         }
         let waits = match self.flush {
-            Flush::AtOnce => false,
-            Flush::TurnEnd => self.in_turn,
-            Flush::Together => true,
+            FlushPolicy::Immediate => false,
+            FlushPolicy::TurnEnd => self.in_turn,
+            FlushPolicy::Manual => true,
         };
         if self.touched == Some(conn) {
             // It is settled when the face is done with it; sending can come before or after that.
@@ -279,10 +279,10 @@ impl Caller {
     }
 
     /// Ends the exchange of a connection: it carries another, or is closed.
-    pub(super) fn give_back(&mut self, carrier: Carrier, now: Instant) {
-        let Carrier { conn, slot, .. } = carrier;
+    pub(super) fn release(&mut self, handle: StreamHandle, now: Instant) {
+        let StreamHandle { conn, slot, .. } = handle;
         let reusable = match self.engine.peer(conn) {
-            Some(peer) if peer.is_shared() => return self.put_back(carrier, now),
+            Some(peer) if peer.is_shared() => return self.put_back(handle, now),
             Some(peer) => {
                 peer.state.call = None;
                 peer.conn.is_reusable() && !peer.is_sending_files()
@@ -298,11 +298,11 @@ impl Caller {
     }
 
     /// Ends an exchange that cannot be completed, and with it a connection that carries nothing else.
-    pub(super) fn discard(&mut self, carrier: Carrier) {
-        let Carrier { conn, slot, .. } = carrier;
+    pub(super) fn remove(&mut self, handle: StreamHandle) {
+        let StreamHandle { conn, slot, .. } = handle;
         if self.engine.peer(conn).is_some_and(|peer| peer.is_shared()) {
             let now = self.now();
-            return self.put_back(carrier, now);
+            return self.put_back(handle, now);
         }
         self.pool.remove(slot);
         self.engine.close(conn);
@@ -320,7 +320,7 @@ impl Caller {
     }
 
     /// Carries out what the pool wants.
-    pub(super) fn act(&mut self) {
+    pub(super) fn run_pool_actions(&mut self) {
         while let Some(action) = self.pool.next_action() {
             match action {
                 Action::Dial(slot, origin) => self.open(slot, origin),
@@ -329,27 +329,27 @@ impl Caller {
                         self.engine.cancel_dial(dial);
                     }
                 }
-                Action::Serve(lease, call) => {
+                Action::Assign(lease, call) => {
                     let now = self.now();
                     if let Err(error) = self.start(call, &lease, now) {
                         self.fail(call, error);
                     }
                 }
-                Action::Close(conn) => self.part_with(conn),
-                Action::Expect(call) => self.waits_for(call, Waiting::expect),
-                Action::Queue(call) => self.waits_for(call, Waiting::queue),
+                Action::Close(conn) => self.close_conn(conn),
+                Action::AwaitDial(call) => self.update_timer(call, AcquireTimer::expect),
+                Action::AwaitFree(call) => self.update_timer(call, AcquireTimer::queue),
             }
         }
     }
 
     /// What a call waits for has changed.
-    fn waits_for(&mut self, id: CallId, turn: fn(&mut Waiting, Instant)) {
+    fn update_timer(&mut self, id: CallId, turn: fn(&mut AcquireTimer, Instant)) {
         let now = self.now();
         if let Some(call) = self.call_mut(id)
-            && matches!(call.stage, Stage::Waiting(_))
+            && matches!(call.stage, Stage::AcquireTimer(_))
         {
             turn(&mut call.waiting, now);
-            self.promise(id);
+            self.schedule_deadline(id);
         }
     }
 
@@ -363,7 +363,7 @@ impl Caller {
         let dial = Dial::start(Arc::clone(route), &self.dial, now);
         self.begin_dial(slot, dial);
         if !self.in_turn {
-            self.take_dialled();
+            self.take_dial_outcomes();
         }
     }
 
@@ -379,7 +379,7 @@ impl Caller {
     }
 
     /// Deals with dials that have ended; whether there were any.
-    pub(super) fn take_dialled(&mut self) -> bool {
+    pub(super) fn take_dial_outcomes(&mut self) -> bool {
         let mut any = false;
         while let Some(dialled) = self.engine.next_dial_outcome() {
             any = true;
@@ -391,7 +391,7 @@ impl Caller {
             }
         }
         if any {
-            self.act();
+            self.run_pool_actions();
         }
         any
     }
@@ -401,14 +401,14 @@ impl Caller {
         match self.engine.adopt(established, &self.service) {
             Ok(conn) => {
                 if let Some(peer) = self.engine.peer(conn) {
-                    peer.state = Carried {
+                    peer.state = ConnState {
                         slot: Some(slot),
                         dial: Some(timings),
-                        facts: Some(Arc::new(ConnectionFacts::of(peer, timings))),
-                        ..Carried::default()
+                        info: Some(Arc::new(ConnectionInfo::of(peer, timings))),
+                        ..ConnState::default()
                     };
                 }
-                let capacity = self.greet(conn);
+                let capacity = self.send_preface(conn);
                 self.pool.dialled(slot, conn, capacity, self.engine.now());
             }
             Err(error) => {
@@ -444,18 +444,18 @@ impl Caller {
         }
         let at = now + call.options.backoff.pause(call.failed_dials, retry::draw());
         call.waiting.retry(at);
-        let route = Arc::clone(&call.prepared.route);
+        let route = Arc::clone(&call.request.route);
         let mut dial = Dial::start(route, &self.dial, now);
         dial.rest_until(at);
         self.begin_dial(slot, dial);
-        self.promise(id);
+        self.schedule_deadline(id);
         true
     }
 
     /// Opens connections ahead of need, until there are `n` of this route.
     pub fn prewarm(&mut self, route: &Arc<Route>, n: usize) {
-        let origin = self.pool.origin(route, self.dial.hoped_share(route));
+        let origin = self.pool.origin(route, self.dial.expected_capacity(route));
         self.pool.prewarm(origin, n);
-        self.act();
+        self.run_pool_actions();
     }
 }

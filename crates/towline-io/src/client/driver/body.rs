@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use towline_proto::{Field, StreamError, StreamRead, UserError};
 
-use super::call::{Carrier, Upload};
-use super::{CallId, CallRead, Caller, Stage};
+use super::call::{StreamHandle, Upload};
+use super::{CallId, CallRead, ClientDriver, Stage};
 use crate::client::request::{CallError, CallErrorKind, CallPhase};
 use crate::conn::id::ConnId;
 
@@ -19,13 +19,13 @@ enum Step {
     Failed,
 }
 
-impl Caller {
+impl ClientDriver {
     /// Takes up to `max` bytes of the body.
     pub fn read(&mut self, id: CallId, max: usize) -> CallRead<'_> {
         let Some(call) = self.call(id) else {
             return CallRead::End;
         };
-        let Some(Carrier { conn, stream, .. }) = call.carrier() else {
+        let Some(StreamHandle { conn, stream, .. }) = call.handle() else {
             return self.read_nothing(id);
         };
         match self.step(id, conn) {
@@ -54,7 +54,7 @@ impl Caller {
             peer.is_some_and(|peer| peer.is_shared() && peer.conn.pending_bytes() > 0)
         });
         if has_credit {
-            self.settle_touched();
+            self.flush_touched();
         }
     }
 
@@ -73,7 +73,7 @@ impl Caller {
     /// Reads framing, and from the socket where it is known to have something.
     fn step(&mut self, id: CallId, conn: ConnId) -> Step {
         if self.touched.is_some_and(|touched| touched != conn) {
-            self.settle_touched();
+            self.flush_touched();
         }
         let now = self.now();
         let (Some(peer), buffers) = self.engine.peer_and_buffers(conn) else {
@@ -82,7 +82,7 @@ impl Caller {
         let Some(call) = self.calls.get_mut(id.index as usize) else {
             return Step::End;
         };
-        let Some(Carrier { stream, .. }) = call.carrier() else {
+        let Some(StreamHandle { stream, .. }) = call.handle() else {
             return Step::End;
         };
         if !call.has_head {
@@ -107,9 +107,9 @@ impl Caller {
             }
         }
         call.reader_waits = true;
-        call.clock.progress = now;
-        self.settle_touched();
-        self.promise(id);
+        call.times.progress = now;
+        self.flush_touched();
+        self.schedule_deadline(id);
         Step::Pending
     }
 
@@ -119,12 +119,12 @@ impl Caller {
         };
         if peer.is_shared() {
             // Its event is in line, behind those of others.
-            self.settle_touched();
+            self.flush_touched();
             return CallRead::Pending;
         }
         while peer.conn.next_event().is_some() {}
         if let Some(error) = peer.conn.error().cloned() {
-            self.broke(id, &StreamError::Connection(error));
+            self.on_exchange_failed(id, &StreamError::Connection(error));
             // Said here; the event would say it again.
             self.events.retain(|(call, _)| *call != id);
         }
@@ -133,8 +133,8 @@ impl Caller {
 
     /// Bytes held that have not been read, framing included: never more than the window.
     pub fn buffered(&mut self, id: CallId) -> usize {
-        let carrier = self.call(id).and_then(super::Call::carrier);
-        let Some(Carrier { conn, stream, .. }) = carrier else {
+        let handle = self.call(id).and_then(super::Call::handle);
+        let Some(StreamHandle { conn, stream, .. }) = handle else {
             return 0;
         };
         let peer = self.engine.peer(conn);
@@ -155,8 +155,8 @@ impl Caller {
     /// Bytes that may be written before waiting. 0 also before the request has got its connection, and
     /// while the server is to say whether it wants the body.
     pub fn room(&mut self, id: CallId) -> usize {
-        let carrier = self.call(id).and_then(super::Call::carrier);
-        let Some(Carrier { conn, stream, .. }) = carrier else {
+        let handle = self.call(id).and_then(super::Call::handle);
+        let Some(StreamHandle { conn, stream, .. }) = handle else {
             return 0;
         };
         if self.call(id).is_some_and(|call| call.held.is_some()) {
@@ -173,7 +173,7 @@ impl Caller {
         if let Some(call) = self.call_mut(id) {
             call.upload = Upload::Done;
         }
-        self.promise(id);
+        self.schedule_deadline(id);
         Ok(())
     }
 
@@ -186,23 +186,23 @@ impl Caller {
         let Some(call) = self.call(id) else {
             return Ok(None);
         };
-        let carrier = match (&call.stage, &call.error) {
+        let handle = match (&call.stage, &call.error) {
             (_, Some(error)) => return Err(error.clone()),
             (Stage::Over, None) => return Ok(None),
-            (Stage::Waiting(_) | Stage::Greeted(_), None) => {
+            (Stage::AcquireTimer(_) | Stage::AwaitingSettings(_), None) => {
                 return Err(Box::new(CallError::new(
                     CallErrorKind::LocalProtocol,
                     CallPhase::Pool,
                     "body bytes before the request has a connection",
                 )));
             }
-            (Stage::Active(carrier), None) => *carrier,
+            (Stage::Active(handle), None) => *handle,
         };
-        let Some(peer) = self.engine.peer(carrier.conn) else {
+        let Some(peer) = self.engine.peer(handle.conn) else {
             return Ok(None);
         };
         let local = |error| Box::new(CallError::local(error));
-        let mut body = peer.conn.stream(carrier.stream).map_err(local)?;
+        let mut body = peer.conn.stream(handle.stream).map_err(local)?;
         let done = match work(&mut body) {
             Ok(done) => done,
             // Its end has not been told yet, or the response came first.
@@ -211,10 +211,10 @@ impl Caller {
         };
         let now = self.now();
         if let Some(call) = self.call_mut(id) {
-            call.clock.progress = now;
+            call.times.progress = now;
         }
-        self.leave(carrier.conn);
-        self.promise(id);
+        self.schedule_flush(handle.conn);
+        self.schedule_deadline(id);
         Ok(Some(done))
     }
 
@@ -225,16 +225,16 @@ impl Caller {
         };
         match call.stage {
             Stage::Over => {}
-            Stage::Waiting(waiter) => {
+            Stage::AcquireTimer(waiter) => {
                 self.pool.cancel(waiter);
             }
-            Stage::Greeted(_) => self.part_unused(id),
-            Stage::Active(carrier) => {
+            Stage::AwaitingSettings(_) => self.release_unused(id),
+            Stage::Active(handle) => {
                 if call.has_head && call.upload == Upload::Done {
-                    self.drain(carrier);
+                    self.drain(handle);
                 }
                 let now = self.now();
-                self.give_back(carrier, now);
+                self.release(handle, now);
                 if !self.in_turn && !self.unflushed.is_empty() {
                     // The end of its stream is to leave, and nobody may have anything else to send.
                     self.engine.rearm();
@@ -245,13 +245,13 @@ impl Caller {
         if !self.events.is_empty() {
             self.events.retain(|(call, _)| *call != id);
         }
-        self.act();
+        self.run_pool_actions();
     }
 
     /// Reads what is here of a response that nobody wants.
-    fn drain(&mut self, carrier: Carrier) {
-        let peer = self.engine.peer(carrier.conn);
-        let Some(Ok(mut body)) = peer.map(|peer| peer.conn.stream(carrier.stream)) else {
+    fn drain(&mut self, handle: StreamHandle) {
+        let peer = self.engine.peer(handle.conn);
+        let Some(Ok(mut body)) = peer.map(|peer| peer.conn.stream(handle.stream)) else {
             return;
         };
         let mut left = MAX_DRAIN_BYTES;

@@ -5,18 +5,18 @@ use std::time::{Duration, Instant};
 
 use towline_proto::{OwnedHead, StreamId};
 
-use super::websocket_state::Talk;
+use super::websocket_state::WsCall;
 
-use crate::client::acquire_timer::Waiting;
-use crate::client::connection_info::ConnectionFacts;
+use crate::client::acquire_timer::AcquireTimer;
+use crate::client::connection_info::ConnectionInfo;
 use crate::client::dial::DialTimings;
 use crate::client::pool::{Lease, SlotId, WaiterId};
-use crate::client::request::{CallError, CallOptions, CallPhase, Prepared, Timings};
+use crate::client::request::{CallError, CallOptions, CallPhase, OutgoingRequest, Timings};
 use crate::conn::Traffic;
 use crate::conn::id::ConnId;
 
 /// ```text
-///  Waiting ──served──► Active ──whole response read──► Over
+///  AcquireTimer ──served──► Active ──whole response read──► Over
 ///     │  └─served─► Greeted ▲  (a WebSocket waits for what the server allows)
 ///     ▲                  │
 ///     └──stale, resent───┴──failed──► Over
@@ -24,11 +24,11 @@ use crate::conn::id::ConnId;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Stage {
     /// In the pool's queue.
-    Waiting(WaiterId),
+    AcquireTimer(WaiterId),
     /// On a connection of HTTP/2 whose server has not said yet whether `WebSockets` may come (RFC 8441 3).
-    Greeted(Lease<ConnId>),
+    AwaitingSettings(Lease<ConnId>),
     /// On a connection.
-    Active(Carrier),
+    Active(StreamHandle),
     /// Nothing happens any more; the call only answers questions.
     #[default]
     Over,
@@ -36,7 +36,7 @@ pub(super) enum Stage {
 
 /// The exchange that carries a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Carrier {
+pub(super) struct StreamHandle {
     pub(super) conn: ConnId,
     pub(super) slot: SlotId,
     pub(super) stream: StreamId,
@@ -55,7 +55,7 @@ pub(super) enum Upload {
 pub(super) struct Call {
     pub(super) generation: u32,
     pub(super) stage: Stage,
-    pub(super) prepared: Prepared,
+    pub(super) request: OutgoingRequest,
     pub(super) options: CallOptions,
     pub(super) upload: Upload,
     pub(super) head: Option<OwnedHead>,
@@ -63,25 +63,25 @@ pub(super) struct Call {
     /// The program has asked for body bytes that were not there.
     pub(super) reader_waits: bool,
     pub(super) reused: bool,
-    pub(super) facts: Option<Arc<ConnectionFacts>>,
+    pub(super) info: Option<Arc<ConnectionInfo>>,
     pub(super) resends: u8,
     pub(super) failed_dials: u8,
-    pub(super) waiting: Waiting,
+    pub(super) waiting: AcquireTimer,
     /// The body waits until then for the server to want it.
     pub(super) held: Option<Instant>,
     /// What the connection had carried before.
     pub(super) before: Traffic,
     pub(super) trailers: Vec<(Vec<u8>, Vec<u8>)>,
     /// It is, or is to become, a WebSocket.
-    pub(super) talk: Option<Box<Talk>>,
+    pub(super) websocket: Option<Box<WsCall>>,
     /// Told by an event already, or to be told by the next read.
     pub(super) error: Option<Box<CallError>>,
-    pub(super) clock: Clock,
+    pub(super) times: CallTimes,
 }
 
 /// The instants of a call that the engine knows anyway.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
+pub(super) struct CallTimes {
     pub(super) begun: Instant,
     /// When it got its connection.
     pub(super) started: Option<Instant>,
@@ -93,7 +93,7 @@ pub(super) struct Clock {
     pub(super) dial: Option<DialTimings>,
 }
 
-impl Clock {
+impl CallTimes {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             begun: now,
@@ -126,44 +126,44 @@ impl Clock {
 impl Call {
     pub(super) fn new(
         generation: u32,
-        prepared: Prepared,
+        request: OutgoingRequest,
         options: CallOptions,
         now: Instant,
     ) -> Self {
         Self {
             generation,
             stage: Stage::Over,
-            prepared,
+            request,
             options,
             upload: Upload::Done,
             head: None,
             has_head: false,
             reader_waits: false,
             reused: false,
-            facts: None,
+            info: None,
             resends: 0,
             failed_dials: 0,
-            waiting: Waiting::new(now),
+            waiting: AcquireTimer::new(now),
             held: None,
             before: Traffic::default(),
             trailers: Vec::new(),
-            talk: None,
+            websocket: None,
             error: None,
-            clock: Clock::new(now),
+            times: CallTimes::new(now),
         }
     }
 
-    pub(super) fn carrier(&self) -> Option<Carrier> {
+    pub(super) fn handle(&self) -> Option<StreamHandle> {
         match self.stage {
-            Stage::Active(carrier) => Some(carrier),
-            Stage::Waiting(_) | Stage::Greeted(_) | Stage::Over => None,
+            Stage::Active(handle) => Some(handle),
+            Stage::AcquireTimer(_) | Stage::AwaitingSettings(_) | Stage::Over => None,
         }
     }
 
     /// How far it has come; `unsent`: bytes of the request are still here.
     pub(super) fn phase(&self, unsent: bool) -> CallPhase {
         match self.stage {
-            Stage::Waiting(_) => CallPhase::Pool,
+            Stage::AcquireTimer(_) => CallPhase::Pool,
             _ if self.has_head => CallPhase::Body,
             _ if unsent || self.upload == Upload::Open => CallPhase::Send,
             _ => CallPhase::Head,

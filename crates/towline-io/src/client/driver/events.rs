@@ -5,29 +5,29 @@ use std::sync::Arc;
 use towline_proto::{Event, StreamError};
 
 use super::call::{Call, Upload};
-use super::{CallEvent, CallId, Caller, Stage};
+use super::{CallEvent, CallId, ClientDriver, Stage};
 use crate::client::request::{CallError, CallErrorKind, CallPhase};
-use crate::client::retry::{self, Standing};
+use crate::client::retry::{self, RetryContext};
 use crate::conn::id::ConnId;
 
-impl Caller {
+impl ClientDriver {
     /// Takes the events of a connection that is ready.
-    pub(super) fn drive(&mut self, conn: ConnId) {
+    pub(super) fn on_ready(&mut self, conn: ConnId) {
         let now = self.engine.clock();
         let Some(peer) = self.engine.peer(conn) else {
             return;
         };
         if peer.is_shared() {
-            self.driving = Some(conn);
+            self.h2_events_of = Some(conn);
             return;
         }
         let Some(id) = peer.state.call else {
-            return self.drive_idle(conn);
+            return self.on_idle_ready(conn);
         };
         let Some(call) = self.calls.get_mut(id.index as usize) else {
             return;
         };
-        call.clock.progress = now;
+        call.times.progress = now;
         let mut failure = None;
         let mut is_whole = false;
         let mut is_wanted = false;
@@ -39,10 +39,10 @@ impl Caller {
                 Event::Head { head, end, .. } => {
                     // Whoever answers without having asked for the body does not want it.
                     call.held = None;
-                    refused = call.hear(&head, now).err();
+                    refused = call.recv_events(&head, now).err();
                     call.head = Some(head.to_owned_head());
                     call.has_head = true;
-                    call.clock.head = Some(now);
+                    call.times.head = Some(now);
                     is_whole = end;
                     CallEvent::Head { end }
                 }
@@ -76,24 +76,24 @@ impl Caller {
         let talks = call.conversation().is_some();
         if let Some(rule) = refused {
             self.events.retain(|(call, _)| *call != id);
-            self.misled(id, rule);
+            self.reject_upgrade(id, rule);
         } else if talks {
             if let Some(peer) = self.engine.peer(conn) {
                 peer.keep_open = true;
             }
-            self.converse(id);
+            self.drive_websocket(id);
         } else if is_whole {
             // Whatever else it was, it came after the response.
             self.complete(id);
         } else if let Some(error) = failure {
-            self.broke(id, &error);
+            self.on_exchange_failed(id, &error);
         } else if is_wanted {
             self.release_body(id);
         }
     }
 
     /// A connection that carries nothing is ready only to end.
-    fn drive_idle(&mut self, conn: ConnId) {
+    fn on_idle_ready(&mut self, conn: ConnId) {
         let Some(peer) = self.engine.peer(conn) else {
             return;
         };
@@ -103,16 +103,16 @@ impl Caller {
         {
             self.pool.remove(slot);
             self.engine.close(conn);
-            self.act();
+            self.run_pool_actions();
         }
     }
 
     /// The exchange of a call has failed: once more, or the end.
-    pub(super) fn broke(&mut self, id: CallId, why: &StreamError) {
+    pub(super) fn on_exchange_failed(&mut self, id: CallId, why: &StreamError) {
         let Some(call) = self.call(id) else {
             return;
         };
-        let Some(carrier) = call.carrier() else {
+        let Some(handle) = call.handle() else {
             return;
         };
         let error = retry::stream_failure(why, call.phase(false));
@@ -121,29 +121,31 @@ impl Caller {
         let Some(call) = self.call(id) else {
             return;
         };
-        let standing = Standing {
+        let retry_context = RetryContext {
             reused: call.reused,
             response_started: call.has_head || error.bytes_received > 0,
             unprocessed: false,
             resends: call.resends,
         };
         let again = !self.closed
-            && standing
+            && retry_context
                 .failed(why, protocols)
-                .is_some_and(|standing| retry::may_resend(&call.prepared, &call.options, standing));
-        error.retryable |= why.is_unprocessed() && call.prepared.body.is_replayable();
-        self.discard(carrier);
+                .is_some_and(|retry_context| {
+                    retry::may_resend(&call.request, &call.options, retry_context)
+                });
+        error.retryable |= why.is_unprocessed() && call.request.body.is_replayable();
+        self.remove(handle);
         if again {
             if retry::wants_http1(why, protocols)
                 && let Some(call) = self.call_mut(id)
             {
-                call.prepared.route = Arc::new(call.prepared.route.over_http1());
+                call.request.route = Arc::new(call.request.route.over_http1());
             }
             self.resend(id);
         } else {
             self.fail(id, error);
         }
-        self.act();
+        self.run_pool_actions();
     }
 
     fn resend(&mut self, id: CallId) {
@@ -159,14 +161,14 @@ impl Caller {
     }
 
     /// The server has granted a WebSocket in a way that breaks a rule.
-    pub(super) fn misled(&mut self, id: CallId, rule: &'static str) {
+    pub(super) fn reject_upgrade(&mut self, id: CallId, rule: &'static str) {
         let error = CallError::new(CallErrorKind::RemoteProtocol, CallPhase::Head, rule);
         let error = self.describe(id, error);
-        if let Some(carrier) = self.call(id).and_then(Call::carrier) {
-            self.discard(carrier);
+        if let Some(handle) = self.call(id).and_then(Call::handle) {
+            self.remove(handle);
         }
         self.fail(id, error);
-        self.act();
+        self.run_pool_actions();
     }
 
     /// Adds what the connection knows to an error.
@@ -174,11 +176,11 @@ impl Caller {
         let Some(call) = self.calls.get(id.index as usize) else {
             return error;
         };
-        if let Some(carrier) = call.carrier()
-            && let Some(peer) = self.engine.peer(carrier.conn)
+        if let Some(handle) = call.handle()
+            && let Some(peer) = self.engine.peer(handle.conn)
         {
             error.reused = call.reused;
-            if let Some(stats) = peer.stream_stats(carrier.stream) {
+            if let Some(stats) = peer.stream_stats(handle.stream) {
                 error.bytes_sent = stats.sent;
                 error.bytes_received = stats.received;
             } else {
@@ -186,9 +188,9 @@ impl Caller {
                 error.bytes_received = peer.traffic.received - call.before.received;
             }
         }
-        let prepared = &call.prepared;
-        error.retryable = prepared.body.is_replayable()
-            && (prepared.idempotent || error.bytes_sent == 0)
+        let request = &call.request;
+        error.retryable = request.body.is_replayable()
+            && (request.idempotent || error.bytes_sent == 0)
             && !call.has_head;
         error
     }
@@ -201,10 +203,10 @@ impl Caller {
         };
         call.stage = Stage::Over;
         call.upload = Upload::Done;
-        call.clock.over = Some(now);
+        call.times.over = Some(now);
         let error = Box::new(error);
         call.error = Some(error.clone());
-        self.tell(id, CallEvent::Failed(error));
+        self.push_event(id, CallEvent::Failed(error));
     }
 
     /// The whole response is here and read: the connection goes back.
@@ -213,14 +215,14 @@ impl Caller {
         let Some(call) = self.calls.get_mut(id.index as usize) else {
             return;
         };
-        let Some(carrier) = call.carrier() else {
+        let Some(handle) = call.handle() else {
             return;
         };
         call.stage = Stage::Over;
         call.upload = Upload::Done;
-        call.clock.over = Some(now);
-        if let Some(peer) = self.engine.peer(carrier.conn)
-            && let Ok(body) = peer.conn.stream(carrier.stream)
+        call.times.over = Some(now);
+        if let Some(peer) = self.engine.peer(handle.conn)
+            && let Ok(body) = peer.conn.stream(handle.stream)
         {
             let trailers = body.trailers();
             if trailers.len() > 0 {
@@ -228,7 +230,7 @@ impl Caller {
                 call.trailers = owned.collect();
             }
         }
-        self.give_back(carrier, now);
-        self.act();
+        self.release(handle, now);
+        self.run_pool_actions();
     }
 }

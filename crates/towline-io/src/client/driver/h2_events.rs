@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use towline_proto::StreamId;
 
-use super::call::{Carrier, Upload};
-use super::{CallEvent, CallId, Caller};
-use crate::client::conn_ext::News;
+use super::call::{StreamHandle, Upload};
+use super::{CallEvent, CallId, ClientDriver};
+use crate::client::conn_ext::ConnEvent;
 use crate::client::pool::Lease;
 use crate::client::request::CallError;
 use crate::conn::Peer;
@@ -20,41 +20,41 @@ use crate::conn::stream_map::StreamMap;
 
 /// What is kept of a connection of many.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct H2State {
     calls: StreamMap<CallId>,
     /// They are to become `WebSockets`, once the server has said whether it allows that.
-    greeted: Vec<CallId>,
+    awaiting_settings: Vec<CallId>,
     /// When something was received last, and how much that was with everything before.
     heard: Option<Instant>,
     received: u64,
 }
 
-impl Shared {
+impl H2State {
     pub(super) fn begin(&mut self, stream: StreamId, call: CallId) {
         self.calls.insert(stream, call);
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.calls.is_empty() && self.greeted.is_empty()
+        self.calls.is_empty() && self.awaiting_settings.is_empty()
     }
 
-    pub(super) fn take_greeted(&mut self) -> Vec<CallId> {
-        std::mem::take(&mut self.greeted)
+    pub(super) fn take_awaiting_settings(&mut self) -> Vec<CallId> {
+        std::mem::take(&mut self.awaiting_settings)
     }
 
-    pub(super) fn greet(&mut self, call: CallId) {
-        self.greeted.push(call);
+    pub(super) fn send_preface(&mut self, call: CallId) {
+        self.awaiting_settings.push(call);
     }
 }
 
-impl Caller {
+impl ClientDriver {
     /// Takes events of a shared connection until one of them is for the face, which acts on it before the
     /// next is taken: what it reads then need not be copied.
-    pub(super) fn drive_shared(&mut self, conn: ConnId) {
+    pub(super) fn on_h2_ready(&mut self, conn: ConnId) {
         let now = self.engine.clock();
         while self.events.is_empty() {
             let Some(peer) = self.engine.peer(conn) else {
-                self.driving = None;
+                self.h2_events_of = None;
                 return;
             };
             let Peer {
@@ -63,10 +63,10 @@ impl Caller {
             let Some(event) = wire.next_event() else {
                 return self.driven(conn, now);
             };
-            match News::of(event) {
+            match ConnEvent::of(event) {
                 Some((stream, news)) => {
-                    if let Some(&id) = state.shared.calls.get(stream) {
-                        self.happened(id, news, now);
+                    if let Some(&id) = state.h2.calls.get(stream) {
+                        self.on_stream_event(id, news, now);
                     }
                 }
                 None => self.ends(conn),
@@ -76,114 +76,116 @@ impl Caller {
 
     /// No further call is to begin on it. It closes with its last one.
     fn ends(&mut self, conn: ConnId) {
-        self.lose_greeted(conn);
+        self.fail_awaiting_settings(conn);
         if let Some(slot) = self.engine.peer(conn).and_then(|peer| peer.state.slot) {
             self.pool.retire(slot);
-            self.act();
+            self.run_pool_actions();
         }
     }
 
-    fn happened(&mut self, id: CallId, news: News, now: Instant) {
+    fn on_stream_event(&mut self, id: CallId, news: ConnEvent, now: Instant) {
         let Some(call) = self.calls.get_mut(id.index as usize) else {
             return;
         };
-        call.clock.progress = now;
+        call.times.progress = now;
         match news {
-            News::Head { head, end } => {
+            ConnEvent::Head { head, end } => {
                 // Whoever answers without having asked for the body does not want it.
                 call.held = None;
-                if let Err(rule) = call.hear(&head.view(), now) {
-                    return self.misled(id, rule);
+                if let Err(rule) = call.recv_events(&head.view(), now) {
+                    return self.reject_upgrade(id, rule);
                 }
                 call.head = Some(head);
                 call.has_head = true;
-                call.clock.head = Some(now);
+                call.times.head = Some(now);
                 self.events.push_back((id, CallEvent::Head { end }));
                 if end {
                     self.complete(id);
                 }
             }
-            News::Interim(head) => {
+            ConnEvent::Interim(head) => {
                 let is_wanted = head.view().status() == 100;
                 self.events.push_back((id, CallEvent::Informational(head)));
                 if is_wanted {
                     self.release_body(id);
                 }
             }
-            News::Readable | News::Failed(_) if call.conversation().is_some() => self.converse(id),
-            News::Readable => {
+            ConnEvent::Readable | ConnEvent::Failed(_) if call.conversation().is_some() => {
+                self.drive_websocket(id)
+            }
+            ConnEvent::Readable => {
                 call.reader_waits = false;
                 self.events.push_back((id, CallEvent::Readable));
             }
-            News::Writable => {
+            ConnEvent::Writable => {
                 let talks = call.conversation().is_some();
                 if call.upload == Upload::Open {
                     self.events.push_back((id, CallEvent::Writable));
                 }
                 if talks {
-                    self.converse(id);
+                    self.drive_websocket(id);
                 }
             }
-            News::Switched => {
+            ConnEvent::Switched => {
                 call.upload = Upload::Open;
                 let talks = call.conversation().is_some();
                 self.events.push_back((id, CallEvent::Switched));
                 if talks {
-                    self.converse(id);
+                    self.drive_websocket(id);
                 }
             }
-            News::Failed(error) => self.broke(id, &error),
+            ConnEvent::Failed(error) => self.on_exchange_failed(id, &error),
         }
     }
 
     /// All its events have been taken.
     fn driven(&mut self, conn: ConnId, now: Instant) {
-        self.driving = None;
+        self.h2_events_of = None;
         if self.touched != Some(conn) {
-            self.settle_touched();
+            self.flush_touched();
             self.touched = Some(conn);
         }
         let Some(peer) = self.engine.peer(conn) else {
             return;
         };
         let received = peer.traffic.received;
-        let shared = &mut peer.state.shared;
-        if std::mem::replace(&mut shared.received, received) != received {
-            shared.heard = Some(now);
+        let h2 = &mut peer.state.h2;
+        if std::mem::replace(&mut h2.received, received) != received {
+            h2.heard = Some(now);
         }
         // The peer's settings may have changed it.
         let room = peer.conn.stream_capacity() as u32;
         let said = peer.conn.extended_connect().is_some();
-        let greeted = if said {
-            peer.state.shared.take_greeted()
+        let awaiting_settings = if said {
+            peer.state.h2.take_awaiting_settings()
         } else {
             Vec::new()
         };
         if let Some(slot) = peer.state.slot {
             let leases = self.pool.leases(slot);
             self.pool.set_capacity(slot, leases + room);
-            self.act();
+            self.run_pool_actions();
         }
-        for id in greeted {
-            self.start_greeted(id, now);
+        for id in awaiting_settings {
+            self.start_awaiting_settings(id, now);
         }
     }
 
     /// A connection has been made: how many calls it takes at once.
-    pub(super) fn greet(&mut self, conn: ConnId) -> u32 {
+    pub(super) fn send_preface(&mut self, conn: ConnId) -> u32 {
         let now = self.now();
         let Some(peer) = self.engine.peer(conn).filter(|peer| peer.is_shared()) else {
             return 1;
         };
-        peer.state.shared.heard = Some(now);
+        peer.state.h2.heard = Some(now);
         let room = peer.conn.stream_capacity() as u32;
         // Its preface leaves, with the first request where one waits.
-        self.leave(conn);
+        self.schedule_flush(conn);
         room
     }
 
     /// The connection takes fewer calls than it did: this one waits on, in front of the others.
-    pub(super) fn crowded_out(
+    pub(super) fn on_stream_limit(
         &mut self,
         id: CallId,
         lease: &Lease<ConnId>,
@@ -196,38 +198,38 @@ impl Caller {
     }
 
     /// An exchange is over, whole or not; the connection goes on.
-    pub(super) fn put_back(&mut self, carrier: Carrier, now: Instant) {
-        let Carrier { conn, slot, stream } = carrier;
+    pub(super) fn put_back(&mut self, handle: StreamHandle, now: Instant) {
+        let StreamHandle { conn, slot, stream } = handle;
         let Some(peer) = self.engine.peer(conn) else {
             return self.pool.remove(slot);
         };
-        peer.state.shared.calls.remove(stream);
-        peer.keep_open = !peer.state.shared.is_idle();
+        peer.state.h2.calls.remove(stream);
+        peer.keep_open = !peer.state.h2.is_idle();
         if let Ok(mut body) = peer.conn.stream(stream) {
             // Without effect when both directions are complete.
             body.reset();
         }
         let room = peer.conn.stream_capacity() as u32;
         let others = self.pool.leases(slot).saturating_sub(1);
-        self.leave(conn);
+        self.schedule_flush(conn);
         self.pool.set_capacity(slot, others + room);
         self.pool.release(slot, now);
     }
 
     /// A call has timed out that had waited since `since`. When nothing at all has come meanwhile, the
     /// connection is as dead as the call, and none is to follow it there.
-    pub(super) fn distrust(&mut self, carrier: Carrier, since: Instant) {
-        let heard = self.engine.peer(carrier.conn).and_then(|peer| {
+    pub(super) fn mark_suspect(&mut self, handle: StreamHandle, since: Instant) {
+        let heard = self.engine.peer(handle.conn).and_then(|peer| {
             let is_shared = peer.is_shared();
-            peer.state.shared.heard.filter(|_| is_shared)
+            peer.state.h2.heard.filter(|_| is_shared)
         });
         if heard.is_some_and(|heard| heard <= since) {
-            self.pool.retire(carrier.slot);
+            self.pool.retire(handle.slot);
         }
     }
 
     /// The pool has done with a connection that carries nothing.
-    pub(super) fn part_with(&mut self, conn: ConnId) {
+    pub(super) fn close_conn(&mut self, conn: ConnId) {
         let now = self.now();
         if let Some(peer) = self.engine.peer(conn).filter(|peer| peer.is_shared()) {
             peer.take_leave(now);

@@ -5,9 +5,9 @@
 //!               └─no─► waits (pool) ◄─ stale or connect retry ─┘ Failed ─► connection closed
 //! ```
 //!
-//! A turn: [`Caller::turn`], then [`Caller::next_event`] until there is none. Act on an event before
+//! A turn: [`ClientDriver::turn`], then [`ClientDriver::next_event`] until there is none. Act on an event before
 //! asking for the next one (take the head, read what is there): the connection that it came from is
-//! settled then, and gives its block back. Every call ends with [`Caller::cancel`], which is harmless
+//! settled then, and gives its block back. Every call ends with [`ClientDriver::cancel`], which is harmless
 //! after its last event: a call that is over keeps its trailers and timings until then.
 //!
 //! `call` holds the state of one call, `start` brings calls onto connections, `drive` turns what
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 use towline_proto::{Limits, OwnedHead};
 
-use super::connection_info::ConnectionFacts;
+use super::connection_info::ConnectionInfo;
 use super::dial::{DialConfig, DialTimings};
 use super::pool::{Pool, PoolLimits, PoolStatus, SlotId};
 use super::request::{CallError, Timings};
@@ -44,46 +44,46 @@ use crate::engine::pending_dials::DialId;
 use crate::engine::{Engine, EngineConfig, EngineWaker};
 
 use call::{Call, Stage};
-use h2_events::Shared;
-use timers::Promises;
-use websocket_state::Sockets;
+use h2_events::H2State;
+use timers::CallTimers;
+use websocket_state::WebSocketShared;
 
 /// The bounds and terms of a client.
 #[derive(Clone, Debug)]
-pub struct CallerConfig {
+pub struct ClientDriverConfig {
     pub engine: EngineConfig,
     pub pool: PoolLimits,
     pub dial: Arc<DialConfig>,
     /// Of each connection; `window_bytes` is what a response may have here that nobody has read.
     pub limits: Arc<Limits>,
-    pub flush: Flush,
+    pub flush: FlushPolicy,
 }
 
-impl Default for CallerConfig {
+impl Default for ClientDriverConfig {
     fn default() -> Self {
         Self {
             engine: EngineConfig::default(),
             pool: PoolLimits::default(),
             dial: Arc::default(),
             limits: Arc::new(Limits::client()),
-            flush: Flush::default(),
+            flush: FlushPolicy::default(),
         }
     }
 }
 
 /// When a request leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Flush {
+pub enum FlushPolicy {
     /// When it is begun.
-    AtOnce,
+    Immediate,
     /// When it is begun, and at the end of the turn when that is within one: those of a turn together.
     #[default]
     TurnEnd,
-    /// With [`Caller::flush`], or at the end of the turn.
-    Together,
+    /// With [`ClientDriver::flush`], or at the end of the turn.
+    Manual,
 }
 
-/// One call of one [`Caller`]. Once the call is gone the name finds nothing.
+/// One call of one [`ClientDriver`]. Once the call is gone the name finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId {
     index: u32,
@@ -108,13 +108,13 @@ impl CallId {
 /// What happened to a call.
 #[derive(Debug)]
 pub enum CallEvent {
-    /// The response has begun: [`Caller::take_head`]. `end`: no body follows.
+    /// The response has begun: [`ClientDriver::take_head`]. `end`: no body follows.
     Head {
         end: bool,
     },
     /// An interim response.
     Informational(OwnedHead),
-    /// After [`CallRead::Pending`]: body bytes, or the end. After [`Received::Pending`](super::Received::Pending):
+    /// After [`CallRead::Pending`]: body bytes, or the end. After [`WsReceived::Pending`](super::WsReceived::Pending):
     /// a message, the end, or the end of the time.
     Readable,
     /// A streamed body may go on. Comes first when the request has got its connection, then after each
@@ -139,55 +139,55 @@ pub enum CallRead<'a> {
 
 /// What a connection of the engine is about.
 #[derive(Default)]
-struct Carried {
+struct ConnState {
     /// HTTP/1: the call that it carries.
     call: Option<CallId>,
     /// HTTP/2: all of them.
-    shared: Shared,
+    h2: H2State,
     /// Its place in the pool, once it has one.
     slot: Option<SlotId>,
     /// What opening it took, for the first call to tell.
     dial: Option<DialTimings>,
-    facts: Option<Arc<ConnectionFacts>>,
+    info: Option<Arc<ConnectionInfo>>,
     /// Stands in `unflushed`.
     unflushed: bool,
 }
 
 /// See the module's picture. It belongs to one event loop.
-pub struct Caller {
-    engine: Engine<Carried>,
+pub struct ClientDriver {
+    engine: Engine<ConnState>,
     pool: Pool<Route, ConnId, CallId>,
     calls: Slab<Call>,
     events: VecDeque<(CallId, CallEvent)>,
     dials: HashMap<SlotId, DialId>,
-    promises: Promises,
+    timers: CallTimers,
     /// The connection that the face is dealing with, or has read from: still to be settled.
     touched: Option<ConnId>,
     /// The shared connection whose events are being taken, one by one. It is settled when there are no
     /// more.
-    driving: Option<ConnId>,
+    h2_events_of: Option<ConnId>,
     unflushed: Vec<ConnId>,
     /// Made for the first WebSocket.
-    sockets: Option<Sockets>,
+    sockets: Option<WebSocketShared>,
     in_turn: bool,
     service: Arc<ConnConfig>,
     dial: Arc<DialConfig>,
-    flush: Flush,
+    flush: FlushPolicy,
     generation: u32,
     closed: bool,
 }
 
-impl Caller {
-    pub fn new(config: CallerConfig) -> io::Result<Self> {
+impl ClientDriver {
+    pub fn new(config: ClientDriverConfig) -> io::Result<Self> {
         Ok(Self {
             engine: Engine::new(config.engine)?,
             pool: Pool::new(config.pool),
             calls: Slab::new(),
             events: VecDeque::new(),
             dials: HashMap::new(),
-            promises: Promises::default(),
+            timers: CallTimers::default(),
             touched: None,
-            driving: None,
+            h2_events_of: None,
             unflushed: Vec::new(),
             sockets: None,
             in_turn: false,
@@ -209,13 +209,13 @@ impl Caller {
     }
 
     /// Starts a turn from another thread.
-    pub fn remote(&self) -> EngineWaker {
+    pub fn waker(&self) -> EngineWaker {
         self.engine.waker()
     }
 
     /// Polls. `Some(0)` never blocks and is what a foreign loop calls. Take every event afterwards.
     pub fn turn(&mut self, wait: Option<Duration>) -> io::Result<()> {
-        self.settle_touched();
+        self.flush_touched();
         self.flush();
         let wait = if self.events.is_empty() {
             wait
@@ -233,18 +233,18 @@ impl Caller {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
-            if let Some(conn) = self.driving {
-                self.drive_shared(conn);
+            if let Some(conn) = self.h2_events_of {
+                self.on_h2_ready(conn);
                 continue;
             }
-            self.settle_touched();
+            self.flush_touched();
             if !self.in_turn {
                 return None;
             }
             if let Some(conn) = self.engine.next_ready() {
                 self.touched = Some(conn);
-                self.drive(conn);
-            } else if !self.take_dialled() && !self.expire() {
+                self.on_ready(conn);
+            } else if !self.take_dial_outcomes() && !self.expire() {
                 self.end_turn();
                 return None;
             }
@@ -254,7 +254,7 @@ impl Caller {
     fn end_turn(&mut self) {
         self.in_turn = false;
         self.flush();
-        self.promise_expiry();
+        self.schedule_idle_expiry();
         self.engine.turn_end();
     }
 
@@ -268,7 +268,7 @@ impl Caller {
         }
     }
 
-    fn settle_touched(&mut self) {
+    fn flush_touched(&mut self) {
         if let Some(conn) = self.touched.take() {
             self.engine.flush_and_rearm(conn);
         }
@@ -286,7 +286,7 @@ impl Caller {
 
     pub fn timings(&self, call: CallId) -> Timings {
         let call = self.call(call);
-        call.map(|call| call.clock.timings()).unwrap_or_default()
+        call.map(|call| call.times.timings()).unwrap_or_default()
     }
 
     /// The connection had carried an exchange before.
@@ -295,8 +295,8 @@ impl Caller {
     }
 
     /// Of the connection that carries the call, or did.
-    pub fn facts(&self, call: CallId) -> Option<&Arc<ConnectionFacts>> {
-        self.call(call)?.facts.as_ref()
+    pub fn info(&self, call: CallId) -> Option<&Arc<ConnectionInfo>> {
+        self.call(call)?.info.as_ref()
     }
 
     pub fn status(&self) -> PoolStatus {
@@ -316,7 +316,7 @@ impl Caller {
         for call in self.pool.close() {
             self.fail(call, CallError::closed());
         }
-        self.act();
+        self.run_pool_actions();
     }
 
     /// No connection is open and no call is under way.
@@ -340,7 +340,7 @@ impl Caller {
         (call.generation == id.generation).then_some(call)
     }
 
-    fn tell(&mut self, call: CallId, event: CallEvent) {
+    fn push_event(&mut self, call: CallId, event: CallEvent) {
         self.events.push_back((call, event));
         if !self.in_turn {
             // A foreign loop must come and take it.

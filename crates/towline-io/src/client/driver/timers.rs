@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
 use super::call::{Call, Upload};
-use super::{CallId, Caller, Stage};
+use super::{CallId, ClientDriver, Stage};
 use crate::client::acquire_timer::timed_out;
 use crate::client::request::{CallError, CallErrorKind};
 
@@ -14,25 +14,25 @@ use crate::client::request::{CallError, CallErrorKind};
 const RECHECK: Duration = Duration::from_millis(5);
 
 #[derive(Default)]
-pub(super) struct Promises {
+pub(super) struct CallTimers {
     heap: BinaryHeap<Reverse<(Instant, u32)>>,
     /// The earliest promise for each place.
-    looked: Vec<Option<Instant>>,
+    scheduled_at: Vec<Option<Instant>>,
     /// When the pool's idle connections will be looked at.
     expiry: Option<Instant>,
 }
 
-impl Promises {
+impl CallTimers {
     /// Whether this is the earliest of all.
     fn add(&mut self, index: u32, at: Instant) -> bool {
         let place = index as usize;
-        if place >= self.looked.len() {
-            self.looked.resize(place + 1, None);
+        if place >= self.scheduled_at.len() {
+            self.scheduled_at.resize(place + 1, None);
         }
-        if self.looked[place].is_some_and(|earlier| earlier <= at) {
+        if self.scheduled_at[place].is_some_and(|earlier| earlier <= at) {
             return false;
         }
-        self.looked[place] = Some(at);
+        self.scheduled_at[place] = Some(at);
         let first = self.next();
         self.heap.push(Reverse((at, index)));
         first.is_none_or(|first| at < first)
@@ -45,9 +45,9 @@ impl Promises {
     fn pop_due(&mut self, now: Instant) -> Option<u32> {
         while self.next()? <= now {
             let Reverse((at, index)) = self.heap.pop()?;
-            let looked = &mut self.looked[index as usize];
-            if *looked == Some(at) {
-                *looked = None;
+            let scheduled_at = &mut self.scheduled_at[index as usize];
+            if *scheduled_at == Some(at) {
+                *scheduled_at = None;
                 return Some(index);
             }
         }
@@ -60,23 +60,23 @@ fn deadline(call: &Call, unsent: bool) -> Option<(Instant, CallErrorKind)> {
     let timeouts = &call.options.timeouts;
     // A time beyond the clock's range is no bound.
     let since_progress =
-        |timeout: Option<Duration>, kind| Some((call.clock.progress.checked_add(timeout?)?, kind));
+        |timeout: Option<Duration>, kind| Some((call.times.progress.checked_add(timeout?)?, kind));
     let phase = match call.stage {
         Stage::Over => return None,
-        Stage::Waiting(_) => call.waiting.bound(timeouts),
+        Stage::AcquireTimer(_) => call.waiting.bound(timeouts),
         // It is the server's turn, for a short time.
         Stage::Active(_) if call.held.is_some() => None,
         Stage::Active(_) if unsent => since_progress(timeouts.write, CallErrorKind::WriteTimeout),
         // It is the program's turn to write, or to read.
         Stage::Active(_) if call.upload == Upload::Open && !call.reader_waits => None,
         Stage::Active(_) if call.has_head && !call.reader_waits => None,
-        Stage::Active(_) | Stage::Greeted(_) => {
+        Stage::Active(_) | Stage::AwaitingSettings(_) => {
             since_progress(timeouts.read, CallErrorKind::ReadTimeout)
         }
     };
     let total = (timeouts.total).and_then(|timeout| {
         Some((
-            call.clock.begun.checked_add(timeout)?,
+            call.times.begun.checked_add(timeout)?,
             CallErrorKind::TotalTimeout,
         ))
     });
@@ -86,39 +86,39 @@ fn deadline(call: &Call, unsent: bool) -> Option<(Instant, CallErrorKind)> {
     }
 }
 
-impl Caller {
+impl ClientDriver {
     /// Sees to it that a call is looked at when its deadline comes, at the latest.
-    pub(super) fn promise(&mut self, id: CallId) {
+    pub(super) fn schedule_deadline(&mut self, id: CallId) {
         let Some(call) = self.calls.get(id.index as usize) else {
             return;
         };
         let timeouts = &call.options.timeouts;
         let phase = match call.stage {
-            Stage::Waiting(_) => call.waiting.bound(timeouts).map(|(at, _)| at),
+            Stage::AcquireTimer(_) => call.waiting.bound(timeouts).map(|(at, _)| at),
             _ if call.held.is_some() => call.held,
             // Whether bytes wait is not asked here: the shorter of both is early enough.
             _ => {
                 let shorter = [timeouts.read, timeouts.write].into_iter().flatten().min();
-                shorter.and_then(|timeout| call.clock.progress.checked_add(timeout))
+                shorter.and_then(|timeout| call.times.progress.checked_add(timeout))
             }
         };
-        let total = (timeouts.total).and_then(|timeout| call.clock.begun.checked_add(timeout));
-        let talk = call.talk_deadline();
-        if let Some(at) = [phase, total, talk].into_iter().flatten().min()
-            && self.promises.add(id.index, at)
+        let total = (timeouts.total).and_then(|timeout| call.times.begun.checked_add(timeout));
+        let websocket = call.websocket_deadline();
+        if let Some(at) = [phase, total, websocket].into_iter().flatten().min()
+            && self.timers.add(id.index, at)
         {
             self.engine.wake_at(at);
         }
     }
 
     /// Has the pool's idle connections looked at when the first expires.
-    pub(super) fn promise_expiry(&mut self) {
-        if self.promises.expiry.is_none()
+    pub(super) fn schedule_idle_expiry(&mut self) {
+        if self.timers.expiry.is_none()
             && let Some(at) = self.pool.next_expiry()
         {
-            self.promises.expiry = Some(at);
+            self.timers.expiry = Some(at);
         }
-        let next = [self.promises.next(), self.promises.expiry];
+        let next = [self.timers.next(), self.timers.expiry];
         if let Some(at) = next.into_iter().flatten().min() {
             self.engine.wake_at(at);
         }
@@ -128,16 +128,16 @@ impl Caller {
     pub(super) fn expire(&mut self) -> bool {
         let now = self.engine.clock();
         let mut any = false;
-        if self.promises.expiry.is_some_and(|at| at <= now) {
+        if self.timers.expiry.is_some_and(|at| at <= now) {
             any = true;
-            self.promises.expiry = None;
+            self.timers.expiry = None;
             self.pool.expire(now);
-            self.act();
+            self.run_pool_actions();
         }
-        while let Some(index) = self.promises.pop_due(now) {
+        while let Some(index) = self.timers.pop_due(now) {
             any = true;
             if let Some(again) = self.look(index, now) {
-                self.promises.add(index, again);
+                self.timers.add(index, again);
             }
         }
         any
@@ -150,15 +150,14 @@ impl Caller {
             index,
             generation: call.generation,
         };
-        let carrier = call.carrier();
-        let peer =
-            carrier.and_then(|carrier| self.engine.peer(carrier.conn).zip(Some(carrier.stream)));
-        let (unsent, has_news) = match peer {
+        let handle = call.handle();
+        let peer = handle.and_then(|handle| self.engine.peer(handle.conn).zip(Some(handle.stream)));
+        let (unsent, has_events) = match peer {
             Some((peer, stream)) if peer.is_shared() => {
                 if let Some(call) = self.calls.get_mut(index as usize)
                     && let Some(at) = peer.last_sent(stream)
                 {
-                    call.clock.progress = call.clock.progress.max(at);
+                    call.times.progress = call.times.progress.max(at);
                 }
                 (peer.has_unsent(stream), peer.queued)
             }
@@ -172,13 +171,13 @@ impl Caller {
         if held.is_some_and(|until| until <= now) {
             self.release_body(id);
         }
-        let talk = self.calls.get(index as usize)?.talk_deadline();
-        if talk.is_some_and(|at| at <= now) {
-            self.converse(id);
+        let websocket = self.calls.get(index as usize)?.websocket_deadline();
+        if websocket.is_some_and(|at| at <= now) {
+            self.drive_websocket(id);
         }
         let call = self.calls.get(index as usize)?;
         // What else is to be looked at.
-        let other = [call.held, call.talk_deadline()]
+        let other = [call.held, call.websocket_deadline()]
             .into_iter()
             .flatten()
             .min();
@@ -189,7 +188,7 @@ impl Caller {
         if at > now {
             return Some(other.map_or(at, |other| other.min(at)));
         }
-        if has_news && kind != CallErrorKind::TotalTimeout {
+        if has_events && kind != CallErrorKind::TotalTimeout {
             return Some(now + RECHECK);
         }
         self.time_out(id, kind, unsent);
@@ -200,10 +199,10 @@ impl Caller {
         let Some(call) = self.call(id) else {
             return;
         };
-        if let Stage::Waiting(waiter) = call.stage {
+        if let Stage::AcquireTimer(waiter) = call.stage {
             self.pool.cancel(waiter);
             self.fail(id, timed_out(kind));
-            return self.act();
+            return self.run_pool_actions();
         }
         let phase = call.phase(unsent);
         let rule = match kind {
@@ -211,21 +210,21 @@ impl Caller {
             CallErrorKind::ReadTimeout => "the server sent no byte of the response in time",
             _ => "the call was not complete in its total time",
         };
-        let since = match (kind, call.clock.started) {
+        let since = match (kind, call.times.started) {
             // However slow it was: only a connection without a sign of life is in doubt.
             (CallErrorKind::TotalTimeout, Some(started)) => started,
-            _ => call.clock.progress,
+            _ => call.times.progress,
         };
         let stage = call.stage;
         let error = self.describe(id, CallError::new(kind, phase, rule));
-        let Stage::Active(carrier) = stage else {
-            self.part_unused(id);
+        let Stage::Active(handle) = stage else {
+            self.release_unused(id);
             self.fail(id, error);
-            return self.act();
+            return self.run_pool_actions();
         };
-        self.distrust(carrier, since);
-        self.discard(carrier);
+        self.mark_suspect(handle, since);
+        self.remove(handle);
         self.fail(id, error);
-        self.act();
+        self.run_pool_actions();
     }
 }

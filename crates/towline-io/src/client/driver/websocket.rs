@@ -1,7 +1,7 @@
 //! `WebSockets`: a call whose stream goes on as one when the server grants it (RFC 6455, RFC 8441).
 //!
 //! ```text
-//!   Asked ──granted──► Open ──closed, failed──► Leaving ──the server's end, time──► Over
+//!   UpgradeRequest ──granted──► Open ──closed, failed──► Leaving ──the server's end, time──► Over
 //!     └──any other answer, which is a response as usual
 //! ```
 //!
@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 use towline_proto::ProtocolPolicy;
 use towline_proto::ws::{Kind, SendError, Status};
 
-use super::call::{Call, Carrier, Stage, Upload};
+use super::call::{Call, Stage, StreamHandle, Upload};
 use super::websocket_state::{
-    Asks, Conversation, Progress, Sockets, Talk, Talking, vanished, write,
+    OpenWebSocket, PendingRecv, Progress, WebSocketShared, WsCall, WsPhase, vanished, write,
 };
-use super::{CallEvent, CallId, CallRead, Caller};
+use super::{CallEvent, CallId, CallRead, ClientDriver};
 use crate::client::pool::Lease;
 use crate::client::request::{CallError, CallErrorKind, CallPhase};
 use crate::client::websocket::{
-    Closed, MOST_REFUSAL_BYTES, Outgoing, Received, SendRefusal, WebSocketTerms, shared,
+    MOST_REFUSAL_BYTES, Outgoing, WebSocketConfig, WsClosed, WsReceived, WsSendError, shared,
 };
 use crate::conn::id::ConnId;
 
@@ -32,21 +32,24 @@ const GOING_AWAY: u16 = 1001;
 /// to miss no ping. What it answers in between comes before whatever stands behind.
 const AHEAD_AFTER: Duration = Duration::from_millis(100);
 
-impl Caller {
-    pub(super) fn talk_on(&mut self, terms: WebSocketTerms) -> Result<Box<Talk>, Box<CallError>> {
+impl ClientDriver {
+    pub(super) fn talk_on(
+        &mut self,
+        terms: WebSocketConfig,
+    ) -> Result<Box<WsCall>, Box<CallError>> {
         if self.sockets.is_none() {
             let made = shared().map_err(|error| {
                 let (kind, phase) = (CallErrorKind::LocalProtocol, CallPhase::Pool);
                 Box::new(CallError::new(kind, phase, error.to_string()))
             })?;
-            self.sockets = Some(Sockets {
-                shared: made,
+            self.sockets = Some(WebSocketShared {
+                h2: made,
                 frames: Vec::new(),
             });
         }
-        Ok(Box::new(Talk {
+        Ok(Box::new(WsCall {
             terms,
-            stage: Talking::Asked(None),
+            stage: WsPhase::Requested(None),
         }))
     }
 
@@ -63,7 +66,7 @@ impl Caller {
     }
 
     /// How a WebSocket has ended, once the messages before have been taken.
-    pub fn closed(&self, id: CallId) -> Option<&Closed> {
+    pub fn closed(&self, id: CallId) -> Option<&WsClosed> {
         self.call(id)?.conversation()?.closed.as_ref()
     }
 
@@ -91,7 +94,7 @@ impl Caller {
         id: CallId,
         until: Option<Instant>,
         sink: impl FnOnce(Kind, &[u8]) -> T,
-    ) -> Received<T> {
+    ) -> WsReceived<T> {
         let now = self.now();
         let mut sink = Some(sink);
         for first in [true, false] {
@@ -108,52 +111,52 @@ impl Caller {
             let Some(conversation) = call.conversation_mut() else {
                 break;
             };
-            let taken = conversation.take(&mut sockets.shared, |kind, data| {
+            let taken = conversation.take(&mut sockets.h2, |kind, data| {
                 sink.take().map(|sink| sink(kind, data))
             });
             if let Some(message) = taken.flatten() {
-                conversation.asks = Asks::Nothing;
+                conversation.asks = PendingRecv::Nothing;
                 conversation.ahead_at.get_or_insert(now + AHEAD_AFTER);
-                self.promise(id);
-                return Received::Message(message);
+                self.schedule_deadline(id);
+                return WsReceived::Message(message);
             }
             if let Some(closed) = &conversation.closed {
                 let closed = closed.clone();
-                conversation.asks = Asks::Nothing;
-                return Received::Closed(closed);
+                conversation.asks = PendingRecv::Nothing;
+                return WsReceived::Closed(closed);
             }
             if over {
                 return match error {
-                    Some(error) => Received::Failed(error),
-                    None => Received::Closed(vanished()),
+                    Some(error) => WsReceived::Failed(error),
+                    None => WsReceived::Closed(vanished()),
                 };
             }
             if first {
-                conversation.asks = Asks::Message { until };
-                self.converse(id);
+                conversation.asks = PendingRecv::Message { until };
+                self.drive_websocket(id);
             }
         }
         match self.call(id).and_then(Call::conversation) {
-            Some(_) => Received::Pending,
-            None => Received::Closed(vanished()),
+            Some(_) => WsReceived::Pending,
+            None => WsReceived::Closed(vanished()),
         }
     }
 
     /// Nobody waits for a message any more.
     pub fn stop_receiving(&mut self, id: CallId) {
         if let Some(conversation) = self.call_mut(id).and_then(Call::conversation_mut) {
-            conversation.asks = Asks::Nothing;
+            conversation.asks = PendingRecv::Nothing;
         }
     }
 
     /// Queues a message or a ping, whole or not at all, where there is room for one to begin.
-    pub fn say(&mut self, id: CallId, what: Outgoing<'_>) -> Result<(), SendRefusal> {
+    pub fn say(&mut self, id: CallId, what: Outgoing<'_>) -> Result<(), WsSendError> {
         let Some(call) = self.call(id) else {
-            return Err(SendRefusal::Closed(vanished()));
+            return Err(WsSendError::Closed(vanished()));
         };
-        let (carrier, error) = (call.carrier(), call.error.clone());
-        let Some(Carrier { conn, stream, .. }) = carrier else {
-            return Err(error.map_or_else(|| self.refuse(id), SendRefusal::Failed));
+        let (handle, error) = (call.handle(), call.error.clone());
+        let Some(StreamHandle { conn, stream, .. }) = handle else {
+            return Err(error.map_or_else(|| self.refuse(id), WsSendError::Failed));
         };
         let (Some(call), Some(peer), Some(sockets)) = (
             self.calls.get_mut(id.index as usize),
@@ -171,26 +174,26 @@ impl Caller {
             return Err(self.refuse(id));
         }
         if stream.send_capacity() == 0 {
-            return Err(SendRefusal::NoRoom);
+            return Err(WsSendError::NoRoom);
         }
         let written = write(&mut conversation.socket, &mut stream, sockets, what);
         match written {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Err(self.refuse(id)),
-            Err(mistake) => return Err(SendRefusal::Mistake(mistake)),
+            Err(mistake) => return Err(WsSendError::Mistake(mistake)),
         }
         let now = self.now();
         if let Some(call) = self.call_mut(id) {
-            call.clock.progress = now;
+            call.times.progress = now;
         }
-        self.leave(conn);
-        self.promise(id);
+        self.schedule_flush(conn);
+        self.schedule_deadline(id);
         Ok(())
     }
 
     /// Why a WebSocket that is closing takes nothing more.
-    fn refuse(&self, id: CallId) -> SendRefusal {
-        SendRefusal::Closed(self.closed(id).cloned().unwrap_or_else(vanished))
+    fn refuse(&self, id: CallId) -> WsSendError {
+        WsSendError::Closed(self.closed(id).cloned().unwrap_or_else(vanished))
     }
 
     /// Begins the closing handshake; harmless where it has begun. A message that nobody has taken is dropped.
@@ -218,9 +221,9 @@ impl Caller {
         }
         // It does not hold up the peer's close behind it.
         while conversation.socket.has_event() {
-            conversation.take(&mut sockets.shared, |_, _| ());
+            conversation.take(&mut sockets.h2, |_, _| ());
         }
-        self.converse(id);
+        self.drive_websocket(id);
         Ok(())
     }
 
@@ -249,13 +252,13 @@ impl Caller {
     }
 
     /// Reads ahead, sends what is due, keeps the clock, and tells those who wait.
-    pub(super) fn converse(&mut self, id: CallId) {
+    pub(super) fn drive_websocket(&mut self, id: CallId) {
         let now = self.now();
-        let Some(Carrier { conn, stream, .. }) = self.call(id).and_then(Call::carrier) else {
+        let Some(StreamHandle { conn, stream, .. }) = self.call(id).and_then(Call::handle) else {
             return;
         };
         if self.touched.is_some_and(|touched| touched != conn) {
-            self.settle_touched();
+            self.flush_touched();
         }
         let (Some(call), (peer, buffers), Some(sockets)) = (
             self.calls.get_mut(id.index as usize),
@@ -269,12 +272,12 @@ impl Caller {
         };
         conversation.ahead_at = None;
         let mut peer = peer;
-        let mut pull = |conversation: &mut Conversation| {
-            let shared = &mut sockets.shared;
-            let progress = peer.as_deref_mut().map_or(Progress::Ended, |peer| {
-                conversation.pull(peer, stream, buffers, (now, shared))
+        let mut pull = |conversation: &mut OpenWebSocket| {
+            let h2 = &mut sockets.h2;
+            let progress = peer.as_deref_mut().map_or(Progress::BlockingError, |peer| {
+                conversation.pull(peer, stream, buffers, (now, h2))
             });
-            if progress == Progress::Ended {
+            if progress == Progress::BlockingError {
                 conversation.socket.received_eof(now);
             }
             progress
@@ -282,36 +285,36 @@ impl Caller {
         let mut progress = pull(conversation);
         // What has come counts before the time that it took.
         conversation.socket.handle_timeout(now);
-        if conversation.socket.has_output() && progress != Progress::Ended {
+        if conversation.socket.has_output() && progress != Progress::BlockingError {
             progress = pull(conversation);
         }
-        conversation.hear_end(&mut sockets.shared);
+        conversation.on_end(&mut sockets.h2);
         if conversation.is_finished() {
             let until = now + conversation.close_timeout;
             conversation.leaving.get_or_insert(until);
         }
         let late = conversation.leaving.is_some_and(|until| until <= now);
-        let over = progress == Progress::Ended || late;
-        let news = conversation.has_news(now, over);
+        let over = progress == Progress::BlockingError || late;
+        let news = conversation.has_events(now, over);
         if news {
-            self.tell(id, CallEvent::Readable);
+            self.push_event(id, CallEvent::Readable);
         }
         if self
             .engine
             .peer(conn)
             .is_some_and(|peer| peer.conn.pending_bytes() > 0)
         {
-            self.leave(conn);
-        } else if self.driving != Some(conn) {
+            self.schedule_flush(conn);
+        } else if self.h2_events_of != Some(conn) {
             self.touched = Some(conn);
             if !self.in_turn {
-                self.settle_touched();
+                self.flush_touched();
             }
         }
         if over {
-            self.part(id);
+            self.release_handle(id);
         } else {
-            self.promise(id);
+            self.schedule_deadline(id);
         }
     }
 
@@ -323,17 +326,17 @@ impl Caller {
     // Over HTTP/2.
 
     /// The server has said whether it allows `WebSockets`.
-    pub(super) fn start_greeted(&mut self, id: CallId, now: Instant) {
+    pub(super) fn start_awaiting_settings(&mut self, id: CallId, now: Instant) {
         let Some(call) = self.call_mut(id) else {
             return;
         };
-        let Stage::Greeted(lease) = call.stage else {
+        let Stage::AwaitingSettings(lease) = call.stage else {
             return;
         };
         if let Err(error) = self.start(id, &lease, now) {
             self.fail(id, error);
         }
-        self.act();
+        self.run_pool_actions();
     }
 
     /// It does not: a connection of HTTP/1.1, where that may be spoken.
@@ -347,7 +350,7 @@ impl Caller {
         if let Some(call) = self.call_mut(id) {
             call.stage = Stage::Over;
             if !only_http2 {
-                call.prepared.route = call.prepared.route.for_websocket();
+                call.request.route = call.request.route.for_websocket();
             }
         }
         self.return_unused(lease, now);
@@ -362,52 +365,52 @@ impl Caller {
     }
 
     /// A connection ends before its server has said it.
-    pub(super) fn lose_greeted(&mut self, conn: ConnId) {
+    pub(super) fn fail_awaiting_settings(&mut self, conn: ConnId) {
         let Some(peer) = self.engine.peer(conn) else {
             return;
         };
-        for id in peer.state.shared.take_greeted() {
+        for id in peer.state.h2.take_awaiting_settings() {
             let error = CallError::new(
                 CallErrorKind::ServerDisconnected,
                 CallPhase::Head,
                 "the connection ended before the server's settings (RFC 9113 3.4)",
             );
-            self.part_unused(id);
+            self.release_unused(id);
             self.fail(id, error);
         }
     }
 
     /// A call gives back a connection on which it has sent nothing.
-    pub(super) fn part_unused(&mut self, id: CallId) {
+    pub(super) fn release_unused(&mut self, id: CallId) {
         let now = self.now();
         let Some(call) = self.call_mut(id) else {
             return;
         };
-        if let Stage::Greeted(lease) = call.stage {
+        if let Stage::AwaitingSettings(lease) = call.stage {
             call.stage = Stage::Over;
             self.return_unused(&lease, now);
         }
     }
 
     /// A WebSocket is over, and its connection, or its stream, with it.
-    fn part(&mut self, id: CallId) {
+    fn release_handle(&mut self, id: CallId) {
         let now = self.now();
         let Some(call) = self.call_mut(id) else {
             return;
         };
-        let Some(carrier) = call.carrier() else {
+        let Some(handle) = call.handle() else {
             return;
         };
         call.stage = Stage::Over;
         call.upload = Upload::Done;
-        call.clock.over = Some(now);
-        if let Some(peer) = self.engine.peer(carrier.conn)
+        call.times.over = Some(now);
+        if let Some(peer) = self.engine.peer(handle.conn)
             && !peer.is_shared()
         {
             // A last close frame, as far as the system takes it.
             peer.flush(now, usize::MAX);
         }
-        self.discard(carrier);
-        self.act();
+        self.remove(handle);
+        self.run_pool_actions();
     }
 }

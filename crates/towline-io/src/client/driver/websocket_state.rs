@@ -7,34 +7,34 @@ use towline_proto::{
     BodySize, BufferPool, HeadRef, Side, StreamId, StreamMut, StreamRead, UserError,
 };
 
-use super::Carried;
+use super::ConnState;
 use super::call::{Call, Upload};
-use crate::client::request::Prepared;
-use crate::client::websocket::{AHEAD_BYTES, Asked, Closed, Outgoing, WebSocketTerms};
+use crate::client::request::OutgoingRequest;
+use crate::client::websocket::{AHEAD_BYTES, Outgoing, UpgradeRequest, WebSocketConfig, WsClosed};
 use crate::conn::Peer;
 
 /// See the module's picture.
-pub(super) struct Talk {
-    pub(super) terms: WebSocketTerms,
-    pub(super) stage: Talking,
+pub(super) struct WsCall {
+    pub(super) terms: WebSocketConfig,
+    pub(super) stage: WsPhase,
 }
 
-pub(super) enum Talking {
+pub(super) enum WsPhase {
     /// `None`: its connection is still to come.
-    Asked(Option<Asked>),
-    Open(Box<Conversation>),
+    Requested(Option<UpgradeRequest>),
+    Open(Box<OpenWebSocket>),
 }
 
-pub(super) struct Conversation {
+pub(super) struct OpenWebSocket {
     pub(super) socket: WebSocket,
     pub(super) protocol: Option<Vec<u8>>,
     pub(super) close_timeout: Duration,
     /// The program waits for a message, and until when.
-    pub(super) asks: Asks,
+    pub(super) asks: PendingRecv,
     /// When to read on behind a message that has been taken, if the program has not asked for the next by then.
     pub(super) ahead_at: Option<Instant>,
     /// What ended it. Messages before it have been taken.
-    pub(super) closed: Option<Closed>,
+    pub(super) closed: Option<WsClosed>,
     /// The connection is kept for the server's end until then: closed at once it could lose our close frame.
     pub(super) leaving: Option<Instant>,
     /// Those who wait have been told that it is not open any more.
@@ -43,12 +43,12 @@ pub(super) struct Conversation {
 
 /// What the program waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asks {
+pub(super) enum PendingRecv {
     Nothing,
     Message { until: Option<Instant> },
 }
 
-impl Asks {
+impl PendingRecv {
     fn until(self) -> Option<Instant> {
         match self {
             Self::Nothing => None,
@@ -65,12 +65,12 @@ pub(super) enum Progress {
     /// No more is read for now.
     Rests,
     /// Nothing comes any more.
-    Ended,
+    BlockingError,
 }
 
 /// What the `WebSockets` of one caller share.
-pub(super) struct Sockets {
-    pub(super) shared: ws::Scratch,
+pub(super) struct WebSocketShared {
+    pub(super) h2: ws::Scratch,
     /// Short messages are put together here.
     pub(super) frames: Vec<u8>,
 }
@@ -81,68 +81,72 @@ const VANISHED: u16 = 1006;
 /// Messages shorter than this are put together with others; longer ones are handed over whole.
 const COPIED_BYTES: usize = 16 * 1024;
 
-impl Talk {
+impl WsCall {
     /// Writes the request. Each connection gets a key of its own (RFC 6455 4.1).
     pub(super) fn ask(
         &mut self,
-        peer: &mut Peer<Carried>,
-        prepared: &Prepared,
-        sockets: Option<&mut Sockets>,
+        peer: &mut Peer<ConnState>,
+        request: &OutgoingRequest,
+        sockets: Option<&mut WebSocketShared>,
     ) -> Result<StreamId, UserError> {
-        let nonce = sockets.map(|sockets| sockets.shared.nonce());
+        let nonce = sockets.map(|sockets| sockets.h2.nonce());
         let nonce = nonce.unwrap_or_default();
         let asked = if peer.is_shared() {
-            Asked::extended(&self.terms)
+            UpgradeRequest::extended(&self.terms)
         } else {
-            Asked::upgrade(&self.terms, nonce)
+            UpgradeRequest::upgrade(&self.terms, nonce)
         };
-        let text = asked.request(&prepared.head);
-        self.stage = Talking::Asked(Some(asked));
+        let text = asked.request(&request.head);
+        self.stage = WsPhase::Requested(Some(asked));
         text.with_head(|head| peer.conn.request(head, BodySize::Empty))
     }
 }
 
 impl Call {
-    pub(super) fn conversation(&self) -> Option<&Conversation> {
-        match &self.talk.as_deref()?.stage {
-            Talking::Open(conversation) => Some(conversation),
-            Talking::Asked(_) => None,
+    pub(super) fn conversation(&self) -> Option<&OpenWebSocket> {
+        match &self.websocket.as_deref()?.stage {
+            WsPhase::Open(conversation) => Some(conversation),
+            WsPhase::Requested(_) => None,
         }
     }
 
     /// When its conversation is to be looked at, while it has a connection.
-    pub(super) fn talk_deadline(&self) -> Option<Instant> {
-        self.carrier()?;
+    pub(super) fn websocket_deadline(&self) -> Option<Instant> {
+        self.handle()?;
         self.conversation()?.deadline()
     }
 
-    pub(super) fn conversation_mut(&mut self) -> Option<&mut Conversation> {
-        match &mut self.talk.as_deref_mut()?.stage {
-            Talking::Open(conversation) => Some(conversation),
-            Talking::Asked(_) => None,
+    pub(super) fn conversation_mut(&mut self) -> Option<&mut OpenWebSocket> {
+        match &mut self.websocket.as_deref_mut()?.stage {
+            WsPhase::Open(conversation) => Some(conversation),
+            WsPhase::Requested(_) => None,
         }
     }
 
     /// The final head: where it grants the WebSocket that was asked for, the conversation begins. `Err`: the rule
     /// that it breaks.
-    pub(super) fn hear(&mut self, head: &HeadRef<'_>, now: Instant) -> Result<(), &'static str> {
-        let Some(talk) = self.talk.as_deref_mut() else {
+    pub(super) fn recv_events(
+        &mut self,
+        head: &HeadRef<'_>,
+        now: Instant,
+    ) -> Result<(), &'static str> {
+        let Some(websocket) = self.websocket.as_deref_mut() else {
             return Ok(());
         };
-        let Talking::Asked(Some(asked)) = &talk.stage else {
+        let WsPhase::Requested(Some(asked)) = &websocket.stage else {
             return Ok(());
         };
-        let Some(answer) = asked.answer(head) else {
+        let Some(answer) = asked.check_response(head) else {
             return Ok(());
         };
         let agreed = answer?;
-        let deflate = agreed.deflate.zip(talk.terms.deflate);
-        let limits = talk.terms.limits.clone();
-        talk.stage = Talking::Open(Box::new(Conversation {
+        let deflate = agreed.deflate.zip(websocket.terms.deflate);
+        let limits = websocket.terms.limits.clone();
+        websocket.stage = WsPhase::Open(Box::new(OpenWebSocket {
             socket: WebSocket::new(Side::Client, limits, deflate, now),
             protocol: agreed.protocol,
-            close_timeout: talk.terms.limits.close_timeout,
-            asks: Asks::Nothing,
+            close_timeout: websocket.terms.limits.close_timeout,
+            asks: PendingRecv::Nothing,
             ahead_at: None,
             closed: None,
             leaving: None,
@@ -155,7 +159,7 @@ impl Call {
     }
 }
 
-impl Conversation {
+impl OpenWebSocket {
     /// When something is to be done, whatever comes.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let times = [
@@ -177,18 +181,18 @@ impl Conversation {
         &mut self,
         stream: &mut StreamMut<'_>,
         now: Instant,
-        shared: &mut ws::Scratch,
+        h2: &mut ws::Scratch,
     ) -> Progress {
         if !self.is_finished() {
             let most = match self.asks {
-                Asks::Message { .. } => usize::MAX,
-                Asks::Nothing => AHEAD_BYTES,
+                PendingRecv::Message { .. } => usize::MAX,
+                PendingRecv::Nothing => AHEAD_BYTES,
             };
-            let mut ahead = self.socket.read_ahead(stream, now, shared, most);
+            let mut ahead = self.socket.read_ahead(stream, now, h2, most);
             // A refusal is about a stream that has failed, which the next read tells.
-            let _ = self.socket.flush(stream, shared);
-            if self.hear_end(shared) {
-                ahead = self.socket.read_ahead(stream, now, shared, most);
+            let _ = self.socket.flush(stream, h2);
+            if self.on_end(h2) {
+                ahead = self.socket.read_ahead(stream, now, h2, most);
             }
             if !self.is_finished() {
                 return match ahead {
@@ -197,12 +201,12 @@ impl Conversation {
                 };
             }
         }
-        let _ = self.socket.flush(stream, shared);
+        let _ = self.socket.flush(stream, h2);
         loop {
             match stream.read(usize::MAX) {
                 StreamRead::Data(_) => {}
                 StreamRead::Pending => return Progress::Empty,
-                StreamRead::End | StreamRead::Failed => return Progress::Ended,
+                StreamRead::End | StreamRead::Failed => return Progress::BlockingError,
             }
         }
     }
@@ -210,17 +214,17 @@ impl Conversation {
     /// `advance`, and reading from the socket where it is known to have something.
     pub(super) fn pull(
         &mut self,
-        peer: &mut Peer<Carried>,
+        peer: &mut Peer<ConnState>,
         id: StreamId,
         buffers: &mut BufferPool,
-        (now, shared): (Instant, &mut ws::Scratch),
+        (now, h2): (Instant, &mut ws::Scratch),
     ) -> Progress {
         loop {
             let is_shared = peer.is_shared();
             let Ok(mut stream) = peer.conn.stream(id) else {
-                return Progress::Ended;
+                return Progress::BlockingError;
             };
-            let progress = self.advance(&mut stream, now, shared);
+            let progress = self.advance(&mut stream, now, h2);
             if is_shared && self.is_finished() && !self.socket.has_output() {
                 // What is the end of a connection on HTTP/1.1 is the end of a stream here (RFC 8441 5).
                 let _ = stream.finish();
@@ -236,10 +240,10 @@ impl Conversation {
     }
 
     /// Its end needs nobody who asks for it; what follows is read.
-    pub(super) fn hear_end(&mut self, shared: &mut ws::Scratch) -> bool {
+    pub(super) fn on_end(&mut self, h2: &mut ws::Scratch) -> bool {
         let ends = self.socket.status() != Status::Open && self.socket.has_event();
         if ends {
-            self.take(shared, |_, _| ());
+            self.take(h2, |_, _| ());
         }
         ends
     }
@@ -247,13 +251,13 @@ impl Conversation {
     /// Takes the event that waits. The message goes to `sink`.
     pub(super) fn take<T>(
         &mut self,
-        shared: &mut ws::Scratch,
+        h2: &mut ws::Scratch,
         sink: impl FnOnce(Kind, &[u8]) -> T,
     ) -> Option<T> {
         let taken = match self.socket.next_event() {
             Some(Event::Message { kind, data }) => Some(sink(kind, data)),
             Some(Event::Close { code, reason }) => {
-                self.closed.get_or_insert(Closed {
+                self.closed.get_or_insert(WsClosed {
                     code,
                     reason: reason.to_owned(),
                     rule: None,
@@ -261,7 +265,7 @@ impl Conversation {
                 None
             }
             Some(Event::Failed(violation)) => {
-                self.closed.get_or_insert(Closed {
+                self.closed.get_or_insert(WsClosed {
                     code: violation.code,
                     reason: String::new(),
                     rule: Some(violation.rule),
@@ -270,18 +274,18 @@ impl Conversation {
             }
             Some(Event::Ping(_) | Event::Pong(_)) | None => None,
         };
-        self.socket.release(shared);
+        self.socket.release(h2);
         taken
     }
 
     /// Somebody has to look: at a message, at the time, at the end.
-    pub(super) fn has_news(&mut self, now: Instant, over: bool) -> bool {
+    pub(super) fn has_events(&mut self, now: Instant, over: bool) -> bool {
         let late = self.asks.until().is_some_and(|until| until <= now);
         let ends = self.socket.status() != Status::Open && !std::mem::replace(&mut self.told, true);
         let ended = self.closed.is_some();
-        let due = self.asks != Asks::Nothing && (self.socket.has_event() || ended || late);
+        let due = self.asks != PendingRecv::Nothing && (self.socket.has_event() || ended || late);
         if due {
-            self.asks = Asks::Nothing;
+            self.asks = PendingRecv::Nothing;
         }
         due || ends || over
     }
@@ -291,25 +295,25 @@ impl Conversation {
 pub(super) fn write(
     socket: &mut WebSocket,
     stream: &mut StreamMut<'_>,
-    sockets: &mut Sockets,
+    sockets: &mut WebSocketShared,
     what: Outgoing<'_>,
 ) -> Result<Result<(), UserError>, SendError> {
-    let Sockets { shared, frames } = sockets;
+    let WebSocketShared { h2, frames } = sockets;
     frames.clear();
     match what {
         Outgoing::Message(kind, data) if data.len() >= COPIED_BYTES => {
-            let frame = socket.frame(kind, data, true, shared)?;
+            let frame = socket.frame(kind, data, true, h2)?;
             let head = stream.write(frame.head.as_bytes());
             return Ok(head.and_then(|()| stream.write_shared(frame.payload)));
         }
-        Outgoing::Message(kind, data) => socket.send(kind, &data, true, shared, frames)?,
-        Outgoing::Ping(payload) => socket.ping(payload, shared, frames)?,
+        Outgoing::Message(kind, data) => socket.send(kind, &data, true, h2, frames)?,
+        Outgoing::Ping(payload) => socket.ping(payload, h2, frames)?,
     }
     Ok(stream.write(frames))
 }
 
-pub(super) fn vanished() -> Closed {
-    Closed {
+pub(super) fn vanished() -> WsClosed {
+    WsClosed {
         code: VANISHED,
         reason: String::new(),
         rule: Some("the WebSocket has been closed"),

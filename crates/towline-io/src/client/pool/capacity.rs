@@ -81,7 +81,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
                 self.waiters[last].expects = false;
                 self.expecting -= 1;
                 let who = self.waiters[last].who.clone();
-                self.actions.push_back(Action::Queue(who));
+                self.actions.push_back(Action::AwaitFree(who));
             } else {
                 break;
             }
@@ -93,6 +93,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         self.expecting += 1;
         let waiter = &mut self.waiters[index];
         waiter.expects = true;
-        self.actions.push_back(Action::Expect(waiter.who.clone()));
+        self.actions
+            .push_back(Action::AwaitDial(waiter.who.clone()));
     }
 }

@@ -22,7 +22,7 @@ fn dials(pool: &mut Pool<usize, Conn, Who>) -> Vec<SlotId> {
 fn served(pool: &mut Pool<usize, Conn, Who>) -> Vec<(Who, Conn)> {
     let mut served = Vec::new();
     while let Some(action) = pool.next_action() {
-        if let Action::Serve(lease, who) = action {
+        if let Action::Assign(lease, who) = action {
             served.push((who, lease.conn));
         }
     }

@@ -390,7 +390,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
             };
             if let Some(lease) = self.lease(index) {
                 let who = self.unqueue(waiter);
-                self.actions.push_back(Action::Serve(lease, who));
+                self.actions.push_back(Action::Assign(lease, who));
             }
         }
         if self.idle.len() > self.limits.max_keepalive

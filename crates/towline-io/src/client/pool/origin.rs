@@ -33,11 +33,11 @@ const SURPLUS: usize = 1;
 
 /// What an origin wants of the client-wide room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Demand {
     #[default]
-    Content,
+    Satisfied,
     /// More waiters than its dials are to serve, and room at this host.
-    Needy,
+    Wanting,
     /// The same, and no connection at all that would serve them in time.
     Starved,
 }
@@ -56,7 +56,7 @@ pub(super) struct Origin<K> {
     /// Those who wait, in their order: as many as the dials are to serve, and the others behind them.
     pub(super) expecting: List<0>,
     pub(super) queued: List<0>,
-    standing: Standing,
+    demand: Demand,
     /// More dials than its waiters need.
     is_surplus: bool,
     links: [Links; 2],
@@ -90,12 +90,12 @@ impl<K> Origin<K> {
         self.slots() == 0 && self.waiting() == 0
     }
 
-    fn wanted_standing(&self, limits: &PoolLimits) -> Standing {
+    fn wanted_demand(&self, limits: &PoolLimits) -> Demand {
         let has_room = self.slots() < limits.max_connections_per_host;
         match self.slots() {
-            _ if self.waiting() <= self.expected() || !has_room => Standing::Content,
-            0 => Standing::Starved,
-            _ => Standing::Needy,
+            _ if self.waiting() <= self.expected() || !has_room => Demand::Satisfied,
+            0 => Demand::Starved,
+            _ => Demand::Wanting,
         }
     }
 }
@@ -163,7 +163,7 @@ impl<K: Eq + Hash> Origins<K> {
             share: share.max(1) as usize,
             expecting: List::default(),
             queued: List::default(),
-            standing: Standing::default(),
+            demand: Demand::default(),
             is_surplus: false,
             links: [Links::default(); 2],
         });
@@ -215,11 +215,11 @@ impl<K: Eq + Hash> Origins<K> {
     /// To be called when the waiters, dials or connections of an origin have changed in number.
     pub(super) fn reconsider(&mut self, index: usize, limits: &PoolLimits) {
         let origin = &mut self.slab[index];
-        let standing = origin.wanted_standing(limits);
-        let before = std::mem::replace(&mut origin.standing, standing);
+        let demand = origin.wanted_demand(limits);
+        let before = std::mem::replace(&mut origin.demand, demand);
         let is_surplus = origin.dials.len() > origin.wanted_dials();
         let was_surplus = std::mem::replace(&mut origin.is_surplus, is_surplus);
-        if standing != before {
+        if demand != before {
             let Self {
                 slab,
                 starved,
@@ -229,7 +229,7 @@ impl<K: Eq + Hash> Origins<K> {
             if let Some(queue) = queue_of(starved, needy, before) {
                 queue.remove(slab, index);
             }
-            if let Some(queue) = queue_of(starved, needy, standing) {
+            if let Some(queue) = queue_of(starved, needy, demand) {
                 queue.push_back(slab, index);
             }
         }
@@ -247,7 +247,7 @@ impl<K: Eq + Hash> Origins<K> {
 
     /// An origin has had its turn; when it needs more it stands behind the others.
     pub(super) fn rotate(&mut self, index: usize) {
-        if self.slab[index].standing == Standing::Needy {
+        if self.slab[index].demand == Demand::Wanting {
             self.needy.remove(&mut self.slab, index);
             self.needy.push_back(&mut self.slab, index);
         }
@@ -271,11 +271,11 @@ impl<K: Eq + Hash> Origins<K> {
 fn queue_of<'a>(
     starved: &'a mut List<QUEUE>,
     needy: &'a mut List<QUEUE>,
-    standing: Standing,
+    demand: Demand,
 ) -> Option<&'a mut List<QUEUE>> {
-    match standing {
-        Standing::Content => None,
-        Standing::Needy => Some(needy),
-        Standing::Starved => Some(starved),
+    match demand {
+        Demand::Satisfied => None,
+        Demand::Wanting => Some(needy),
+        Demand::Starved => Some(starved),
     }
 }

@@ -304,9 +304,9 @@ impl Model {
                     let gone = self.live.remove(at.expect("open until now"));
                     assert!(gone.leases.is_empty(), "closed while in use");
                 }
-                Action::Expect(who) => assert!(self.expecting.insert(who)),
-                Action::Queue(who) => assert!(self.expecting.remove(&who)),
-                Action::Serve(lease, who) => {
+                Action::AwaitDial(who) => assert!(self.expecting.insert(who)),
+                Action::AwaitFree(who) => assert!(self.expecting.remove(&who)),
+                Action::Assign(lease, who) => {
                     self.expecting.remove(&who);
                     let origin = self
                         .live
@@ -456,7 +456,7 @@ fn dial_all(pool: &mut Pool<usize, Conn, Who>, now: Instant) -> Vec<(Who, Lease<
                 conn += 1;
                 pool.dialled(slot, conn, 1, now);
             }
-            Action::Serve(lease, who) => served.push((who, lease)),
+            Action::Assign(lease, who) => served.push((who, lease)),
             _ => {}
         }
     }

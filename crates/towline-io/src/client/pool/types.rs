@@ -84,11 +84,11 @@ pub enum Action<C, W> {
     /// Nobody needs it any more and its slot is free already.
     CancelDial(SlotId),
     /// As many dials are under way as it takes for this waiter to have its connection from one.
-    Expect(W),
+    AwaitDial(W),
     /// No longer so: it waits for a connection to become free.
-    Queue(W),
+    AwaitFree(W),
     /// A waiter has its connection.
-    Serve(Lease<C>, W),
+    Assign(Lease<C>, W),
     /// Expired, evicted or too old; the pool has forgotten it.
     Close(C),
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
-use towline_io::client::{CallId, ConnectionFacts};
+use towline_io::client::{CallId, ConnectionInfo};
 
 use super::super::reply::{CallInfo, ReplyBody};
 use super::calls::ReadOutcome;
@@ -20,7 +20,7 @@ use crate::gil::GilCell;
 pub struct AsyncBody {
     pub loop_driver: Py<LoopDriver>,
     pub id: CallId,
-    connection: Option<Arc<ConnectionFacts>>,
+    connection: Option<Arc<ConnectionInfo>>,
     state: GilCell<State>,
     /// An [`ExclusiveReader`] waits for bytes.
     has_waiting_reader: AtomicBool,
@@ -37,7 +37,7 @@ type Trailers = Vec<(Vec<u8>, Vec<u8>)>;
 impl AsyncBody {
     pub fn new(py: Python<'_>, loop_driver: Py<LoopDriver>, id: CallId) -> Self {
         let calls = loop_driver.get().calls(py);
-        let connection = calls.ok().and_then(|calls| calls.driver.facts(id).cloned());
+        let connection = calls.ok().and_then(|calls| calls.driver.info(id).cloned());
         Self {
             loop_driver,
             id,
@@ -184,7 +184,7 @@ impl ReplyBody for AsyncBody {
         calls.map_or(0, |mut calls| calls.driver.buffered(self.id))
     }
 
-    fn connection(&self) -> Option<&ConnectionFacts> {
+    fn connection(&self) -> Option<&ConnectionInfo> {
         self.connection.as_deref()
     }
 

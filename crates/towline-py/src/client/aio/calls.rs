@@ -4,7 +4,8 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use towline_io::client::{
-    CallError, CallEvent, CallId, CallOptions, CallRead, Caller, Prepared, WebSocketTerms,
+    CallError, CallEvent, CallId, CallOptions, CallRead, ClientDriver, OutgoingRequest,
+    WebSocketConfig,
 };
 use towline_proto::OwnedHead;
 
@@ -17,7 +18,7 @@ use super::waiter::Waiter;
 
 /// The engine with its calls. Nothing here runs Python code: waiters and objects to drop are handed out instead.
 pub struct CallTable {
-    pub driver: Caller,
+    pub driver: ClientDriver,
     /// Indexed by the lower half of the call id.
     slots: Vec<Option<Slot>>,
     /// Waiters to wake once the table is closed.
@@ -94,7 +95,7 @@ pub enum ReadOutcome {
 }
 
 impl CallTable {
-    pub fn new(driver: Caller) -> Self {
+    pub fn new(driver: ClientDriver) -> Self {
         Self {
             driver,
             slots: Vec::new(),
@@ -105,7 +106,7 @@ impl CallTable {
 
     pub fn start(
         &mut self,
-        request: Prepared,
+        request: OutgoingRequest,
         options: CallOptions,
         mode: ResponseMode,
         on_informational: Option<Py<PyAny>>,
@@ -117,9 +118,9 @@ impl CallTable {
 
     pub fn start_websocket(
         &mut self,
-        request: Prepared,
+        request: OutgoingRequest,
         options: CallOptions,
-        config: WebSocketTerms,
+        config: WebSocketConfig,
     ) -> Result<CallId, Box<CallError>> {
         let id = self.driver.begin_websocket(request, options, config)?;
         self.insert(id, ResponseMode::WebSocket, None);

@@ -7,7 +7,8 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use towline_io::client::{
-    CallError, CallId, CallOptions, Caller, CallerConfig, PoolStatus, Prepared, fork,
+    CallError, CallId, CallOptions, ClientDriver, ClientDriverConfig, OutgoingRequest, PoolStatus,
+    fork,
 };
 
 use super::super::errors::client_closed;
@@ -58,8 +59,12 @@ const ROUNDS_TIME: Duration = Duration::from_micros(200);
 const FEW_WOKEN: usize = 1;
 
 impl LoopDriver {
-    pub fn new(py: Python<'_>, event_loop: EventLoop, config: CallerConfig) -> PyResult<Py<Self>> {
-        let driver = Caller::new(config)?;
+    pub fn new(
+        py: Python<'_>,
+        event_loop: EventLoop,
+        config: ClientDriverConfig,
+    ) -> PyResult<Py<Self>> {
+        let driver = ClientDriver::new(config)?;
         let fd = driver.as_raw_fd();
         let loop_driver = Bound::new(
             py,
@@ -106,7 +111,7 @@ impl LoopDriver {
 
     pub fn start(
         slf: &Bound<'_, Self>,
-        request: Prepared,
+        request: OutgoingRequest,
         options: CallOptions,
         mode: ResponseMode,
         on_informational: Option<Py<PyAny>>,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use towline_io::client::{CallId, Received};
+use towline_io::client::{CallId, WsReceived};
 
 use super::super::errors;
 use super::super::websocket::{
@@ -155,15 +155,15 @@ fn receive(
         LoopDriver::flush_soon(state.loop_driver.bind(py))?;
     }
     match received {
-        Received::Message(message) => Ok(Some(message)),
-        Received::Pending if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
+        WsReceived::Message(message) => Ok(Some(message)),
+        WsReceived::Pending if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
             let loop_driver = state.loop_driver.get();
             loop_driver.calls(py)?.driver.stop_receiving(state.id);
             Err(receive_timeout())
         }
-        Received::Pending => Ok(None),
-        Received::Closed(closed) => Err(closed_error(py, &closed)),
-        Received::Failed(error) => Err(errors::call_error(py, &error)),
+        WsReceived::Pending => Ok(None),
+        WsReceived::Closed(closed) => Err(closed_error(py, &closed)),
+        WsReceived::Failed(error) => Err(errors::call_error(py, &error)),
     }
 }
 

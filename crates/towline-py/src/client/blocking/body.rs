@@ -4,7 +4,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
-use towline_io::client::{BlockingCall, ConnectionFacts, Taken, Trailer};
+use towline_io::client::{BlockingCall, ConnectionInfo, ReadOutcome, Trailer};
 
 use super::super::collector::{BodyLimits, Collector};
 use super::super::head::Head;
@@ -15,18 +15,18 @@ use crate::gil::GilCell;
 
 /// ```text
 ///  Open ◄───────► Reading (by one thread, without the GIL)
-///   ├─ end of the body ─► Ended
+///   ├─ end of the body ─► BlockingError
 ///   └─ close, failure ──► Closed
 /// ```
 pub enum State {
     Open(Box<BlockingCall>),
     Reading,
-    Ended(CallInfo, Box<[Trailer]>),
+    BlockingError(CallInfo, Box<[Trailer]>),
     Closed(CallInfo),
 }
 
 pub struct SyncBody {
-    connection: Arc<ConnectionFacts>,
+    connection: Arc<ConnectionInfo>,
     state: GilCell<State>,
 }
 
@@ -40,7 +40,7 @@ pub fn info_of(call: &BlockingCall) -> CallInfo {
 impl SyncBody {
     pub fn new(call: Box<BlockingCall>) -> Self {
         Self {
-            connection: Arc::clone(call.facts()),
+            connection: Arc::clone(call.info()),
             state: GilCell::new(State::Open(call)),
         }
     }
@@ -59,16 +59,16 @@ impl SyncBody {
         loop {
             let outcome = call.take(max_bytes, |data| sink.take().map(|sink| sink(data)));
             match outcome {
-                Ok(Taken::Data(value)) => {
+                Ok(ReadOutcome::Data(value)) => {
                     self.return_call(py, call);
                     return Ok(value);
                 }
-                Ok(Taken::End) => {
+                Ok(ReadOutcome::End) => {
                     let trailers = call.trailers().into();
-                    self.set_state(py, State::Ended(info_of(&call), trailers));
+                    self.set_state(py, State::BlockingError(info_of(&call), trailers));
                     return Ok(None);
                 }
-                Ok(Taken::Pending) => {
+                Ok(ReadOutcome::Pending) => {
                     if let Err(error) = detached(py, |wait| call.fill(wait)) {
                         self.set_state(py, State::Closed(info_of(&call)));
                         return Err(error);
@@ -107,7 +107,7 @@ impl SyncBody {
             State::Reading => Err(PyRuntimeError::new_err(
                 "another thread is reading this response",
             )),
-            ended @ State::Ended(..) => {
+            ended @ State::BlockingError(..) => {
                 *state = ended;
                 Ok(None)
             }
@@ -140,7 +140,10 @@ impl SyncBody {
     }
 
     pub fn is_closed(&self, py: Python<'_>) -> bool {
-        matches!(*self.state.open(py), State::Ended(..) | State::Closed(_))
+        matches!(
+            *self.state.open(py),
+            State::BlockingError(..) | State::Closed(_)
+        )
     }
 }
 
@@ -149,7 +152,7 @@ impl ReplyBody for SyncBody {
         match &*self.state.open(py) {
             State::Open(call) => info_of(call),
             State::Reading => CallInfo::default(),
-            State::Ended(info, _) | State::Closed(info) => *info,
+            State::BlockingError(info, _) | State::Closed(info) => *info,
         }
     }
 
@@ -160,13 +163,13 @@ impl ReplyBody for SyncBody {
         }
     }
 
-    fn connection(&self) -> Option<&ConnectionFacts> {
+    fn connection(&self) -> Option<&ConnectionInfo> {
         Some(&self.connection)
     }
 
     fn trailers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
-        if let State::Ended(_, trailers) = &*self.state.open(py) {
+        if let State::BlockingError(_, trailers) = &*self.state.open(py) {
             for (name, value) in trailers {
                 let pair = [PyBytes::new(py, name), PyBytes::new(py, value)];
                 list.append(PyTuple::new(py, pair)?)?;

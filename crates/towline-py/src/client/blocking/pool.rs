@@ -6,8 +6,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use towline_io::client::{
-    Blocking, BlockingCall, BlockingConfig, Body, CallOptions, Ended, Patience, PoolStatus,
-    Prepared, Route,
+    BlockingCall, BlockingClient, BlockingConfig, BlockingError, Body, CallOptions,
+    OutgoingRequest, PoolStatus, Route, WaitPolicy,
 };
 
 use super::super::errors;
@@ -27,12 +27,12 @@ pub struct SyncPool {
     config: PoolConfig,
     routes: GilCell<RouteCache>,
     /// `None`: closed.
-    blocking: GilCell<Option<Arc<Blocking>>>,
+    blocking: GilCell<Option<Arc<BlockingClient>>>,
 }
 
 impl SyncPool {
-    fn new_pool(config: &PoolConfig) -> Arc<Blocking> {
-        Arc::new(Blocking::new(BlockingConfig {
+    fn new_pool(config: &PoolConfig) -> Arc<BlockingClient> {
+        Arc::new(BlockingClient::new(BlockingConfig {
             pool: config.driver.pool,
             dial: Arc::clone(&config.driver.dial),
             limits: Arc::clone(&config.driver.limits),
@@ -40,14 +40,14 @@ impl SyncPool {
     }
 
     /// The connections of this process. After a fork the child opens its own and leaves the parent's open.
-    pub fn blocking(&self, py: Python<'_>) -> PyResult<Arc<Blocking>> {
+    pub fn blocking(&self, py: Python<'_>) -> PyResult<Arc<BlockingClient>> {
         let mut blocking = self.blocking.open(py);
         let Some(current) = &mut *blocking else {
             return Err(errors::client_closed());
         };
         if current.is_foreign() {
             let inherited = std::mem::replace(current, Self::new_pool(&self.config));
-            inherited.abandon();
+            inherited.close_after_fork();
         }
         Ok(Arc::clone(current))
     }
@@ -69,7 +69,7 @@ impl SyncPool {
     pub fn call(
         &self,
         py: Python<'_>,
-        prepared: Prepared,
+        prepared: OutgoingRequest,
         options: CallOptions,
         streamed: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<(Box<BlockingCall>, Head)> {
@@ -88,7 +88,7 @@ impl SyncPool {
     }
 }
 
-fn await_head(call: &mut BlockingCall, wait: &mut Patience<'_>) -> Result<Head, Ended> {
+fn await_head(call: &mut BlockingCall, wait: &mut WaitPolicy<'_>) -> Result<Head, BlockingError> {
     call.await_head(wait).map(Head::from_wire)
 }
 

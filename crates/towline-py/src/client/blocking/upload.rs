@@ -4,7 +4,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator};
-use towline_io::client::{BlockingCall, Written};
+use towline_io::client::{BlockingCall, WriteOutcome};
 
 use super::super::request::shared_bytes;
 use super::wait::detached;
@@ -59,8 +59,8 @@ pub fn upload(call: &mut BlockingCall, body: &Bound<'_, PyAny>) -> PyResult<()> 
     let mut pieces = Pieces::of(body)?;
     while let Some(piece) = pieces.next()? {
         match detached(py, |wait| call.write(piece, wait))? {
-            Written::Taken => {}
-            Written::Answered => return Ok(()),
+            WriteOutcome::Continue => {}
+            WriteOutcome::Responded => return Ok(()),
         }
     }
     detached(py, |wait| call.finish(&[], wait))

@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use towline_io::client::fork;
-use towline_io::client::{Ended, Patience};
+use towline_io::client::{BlockingError, WaitPolicy};
 
 use super::super::errors;
 
@@ -17,7 +17,7 @@ const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Runs `operation` without the GIL. A signal handler that raises (`KeyboardInterrupt`) ends it.
 pub fn detached<T: Send>(
     py: Python<'_>,
-    operation: impl FnOnce(&mut Patience<'_>) -> Result<T, Ended> + Send,
+    operation: impl FnOnce(&mut WaitPolicy<'_>) -> Result<T, BlockingError> + Send,
 ) -> PyResult<T> {
     let is_main = is_main_thread(py)?;
     let (result, raised) = py.detach(|| {
@@ -29,7 +29,7 @@ pub fn detached<T: Send>(
             raised = Python::attach(|py| py.check_signals().err());
             raised.is_some()
         };
-        let mut wait = Patience::new(&mut interrupted, is_main.then_some(SIGNAL_CHECK_INTERVAL));
+        let mut wait = WaitPolicy::new(&mut interrupted, is_main.then_some(SIGNAL_CHECK_INTERVAL));
         (operation(&mut wait), raised)
     });
     match (result, raised) {
@@ -39,10 +39,10 @@ pub fn detached<T: Send>(
     }
 }
 
-pub fn to_error(py: Python<'_>, ended: &Ended) -> PyErr {
+pub fn to_error(py: Python<'_>, ended: &BlockingError) -> PyErr {
     match ended {
-        Ended::Failed(error) => errors::call_error(py, error),
-        Ended::Interrupted => pyo3::exceptions::PyKeyboardInterrupt::new_err(()),
+        BlockingError::Failed(error) => errors::call_error(py, error),
+        BlockingError::Interrupted => pyo3::exceptions::PyKeyboardInterrupt::new_err(()),
     }
 }
 

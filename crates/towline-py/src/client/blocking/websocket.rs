@@ -2,7 +2,8 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use towline_io::client::{
-    BlockingSocket, CallOptions, CallerConfig, Heard, Prepared, Shaken, WebSocketTerms,
+    BlockingWebSocket, CallOptions, ClientDriverConfig, OutgoingRequest, UpgradeOutcome,
+    WebSocketConfig, WsRecvOutcome,
 };
 
 use super::super::head::Head;
@@ -14,27 +15,27 @@ use super::wait::detached;
 
 #[pyclass(frozen, module = "towline._native")]
 pub struct SyncSocket {
-    socket: Box<BlockingSocket>,
+    socket: Box<BlockingWebSocket>,
 }
 
 /// Sends the opening handshake and waits for the response.
 pub fn open(
     py: Python<'_>,
-    config: CallerConfig,
-    request: Prepared,
+    config: ClientDriverConfig,
+    request: OutgoingRequest,
     options: CallOptions,
-    websocket: WebSocketTerms,
+    websocket: WebSocketConfig,
 ) -> PyResult<Handshake> {
     let shaken = detached(py, |wait| {
-        BlockingSocket::open(config, request, options, websocket, wait)
+        BlockingWebSocket::open(config, request, options, websocket, wait)
     })?;
     Ok(match shaken {
-        Shaken::Granted(head, socket) => Handshake {
+        UpgradeOutcome::Granted(head, socket) => Handshake {
             head: Head::from_wire(head).into(),
             content: None,
             socket: Some(Py::new(py, SyncSocket { socket })?.into_any()),
         },
-        Shaken::Refused(head, content) => Handshake {
+        UpgradeOutcome::Refused(head, content) => Handshake {
             head: Head::from_wire(head).into(),
             content: Some(content),
             socket: None,
@@ -55,10 +56,10 @@ impl SyncSocket {
     fn receive(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
         let deadline = deadline(timeout)?;
         match detached(py, |wait| self.socket.receive(deadline, wait))? {
-            Heard::Message(kind, data) => Ok(message(py, kind, &data)),
-            Heard::Closed(closed) => Err(closed_error(py, &closed)),
-            Heard::Late => Err(receive_timeout()),
-            Heard::Taken => Err(second_receiver()),
+            WsRecvOutcome::Message(kind, data) => Ok(message(py, kind, &data)),
+            WsRecvOutcome::Closed(closed) => Err(closed_error(py, &closed)),
+            WsRecvOutcome::TimedOut => Err(receive_timeout()),
+            WsRecvOutcome::Busy => Err(second_receiver()),
         }
     }
 

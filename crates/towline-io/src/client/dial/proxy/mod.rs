@@ -45,7 +45,7 @@ impl Refusal {
 }
 
 #[derive(Debug)]
-pub(super) struct Greeting {
+pub(super) struct ProxyHandshake {
     protocol: Protocol,
     outbox: Vec<u8>,
     sent: usize,
@@ -57,7 +57,7 @@ enum Protocol {
     Socks(Socks),
 }
 
-impl Greeting {
+impl ProxyHandshake {
     /// `addr`: what `socks5` connects to; the others send the name.
     pub(super) fn new(
         proxy: &Proxy,

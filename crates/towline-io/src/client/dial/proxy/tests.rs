@@ -13,20 +13,20 @@ fn run(
     piece: usize,
 ) -> (Vec<u8>, Result<Step, Refusal>) {
     let addr = addr.map(|addr| addr.parse().unwrap());
-    let mut greeting = match Greeting::new(proxy, route, addr) {
-        Ok(greeting) => greeting,
+    let mut handshake = match ProxyHandshake::new(proxy, route, addr) {
+        Ok(handshake) => handshake,
         Err(refusal) => return (Vec::new(), Err(refusal)),
     };
     let mut out = Vec::new();
     let mut step = Ok(Step::More);
     for answer in answers {
-        while let Some(&byte) = greeting.outgoing().first() {
+        while let Some(&byte) = handshake.outgoing().first() {
             out.push(byte);
-            greeting.sent(1);
+            handshake.sent(1);
         }
         for bytes in answer.chunks(piece) {
             assert_eq!(step, Ok(Step::More), "bytes after the end");
-            step = greeting.received(bytes);
+            step = handshake.received(bytes);
             if step.is_err() {
                 return (out, step);
             }

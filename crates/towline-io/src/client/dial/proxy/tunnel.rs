@@ -132,8 +132,8 @@ fn status(head: &[u8]) -> Result<u16, Refusal> {
 
 /// A space and the reason phrase, as far as it is harmless to print.
 fn reason(head: &[u8]) -> String {
-    let line = head.split(|&byte| byte == b'\r').next().unwrap_or_default();
-    let words = line.get(12..).unwrap_or_default();
+    let transport = head.split(|&byte| byte == b'\r').next().unwrap_or_default();
+    let words = transport.get(12..).unwrap_or_default();
     words
         .iter()
         .take(MAX_REASON_CHARS)

@@ -233,7 +233,7 @@ fn from_a_local_address() {
     let (listener, addr) = listener("127.0.0.1:0");
     let mut route = plain(addr);
     route.local_address = Some("127.0.0.2".parse().unwrap());
-    dial(Face::Blocking, &route, &DialConfig::default()).unwrap();
+    dial(Face::BlockingClient, &route, &DialConfig::default()).unwrap();
     assert_eq!(listener.accept().unwrap().1.ip().to_string(), "127.0.0.2");
     route.local_address = Some("::1".parse().unwrap());
     let error = refused(&route, &DialConfig::default());

@@ -131,7 +131,12 @@ fn a_cut_is_no_end() {
         drop(tls);
     });
     let route = Route::secure("host", addr.port(), context(authority.roots()));
-    let mut established = dial(Face::Blocking, &route, &with_overrides("host", &[addr])).unwrap();
+    let mut established = dial(
+        Face::BlockingClient,
+        &route,
+        &with_overrides("host", &[addr]),
+    )
+    .unwrap();
     assert_eq!(hear(&mut established, 4), b"half");
     cut.join().unwrap();
     let error = hear_the_end(&mut established);

@@ -25,11 +25,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug)]
 enum Face {
-    Blocking,
+    BlockingClient,
     Async,
 }
 
-const FACES: [Face; 2] = [Face::Blocking, Face::Async];
+const FACES: [Face; 2] = [Face::BlockingClient, Face::Async];
 
 /// What one dial comes to.
 fn dial(face: Face, route: &Route, config: &DialConfig) -> Result<Box<Established>, DialError> {
@@ -39,13 +39,13 @@ fn dial(face: Face, route: &Route, config: &DialConfig) -> Result<Box<Establishe
         Instant::now(),
     );
     match face {
-        Face::Blocking => drive_by_poll(dial),
+        Face::BlockingClient => drive_by_poll(dial),
         Face::Async => drive_by_edges(dial),
     }
 }
 
 fn refused(route: &Route, config: &DialConfig) -> DialError {
-    let Err(error) = dial(Face::Blocking, route, config) else {
+    let Err(error) = dial(Face::BlockingClient, route, config) else {
         panic!("connected to {route:?}");
     };
     error

@@ -324,7 +324,7 @@ fn an_https_proxy_hears_that_the_connection_ends() {
     });
     let route = Route::secure("origin", 443, authority.client());
     let route = through(&route, ProxyScheme::Https, addr);
-    let mut established = dial(Face::Blocking, &route, &DialConfig::default()).unwrap();
+    let mut established = dial(Face::BlockingClient, &route, &DialConfig::default()).unwrap();
     let transport = &mut established.transport;
     let tls = transport.tls.as_mut().unwrap();
     tls.close_notify();

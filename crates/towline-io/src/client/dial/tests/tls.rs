@@ -124,7 +124,8 @@ fn trust_by_directory_and_none_at_all() {
             ..ClientTlsSettings::default()
         };
         let (route, config) = secure(name, addr, &Arc::new(ClientTls::new(settings)));
-        dial(Face::Blocking, &route, &config).map(|mut established| assert_echoes(&mut established))
+        dial(Face::BlockingClient, &route, &config)
+            .map(|mut established| assert_echoes(&mut established))
     };
     echoes(Trust::Path(authority.path("")), "host").unwrap();
     echoes(Trust::Insecure, "whoever").unwrap();
@@ -157,7 +158,10 @@ fn another_name_is_asked_for_and_verified() {
     });
     let (mut route, config) = secure("outer", addr, &authority.client());
     route.sni = Some("inner".into());
-    say(&mut dial(Face::Blocking, &route, &config).unwrap(), b"x");
+    say(
+        &mut dial(Face::BlockingClient, &route, &config).unwrap(),
+        b"x",
+    );
     assert_eq!(asked.join().unwrap().as_deref(), Some("inner"));
     // An address needs a certificate for the address.
     let addr = tls_server(authority.server(authority.sign(&params("127.0.0.1")), false));
@@ -195,7 +199,7 @@ fn client_certificates() {
     assert!(error.message.contains("ca.pem: no private key"), "{error}");
     // TLS 1.3 lets the client finish before the server has looked (RFC 8446 4.4.2.4).
     let (route, config) = with(None, MinVersion::Tls12);
-    let mut established = dial(Face::Blocking, &route, &config).unwrap();
+    let mut established = dial(Face::BlockingClient, &route, &config).unwrap();
     let error = hear_the_end(&mut established);
     let text = crate::tls::explain(&error, "PEER");
     assert_eq!(
