@@ -1,5 +1,5 @@
-//! Which generation of the process this is. A child of fork(2) must not use what its parent's threads and
-//! sockets are in the middle of: locks may be held by threads that do not exist here.
+//! Detection of fork(2). A child must not use state that its parent's threads were changing: locks may be
+//! held by threads that do not exist in the child.
 
 use std::ptr;
 use std::sync::Once;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 static REGISTER: Once = Once::new();
 
-/// Another number in every process of a line of forks.
+/// Number of forks between the first process and this one.
 pub fn generation() -> u64 {
     REGISTER.call_once(|| {
         // SAFETY: the handler does one atomic addition, which is allowed in a child of fork.
@@ -21,8 +21,8 @@ extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A value that is made anew in each generation, the old one left as it was. Found without a lock. Values
-/// are never freed: for the few things of which a process has one.
+/// A value that is created anew in each generation; the old one is left as it was. Lock-free. Values are
+/// never freed, so use it only for values that exist once per process.
 pub(crate) struct PerGeneration<T>(AtomicPtr<Entry<T>>);
 
 struct Entry<T> {
@@ -38,7 +38,7 @@ impl<T: Default + Send + Sync + 'static> PerGeneration<T> {
     pub(crate) fn current(&self) -> &'static T {
         let generation = generation();
         let found = self.0.load(Ordering::Acquire);
-        // SAFETY: what stands here was leaked below and is never freed or changed.
+        // SAFETY: the pointee was leaked below and is never freed or changed.
         if let Some(entry) = unsafe { found.as_ref() }
             && entry.generation == generation
         {
@@ -53,7 +53,7 @@ impl<T: Default + Send + Sync + 'static> PerGeneration<T> {
             // SAFETY: leaked just above.
             Ok(_) => unsafe { &(*new).value },
             Err(theirs) => {
-                // SAFETY: nobody has seen `new`.
+                // SAFETY: `new` has not been published.
                 drop(unsafe { Box::from_raw(new) });
                 // SAFETY: another thread of this generation placed it, and it is never freed.
                 unsafe { &(*theirs).value }
@@ -72,7 +72,7 @@ mod tests {
         let before = generation();
         NUMBER.current().store(7, Ordering::Relaxed);
         assert_eq!(NUMBER.current().load(Ordering::Relaxed), 7);
-        // SAFETY: the child compares two numbers, makes a small value and ends.
+        // SAFETY: the child compares two numbers, creates a small value and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let fresh = generation() != before && NUMBER.current().load(Ordering::Relaxed) == 0;

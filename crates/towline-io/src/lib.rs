@@ -1,7 +1,7 @@
-//! The machine of Towline: what moves the bytes of `towline-proto` through real sockets.
+//! Sockets, TLS and timers for the protocols of `towline-proto`.
 //!
-//! An [`Engine`] owns one poll with listeners, connections, timers and receive blocks, and serves them
-//! in bounded turns. A face (ASGI, WSGI, a native program) drives it:
+//! An [`Engine`] owns one poll with listeners, connections, timers and receive buffers, and serves them
+//! in bounded turns. A front end (ASGI, WSGI, a native program) drives it:
 //!
 //! ```no_run
 //! use std::sync::Arc;

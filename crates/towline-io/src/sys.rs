@@ -1,4 +1,4 @@
-//! What mio does not offer.
+//! System calls that mio does not offer.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -43,8 +43,8 @@ pub(crate) fn register_listener(registry: &Registry, fd: RawFd, source: Source) 
     )
 }
 
-/// Asks the kernel not to join this thread's wake-ups with others within 50 microseconds, as it may.
-/// A refusal costs exactness only.
+/// Sets the timer slack of this thread to a nanosecond (the default is 50 microseconds). A failure costs
+/// precision only.
 pub fn exact_timers() {
     #[cfg(target_os = "linux")]
     // SAFETY: no pointer is involved.
@@ -53,15 +53,15 @@ pub fn exact_timers() {
     };
 }
 
-/// Seconds since 1970, for fields that show nothing finer. The kernel keeps them ready, a tick of 4 ms
-/// late at most; the exact clock would cost each response 30 ns.
+/// Seconds since 1970 from the coarse clock, which is at most a tick (4 ms) late; the precise clock would
+/// cost each response 30 ns.
 #[cfg(target_os = "linux")]
 pub fn unix_seconds() -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: fills the structure given to it.
+    // SAFETY: fills the given structure.
     let result = unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
     if result < 0 {
         return 0;

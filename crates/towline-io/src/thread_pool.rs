@@ -1,6 +1,6 @@
-//! Helper threads for what would block a loop: lookups of names, files of certificates. They are few,
-//! start when there is work and end when there has been none for a while; a process that exits does not
-//! wait for them. What they found is told through a descriptor, for epoll and poll(2) alike.
+//! Thread pool for blocking work: name lookups and certificate files. Threads start on demand and end after
+//! an idle time; a process that exits does not wait for them. Completion is signalled through a descriptor,
+//! for epoll and poll(2) alike.
 
 use std::collections::VecDeque;
 use std::io::{self, PipeReader, PipeWriter, Write};
@@ -12,18 +12,18 @@ use std::time::Duration;
 
 use crate::fork::PerGeneration;
 
-/// Work that waits for a thread.
+/// Most tasks that wait for a thread.
 const MAX_QUEUED_TASKS: usize = 4096;
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// For names. One that hangs holds its thread for as long as the system's resolver likes.
+/// Pool for name lookups. A lookup occupies its thread until the system's resolver returns.
 pub(crate) static LOOKUPS: ThreadPool = ThreadPool::new(8);
 
-/// For files, so that these do not wait for names.
+/// Pool for files, so that these do not wait for lookups.
 pub(crate) static FILES: ThreadPool = ThreadPool::new(2);
 
-/// Threads of this process; a child of fork starts its own.
+/// A bounded number of threads; a child of fork starts its own.
 pub(crate) struct ThreadPool {
     workers: PerGeneration<Workers>,
     max_threads: usize,
@@ -37,7 +37,7 @@ impl ThreadPool {
         }
     }
 
-    /// Runs `work` on a helper thread. Dropped before its turn comes, it is never run.
+    /// Runs `work` on a thread of the pool. A task that is dropped before it starts is never run.
     pub(crate) fn spawn<T: Send + Sync + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -61,14 +61,14 @@ impl ThreadPool {
     }
 }
 
-/// Something to find out, and in the end what was found.
+/// Work for the pool and its result.
 pub(crate) struct Task<T> {
     work: Mutex<Option<(Closure<T>, PipeWriter)>>,
     outcome: OnceLock<Result<T, Panicked>>,
     reader: PipeReader,
 }
 
-/// The work will not come to an end: there is no outcome.
+/// The work has panicked, so there is no outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Panicked;
 
@@ -80,10 +80,10 @@ impl<T> Task<T> {
     }
 }
 
-/// One who waits for a task. The task lives as long as one of them does.
+/// Handle to wait for a task. The task lives as long as one of its handles does.
 pub(crate) struct TaskHandle<T> {
     task: Arc<Task<T>>,
-    /// Of its own, so that two that wait in one poll do not collide.
+    /// A duplicate per handle, so that two of them can be registered in one poll.
     reader: PipeReader,
 }
 
@@ -93,12 +93,12 @@ impl<T> TaskHandle<T> {
         Ok(Self { task, reader })
     }
 
-    /// Readable once the outcome is there, and for ever after.
+    /// Descriptor that is readable once the task is done.
     pub(crate) fn fd(&self) -> RawFd {
         self.reader.as_raw_fd()
     }
 
-    /// `None`: not yet.
+    /// Result of the task; `None` while it is not done.
     pub(crate) fn outcome(&self) -> Option<Result<&T, Panicked>> {
         let outcome = self.task.outcome.get()?;
         Some(outcome.as_ref().map_err(|panicked| *panicked))
@@ -114,13 +114,13 @@ impl<T: Send + Sync> Work for Task<T> {
         if let Some((work, mut writer)) = lock(&self.work).take() {
             let outcome = panic::catch_unwind(AssertUnwindSafe(work)).map_err(|_| Panicked);
             let _ = self.outcome.set(outcome);
-            // A byte, not only the closing: a child of fork may hold this end open too.
+            // Closing alone is not enough: a child of fork may hold this end open too.
             let _ = writer.write(&[0]);
         }
     }
 }
 
-/// The threads and what waits for them.
+/// The threads of one process and their queue.
 #[derive(Default)]
 struct Workers {
     queue: Mutex<Queue>,
@@ -148,7 +148,7 @@ impl Workers {
             let thread = thread::Builder::new().name("towline-helper".into());
             match thread.spawn(|| self.run_worker()) {
                 Ok(_) => queue.threads += 1,
-                // Those that are there will come to it.
+                // The existing threads will run it.
                 Err(_) if queue.threads > 0 => {}
                 Err(error) => {
                     queue.waiting.pop_back();
@@ -174,11 +174,11 @@ impl Workers {
                 continue;
             }
             queue.idle += 1;
-            let (held, waited) = self
+            let (guard, waited) = self
                 .available
                 .wait_timeout(queue, IDLE_TIMEOUT)
                 .unwrap_or_else(PoisonError::into_inner);
-            queue = held;
+            queue = guard;
             queue.idle -= 1;
             if waited.timed_out() && queue.waiting.is_empty() {
                 queue.threads -= 1;
@@ -188,9 +188,9 @@ impl Workers {
     }
 }
 
-/// A signal must interrupt the thread that the program waits in, not one of these.
+/// Blocks signals in this thread: they must interrupt the thread in which the program waits.
 fn block_signals() {
-    // SAFETY: fills a set of its own and gives it to the calling thread.
+    // SAFETY: fills a local set and sets the mask of the calling thread.
     unsafe {
         let mut all = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
@@ -198,7 +198,7 @@ fn block_signals() {
     }
 }
 
-/// Nothing that is kept under these locks can be half done.
+/// Locks `mutex`; a panic leaves nothing inconsistent under these locks.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_few_and_end() {
+    fn threads_are_bounded_and_end_when_idle() {
         static POOL: ThreadPool = ThreadPool::new(3);
         static DONE: AtomicUsize = AtomicUsize::new(0);
         let (open, gate) = mpsc::channel::<()>();
@@ -233,7 +233,7 @@ mod tests {
             })
             .collect();
         assert_eq!(POOL.threads(), 3);
-        // Nobody waits for these any more, and those that run are let go.
+        // The queued tasks are dropped, and the running ones may end.
         let last = TaskHandle::new(Arc::clone(&tasks[0])).unwrap();
         drop(tasks);
         drop(open);
@@ -247,10 +247,10 @@ mod tests {
     }
 
     #[test]
-    fn signals_are_left_to_the_program() {
+    fn signals_are_blocked_in_pool_threads() {
         static POOL: ThreadPool = ThreadPool::new(1);
         let is_blocked = || {
-            // SAFETY: asks for the mask of the calling thread, into a set of its own.
+            // SAFETY: reads the mask of the calling thread into a local set.
             unsafe {
                 let mut mask = std::mem::zeroed();
                 libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);

@@ -1,4 +1,4 @@
-//! The addresses of the two ends of a connection.
+//! Addresses of the two ends of a connection.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,13 +6,13 @@ use std::path::Path;
 
 use socket2::SockAddr;
 
-/// Where one end of a connection is.
+/// Address of one end of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum PeerAddr {
-    /// Not known: an unnamed Unix socket, or a PROXY header that says so.
+    /// Unknown: an unnamed Unix socket, or a PROXY header without an address.
     #[default]
     None,
-    /// An IPv4 address seen through a dual-stack listener is given as IPv4.
+    /// IPv4-mapped addresses of a dual-stack listener are converted to IPv4.
     Inet(SocketAddr),
     Unix(Box<Path>),
 }
@@ -26,7 +26,7 @@ impl PeerAddr {
             .map_or(Self::None, |path| Self::Unix(path.into()))
     }
 
-    /// The address and port, when there is one.
+    /// The IP address and port, if it has one.
     pub fn inet(&self) -> Option<SocketAddr> {
         match self {
             Self::Inet(addr) => Some(*addr),
@@ -45,7 +45,7 @@ impl fmt::Display for PeerAddr {
     }
 }
 
-/// `::ffff:192.0.2.1` is 192.0.2.1 to everybody who reads a log or an allow list.
+/// Converts `::ffff:192.0.2.1` to 192.0.2.1, as logs and allow lists have it.
 fn canonical(addr: SocketAddr) -> SocketAddr {
     match addr {
         SocketAddr::V4(_) => addr,
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mapped_addresses_are_given_as_ipv4() {
+    fn mapped_addresses_become_ipv4() {
         let mapped: SocketAddr = "[::ffff:192.0.2.1]:80".parse().unwrap();
         assert_eq!(canonical(mapped).to_string(), "192.0.2.1:80");
         let plain: SocketAddr = "[2001:db8::1]:80".parse().unwrap();

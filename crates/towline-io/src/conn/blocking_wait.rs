@@ -1,4 +1,4 @@
-//! A checked-out connection on a thread of its own: waiting for the one socket with `poll(2)`.
+//! Blocking reads and writes of a checked-out connection, by `poll(2)` on its socket.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -9,28 +9,29 @@ use towline_proto::BufferPool;
 use crate::conn::flush::FlushOutcome;
 use crate::conn::{Output, Peer};
 
-/// How a wait on one connection ended.
+/// Outcome of a wait on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitOutcome {
-    /// Something was read, or everything is sent: look at the connection.
+    /// Bytes were read, or everything has been sent: check the connection's events.
     Done,
-    /// The time that the caller gave is over.
+    /// The caller's time is over.
     TimedOut,
-    /// The connection has ended; its events say how.
+    /// The connection has ended; its events have the reason.
     Closed,
 }
 
-/// What ended one sleep.
-enum Sleep {
+/// Reason for which one `poll` returned.
+enum PollOutcome {
     Ready,
-    /// One of the connection's own timeouts, which it has been told of.
+    /// A timeout of the protocol has passed and has been handled.
     Deadline,
+    /// The caller's time is over.
     Until,
 }
 
 impl<S> Peer<S> {
-    /// Reads from the socket into the wire core, waiting for it until `until` (`None`: as long as the
-    /// connection's own timeouts allow). Drain `next_event` afterwards, whatever the result.
+    /// Reads from the socket, waiting until `until` (`None`: as long as the timeouts of the protocol allow).
+    /// Handle all events of `next_event` afterwards, whatever the result.
     pub fn fill(
         &mut self,
         buffers: &mut BufferPool,
@@ -38,7 +39,7 @@ impl<S> Peer<S> {
     ) -> io::Result<WaitOutcome> {
         loop {
             let now = Instant::now();
-            // An answer may be queued that the peer waits for before it goes on: `100 Continue`.
+            // The peer may wait for queued output before it continues: `100 Continue`.
             self.flush(now, usize::MAX);
             if self.is_over() {
                 return Ok(WaitOutcome::Closed);
@@ -49,14 +50,14 @@ impl<S> Peer<S> {
                 return Ok(WaitOutcome::Done);
             }
             match self.sleep(libc::POLLIN, until)? {
-                Sleep::Ready => {}
-                Sleep::Deadline => return Ok(WaitOutcome::Done),
-                Sleep::Until => return Ok(WaitOutcome::TimedOut),
+                PollOutcome::Ready => {}
+                PollOutcome::Deadline => return Ok(WaitOutcome::Done),
+                PollOutcome::Until => return Ok(WaitOutcome::TimedOut),
             }
         }
     }
 
-    /// Sends everything that waits, for as long as `until` and the connection's own timeouts allow.
+    /// Sends all pending output, for as long as `until` and the timeouts of the protocol allow.
     pub fn flush_blocking(&mut self, until: Option<Instant>) -> io::Result<WaitOutcome> {
         loop {
             let flushed = self.flush(Instant::now(), usize::MAX);
@@ -66,19 +67,19 @@ impl<S> Peer<S> {
             if flushed != FlushOutcome::Blocked {
                 return Ok(WaitOutcome::Done);
             }
-            if matches!(self.sleep(0, until)?, Sleep::Until) {
+            if matches!(self.sleep(0, until)?, PollOutcome::Until) {
                 return Ok(WaitOutcome::TimedOut);
             }
         }
     }
 
-    /// Nothing can be read or sent any more.
+    /// Whether nothing can be read or sent any more.
     fn is_over(&self) -> bool {
         self.conn.interest().closed || (self.input.over && self.conn.error().is_some())
     }
 
-    /// Sleeps until one of `wanted` is possible, or writing when that is blocked.
-    fn sleep(&mut self, wanted: libc::c_short, until: Option<Instant>) -> io::Result<Sleep> {
+    /// Waits for one of the events `wanted`, and for room to write when the output is blocked.
+    fn sleep(&mut self, wanted: libc::c_short, until: Option<Instant>) -> io::Result<PollOutcome> {
         let blocked = self.output == Output::Blocked;
         let events = if blocked {
             wanted | libc::POLLOUT
@@ -89,11 +90,11 @@ impl<S> Peer<S> {
             let now = Instant::now();
             let deadline = self.conn.deadline();
             if until.is_some_and(|until| until <= now) {
-                return Ok(Sleep::Until);
+                return Ok(PollOutcome::Until);
             }
             if deadline.is_some_and(|deadline| deadline <= now) {
                 self.conn.handle_timeout(now);
-                return Ok(Sleep::Deadline);
+                return Ok(PollOutcome::Deadline);
             }
             let next = [until, deadline].into_iter().flatten().min();
             if poll_one(self.as_raw_fd(), events, next.map(|next| next - now))? {
@@ -101,15 +102,15 @@ impl<S> Peer<S> {
                     Output::Blocked => Output::Open,
                     other => other,
                 };
-                return Ok(Sleep::Ready);
+                return Ok(PollOutcome::Ready);
             }
         }
     }
 }
 
-/// Whether one of `events` (or an error) came before the time was over.
+/// Waits for one of `events` or an error; returns false when the time is over.
 fn poll_one(fd: RawFd, events: libc::c_short, timeout: Option<Duration>) -> io::Result<bool> {
-    // Rounded up: waking a little too early would spin through the last millisecond.
+    // Rounded up: waking too early would spin through the last millisecond.
     let millis = timeout.map_or(-1, |timeout| {
         libc::c_int::try_from(timeout.as_millis() + 1).unwrap_or(libc::c_int::MAX)
     });

@@ -1,4 +1,4 @@
-//! What a listener does with the connections it accepts.
+//! Configuration of the connections of one listener or one client.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,28 +9,28 @@ use towline_proto::{Limits, ProtocolPolicy};
 use crate::serve::metrics::SlotHandle;
 use crate::tls::TlsConfig;
 
-/// Says whether a PROXY header is expected from a peer; `None` is a peer on a Unix socket.
+/// Decides whether a PROXY header is expected from an address; `None` is a peer on a Unix socket.
 pub type ProxyTrust = Box<dyn Fn(Option<IpAddr>) -> bool + Send + Sync>;
 
-/// The rules for the connections of one listener.
+/// Configuration shared by the connections of one listener or one client.
 #[derive(Default)]
 pub struct ConnConfig {
     pub limits: Arc<Limits>,
-    /// What is spoken; HTTP/1 by default. `Either`: under TLS the word of ALPN (its list stands in `tls`), else
-    /// the first bytes.
+    /// Allowed protocols; HTTP/1 by default. With `Either`, ALPN decides over TLS (its list is in `tls`), and
+    /// the first bytes decide otherwise.
     pub protocols: ProtocolPolicy,
-    /// Connections speak TLS when this is given.
+    /// TLS configuration; `None` for plain connections.
     pub tls: Option<TlsConfig>,
-    /// Peers for which this holds must begin with a PROXY header (version 1 or 2).
+    /// Addresses whose connections must start with a PROXY header (version 1 or 2).
     pub proxy_protocol: Option<ProxyTrust>,
-    /// Answers the metrics page and nothing else.
+    /// Serves the metrics page only.
     pub metrics_only: bool,
-    /// Where connections and their bytes are counted.
+    /// Counters of connections and bytes.
     pub meter: Option<SlotHandle>,
 }
 
 impl ConnConfig {
-    /// Plain HTTP within `limits`.
+    /// Plain HTTP with `limits`.
     pub fn plain(limits: Limits) -> Self {
         Self {
             limits: Arc::new(limits),

@@ -1,5 +1,5 @@
-//! Bodies that are files: sent by the kernel on plain HTTP/1, read and written where something frames or
-//! encrypts them. HTTP/2 may have one for every stream; they take turns, a portion each.
+//! File bodies: sent by `sendfile(2)` on plain HTTP/1, copied where the bytes are framed or encrypted. HTTP/2
+//! may have one per stream; they are sent round-robin, a portion each.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,18 +12,18 @@ use towline_proto::{Protocol, StreamId, StreamMut, UserError};
 
 use crate::conn::Peer;
 
-/// One `sendfile`, so that a fast disk and a fast peer do not hold a turn for long.
+/// Size of one `sendfile`, so that a fast disk and a fast peer do not occupy a turn for long.
 const SENDFILE_BYTES: usize = 512 * 1024;
-/// One read where `sendfile` is of no use.
+/// Size of one read where `sendfile` cannot be used.
 const READ_BYTES: usize = 16 * 1024;
-/// Read before it is offered to the socket, whatever the number of files.
+/// Bytes read before they are offered to the socket, for all files together.
 const FILL_BYTES: usize = 64 * 1024;
 
-/// The files of one connection that are still to be sent. The front one is next.
+/// File bodies of one connection that are still to be sent, in order.
 #[derive(Default)]
 pub(crate) struct Files {
     queue: VecDeque<FileBody>,
-    /// One has ended, or been given up, since the face asked.
+    /// A file has ended or been aborted since `take_file_ended`.
     ended: bool,
 }
 
@@ -33,29 +33,29 @@ struct FileBody {
     offset: u64,
     left: u64,
     stream: StreamId,
-    /// The kernel cannot send it: it must be framed or encrypted, or the kernel does not know how.
+    /// `sendfile` cannot be used: the bytes are framed or encrypted, or the file system does not support it.
     must_copy: bool,
 }
 
-/// What an empty output got from the files.
+/// Outcome of `flush_file`.
 pub(crate) enum FileFlush {
-    /// So many bytes went straight into the socket.
+    /// Number of bytes written to the socket by `sendfile`.
     Sent(usize),
-    /// Look at the output again.
+    /// The output has new bytes, or must be checked again.
     Queued,
-    /// None of them can go on now.
+    /// No file can continue now.
     Idle,
-    /// The kernel takes nothing now.
+    /// The kernel accepts no more for now.
     Blocked,
 }
 
-/// What became of one portion.
+/// Outcome of reading one portion.
 enum Portion {
     Read(usize),
     Last,
-    /// No room for it: its reader is slow.
-    Waits,
-    Over,
+    /// There is no room: the peer reads slowly.
+    Blocked,
+    Failed,
 }
 
 impl Files {
@@ -63,18 +63,18 @@ impl Files {
         self.queue.is_empty()
     }
 
-    /// None of them will be sent.
+    /// Drops all files.
     pub(crate) fn clear(&mut self) {
         self.ended |= !self.queue.is_empty();
         self.queue = VecDeque::new();
     }
 
-    /// The front one is done with.
+    /// Removes the first file.
     fn pop(&mut self) -> Option<FileBody> {
         self.ended = true;
         let body = self.queue.pop_front();
         if self.queue.is_empty() {
-            // Most connections send none: no memory for the few that did.
+            // Most connections send no files, so the memory is freed.
             self.queue = VecDeque::new();
         }
         body
@@ -83,8 +83,8 @@ impl Files {
 
 impl<S> Peer<S> {
     /// Sends `len` bytes of `file` from `offset` as the rest of `stream`'s body, then ends the message.
-    /// Call it after `respond` with the known size and after any other bytes of the body. A file that
-    /// turns out shorter aborts the exchange: its end must not look like the body's.
+    /// Call it after `respond` with the known size and after any other bytes of the body. If the file is
+    /// shorter, the exchange is aborted, so that the body is not taken for complete.
     pub fn send_file(
         &mut self,
         stream: StreamId,
@@ -94,7 +94,7 @@ impl<S> Peer<S> {
     ) -> Result<(), UserError> {
         let mut body = self.conn.stream(stream)?;
         let left = match body.body_left() {
-            // To HEAD nothing is sent, so nothing is read.
+            // A response to HEAD has no body, so nothing is read.
             Some(0) => return body.finish(),
             left => left,
         };
@@ -110,28 +110,28 @@ impl<S> Peer<S> {
         Ok(())
     }
 
-    /// The file of this stream is still being sent.
+    /// Whether the file of this stream is still being sent.
     pub fn is_sending_file(&self, stream: StreamId) -> bool {
         let mut files = self.files.queue.iter();
         files.any(|body| body.stream == stream)
     }
 
-    /// Some file is still being sent.
+    /// Whether any file is still being sent.
     pub fn is_sending_files(&self) -> bool {
         !self.files.is_empty()
     }
 
-    /// Whether a file has ended since this was asked, sent or not.
+    /// Whether a file has ended, sent or aborted, since the last call.
     pub fn take_file_ended(&mut self) -> bool {
         std::mem::take(&mut self.files.ended)
     }
 
-    /// Bytes of files that have not been taken from them.
+    /// Number of file bytes not yet read.
     pub(crate) fn files_left(&self) -> u64 {
         self.files.queue.iter().map(|body| body.left).sum()
     }
 
-    /// One portion, the output being empty.
+    /// Sends one portion of a file. The output must be empty.
     pub(crate) fn flush_file(&mut self, now: Instant) -> io::Result<FileFlush> {
         let Some(body) = self.files.queue.front_mut() else {
             return Ok(FileFlush::Idle);
@@ -152,7 +152,7 @@ impl<S> Peer<S> {
             .socket
             .sendfile(&body.file, offset, NonZeroUsize::new(portion))
         {
-            // The file ends before its announced length.
+            // The file is shorter than announced.
             Ok(0) => self.abort_file(),
             Ok(n) => {
                 body.offset += n as u64;
@@ -175,7 +175,7 @@ impl<S> Peer<S> {
                     return Ok(FileFlush::Blocked);
                 }
                 io::ErrorKind::Interrupted => {}
-                // The kernel cannot map this kind of file.
+                // `sendfile` does not support this file.
                 io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => body.must_copy = true,
                 _ => return Err(error),
             },
@@ -183,8 +183,8 @@ impl<S> Peer<S> {
         Ok(FileFlush::Queued)
     }
 
-    /// Copies from files to where their bodies wait to be sent, in turn, while there is room. Whether
-    /// any of them came further.
+    /// Copies portions of the files to the output, round-robin, while there is room. Returns whether there
+    /// was progress.
     pub(crate) fn fill_from_files(&mut self) -> bool {
         let (mut filled, mut waiting, mut ended) = (0, 0, false);
         while filled < FILL_BYTES && waiting < self.files.queue.len() {
@@ -193,18 +193,18 @@ impl<S> Peer<S> {
             };
             let portion = match self.conn.stream(body.stream) {
                 Ok(mut stream) => body.read_portion(&mut stream),
-                Err(_) => Portion::Over,
+                Err(_) => Portion::Failed,
             };
             match portion {
                 Portion::Read(bytes) => {
                     filled += bytes;
                     waiting = 0;
                 }
-                Portion::Waits => waiting += 1,
+                Portion::Blocked => waiting += 1,
                 Portion::Last => self.end_file(),
-                Portion::Over => drop(self.files.pop()),
+                Portion::Failed => drop(self.files.pop()),
             }
-            if matches!(portion, Portion::Last | Portion::Over) {
+            if matches!(portion, Portion::Last | Portion::Failed) {
                 ended = true;
             } else {
                 self.files.queue.rotate_left(1);
@@ -237,23 +237,23 @@ impl FileBody {
             return Portion::Last;
         }
         if stream.send_capacity() == 0 {
-            // Nothing that a failed exchange is given will ever leave.
+            // A failed stream never sends anything.
             if stream.write(&[]).is_err() {
                 stream.reset();
-                return Portion::Over;
+                return Portion::Failed;
             }
-            return Portion::Waits;
+            return Portion::Blocked;
         }
         let mut space = [0; READ_BYTES];
         let wanted = READ_BYTES.min(usize::try_from(self.left).unwrap_or(READ_BYTES));
         let n = self.file.read_at(&mut space[..wanted], self.offset);
-        // A file that cannot be read or has become shorter, or a client that has gone.
+        // The file cannot be read or is shorter than announced, or the client has disconnected.
         let Some(n) = n
             .ok()
             .filter(|&n| n > 0 && stream.write(&space[..n]).is_ok())
         else {
             stream.reset();
-            return Portion::Over;
+            return Portion::Failed;
         };
         self.offset += n as u64;
         self.left -= n as u64;

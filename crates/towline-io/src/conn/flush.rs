@@ -1,5 +1,5 @@
-//! From the wire core to the socket: one `writev` where the kernel has room, and no system call where
-//! there is nothing to say.
+//! Writing the output of a connection to its socket: one `writev` when the kernel has room, and no system
+//! call when there is no output.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -10,35 +10,35 @@ use towline_proto::Side;
 use crate::conn::file_body::FileFlush;
 use crate::conn::{Output, Peer, failure_rule};
 
-/// Slices of one `writev`: sixteen pipelined answers of four pieces each.
+/// Slices of one `writev`: sixteen pipelined responses of four slices each.
 const SLICES: usize = 64;
 
 const FEW_SLICES: usize = 4;
 
-/// One write: bytes offered to the kernel and taken by it, and whether that was all there is.
-struct Write {
+/// Result of one write: bytes offered to the kernel, bytes accepted, and whether all output was offered.
+struct WriteOutcome {
     offered: usize,
     sent: usize,
     whole: bool,
 }
 
-/// Where a flush stopped.
+/// Outcome of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlushOutcome {
-    /// Everything is out.
+    /// All output has been written.
     All,
-    /// The kernel takes nothing more for now.
+    /// The kernel accepts no more for now.
     Blocked,
-    /// The budget is spent: others first.
+    /// The budget is used up; the connection continues in its next service.
     Budget,
 }
 
 impl<S> Peer<S> {
-    /// Sends what waits, `budget` bytes at most (and one write more). A failure is told to the wire core.
+    /// Sends pending output, at most `budget` bytes and one write more. A failure is passed to the protocol.
     pub(crate) fn flush(&mut self, now: Instant, budget: usize) -> FlushOutcome {
         self.try_flush(now, budget).unwrap_or_else(|error| {
             if self.conn.side() == Side::Client && !self.input.over {
-                // A server that refuses an upload answers before it closes, and the answer may be here.
+                // A server that refuses an upload responds before it closes, and the response may be readable.
                 self.output = Output::Broken;
                 self.files.clear();
                 self.input.readable = true;
@@ -50,7 +50,7 @@ impl<S> Peer<S> {
         })
     }
 
-    /// As `flush`, and the failure is the caller's to tell.
+    /// Like `flush`, but returns a failure to the caller.
     pub(crate) fn try_flush(&mut self, now: Instant, budget: usize) -> io::Result<FlushOutcome> {
         match self.output {
             Output::Broken => return Ok(FlushOutcome::All),
@@ -93,11 +93,11 @@ impl<S> Peer<S> {
                     self.spend_allowance(write.sent);
                 }
                 if write.sent < write.offered {
-                    // The kernel is full and will say when it is not: no need to ask it twice.
+                    // The kernel's buffer is full, and the poll reports when it is not.
                     self.conn.sent(now, 0);
                     return Ok(FlushOutcome::Blocked);
                 }
-                // What has left may have made room for streams that waited for it.
+                // The write may have made room for other streams.
                 if write.whole && self.files.is_empty() && self.conn.pending_bytes() == 0 {
                     return Ok(FlushOutcome::All);
                 }
@@ -108,15 +108,15 @@ impl<S> Peer<S> {
         }
     }
 
-    fn write_once(&self) -> io::Result<Write> {
-        if let Some(most) = self.send_allowance {
+    fn write_once(&self) -> io::Result<WriteOutcome> {
+        if let Some(max_bytes) = self.send_allowance {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let count = self.conn.send_slices(&mut slices);
             let mut cut = [IoSlice::new(&[]); SLICES];
-            let count = cut_to(&slices[..count], most, &mut cut);
+            let count = cut_to(&slices[..count], max_bytes, &mut cut);
             return self.write(&cut[..count], false);
         }
-        // The usual answer is one slice: no need to prepare sixty-four.
+        // A response is usually one slice, so sixty-four need not be prepared.
         let mut few = [IoSlice::new(&[]); FEW_SLICES];
         let count = self.conn.send_slices(&mut few);
         if count < FEW_SLICES {
@@ -127,7 +127,7 @@ impl<S> Peer<S> {
         self.write(&many[..count], count < SLICES)
     }
 
-    fn write(&self, slices: &[IoSlice<'_>], whole: bool) -> io::Result<Write> {
+    fn write(&self, slices: &[IoSlice<'_>], whole: bool) -> io::Result<WriteOutcome> {
         let offered = slices.iter().map(|slice| slice.len()).sum();
         let sent = loop {
             if offered == 0 {
@@ -140,14 +140,14 @@ impl<S> Peer<S> {
                 Err(error) => return Err(error),
             }
         };
-        Ok(Write {
+        Ok(WriteOutcome {
             offered,
             sent,
             whole,
         })
     }
 
-    /// Records first, then plain bytes in portions of what rustls buffers.
+    /// Writes pending records, then encrypts plain bytes in portions of rustls' buffer size.
     fn flush_tls(&mut self, now: Instant, budget: usize) -> io::Result<FlushOutcome> {
         let mut done = 0;
         loop {
@@ -179,8 +179,8 @@ impl<S> Peer<S> {
             let count = self.conn.send_slices(&mut slices);
             let mut cut = [IoSlice::new(&[]); SLICES];
             let slices = match self.send_allowance {
-                Some(most) => {
-                    let count = cut_to(&slices[..count], most, &mut cut);
+                Some(max_bytes) => {
+                    let count = cut_to(&slices[..count], max_bytes, &mut cut);
                     &cut[..count]
                 }
                 None => &slices[..count],
@@ -195,12 +195,12 @@ impl<S> Peer<S> {
     }
 
     fn spend_allowance(&mut self, bytes: usize) {
-        if let Some(most) = &mut self.send_allowance {
-            *most = most.saturating_sub(bytes as u64);
+        if let Some(allowance) = &mut self.send_allowance {
+            *allowance = allowance.saturating_sub(bytes as u64);
         }
     }
 
-    /// Says to the peer that nothing more comes from us.
+    /// Ends the output: `close_notify` over TLS, then a FIN.
     pub(crate) fn finish_output(&mut self, now: Instant) {
         if matches!(self.output, Output::Finished | Output::Broken) {
             return;
@@ -212,40 +212,40 @@ impl<S> Peer<S> {
             }
         }
         self.output = Output::Finished;
-        // A peer that is gone already is what closing is for.
+        // An error means that the peer has closed already.
         let _ = self.io.socket.shutdown(Shutdown::Write);
     }
 
-    /// The last act before the socket is dropped.
+    /// Sends the final `close_notify` or alert before the socket is dropped.
     pub(crate) fn close(&mut self, now: Instant) {
-        let greeted = !self.io.is_handshaking();
+        let handshake_done = !self.io.is_handshaking();
         if let Some(tls) = &mut self.io.tls
             && self.output != Output::Finished
         {
-            // An alert may wait too, and a client that failed to greet should learn why.
-            if greeted {
+            // A pending alert tells the client why its handshake failed.
+            if handshake_done {
                 tls.close_notify();
             }
             self.flush(now, usize::MAX);
         }
-        if self.conn.interest().abort && greeted {
-            // A FIN would look like a valid end of a body that ends with the connection.
+        if self.conn.interest().abort && handshake_done {
+            // A FIN would look like the valid end of a body that is delimited by close.
             let _ = self.io.socket.set_linger(Some(Duration::ZERO));
         }
     }
 }
 
-/// The first `most` bytes of `slices`; how many slices they are.
-fn cut_to<'a>(slices: &'a [IoSlice<'a>], most: u64, cut: &mut [IoSlice<'a>]) -> usize {
-    let mut left = usize::try_from(most).unwrap_or(usize::MAX);
+/// Copies the first `max_bytes` bytes of `slices` to `cut` and returns the number of slices.
+fn cut_to<'a>(slices: &'a [IoSlice<'a>], max_bytes: u64, cut: &mut [IoSlice<'a>]) -> usize {
+    let mut left = usize::try_from(max_bytes).unwrap_or(usize::MAX);
     let mut count = 0;
-    for (slice, place) in slices.iter().zip(cut) {
+    for (slice, out) in slices.iter().zip(cut) {
         if left == 0 {
             break;
         }
         let part = &slice[..slice.len().min(left)];
         left -= part.len();
-        *place = IoSlice::new(part);
+        *out = IoSlice::new(part);
         count += 1;
     }
     count

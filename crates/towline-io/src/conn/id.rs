@@ -1,21 +1,21 @@
-//! How a connection is named: its place in the table and the generation of that place.
+//! Ids of connections: the index in the table and a generation.
 
 use mio::Token;
 
 // A token carries both halves.
 const _: () = assert!(usize::BITS == 64, "towline-io needs a 64-bit machine");
 
-/// The name of one connection of one engine. Copy it freely: once the connection is gone the name
-/// finds nothing, even when its place in the table has been given to another one.
+/// Identifies one connection of one engine. Once the connection is closed the id finds nothing, even when
+/// its index has been reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId {
     generation: u32,
     index: u32,
 }
 
-/// The generations that no connection gets: such tokens belong to the engine itself,
+/// Reserved generation: tokens of the engine itself.
 const OWN: u32 = u32::MAX;
-/// and to its dials.
+/// Reserved generation: tokens of dials.
 const DIAL: u32 = u32::MAX - 1;
 
 impl ConnId {
@@ -31,7 +31,7 @@ impl ConnId {
         self.index as usize
     }
 
-    /// As one number, for languages and logs that cannot hold a struct.
+    /// The id as one number, for Python and for logs.
     pub fn as_u64(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
@@ -49,15 +49,15 @@ impl ConnId {
     }
 }
 
-/// What an event of the poll is about.
+/// Source of an event of the poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
-    /// Another thread, or the engine itself, asked for a turn.
+    /// The waker: another thread, or the engine itself, requests a turn.
     Wake,
-    /// The earliest deadline has come.
+    /// The timer: the earliest deadline has passed.
     TimerFd,
     Listener(usize),
-    /// A descriptor of the dial of that index.
+    /// A descriptor of the dial with this index.
     Dial(usize),
     Connection(ConnId),
 }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_leads_back_to_its_source() {
+    fn a_token_converts_back_to_its_source() {
         let sources = [
             Source::Wake,
             Source::TimerFd,

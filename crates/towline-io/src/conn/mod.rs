@@ -1,4 +1,4 @@
-//! One connection as the faces see it: the wire core, their own state, and the transport below.
+//! One connection: the protocol state machine, the front end's state, and the transport below.
 
 pub(crate) mod addr;
 pub(crate) mod blocking_wait;
@@ -28,14 +28,11 @@ use crate::conn::transport::Transport;
 use crate::serve::metrics::SlotHandle;
 use crate::tls::{RecvOutcome, Session, TlsInfo, late_alert};
 
-/// The name of HTTP/2 over TLS (RFC 9113 3.2).
+/// ALPN protocol id of HTTP/2 over TLS (RFC 9113 3.2).
 pub(crate) const ALPN_H2: &[u8] = b"h2";
 
-/// A connection and the state `S` that a face keeps beside it.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "independent facts, each about something else"
-)]
+/// A connection with the front end's state `S`.
+#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub struct Peer<S> {
     pub conn: Connection,
     pub state: S,
@@ -44,19 +41,19 @@ pub struct Peer<S> {
     pub(crate) input: Input,
     pub(crate) output: Output,
     pub(crate) traffic: Traffic,
-    /// Bytes of HTTP that may still be sent; `None`: all.
+    /// Bytes of HTTP that may still be sent; `None` for no limit.
     pub(crate) send_allowance: Option<u64>,
-    /// The earliest time at which the engine has promised to look at the deadline.
+    /// Earliest time for which the engine has scheduled a check of the deadline.
     pub(crate) scheduled_at: Option<Instant>,
-    /// When the face wants to visit it, at the latest.
+    /// Latest time at which the front end wants the connection to be serviced.
     pub(crate) wake_at: Option<Instant>,
-    /// That time has come.
+    /// `wake_at` has passed.
     pub(crate) wake_due: bool,
-    /// The poll also tells when there is room to write. Most connections never need it.
+    /// Write interest is registered in the poll. Most connections never need it.
     pub(crate) write_armed: bool,
-    /// Stands in the engine's ready list.
+    /// The connection is in the engine's ready list.
     pub(crate) queued: bool,
-    /// The face has exchanges on it that it is still to hear of or to read: it is not closed before.
+    /// The front end still has exchanges on it, so it is not closed before their events are handled.
     pub(crate) keep_open: bool,
     id: ConnId,
     service: Arc<ConnConfig>,
@@ -65,24 +62,24 @@ pub struct Peer<S> {
     local: OnceCell<PeerAddr>,
 }
 
-/// Bytes of HTTP so far.
+/// Bytes of HTTP sent and received so far.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Traffic {
     pub(crate) sent: u64,
     pub(crate) received: u64,
-    /// When the transport took something last.
+    /// Time of the last successful write.
     pub(crate) last_sent: Option<Instant>,
 }
 
-/// What the poll has said about reading. Edge-triggered: it says so once.
+/// Read readiness. The poll is edge-triggered and reports it once.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Input {
     pub(crate) readable: bool,
-    /// A FIN or an error stands behind the bytes: a short read is not the end of the news.
+    /// A FIN or an error follows the bytes, so reading continues after a short read.
     pub(crate) closed: bool,
-    /// Nothing comes any more.
+    /// The end of input has been read.
     pub(crate) over: bool,
-    /// How the transport broke behind bytes that nobody has looked at yet.
+    /// Failure of the transport, to be reported after the events that precede it.
     pub(crate) broken: Option<&'static str>,
 }
 
@@ -94,15 +91,15 @@ pub(crate) struct Input {
 pub(crate) enum Output {
     #[default]
     Open,
-    /// The kernel's buffer is full and the poll will tell when it is not.
+    /// The kernel's buffer is full; the poll reports when it is writable.
     Blocked,
-    /// Our FIN is out.
+    /// The FIN has been sent.
     Finished,
-    /// Nothing can be sent; what has come is still read.
+    /// Sending has failed; received bytes are still read.
     Broken,
 }
 
-/// Counts a connection as open for as long as it lives, wherever it is.
+/// Counts the connection as open in the metrics until it is dropped.
 struct ConnectionCountGuard(Option<SlotHandle>);
 
 impl ConnectionCountGuard {
@@ -148,7 +145,7 @@ impl<S: Default> Peer<S> {
         Ok(Self::new(id, conn, transport, remote, service))
     }
 
-    /// The client's end of a connection that a dial has made.
+    /// A client connection from the outcome of a dial.
     pub(crate) fn from_dial(
         id: ConnId,
         established: Established,
@@ -157,7 +154,7 @@ impl<S: Default> Peer<S> {
     ) -> Self {
         let protocol = match (&established.alpn, service.protocols) {
             (Some(chosen), _) if chosen == ALPN_H2 => Protocol::Http2,
-            // Prior knowledge, which TLS has no place for (RFC 9113 3.3).
+            // Prior knowledge, which is not possible over TLS (RFC 9113 3.3).
             (None, ProtocolPolicy::Http2) if established.transport.tls.is_none() => Protocol::Http2,
             _ => Protocol::Http1,
         };
@@ -205,23 +202,23 @@ impl<S> Peer<S> {
         self.id
     }
 
-    /// Bytes of HTTP received so far.
+    /// Number of HTTP bytes received so far.
     pub fn received_bytes(&self) -> u64 {
         self.traffic.received
     }
 
-    /// Holds back what is to be sent but for the next `bytes` of it, until this is called again; `None`
-    /// lets everything go. A slow sender is made of it. Settle the connection afterwards.
+    /// Limits sending to the next `bytes`, until this is called again; `None` removes the limit. For servers
+    /// that send slowly on purpose. Call `flush_and_rearm` afterwards.
     pub fn limit_sending(&mut self, bytes: Option<u64>) {
         self.send_allowance = bytes;
     }
 
-    /// The rules of the listener that it came through.
+    /// Configuration of its listener, or of the client.
     pub fn service(&self) -> &Arc<ConnConfig> {
         &self.service
     }
 
-    /// The client, as a trusted PROXY header names it, else as the socket does.
+    /// Address of the remote end: from a trusted PROXY header, else from the socket.
     pub fn remote_addr(&self) -> &PeerAddr {
         match &self.io.proxied {
             Some(pair) => &pair.0,
@@ -229,7 +226,7 @@ impl<S> Peer<S> {
         }
     }
 
-    /// The address that the client connected to.
+    /// Address to which the client connected.
     pub fn local_addr(&self) -> &PeerAddr {
         if let Some(pair) = &self.io.proxied {
             return &pair.1;
@@ -240,17 +237,17 @@ impl<S> Peer<S> {
         })
     }
 
-    /// Connections over TLS, their handshake done or not.
+    /// Whether the connection uses TLS, also before the end of the handshake.
     pub fn is_tls(&self) -> bool {
         self.io.tls.is_some()
     }
 
-    /// What the TLS handshake agreed on, once it has.
+    /// Result of the TLS handshake, once it is complete.
     pub fn tls(&self) -> Option<TlsInfo> {
         self.io.tls.as_ref()?.info()
     }
 
-    /// Bytes of HTTP: what TLS adds is not counted.
+    /// Counts bytes of HTTP; the overhead of TLS is not included.
     pub(crate) fn count_sent(&mut self, now: Instant, bytes: usize) {
         self.traffic.sent += bytes as u64;
         self.traffic.last_sent = Some(now);
@@ -266,25 +263,25 @@ impl<S> Peer<S> {
         }
     }
 
-    /// Asks for a visit at `at` if none comes before: a clock of the face's own is due. Settle the connection
-    /// afterwards. An earlier visit changes nothing; [`is_wake_due`](Self::is_due) says that this is the one.
+    /// Schedules a service at `at`, for a timer of the front end. Call `flush_and_rearm` afterwards. An earlier
+    /// service does not cancel it; [`is_wake_due`](Self::is_wake_due) tells whether the time has come.
     pub fn wake_at(&mut self, at: Instant) {
         if self.wake_at.is_none_or(|earlier| at < earlier) {
             self.wake_at = Some(at);
         }
     }
 
-    /// Whether the time of [`wake_at`](Self::visit_by) has come.
+    /// Whether the time given to [`wake_at`](Self::wake_at) has passed.
     pub fn is_wake_due(&self) -> bool {
         self.wake_due
     }
 
-    /// What was due has been done. Ask for the next visit.
+    /// Marks the wake-up as handled.
     pub fn clear_wake_due(&mut self) {
         self.wake_due = false;
     }
 
-    /// When the engine must look at it, at the latest.
+    /// Earliest deadline of the protocol or the front end.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match (self.conn.deadline(), self.wake_at) {
             (Some(one), Some(other)) => Some(one.min(other)),
@@ -292,7 +289,7 @@ impl<S> Peer<S> {
         }
     }
 
-    /// HTTP/2: the application has done with an exchange. If that failed, its place is free from here on.
+    /// HTTP/2: releases the stream of an exchange that has ended. A failed stream is freed here.
     pub fn release_stream(&mut self, stream: StreamId) {
         if self.conn.protocol() == Some(Protocol::Http2)
             && let Ok(mut stream) = self.conn.stream(stream)
@@ -306,8 +303,8 @@ impl<S> Peer<S> {
         self.io.fd()
     }
 
-    /// What comes before its events are looked at: sending first, so that the face learns at once of the
-    /// room that it gave, then reading.
+    /// Flushes, then reads. Called before the events are handled; flushing first lets the events report the
+    /// room that it made.
     pub(crate) fn begin_service(&mut self, buffers: &mut BufferPool, now: Instant, budget: usize) {
         if self.output == Output::Open && self.conn.pending_bytes() > 0 {
             self.flush(now, budget);
@@ -315,8 +312,8 @@ impl<S> Peer<S> {
         self.receive(buffers, now);
     }
 
-    /// Reads once from the socket into the wire core, or as often as the end of input needs. Whether
-    /// that brought anything, the end included.
+    /// Reads once from the socket, or repeatedly to reach the end of input. Returns whether there was any
+    /// input, including its end.
     pub(crate) fn receive(&mut self, buffers: &mut BufferPool, now: Instant) -> bool {
         if self.input.broken.is_some() {
             return self.report_failure(now);
@@ -325,8 +322,8 @@ impl<S> Peer<S> {
         while self.input.readable && !self.input.over {
             let space = self.conn.recv_space(buffers);
             if space.is_empty() {
-                // Backpressure: the socket stays readable and is read when there is room. A reset
-                // shows all the same, but where room comes by itself and what the kernel holds may be an answer.
+                // Backpressure: the socket stays readable and is read when there is room. A reset is
+                // reported now, except where the kernel may still hold a response (HTTP/2 clients).
                 if self.input.closed
                     && !self.reports_in_order()
                     && let Ok(Some(error)) = self.io.socket.take_error()
@@ -363,9 +360,9 @@ impl<S> Peer<S> {
         news
     }
 
-    /// Tells how the transport broke, once what came before is told. A server that refuses an upload answers
-    /// and closes, and what it never read becomes a reset right behind its answer; HTTP/2 would lose that with
-    /// its connection. (A server has nobody to answer any more, and HTTP/1 keeps an answer by itself.)
+    /// Reports the failure of the transport, after the events that precede it. A server that refuses an
+    /// upload responds and closes, and the unread bytes cause a reset right after its response. An HTTP/2
+    /// client would lose the response with the connection; HTTP/1 keeps it, and a server needs no order.
     pub(crate) fn report_failure(&mut self, now: Instant) -> bool {
         let Some(rule) = self.input.broken else {
             return false;
@@ -377,17 +374,17 @@ impl<S> Peer<S> {
         true
     }
 
-    /// The exchange of messages is over, and nothing is read any more.
+    /// Whether the protocol has failed and reads no more input.
     pub(crate) fn has_ended(&self) -> bool {
         self.conn.error().is_some() && !self.conn.interest().read
     }
 
-    /// An HTTP/2 client: what has come is told before how the transport broke.
+    /// Whether received events are reported before a failure of the transport (HTTP/2 clients).
     fn reports_in_order(&self) -> bool {
         self.conn.side() == Side::Client && self.conn.protocol() == Some(Protocol::Http2)
     }
 
-    /// The handshake has decided what is spoken, where that was open.
+    /// Sets the protocol that the TLS handshake has negotiated, if it was not fixed before.
     fn apply_alpn(&mut self) {
         let Some(tls) = &self.io.tls else { return };
         if self.conn.protocol().is_none() && !tls.is_handshaking() {
@@ -395,12 +392,12 @@ impl<S> Peer<S> {
                 Some(chosen) if chosen == ALPN_H2 => Protocol::Http2,
                 _ => Protocol::Http1,
             };
-            // It fails only after the first byte, and none has been handed in.
+            // This fails only after the first byte has been received.
             let _ = self.conn.set_protocol(protocol);
         }
     }
 
-    /// The deadline has come: the connection's, the face's or both.
+    /// Handles a deadline: of the protocol, of the front end, or both.
     pub(crate) fn on_timeout(&mut self, now: Instant) {
         if self.wake_at.take_if(|at| *at <= now).is_some() {
             self.wake_due = true;
@@ -409,14 +406,14 @@ impl<S> Peer<S> {
             return;
         }
         if self.io.is_before_http() {
-            // An answer could not be sent, or nobody knows to whom.
+            // No response can be sent before the handshake or the PROXY header is complete.
             self.on_failure(now, "TLS handshake or PROXY header not complete in time");
         } else {
             self.conn.handle_timeout(now);
         }
     }
 
-    /// The transport is of no more use.
+    /// Handles a failure of the transport.
     pub(crate) fn on_failure(&mut self, now: Instant, rule: &'static str) {
         self.input.over = true;
         self.input.broken = None;
@@ -425,7 +422,7 @@ impl<S> Peer<S> {
     }
 }
 
-/// What is said about a connection whose transport failed.
+/// Description of a transport failure, with its rule.
 pub(crate) fn failure_rule(error: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match error.kind() {

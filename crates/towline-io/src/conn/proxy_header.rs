@@ -1,4 +1,4 @@
-//! The PROXY header in front of a connection: read, believed, and taken out of the way.
+//! Reads the PROXY header that precedes a connection.
 
 use std::io::{self, Read};
 
@@ -8,19 +8,20 @@ use crate::conn::addr::PeerAddr;
 use crate::serve::proxy_protocol::{self, Header, Parsed};
 use crate::tls::RecvOutcome;
 
-/// One read of a header: balancers send it in one segment, and it is rarely longer.
+/// Size of one read: load balancers send the header in one segment, and it is rarely longer.
 const READ_BYTES: usize = 1024;
 
+/// Reader of the header, and of the bytes received with it.
 #[derive(Default)]
 pub(crate) struct ProxyHeaderReader {
-    /// Bytes from the socket; before the header is complete all of them, then those behind it.
+    /// Bytes read so far; once the header is complete, the bytes after it.
     bytes: Vec<u8>,
     header: Option<Header>,
 }
 
 impl ProxyHeaderReader {
-    /// `Data` once the header is known. A broken header is `InvalidData`: the connection is closed
-    /// without an answer, since nobody knows who would read it.
+    /// Reads the header; `Data` once it is complete. A malformed header is `InvalidData`: the connection is
+    /// closed without a response, because the protocol of the other side is not known.
     pub(crate) fn read_header(&mut self, mut socket: &Socket) -> io::Result<RecvOutcome> {
         while self.header.is_none() {
             let mut space = [0; READ_BYTES];
@@ -46,20 +47,20 @@ impl ProxyHeaderReader {
         })
     }
 
-    /// Where the connection's own bytes come from: what is left here, then the socket.
-    pub(crate) fn rest<'a>(&'a mut self, socket: &'a Socket) -> Rest<'a> {
-        Rest {
+    /// A reader of the connection's own bytes: first those left here, then the socket.
+    pub(crate) fn reader<'a>(&'a mut self, socket: &'a Socket) -> PrefixedReader<'a> {
+        PrefixedReader {
             bytes: &mut self.bytes,
             socket,
         }
     }
 
-    /// The header is read and nothing is left: the stage can go.
-    pub(crate) fn is_spent(&self) -> bool {
+    /// Whether the header has been read and no bytes are left.
+    pub(crate) fn is_drained(&self) -> bool {
         self.header.is_some() && self.bytes.is_empty()
     }
 
-    /// The addresses that the header gives in place of the socket's, remote then local.
+    /// Addresses from the header, which replace the socket's: remote, then local.
     pub(crate) fn addresses(&self) -> Option<(PeerAddr, PeerAddr)> {
         match self.header? {
             Header::Local => None,
@@ -72,12 +73,13 @@ impl ProxyHeaderReader {
     }
 }
 
-pub(crate) struct Rest<'a> {
+/// Reads the buffered bytes, then the socket.
+pub(crate) struct PrefixedReader<'a> {
     bytes: &'a mut Vec<u8>,
     socket: &'a Socket,
 }
 
-impl Read for Rest<'_> {
+impl Read for PrefixedReader<'_> {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         if self.bytes.is_empty() {
             return self.socket.read(space);

@@ -1,10 +1,11 @@
-//! What a face keeps for each exchange of a connection.
+//! State of each exchange of a connection, by stream id.
 //!
-//! HTTP/1 has one at a time, which stands here without an allocation; HTTP/2 has as many as its peer may
-//! open, in the order of their numbers.
+//! HTTP/1 has one exchange at a time, which needs no allocation; HTTP/2 has as many as its peer may open,
+//! sorted by stream id.
 
 use towline_proto::StreamId;
 
+/// Map from stream id to the front end's state of an exchange.
 pub struct StreamMap<T> {
     first: Option<(StreamId, T)>,
     more: Vec<(StreamId, T)>,
@@ -31,19 +32,19 @@ impl<T> StreamMap<T> {
     pub fn get(&self, id: StreamId) -> Option<&T> {
         match &self.first {
             Some((first, value)) if *first == id => Some(value),
-            _ => self.place(id).ok().map(|place| &self.more[place].1),
+            _ => self.position(id).ok().map(|index| &self.more[index].1),
         }
     }
 
     pub fn get_mut(&mut self, id: StreamId) -> Option<&mut T> {
-        let place = self.place(id);
+        let index = self.position(id);
         match &mut self.first {
             Some((first, value)) if *first == id => Some(value),
-            _ => Some(&mut self.more[place.ok()?].1),
+            _ => Some(&mut self.more[index.ok()?].1),
         }
     }
 
-    /// Keeps `value` for `id`; what stood there comes back.
+    /// Inserts `value` for `id` and returns the previous value.
     pub fn insert(&mut self, id: StreamId, value: T) -> Option<T> {
         match &mut self.first {
             Some((first, old)) if *first == id => return Some(std::mem::replace(old, value)),
@@ -53,10 +54,10 @@ impl<T> StreamMap<T> {
             }
             _ => {}
         }
-        match self.place(id) {
-            Ok(place) => Some(std::mem::replace(&mut self.more[place].1, value)),
-            Err(place) => {
-                self.more.insert(place, (id, value));
+        match self.position(id) {
+            Ok(index) => Some(std::mem::replace(&mut self.more[index].1, value)),
+            Err(index) => {
+                self.more.insert(index, (id, value));
                 None
             }
         }
@@ -66,8 +67,8 @@ impl<T> StreamMap<T> {
         if let Some((_, value)) = self.first.take_if(|(first, _)| *first == id) {
             return Some(value);
         }
-        let place = self.place(id).ok()?;
-        Some(self.more.remove(place).1)
+        let index = self.position(id).ok()?;
+        Some(self.more.remove(index).1)
     }
 
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (StreamId, &T)> {
@@ -80,13 +81,13 @@ impl<T> StreamMap<T> {
         all.map(|(_, value)| value)
     }
 
-    /// Everything, and no memory stays.
+    /// Removes all values and frees the memory.
     pub fn take(&mut self) -> impl Iterator<Item = T> + use<T> {
         let Self { first, more } = std::mem::take(self);
         first.into_iter().chain(more).map(|(_, value)| value)
     }
 
-    fn place(&self, id: StreamId) -> Result<usize, usize> {
+    fn position(&self, id: StreamId) -> Result<usize, usize> {
         self.more.binary_search_by_key(&id, |(other, _)| *other)
     }
 }

@@ -1,4 +1,4 @@
-//! The bytes below HTTP: a socket, TLS on it when the service says so, and before both a PROXY header.
+//! The transport below HTTP: a socket, optionally with TLS, optionally preceded by a PROXY header.
 
 use std::io::{self, IoSlice, Read};
 use std::os::fd::{AsRawFd, RawFd};
@@ -9,15 +9,15 @@ use crate::conn::addr::PeerAddr;
 use crate::conn::proxy_header::ProxyHeaderReader;
 use crate::tls::{RecvOutcome, Session};
 
-/// No SIGPIPE, and no waiting on sockets in blocking mode.
+/// No SIGPIPE, and no blocking on sockets in blocking mode.
 pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 
 pub(crate) struct Transport {
     pub(crate) socket: Socket,
     pub(crate) tls: Option<Box<Session>>,
-    /// Present until the PROXY header has been read, and while bytes that came with it wait.
+    /// Present until the PROXY header and the bytes received with it have been read.
     pub(crate) proxy: Option<Box<ProxyHeaderReader>>,
-    /// What the PROXY header put in place of the socket's addresses, remote then local.
+    /// Addresses from the PROXY header, which replace the socket's: remote, then local.
     pub(crate) proxied: Option<Box<(PeerAddr, PeerAddr)>>,
 }
 
@@ -26,10 +26,10 @@ impl Transport {
         self.socket.as_raw_fd()
     }
 
-    /// HTTP bytes into `space`.
+    /// Reads HTTP bytes into `space`.
     pub(crate) fn recv(&mut self, space: &mut [u8]) -> io::Result<RecvOutcome> {
         if self.proxy.is_some() {
-            return self.recv_behind_proxy(space);
+            return self.recv_after_proxy_header(space);
         }
         match &mut self.tls {
             None => recv_plain(&mut &self.socket, space),
@@ -37,8 +37,8 @@ impl Transport {
         }
     }
 
-    /// HTTP bytes into `space` by way of `recv(2)` with `flags`. A blocking socket is waited for unless
-    /// `MSG_DONTWAIT` is among them; then a signal gives `Interrupted`, and the end of the time `WouldBlock`.
+    /// Reads HTTP bytes into `space` by one `recv(2)` with `flags`. A blocking socket waits unless `flags`
+    /// has `MSG_DONTWAIT`; a signal gives `Interrupted`, and the socket's timeout `WouldBlock`.
     pub(crate) fn recv_once(
         &mut self,
         space: &mut [u8],
@@ -62,24 +62,24 @@ impl Transport {
     }
 
     #[cold]
-    fn recv_behind_proxy(&mut self, space: &mut [u8]) -> io::Result<RecvOutcome> {
-        let Some(stage) = &mut self.proxy else {
+    fn recv_after_proxy_header(&mut self, space: &mut [u8]) -> io::Result<RecvOutcome> {
+        let Some(header) = &mut self.proxy else {
             return Ok(RecvOutcome::WouldBlock);
         };
-        match stage.read_header(&self.socket)? {
+        match header.read_header(&self.socket)? {
             RecvOutcome::Data { .. } => {}
             other => return Ok(other),
         }
-        self.proxied = stage.addresses().map(Box::new);
-        let mut source = stage.rest(&self.socket);
+        self.proxied = header.addresses().map(Box::new);
+        let mut source = header.reader(&self.socket);
         let result = match &mut self.tls {
             None => recv_plain(&mut source, space),
             Some(tls) => tls.recv(&mut source, space),
         };
-        if stage.is_spent() {
+        if header.is_drained() {
             self.proxy = None;
         }
-        // A short read of the bytes kept here says nothing about the socket.
+        // A short read from the buffered bytes does not mean that the socket is drained.
         result.map(|recv| match recv {
             RecvOutcome::Data { bytes, .. } => RecvOutcome::Data {
                 bytes,
@@ -89,7 +89,7 @@ impl Transport {
         })
     }
 
-    /// One plain write of as much as the kernel takes at once, whatever the mode of the socket.
+    /// Writes as much as the kernel accepts at once, in blocking mode, too.
     pub(crate) fn send_plain(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match slices {
             [one] => self.socket.send_with_flags(one, SEND_FLAGS),
@@ -97,7 +97,7 @@ impl Transport {
         }
     }
 
-    /// What stands in front of HTTP is not over yet.
+    /// Whether the TLS handshake or the PROXY header is not complete.
     pub(crate) fn is_before_http(&self) -> bool {
         self.is_handshaking() || self.proxy.is_some()
     }
@@ -107,13 +107,13 @@ impl Transport {
     }
 }
 
-/// A socket read with flags, once.
+/// A reader that calls `recv(2)` with flags.
 struct RecvWithFlags<'a>(&'a Socket, libc::c_int);
 
 impl Read for RecvWithFlags<'_> {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
-        // SAFETY: the descriptor is open as long as the socket is borrowed, and the kernel writes at
-        // most `space.len()` bytes into it.
+        // SAFETY: the descriptor is open while the socket is borrowed, and the kernel writes at most
+        // `space.len()` bytes.
         let n = unsafe {
             libc::recv(
                 self.0.as_raw_fd(),

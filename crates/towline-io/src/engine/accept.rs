@@ -1,9 +1,9 @@
-//! Accepting: a few connections of every listener per turn, and patience when the system has no more
-//! descriptors to give.
+//! Accepting: a few connections of every listener per turn, and a back-off when the system has no free
+//! descriptors.
 //!
-//! Without a free descriptor a waiting connection keeps its listener readable for ever; a loop that
-//! tries again at once burns a core. Here the listeners leave the poll for a while, and a reserve
-//! descriptor is spent on closing one waiting connection, so that its client learns where it stands.
+//! Without a free descriptor a pending connection keeps its listener readable for ever, and a loop that
+//! retries at once uses a whole core. Here the listeners leave the poll for a while, and a reserve
+//! descriptor is used to accept and close one pending connection, so that its client need not wait.
 
 use std::fmt;
 use std::io;
@@ -25,18 +25,18 @@ use crate::engine::Engine;
 use crate::engine::listener::Listener;
 use crate::sys;
 
-/// Connections accepted per listener and turn: those that are open already want their turn too, and
-/// so do the other processes that share the listener.
+/// Connections accepted per listener and turn; the rest is left to later turns and to the other processes
+/// that share the listener.
 const ACCEPTS_PER_TURN: usize = 8;
 
-/// How long a worker that holds more connections than another leaves new ones to it. Nobody need take
-/// them (it may be stuck): then this one takes one more each time.
+/// Pause of accepting in a worker that has more connections than another. If the other does not accept
+/// them (it may be blocked), this one accepts one more after each pause.
 const BALANCE_PAUSE: Duration = Duration::from_micros(500);
 
-/// Connections more than another's that mean nothing.
+/// Difference in connections between workers that is tolerated.
 const TOLERATED_LEAD: u64 = 2;
 
-/// Connections accepted per listener when it is about to close.
+/// Connections accepted per listener before it is closed.
 const LAST_ACCEPTS: usize = 512;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -46,7 +46,7 @@ const NOTICE_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct RegisteredListener {
     pub(crate) listener: Listener,
     pub(crate) service: Arc<ConnConfig>,
-    /// The poll has said that connections wait, and `accept` has not yet said that none does.
+    /// Connections may be pending: set by the poll, cleared when `accept` finds none.
     pub(crate) pending: bool,
     pub(crate) is_tcp: bool,
 }
@@ -56,7 +56,7 @@ impl RegisteredListener {
         loop {
             return match accept(self.listener.socket()) {
                 Ok((socket, addr)) => {
-                    // Elsewhere than on Linux the listener's setting is not inherited.
+                    // Inherited from the listener only on Linux.
                     if self.is_tcp && cfg!(not(target_os = "linux")) {
                         socket.set_tcp_nodelay(true)?;
                     }
@@ -64,7 +64,7 @@ impl RegisteredListener {
                 }
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => Ok(None),
-                    // A connection that died in the queue is not the listener's trouble.
+                    // The connection failed while it was queued; try the next one.
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
                     _ => Err(error),
                 },
@@ -74,7 +74,7 @@ impl RegisteredListener {
 }
 
 impl<S: Default> Engine<S> {
-    /// A listener is known to have connections waiting, and nothing speaks against taking them.
+    /// Whether a listener may have pending connections and accepting is not paused.
     pub(crate) fn accept_pending(&self) -> bool {
         self.takes_connections() && self.listeners.iter().any(|registered| registered.pending)
     }
@@ -105,8 +105,8 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    /// Whether another worker that takes connections holds clearly fewer than this one. The kernel
-    /// wakes the same one of several again and again, and a kept-alive connection stays where it is.
+    /// Whether another accepting worker has clearly fewer connections than this one. The kernel wakes the
+    /// same worker again and again, and a persistent connection stays with its worker.
     fn is_ahead(&self, index: usize) -> bool {
         let Some(meter) = &self.listeners[index].service.meter else {
             return false;
@@ -122,7 +122,7 @@ impl<S: Default> Engine<S> {
         fewest.is_some_and(|fewest| mine > fewest + TOLERATED_LEAD + fewest / 8)
     }
 
-    /// Accepts what waits now. A bound, since clients may connect as fast as we accept.
+    /// Accepts the pending connections. Bounded, because clients may connect as fast as they are accepted.
     pub(crate) fn accept_waiting(&mut self, now: Instant) {
         for index in 0..self.listeners.len() {
             self.listeners[index].pending = true;
@@ -183,7 +183,7 @@ impl<S: Default> Engine<S> {
     fn deregister_listeners(&self) {
         for registered in &self.listeners {
             let fd = registered.listener.socket().as_raw_fd();
-            // Fails where it was not registered, as wanted.
+            // The error of a listener that is not registered does not matter.
             let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
         }
     }
@@ -191,23 +191,23 @@ impl<S: Default> Engine<S> {
     fn register_listeners(&mut self) {
         for (index, registered) in self.listeners.iter_mut().enumerate() {
             let fd = registered.listener.socket().as_raw_fd();
-            // It was registered before: what could fail now failed then.
+            // It was registered before with the same arguments.
             let _ = sys::register_listener(self.poll.registry(), fd, Source::Listener(index));
             registered.pending = true;
         }
     }
 }
 
-/// What went wrong since the last notice; for one line of log.
+/// Accept failures since the last notice, for one log line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notice {
-    /// Attempts to accept that failed for want of descriptors or memory.
+    /// Calls of `accept` that failed for lack of descriptors or memory.
     pub accept_failures: u64,
-    /// Waiting connections closed by means of the reserve descriptor.
+    /// Pending connections closed by means of the reserve descriptor.
     pub shed: u64,
-    /// TLS handshakes given up for newer ones.
+    /// TLS handshakes closed in favour of newer ones.
     pub handshakes_evicted: u64,
-    /// What the system said last.
+    /// Last error of the system.
     pub error: String,
 }
 
@@ -216,13 +216,13 @@ impl fmt::Display for Notice {
         write!(
             f,
             "short of descriptors or memory: accept failed {} times ({}), {} connections shed, \
-             {} handshakes given up",
+             {} handshakes evicted",
             self.accept_failures, self.error, self.shed, self.handshakes_evicted
         )
     }
 }
 
-/// The reserve descriptor, the pause, and the account of both.
+/// Back-off of accepting when descriptors or memory run out, with the reserve descriptor and the counters.
 pub(crate) struct FdExhaustion {
     reserve: Option<UnixDatagram>,
     pause: Duration,
@@ -242,7 +242,7 @@ impl FdExhaustion {
         })
     }
 
-    /// An accept failed: sheds one connection of `listening` and says until when to pause.
+    /// Handles a failed accept: closes one pending connection of the listener and starts the pause.
     pub(crate) fn begin(
         &mut self,
         registered: &RegisteredListener,
@@ -266,7 +266,7 @@ impl FdExhaustion {
         self.until.is_some_and(|until| until <= now)
     }
 
-    /// The pause is over; whether the shortage is, the next accept will show.
+    /// Ends the pause. The next accept shows whether descriptors are available again.
     pub(crate) fn resume(&mut self) {
         self.until = None;
         if self.reserve.is_none() {
@@ -282,16 +282,16 @@ impl FdExhaustion {
         self.notice.handshakes_evicted += 1;
     }
 
-    /// At most once a second, and only when there is something to say.
+    /// Takes the counters, at most once a second and only if they are not zero.
     pub(crate) fn take_notice(&mut self) -> Option<Notice> {
         if self.notice == Notice::default() {
             return None;
         }
         let now = Instant::now();
-        let said_lately = self
+        let is_recent = self
             .last_notice
             .is_some_and(|last| now < last + NOTICE_INTERVAL);
-        if said_lately {
+        if is_recent {
             return None;
         }
         self.last_notice = Some(now);
@@ -299,7 +299,7 @@ impl FdExhaustion {
     }
 }
 
-/// Any descriptor does; this one needs no file system.
+/// Opens a descriptor that needs no file system.
 fn reserve() -> io::Result<UnixDatagram> {
     UnixDatagram::unbound()
 }

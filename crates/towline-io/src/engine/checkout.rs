@@ -1,7 +1,7 @@
-//! Connections that leave for another thread, and those that are to leave for good.
+//! Check-out of connections to other threads, and draining.
 //!
-//! A connection that is checked out belongs to one thread, which waits for its socket itself. One that is
-//! shared goes from hand to hand: nobody keeps it, and the engine's thread visits it when there is news.
+//! A connection that is checked out belongs to one thread, which waits for its socket itself. A shared
+//! connection is passed between threads, and the engine's thread services it when its socket is ready.
 
 use std::time::Instant;
 
@@ -12,13 +12,13 @@ use crate::engine::Engine;
 use crate::engine::conn_table::{CheckedOut, Slot};
 
 impl<S: Default> Engine<S> {
-    /// Lends a connection to another thread. Until `check_in`, the engine only remembers what happens.
+    /// Checks a connection out to another thread. Until `check_in`, the engine only records readiness.
     pub fn check_out(&mut self, id: ConnId) -> Option<Box<Peer<S>>> {
         self.replace_with(id, CheckedOut::default())
     }
 
-    /// Lends a connection to several threads, who pass it to each other. `next_ready` names it when there
-    /// is news: then [`visit`](Self::visit) it, and share it again after `flush_and_rearm`.
+    /// Checks a connection out to several threads, which pass it to each other. When `next_ready` returns
+    /// it, call [`service`](Self::service), and check it out again after `flush_and_rearm`.
     pub fn check_out_shared(&mut self, id: ConnId) -> Option<Box<Peer<S>>> {
         let queued = self.table.peer(id)?.queued;
         let checked_out = CheckedOut {
@@ -39,8 +39,8 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    /// Takes a shared connection back for a visit, and reads its socket as `next_ready` does. False: it is
-    /// no more.
+    /// Takes a shared connection back and reads its socket, as `next_ready` does. Returns false when the
+    /// connection has been closed.
     pub fn service(&mut self, id: ConnId, peer: Box<Peer<S>>) -> bool {
         self.check_in(id, peer);
         let now = self.now();
@@ -52,7 +52,7 @@ impl<S: Default> Engine<S> {
         true
     }
 
-    /// Takes a connection back and settles it.
+    /// Takes a connection back, and flushes and re-arms it.
     pub fn check_in(&mut self, id: ConnId, mut peer: Box<Peer<S>>) {
         let Some(slot) = self.table.slot(id) else {
             return;
@@ -60,7 +60,7 @@ impl<S: Default> Engine<S> {
         let Slot::CheckedOut(checked_out) = *slot else {
             return;
         };
-        // The ready list drops one that is away, unless it is shared.
+        // `next_ready` skips a connection that is checked out, unless it is shared.
         peer.queued = checked_out.queued.unwrap_or_default();
         if checked_out.timer_fired {
             peer.scheduled_at = None;
@@ -73,8 +73,8 @@ impl<S: Default> Engine<S> {
         self.flush_and_rearm(id);
     }
 
-    /// Closes every connection as soon as it has nothing in flight. What its peer has sent already is
-    /// still read and answered; an unread request would become a reset.
+    /// Closes every connection as soon as it has nothing in flight. Requests that have arrived already are
+    /// still read and answered: closing a socket with unread bytes resets it.
     pub fn drain(&mut self) {
         self.draining = true;
         let now = self.now();
@@ -95,12 +95,12 @@ impl<S: Default> Engine<S> {
     }
 }
 
-/// Sent by a thread that has a shared connection in hand, before the others want it.
+/// Most bytes that a thread sends while it holds a shared connection.
 const CHECKED_OUT_FLUSH_BYTES: usize = 256 * 1024;
 
 impl<S> Peer<S> {
-    /// Sends what the kernel takes at once. Whether the engine has to see the connection: to send the
-    /// rest, to watch for room, to keep an earlier deadline, or because events have come of it.
+    /// Sends what the kernel accepts at once. Returns whether the engine must service the connection: to
+    /// send the rest, to arm write interest, to set an earlier timer, or because there are new events.
     pub fn flush_checked_out(&mut self, now: Instant) -> bool {
         let flushed = match self.output {
             Output::Blocked => FlushOutcome::Blocked,

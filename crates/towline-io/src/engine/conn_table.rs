@@ -1,29 +1,29 @@
-//! All connections of an engine, found by index and held to their generation.
+//! All connections of an engine, found by index and checked by generation.
 
 use slab::Slab;
 
 use crate::conn::Peer;
 use crate::conn::id::ConnId;
 
-/// Where a connection is.
+/// A connection, or its place while it is checked out.
 pub(crate) enum Slot<S> {
     Attached(Box<Peer<S>>),
     /// Checked out to another thread.
     CheckedOut(CheckedOut),
 }
 
-/// What a connection that is checked out has missed.
+/// Events recorded for a connection while it is checked out.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct CheckedOut {
     pub(crate) readiness: Readiness,
-    /// The promised look at its deadline fell into its absence.
+    /// Its timer has fired.
     pub(crate) timer_fired: bool,
     pub(crate) close_requested: bool,
-    /// Set for one that is shared: whether it stands in the ready list, whose user takes it for a visit.
+    /// Whether it is in the ready list; `Some` only for a shared connection, which is serviced there.
     pub(crate) queued: Option<bool>,
 }
 
-/// What the poll says about a connection.
+/// Readiness of a connection, as reported by the poll.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
@@ -53,14 +53,14 @@ impl<S> ConnTable<S> {
         self.entries.len()
     }
 
-    /// The name that the next `insert` must use.
+    /// Id of the connection that the next `insert` adds.
     pub(crate) fn next_id(&self) -> ConnId {
         ConnId::new(self.entries.vacant_key(), self.generation)
     }
 
     pub(crate) fn insert(&mut self, peer: Box<Peer<S>>) {
         let generation = self.generation;
-        // The two largest mark the engine's own tokens.
+        // The two largest values are reserved for the engine's own tokens.
         self.generation = (generation + 1) % (u32::MAX - 1);
         let slot = Slot::Attached(peer);
         self.entries.insert(Entry { generation, slot });

@@ -1,4 +1,4 @@
-//! What follows every activity on a connection, and what follows from none at all.
+//! Flushing and re-arming a connection after every activity on it, and its timeouts.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use crate::engine::Engine;
 use crate::engine::conn_table::Slot;
 
 impl<S: Default> Engine<S> {
-    /// To be called after anything was done with a connection: sends what waits, watches what must be
-    /// watched, keeps the clock, gives the receive block back, and closes what is over. New events that
-    /// come of it are announced by `next_ready`.
+    /// Flushes the output, arms write interest and timers, releases the receive buffer, and closes the
+    /// connection when it is done. Call it after every change to a connection. Events that result from it
+    /// are reported by `next_ready`.
     pub fn flush_and_rearm(&mut self, id: ConnId) {
         let now = self.now();
         let Some(peer) = self.table.peer(id) else {
@@ -22,12 +22,12 @@ impl<S: Default> Engine<S> {
         };
         let mut is_changed = peer.report_failure(now);
         if peer.output == Output::Broken && peer.has_ended() {
-            // It has ended, what it would still say goes nowhere, and nothing comes that could tell so.
+            // Nothing more can be sent or received, and no readiness event would report it.
             peer.on_failure(now, "connection closed while we were sending");
             is_changed = true;
         }
         if peer.conn.interest().closed {
-            // The face first learns of it, if it does not know yet, and reads what came before the end.
+            // The front end handles the remaining events first.
             if peer.keep_open || is_changed && peer.conn.has_events() {
                 if peer.conn.has_events() {
                     self.enqueue(id);
@@ -49,7 +49,7 @@ impl<S: Default> Engine<S> {
             peer.write_armed = true;
             arm_write(&self.poll, peer);
         }
-        // What has just been sent, or failed, may be news to the face; an end certainly is.
+        // The flush may have caused events; the end of the connection is always reported.
         again |= interest.closed || peer.conn.has_events();
         again |= peer.input.readable && !peer.input.over && interest.read;
         peer.conn.release(&mut self.buffers);
@@ -64,14 +64,14 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    /// Gives the receive block of a connection back before it is settled.
+    /// Releases the receive buffer of a connection before it is flushed.
     pub(crate) fn release(&mut self, id: ConnId) {
         if let Some(peer) = self.table.peer(id) {
             peer.conn.release(&mut self.buffers);
         }
     }
 
-    /// Puts a connection in line again: its events have not all been taken, or the exchange that held
+    /// Adds a connection to the ready list again: it has unhandled events, or the exchange that held
     /// back the next request has ended.
     pub fn requeue(&mut self, id: ConnId) {
         self.enqueue(id);
@@ -84,14 +84,14 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    /// Drops a connection at once: its socket is reset, its state is dropped.
+    /// Resets the socket of a connection and drops its state.
     pub fn abort(&mut self, id: ConnId) {
         if let Some(Slot::Attached(peer)) = self.table.remove(id) {
             let _ = peer.io.socket.set_linger(Some(Duration::ZERO));
         }
     }
 
-    /// Looks at the connections whose promised time has come.
+    /// Handles the connections whose timers are due.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some((at, id)) = self.timers.pop_due(now) {
             let peer = match self.table.slot(id) {
@@ -122,7 +122,7 @@ impl<S: Default> Engine<S> {
 fn arm_write<S>(poll: &Poll, peer: &Peer<S>) {
     let (fd, token) = (peer.as_raw_fd(), peer.id().token());
     let interest = Interest::READABLE | Interest::WRITABLE;
-    // It is registered; without the news of room the write timeout ends the connection.
+    // The socket is registered. If this fails nevertheless, the write timeout ends the connection.
     let _ = poll
         .registry()
         .reregister(&mut SourceFd(&fd), token, interest);

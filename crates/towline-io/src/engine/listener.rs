@@ -1,4 +1,4 @@
-//! Sockets that listen: TCP, Unix, or opened by somebody else.
+//! Listening sockets: TCP, Unix, or inherited.
 
 use std::fs;
 use std::io;
@@ -12,15 +12,15 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::conn::addr::PeerAddr;
 
-/// Connections that the kernel holds for us before we accept them.
+/// Default length of the kernel's queue of connections not yet accepted.
 pub const DEFAULT_BACKLOG: u32 = 2048;
 
-/// A socket that listens. It is non-blocking, and what it accepts has Nagle's algorithm off.
+/// A listening socket. It is non-blocking, and accepted connections have Nagle's algorithm disabled.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
-    /// The path to remove at the end, and the process that may: a forked worker shares the
-    /// listener, but its end is not the end of the service.
+    /// Path to remove on drop, and the process that may remove it: forked workers share the listener and
+    /// must not remove it when they end.
     owned_path: Option<(PathBuf, u32)>,
 }
 
@@ -64,14 +64,14 @@ impl Listener {
         if let SocketAddr::V6(v6) = addr {
             socket.set_only_v6(!v6.ip().is_unspecified())?;
         }
-        // A restart must not wait for the last connections to leave TIME-WAIT.
+        // A restart must not wait for old connections in TIME-WAIT.
         socket.set_reuse_address(true)?;
         socket.bind(&addr.into())?;
         Self::listening(socket, backlog, None)
     }
 
-    /// Listens on a Unix socket. A file left by a dead process is replaced; one that somebody
-    /// listens on is `AddrInUse`. `mode` is set before the first connection can arrive.
+    /// Listens on a Unix socket. A file left by a dead process is replaced; a file on which a process
+    /// listens is `AddrInUse`. `mode` is set before the first connection can arrive.
     pub fn unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Self> {
         Self::bind_unix(path, mode, backlog)
             .map_err(|error| named(&error, &format!("unix:{}", path.display())))
@@ -93,11 +93,11 @@ impl Listener {
         Self::listening(socket, backlog, Some((path.to_owned(), std::process::id())))
     }
 
-    /// Takes over a stream socket opened by somebody else (systemd, a supervisor); its family is
-    /// found out. The descriptor belongs to the listener from here on, also when this fails.
+    /// Takes over a stream socket opened by another process (systemd, a supervisor), of any family. The
+    /// descriptor belongs to the listener from here on, also when this fails.
     pub fn inherited(fd: RawFd, backlog: u32) -> io::Result<Self> {
         let name = || format!("fd://{fd}");
-        // SAFETY: F_GETFD only looks the number up, whatever it is.
+        // SAFETY: F_GETFD has no effect and accepts any number.
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
             return Err(named(&io::Error::last_os_error(), &name()));
         }
@@ -117,7 +117,7 @@ impl Listener {
     ) -> io::Result<Self> {
         let listener = Self { socket, owned_path };
         if listener.is_tcp()? {
-            // Accepted sockets inherit it on Linux: one system call fewer for each of them.
+            // Accepted sockets inherit it on Linux, which saves a system call for each of them.
             listener.socket.set_tcp_nodelay(true)?;
         }
         listener.socket.set_cloexec(true)?;
@@ -135,18 +135,18 @@ impl Listener {
         ))
     }
 
-    /// Where it listens; port 0 has become the real one.
+    /// Address on which it listens, with the actual port when port 0 was requested.
     pub fn local_addr(&self) -> io::Result<PeerAddr> {
         self.socket
             .local_addr()
             .map(|addr| PeerAddr::from_sock_addr(&addr))
     }
 
-    /// Gives the descriptor away. A Unix socket's file is then the new owner's to remove.
+    /// Releases the descriptor. The new owner removes the file of a Unix socket.
     pub fn into_raw_fd(mut self) -> RawFd {
         self.owned_path = None;
         let fd = self.socket.as_raw_fd();
-        // `Drop` stands in the way of moving the socket out; nothing else is left to drop.
+        // `Drop` prevents moving the socket out; nothing else is left to drop.
         std::mem::forget(self);
         fd
     }
@@ -161,13 +161,13 @@ impl Drop for Listener {
         if let Some((path, pid)) = &self.owned_path
             && *pid == std::process::id()
         {
-            // Nothing can be done about a failure, and the next start replaces a stale file.
+            // A failure is ignored: the next start replaces a stale file.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// A socket file that nobody listens on any more.
+/// Whether `path` is a socket file on which no process listens.
 fn is_stale(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     is_socket

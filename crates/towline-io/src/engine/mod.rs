@@ -1,13 +1,14 @@
 //! The engine: one poll, its listeners, its connections, and the turn that serves them.
 //!
 //! ```text
-//! turn_start ─ poll, accept, timers ─► ready list ─ next_ready (reads) ─► face: next_event, respond
+//! turn_start ─ poll, accept, timers ─► ready list ─ next_ready (reads) ─► front end: next_event, respond
 //!      ▲                                   ▲                                   │
-//!      └── turn_end (re-arms itself) ◄─────┴────────── settle (flushes) ◄──────┘
+//!      └── turn_end (re-arms itself) ◄─────┴────────── flush_and_rearm ◄───────┘
 //! ```
 //!
-//! The poll is edge-triggered and a turn is bounded, in connections and in time. What a turn leaves
-//! stays in the ready list, and the engine wakes itself, so that nobody starves on either side.
+//! The poll is edge-triggered and a turn is bounded, in connections and in time. Connections that a turn
+//! has not served stay in the ready list, and the engine wakes itself, so that neither the connections
+//! nor the caller's event loop starve.
 
 pub(crate) mod accept;
 mod checkout;
@@ -47,21 +48,21 @@ use crate::sys;
 /// The bounds of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// Connections handed out per turn. 16 keeps a foreign loop's other callbacks on time; a face
-    /// that owns its thread may take more.
+    /// Connections served per turn. 16 keeps the other callbacks of an event loop on time; a front end
+    /// that has a thread of its own may use more.
     pub max_ready_per_turn: usize,
-    /// No further connection is handed out after this time in a turn.
+    /// Duration of a turn after which no further connection is served.
     pub turn_time: Duration,
-    /// A connection that has more to do after this time goes to the end of the line, and is not visited
-    /// again in a turn that has lasted as long: others may have come, and nobody has looked.
+    /// Duration of one connection's service after which it goes to the end of the ready list. It is not
+    /// served again in a turn that has lasted as long, because the poll may have new events.
     pub service_time: Duration,
-    /// Bytes written per connection before others get their turn.
+    /// Bytes written per connection and flush.
     pub flush_bytes: usize,
     /// Size of one receive buffer.
     pub buffer_bytes: usize,
     /// Number of unused buffers kept.
     pub spare_buffers: usize,
-    /// TLS handshakes under way; the oldest makes room for a new one.
+    /// TLS handshakes in progress; beyond it the oldest is closed.
     pub max_handshakes: usize,
 }
 
@@ -70,7 +71,7 @@ impl Default for EngineConfig {
         Self {
             max_ready_per_turn: 16,
             turn_time: Duration::from_micros(500),
-            // What others wait for somebody who is busy; ten times what a turn costs.
+            // Bounds the wait of other connections; ten times the cost of a turn.
             service_time: Duration::from_micros(100),
             flush_bytes: 1024 * 1024,
             buffer_bytes: 64 * 1024,
@@ -90,7 +91,7 @@ impl EngineWaker {
     }
 }
 
-/// See the module's picture. `S` is what a face keeps per connection.
+/// Poll, listeners and connections; see the picture of the module. `S` is the front end's state of a connection.
 pub struct Engine<S> {
     pub(crate) config: EngineConfig,
     pub(crate) poll: Poll,
@@ -100,7 +101,7 @@ pub struct Engine<S> {
     pub(crate) waker: Arc<Waker>,
     pub(crate) listeners: Vec<RegisteredListener>,
     pub(crate) fd_exhaustion: FdExhaustion,
-    /// Until when new connections are left to workers that have fewer.
+    /// Time until which new connections are left to workers that have fewer.
     pub(crate) balance_until: Option<Instant>,
     pub(crate) table: ConnTable<S>,
     pub(crate) handshakes: VecDeque<ConnId>,
@@ -108,7 +109,7 @@ pub struct Engine<S> {
     pub(crate) timers: TimerQueue,
     pub(crate) timer: TimerFd,
     pub(crate) timer_at: Option<Instant>,
-    /// When a face wants a turn, at the latest.
+    /// Latest time at which the front end needs a turn.
     pub(crate) wake_at: Option<Instant>,
     pub(crate) pending_dials: PendingDials,
     pub(crate) ready: VecDeque<ConnId>,
@@ -117,21 +118,21 @@ pub struct Engine<S> {
     pub(crate) accepted: u64,
 }
 
-/// The turn under way, or the last one.
+/// The current turn, or the last one.
 pub(crate) struct Turn {
     pub(crate) running: bool,
-    /// Started from a foreign loop, which must be told when work is left.
+    /// Started from the caller's event loop, which must be woken when work is left.
     pub(crate) foreign: bool,
-    /// The engine's descriptor is readable because we made it so.
+    /// The engine has made its own descriptor readable.
     pub(crate) rearmed: bool,
     pub(crate) started: Instant,
     pub(crate) now: Instant,
-    /// What the face said the time was, after the last connection was handed out.
+    /// Time set by the front end since the last connection was served.
     pub(crate) clock_override: Option<Instant>,
     pub(crate) served: usize,
-    /// When the connection in hand was handed out.
+    /// Start of the current connection's service.
     pub(crate) service_started: Instant,
-    /// How many of those in line have not been visited in this turn.
+    /// Number of connections in the ready list that have not been served in this turn.
     pub(crate) unserved: usize,
 }
 
@@ -142,7 +143,7 @@ impl<S: Default> Engine<S> {
         let timer = TimerFd::new(poll.registry(), &waker)?;
         let now = Instant::now();
         Ok(Self {
-            // What does not fit stays in the kernel, which keeps our descriptor readable for free.
+            // Events that do not fit stay in the kernel, which keeps the descriptor readable.
             events: Events::with_capacity(config.max_ready_per_turn.max(4)),
             #[cfg(target_os = "linux")]
             precise_wait: PreciseWait::new(config.max_ready_per_turn.max(4)),
@@ -186,7 +187,7 @@ impl<S: Default> Engine<S> {
         EngineWaker(Arc::clone(&self.waker))
     }
 
-    /// Accepts from `listener` from the next turn on.
+    /// Adds a listener; its connections are accepted from the next turn on.
     pub fn add_listener(&mut self, listener: Listener, service: Arc<ConnConfig>) -> io::Result<()> {
         let source = Source::Listener(self.listeners.len());
         let fd = listener.socket().as_raw_fd();
@@ -204,13 +205,13 @@ impl<S: Default> Engine<S> {
         Ok(())
     }
 
-    /// Where the listeners listen.
+    /// The listeners, in the order in which they were added.
     pub fn listeners(&self) -> impl Iterator<Item = &Listener> {
         self.listeners.iter().map(|registered| &registered.listener)
     }
 
-    /// Closes the listeners. Connections that are open stay, and those that wait in the kernel's queue
-    /// are accepted first: the last process to close a listener resets them.
+    /// Closes the listeners. Open connections stay. Connections in the kernel's queue are accepted first,
+    /// because they are reset when the last process closes the listener.
     pub fn stop_listening(&mut self) {
         let now = self.now();
         self.accept_waiting(now);
@@ -224,16 +225,16 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    /// Polls, accepts and looks at the deadlines. `Some(0)` never blocks and is what a foreign loop
-    /// calls; a face with its own thread waits with `None` (until there is work) or up to a time.
+    /// Polls, accepts and handles due timers. `Some(0)` never blocks and is for use within an event loop;
+    /// a front end with its own thread waits with `None` (until there is work) or for a time.
     pub fn turn_start(&mut self, wait: Option<Duration>) -> io::Result<()> {
         self.turn.foreign = wait == Some(Duration::ZERO);
         self.begin_turn(wait)
     }
 
-    /// `turn_start` for a face with its own thread that waits until `at`, to the microsecond where the
-    /// system can ([`exact_timers`](crate::exact_timers)); `turn_start` rounds up to milliseconds. A time
-    /// that has passed waits for nothing.
+    /// Like `turn_start`, for a front end with its own thread that waits until `at`, precise to microseconds
+    /// where the system supports it ([`exact_timers`](crate::exact_timers)); `turn_start` rounds up to
+    /// milliseconds. Does not wait when `at` has passed.
     pub fn turn_start_by(&mut self, at: Instant) -> io::Result<()> {
         self.turn.foreign = false;
         let wait = at.saturating_duration_since(Instant::now());
@@ -290,7 +291,7 @@ impl<S: Default> Engine<S> {
         now
     }
 
-    /// What a turn looks at behind its poll.
+    /// Runs timers, dials and accepts after the poll.
     fn after_poll(&mut self, now: Instant) {
         if self.timer_at.is_some_and(|at| at <= now) {
             self.timer_at = None;
@@ -330,7 +331,7 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    /// Notes what the poll, or a check-in, says about a connection.
+    /// Records readiness of a connection, from the poll or from a check-in.
     pub(crate) fn on_readiness(&mut self, id: ConnId, readiness: Readiness) {
         match self.table.slot(id) {
             Some(Slot::Attached(peer)) => {
@@ -365,14 +366,14 @@ impl<S: Default> Engine<S> {
         };
         if !std::mem::replace(queued, true) {
             self.ready.push_back(id);
-            // A face with its own thread comes by anyway, and then finds it.
+            // A front end with its own thread starts another turn anyway.
             if self.turn.foreign && !self.turn.running {
                 self.rearm();
             }
         }
     }
 
-    /// Makes our own descriptor readable: there is work that no socket will announce.
+    /// Makes the engine's own descriptor readable, for work that no socket reports.
     pub fn rearm(&mut self) {
         if !std::mem::replace(&mut self.turn.rearmed, true) {
             // A counter that is full keeps the descriptor readable just as well.
@@ -380,8 +381,8 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    /// The next connection to look at, its socket read. Drain its events, then `flush_and_rearm` it. `None`
-    /// when nothing is ready or this turn has taken its share.
+    /// Reads the next ready connection and returns it. Handle its events, then call `flush_and_rearm`.
+    /// `None` when nothing is ready or the bounds of this turn are reached.
     pub fn next_ready(&mut self) -> Option<ConnId> {
         if self.turn.served > 0 && !self.ready.is_empty() {
             if self.turn.served >= self.config.max_ready_per_turn {
@@ -418,38 +419,39 @@ impl<S: Default> Engine<S> {
         None
     }
 
-    /// Whether the connection in hand has had its time: if it has more to do, `requeue` it. Reads the clock.
+    /// Whether the current connection's service time is over: `requeue` it if it has more to do. Reads the clock.
     pub fn is_service_over(&self) -> bool {
         self.turn.service_started.elapsed() >= self.config.service_time
     }
 
-    /// Whether somebody is in line who has not been visited in this turn.
+    /// Whether the ready list has connections that have not been served in this turn.
     pub fn has_unserved(&self) -> bool {
         self.turn.unserved > 0
     }
 
-    /// Whether `next_ready` has more to give, in this turn or the next.
+    /// Whether connections are ready, for this turn or the next.
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// What the time is for this turn.
+    /// Time of this turn, sampled when it started or refreshed.
     pub fn clock(&self) -> Instant {
         self.turn.now
     }
 
-    /// In a turn, time stands still; a face that was busy for a while says so before it settles.
+    /// Samples the clock again. The clock is sampled once per turn; call this after long work, before
+    /// `flush_and_rearm`.
     pub fn refresh_clock(&mut self) {
         self.set_clock(Instant::now());
     }
 
-    /// [`refresh_clock`](Self::refresh_clock) by a face that has just looked at the clock itself.
+    /// [`refresh_clock`](Self::refresh_clock) with a time that the front end has just sampled.
     pub fn set_clock(&mut self, now: Instant) {
         self.turn.now = now;
         self.turn.clock_override = Some(now);
     }
 
-    /// Ends the turn. When work is left, the next one is announced.
+    /// Ends the turn. If work is left, the descriptor stays readable.
     pub fn turn_end(&mut self) {
         self.turn.running = false;
         self.set_timer(self.turn.now);
@@ -495,7 +497,7 @@ impl<S: Default> Engine<S> {
         self.table.ids().collect()
     }
 
-    /// Connections open now, checked-out ones included.
+    /// Number of open connections, including those that are checked out.
     pub fn len(&self) -> usize {
         self.table.len()
     }
@@ -504,12 +506,12 @@ impl<S: Default> Engine<S> {
         self.len() == 0
     }
 
-    /// Connections accepted since the start.
+    /// Number of connections accepted since the start.
     pub fn accepted(&self) -> u64 {
         self.accepted
     }
 
-    /// Trouble to log, at most once a second.
+    /// Accept failures to log, at most once a second.
     pub fn take_notice(&mut self) -> Option<Notice> {
         self.fd_exhaustion.take_notice()
     }
@@ -521,7 +523,7 @@ impl<S: Default> Engine<S> {
         (self.table.peer(id), &mut self.buffers)
     }
 
-    /// The engine's pool, for reading on a peer by hand.
+    /// The engine's buffer pool, for reads outside of `next_ready`.
     pub fn buffers(&mut self) -> &mut BufferPool {
         &mut self.buffers
     }

@@ -1,5 +1,5 @@
-//! Connections that the engine opens: the descriptors of each dial stand in the same poll, and what
-//! comes of it is adopted as a connection like any other.
+//! Connections that the engine opens: the descriptors of each dial are in the engine's poll, and an
+//! established connection is added to the connection table.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,13 +17,13 @@ use crate::conn::id::{ConnId, Source};
 use crate::engine::Engine;
 use crate::engine::timers::TimerQueue;
 
-/// The name of one dial of one engine.
+/// Identifies one dial of one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DialId(ConnId);
 
-/// What came of a dial.
+/// Outcome of a dial.
 pub struct DialOutcome {
-    /// As given with the dial.
+    /// The tag given to [`Engine::dial`].
     pub tag: u64,
     pub result: Result<Box<Established>, DialError>,
 }
@@ -32,12 +32,12 @@ struct PendingDial {
     generation: u32,
     dial: Dial,
     tag: u64,
-    /// What stands in the poll.
+    /// Descriptors registered in the poll.
     watches: Vec<Watch>,
     scheduled_at: Option<Instant>,
 }
 
-/// The dials of an engine. Empty in a server, and then it costs a turn two comparisons.
+/// The dials of an engine. Empty in a server, where it costs two comparisons per turn.
 #[derive(Default)]
 pub(crate) struct PendingDials {
     slab: Slab<PendingDial>,
@@ -45,7 +45,7 @@ pub(crate) struct PendingDials {
     timers: TimerQueue,
     outcomes: VecDeque<DialOutcome>,
     generation: u32,
-    /// Reused from one `fds` to the next.
+    /// Buffer of `fds`, reused.
     scratch: Vec<Watch>,
 }
 
@@ -58,7 +58,7 @@ impl PendingDials {
         self.timers.next()
     }
 
-    /// Advances the dials that the poll or the clock has called.
+    /// Advances the dials that are ready or due.
     pub(crate) fn advance(&mut self, registry: &Registry, now: Instant) {
         while let Some((at, id)) = self.timers.pop_due(now) {
             let Some(pending) = self.slab.get_mut(id.index()) else {
@@ -99,13 +99,13 @@ impl PendingDials {
     }
 }
 
-/// Brings the poll from the watches `before` to `after`. A descriptor that was closed has left the
-/// poll by itself; its number may have come back as another socket, which `serial` tells.
+/// Changes the registrations from `before` to `after`. A closed descriptor has left the poll by itself;
+/// its number may have been reused for another socket, which `serial` distinguishes.
 fn watch(registry: &Registry, index: usize, before: &[Watch], after: &[Watch]) {
     let token = Source::Dial(index).token();
     for old in before {
         if !after.iter().any(|new| new.fd == old.fd) {
-            // It fails where the descriptor is closed, as wanted.
+            // The error of a closed descriptor does not matter.
             let _ = registry.deregister(&mut SourceFd(&old.fd));
         }
     }
@@ -115,7 +115,7 @@ fn watch(registry: &Registry, index: usize, before: &[Watch], after: &[Watch]) {
             (false, true) => Interest::WRITABLE,
             _ => Interest::READABLE,
         };
-        // What cannot be watched ends with the dial's deadline.
+        // If this fails, the dial ends by its deadline.
         let _ = registry
             .register(&mut SourceFd(&new.fd), token, interest)
             .or_else(|_| registry.reregister(&mut SourceFd(&new.fd), token, interest));
@@ -123,11 +123,11 @@ fn watch(registry: &Registry, index: usize, before: &[Watch], after: &[Watch]) {
 }
 
 impl<S: Default> Engine<S> {
-    /// Starts a dial. Its end comes from `next_dial_outcome`, with `tag`; that may be so at once.
+    /// Starts a dial. `next_dial_outcome` returns its outcome with `tag`, possibly at once.
     pub fn dial(&mut self, dial: Dial, tag: u64) -> DialId {
         let now = self.now();
         let pending_dials = &mut self.pending_dials;
-        // The two largest mark the engine's own tokens.
+        // The two largest values are reserved for the engine's own tokens.
         pending_dials.generation = (pending_dials.generation + 1) % (u32::MAX - 1);
         let generation = pending_dials.generation;
         let index = pending_dials.slab.insert(PendingDial {
@@ -144,7 +144,7 @@ impl<S: Default> Engine<S> {
         DialId(ConnId::new(index, generation))
     }
 
-    /// Gives a dial up and frees what it holds. Nothing comes of it any more.
+    /// Cancels a dial and frees its resources. It has no outcome.
     pub fn cancel_dial(&mut self, id: DialId) {
         let index = id.0.index();
         let found = self.pending_dials.slab.get(index);
@@ -153,12 +153,12 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    /// The next dial that has ended.
+    /// Returns the outcome of the next dial that has ended.
     pub fn next_dial_outcome(&mut self) -> Option<DialOutcome> {
         self.pending_dials.outcomes.pop_front()
     }
 
-    /// Takes an established connection in as a client's, under the limits and the meter of `service`.
+    /// Adds an established client connection, with the limits and the meter of `service`.
     pub fn adopt(
         &mut self,
         established: Established,
@@ -168,12 +168,12 @@ impl<S: Default> Engine<S> {
         let id = self.table.next_id();
         let fd = established.transport.fd();
         let registry = self.poll.registry();
-        // The dial has most often registered it already, under its own name.
+        // The dial has usually registered it already, with the token of the dial.
         registry
             .reregister(&mut SourceFd(&fd), id.token(), Interest::READABLE)
             .or_else(|_| registry.register(&mut SourceFd(&fd), id.token(), Interest::READABLE))?;
         let mut peer = Peer::from_dial(id, established, service, now);
-        // What TLS has decrypted already no poll will announce.
+        // No poll reports bytes that TLS has decrypted already.
         let may_hold_bytes = peer.is_tls();
         peer.input.readable = may_hold_bytes;
         if let Some(deadline) = peer.conn.deadline() {
@@ -186,7 +186,7 @@ impl<S: Default> Engine<S> {
         Ok(id)
     }
 
-    /// Has the engine's descriptor become readable at `at`, if nothing makes it so before.
+    /// Makes the engine's descriptor readable at `at` at the latest.
     pub fn wake_at(&mut self, at: Instant) {
         if self.wake_at.is_none_or(|earlier| at < earlier) {
             self.wake_at = Some(at);
@@ -197,7 +197,7 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    /// Closes a connection now, under TLS with a word of farewell.
+    /// Closes a connection now, over TLS with `close_notify`.
     pub fn close(&mut self, id: ConnId) {
         let now = self.now();
         self.close_now(id, now);

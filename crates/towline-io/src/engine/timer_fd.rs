@@ -1,5 +1,5 @@
-//! The alarm clock inside the poll: the engine's descriptor becomes readable when it rings, so that
-//! a foreign event loop needs no timer of its own for us.
+//! The timer in the engine's poll: the engine's descriptor becomes readable when it fires, so that the
+//! caller's event loop needs no timer for the engine.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 #[cfg(target_os = "linux")]
 pub(crate) use linux::TimerFd;
 #[cfg(not(target_os = "linux"))]
-pub(crate) use thread::TimerFd;
+pub(crate) use thread::TimerThread as TimerFd;
 
-/// A ring too early costs a turn, one too late by this much is what timeouts tolerate anyway.
+/// Added to each timer: firing too early costs a turn, and timeouts tolerate this delay.
 const SLACK: Duration = Duration::from_millis(1);
 
 #[cfg(target_os = "linux")]
@@ -23,7 +23,7 @@ mod linux {
     use super::{Instant, SLACK, io};
     use crate::conn::id::Source;
 
-    /// A timerfd. It is registered edge-triggered and never read: setting it anew clears it.
+    /// A timerfd. It is registered edge-triggered and never read: setting it again clears it.
     pub(crate) struct TimerFd {
         fd: OwnedFd,
     }
@@ -36,7 +36,7 @@ mod linux {
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            // SAFETY: the descriptor was just created and nobody else knows it.
+            // SAFETY: the descriptor was just created and has no other owner.
             let fd = unsafe { OwnedFd::from_raw_fd(fd) };
             let token = Source::TimerFd.token();
             registry.register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)?;
@@ -57,7 +57,7 @@ mod linux {
                 it_interval: never,
                 it_value: value,
             };
-            // SAFETY: `spec` is a whole itimerspec that outlives the call; no old value is asked for.
+            // SAFETY: `spec` is a whole itimerspec that outlives the call; the old value is not requested.
             let result = unsafe {
                 libc::timerfd_settime(
                     self.fd.as_raw_fd(),
@@ -71,7 +71,7 @@ mod linux {
     }
 }
 
-/// Where there is no timerfd: a thread that sleeps until the time and wakes the poll.
+/// Replacement for systems without timerfd: a thread that sleeps until the time and wakes the poll.
 #[cfg(any(not(target_os = "linux"), test))]
 mod thread {
     use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -89,19 +89,19 @@ mod thread {
     #[derive(Default)]
     struct State {
         at: Option<Instant>,
-        over: bool,
+        stopped: bool,
     }
 
-    pub(crate) struct TimerFd {
+    pub(crate) struct TimerThread {
         shared: Arc<Shared>,
         thread: Option<std::thread::JoinHandle<()>>,
     }
 
-    impl TimerFd {
+    impl TimerThread {
         pub(crate) fn new(_registry: &Registry, waker: &Arc<Waker>) -> io::Result<Self> {
             let shared = Arc::new(Shared::default());
             let (own, waker) = (Arc::clone(&shared), Arc::clone(waker));
-            let body = move || ring(&own, &waker);
+            let body = move || run(&own, &waker);
             let thread = std::thread::Builder::new()
                 .name("towline-timer".into())
                 .spawn(body)?;
@@ -127,19 +127,19 @@ mod thread {
         }
     }
 
-    impl Drop for TimerFd {
+    impl Drop for TimerThread {
         fn drop(&mut self) {
-            self.change(|state| state.over = true);
+            self.change(|state| state.stopped = true);
             if let Some(thread) = self.thread.take() {
-                // It does nothing that could panic.
+                // The thread never panics.
                 let _ = thread.join();
             }
         }
     }
 
-    fn ring(shared: &Shared, waker: &Waker) {
+    fn run(shared: &Shared, waker: &Waker) {
         let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while !state.over {
+        while !state.stopped {
             let left = state
                 .at
                 .map(|at| at.saturating_duration_since(Instant::now()));
@@ -149,7 +149,7 @@ mod thread {
                     .wait(state)
                     .unwrap_or_else(PoisonError::into_inner),
                 Some(left) if left.is_zero() => {
-                    // A poll that cannot be woken is gone; the engine ends us soon.
+                    // If the poll is gone, the engine drops this timer soon.
                     let _ = waker.wake();
                     state.at = None;
                     state
@@ -174,7 +174,7 @@ mod thread {
         fn the_thread_wakes_the_poll_at_the_earlier_time() {
             let mut poll = Poll::new().unwrap();
             let waker = Arc::new(Waker::new(poll.registry(), Token(1)).unwrap());
-            let mut timer = TimerFd::new(poll.registry(), &waker).unwrap();
+            let mut timer = TimerThread::new(poll.registry(), &waker).unwrap();
             let start = Instant::now();
             timer.set(start + Duration::from_secs(60), start);
             timer.set(start + Duration::from_millis(30), start);

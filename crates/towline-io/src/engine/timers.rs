@@ -1,8 +1,8 @@
-//! When which connection must be looked at, at the latest.
+//! Timers of connections and dials, in a heap that is updated lazily.
 //!
-//! A heap that is lazy on purpose: every request moves its connection's deadline to later, and that
-//! costs nothing here. An entry is only the promise to look again at that time; the true deadline is
-//! the connection's own (`Connection::deadline`), asked when the entry's time has come.
+//! Every request moves its connection's deadline to later, which costs nothing here. An entry is only the
+//! time of the next check; the deadline itself is the connection's (`Connection::deadline`), read when the
+//! entry is due.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,7 +16,7 @@ pub(crate) struct TimerQueue {
 }
 
 impl TimerQueue {
-    /// Promises a look at `id`. `scheduled_at` is the connection's own earliest promise so far.
+    /// Schedules a check of `id`, unless an earlier one is scheduled already (`scheduled_at`).
     pub(crate) fn schedule(&mut self, id: ConnId, scheduled_at: &mut Option<Instant>, at: Instant) {
         if scheduled_at.is_none_or(|earlier| at < earlier) {
             *scheduled_at = Some(at);
@@ -24,7 +24,7 @@ impl TimerQueue {
         }
     }
 
-    /// The next entry whose time has come.
+    /// Removes and returns the next entry that is due.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(Instant, ConnId)> {
         if self.next()? > now {
             return None;
