@@ -48,7 +48,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Found:
+class Measured:
     """Latency in milliseconds by percentile, requests answered and failed."""
 
     percentiles: dict[float, float]
@@ -164,7 +164,7 @@ def cores() -> tuple[int | None, int | None]:
     return (available[0], available[1]) if len(available) > 1 else (None, None)
 
 
-def is_right(case: Case, truth: dict[float, float], found: Found, injected: InjectedFaults) -> bool:
+def is_right(case: Case, truth: dict[float, float], found: Measured, injected: InjectedFaults) -> bool:
     times = all(
         abs(found.percentiles[percent] - ms) <= max(WITHIN_MS, case.share * ms)
         for percent, ms in truth.items()
@@ -173,16 +173,16 @@ def is_right(case: Case, truth: dict[float, float], found: Found, injected: Inje
     return times and found.failed == injected.errors
 
 
-def ours(output: str, began: float, seconds: int) -> tuple[Found, Window]:
+def ours(output: str, began: float, seconds: int) -> tuple[Measured, Window]:
     plain = json.loads(output)
     times = {one["percent"]: one["us"] / 1e3 for one in plain["response"]["percentiles"]}
     begin_s = plain["began_unix_s"] - (time.time() - time.monotonic())
     failed = sum(plain["errors"].values())
-    found = Found({percent: times[percent] for percent in PERCENTS}, plain["answered"], failed)
+    found = Measured({percent: times[percent] for percent in PERCENTS}, plain["answered"], failed)
     return found, Window(begin_s, begin_s + plain["measured_s"])
 
 
-def wrk(output: str, began: float, seconds: int) -> tuple[Found, Window]:
+def wrk(output: str, began: float, seconds: int) -> tuple[Measured, Window]:
     """It prints neither p95 nor p99.9."""
     times = {}
     for percent, number, unit in re.findall(r"^ +(\d+)% +([\d.]+)(us|ms|s)$", output, re.MULTILINE):
@@ -192,16 +192,16 @@ def wrk(output: str, began: float, seconds: int) -> tuple[Found, Window]:
     failed = re.search(r"Non-2xx or 3xx responses: (\d+)", output)
     assert requests is not None, output
     count = int(failed[1]) if failed else 0
-    return Found(times, int(requests[1]) - count, count), Window(began, began + seconds)
+    return Measured(times, int(requests[1]) - count, count), Window(began, began + seconds)
 
 
-def oha(output: str, began: float, seconds: int) -> tuple[Found, Window]:
+def oha(output: str, began: float, seconds: int) -> tuple[Measured, Window]:
     plain = json.loads(output)
     known = plain["latencyPercentiles"]
     times = {percent: known[f"p{percent:g}"] * 1e3 for percent in PERCENTS}
     statuses = plain["statusCodeDistribution"]
     failed = sum(count for status, count in statuses.items() if not status.startswith(("2", "3")))
-    return Found(times, sum(statuses.values()) - failed, failed), Window(began, began + seconds)
+    return Measured(times, sum(statuses.values()) - failed, failed), Window(began, began + seconds)
 
 
 def installed(*places: str) -> list[str] | None:
@@ -212,7 +212,7 @@ def installed(*places: str) -> list[str] | None:
 Tool = tuple[
     Callable[[], list[str] | None],
     Callable[[str, int], list[str]],
-    Callable[[str, float, int], tuple[Found, Window]],
+    Callable[[str, float, int], tuple[Measured, Window]],
 ]
 
 OHA = ("oha", os.path.expanduser("~/.cargo/bin/oha"))

@@ -106,7 +106,7 @@ class WebhookApp:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
         if path == "/api/status" and scope["method"] == "GET":
-            counts = await self._store.ask(lambda database: database.counts())
+            counts = await self._store.query(lambda database: database.counts())
             await _respond(send, 200, counts)
         elif not path.startswith(PREFIX) or not path[len(PREFIX) :]:
             await _respond(send, 404, {"error": "no such resource"})

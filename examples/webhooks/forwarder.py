@@ -97,7 +97,7 @@ class Forwarder:
         def question(database: Database) -> tuple[list[Webhook], list[Webhook]]:
             return database.due(now, room + taken), database.fresh(cursor, room)
 
-        again, fresh = await self._store.ask(question)
+        again, fresh = await self._store.query(question)
         batch = [webhook for webhook in again if webhook.id not in self._taken][:room]
         fresh = fresh[: room - len(batch)]
         if fresh:
@@ -112,7 +112,7 @@ class Forwarder:
         """Seconds until something is due again; None while there is no room for it."""
         if len(self._ready) >= self._width:
             return None
-        due: float | None = await self._store.ask(lambda database: database.next_due())
+        due: float | None = await self._store.query(lambda database: database.next_due())
         # One that is due already is under way; it wakes us when it ends.
         return None if due is None else max(due - time.time(), 0.1)
 

@@ -89,8 +89,8 @@ class _Operation:
     done: asyncio.Future[Any]
     accepted: Webhook | None = None
     outcome: Outcome | None = None
-    ask: Callable[[Database], Any] | None = None
-    answer: Any = None
+    query: Callable[[Database], Any] | None = None
+    result: Any = None
     error: Exception | None = None
 
 
@@ -127,8 +127,8 @@ class Store:
     async def record(self, outcome: Outcome) -> None:
         await self._do(_Operation(self._loop.create_future(), outcome=outcome))
 
-    async def ask(self, question: Callable[[Database], Any]) -> Any:
-        return await self._do(_Operation(self._loop.create_future(), ask=question))
+    async def query(self, question: Callable[[Database], Any]) -> Any:
+        return await self._do(_Operation(self._loop.create_future(), query=question))
 
     async def _do(self, operation: _Operation) -> Any:
         self._operations.put(operation)
@@ -150,7 +150,7 @@ class Store:
             operations, going = self._next_operations()
             database = self._perform(database, operations)
             with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits for the answers
-                self._loop.call_soon_threadsafe(_tell, operations)
+                self._loop.call_soon_threadsafe(_complete, operations)
         if database is not None:
             database.close()
 
@@ -170,7 +170,7 @@ class Store:
 
     def _perform(self, database: Database | None, operations: list[_Operation]) -> Database | None:
         """Writes first, so that questions see them. A connection that failed is made anew the next time."""
-        writes = [operation for operation in operations if operation.ask is None]
+        writes = [operation for operation in operations if operation.query is None]
         try:
             if database is None:
                 database = connect(self._url)
@@ -180,11 +180,11 @@ class Store:
                 database.write(accepted, outcomes)
             writes = []
             for operation in operations:
-                if operation.ask is not None:
-                    operation.answer = operation.ask(database)
+                if operation.query is not None:
+                    operation.result = operation.query(database)
         except Exception as error:
             for operation in operations:
-                if operation.ask is not None or operation in writes:
+                if operation.query is not None or operation in writes:
                     operation.error = StoreError(f"{type(error).__name__}: {error}")
             if database is not None:
                 with contextlib.suppress(Exception):
@@ -193,14 +193,14 @@ class Store:
         return database
 
 
-def _tell(operations: list[_Operation]) -> None:
+def _complete(operations: list[_Operation]) -> None:
     for operation in operations:
         if operation.done.done():
             continue  # whoever waited was cancelled
         if operation.error is not None:
             operation.done.set_exception(operation.error)
         else:
-            operation.done.set_result(operation.answer)
+            operation.done.set_result(operation.result)
 
 
 _SCHEMA = """

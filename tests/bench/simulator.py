@@ -18,7 +18,7 @@ AR, STEP_CHANCE, STEP = 0.9, 0.002, 0.03
 
 
 @dataclass
-class Machine:
+class SimulatedMachine:
     """What the subjects share. `noise` scales all of it."""
 
     seed: int
@@ -49,7 +49,7 @@ class Simulated:
     """runner.protocol.Subject. `trouble` is called with what is about to happen, and may raise."""
 
     name: str
-    machine: Machine
+    machine: SimulatedMachine
     per_s: float = 10_000.0
     trouble: Callable[[str], None] = lambda what: None
     missing: str | None = None

@@ -50,7 +50,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["hangs", "ends", "is killed", "babbles"],
 )
-def test_a_generator_in_trouble_is_said_and_replaced(tmp_path: Path, on_slice: str, said: str) -> None:
+def test_a_failed_generator_is_reported_and_replaced(tmp_path: Path, on_slice: str, said: str) -> None:
     with Agent(command=fake(tmp_path, f"if order['duration_s'] > 0.5: {on_slice}")) as agent:
         agent.open("a", CONFIG)
         first = agent.pid
@@ -63,7 +63,7 @@ def test_a_generator_in_trouble_is_said_and_replaced(tmp_path: Path, on_slice: s
         assert agent.slice("a", SliceSpec(0.1))["pid"] != first
 
 
-def test_an_interrupt_does_not_confuse_later_answers(tmp_path: Path) -> None:
+def test_an_interrupt_does_not_confuse_later_replies(tmp_path: Path) -> None:
     with Agent(command=fake(tmp_path, "time.sleep(order['duration_s'])")) as agent:
         agent.open("a", CONFIG)
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()

@@ -109,7 +109,7 @@ CODED = base64.b64encode(gzip.compress(b"[]")).decode()
         ),
     ],
 )
-def test_what_is_wrong_is_said(name: str, changed: dict[str, Any], says: str) -> None:
+def test_each_difference_is_one_line(name: str, changed: dict[str, Any], says: str) -> None:
     assert problem(name) is None
     assert problem(name, **changed) == says
 
@@ -118,7 +118,7 @@ def test_a_body_too_long_to_be_handed_over_is_compared_by_its_hash() -> None:
     assert problem("large_response", body_base64=None) is None
 
 
-def test_a_server_that_says_so_may_close() -> None:
+def test_a_server_that_announces_a_close_may_close() -> None:
     fields = [["content-type", "text/plain"], ["Connection", "Close"]]
     assert problem("hello", closed=True, fields=fields) is None
 
@@ -153,7 +153,7 @@ def test_over_http2(secure: bool, changed: dict[str, Any], says: str | None) -> 
     assert problem_of(answer, of("hello").requests[0], secure=secure, protocol="h2") == says
 
 
-def test_nobody_can_ask_a_connection_of_http2_to_end() -> None:
+def test_http2_has_no_connection_close() -> None:
     answer, request = found("connection_storm", closed=False), of("connection_storm").requests[0]
     assert problem_of({**answer, **OVER_H2}, request, secure=False, protocol="h2") is None
     assert request.fields_over("h2") == (("Host", "x"),)

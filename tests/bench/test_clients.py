@@ -60,7 +60,7 @@ def installed(client):
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_every_client_answers_every_load(name, responder):
+def test_every_client_runs_every_load(name, responder):
     client = CLIENTS[name]
     installed(client)
     worker = Worker(PYTHON)
@@ -136,7 +136,7 @@ def test_every_client_that_has_http2_speaks_it(name, http2_alone):
         worker.stop()
 
 
-def test_whoever_speaks_http1_gets_no_answer_for_http2(http2_alone):
+def test_http1_gets_no_response_from_an_http2_responder(http2_alone):
     running = ClientProcess(CLIENTS["towline"], LOADS["get"], [http2_alone.base_url], PYTHON)
     try:
         with pytest.raises(Failed):
@@ -145,7 +145,7 @@ def test_whoever_speaks_http1_gets_no_answer_for_http2(http2_alone):
         running.stop()
 
 
-def test_a_client_without_http2_is_in_no_cell_of_it():
+def test_a_client_without_http2_is_in_no_http2_experiment():
     for name in ("hello_h2_async", "hello_h2_sync"):
         for experiment in experiments_of(client_scenarios()[name]):
             libraries = {client.library for client in experiment.clients()}
@@ -183,7 +183,7 @@ def test_pools_by_themselves(scenario, backend):
     assert measured >= 2
 
 
-def test_a_pool_that_cannot_be_driven_is_said(responder):
+def test_a_pool_that_cannot_be_driven_is_an_error(responder):
     job = Job("uncontended_acquire", "async", parameters={"connections": 1, "requests": 1, "origins": 1})
     with pytest.raises(Failed, match="the pool of httpx cannot be driven by itself; those of towline"):
         ClientProcess(CLIENTS["httpx"], job, [responder.base_url], PYTHON)
@@ -211,7 +211,7 @@ def test_partial_writes_over_a_small_send_buffer(backend):
 
 
 @pytest.mark.parametrize("name", sorted(client_scenarios()))
-def test_the_upstream_answers_what_the_scenario_says(name):
+def test_the_responder_serves_client_scenarios(name):
     """Each first experiment as a run starts it: ours verifies every answer of it."""
     experiment = experiments_of(client_scenarios()[name])[0]
     clients = [client for client in experiment.clients() if client.library.startswith("towline")]
@@ -300,7 +300,7 @@ def opened(name, job, base):
     ],
     ids=["get", "upload", "stream"],
 )
-def test_an_upstream_that_is_one_byte_off_is_caught(name, job, complaint):
+def test_one_wrong_byte_is_detected(name, job, complaint):
     with answering(b"Hello, World?") as base, opened(name, job, base) as client:
         with pytest.raises(Failed, match=f"WrongResponse: {complaint}"):
             client.verify()
@@ -313,7 +313,7 @@ def test_json_that_differs_is_caught():
             client.verify()
 
 
-def test_an_answer_that_goes_wrong_in_the_middle_is_counted():
+def test_a_wrong_response_within_a_slice_is_counted():
     good, bad = b"Hello, World!", b"Hello, World"
     with (
         answering(*[good] * 7, bad, good) as base,
@@ -411,7 +411,7 @@ def test_interpreters(tmp_path):
         for_all.of(niquests)
 
 
-def test_what_is_not_installed_is_said(tmp_path):
+def test_a_missing_client_is_reported(tmp_path):
     experiment = ClientExperiment("x", "x", "x", "towline", Job("get", "async"))
     with ClientEnvironment(
         experiment, interpreters=Interpreters({"niquests": tmp_path / "none"}, PYTHON)
@@ -430,7 +430,7 @@ def test_what_is_not_installed_is_said(tmp_path):
 # --- the arithmetic -----------------------------------------------------------------------------
 
 
-def test_a_window_counts_what_ends_inside_it(monkeypatch):
+def test_a_window_counts_responses_that_end_inside_it(monkeypatch):
     window = Window(1.0, 0.1)
     monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
     window.begin()
@@ -448,7 +448,7 @@ def test_a_window_counts_what_ends_inside_it(monkeypatch):
     assert found["body_bytes"] == 26
 
 
-def test_histograms_are_what_others_read():
+def test_histograms_are_readable_by_hdrhistogram():
     times = [1e-9, 5e-7, 0.0123, 0.0124, 1.5, 3.25, 5000.0]
     found = hdr.decode(histogram.encode(times * 3))
     assert found.total == 21
@@ -467,7 +467,7 @@ def all_experiments():
     return [experiment for scenario in client_scenarios().values() for experiment in experiments_of(scenario)]
 
 
-def test_cells_are_complete_and_name_what_there_is():
+def test_experiments_are_complete_and_name_known_clients():
     names = [experiment.name for experiment in all_experiments()]
     assert len(set(names)) == len(names)
     libraries = {client.library for client in CLIENTS.values()}
@@ -485,7 +485,7 @@ def test_cells_are_complete_and_name_what_there_is():
     assert by_name["dropin_httpx2_async"].baseline == "towline.httpx2"
 
 
-def test_a_cell_takes_those_that_are_asked_for():
+def test_an_experiment_has_the_chosen_clients():
     by_name = {experiment.name: experiment for experiment in all_experiments()}
     assert [client.name for client in by_name["hello_sync_20"].clients(["httpx", "aiohttp"])] == [
         "httpx-sync"

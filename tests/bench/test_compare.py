@@ -36,7 +36,7 @@ def test_welch_as_scipy_has_it():
     assert found.df == pytest.approx(6.327024701978618)
 
 
-def test_welch_errs_as_often_as_it_says():
+def test_welch_has_its_nominal_error_rate():
     draw = random.Random(3)
     wrong = sum(
         welch([draw.gauss(0, 1) for _ in range(6)], [draw.gauss(0, 3) for _ in range(9)]).p < 0.05
@@ -76,7 +76,7 @@ def test_times_are_better_when_smaller(before):
     assert change.ratio > 1.15
 
 
-def test_what_differs_is_said(before):
+def test_differences_of_settings_are_warnings(before):
     other = replace(before, machine={**before.machine, "governor": "powersave", "kernel": "Linux 6.9.0"})
     one = other.experiments[0]
     renamed = replace(one.subjects[0], command=["another"], options={"workers": "2"})
@@ -125,7 +125,7 @@ def test_the_command(before, tmp_path, capsys):
     assert "cannot read" in capsys.readouterr().err
 
 
-def test_the_synthetic_truth_is_what_it_claims():
+def test_synthetic_records_have_their_true_values():
     found = synthetic.experiment("x", HELLO[:1], samples=5)
     rate = sum(one.per_s for one in found.slices) / len(found.slices)
     assert rate == pytest.approx(HELLO[0].per_s, rel=0.05)

@@ -99,12 +99,12 @@ def test_statuses(kept, arguments, status, said, capsys):
         (["@same", "--baseline", "@base", "--threshold", "much"], "no share"),
     ],
 )
-def test_what_makes_no_sense(kept, arguments, said, capsys):
+def test_invalid_arguments_are_errors(kept, arguments, said, capsys):
     assert gate(kept, *arguments) == 2
     assert said in capsys.readouterr().err
 
 
-def test_another_machine_is_refused_unless_asked(kept, capsys):
+def test_another_machine_is_refused_by_default(kept, capsys):
     same = replace(measured(1.0, 20), machine={"cpu": "another"})
     records.save(same, kept / "moved.json")
     assert gate(kept, "@moved", "--baseline", "@base", "--threshold", "10%") == 3

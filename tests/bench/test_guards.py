@@ -44,7 +44,7 @@ def reason(one: ExperimentRecord, metric: str) -> str | None:
     return refusal(one, metric, *sides)
 
 
-def test_nothing_speaks_against_what_is_sound(capacity, latency):
+def test_a_sound_record_passes_all_guards(capacity, latency):
     assert reason(capacity, "per_s") is None
     assert reason(latency, "p50_us") is None
     assert lint(capacity) == []
@@ -107,7 +107,7 @@ def test_a_guard_takes_the_verdict_and_leaves_the_figures(capacity):
     assert found.subjects[1].figures["per_s"].value > 0
 
 
-def said_of(one: ExperimentRecord, words: str) -> list[str]:
+def lints_of(one: ExperimentRecord, words: str) -> list[str]:
     return [line for line in lint(one) if words in line]
 
 
@@ -140,54 +140,54 @@ def said_of(one: ExperimentRecord, words: str) -> list[str]:
 )
 def test_lints_of_one_subject(capacity, where, spoils, spares, said, topic):
     change = with_slices if where == "slices" else with_starts
-    assert len(said_of(change(capacity, **spoils), said)) == 1
-    assert said_of(change(capacity, **spares), topic) == []
+    assert len(lints_of(change(capacity, **spoils), said)) == 1
+    assert lints_of(change(capacity, **spares), topic) == []
 
 
 def test_few_restarts(capacity):
     few = replace(capacity, slices=[one for one in capacity.slices if one.restart < 3])
-    assert said_of(few, "restart") == [
+    assert lints_of(few, "restart") == [
         "all: 3 restarts: what differs from start to start is hardly seen in fewer than 5"
     ]
 
 
 def test_slices_too_short_for_the_latency(capacity):
     slow = [replace(one, response=replace(one.response, p50_us=25_000.0)) for one in capacity.slices]
-    assert said_of(replace(capacity, slices=slow), "all: a slice holds only 7.2 of its median latencies")
+    assert lints_of(replace(capacity, slices=slow), "all: a slice holds only 7.2 of its median latencies")
     quick = [replace(one, response=replace(one.response, p50_us=15_000.0)) for one in capacity.slices]
-    assert said_of(replace(capacity, slices=quick), "of its median latencies") == []
+    assert lints_of(replace(capacity, slices=quick), "of its median latencies") == []
 
 
 def test_too_few_samples_for_the_percentile(capacity):
     few = [replace(one, response=replace(one.response, count=200)) for one in capacity.slices]
-    assert said_of(replace(capacity, slices=few), "p99 rests on 60 samples beyond it")
+    assert lints_of(replace(capacity, slices=few), "p99 rests on 60 samples beyond it")
     enough = [replace(one, response=replace(one.response, count=400)) for one in capacity.slices]
-    assert said_of(replace(capacity, slices=enough), "p99 rests") == []
+    assert lints_of(replace(capacity, slices=enough), "p99 rests") == []
 
 
 def test_littles_law(capacity):
-    assert said_of(replace(capacity, load={"connections": 200}), "of what 200 requests under way give")
-    assert said_of(replace(capacity, load={"connections": 12, "pipeline": 4}), "under way") == []
-    assert said_of(replace(capacity, load={}), "under way") == []
+    assert lints_of(replace(capacity, load={"connections": 200}), "of what 200 requests under way give")
+    assert lints_of(replace(capacity, load={"connections": 12, "pipeline": 4}), "under way") == []
+    assert lints_of(replace(capacity, load={}), "under way") == []
 
 
-def test_a_pool_smaller_than_what_is_under_way(capacity):
+def test_a_pool_smaller_than_the_concurrency_is_a_lint(capacity):
     small = replace(capacity, load={"tasks": 50, "pool": 10})
-    assert said_of(small, "a pool of 10 connections is smaller than the 50 requests at once")
-    assert said_of(replace(capacity, load={"tasks": 50, "pool": 50}), "pool") == []
+    assert lints_of(small, "a pool of 10 connections is smaller than the 50 requests at once")
+    assert lints_of(replace(capacity, load={"tasks": 50, "pool": 50}), "pool") == []
     told = [replace(one, options={"pool": "20"}) for one in capacity.subjects]
-    assert said_of(replace(capacity, load={"concurrency": 40}, subjects=told), "a pool of 20")
+    assert lints_of(replace(capacity, load={"concurrency": 40}, subjects=told), "a pool of 20")
 
 
 def test_requests_that_wait_for_a_connection(latency):
-    assert said_of(with_slices(latency, connection_wait_p99_us=400.0), "waited 400 us at p99")
-    assert said_of(with_slices(latency, connection_wait_p99_us=20.0), "waited") == []
+    assert lints_of(with_slices(latency, connection_wait_p99_us=400.0), "waited 400 us at p99")
+    assert lints_of(with_slices(latency, connection_wait_p99_us=20.0), "waited") == []
 
 
 def test_options_given_to_one_only(capacity):
     def options(*given):
         told = [replace(one, options=each) for one, each in zip(capacity.subjects, given, strict=True)]
-        return said_of(replace(capacity, subjects=told), "options")
+        return lints_of(replace(capacity, subjects=told), "options")
 
     assert options({}, {"workers": "4"}) == ["only granian was given options (workers 4)"]
     assert options({"loop": "uvloop"}, {"workers": "4"}) == []
@@ -212,6 +212,6 @@ def test_one_p50_for_all_loads():
 def test_one_line_for_several_subjects_with_the_range_of_their_figures(capacity):
     lengths = {"towline": 0.01, "granian": 0.02}
     short = [replace(one, measured_s=lengths[one.subject]) for one in capacity.slices]
-    assert said_of(replace(capacity, slices=short), "too short") == [
+    assert lints_of(replace(capacity, slices=short), "too short") == [
         "all: 0.30 to 0.60 s of load in all is too short"
     ]

@@ -82,13 +82,13 @@ def packed(plain, cookie=0x1C849314):
         (packed(struct.pack(">iiiiqqd", 0x1C849313, 0, 0, 99, 1, 9, 1.0)), "99 digits"),
     ],
 )
-def test_what_is_no_histogram(text, complaint):
+def test_invalid_histograms_are_refused(text, complaint):
     with pytest.raises(NotAHistogram, match=complaint):
         decode(text)
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_histogram_or_say_why_not(data):
+def test_arbitrary_bytes_are_a_histogram_or_an_error(data):
     for text in (base64.b64encode(data).decode(), packed(data), packed(synthetic.HEADER + data)):
         try:
             decode(text)

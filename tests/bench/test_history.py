@@ -106,7 +106,7 @@ def test_two_processes_write_at_once(kept):
     assert all(len(kept.points(one.id)) > 0 for one in kept.runs())
 
 
-def test_migration_keeps_what_was_there(kept, monkeypatch):
+def test_migration_keeps_existing_runs(kept, monkeypatch):
     kept.append(run())
     monkeypatch.setattr(module, "MIGRATIONS", (*module.MIGRATIONS, "ALTER TABLE runs ADD COLUMN note TEXT"))
     kept.append(run(BEGAN + 1, 2))

@@ -96,12 +96,12 @@ def test_it_dies_in_the_middle(tmp_path: Path) -> None:
         assert process.stop().exit_status == -signal.SIGABRT
 
 
-def test_it_accepts_and_never_answers(tmp_path: Path) -> None:
+def test_it_accepts_and_never_responds(tmp_path: Path) -> None:
     failed = failure_of(hostile(tmp_path, "answer = lambda connection: time.sleep(600)\nserve()"), 4.0)
     assert "not ready after 4 s: it accepts, but GET / is not answered" in str(failed)
 
 
-def test_it_answers_a_byte_a_second(tmp_path: Path) -> None:
+def test_it_sends_a_byte_a_second(tmp_path: Path) -> None:
     source = """
     def answer(connection):
         pieces = 0
@@ -118,7 +118,7 @@ def test_it_answers_a_byte_a_second(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nonsense", [b"+PONG\r\n", b"\x00\xff" * 500, b"HTTP/1.1 two hundred\r\n\r\n"])
-def test_it_answers_garbage(tmp_path: Path, nonsense: bytes) -> None:
+def test_it_sends_garbage(tmp_path: Path, nonsense: bytes) -> None:
     source = f"""
     def answer(connection):
         connection.recv(65536)
@@ -128,7 +128,7 @@ def test_it_answers_garbage(tmp_path: Path, nonsense: bytes) -> None:
     assert "what it answers is no HTTP" in str(failure_of(hostile(tmp_path, source)))
 
 
-def test_it_answers_500(tmp_path: Path) -> None:
+def test_it_responds_500(tmp_path: Path) -> None:
     source = """
     def answer(connection):
         connection.recv(65536)
@@ -138,7 +138,7 @@ def test_it_answers_500(tmp_path: Path) -> None:
     assert "GET / is answered 500" in str(failure_of(hostile(tmp_path, source), 0.5))
 
 
-def test_it_closes_without_an_answer(tmp_path: Path) -> None:
+def test_it_closes_without_a_response(tmp_path: Path) -> None:
     failed = failure_of(hostile(tmp_path, "answer = lambda connection: None\nserve()"), 0.5)
     assert "without an answer" in str(failed) or "reset" in str(failed)
 
@@ -321,7 +321,7 @@ def test_nothing_stays_when_the_bench_is_killed(tmp_path: Path, number: signal.S
         assert gone(tmp_path)
 
 
-def test_what_outlives_bench_and_reaper_is_killed(tmp_path: Path) -> None:
+def test_orphans_of_bench_and_reaper_are_killed(tmp_path: Path) -> None:
     bench, reaper_process, subject = bench_with(tmp_path)
     with bench:
         bench.kill()

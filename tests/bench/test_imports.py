@@ -76,7 +76,7 @@ def test_bodies_from_files(tmp_path: Path) -> None:
     assert put == b"PUT / HTTP/1.1\r\nHost: a\r\n" + AGENT + b"Content-Length: 4\r\n\r\na\nb\n"
 
 
-def test_several_are_asked_in_turn_and_the_origin_is_kept_apart() -> None:
+def test_several_commands_are_used_in_turn_and_the_origin_is_separate() -> None:
     found = from_curl(["curl -L https://a:1/x https://a:1/y", "curl https://a:1/z"], name="mine")
     scenario = found.scenario
     assert (scenario.name, found.origin) == ("mine", "https://a:1")
@@ -117,7 +117,7 @@ def test_several_are_asked_in_turn_and_the_origin_is_kept_apart() -> None:
         ),
     ],
 )
-def test_what_cannot_be_imported_is_said(command: str, says: str) -> None:
+def test_unsupported_commands_are_errors(command: str, says: str) -> None:
     with pytest.raises(ScenarioError) as raised:
         from_curl([command])
     assert str(raised.value) == says
@@ -162,7 +162,7 @@ def test_targets_of_vegeta_as_json(tmp_path: Path) -> None:
         ('{"url": 1}\n', "{path}:1: no target of vegeta ('method')"),
     ],
 )
-def test_what_is_no_file_of_vegeta_is_said(tmp_path: Path, text: str, says: str) -> None:
+def test_invalid_vegeta_files_are_errors(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "targets"
     path.write_text(text)
     with pytest.raises(ScenarioError) as raised:

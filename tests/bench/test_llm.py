@@ -23,7 +23,7 @@ from towline.cli.bench import main
 # --- figures ------------------------------------------------------------------------------------
 
 
-def test_what_users_feel():
+def test_metrics_of_calls():
     calls = [
         Call(200, 1.1, (0.2, 0.3, 0.6, 1.0), tokens=9, server_s=1.0),
         Call(200, 2.0, (1.5, 1.6), tokens=2, server_s=1.7),
@@ -99,7 +99,7 @@ def test_the_endpoint_comes_from_the_environment():
         Endpoint.from_environment({"OPENROUTER_BASE_URL": "example.org"})
 
 
-def test_a_real_endpoint_is_asked_what_the_source_asks_only():
+def test_a_real_endpoint_gets_the_requests_of_the_source_only():
     assert [experiment.name for experiment in experiments_for(True)] == ["llm_sequential", "llm_parallel"]
     assert [
         (experiment.batches, experiment.concurrency, experiment.gap_s) for experiment in experiments_for(True)
@@ -151,7 +151,7 @@ def test_the_mock_endpoint_speaks_the_format():
 # --- the whole ----------------------------------------------------------------------------------
 
 
-def asked_of_the_mock(tmp_path, monkeypatch, *options):
+def measured_on_the_mock(tmp_path, monkeypatch, *options):
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
     monkeypatch.delenv("OPENROUTER_BASE_URL", raising=False)
     more = ["--scale", "0.01", "--seed", "3", "--output", str(tmp_path), "--no-history"]
@@ -165,7 +165,7 @@ SDKS = [name for name in CHATS if "openai" in name]
 @pytest.mark.parametrize("chosen", [SDKS, [name for name in CHATS if name not in SDKS]], ids=["sdk", "plain"])
 def test_every_client_chats_with_the_mock_endpoint(tmp_path, capsys, monkeypatch, chosen):
     subjects = [word for name in chosen for word in ("--subject", name)]
-    found = asked_of_the_mock(tmp_path, monkeypatch, "--scenario", "llm_parallel", *subjects)
+    found = measured_on_the_mock(tmp_path, monkeypatch, "--scenario", "llm_parallel", *subjects)
     assert found.skipped == {}  # CI installs all of them
     (experiment,) = found.experiments
     assert {one.subject for one in experiment.slices} == set(chosen)
@@ -181,7 +181,7 @@ def test_every_client_chats_with_the_mock_endpoint(tmp_path, capsys, monkeypatch
 
 
 def test_every_scenario_once(tmp_path, monkeypatch):
-    found = asked_of_the_mock(tmp_path, monkeypatch, "--subject", "towline", "--loop", "uvloop")
+    found = measured_on_the_mock(tmp_path, monkeypatch, "--subject", "towline", "--loop", "uvloop")
     assert [experiment.name for experiment in found.experiments] == list(EXPERIMENTS)
     for experiment in found.experiments:
         (one,) = experiment.slices
@@ -190,7 +190,7 @@ def test_every_scenario_once(tmp_path, monkeypatch):
 
 def test_refusals_are_counted_apart(monkeypatch, tmp_path):
     options = ["--scenario", "llm_parallel", "--subject", "towline", "--subject", "openai+httpx2"]
-    found = asked_of_the_mock(tmp_path, monkeypatch, *options, "--refuse-share", "0.4")
+    found = measured_on_the_mock(tmp_path, monkeypatch, *options, "--refuse-share", "0.4")
     asked = [f"Say hello. (llm_parallel, 0/{batch}/{number})" for batch in range(3) for number in range(5)]
     refused = sum(is_refused(3, question, 0.4) for question in asked)
     assert 0 < refused < 15
@@ -217,7 +217,7 @@ def test_a_subject_that_dies_leaves_the_others(monkeypatch):
     assert [(one.subject, one.answered) for one in found.slices] == [("towline", 10)]
 
 
-def test_what_is_not_there_is_said(tmp_path):
+def test_a_missing_interpreter_is_reported(tmp_path):
     with MockEndpointProcess(3, 0.01) as mock:
         interpreters = Interpreters.usual({"httpx": tmp_path / "none"})
         plan = Plan(

@@ -146,7 +146,7 @@ def test_nothing_is_drawn_where_it_is_not_wanted(
         assert "responses)" in shown.text()
 
 
-def test_a_terminal_without_an_answer_has_the_report_all_the_same(url: str) -> None:
+def test_a_terminal_without_a_cursor_reply_has_the_report(url: str) -> None:
     with screen(["-d", "600ms", "-c", "2", url]) as shown:
         shown.read(answers=False)
         assert shown.program.returncode == 0
@@ -154,7 +154,7 @@ def test_a_terminal_without_an_answer_has_the_report_all_the_same(url: str) -> N
         assert termios.tcgetattr(shown.inner) == shown.before
 
 
-def test_control_c_keeps_what_was_measured(url: str) -> None:
+def test_control_c_keeps_the_measurements(url: str) -> None:
     with screen(["-d", "60", "-c", "2", url]) as shown:
         shown.read(until=b"percentiles")
         os.write(shown.terminal, b"\x03")

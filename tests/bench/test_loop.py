@@ -14,7 +14,7 @@ from towline.bench.runner.protocol import SliceSpec
 from towline.bench.runner.session import Session
 from towline.bench.statistics.stopping import Rule
 
-from tests.bench.simulator import Machine, Simulated, SimulatedRunning, failing
+from tests.bench.simulator import Simulated, SimulatedMachine, SimulatedRunning, failing
 
 DESIGN = Design(
     Rule("fixed", 3, 3),
@@ -30,7 +30,7 @@ def plan(*subjects: Simulated, **other: object) -> ExperimentPlan:
     return ExperimentPlan("experiment", "s", "simulated", "own", subjects, **other)  # type: ignore[arg-type]
 
 
-def three(machine: Machine) -> list[Simulated]:
+def three(machine: SimulatedMachine) -> list[Simulated]:
     return [Simulated(name, machine) for name in "abc"]
 
 
@@ -45,7 +45,7 @@ def measured(design: Design, *subjects: Simulated, **other: object) -> Experimen
 
 
 def test_every_round_has_everybody_in_an_order_of_its_own() -> None:
-    experiment = measured(replace(DESIGN, seconds=4.0), *three(Machine(1)))
+    experiment = measured(replace(DESIGN, seconds=4.0), *three(SimulatedMachine(1)))
     rounds = defaultdict(list)
     for restart, number, position, name in order(experiment):
         assert position == len(rounds[restart, number])
@@ -58,15 +58,15 @@ def test_every_round_has_everybody_in_an_order_of_its_own() -> None:
 
 
 def test_the_seed_decides_the_order() -> None:
-    first, second = (measured(replace(DESIGN, seed=5), *three(Machine(1))) for _ in range(2))
-    other = measured(replace(DESIGN, seed=6), *three(Machine(1)))
+    first, second = (measured(replace(DESIGN, seed=5), *three(SimulatedMachine(1))) for _ in range(2))
+    other = measured(replace(DESIGN, seed=6), *three(SimulatedMachine(1)))
     assert order(first) == order(second) != order(other)
 
 
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("after", [0, 1, 30])
 def test_a_subject_in_trouble_is_a_line_and_the_others_go_on(where: str, after: int) -> None:
-    machine = Machine(1)
+    machine = SimulatedMachine(1)
     good, bad = Simulated("a", machine), Simulated("b", machine, trouble=failing(where, after))
     experiment = measured(DESIGN, good, bad, Simulated("c", machine))
     failed = {one.name: one.failure for one in experiment.subjects}
@@ -79,7 +79,7 @@ def test_a_subject_in_trouble_is_a_line_and_the_others_go_on(where: str, after: 
 
 
 @pytest.mark.parametrize(("alive", "failure"), [(True, None), (False, "no request was answered any more")])
-def test_a_slice_without_an_answer_is_looked_at_again(
+def test_a_subject_is_checked_again_after_a_slice_without_a_response(
     alive: bool, failure: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = SimulatedRunning.slice
@@ -91,7 +91,7 @@ def test_a_slice_without_an_answer_is_looked_at_again(
         return replace(one, answered=0) if silent or (looked_again and not alive) else one
 
     monkeypatch.setattr(SimulatedRunning, "slice", slice_of)
-    machine = Machine(1)
+    machine = SimulatedMachine(1)
     experiment = measured(DESIGN, *(Simulated(name, machine) for name in "ab"))
     first, second = (one.failure for one in experiment.subjects)
     assert first is None
@@ -99,8 +99,8 @@ def test_a_slice_without_an_answer_is_looked_at_again(
     assert machine.alive == set()
 
 
-def test_when_all_are_in_trouble_the_cell_ends() -> None:
-    machine = Machine(1)
+def test_an_experiment_ends_when_all_subjects_fail() -> None:
+    machine = SimulatedMachine(1)
     experiment = measured(DESIGN, *(Simulated(name, machine, trouble=failing("verify")) for name in "ab"))
     assert experiment.slices == []
     assert machine.started == 2, "nobody is started again"
@@ -109,10 +109,10 @@ def test_when_all_are_in_trouble_the_cell_ends() -> None:
 
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("after", [0, 1, 50])
-def test_an_interrupt_leaves_nothing_running_and_keeps_what_was_measured(
+def test_an_interrupt_stops_everything_and_keeps_the_measurements(
     where: str, after: int, tmp_path: object
 ) -> None:
-    machine, seen = Machine(1), 0
+    machine, seen = SimulatedMachine(1), 0
 
     def interrupt(what: str) -> None:
         nonlocal seen
@@ -141,7 +141,7 @@ def test_a_record_survives_its_file(tmp_path: object) -> None:
 
     path = Path(str(tmp_path)) / "result.json.gz"
     session = Session(DESIGN, path=path, command=["towline", "bench"])
-    session.measure(plan(*three(Machine(1))))
+    session.measure(plan(*three(SimulatedMachine(1))))
     assert records.load(path).interrupted, "until it is finished, a file is of a run under way"
     whole = session.finish()
     assert records.load(path) == whole
@@ -149,7 +149,7 @@ def test_a_record_survives_its_file(tmp_path: object) -> None:
 
 
 def test_exclusive_subjects_run_one_at_a_time() -> None:
-    machine, stopped, most = Machine(1), set[str](), 0
+    machine, stopped, most = SimulatedMachine(1), set[str](), 0
 
     def progress(name: str) -> object:
         def trouble(what: str) -> None:
@@ -171,7 +171,7 @@ def test_exclusive_subjects_run_one_at_a_time() -> None:
 
 
 def test_alone_means_one_after_the_other() -> None:
-    machine = Machine(1)
+    machine = SimulatedMachine(1)
     alive: list[int] = []
     subjects = [
         Simulated(name, machine, trouble=lambda what: alive.append(len(machine.alive))) for name in "ab"
@@ -181,8 +181,8 @@ def test_alone_means_one_after_the_other() -> None:
     assert len(experiment.slices) == 3 * 2
 
 
-def test_what_is_not_installed_is_skipped_and_no_failure() -> None:
-    machine = Machine(1)
+def test_a_missing_subject_is_skipped_without_failure() -> None:
+    machine = SimulatedMachine(1)
     run = ExperimentRun(plan(Simulated("a", machine), Simulated("b", machine, missing="not here")), DESIGN)
     run.run()
     assert run.skipped == {"b": "not here"}
@@ -190,7 +190,7 @@ def test_what_is_not_installed_is_skipped_and_no_failure() -> None:
 
 
 def test_no_steady_state_is_recorded() -> None:
-    machine = Machine(1)
+    machine = SimulatedMachine(1)
     rising = Simulated("a", machine)
 
     def faster(what: str) -> None:

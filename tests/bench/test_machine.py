@@ -55,7 +55,7 @@ def test_cpu_time_of_threads_and_ended_children_is_counted_and_memory_seen() -> 
     assert shared is None or shared > 20 << 20
 
 
-def test_the_description_names_nobody() -> None:
+def test_the_description_is_anonymous() -> None:
     told = json.dumps(describe())
     assert describe()["cores"] == os.cpu_count()
     assert describe()["kernel"]

@@ -33,13 +33,13 @@ def test_the_text():
         ("loss=60%", "no loss up to 50%"),
     ],
 )
-def test_a_text_that_says_nothing(text, complaint):
+def test_invalid_conditions_are_errors(text, complaint):
     with pytest.raises(BadConditions) as raised:
         parse(text)
     assert complaint in str(raised.value)
 
 
-def test_what_it_is_measured_to_do():
+def test_measured_conditions_match():
     # Never too early. Late as far as the machine is busy, which is small beside a longer way and a slower line.
     for scale in (1, 1, 4, 16):
         found = measure(parse(f"rtt={20 * scale}ms,jitter={4 * scale}ms,rate={20 / scale}mbit"))
@@ -62,6 +62,6 @@ def test_http_through_the_emulator():
         assert time.monotonic() - began > 0.06
 
 
-def test_wrong_options_are_said():
+def test_invalid_options_are_errors():
     with pytest.raises(HelperFailed, match="as in 100mbit"):
         Netem("127.0.0.1:1", Conditions(rate_bytes_per_s=1.0))

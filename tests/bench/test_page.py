@@ -136,7 +136,7 @@ def test_colours_follow_the_scheme(chromium, page_file):
 
 
 @needs_browser
-def test_many_cells_are_folded_and_the_matrix_opens_them(chromium, tmp_path):
+def test_many_experiments_are_folded_and_the_matrix_opens_them(chromium, tmp_path):
     one = experiment("hello", HELLO[:2], samples=60, rounds=4, restarts=4)
     experiments = [replace(one, name=f"hello {number}") for number in range(6)]
     path = tmp_path / "many.html"
@@ -249,7 +249,7 @@ def test_the_policy_holds_even_if_escaping_did_not(chromium, page_file, tmp_path
     page.close()
 
 
-def test_nothing_is_asked_of_anybody(page_file):
+def test_the_page_makes_no_requests(page_file):
     text = page_file.read_text(encoding="utf-8")
     assert len(text) < 1_500_000
     outside = re.findall(
@@ -260,7 +260,7 @@ def test_nothing_is_asked_of_anybody(page_file):
     assert "default-src &#x27;none&#x27;" in text
 
 
-def test_it_says_what_it_must(page_file):
+def test_the_page_has_the_required_texts(page_file):
     text = page_file.read_text(encoding="utf-8")
     for words in (
         "towline is faster than its peers",
@@ -279,7 +279,7 @@ def test_it_says_what_it_must(page_file):
         assert words in text, words
 
 
-def test_records_without_histograms_slices_or_cells_have_a_page():
+def test_records_without_histograms_slices_or_experiments_have_a_page():
     one = experiment("hello", HELLO[:2], samples=20, rounds=3, restarts=1)
     bare = replace(one, slices=[replace(each, histogram=None) for each in one.slices])
     broken = replace(

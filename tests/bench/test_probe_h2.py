@@ -45,7 +45,7 @@ def test_a_path_of_any_length(path: str) -> None:
     assert probe_h2.status(answered(200, path=path)) == 200
 
 
-def test_statuses_that_are_not_coded_and_interim_answers() -> None:
+def test_literal_statuses_and_interim_responses() -> None:
     server = H2Connection(H2Configuration(client_side=False))
     server.initiate_connection()
     server.receive_data(probe_h2.request("a", "/", secure=True))
@@ -65,7 +65,7 @@ def test_statuses_that_are_not_coded_and_interim_answers() -> None:
     assert probe_h2.status(padded) == 503
 
 
-def test_what_is_no_answer() -> None:
+def test_invalid_responses_are_refused() -> None:
     with pytest.raises(ValueError, match=r"is no HTTP/2: b'HTTP/1\.1 400"):
         probe_h2.status(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     server = H2Connection(H2Configuration(client_side=False))

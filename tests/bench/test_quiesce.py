@@ -16,7 +16,7 @@ def test_the_thread_is_elsewhere_and_comes_back() -> None:
         assert os.sched_getaffinity(0) == before
 
 
-def test_no_collection_happens_inside_and_who_had_none_keeps_none() -> None:
+def test_garbage_collection_is_disabled_inside_and_restored() -> None:
     assert gc.isenabled()
     with gc_disabled():
         assert not gc.isenabled()

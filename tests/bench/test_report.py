@@ -185,7 +185,7 @@ def test_csv_holds_no_formula():
         ),
     ],
 )
-def test_each_verdict_is_said_everywhere(experiment, verdict, said):
+def test_each_verdict_is_shown_in_every_format(experiment, verdict, said):
     analysis = analyse(whole(experiment))
     found = analysis.experiments[0].comparison("towline", "uvicorn")
     assert found is not None
@@ -325,7 +325,7 @@ def test_the_command(tmp_path, capsys):
         (b"\x1f\x8bnonsense", "is not a result of towline bench"),
     ],
 )
-def test_what_is_no_result(tmp_path, capsys, content, said):
+def test_invalid_results_are_errors(tmp_path, capsys, content, said):
     path = tmp_path / "x.json"
     path.write_bytes(content)
     assert main_report([str(path)]) == 2

@@ -18,7 +18,7 @@ def get(url):
         return answer.read()
 
 
-def test_it_answers_and_counts_its_cpu_time():
+def test_it_serves_and_counts_its_cpu_time():
     with Responder("--port", "0") as responder:
         assert responder.alive()
         before = responder.cpu_s()
@@ -36,7 +36,7 @@ def test_it_may_hold_a_crowd():
         )
 
 
-def test_a_wrong_option_is_said():
+def test_an_invalid_option_is_an_error():
     with pytest.raises(HelperFailed, match="--nonsense"):
         Responder("--nonsense")
 

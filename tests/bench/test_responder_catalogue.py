@@ -34,7 +34,7 @@ def responders():
 
 
 @pytest.mark.parametrize(("scenario", "protocol"), WAYS)
-def test_answers_to_the_byte(agent, responders, scenario, protocol):
+def test_responses_to_the_byte(agent, responders, scenario, protocol):
     config = session_config(scenario, responders[scenario.app].base_url, protocol=protocol)
     agent.open(scenario.name, config)
     answers = agent.probe(scenario.name)

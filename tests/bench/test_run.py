@@ -241,7 +241,7 @@ def test_hostile_subjects_beside_a_good_one(tmp_path: Path) -> None:
     ("number", "after_s"),
     [(signal.SIGINT, 0.0), (signal.SIGINT, 0.5), (signal.SIGINT, 3.0), (signal.SIGTERM, 1.0)],
 )
-def test_an_interrupt_keeps_what_was_measured_and_leaves_nothing(
+def test_an_interrupt_keeps_the_measurements_and_leaves_no_process(
     tmp_path: Path, number: signal.Signals, after_s: float
 ) -> None:
     (tmp_path / "servers.toml").write_text(definition("plain", script(tmp_path, "plain")))
@@ -320,7 +320,7 @@ def test_names_choose_among_all_parts_of_a_run(capsys: pytest.CaptureFixture[str
         (("report", "nowhere.json"), "cannot read nowhere.json"),
     ],
 )
-def test_errors_say_what_to_do(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_errors_name_a_remedy(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     run = program(*arguments, cwd=tmp_path)
     _, err = run.communicate(timeout=60)
     assert run.returncode == 2
@@ -389,7 +389,7 @@ def test_compare_from_python(tmp_path: Path) -> None:
     assert none_left(tmp_path)
 
 
-def test_compare_refuses_what_makes_no_sense(tmp_path: Path) -> None:
+def test_compare_refuses_invalid_arguments(tmp_path: Path) -> None:
     for subjects, said in (
         ({}, "at least one subject"),
         ({"a": bench.Command("python3 server.py")}, "write {port}"),

@@ -144,7 +144,7 @@ def test_requests_to_the_byte(name: str, wire: bytes) -> None:
     assert catalogue()[name].requests[0].wire() == wire
 
 
-def test_what_the_answers_are() -> None:
+def test_the_responses_of_the_catalogue() -> None:
     lengths = {
         "hello": 7,
         "json": 115,
@@ -184,7 +184,7 @@ def test_what_the_answers_are() -> None:
     }
 
 
-def test_what_the_bodies_are_made_of() -> None:
+def test_the_bodies_of_the_catalogue() -> None:
     form = catalogue()["post_4kb_form"].requests[0].body
     assert form is not None
     pairs = parse_qsl(form.whole().decode(), strict_parsing=True)
@@ -210,7 +210,7 @@ def test_what_the_bodies_are_made_of() -> None:
     assert [(name, len(value)) for name, value in headers] == [(f"x-bench-{n}", n) for n in range(1, 17)]
 
 
-def test_what_distinguishes_the_loads() -> None:
+def test_the_loads_of_the_catalogue() -> None:
     scenarios = catalogue()
     assert {one.connections for one in of("A").values()} == {50, 200, 8}
     assert scenarios["pipelined_h1"].pipeline == 4
@@ -235,7 +235,7 @@ def test_what_distinguishes_the_loads() -> None:
     assert {name: (one.count, one.connections) for name, one in of("B").items()} == APPLICATIONS
 
 
-def test_what_is_not_asked_over_http1_alone() -> None:
+def test_the_protocols_of_the_catalogue() -> None:
     message = catalogue()["websocket_msg_throughput"].message
     assert message is not None
     assert message.length + 8 == 1032  # two bytes, two of length, four of the mask
@@ -266,7 +266,7 @@ def test_published_figures_are_context_with_their_machine() -> None:
     assert (dict(figures.figures)["hornbeam"], figures.machine) == (66_000, "M4 Pro")
 
 
-def test_loads_of_clients_and_of_the_relay() -> None:
+def test_loads_of_clients_and_webhooks() -> None:
     scenarios = catalogue()
     for name in ("get_async", "get_sync"):
         (load,) = scenarios[name].loads

@@ -231,7 +231,7 @@ def test_a_mistake_is_one_line(tmp_path: Path, text: str, says: str) -> None:
     assert str(raised.value) == f"{path}: {says}".replace("{folder}", str(tmp_path))
 
 
-def test_what_is_no_toml_and_what_cannot_be_read(tmp_path: Path) -> None:
+def test_invalid_toml_and_unreadable_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"mine\.toml: .*line 2"):
         load(written(tmp_path, "a = 1\nscenario = x\n"))
     with pytest.raises(ScenarioError, match=r"cannot read .*none\.toml: No such file"):

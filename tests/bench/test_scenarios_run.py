@@ -127,7 +127,9 @@ def test_every_scenario_is_answered(
 
 
 @pytest.mark.parametrize(("name", "protocol"), VARIANTS)
-def test_a_right_answer_passes(agent: Agent, wrong: dict[str, Faulty], name: str, protocol: Protocol) -> None:
+def test_a_right_response_passes(
+    agent: Agent, wrong: dict[str, Faulty], name: str, protocol: Protocol
+) -> None:
     """The control of the tests below: without a fault their server is as good as any."""
     scenario = small(name)
     base_url = wrong[protocol].play(scenario, None)
@@ -143,7 +145,7 @@ def test_a_right_answer_passes(agent: Agent, wrong: dict[str, Faulty], name: str
     ("name", "protocol", "fault"),
     [(*variant, fault) for variant in VARIANTS if variant[0] != MESSAGES for fault in FAULTS[variant[1]]],
 )
-def test_a_wrong_answer_is_caught(
+def test_a_wrong_response_is_detected(
     agent: Agent, wrong: dict[str, Faulty], name: str, protocol: Protocol, fault: Fault
 ) -> None:
     scenario = small(name)

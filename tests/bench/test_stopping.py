@@ -52,7 +52,7 @@ def test_a_warm_up_is_not_called_steady(windows: int, shape: Callable[[int, int]
     assert seen <= 20
 
 
-def test_what_does_not_matter_is_let_pass() -> None:
+def test_irrelevant_changes_are_ignored() -> None:
     """A step of 1 %, plain to see, shows in no comparison whose slices alternate."""
     series = [1000.0 + index % 2 for index in range(10)] + [1010.0 + index % 2 for index in range(10)]
     step = changes(series)[0]

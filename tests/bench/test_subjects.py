@@ -71,7 +71,7 @@ def test_tls_and_each_limit_reach_the_command_line_or_are_not_supported(name: st
                 rendered(server, tmp_path, limits={limit: 777})
 
 
-def test_what_a_protocol_adds_reaches_the_command_line_or_a_file(tmp_path: Path) -> None:
+def test_protocol_options_reach_the_command_line_or_a_file(tmp_path: Path) -> None:
     for name, words in {
         "gunicorn-gthread": "--http-protocols\nh2,h1\n--http2-cleartext\nprior-knowledge",
         "nginx": "listen 127.0.0.1:12345 http2 backlog",
@@ -139,7 +139,7 @@ def test_a_line_is_enough_for_a_users_subject(tmp_path: Path) -> None:
         ('[mine]\ncommand = "serve {port}"\ntls = { args = [] }', "unknown key 'args'"),
     ],
 )
-def test_a_wrong_file_is_one_line_that_says_where(text: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_file_is_one_line_with_its_place(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text)
     with pytest.raises(ServersFileError) as caught:
@@ -149,12 +149,12 @@ def test_a_wrong_file_is_one_line_that_says_where(text: str, said: str, tmp_path
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file_says_so(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ServersFileError, match=r"none\.toml: No such file"):
         load_servers(tmp_path / "none.toml")
 
 
-def test_what_cannot_run_says_why() -> None:
+def test_unsupported_scenarios_have_a_reason() -> None:
     sync = servers()["gunicorn-sync"]
     assert sync.cannot("async_sleep", ("asgi",)) == "has no asgi interface"
     assert sync.cannot("hello", ("asgi", "wsgi")) is None

@@ -15,7 +15,7 @@ from towline.bench.runner.loop import ExperimentPlan, ExperimentRun
 from towline.bench.statistics import holm, t_p
 from towline.bench.statistics.stopping import Rule
 
-from tests.bench.simulator import Machine, Simulated
+from tests.bench.simulator import Simulated, SimulatedMachine
 
 DESIGN = Design(
     Rule("fixed", 8, 8),
@@ -39,7 +39,7 @@ def calm(experiment: ExperimentRecord) -> ExperimentRecord:
 
 
 def compared(seed: int, effect: float = 0.0, design: Design = DESIGN, **noise: float) -> Comparison:
-    machine = Machine(seed, **noise)
+    machine = SimulatedMachine(seed, **noise)
     subjects = (Simulated("a", machine), Simulated("b", machine, 10_000 / (1 + effect)))
     run = ExperimentRun(
         ExperimentPlan("experiment", "s", "simulated", "own", subjects), replace(design, seed=seed)
@@ -79,7 +79,7 @@ def test_a_difference_within_the_margin_is_none() -> None:
     assert set(found) == {Verdict.EQUIVALENT}
 
 
-def test_few_restarts_say_how_many_would_do() -> None:
+def test_few_restarts_give_the_number_needed() -> None:
     design = replace(DESIGN, rule=Rule("fixed", 4, 4))
     undecided = [
         one

@@ -29,7 +29,7 @@ def agent() -> Iterator[Agent]:
 
 
 @pytest.mark.parametrize("name", [f"{server}+{client}" for server, client in PAIRS])
-def test_every_installed_pair_keeps_and_forwards_what_it_accepts(name: str, agent: Agent) -> None:
+def test_every_installed_pair_stores_and_forwards_all_accepted_webhooks(name: str, agent: Agent) -> None:
     (pair,) = pairs(servers(), [name])
     subject = WebhookSubject(pair, agent, CONFIG)
     described = subject.describe()
@@ -52,7 +52,7 @@ def test_every_installed_pair_keeps_and_forwards_what_it_accepts(name: str, agen
     assert said is None
 
 
-def test_what_cannot_be_forwarded_is_a_failure(agent: Agent) -> None:
+def test_a_failed_forward_is_a_failure(agent: Agent) -> None:
     (pair,) = pairs(servers(), ["towline"])
     nobody = replace(APPLICATION, env={"WEBHOOKS_DESTINATION": "http://127.0.0.1:1/"})
     running = WebhookSubject(pair, agent, CONFIG, settings=nobody).start(PLACE)
@@ -78,7 +78,7 @@ app = webhooks.app
 """
 
 
-def test_what_is_lost_is_counted(agent: Agent, tmp_path: Path) -> None:
+def test_lost_webhooks_are_counted(agent: Agent, tmp_path: Path) -> None:
     """A webhook forwarder that answers 202 for every tenth webhook without keeping it."""
     (tmp_path / "losing.py").write_text(textwrap.dedent(LOSING))
     (pair,) = pairs(servers(), ["towline"])
@@ -115,7 +115,7 @@ def test_pairs_by_name(agent: Agent) -> None:
     assert "no-such-distribution is not installed beside python" in (installed(missing) or "")
 
 
-def test_the_rows_of_the_catalogue_are_cells(agent: Agent) -> None:
+def test_the_rows_of_the_catalogue_are_experiments(agent: Agent) -> None:
     experiments = webhook_experiments(servers(), agent, names=["towline"])
     assert [experiment.requests for experiment in experiments] == [800] * 3 + [2000, 3000] + [4000] * 5
     assert experiments[-1].load == {"requests": 4000, "connections": 4000}

@@ -40,7 +40,7 @@ def test_durable_when_accepted(database: str) -> None:
         number = await kept.accept("a/b", HEADERS, b"\0body")
         ((body,),) = rows(database, f"SELECT request_body FROM webhooks WHERE id = {number}")
         assert bytes(body) == b"\0body"
-        (webhook,) = await kept.ask(lambda database: database.fresh(0, 10))
+        (webhook,) = await kept.query(lambda database: database.fresh(0, 10))
         assert (webhook.hook, webhook.headers, webhook.body, webhook.attempts) == (
             "a/b",
             HEADERS,
@@ -93,7 +93,7 @@ def test_the_loop_never_waits_for_the_database(database: str, transactions: list
         kept = await opened(database)
         work = asyncio.gather(*(kept.accept("x", [], bytes(1000)) for _ in range(3000)))
         await work
-        asked = await kept.ask(lambda database: threading.current_thread())
+        asked = await kept.query(lambda database: threading.current_thread())
         await kept.close()
         return asked
 
@@ -125,7 +125,7 @@ def test_outcomes(database: str) -> None:
     asyncio.run(main())
 
 
-def test_closing_writes_what_was_given_and_opening_goes_on(database: str) -> None:
+def test_closing_writes_all_and_opening_continues(database: str) -> None:
     async def main() -> None:
         kept = await opened(database)
         waiting = [asyncio.ensure_future(kept.accept("x", [], b"")) for _ in range(100)]
@@ -176,7 +176,7 @@ def test_a_lost_connection_is_made_anew(database: str, monkeypatch: pytest.Monke
         with pytest.raises(StoreError):
             await kept.accept("x", [], b"")
         await kept.accept("x", [], b"")
-        assert sum((await kept.ask(lambda database: database.counts())).values()) == 2
+        assert sum((await kept.query(lambda database: database.counts())).values()) == 2
         await kept.close()
 
     asyncio.run(main())

@@ -180,7 +180,7 @@ def test_forwarded_and_stored(database: str, destination: Destination) -> None:
     assert ["x-answer", "yes"] in json.loads(fields)
 
 
-def test_the_answer_does_not_wait_for_the_upstream(database: str, destination: Destination) -> None:
+def test_the_response_does_not_wait_for_the_destination(database: str, destination: Destination) -> None:
     destination.answers.clear()
     with program_of(database, destination.url) as program:
         for _ in range(6):
@@ -189,7 +189,7 @@ def test_the_answer_does_not_wait_for_the_upstream(database: str, destination: D
         finished(database, 6)
 
 
-def test_what_is_refused(tmp_path: Path, destination: Destination) -> None:
+def test_invalid_requests_are_refused(tmp_path: Path, destination: Destination) -> None:
     with program_of(str(tmp_path / "db"), destination.url, max_body_bytes=1000) as program:
         port = program.port
         assert call(port, "POST", "/api/webhooks/x", bytes(1001))[0] == 413
@@ -200,7 +200,7 @@ def test_what_is_refused(tmp_path: Path, destination: Destination) -> None:
         eventually(lambda: call(port, "GET", "/api/status", b"")[1] == {"forwarded": 1}, "status")
 
 
-def test_a_destination_that_fails_is_asked_again(database: str, destination: Destination) -> None:
+def test_a_failed_forward_is_retried(database: str, destination: Destination) -> None:
     destination.statuses = [500, 429]
     with program_of(database, destination.url) as program:
         number = post(program.port)
@@ -211,7 +211,7 @@ def test_a_destination_that_fails_is_asked_again(database: str, destination: Des
     ]
 
 
-def test_a_refusal_is_an_answer(database: str, destination: Destination) -> None:
+def test_a_refusal_is_an_outcome(database: str, destination: Destination) -> None:
     destination.statuses = [404]
     with program_of(database, destination.url) as program:
         post(program.port)

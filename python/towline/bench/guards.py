@@ -22,13 +22,13 @@ STEAL_SHARE = 0.01
 def refusal(experiment: ExperimentRecord, metric: str, *sides: Sequence[Slice]) -> str | None:
     """Why the slices of two subjects must not be compared; None if they may."""
     for slices in sides:
-        reason = _distrust(experiment, metric, slices) or _disturbed(experiment, slices)
+        reason = _unreliable(experiment, metric, slices) or _disturbed(experiment, slices)
         if reason:
             return f"{slices[0].subject}: {reason}"
     return None
 
 
-def _distrust(experiment: ExperimentRecord, metric: str, slices: Sequence[Slice]) -> str | None:
+def _unreliable(experiment: ExperimentRecord, metric: str, slices: Sequence[Slice]) -> str | None:
     failed = sum(one.failed for one in slices)
     if failed:
         why = next((one.first_failure for one in slices if one.first_failure), "see the errors by class")

@@ -52,15 +52,17 @@ def lint(experiment: ExperimentRecord) -> list[str]:
         slices = [one for one in experiment.slices if one.subject == subject.name]
         if slices:
             measured.append(subject.name)
-            for said in (said for rule in RULES for said in rule(experiment, subject, slices)):
-                found.setdefault(said.what, {})[subject.name] = said
+            for found_lint in (
+                found_lint for rule in RULES for found_lint in rule(experiment, subject, slices)
+            ):
+                found.setdefault(found_lint.what, {})[subject.name] = found_lint
     return [*_options(experiment), *(_line(measured, by_name) for by_name in found.values())]
 
 
 def _line(measured: Sequence[str], found: dict[str, Lint]) -> str:
     names = "all" if len(found) == len(measured) > 1 else ", ".join(found)
-    said = list(found.values())
-    return f"{names}: {said[0].of(said)}"
+    found_lint = list(found.values())
+    return f"{names}: {found_lint[0].of(found_lint)}"
 
 
 def lint_record(record: Record) -> dict[str, list[str]]:
@@ -72,8 +74,8 @@ def lint_record(record: Record) -> dict[str, list[str]]:
             by_scenario.setdefault(experiment.scenario, []).append(experiment)
     for experiments in by_scenario.values():
         for first, second in pairwise(experiments):
-            for said in _same_for_all_loads(first, second):
-                found.setdefault(second.name, []).append(said)
+            for found_lint in _same_for_all_loads(first, second):
+                found.setdefault(second.name, []).append(found_lint)
     return found
 
 
@@ -166,14 +168,14 @@ def _waiting(experiment: ExperimentRecord, subject: SubjectRecord, slices: Seque
 
 
 def _options(experiment: ExperimentRecord) -> Iterator[str]:
-    given = {one.name: _telling(one) for one in experiment.subjects if not one.failure}
+    given = {one.name: _relevant_options(one) for one in experiment.subjects if not one.failure}
     tuned = [name for name, options in given.items() if options]
     if len(given) > 1 and len(tuned) == 1:
-        said = ", ".join(f"{key} {value}" for key, value in given[tuned[0]].items())
-        yield f"only {tuned[0]} was given options ({said})"
+        found_lint = ", ".join(f"{key} {value}" for key, value in given[tuned[0]].items())
+        yield f"only {tuned[0]} was given options ({found_lint})"
 
 
-def _telling(subject: SubjectRecord) -> dict[str, str]:
+def _relevant_options(subject: SubjectRecord) -> dict[str, str]:
     return {key: value for key, value in subject.options.items() if key not in LOGGING}
 
 

@@ -47,7 +47,7 @@ def selftest(options: Options, progress: Progress) -> int:
         design = replace(design, rule=replace(design.rule, least=6, most=6))
     if options.duration is None:
         design = replace(design, seconds=1.2)
-    with Interrupts(progress.say):
+    with Interrupts(progress.message):
         try:
             hello = catalogue()["hello"]
             named = {"plain": _responder(), "plain again": _responder(), "slower": _responder(SLOWER_PERCENT)}
@@ -116,7 +116,7 @@ def equal(found: Comparisons) -> Finding:
     """The same server twice: one false alarm in twenty is chance, more is an error."""
     one = found["plain again"]
     good = one.verdict not in (Verdict.FASTER, Verdict.SLOWER, Verdict.REFUSED)
-    return Finding("two equal servers", _said(one), good)
+    return Finding("two equal servers", _ratio_text(one), good)
 
 
 def slower(found: Comparisons) -> Finding:
@@ -124,7 +124,7 @@ def slower(found: Comparisons) -> Finding:
     one = found["slower"]
     truth = 1 + SLOWER_PERCENT / 100
     good = one.reason is None and one.low <= truth <= one.high and one.verdict is not Verdict.SLOWER
-    return Finding(f"one that costs {SLOWER_PERCENT} % more", _said(one), good)
+    return Finding(f"one that costs {SLOWER_PERCENT} % more", _ratio_text(one), good)
 
 
 def delay(found: Comparisons) -> Finding:
@@ -152,7 +152,7 @@ def resolution(found: Comparisons, seconds: float) -> str:
     )
 
 
-def _said(one: Comparison) -> str:
+def _ratio_text(one: Comparison) -> str:
     if one.reason is not None:
         return f"{one.verdict.value}: {one.reason}"
     return f"ratio {one.ratio:.3f} [{one.low:.3f}, {one.high:.3f}], {one.verdict.value}"

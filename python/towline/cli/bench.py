@@ -140,7 +140,7 @@ def measure(command: str, arguments: Sequence[str]) -> int:
     folder = options.output or Path("towline-bench", time.strftime("%Y%m%d-%H%M%S"))
     path = folder / FILE
     progress = for_terminal(quiet=options.quiet)
-    with Interrupts(progress.say):
+    with Interrupts(progress.message):
         try:
             done = run(command, options, progress, path=path, arguments=tuple(arguments))
         except Failed as failed:

@@ -112,7 +112,7 @@ class Store:
                     database.execute("ROLLBACK")
             waiting = [write.done for write in batch if write.done is not None]
             if waiting:
-                self._loop.call_soon_threadsafe(tell, waiting, failure)
+                self._loop.call_soon_threadsafe(complete, waiting, failure)
         database.close()
 
     def _batch(self) -> tuple[list[Write], bool]:
@@ -128,7 +128,7 @@ class Store:
         return batch, False
 
 
-def tell(waiting: list[asyncio.Future[None]], failure: Exception | None) -> None:
+def complete(waiting: list[asyncio.Future[None]], failure: Exception | None) -> None:
     for done in waiting:
         if done.done():
             continue  # whoever waited has gone

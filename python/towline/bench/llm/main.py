@@ -65,7 +65,7 @@ def run_llm(session: Session, options: Options, *, use_mock: bool = False) -> No
             )
             plan = replace(plan, endpoint=replace(endpoint, base_url=mock.base_url))
         for experiment in experiments:
-            measure(session, LlmRun(experiment, plan, session.progress.say))
+            measure(session, LlmRun(experiment, plan, session.progress.message))
 
 
 def measure(session: Session, run: LlmRun) -> None:
@@ -78,7 +78,7 @@ def measure(session: Session, run: LlmRun) -> None:
         record = run.record()
         session.add(record)
         for line in table(record).splitlines():
-            session.progress.say(line)
+            session.progress.message(line)
 
 
 def table(experiment: ExperimentRecord) -> str:

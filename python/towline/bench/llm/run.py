@@ -129,9 +129,9 @@ class LlmRun:
     """One experiment on all subjects."""
 
     def __init__(
-        self, experiment: LlmExperiment, plan: Plan, say: Callable[[str], None] = lambda _: None
+        self, experiment: LlmExperiment, plan: Plan, report: Callable[[str], None] = lambda _: None
     ) -> None:
-        self.experiment, self.plan, self.say = experiment, plan, say
+        self.experiment, self.plan, self.report = experiment, plan, report
         self.skipped: dict[str, str] = {}
         self._records: dict[str, SubjectRecord] = {}
         self._slices: list[Slice] = []
@@ -202,7 +202,7 @@ class LlmRun:
             process = ChatProcess(client, self.plan)
         except Missing as missing:
             self.skipped[name] = str(missing)
-            self.say(f"{name} is left out: {missing}")
+            self.report(f"{name} is left out: {missing}")
             return
         except Failed as failed:
             self._fail(name, failed)
@@ -240,7 +240,7 @@ class LlmRun:
                 try:
                     taken[name].append(
                         running[name].call(
-                            self._asked(restart, batch, offsets), experiment.pause_s * plan.scale
+                            self._calls(restart, batch, offsets), experiment.pause_s * plan.scale
                         )
                     )
                 except Failed as failed:
@@ -249,7 +249,7 @@ class LlmRun:
                 time.sleep(max(0.0, due - time.monotonic()))
         return taken
 
-    def _asked(self, restart: int, batch: int, offsets: list[float]) -> list[dict[str, Any]]:
+    def _calls(self, restart: int, batch: int, offsets: list[float]) -> list[dict[str, Any]]:
         """The same questions for every subject, so that the mock endpoint's responses are the same."""
         experiment, endpoint = self.experiment, self.plan.endpoint
         most = experiment.max_tokens and max(50, int(experiment.max_tokens * min(1.0, self.plan.scale)))
@@ -274,4 +274,4 @@ class LlmRun:
             str(failed),
             failed.log,
         )
-        self.say(f"{name} has no figure: {failed}")
+        self.report(f"{name} has no figure: {failed}")

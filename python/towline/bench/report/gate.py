@@ -98,7 +98,9 @@ def across(
             f"the baseline was measured on another machine ({said}): measure it here, or give --any-machine"
         )
     wanted = [
-        one for one in found.changes if _asked(one, metrics) and (not subjects or one.subject in subjects)
+        one
+        for one in found.changes
+        if _is_compared(one, metrics) and (not subjects or one.subject in subjects)
     ]
     named = set(subjects or ())
     problems += [
@@ -128,7 +130,7 @@ def within(
             for one in experiment.subjects
         }
         changes += [_paired(experiment.experiment.name, one, figures) for one in ours]
-    return [one for one in changes if _asked(one, metrics)], problems
+    return [one for one in changes if _is_compared(one, metrics)], problems
 
 
 def _paired(experiment: str, one: Comparison, figures: Mapping[str, Mapping[str, float]]) -> Change:
@@ -148,7 +150,7 @@ def _paired(experiment: str, one: Comparison, figures: Mapping[str, Mapping[str,
     )
 
 
-def _asked(one: Change, metrics: Sequence[str] | None) -> bool:
+def _is_compared(one: Change, metrics: Sequence[str] | None) -> bool:
     """The metrics; by default those of the experiment's question: requests/s, or p50 and p99 at a fixed rate."""
     return one.metric in (metrics or ("per_s", "p50_us", "p99_us"))
 

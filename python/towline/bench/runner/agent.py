@@ -66,7 +66,9 @@ class Agent:
         patience = len(config["targets"]) * (
             config.get("timeout_s", 5.0) + config.get("connect_timeout_s", 5.0)
         )
-        answers: list[dict[str, Any]] = self._tell({"op": "probe", "session": session}, patience)["responses"]
+        answers: list[dict[str, Any]] = self._request({"op": "probe", "session": session}, patience)[
+            "responses"
+        ]
         return answers
 
     def slice(self, session: str, work: SliceSpec) -> dict[str, Any]:
@@ -80,7 +82,7 @@ class Agent:
         )
         message = {"op": "slice", "session": session, **until, **open_loop}
         patience = work.duration_s + 2 * config.get("timeout_s", 5.0) + config.get("connect_timeout_s", 5.0)
-        report: dict[str, Any] = self._tell(message, patience)["slice"]
+        report: dict[str, Any] = self._request(message, patience)["slice"]
         return report
 
     def has(self, session: str) -> bool:
@@ -93,7 +95,7 @@ class Agent:
         if session in self._opened:
             self._opened.discard(session)
             with contextlib.suppress(AgentFailed):
-                self._tell({"op": "close", "session": session}, 5.0)
+                self._request({"op": "close", "session": session}, 5.0)
 
     def stop(self) -> None:
         """Ends the process."""
@@ -116,7 +118,7 @@ class Agent:
         if self._process is None:
             self._start()
         if session not in self._opened:
-            self._tell({"op": "open", "session": session, "config": config}, 10.0)
+            self._request({"op": "open", "session": session, "config": config}, 10.0)
             self._opened.add(session)
         return config
 
@@ -132,7 +134,7 @@ class Agent:
         )
         self._held = b""
 
-    def _tell(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def _request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         operation = message["op"]
         try:
             self._send(message)

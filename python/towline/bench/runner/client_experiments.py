@@ -78,7 +78,7 @@ class ClientExperiments:
         )
         if (network := self._session.network) is not None and experiment.over_a_network:
             load["net"] = network.requested
-            notes = (*notes, network.said())
+            notes = (*notes, network.description())
         return ExperimentPlan(
             name=experiment.name + (" control" if control else ""),
             scenario=experiment.scenario,

@@ -87,7 +87,7 @@ class Lengths:
         """One window per restart: responses take too long to alternate."""
         return self.rounds == 1
 
-    def said(self, requests: int | None = None) -> str:
+    def description(self, requests: int | None = None) -> str:
         """Description for the reader of a result."""
         each = f"{requests} requests" if requests is not None else f"{self.slice_s * 1000:.0f} ms"
         return (

@@ -30,8 +30,8 @@ class Interrupts:
 
     _current: Interrupts | None = None
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._say = report
         self._heard: int | None = None
         self._holding, self._raised = 0, False
         self._before: dict[int, Any] = {}

@@ -148,12 +148,12 @@ class ExperimentRun:
 
     def _fail(self, name: str, error: Failed) -> None:
         self._records[name] = replace(self._records[name], failure=str(error), log=error.log)
-        self.progress.say(f"{name} has no figure: {error}")
+        self.progress.message(f"{name} has no figure: {error}")
 
     def _note(self, line: str) -> None:
         if line not in self.notes:
             self.notes.append(line)
-            self.progress.say(line)
+            self.progress.message(line)
 
     def _comparisons(self) -> Iterator[list[float]]:
         """The log ratios for the stopping rule: the baseline compared with each other subject, by the first metric."""
@@ -251,7 +251,7 @@ class ExperimentRun:
             self._lengths = lengths(self.design.seconds, slowest_s, self.plan.rate_per_s)
             if self.plan.rounds is not None:
                 self._lengths = replace(self._lengths, rounds=self.plan.rounds)
-            self.notes.append(self._lengths.said(self.plan.requests))
+            self.notes.append(self._lengths.description(self.plan.requests))
         work = self._lengths.work(
             self.plan.rate_per_s, poisson=self.plan.poisson, requests=self.plan.requests
         )

@@ -53,7 +53,7 @@ class Network:
             **{f"measured_{name}": value for name, value in asdict(self.measured).items()},
         }
 
-    def said(self) -> str:
+    def description(self) -> str:
         """For the reader of a result."""
         found = self.measured
         return (

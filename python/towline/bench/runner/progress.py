@@ -24,7 +24,7 @@ class Progress(Protocol):
 
     def slice(self, one: Slice) -> None: ...
 
-    def say(self, line: str) -> None:
+    def message(self, line: str) -> None:
         """A message for the user: a subject that failed, an early end."""
 
     def ended(self, experiment: ExperimentRecord) -> None: ...
@@ -48,7 +48,7 @@ class NoProgress:
     def slice(self, one: Slice) -> None:
         pass
 
-    def say(self, line: str) -> None:
+    def message(self, line: str) -> None:
         pass
 
     def ended(self, experiment: ExperimentRecord) -> None:
@@ -69,7 +69,7 @@ class LineProgress(NoProgress):
         self._began = time.monotonic()
         self._write(f"{title}: {', '.join(subjects)}")
 
-    def say(self, line: str) -> None:
+    def message(self, line: str) -> None:
         self._write(f"  {line}")
 
     def ended(self, experiment: ExperimentRecord) -> None:
@@ -133,7 +133,7 @@ class LiveProgress(NoProgress):
             self._painted = now
             self._progress.refresh()
 
-    def say(self, line: str) -> None:
+    def message(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False)
 
     def ended(self, experiment: ExperimentRecord) -> None:

@@ -88,7 +88,7 @@ class ServerExperiments:
             return None
         if self._options.find_peak:
             if (why := peak.cannot(scenario)) is not None:
-                self._session.progress.say(f"{scenario.name}: no search for its peak: {why}")
+                self._session.progress.message(f"{scenario.name}: no search for its peak: {why}")
             else:
                 self._session.measure(self._peak_plan(scenario, variant))
         if not (self._quick or self._options.no_latency or scenario.barrier):
@@ -116,7 +116,7 @@ class ServerExperiments:
             load["tls"] = True
         if binding.network is not None:
             load["net"] = binding.network.requested
-            notes.append(binding.network.said())
+            notes.append(binding.network.description())
         suffix = variant.suffix(scenario) + (f"_c{connections}" if connections is not None else "")
         title = scenario.title + variant.words
         return ExperimentPlan(

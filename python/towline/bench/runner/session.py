@@ -39,7 +39,7 @@ class Session:
         self._command, self._settings = command or [], settings or {}
         self._began = time.time()
         if strays := kill_orphans():
-            self.progress.say(f"an earlier run was killed and left {', '.join(strays)} running: ended")
+            self.progress.message(f"an earlier run was killed and left {', '.join(strays)} running: ended")
         # The state of the machine before the load.
         self._machine = describe_machine()
 
@@ -65,14 +65,14 @@ class Session:
         """Measures the network of `--net` once for the record. Raises `ConfigError`."""
         self.network = network = Network.of(text, self.design.seed, self.design.cores.driver)
         self.net = network.plain()
-        self.progress.say(network.said())
+        self.progress.message(network.description())
         return network
 
     def skip(self, subject: str, reason: str) -> None:
         """Reports a skipped subject once, as a line and in the record."""
         if subject not in self.skipped:
             self.skipped[subject] = reason
-            self.progress.say(f"{subject} is left out: {reason}")
+            self.progress.message(f"{subject} is left out: {reason}")
 
     def record(self, *, interrupted: bool = False) -> Record:
         rule = self.design.rule

@@ -134,7 +134,7 @@ class RunningWebhooks:
     def verify(self) -> None:
         """Sends one webhook: it must be accepted, stored and forwarded."""
         self._open()
-        (answer,) = self._asked()
+        (answer,) = self._probe()
         if answer["failure"] or answer["status"] != 202:
             raise Failed(
                 f"a webhook is answered {answer['failure'] or answer['status']}", self._process.log_tail()
@@ -209,7 +209,7 @@ class RunningWebhooks:
         except AgentFailed as error:
             raise Failed(str(error), error.log) from None
 
-    def _asked(self) -> list[dict[str, Any]]:
+    def _probe(self) -> list[dict[str, Any]]:
         try:
             return self._agent.probe(self._session)
         except AgentFailed as error:
