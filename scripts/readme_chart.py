@@ -51,11 +51,13 @@ PANELS = (
 
 def bars(panel: Panel, analysis: Analysis) -> list[tuple[str, float, str]]:
     """Name, requests a second and the label of each subject, the fastest first."""
-    (cell,) = [
-        one for one in analysis.cells if one.cell.name == panel.experiment and one.cell.question == "capacity"
+    (measured,) = [
+        one
+        for one in analysis.experiments
+        if one.experiment.name == panel.experiment and one.experiment.question == "capacity"
     ]
     found = []
-    for subject in cell.subjects:
+    for subject in measured.subjects:
         if subject.failure is None and (rate := subject.figures.get("per_s")):
             label = f"{'≥ ' if rate.at_least else ''}{rate.value / 1000:,.1f} k/s"
             found.append((NAMES.get(subject.name, subject.name), rate.value, label))
