@@ -1,8 +1,6 @@
 //! The configuration of a run.
 
 use std::collections::HashSet;
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +9,7 @@ use serde::Deserialize;
 use towline_proto::ws::{Kind, Scratch};
 use towline_proto::{BodySize, Connection, Field, Limits, Protocol, RequestHead};
 
+use crate::error::LoadError;
 use crate::schedule::Rate;
 use crate::target::{Destination, Messages, SendMode, Target};
 use crate::websocket::{Handshake, OWN_FIELDS};
@@ -94,14 +93,6 @@ pub enum Trust {
     Any,
     System,
     Path(PathBuf),
-}
-
-/// Why a run could not be made.
-#[derive(Debug)]
-pub enum LoadError {
-    /// The configuration is invalid.
-    Config(String),
-    Io(io::Error),
 }
 
 impl Config {
@@ -303,23 +294,6 @@ fn check_messages(target: &Target, messages: Messages) -> Result<(), LoadError> 
     Handshake::begin(&mut conn, target, &mut Scratch::new([0; 32]))
         .map(drop)
         .or_else(|error| wrong(error.to_string()))
-}
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(why) => f.write_str(why),
-            Self::Io(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for LoadError {}
-
-impl From<io::Error> for LoadError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
 }
 
 #[cfg(test)]

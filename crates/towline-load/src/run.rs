@@ -1,8 +1,10 @@
 //! A run: a session with one slice.
 
-use crate::config::{Config, LoadError};
+use crate::config::Config;
+use crate::error::LoadError;
 use crate::monitor::Monitor;
-use crate::session::{Outcome, Session, Slice, Stop};
+use crate::session::{Outcome, Session};
+use crate::slice::{Slice, Stop};
 
 /// Runs the load of `config` until it is over or `stop` is requested.
 pub fn run(config: &Config, stop: &Stop) -> Result<Outcome, LoadError> {

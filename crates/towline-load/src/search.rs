@@ -7,11 +7,13 @@
 //!   └─max──► Confirm            ▲───────────────┘ missed: below it again
 //! ```
 
-use crate::config::{Config, LoadError, LoopMode};
+use crate::config::{Config, LoopMode};
+use crate::error::LoadError;
 use crate::report::Report;
 use crate::run::run;
 use crate::schedule::{Arrivals, Rate};
-use crate::session::{Outcome, Stop};
+use crate::session::Outcome;
+use crate::slice::Stop;
 
 /// The conditions for a rate to count as sustained.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -13,7 +13,8 @@ use serde::Deserialize;
 use towline_proto::Protocol;
 use towline_proto::ws::Kind;
 
-use crate::config::{Config, LoadError, Mix, Trust};
+use crate::config::{Config, Mix, Trust};
+use crate::error::LoadError;
 use crate::target::{Coding, Expect, Messages, SendMode, Target};
 
 /// Limit of bodies, which are held in memory.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use towline_proto::ws::Kind;
 
-use crate::config::LoadError;
+use crate::error::LoadError;
 
 /// Default size of a WebSocket message: that of the catalogue.
 pub(crate) const MESSAGE_BYTES: usize = 1024;

@@ -23,10 +23,12 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{LoadError, LoopMode, Until};
+use crate::config::{LoopMode, Until};
+use crate::error::LoadError;
 use crate::report::Report;
 use crate::schedule::{Arrivals, Rate};
-use crate::session::{Outcome, Session, Slice, Stop};
+use crate::session::{Outcome, Session};
+use crate::slice::{Slice, Stop};
 use crate::spec::Spec;
 use probe::{ProbeResponse, probe};
 

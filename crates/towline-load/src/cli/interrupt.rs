@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-use crate::session::Stop;
+use crate::slice::Stop;
 
 static STOP: OnceLock<Stop> = OnceLock::new();
 

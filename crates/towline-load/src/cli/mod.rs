@@ -18,13 +18,14 @@ use std::process::ExitCode;
 pub use args::{Command, Job, Output, parse};
 
 use crate::agent;
-use crate::config::LoadError;
+use crate::error::LoadError;
 use crate::live::LiveView;
 use crate::monitor::Monitor;
 use crate::report::Report;
 use crate::run::run_monitored;
 use crate::search::{Judgement, PeakSearch, connections_sweep, find_peak};
-use crate::session::{Outcome, Stop};
+use crate::session::Outcome;
+use crate::slice::Stop;
 use crate::{csv, hdr_log};
 use interrupt::Interrupt;
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::config::{Config, LoopMode, Until};
 use crate::schedule::Arrivals;
-use crate::session::Slice;
+use crate::slice::Slice;
 use crate::stats::{Failure, Interval, Tally, Times};
 use crate::usage;
 use crate::worker::ThreadResult;

@@ -33,7 +33,7 @@ use crate::check::VerifiedBody;
 use crate::config::{Config, LoopMode, Until};
 use crate::monitor::{LiveCounters, Monitor};
 use crate::schedule::{Schedule, Share};
-use crate::session::{Slice, Stop};
+use crate::slice::{Slice, Stop};
 use crate::stats::{Failure, Tally};
 use crate::usage::Usage;
 use batch_flush::BatchFlush;

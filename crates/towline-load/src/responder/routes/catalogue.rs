@@ -31,7 +31,6 @@ const CORS: &[Field<'static>] = &[
     ),
 ];
 
-pub const HELLO: Fixed = Fixed::ok(PLAIN, b"alive\r\n");
 pub const LARGE: Fixed = Fixed::ok(OCTETS, &LETTERS);
 pub const JSON: Fixed = Fixed::ok(
     JSON_FIELDS,

@@ -5,13 +5,14 @@ use towline_io::Peer;
 use towline_proto::{BodySize, Field, ResponseHead, StreamId, StreamRead, UserError};
 
 use super::query::decoded_pairs;
-use super::{CollectResponse, DrainResponse, Job, Jobs, catalogue};
+use super::{CollectResponse, DrainResponse, Job, Jobs};
 
 pub static LETTERS: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 
 pub const PLAIN: &[Field<'static>] = &[SERVER, field(b"content-type", b"text/plain")];
 pub const OCTETS: &[Field<'static>] =
     &[SERVER, field(b"content-type", b"application/octet-stream")];
+pub const HELLO: Fixed = Fixed::ok(PLAIN, b"alive\r\n");
 const JSON: &[Field<'static>] = &[SERVER, field(b"content-type", b"application/json")];
 pub const SERVER: Field<'static> = field(b"server", b"towline");
 
@@ -202,7 +203,7 @@ fn read_some(peer: &mut Peer<Jobs>, id: StreamId) -> bool {
 fn on_body_end(peer: &mut Peer<Jobs>, id: StreamId) -> Result<(), UserError> {
     match peer.state.remove(id) {
         Some(Job::Drain(_, DrainResponse::Ok)) => text(peer, id, "ok".into()),
-        Some(Job::Drain(_, DrainResponse::Hello)) => fixed(peer, id, &catalogue::HELLO),
+        Some(Job::Drain(_, DrainResponse::Hello)) => fixed(peer, id, &HELLO),
         Some(Job::Drain(bytes, DrainResponse::Bytes)) => text(peer, id, bytes.to_string()),
         Some(Job::Collect(all, CollectResponse::Json)) => json(peer, id, all.into()),
         Some(Job::Collect(all, CollectResponse::Octets)) => {

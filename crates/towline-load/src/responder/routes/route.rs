@@ -10,7 +10,7 @@ use towline_proto::{BodySize, HeadRef};
 use super::faults::Fault;
 use super::injection::Injection;
 use super::query::{decoded_pairs, pairs};
-use super::responses::Fixed;
+use super::responses::{Fixed, HELLO};
 use super::{CollectResponse, DrainResponse, catalogue, sse, websocket};
 
 /// The size of an "endless" body: a tebibyte.
@@ -99,7 +99,7 @@ pub fn route(head: &HeadRef<'_>, app: App) -> (Route, Option<Box<Injection>>) {
 fn plain(path: &[u8], head: &HeadRef<'_>) -> Route {
     match path {
         b"/api" if head.method() == b"OPTIONS" => Route::Fixed(&catalogue::PREFLIGHT),
-        b"/" | b"/api" => Route::Fixed(&catalogue::HELLO),
+        b"/" | b"/api" => Route::Fixed(&HELLO),
         b"/large" => Route::Fixed(&catalogue::LARGE),
         b"/json" if head.method() == b"GET" || head.method() == b"HEAD" => {
             Route::Fixed(&catalogue::JSON)
@@ -127,7 +127,7 @@ fn plain(path: &[u8], head: &HeadRef<'_>) -> Route {
         b"/endless" => Route::Bytes(ENDLESS_BYTES, BodySize::Known(ENDLESS_BYTES)),
         b"/ws" => websocket::route(head),
         b"/injected" => Route::InjectedFaults,
-        _ if catalogue::is_item(path) => Route::Fixed(&catalogue::HELLO),
+        _ if catalogue::is_item(path) => Route::Fixed(&HELLO),
         _ => Route::Fixed(&catalogue::NOT_FOUND),
     }
 }
@@ -159,7 +159,7 @@ fn queried(path: &[u8], query: &Query<'_>) -> Option<Route> {
         b"/delay" => {
             let delay = Duration::from_millis(query.number("ms").unwrap_or(0))
                 + Duration::from_micros(query.number("us").unwrap_or(0));
-            Route::Later(Box::new(Route::Fixed(&catalogue::HELLO)), delay)
+            Route::Later(Box::new(Route::Fixed(&HELLO)), delay)
         }
         b"/bytes" | b"/endless" => {
             let bytes = query.number("n").unwrap_or(ENDLESS_BYTES);
