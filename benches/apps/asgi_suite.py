@@ -1,4 +1,4 @@
-"""Raw ASGI, no framework: what the server itself costs."""
+"""Raw ASGI without a framework, to measure the server itself."""
 
 import asyncio
 
@@ -42,7 +42,7 @@ async def sleep(receive, send):
 
 
 async def upload(receive, send):
-    """Counts the body and keeps none of it."""
+    """Counts the body and discards it."""
     received, more = 0, True
     while more:
         message = await receive()
@@ -54,7 +54,7 @@ async def upload(receive, send):
 
 
 async def wait(receive, send):
-    """Reads nothing and never answers."""
+    """Reads nothing and never responds."""
     await asyncio.Event().wait()
 
 
@@ -80,7 +80,7 @@ async def app(scope, receive, send):
         await websocket_echo(receive, send)
         return
     if scope["type"] != "http":
-        # ASGI's word for a protocol that an application does not speak: a server goes on without lifespan.
+        # ASGI lets an application refuse a protocol with an exception: the server continues without lifespan.
         raise NotImplementedError(f"this application speaks http and websocket, not {scope['type']}")
     path = scope["path"]
     if route := ROUTES.get(path):

@@ -1,6 +1,6 @@
-"""A 10 ms ticker in the server's own loop, beside the hello and the FastAPI application.
+"""A 10 ms ticker in the server's own loop, together with the hello and the FastAPI application.
 
-GET /ticker answers how late the ticks since the previous question were, in milliseconds.
+GET /ticker returns the lateness of the ticks since the previous request, in milliseconds.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ late: list[float] = []
 
 
 async def tick():
-    """Not by the loop's own clock: uvloop's moves in milliseconds."""
+    """Not the loop's own clock: uvloop's has a resolution of milliseconds."""
     while True:
         due = time.perf_counter() + PERIOD
         await asyncio.sleep(PERIOD)
@@ -38,7 +38,7 @@ async def hello(scope, receive, send):
     """Starts the ticker at the first request, so that it works without lifespan as well."""
     global ticker
     if scope["type"] != "http":
-        # ASGI's word for a protocol that an application does not speak: a server goes on without lifespan.
+        # ASGI lets an application refuse a protocol with an exception: the server continues without lifespan.
         raise NotImplementedError(f"this application speaks http only, not {scope['type']}")
     if scope["path"] != "/ticker":
         return await suite(scope, receive, send)

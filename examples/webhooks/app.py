@@ -1,6 +1,6 @@
-"""A webhook forwarder: `POST /api/webhooks/<id>` is stored, answered, and forwarded in the background.
+"""A webhook forwarder: `POST /api/webhooks/<id>` stores a webhook, responds, and forwards it in the background.
 
-See README.md beside this file for what it promises and how to run it.
+README.md in this folder describes its guarantees and how to run it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 log = logging.getLogger("webhooks")
 
 PREFIX = "/api/webhooks/"
-# They speak of the connection that a webhook came by (RFC 9110 7.6.1) or are made anew.
+# Connection-specific headers (RFC 9110 7.6.1), and headers that the client sets anew.
 NOT_FORWARDED = {
     *(b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"),
     *(b"host", b"content-length", b"expect", b"proxy-authorization", b"webhook-id", b"webhook-attempt"),
@@ -51,11 +51,11 @@ class Settings:
 
 
 class TooLarge(Exception):
-    """The body passes `max_body_bytes`."""
+    """The body exceeds `max_body_bytes`."""
 
 
 class WebhookApp:
-    """The ASGI application. It works between lifespan's startup and shutdown."""
+    """The ASGI application. It works between the lifespan events startup and shutdown."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -98,7 +98,7 @@ class WebhookApp:
         self._forwarder.start()
 
     async def _stop(self) -> None:
-        """The server has ended all requests: what was accepted is in the store."""
+        """The server has ended all requests: everything accepted is in the store."""
         await self._forwarder.stop(self._settings.grace)
         await self._client.aclose()
         await self._store.close()
@@ -116,8 +116,8 @@ class WebhookApp:
             await self._accept(scope, receive, send)
 
     async def _accept(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The answer says that the webhook is kept, so it comes after the commit."""
-        # The path as sent: an id may hold an encoded slash.
+        """The response confirms that the webhook is stored, so it follows the commit."""
+        # The path as sent: an id may contain an encoded slash.
         hook = unquote(scope["raw_path"].decode("latin-1").partition("?")[0][len(PREFIX) :])
         try:
             body = await _body(receive, self._settings.max_body_bytes)

@@ -1,6 +1,7 @@
-"""a destination for the load script: counts what reaches it, by Webhook-Id.
+"""A destination for the load script: counts the webhooks it receives, by Webhook-Id.
 
-`GET /seen` tells how many different webhooks came, how many came more than once, and how many with another body.
+`GET /seen` returns how many different webhooks came, how many came more than once, and how many with another
+body.
 """
 
 from __future__ import annotations

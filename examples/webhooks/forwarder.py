@@ -1,15 +1,15 @@
-"""The outbox: what the store has accepted goes to the destination, as often as it takes.
+"""The outbox: forwards what the store has accepted to the destination, with retries.
 
 ```
-          accept                     success, or a refusal for good
+          accept                     success, or a permanent refusal
   (store) ──────► accepted ──────────────────────────────────────────► forwarded
                     │  ▲ due again: exponential backoff with jitter
                     └──┘ destination down, 408, 429, 5xx   ── too old ──► given up
 ```
 
-The store is the queue: only what is under way and as much again, read ahead so that nobody waits for the database,
-is in memory. A backlog of any length costs none, and a webhook forwarder that was killed goes on where it stood. A webhook whose outcome could not be recorded in time
-is forwarded again: every destination sees it at least once, with the same Webhook-Id.
+The store is the queue: memory holds only the webhooks in flight and as many again, which are read ahead. A backlog of any
+length costs no memory, and a forwarder that was killed continues where it was. A webhook whose outcome could not be
+recorded in time is forwarded again: every destination receives it at least once, with the same Webhook-Id.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RETRIED = {408, 429, *range(500, 600)}
 
 
 class Forwarder:
-    """Takes webhooks from the store and forwards up to `width` of them at a time."""
+    """Takes webhooks from the store and forwards up to `width` of them concurrently."""
 
     def __init__(
         self, store: Store, client: Any, destination: str, *, width: int, give_up_after: float
@@ -56,11 +56,11 @@ class Forwarder:
         self._feeding = asyncio.create_task(self._feed())
 
     def wake(self) -> None:
-        """There is a new webhook in the store, or room for one."""
+        """Signals a new webhook in the store, or room for one."""
         self._woken.set()
 
     async def stop(self, grace: float) -> None:
-        """No new attempts; those under way have `grace` seconds. What is not done is resumed at the next start."""
+        """Stops new attempts; those in flight have `grace` seconds. The rest is resumed at the next start."""
         if self._feeding is not None:
             self._feeding.cancel()
             await asyncio.wait([self._feeding])
@@ -88,7 +88,7 @@ class Forwarder:
                     pass
 
     async def _take(self) -> int:
-        """Reads ahead as far as `width` webhooks, those due again first; says how many there were."""
+        """Reads ahead up to `width` webhooks, retries first; returns how many there were."""
         room, taken = self._width - len(self._ready), len(self._taken)
         if room <= 0:
             return 0
@@ -109,11 +109,11 @@ class Forwarder:
         return len(batch)
 
     async def _pause(self) -> float | None:
-        """Seconds until something is due again; None while there is no room for it."""
+        """Seconds until the next retry; None while there is no room for it."""
         if len(self._ready) >= self._width:
             return None
         due: float | None = await self._store.query(lambda database: database.next_due())
-        # One that is due already is under way; it wakes us when it ends.
+        # A retry that is already due is in flight; its end wakes this task.
         return None if due is None else max(due - time.time(), 0.1)
 
     def _begin(self) -> None:

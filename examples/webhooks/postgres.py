@@ -32,7 +32,7 @@ CREATE INDEX IF NOT EXISTS webhooks_due ON webhooks (due) WHERE state = 'accepte
 """
 _INSERT = (
     "INSERT INTO webhooks (id, hook, received_at, request_headers, request_body) VALUES (%s, %s, %s, %s, %s)"
-    # A commit whose answer was lost with the connection may have been kept.
+    # A commit whose confirmation was lost with the connection may have succeeded.
     " ON CONFLICT (id) DO NOTHING"
 )
 _UPDATE = (
@@ -42,7 +42,7 @@ _UPDATE = (
 
 
 class Postgres:
-    """One connection; an advisory lock of its session keeps a second webhook forwarder out."""
+    """One connection; an advisory lock of its session keeps a second forwarder out."""
 
     def __init__(self, url: str) -> None:
         self._connection = psycopg.connect(url, autocommit=True)
@@ -55,7 +55,7 @@ class Postgres:
 
     def write(self, accepted: list[Webhook], outcomes: list[Outcome]) -> None:
         with self._connection.transaction(), self._connection.cursor() as cursor:
-            # A database may be set up to answer before it is durable; ours are when they are committed.
+            # A database may be configured to confirm commits before they are durable; ours must not be.
             cursor.execute("SET LOCAL synchronous_commit = on")
             if accepted:
                 rows = [(it.id, it.hook, it.received_at, json.dumps(it.headers), it.body) for it in accepted]
@@ -103,5 +103,5 @@ class Postgres:
 
 
 def _without_nul(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """PostgreSQL's text has no NUL."""
+    """PostgreSQL's text type has no NUL."""
     return tuple(value.replace("\0", "\\0") if isinstance(value, str) else value for value in row)

@@ -1,7 +1,8 @@
-"""Where accepted webhooks are kept: one thread writes, and what arrives while it writes is its next transaction.
+"""The store of accepted webhooks: one thread writes, and what arrives during a write is in its next transaction.
 
-The event loop never waits for a disk. A webhook is durable when `accept` returns; a fsync is shared by all that
-came together (group commit). SQLite here, PostgreSQL in `postgres`; both are used through `Database`.
+The event loop never waits for a disk. A webhook is durable when `accept` returns; concurrent webhooks share an
+fsync (group
+commit). SQLite here, PostgreSQL in `postgres`; both are used through `Database`.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ Headers = list[tuple[str, str]]
 
 
 class StoreError(Exception):
-    """The database did not take it; nothing of the transaction is kept."""
+    """The transaction failed; nothing of it is stored."""
 
 
 @dataclass(frozen=True)
 class Webhook:
-    """As it was accepted. `attempts`: how often it has been forwarded without success."""
+    """A webhook as accepted. `attempts`: number of failed forwards."""
 
     id: int
     hook: str
@@ -43,7 +44,7 @@ class Webhook:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an attempt. `due` is when to try again, None if this was the last word."""
+    """The outcome of an attempt. `due` is when to try again, None if it is final."""
 
     id: int
     attempts: int
@@ -84,7 +85,7 @@ def connect(url: str) -> Database:
 
 @dataclass
 class _Operation:
-    """Something for the thread: a webhook, an outcome or a question; `done` gets its answer."""
+    """An operation for the thread: a webhook, an outcome or a query; `done` gets its result."""
 
     done: asyncio.Future[Any]
     accepted: Webhook | None = None
@@ -95,7 +96,7 @@ class _Operation:
 
 
 class Store:
-    """The database of one webhook forwarder, for its event loop."""
+    """The database of one forwarder, for its event loop."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -104,7 +105,7 @@ class Store:
         self._thread: threading.Thread | None = None
 
     async def open(self) -> None:
-        """Raises when the database cannot be had."""
+        """Raises if the database is not available."""
         self._loop = asyncio.get_running_loop()
         opened: asyncio.Future[int] = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, args=(opened,), name="store")
@@ -112,13 +113,13 @@ class Store:
         self._last_id = await opened
 
     async def close(self) -> None:
-        """Everything given so far is written first."""
+        """Writes everything given so far first."""
         if self._thread is not None:
             self._operations.put(None)
             await self._loop.run_in_executor(None, self._thread.join)
 
     async def accept(self, hook: str, headers: Headers, body: bytes) -> int:
-        """Durable when this returns the webhook's id. One process has the database, so it numbers them."""
+        """Returns the webhook's id when it is durable. One process owns the database, so it assigns the ids."""
         self._last_id += 1
         webhook = Webhook(self._last_id, hook, time.time(), headers, body)
         await self._do(_Operation(self._loop.create_future(), accepted=webhook))
@@ -155,7 +156,7 @@ class Store:
             database.close()
 
     def _next_operations(self) -> tuple[list[_Operation], bool]:
-        """All that wait, at least one; whether there will be more."""
+        """Takes all waiting operations, at least one; also returns whether there will be more."""
         operations: list[_Operation] = []
         operation = self._operations.get()
         while operation is not None:
@@ -169,7 +170,7 @@ class Store:
         return operations, False
 
     def _perform(self, database: Database | None, operations: list[_Operation]) -> Database | None:
-        """Writes first, so that questions see them. A connection that failed is made anew the next time."""
+        """Writes first, so that queries see the writes. A failed connection is reopened the next time."""
         writes = [operation for operation in operations if operation.query is None]
         try:
             if database is None:
@@ -226,13 +227,13 @@ _COLUMNS = "id, hook, received_at, request_headers, request_body, attempts"
 
 
 class Sqlite:
-    """A file, its write-ahead log, and a lock that keeps a second webhook forwarder out."""
+    """A file, its write-ahead log, and a lock that keeps a second forwarder out."""
 
     def __init__(self, path: Path) -> None:
         self._lock = _locked(path.with_name(path.name + ".lock"))
         self._connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
         self._connection.execute("PRAGMA journal_mode = WAL")
-        # In WAL mode NORMAL would sync at checkpoints only, and lose accepted webhooks with the power.
+        # In WAL mode NORMAL would sync at checkpoints only, and lose accepted webhooks in a power failure.
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.executescript(_SCHEMA)
 
@@ -299,14 +300,14 @@ def outcome_row(outcome: Outcome) -> tuple[Any, ...]:
 
 
 def webhook_of(row: Any) -> Webhook:
-    """A row of `_COLUMNS`."""
+    """From a row of `_COLUMNS`."""
     number, hook, received_at, headers, body, attempts = row
     pairs = [(name, value) for name, value in json.loads(headers)]
     return Webhook(number, hook, received_at, pairs, bytes(body), attempts)
 
 
 def _locked(path: Path) -> Any:
-    """An open file with the lock on it, which ends with the process however that ends."""
+    """An open file with a lock, which ends with the process."""
     file = path.open("w")
     deadline = time.monotonic() + LOCK_TIMEOUT_S
     while True:

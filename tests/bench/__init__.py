@@ -1,1 +1,1 @@
-"""The bench."""
+"""Tests of the bench."""

@@ -1,4 +1,4 @@
-"""Headless Chromium over its debugging pipe: enough to look at one page and hear what it complains about."""
+"""Headless Chromium over its debugging pipe: enough to test one page and collect its errors."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ WAIT_S = 30.0
 
 
 def program() -> str | None:
-    """Where it is installed."""
+    """The path of the installed program."""
     return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
 
 
 class Browser:
-    """One browser process with a profile of its own; use it as a context. `flags`: besides those that all have."""
+    """One browser process with a profile of its own, as a context. `flags` are additional."""
 
     def __init__(self, *flags: str) -> None:
         self._flags = flags
@@ -49,7 +49,7 @@ class Browser:
         self._read, back = os.pipe()
 
         def pipes() -> None:
-            # Chromium reads commands from 3 and answers on 4. Dup first: either may be 3 or 4 already.
+            # Chromium reads commands from 3 and writes replies to 4. Dup first: either may be 3 or 4 already.
             first, second = os.dup(there), os.dup(back)
             os.dup2(first, 3)
             os.dup2(second, 4)
@@ -74,7 +74,7 @@ class Browser:
         shutil.rmtree(self._profile, ignore_errors=True)
 
     def call(self, method: str, session: str | None = None, **parameters: object) -> dict[str, Any]:
-        """One command, answered; what happened meanwhile is kept in `events`."""
+        """Sends one command and returns its reply; events meanwhile are stored in `events`."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": parameters} | (
             {"sessionId": session} if session else {}
@@ -104,7 +104,7 @@ class Browser:
 
 
 class Page:
-    """A file, opened at a size; `problems` are errors and requests, anything a page of ours must not have."""
+    """A file, opened at a size; `problems` are errors and requests, which the page must not have."""
 
     def __init__(self, browser: Browser, path: Path, width: int, height: int, *, dark: bool = False) -> None:
         self._browser = browser
@@ -131,7 +131,7 @@ class Page:
         return self._browser.call(method, self._session, **parameters)
 
     def evaluate(self, expression: str) -> Any:
-        """A JSON value. Raises RuntimeError with what the page threw."""
+        """A JSON value. Raises RuntimeError with the page's exception."""
         answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"]["exception"].get("description", "thrown"))

@@ -1,4 +1,4 @@
-"""What holds for the tests of the bench."""
+"""Fixtures of the tests of the bench."""
 
 import signal
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="session")
 def signals_end_what_they_reach() -> Iterator[None]:
-    """Whoever runs tests in the background, or under nohup, ignores SIGINT and SIGHUP, and all children inherit it."""
+    """Test runs in the background, or under nohup, ignore SIGINT and SIGHUP, which all children inherit."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

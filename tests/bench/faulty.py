@@ -1,6 +1,6 @@
-"""A server that answers a scenario exactly as the catalogue says, or wrong in one chosen way.
+"""A server with the responses of a scenario, right or wrong in one chosen way.
 
-It is made from the catalogue alone, so that nothing of ours that serves HTTP stands on both sides.
+It is made from the catalogue alone, so that none of our HTTP code is on both sides.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ FAULTS: dict[Protocol, tuple[Fault, ...]] = {
 
 @dataclass(frozen=True)
 class Made:
-    """An answer, before it is framed."""
+    """A response before framing."""
 
     status: int
     fields: tuple[tuple[str, str], ...]
     body: bytes
     stray: bytes
-    """After its end, where there must be nothing."""
+    """Bytes after its end, where there must be none."""
     is_cut: bool
-    """Its last byte is missing, and the connection ends there."""
+    """The last byte is missing, and the connection ends there."""
     is_reset: bool
-    """Its last byte is missing, and the stream is reset there."""
+    """The last byte is missing, and the stream is reset there."""
 
 
 def made(request: Request, fault: Fault | None) -> Made:
@@ -74,7 +74,7 @@ def made(request: Request, fault: Fault | None) -> Made:
 
 
 class Faulty:
-    """What it answers can be changed between requests."""
+    """A server whose responses can be changed between requests."""
 
     def __init__(self, protocol: Protocol = "h1") -> None:
         self.protocol = protocol
@@ -84,7 +84,7 @@ class Faulty:
         self.secure_port = 0
 
     def play(self, scenario: Scenario, fault: Fault | None) -> str:
-        """Answers `scenario` from now on; the base URL to ask."""
+        """Serves `scenario` from now on; returns the base URL."""
         if scenario.message is not None:
             return self.play_messages(None)
         self.answers = {
@@ -111,7 +111,7 @@ class Faulty:
             writer.close()
 
     async def exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request and its answer; whether there may be another."""
+        """Handles one request; returns whether there may be another."""
         first, *lines = (await reader.readuntil(b"\r\n\r\n"))[:-4].split(b"\r\n")
         fields = {name.lower(): value for name, _, value in (line.partition(b": ") for line in lines)}
         if b"expect" in fields:
@@ -129,7 +129,7 @@ class Faulty:
             await faulty_websocket.serve(reader, writer, fields, self.fault_of_messages)
             return False
         one = self.answers[method, target]
-        # The generator says so itself on a connection's last request.
+        # The generator announces a connection's last request itself.
         closes = fields.get(b"connection") == b"close"
         writer.write(over_http1(one, closes=closes))
         await writer.drain()
@@ -153,7 +153,7 @@ class OverHttp2:
         writer: asyncio.StreamWriter,
     ) -> None:
         self.answers, self.reader, self.writer = answers, reader, writer
-        # It shall send what a right one refuses to send.
+        # Allows frames that a correct server would not send.
         config = H2Configuration(client_side=False, validate_outbound_headers=False, header_encoding=None)
         self.frames = H2Connection(config)
         self.asked: dict[int, tuple[bytes, bytes]] = {}
@@ -180,7 +180,7 @@ class OverHttp2:
                 return
 
     def answer(self, stream: int, one: Made) -> bool:
-        """The client's windows are larger than any of these answers. Whether the connection ends after it."""
+        """The client's windows are larger than all these responses. Returns whether the connection ends."""
         body = one.body + one.stray
         fields = [(name.lower(), value) for name, value in one.fields]
         whole = not (one.is_cut or one.is_reset)
@@ -198,7 +198,7 @@ class OverHttp2:
 
 @contextmanager
 def faulty(pem: tuple[Path, Path], protocol: Protocol = "h1") -> Iterator[Faulty]:
-    """Served by a thread of its own, plain and over TLS."""
+    """Runs it on a thread of its own, in plain text and over TLS."""
     server, ready = Faulty(protocol), threading.Event()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*pem)

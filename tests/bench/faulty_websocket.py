@@ -1,5 +1,4 @@
-"""The echo of a WebSocket by hand (RFC 6455), right or wrong in one chosen way: nothing of ours, and nothing of a library
-that would refuse to be wrong."""
+"""A WebSocket echo without a library (RFC 6455), right or wrong in one chosen way."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ async def serve(
     fields: dict[bytes, bytes],
     fault: Fault | None,
 ) -> None:
-    """From the head of the handshake on, until the client closes."""
+    """From the head of the handshake until the client closes."""
     if fault == "status":
         writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
         await writer.drain()
@@ -62,7 +61,7 @@ def answer(kind: int, data: bytes, fault: Fault | None) -> bytes:
 
 
 def frame(kind: int, data: bytes) -> bytes:
-    """Whole and unmasked, as a server's are."""
+    """Whole and unmasked, as a server's frames are."""
     size = len(data)
     length = bytes([size]) if size < 126 else bytes([126]) + size.to_bytes(2, "big")
     return bytes([FIN | kind]) + length + data

@@ -10,7 +10,7 @@ from typing import Any
 
 from towline.bench.subjects import Server, load_servers
 
-# A server that answers hello, as small as it can be; `answer` may be replaced by what a case wants.
+# A minimal server with a response of hello; `answer` may be replaced by a case.
 GOOD = """
 import os, signal, socket, sys, threading, time
 
@@ -57,7 +57,7 @@ def hostile(folder: Path, source: str, name: str = "hostile", **keys: Any) -> Se
 
 
 def define(folder: Path, command: str, name: str = "hostile", **keys: Any) -> Server:
-    """A definition as a user writes it: through a file."""
+    """A definition as a user writes it: in a file."""
     path = folder / f"{name}.toml"
     lines = [f"[{name}]", f"command = {command!r}", *(f"{key} = {value!r}" for key, value in keys.items())]
     path.write_text("\n".join(lines) + "\n")
@@ -65,7 +65,7 @@ def define(folder: Path, command: str, name: str = "hostile", **keys: Any) -> Se
 
 
 def processes_with(text: str) -> list[int]:
-    """Those whose command line or environment holds `text`; ended ones that nobody waited for do not count."""
+    """Processes whose command line or environment contains `text`, without unreaped ended ones."""
     found = []
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:

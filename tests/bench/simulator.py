@@ -1,7 +1,8 @@
-"""Subjects that cost no time: the noise of a real machine, and a true difference that is known.
+"""Simulated subjects that take no time: the noise of a real machine, and a known difference.
 
-The model: 1 % white noise, 1 % of AR(1) noise that all subjects share (the machine), 1 % per start of a process, rare
-steps, and 1 % less for whoever is first in its round.
+The model: 1 % white noise, 1 % of AR(1) noise that all subjects share (the machine), 1 % per start of a
+process, rare
+steps, and 1 % less for the first subject of a round.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ AR, STEP_CHANCE, STEP = 0.9, 0.002, 0.03
 
 @dataclass
 class SimulatedMachine:
-    """What the subjects share. `noise` scales all of it."""
+    """State shared by the subjects. `noise` scales all of it."""
 
     seed: int
     white: float = 0.01
@@ -37,7 +38,7 @@ class SimulatedMachine:
         self.chance = random.Random(self.seed)
 
     def moment(self) -> float:
-        """The machine's state, one window on."""
+        """The machine's state after one window."""
         self.state = AR * self.state + self.chance.gauss(0, self.drift * math.sqrt(1 - AR * AR))
         if self.chance.random() < STEP_CHANCE:
             self.level += self.chance.gauss(0, STEP)
@@ -46,7 +47,7 @@ class SimulatedMachine:
 
 @dataclass
 class Simulated:
-    """runner.protocol.Subject. `trouble` is called with what is about to happen, and may raise."""
+    """runner.protocol.Subject. `trouble` is called with the next operation, and may raise."""
 
     name: str
     machine: SimulatedMachine
@@ -78,7 +79,7 @@ class SimulatedRunning:
     def slice(self, work: SliceSpec) -> Slice:
         self.subject.trouble("slice")
         machine = self.subject.machine
-        # Whoever follows itself has the caches for itself; whoever comes after another pays.
+        # A subject that follows itself finds warm caches; one after another subject does not.
         penalty = machine.first_place if machine.last != self.subject.name else 0.0
         machine.last = self.subject.name
         measured_s = work.duration_s - work.discard_s

@@ -1,6 +1,6 @@
-"""Records whose truth is known: simulated slices of subjects with given rates, latencies and costs.
+"""Records with known true values: simulated slices of subjects with given rates, latencies and costs.
 
-The noise is that of real machines: each restart has its own luck, each slice its own, a step on the way.
+The noise is that of real machines: per restart, per slice, and a step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from towline.bench.record import ExperimentRecord, Latency, Record, Slice, Start, SubjectRecord
 
 HEADER = struct.pack(">iiiiqqd", 0x1C849313, 64, 0, 3, 1, 1 << 42, 1.0)
-"""Of a histogram whose counts take 64 bytes."""
+"""Digits of a histogram whose counts take 64 bytes."""
 BEGAN = 1_790_000_000.0
 MACHINE = {
     "cpu": "Example CPU @ 3.00GHz",
@@ -30,7 +30,7 @@ MACHINE = {
 
 @dataclass(frozen=True)
 class Truth:
-    """What one subject really does."""
+    """The true values of one subject."""
 
     name: str
     per_s: float
@@ -51,7 +51,7 @@ HELLO = (
 
 
 def encode(values_ns: list[int], digits: int = 3) -> str:
-    """HdrHistogram V2, deflated, base64: as the Rust crate writes it, in the fewest lines."""
+    """HdrHistogram V2, deflated, base64: a minimal encoder with the output of the Rust crate."""
     half = math.ceil(math.log2(2 * 10**digits)) - 1
     counts = Counter(_slot(value, half) for value in values_ns)
     payload, following = bytearray(), 0
@@ -116,7 +116,7 @@ def experiment(
     connections: int = 50,
     **more: object,
 ) -> ExperimentRecord:
-    """An experiment whose truths are `truths`; `samples` latencies a slice are drawn and stand for all."""
+    """An experiment with the true values `truths`; `samples` latencies per slice represent all."""
     draw = random.Random(seed)
     slices: list[Slice] = []
     starts: dict[str, list[Start]] = {truth.name: [] for truth in truths}

@@ -1,4 +1,4 @@
-"""The link to the generator: what it says, and a generator that hangs, dies or babbles."""
+"""The connection to the generator: its reports, and a generator that hangs, dies or sends garbage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ for line in sys.stdin:
 
 
 def fake(tmp_path: Path, on_slice: str) -> list[str]:
-    """A generator that is well until it is asked for a slice."""
+    """A generator that works until its first slice."""
     path = tmp_path / "generator.py"
     path.write_text(FAKE.format(slice=on_slice))
     return [sys.executable, str(path)]
@@ -59,7 +59,7 @@ def test_a_failed_generator_is_reported_and_replaced(tmp_path: Path, on_slice: s
         assert said in str(caught.value)
         if "exit status 7" in said:
             assert caught.value.log == "out of memory"
-        # The next one is another process, with the session opened again.
+        # The next one is another process, with the session reopened.
         assert agent.slice("a", SliceSpec(0.1))["pid"] != first
 
 

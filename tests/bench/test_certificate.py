@@ -1,4 +1,4 @@
-"""The certificate of a run: what trusts its authority accepts it, and nobody else does."""
+"""The certificate of a run: accepted by clients that trust its authority, and by no others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from towline.bench.subjects import make_certificate
 
 
 def shake(certificate, key, trusting: ssl.SSLContext, name: str) -> str | None:
-    """The protocol agreed on. Raises what the client raises."""
+    """The negotiated protocol. Raises the client's exception."""
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(certificate, key)
     ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""The checker's words: one line for each thing that can be wrong with an answer."""
+"""The checker's messages: one line for each possible difference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from towline.bench.scenarios import Scenario, catalogue
 
 
 class Canned:
-    """An agent that has its answers already."""
+    """An agent with given responses."""
 
     def __init__(self, *answers: dict[str, Any]) -> None:
         self.answers = list(answers)
@@ -23,7 +23,7 @@ class Canned:
 
 
 def found(name: str, **changed: Any) -> dict[str, Any]:
-    """A right answer to the first request of a scenario, as the agent gives it, but for what is changed."""
+    """A right response to the first request of a scenario, in the agent's format, with changes."""
     answer = catalogue()[name].requests[0].expect
     assert answer.body is not None
     body = changed.pop("body", answer.body.whole())

@@ -1,4 +1,4 @@
-"""Clients as subjects: every installed one answers every load, and what is wrong with one ends as a clear line."""
+"""Clients as subjects: every installed one runs every load, and failures are clear lines."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ from towline.bench.runner.protocol import Failed, SliceSpec, StartConfig
 PYTHON = Path(sys.executable)
 REQ = {"path": "/req", "answer_text": "x", "answer_repeat": 2000}
 UPLOAD = {"path": "/upload", "answer_text": "100000", "body_bytes": 100_000}
-# As in the experiments, and a few requests each.
+# As in the experiments, with a few requests each.
 LOADS = {
     "get": Job("get", "async", concurrency=5, answer_text="alive\r\n"),
     "get, counted": Job("get", "async", concurrency=5, count=20, **REQ),
@@ -51,7 +51,7 @@ def job_for(client, job):
 
 
 def installed(client):
-    """Skips with the reason. CI installs some of the peers only."""
+    """Skips with the reason. CI installs only some of the clients."""
     absent = [package for package in client.packages if versions_in(PYTHON)[package] is None]
     if absent or client.environment is not None:
         pytest.skip(
@@ -102,7 +102,7 @@ OVER_H2 = {
 }
 
 
-# A connection of theirs, shared by threads, sends frames in the wrong order now and then (pydantic/httpx2#1153).
+# Threads that share a connection of httpx2 sometimes send frames in the wrong order (pydantic/httpx2#1153).
 NOT_FOR_THREADS = {"httpx-sync", "httpx2-sync", "httpcore-sync", "httpcorexyz-sync"}
 
 
@@ -114,7 +114,7 @@ def http2_alone():
 
 @pytest.mark.parametrize("name", [name for name, client in CLIENTS.items() if client.supports("h2")])
 def test_every_client_that_has_http2_speaks_it(name, http2_alone):
-    """By prior knowledge; whoever is answered by this responder has spoken nothing else."""
+    """By prior knowledge; a response of this responder proves the use of HTTP/2."""
     client = CLIENTS[name]
     installed(client)
     worker = Worker(PYTHON)
@@ -212,7 +212,7 @@ def test_partial_writes_over_a_small_send_buffer(backend):
 
 @pytest.mark.parametrize("name", sorted(client_scenarios()))
 def test_the_responder_serves_client_scenarios(name):
-    """Each first experiment as a run starts it: ours verifies every answer of it."""
+    """The first experiment of each scenario as a run starts it: Towline verifies every response."""
     experiment = experiments_of(client_scenarios()[name])[0]
     clients = [client for client in experiment.clients() if client.library.startswith("towline")]
     if clients[0].library != "towline":
@@ -253,7 +253,7 @@ def test_a_subject_as_the_runner_sees_it():
 
 @contextmanager
 def answering(*bodies):
-    """A responder that answers every request with these bodies in turn, the last for ever; None: not at all."""
+    """A responder that sends these bodies in turn, the last one repeatedly; None: no response."""
     listener = socket.create_server(("127.0.0.1", 0))
     left, lock = list(bodies), threading.Lock()
 
@@ -321,7 +321,7 @@ def test_a_wrong_response_within_a_slice_is_counted():
     ):
         client.verify()
         found = client.slice(0.1, 0.01, 20)
-    # two of the warm-up and two of the verification were before it
+    # two of the warm-up and two of the verification came before it
     assert (found["answered"], found["failed"], found["errors"]) == (19, 1, {"content": 1})
     assert "200 with 12 bytes" in found["first_failure"]
 
@@ -439,7 +439,7 @@ def test_a_window_counts_responses_that_end_inside_it(monkeypatch):
     monkeypatch.setattr(time, "perf_counter", lambda: 101.4)
     window.end()
     found = window.found(13)
-    # opened by the answer at 0.12, closed by the one at 1.2; that of 1.3 was in flight
+    # opened by the response at 0.12, closed by the one at 1.2; that of 1.3 was in flight
     assert found["answered"] == 2
     assert found["measured_s"] == pytest.approx(1.08)
     assert found["whole_s"] == pytest.approx(1.4)

@@ -1,4 +1,4 @@
-"""Two results beside each other: Welch's test, warnings, what cannot be compared."""
+"""Comparison of two results: Welch's test, warnings, invalid comparisons."""
 
 import random
 from dataclasses import replace

@@ -16,7 +16,7 @@ TOWLINE = HELLO[0]
 def measured(
     by: float, seed: int, *, restarts: int = 12, machine: dict | None = None, failure: str | None = None
 ):
-    """A result in which towline is slower by the factor, beside a build that is as it was."""
+    """A result in which towline is slower by the factor, with an unchanged build."""
     truths = (replace(TOWLINE, per_s=TOWLINE.per_s / by), replace(TOWLINE, name="old"))
     one = experiment("hello", truths, seed=seed, samples=10, rounds=6, restarts=restarts)
     if failure:

@@ -1,4 +1,4 @@
-"""Each guard and each lint: a record on which it speaks, and the nearest one on which it does not."""
+"""Each guard and each lint: a record that triggers it, and a similar one that does not."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ PAIR = HELLO[:2]
 
 @pytest.fixture(scope="module")
 def capacity() -> ExperimentRecord:
-    # Connections, so that Little's law holds: 50 requests under way at 60,000/s take 833 us.
+    # Connections that fulfil Little's law: 50 requests in flight at 60,000/s take 833 us.
     truths = tuple(replace(one, p50_us=50 / one.per_s * 1e6, tail=0.02) for one in PAIR)
     return experiment("hello", truths, samples=300, rounds=5, restarts=6, slice_s=0.2)
 
@@ -80,7 +80,7 @@ def test_guards_of_capacity(capacity, where, spoils, spares, said):
     [
         ({"lag_p99_us": 200.0}, {"lag_p99_us": 40.0}, "kept to 200 us at p99, more than a tenth of the p50"),
         ({"answered": 1400}, {"answered": 1430}, "of the rate asked for was achieved"),
-        # All were answered, but many of them after the slice had ended: the generator's own count says so.
+        # All succeeded, but many of them after the slice had ended, by the generator's own count.
         ({"achieved_share": 0.9}, {"achieved_share": 0.995}, "90.0% of the rate asked for was achieved"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The decoder of histograms beside HdrHistogram's own, and what is no histogram."""
+"""The decoder of histograms compared with HdrHistogram's own, and invalid histograms."""
 
 import base64
 import random

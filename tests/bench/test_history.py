@@ -1,4 +1,4 @@
-"""The history file: appended to by several processes, migrated, pruned, drawn for like machines only."""
+"""The history file: appended to by several processes, migrated, pruned, drawn for similar machines only."""
 
 import multiprocessing
 import sqlite3

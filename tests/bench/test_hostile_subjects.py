@@ -1,4 +1,4 @@
-"""Subjects that misbehave: one clear line each, bounded in time, and no process stays."""
+"""Subjects that misbehave: one clear line each, bounded in time, and no process remains."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.lifecycle.harness import eventually
 
 
 def failure_of(server: Server, timeout_s: float | None = None) -> SubjectFailed:
-    """Starts it, which must fail, and stops it; the failure, which must be one line."""
+    """Starts it, which must fail, and stops it; returns the failure, which must be one line."""
     with pytest.raises(SubjectFailed) as caught:
         with Process(server) as process:
             process.wait_ready(timeout_s)
@@ -156,7 +156,7 @@ def test_it_ignores_sigterm(tmp_path: Path) -> None:
 
 
 def test_it_leaves_daemons_behind(tmp_path: Path) -> None:
-    """Two forks, a session of their own, no environment: nothing ties them to the subject but their ancestry."""
+    """Two forks, a session of their own, no environment: only their ancestry relates them to the subject."""
     source = """
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     for _ in range(3):
@@ -177,7 +177,7 @@ def test_it_leaves_daemons_behind(tmp_path: Path) -> None:
 
 
 def test_it_forks_without_end(tmp_path: Path) -> None:
-    """Each child forks the next and leaves: always another process to kill, and always a younger one."""
+    """Each child forks the next and exits: there is always another, younger process to kill."""
     source = """
     def run():
         while True:
@@ -260,7 +260,7 @@ def test_a_paused_one_stands_still_and_can_be_stopped(tmp_path: Path) -> None:
         process.wait_ready()
         assert process.usage().processes == 2
         process.pause()
-        # Each thread is told when it has its turn, which a busy machine gives late.
+        # Each thread waits for its turn, which comes late on a busy machine.
         for _ in range(20):
             still = process.usage()
             time.sleep(0.3)
@@ -289,7 +289,7 @@ DAEMON = "daemon(lambda: time.sleep(600))\nserve()"
 
 
 def bench_with(tmp_path: Path) -> tuple[subprocess.Popen[str], int, int]:
-    """A bench in a process of its own that has a subject with a daemon, and the pids of reaper and subject."""
+    """A bench in a process of its own with a subject and a daemon, and the pids of reaper and subject."""
     server = hostile(tmp_path, textwrap.dedent(DAEMON))
     assert server.name == "hostile"
     bench = subprocess.Popen(

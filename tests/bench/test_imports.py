@@ -1,4 +1,4 @@
-"""Scenarios out of curl's command lines and vegeta's targets."""
+"""Scenarios from curl's command lines and vegeta's targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each server that is installed here starts, serves (TLS too), is paused, counted and stopped, and leaves nothing."""
+"""Each installed server starts, serves (TLS too), is paused, measured and stopped, and leaves nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chats: the arithmetic of what users feel, the mock endpoint, and the whole command against it."""
+"""Chats: the metrics, the mock endpoint, and the whole command with it."""
 
 import hashlib
 import http.client
@@ -52,7 +52,7 @@ def test_metrics_of_calls():
     # (1.0 - 0.2) / 8 and 0.1 / 1
     assert extra["tpot_p50_ms"] == pytest.approx(100)
     assert extra["call_tokens_per_s"] == pytest.approx(11 / 3.1)
-    # the second is too late with its first token; shares are of all that were asked
+    # the second is too late with its first token; shares are of all calls
     assert extra["goodput_share"] == pytest.approx(1 / 6)
     assert extra["goodput_per_s"] == pytest.approx(0.25)
     assert (extra["added_p50_ms"], extra["added_p95_ms"]) == (pytest.approx(100), pytest.approx(300))

@@ -1,4 +1,4 @@
-"""The live view of `towline load`, on a pseudo terminal that answers as a real one does."""
+"""The live view of `towline load`, on a pseudo terminal that replies like a real one."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def url() -> Iterator[str]:
 
 
 class Screen:
-    """A program on a terminal, and what it has written."""
+    """A program on a terminal, and its output."""
 
     def __init__(self, arguments: list[str], columns: int, lines: int, environ: dict[str, str]) -> None:
         self.terminal, inner = pty.openpty()
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.before = termios.tcgetattr(inner)
         self.inner = inner
-        # The terminal is the program's own, or Ctrl-C would not reach it.
+        # The program needs the terminal as its own, or Ctrl-C would not reach it.
         self.program = subprocess.Popen(
             [*LOAD, *arguments],
             stdin=inner,
@@ -70,7 +70,7 @@ class Screen:
         self.written = b""
 
     def read(self, until: bytes | None = None, within: float = 20.0, answers: bool = True) -> str:
-        """Up to `until`, or to the program's end; answers when it is asked for the cursor."""
+        """Reads up to `until`, or to the program's end; replies to requests for the cursor position."""
         deadline = time.monotonic() + within
         while time.monotonic() < deadline:
             over = self.program.poll() is not None
@@ -118,7 +118,7 @@ def test_a_run_is_seen_and_its_report_stays(url: str) -> None:
         for part in ("measuring", "requests/s:", "left", "percentiles", "connections"):
             assert part in plain, part
         assert "\x1b[3" in shown.text()  # colours
-        # The view is wiped, then comes the report.
+        # The view is cleared before the report.
         report = shown.text()[shown.text().rindex("\x1b[J") :]
         assert "responses)" in report
         assert "statuses" in report

@@ -1,4 +1,4 @@
-"""The loop over simulated subjects: order, trouble of every kind at every place, and that all is stopped."""
+"""The loop with simulated subjects: order, failures at every operation, and that everything is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine and the costs of processes: what is counted is true, and nothing of it names the machine."""
+"""The machine and the costs of processes: figures are right, and the description is anonymous."""
 
 from __future__ import annotations
 

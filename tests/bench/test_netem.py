@@ -1,4 +1,4 @@
-"""Network conditions: what the text says, what the network emulator does, and what it is measured to do."""
+"""Network conditions: the text, the emulator, and its measured behaviour."""
 
 import socket
 import time
@@ -40,7 +40,7 @@ def test_invalid_conditions_are_errors(text, complaint):
 
 
 def test_measured_conditions_match():
-    # Never too early. Late as far as the machine is busy, which is small beside a longer way and a slower line.
+    # Never too early. Late if the machine is busy, which is little compared with a longer way and a slower line.
     for scale in (1, 1, 4, 16):
         found = measure(parse(f"rtt={20 * scale}ms,jitter={4 * scale}ms,rate={20 / scale}mbit"))
         assert found.rtt_least_s > 0.0159 * scale
@@ -58,7 +58,7 @@ def test_http_through_the_emulator():
             client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             answer = b"".join(iter(lambda: client.recv(4096), b""))
         assert answer.endswith(b"alive\r\n")
-        # One for the handshake, one for the exchange.
+        # One round trip for the handshake, one for the exchange.
         assert time.monotonic() - began > 0.06
 
 

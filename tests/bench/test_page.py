@@ -1,4 +1,4 @@
-"""The page in a real browser: drawn, silent, alone, and at home on a phone."""
+"""The page in a real browser: drawn, without errors or requests, and readable on a phone."""
 
 import base64
 import json
@@ -101,7 +101,7 @@ def test_in_a_browser(chromium, page_file, tmp_path, width, height, dark):
 
 @needs_browser
 def test_text_can_be_read_in_both_schemes(chromium, page_file):
-    """Contrast of text and what lies behind it, WCAG's AA."""
+    """Contrast of text and background, WCAG's AA."""
     for dark in (False, True):
         page = opened(chromium, page_file, 1280, 900, dark=dark)
         low = page.evaluate(CONTRAST)

@@ -1,4 +1,4 @@
-"""The ready request over HTTP/2 beside an independent implementation, and what is no answer to it."""
+"""The ready request over HTTP/2 compared with an independent implementation, and invalid responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from towline.bench.subjects import probe_h2
 
 
 def answered(status: int, *fields: tuple[str, str], path: str = "/") -> bytes:
-    """What a server sends to the request, which it must understand."""
+    """The frames that a server sends for the request, which it must understand."""
     server = H2Connection(H2Configuration(client_side=False, header_encoding="ascii"))
     server.initiate_connection()
     events = server.receive_data(probe_h2.request("127.0.0.1:80", path, secure=False))

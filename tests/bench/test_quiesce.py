@@ -1,4 +1,4 @@
-"""The bench stays out of what it measures: its thread on the driver's core, no collections, and all as before after it."""
+"""The bench does not disturb its measurements: its thread on the driver's core, no garbage collection, all restored."""
 
 import gc
 import os

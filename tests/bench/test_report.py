@@ -1,4 +1,4 @@
-"""Tables and files of a small record whose every number stands here: text, Markdown, CSV."""
+"""Tables and files of a small record with known numbers: text, Markdown, CSV."""
 
 import csv
 import io
@@ -40,7 +40,7 @@ def one_slice(subject: str, restart: int, round_: int, answered: int, **more: ob
 
 
 def small(ratio: float = 2.0, wobble: int = 10, **more: object) -> ExperimentRecord:
-    """towline answers 4,000 a slice, uvicorn so many times fewer, give or take."""
+    """towline has 4,000 responses per slice, uvicorn fewer by this factor, with noise."""
     slices = []
     for restart in range(6):
         for round_ in range(2):

@@ -1,4 +1,4 @@
-"""The native responder as a process, and that it never outlives whoever started it."""
+"""The native responder as a process, and that it ends with its parent."""
 
 import resource
 import signal
@@ -28,7 +28,7 @@ def test_it_serves_and_counts_its_cpu_time():
 
 
 def test_it_may_hold_a_crowd():
-    """Whatever the soft limit of descriptors is here."""
+    """Independent of the soft limit of descriptors here."""
     with Responder("--port", "0") as responder:
         soft, hard = resource.prlimit(responder.pid, resource.RLIMIT_NOFILE)
         assert (

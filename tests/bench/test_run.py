@@ -1,4 +1,4 @@
-"""Real runs of the program, small: real servers, the real generator, every way to end."""
+"""Small runs of the program with real servers and the real generator, with every way to end."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def program(*arguments: str, cwd: Path, **other: object) -> subprocess.Popen[str
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Command lines of processes that run anything of this folder."""
+    """Command lines of processes that run a program in this folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -124,7 +124,7 @@ def test_a_small_run_from_the_command_line_to_the_report(tmp_path: Path) -> None
         (r, s) for r in (0, 1) for s in ("towline", "plain")
     }
     assert all(one.failed == 0 for one in experiment.slices)
-    # A slice as short as these may fall into a moment in which the machine is busy elsewhere.
+    # Slices as short as these may fall into a moment in which the machine is busy.
     for name in ("towline", "plain"):
         own = [one for one in experiment.slices if one.subject == name]
         assert any(one.answered > 0 and one.histogram for one in own)
@@ -169,7 +169,7 @@ def test_a_curl_line_over_an_emulated_network(tmp_path: Path) -> None:
     (experiment,) = record.experiments
     assert experiment.scenario == "curl"
     assert {one.name: one.failure for one in experiment.subjects} == {"towline": None, "plain": None}
-    # Not below what was asked for, however slow the machine is.
+    # Not below the requested time, however slow the machine is.
     answered = [one for one in experiment.slices if one.answered]
     assert {one.subject for one in answered} == {"towline", "plain"}
     assert all(not one.failed and one.response.min_us > 9_500 for one in answered)
@@ -190,10 +190,10 @@ BAD = {
 
 
 def test_hostile_subjects_beside_a_good_one(tmp_path: Path) -> None:
-    """Each ends as one line; the good one has its figures; nothing is left running."""
+    """Each ends as one line; the good one has its figures; no process remains."""
     text = definition("good", script(tmp_path, "good"))
     text += definition("wrong", script(tmp_path, "wrong", body='b"alive!\\r"'))
-    # Twenty requests: more than a start and the check of its answers take, fewer than any load sends.
+    # Twenty requests: more than a start and its check take, fewer than any load sends.
     for name, end in (("dies", "os._exit(3)"), ("hangs", "time.sleep(600)")):
         text += definition(name, script(tmp_path, name, f"seen.append(0) or len(seen) < 20 or {end}"))
     for name, (source, _) in BAD.items():

@@ -1,4 +1,4 @@
-"""The catalogue is whole, and its requests are, byte for byte, those of the documents.
+"""The catalogue is complete, and its requests are those of the documents, byte for byte.
 
 The tables are written by hand from the documents: nothing here is computed from the catalogue.
 """
@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 import pytest
 from towline.bench.scenarios import Scenario, catalogue, sections
 
-# name -> bytes of the request over HTTP/1.1, None where the documents give no number; "~" and why we differ
+# name -> bytes of the request over HTTP/1.1, None where the documents give no number; "~" and why it differs
 SERVERS: dict[str, int | None] = {
     "hello": 27,
     "json": 57,

@@ -1,4 +1,4 @@
-"""Scenario files of users: what is right is read, and each mistake is one line that names its place."""
+"""Users' scenario files: valid ones are read, and each mistake is one line with its place."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_invalid_toml_and_unreadable_files_are_errors(tmp_path: Path) -> None:
 
 
 def test_the_package_carries_its_files() -> None:
-    """Installed or not: a wheel holds what lies below python/towline."""
+    """Installed or not: a wheel contains everything in python/towline."""
     scenarios = resources.files("towline.bench.scenarios")
     assert all((scenarios / f"{name}.toml").is_file() for name in CATALOGUE)
     apps = resources.files("towline.bench.apps")
@@ -250,7 +250,8 @@ def test_the_package_carries_its_files() -> None:
 
 
 def test_the_fixture_applications_need_nothing_of_ours() -> None:
-    """A peer's process must not carry our package: they are read as files and import the standard library."""
+    """Other servers' processes must not load our package: the files are read by path and import the standard
+    library."""
     folder = resources.files("towline.bench.apps")
     for name in ("asgi.py", "wsgi.py"):
         lines = (folder / name).read_text().splitlines()

@@ -1,6 +1,6 @@
-"""Every scenario on real servers, and on a wrong one: what is right passes, what is wrong is caught.
+"""Every scenario on real servers, and on a faulty one: right responses pass, wrong ones are detected.
 
-Both by the checker, which asks each request once, and by the load, which verifies every answer.
+Both by the checker, which sends each request once, and by the load, which verifies every response.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 class Running:
-    """Servers of the bench, started when a test first asks for them."""
+    """Servers of the bench, started on first use."""
 
     def __init__(self, pem: tuple[Path, Path]) -> None:
         self.stack = ExitStack()
@@ -62,7 +62,7 @@ class Running:
         self.url = cache(self.start)
 
     def start(self, subject: str, interface: str, app: str, tls: bool) -> str:
-        """Whatever it speaks, it speaks on one port."""
+        """All protocols are on one port."""
         settings = Settings(interface=interface, app=f"{interface}:{app}", tls=self.pem if tls else None)
         process = self.stack.enter_context(Process(servers()[subject], settings))
         process.wait_ready()
@@ -83,7 +83,7 @@ def wrong(pem: tuple[Path, Path]) -> Iterator[dict[str, Faulty]]:
 
 
 def small(name: str) -> Scenario:
-    """The scenario with few connections, and three of many routes: the same requests, less of them."""
+    """The scenario with few connections, and three of many routes: the same requests in smaller number."""
     one = catalogue()[name]
     return replace(one, connections=min(one.connections, CONNECTIONS), requests=one.requests[:3])
 
@@ -91,7 +91,7 @@ def small(name: str) -> Scenario:
 def load(agent: Agent, scenario: Scenario) -> dict[str, Any]:
     """Slices until something has been counted, each twice as long as the one before.
 
-    What is under way at a slice's end is dropped: on a busy machine no large body fits into the shortest.
+    Requests in flight at a slice's end are dropped: on a busy machine no large body fits into the shortest.
     """
     work = LONG if scenario.name == "httparena_upload" else SHORT
     while work.duration_s <= MAX_S:
@@ -130,7 +130,7 @@ def test_every_scenario_is_answered(
 def test_a_right_response_passes(
     agent: Agent, wrong: dict[str, Faulty], name: str, protocol: Protocol
 ) -> None:
-    """The control of the tests below: without a fault their server is as good as any."""
+    """The control of the tests below: without a fault their server passes."""
     scenario = small(name)
     base_url = wrong[protocol].play(scenario, None)
     agent.open(name, session_config(scenario, base_url, protocol=protocol))
@@ -159,7 +159,7 @@ def test_a_wrong_response_is_detected(
     agent.close(name)
     assert found["failed"] > 0
     answer = scenario.requests[0].expect
-    # What follows an answer without a body is seen when the answer has been counted.
+    # Bytes after a response without a body are detected after it has been counted.
     if fault != "length" or answer.body != Body() or answer.status == 302:
         assert found["answered"] == 0
 
@@ -177,7 +177,7 @@ def test_a_wrong_message_is_caught(
     found = load(agent, scenario)
     agent.close(MESSAGES)
     assert found["failed"] > 0
-    # A message too many is seen when the one before it has been counted.
+    # An extra message is detected after the previous one has been counted.
     assert fault == "twice" or found["answered"] == 0
 
 

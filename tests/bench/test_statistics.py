@@ -1,4 +1,4 @@
-"""Our statistics beside scipy's."""
+"""The statistics compared with scipy's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_signed_rank(values: list[float]) -> None:
 
 
 def test_signed_rank_with_ties() -> None:
-    """Counted out over all signs; scipy's exact method knows no ties."""
+    """Enumerated over all signs; scipy's exact method does not support ties."""
     values = [1.0, -1.0, 2.0, 2.0, 3.0, -0.5]
     ranks = stats.rankdata([abs(one) for one in values])
     sums = [sum(r for r, up in zip(ranks, bits, strict=True) if up) for bits in signs(len(values))]

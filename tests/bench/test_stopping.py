@@ -1,4 +1,4 @@
-"""When a warm-up is over, and when there are restarts enough, on simulated noise."""
+"""The end of warm-up and of restarts, on simulated noise."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_warm_up_is_not_called_steady(windows: int, shape: Callable[[int, int]
 
 
 def test_irrelevant_changes_are_ignored() -> None:
-    """A step of 1 %, plain to see, shows in no comparison whose slices alternate."""
+    """A step of 1 %, though visible, has no effect on a comparison whose slices alternate."""
     series = [1000.0 + index % 2 for index in range(10)] + [1010.0 + index % 2 for index in range(10)]
     step = changes(series)[0]
     assert step.at == 10
@@ -94,7 +94,7 @@ def test_no_rule_finds_more_than_it_may(rule: Rule) -> None:
 
 
 def test_the_forbidden_rule_would_find_far_more() -> None:
-    """Ending as soon as it is significant: what the rules keep from happening, and that this test could see it."""
+    """Stopping as soon as a difference is significant: the rules prevent it, and this test would detect it."""
     chance = random.Random(11)
     found = 0
     for _ in range(200):
@@ -110,7 +110,7 @@ def test_a_fixed_rule_looks_at_nothing() -> None:
 
 
 def test_significance_alone_ends_nothing() -> None:
-    """Far from zero, but wide: on precision it goes on, between two looks too."""
+    """Far from zero, but wide: precision continues, also between two looks."""
     wide = [[0.5, 0.4, 0.6, 0.55, 0.45, 0.5, 0.6, 0.4, 0.5]]
     assert Rule("precision", 8, 24).reason_to_end(9, wide) is None
     assert Rule("looks", 8, 24).reason_to_end(9, wide) is None

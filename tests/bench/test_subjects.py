@@ -1,4 +1,4 @@
-"""The definitions of server subjects: each renders; a file that is wrong says where."""
+"""The definitions of server subjects: each renders; errors in a file have their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole way from a design to a verdict, on subjects whose truth is known."""
+"""From a design to a verdict, on subjects with known differences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DIFFERENT = (Verdict.FASTER, Verdict.SLOWER)
 
 
 def calm(experiment: ExperimentRecord) -> ExperimentRecord:
-    """Without what the machine that runs the tests was doing meanwhile: it bears on nothing that is simulated."""
+    """Without the load of the test machine: it does not affect simulated subjects."""
     starts = {
         one.name: [replace(start, pressure_cpu_share=0.0, steal_share=0.0) for start in one.starts]
         for one in experiment.subjects
@@ -73,7 +73,7 @@ def test_five_per_cent_is_found_and_measured() -> None:
 
 
 def test_a_difference_within_the_margin_is_none() -> None:
-    """With little noise eight restarts are enough to say `equivalent`, and it is never called otherwise."""
+    """With little noise eight restarts are enough for `equivalent`, and no other verdict is given."""
     quiet = partial(compared, white=0.003, per_start=0.003)
     found = [quiet(seed, 0.003).verdict for seed in range(20)]
     assert set(found) == {Verdict.EQUIVALENT}

@@ -1,4 +1,5 @@
-"""The webhook forwarder of section E: what it accepts is kept and forwarded, and a webhook forwarder that loses or cannot forward is caught."""
+"""The webhooks suite: accepted webhooks are stored and forwarded, and an application that loses or cannot forward
+fails."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ app = webhooks.app
 
 
 def test_lost_webhooks_are_counted(agent: Agent, tmp_path: Path) -> None:
-    """A webhook forwarder that answers 202 for every tenth webhook without keeping it."""
+    """An application that responds 202 to every tenth webhook without storing it."""
     (tmp_path / "losing.py").write_text(textwrap.dedent(LOSING))
     (pair,) = pairs(servers(), ["towline"])
     apps = APPLICATION.app_folder

@@ -1,4 +1,4 @@
-"""The databases that the webhook forwarder is tested with."""
+"""The databases of the tests of the webhook forwarder."""
 
 from __future__ import annotations
 

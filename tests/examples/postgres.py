@@ -1,4 +1,4 @@
-"""A throw-away PostgreSQL server on a unix socket, run by a user that is not root."""
+"""A temporary PostgreSQL server on a unix socket, run by a user other than root."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def server() -> Iterator[str]:
     if binaries is None:
         pytest.skip("PostgreSQL's server is not installed")
     user = _user()
-    # Not pytest's folder: that is closed to other users.
+    # Not pytest's folder: other users have no access to it.
     folder = tempfile.mkdtemp(prefix="towline-pg-")
     try:
         if user is not None:

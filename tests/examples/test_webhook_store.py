@@ -1,4 +1,4 @@
-"""The webhook forwarder's store: durable before it says so, one transaction for many, whatever the database."""
+"""The store of the webhook forwarder: durable before `accept` returns, with shared transactions, on each database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADERS = [("content-type", "application/json"), ("x-odd", "\x80ÿ")]
 
 
 def rows(database: str, query: str) -> list[Any]:
-    """What another connection sees."""
+    """Rows as another connection sees them."""
     connection: Any = psycopg.connect(database) if "://" in database else sqlite3.connect(database)
     try:
         return connection.execute(query).fetchall()

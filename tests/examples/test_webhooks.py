@@ -1,4 +1,4 @@
-"""The webhook forwarder as users run it: answers, forwards, and loses nothing whatever ends."""
+"""The webhook forwarder as users run it: it responds, forwards, and loses nothing whatever ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FINAL = "SELECT count(*) FROM webhooks WHERE state <> 'accepted'"
 
 
 class Destination(ThreadingHTTPServer):
-    """Answers with the next of `statuses`, or 200, and remembers what came."""
+    """Responds with the next of `statuses`, or 200, and records the requests."""
 
     daemon_threads = True
     request_queue_size = 1024
@@ -53,7 +53,7 @@ class Destination(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A webhook forwarder that was killed leaves connections behind."""
+        """A forwarder that was killed leaves connections behind."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -121,7 +121,7 @@ def finished(database: str, count: int) -> None:
 
 
 class Senders:
-    """Threads that post until told to stop; `accepted` are the ids that were answered."""
+    """Threads that post until they are stopped; `accepted` are the ids in the responses."""
 
     def __init__(self, port: int, threads: int = 8) -> None:
         self.accepted: list[int] = []
@@ -271,7 +271,7 @@ def test_stopped_under_load(database: str, destination: Destination) -> None:
     assert set(accepted) <= {number for (number,) in rows(database, "SELECT id FROM webhooks")}
     with program_of(database, destination.url):
         finished(database, len(accepted))
-    # Nothing was cut off, so nothing went twice.
+    # Nothing was interrupted, so nothing was sent twice.
     assert destination.seen == Counter(str(number) for (number,) in rows(database, "SELECT id FROM webhooks"))
 
 
