@@ -16,18 +16,18 @@ use http::header::{CONTENT_LENGTH, HeaderName};
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::{ANSWERED, ASKED, AUTHORITY, PATH, Seen, Shape, Subject};
+use crate::{AUTHORITY, PATH, REQUEST_FIELDS, RESPONSE_FIELDS, Shape, Subject, Totals};
 
 #[derive(Default)]
-struct Way {
+struct Channel {
     bytes: Vec<u8>,
     read: usize,
 }
 
 /// One end of two ways.
 struct Pipe {
-    incoming: Rc<RefCell<Way>>,
-    outgoing: Rc<RefCell<Way>>,
+    incoming: Rc<RefCell<Channel>>,
+    outgoing: Rc<RefCell<Channel>>,
 }
 
 impl AsyncRead for Pipe {
@@ -88,14 +88,14 @@ impl AsyncWrite for Pipe {
     }
 }
 
-pub struct Ends {
+pub struct EndPair {
     asking: SendRequest<Bytes>,
     client: client::Connection<Pipe, Bytes>,
     server: server::Connection<Pipe, Bytes>,
     asked: Vec<ResponseFuture>,
     bodies: Vec<RecvStream>,
     request: Request<()>,
-    answered: HeaderMap,
+    response_fields: HeaderMap,
 }
 
 fn fields(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -110,9 +110,9 @@ fn fields(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         .collect()
 }
 
-impl Ends {
+impl EndPair {
     pub fn new() -> Self {
-        let ways: [Rc<RefCell<Way>>; 2] = Default::default();
+        let ways: [Rc<RefCell<Channel>>; 2] = Default::default();
         let [up, down] = ways;
         let ends = [(&down, &up), (&up, &down)].map(|(incoming, outgoing)| Pipe {
             incoming: Rc::clone(incoming),
@@ -131,7 +131,7 @@ impl Ends {
         let uri = format!("http://{AUTHORITY}{PATH}");
         let mut request = Request::new(());
         *request.uri_mut() = uri.parse::<Uri>().expect("a URI");
-        *request.headers_mut() = fields(&ASKED);
+        *request.headers_mut() = fields(&REQUEST_FIELDS);
         Self {
             asking,
             client,
@@ -139,7 +139,7 @@ impl Ends {
             asked: Vec::new(),
             bodies: Vec::new(),
             request,
-            answered: fields(&ANSWERED),
+            response_fields: fields(&RESPONSE_FIELDS),
         }
     }
 
@@ -148,14 +148,14 @@ impl Ends {
         assert!(Pin::new(&mut self.client).poll(cx).is_pending());
     }
 
-    fn turn_server(&mut self, body: &'static [u8], seen: &mut Seen) {
+    fn turn_server(&mut self, body: &'static [u8], totals: &mut Totals) {
         let cx = &mut Context::from_waker(Waker::noop());
         while let Poll::Ready(accepted) = self.server.poll_accept(cx) {
             let (request, mut answering) = accepted.expect("open").expect("good");
-            seen.fields += request.headers().len();
-            seen.requests += 1;
+            totals.fields += request.headers().len();
+            totals.requests += 1;
             let mut response = Response::new(());
-            *response.headers_mut() = self.answered.clone();
+            *response.headers_mut() = self.response_fields.clone();
             let length = HeaderValue::from(body.len());
             response.headers_mut().insert(CONTENT_LENGTH, length);
             let mut stream = answering.send_response(response, false).expect("open");
@@ -165,33 +165,33 @@ impl Ends {
         }
     }
 
-    fn read(&mut self, seen: &mut Seen) {
+    fn read(&mut self, totals: &mut Totals) {
         let cx = &mut Context::from_waker(Waker::noop());
         for mut response in self.asked.drain(..) {
             let Poll::Ready(Ok(response)) = Pin::new(&mut response).poll(cx) else {
                 panic!("no answer");
             };
-            seen.fields += response.headers().len();
+            totals.fields += response.headers().len();
             self.bodies.push(response.into_body());
         }
         for mut body in self.bodies.drain(..) {
             while let Poll::Ready(Some(data)) = body.poll_data(cx) {
                 let data = data.expect("good");
-                seen.body_bytes += data.len();
+                totals.body_bytes += data.len();
                 let _ = body.flow_control().release_capacity(data.len());
             }
             assert!(body.is_end_stream());
-            seen.responses += 1;
+            totals.responses += 1;
         }
     }
 }
 
-impl Subject for Ends {
+impl Subject for EndPair {
     fn name(&self) -> &'static str {
         "h2"
     }
 
-    fn exchange(&mut self, shape: Shape, seen: &mut Seen) {
+    fn exchange(&mut self, shape: Shape, totals: &mut Totals) {
         let cx = &mut Context::from_waker(Waker::noop());
         for _ in 0..shape.at_once {
             assert!(self.asking.poll_ready(cx).is_ready());
@@ -202,8 +202,8 @@ impl Subject for Ends {
             self.asked.push(response);
         }
         self.turn_client();
-        self.turn_server(shape.body, seen);
+        self.turn_server(shape.body, totals);
         self.turn_client();
-        self.read(seen);
+        self.read(totals);
     }
 }

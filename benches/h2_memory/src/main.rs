@@ -19,8 +19,8 @@ use std::time::Instant;
 /// The request's fields behind its pseudo-fields, and the response's beside its length.
 const AUTHORITY: &str = "localhost:8000";
 const PATH: &str = "/hello?x=y";
-const ASKED: [(&str, &str); 2] = [("user-agent", "towline-bench/1.0"), ("accept", "*/*")];
-const ANSWERED: [(&str, &str); 3] = [
+const REQUEST_FIELDS: [(&str, &str); 2] = [("user-agent", "towline-bench/1.0"), ("accept", "*/*")];
+const RESPONSE_FIELDS: [(&str, &str); 3] = [
     ("server", "towline"),
     ("date", "Sun, 22 Nov 2026 08:49:37 GMT"),
     ("content-type", "text/plain; charset=utf-8"),
@@ -62,7 +62,7 @@ const SHAPES: [Shape; 4] = [
 
 /// What both ends saw, so that nobody is fast by seeing less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct Totals {
     requests: usize,
     responses: usize,
     /// Beside the pseudo-fields, on both sides; `content-length` among them.
@@ -73,33 +73,33 @@ struct Seen {
 trait Subject {
     fn name(&self) -> &'static str;
     /// `shape.at_once` exchanges.
-    fn exchange(&mut self, shape: Shape, seen: &mut Seen);
+    fn exchange(&mut self, shape: Shape, totals: &mut Totals);
 }
 
 fn subjects() -> Vec<Box<dyn Subject>> {
     vec![
-        Box::new(towline::Ends::new()),
+        Box::new(towline::EndPair::new()),
         #[cfg(feature = "nghttp2")]
-        Box::new(nghttp2::Ends::new()),
-        Box::new(h2_crate::Ends::new()),
+        Box::new(nghttp2::EndPair::new()),
+        Box::new(h2_crate::EndPair::new()),
     ]
 }
 
 fn run(subject: &mut dyn Subject, shape: Shape, exchanges: usize) -> f64 {
-    let mut seen = Seen::default();
+    let mut totals = Totals::default();
     let start = Instant::now();
     for _ in 0..exchanges / shape.at_once {
-        subject.exchange(shape, black_box(&mut seen));
+        subject.exchange(shape, black_box(&mut totals));
     }
     let ns = start.elapsed().as_nanos() as f64;
     let done = exchanges / shape.at_once * shape.at_once;
-    let expected = Seen {
+    let expected = Totals {
         requests: done,
         responses: done,
-        fields: done * (ASKED.len() + ANSWERED.len() + 1),
+        fields: done * (REQUEST_FIELDS.len() + RESPONSE_FIELDS.len() + 1),
         body_bytes: done * shape.body.len(),
     };
-    assert_eq!(seen, expected, "{}: {}", subject.name(), shape.name);
+    assert_eq!(totals, expected, "{}: {}", subject.name(), shape.name);
     ns / done as f64
 }
 

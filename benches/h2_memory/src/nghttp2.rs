@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::{ptr, slice};
 
-use crate::{ANSWERED, ASKED, AUTHORITY, PATH, Seen, Shape, Subject};
+use crate::{AUTHORITY, PATH, REQUEST_FIELDS, RESPONSE_FIELDS, Shape, Subject, Totals};
 
 /// The few declarations of `nghttp2.h` that are needed.
 #[allow(non_camel_case_types)]
@@ -120,13 +120,13 @@ mod ffi {
 /// What the callbacks of one session share.
 #[derive(Default)]
 struct Program {
-    seen: Seen,
+    totals: Totals,
     /// The body of every answer.
     body: &'static [u8],
     is_server: bool,
 }
 
-pub struct Ends {
+pub struct EndPair {
     client: *mut c_void,
     server: *mut c_void,
     // Where the sessions find them.
@@ -145,7 +145,7 @@ unsafe extern "C" fn on_frame(
     let is_request =
         program.is_server && frame.kind == ffi::HEADERS && frame.flags & ffi::FLAG_END_STREAM != 0;
     if is_request {
-        program.seen.requests += 1;
+        program.totals.requests += 1;
         respond(session, frame.stream_id, program.body);
     }
     0
@@ -163,7 +163,7 @@ unsafe extern "C" fn on_header(
 ) -> c_int {
     // SAFETY: as above; no name is empty.
     let (program, first) = unsafe { (&mut *user.cast::<Program>(), *name) };
-    program.seen.fields += usize::from(first != b':');
+    program.totals.fields += usize::from(first != b':');
     0
 }
 
@@ -176,14 +176,14 @@ unsafe extern "C" fn on_data(
     user: *mut c_void,
 ) -> c_int {
     // SAFETY: as above.
-    unsafe { (*user.cast::<Program>()).seen.body_bytes += n };
+    unsafe { (*user.cast::<Program>()).totals.body_bytes += n };
     0
 }
 
 unsafe extern "C" fn on_close(_: *mut c_void, _: i32, _: u32, user: *mut c_void) -> c_int {
     // SAFETY: as above.
     let program = unsafe { &mut *user.cast::<Program>() };
-    program.seen.responses += usize::from(!program.is_server);
+    program.totals.responses += usize::from(!program.is_server);
     0
 }
 
@@ -221,9 +221,9 @@ fn respond(session: *mut c_void, stream: i32, body: &'static [u8]) {
     let length = if body.len() == 13 { "13" } else { "1024" };
     let fields = [
         field(":status", "200"),
-        field(ANSWERED[0].0, ANSWERED[0].1),
-        field(ANSWERED[1].0, ANSWERED[1].1),
-        field(ANSWERED[2].0, ANSWERED[2].1),
+        field(RESPONSE_FIELDS[0].0, RESPONSE_FIELDS[0].1),
+        field(RESPONSE_FIELDS[1].0, RESPONSE_FIELDS[1].1),
+        field(RESPONSE_FIELDS[2].0, RESPONSE_FIELDS[2].1),
         field("content-length", length),
     ];
     let provider = ffi::data_provider {
@@ -262,7 +262,7 @@ fn session(make: Make, program: &mut Program) -> *mut c_void {
     session
 }
 
-impl Ends {
+impl EndPair {
     pub fn new() -> Self {
         let mut near = Box::new(Program::default());
         let mut far = Box::new(Program {
@@ -302,22 +302,22 @@ impl Ends {
     }
 }
 
-impl Subject for Ends {
+impl Subject for EndPair {
     fn name(&self) -> &'static str {
         "nghttp2"
     }
 
-    fn exchange(&mut self, shape: Shape, seen: &mut Seen) {
-        self.near.seen = Seen::default();
-        self.far.seen = Seen::default();
+    fn exchange(&mut self, shape: Shape, totals: &mut Totals) {
+        self.near.totals = Totals::default();
+        self.far.totals = Totals::default();
         self.far.body = shape.body;
         let fields = [
             field(":method", "GET"),
             field(":scheme", "http"),
             field(":authority", AUTHORITY),
             field(":path", PATH),
-            field(ASKED[0].0, ASKED[0].1),
-            field(ASKED[1].0, ASKED[1].1),
+            field(REQUEST_FIELDS[0].0, REQUEST_FIELDS[0].1),
+            field(REQUEST_FIELDS[1].0, REQUEST_FIELDS[1].1),
         ];
         for _ in 0..shape.at_once {
             // SAFETY: the texts are static; the array is copied.
@@ -337,10 +337,10 @@ impl Subject for Ends {
         self.transfer(client, server);
         self.transfer(server, client);
         for end in [&self.near, &self.far] {
-            seen.requests += end.seen.requests;
-            seen.responses += end.seen.responses;
-            seen.fields += end.seen.fields;
-            seen.body_bytes += end.seen.body_bytes;
+            totals.requests += end.totals.requests;
+            totals.responses += end.totals.responses;
+            totals.fields += end.totals.fields;
+            totals.body_bytes += end.totals.body_bytes;
         }
     }
 }

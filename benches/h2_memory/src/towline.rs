@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use towline_proto::{
-    BufferPool, BodySize, Connection, Event, Field, Limits, Protocol, StreamRead, RequestHead, ResponseHead,
-    ProtocolPolicy, StreamId,
+    BodySize, BufferPool, Connection, Event, Field, Limits, Protocol, ProtocolPolicy, RequestHead,
+    ResponseHead, StreamId, StreamRead,
 };
 
-use crate::{ANSWERED, ASKED, AUTHORITY, PATH, Seen, Shape, Subject};
+use crate::{AUTHORITY, PATH, REQUEST_FIELDS, RESPONSE_FIELDS, Shape, Subject, Totals};
 
-pub struct Ends {
+pub struct EndPair {
     client: Connection,
     server: Connection,
     buffers: BufferPool,
@@ -25,7 +25,12 @@ fn field<'a>((name, value): (&'a str, &'a str)) -> Field<'a> {
     }
 }
 
-fn transfer(from: &mut Connection, to: &mut Connection, buffers: &mut BufferPool, now: Instant) -> bool {
+fn transfer(
+    from: &mut Connection,
+    to: &mut Connection,
+    buffers: &mut BufferPool,
+    now: Instant,
+) -> bool {
     let mut slices = [IoSlice::new(&[]); 64];
     let count = from.send_slices(&mut slices);
     let space = to.recv_space(buffers);
@@ -42,12 +47,20 @@ fn transfer(from: &mut Connection, to: &mut Connection, buffers: &mut BufferPool
     n > 0
 }
 
-impl Ends {
+impl EndPair {
     pub fn new() -> Self {
         let now = Instant::now();
         Self {
-            client: Connection::client_with_protocol(Arc::new(Limits::client()), Protocol::Http2, now),
-            server: Connection::server_with_policy(Arc::new(Limits::server()), ProtocolPolicy::Http2, now),
+            client: Connection::client_with_protocol(
+                Arc::new(Limits::client()),
+                Protocol::Http2,
+                now,
+            ),
+            server: Connection::server_with_policy(
+                Arc::new(Limits::server()),
+                ProtocolPolicy::Http2,
+                now,
+            ),
             buffers: BufferPool::new(64 * 1024, 4),
             now,
         }
@@ -57,7 +70,7 @@ impl Ends {
         let head = ResponseHead {
             status: 200,
             reason: b"",
-            fields: &ANSWERED.map(field),
+            fields: &RESPONSE_FIELDS.map(field),
         };
         let size = BodySize::Known(body.len() as u64);
         self.server.respond(stream, &head, size).expect("open");
@@ -67,13 +80,13 @@ impl Ends {
     }
 }
 
-fn read(conn: &mut Connection, id: StreamId, seen: &mut Seen) {
+fn read(conn: &mut Connection, id: StreamId, totals: &mut Totals) {
     loop {
         match conn.stream(id).expect("open").read(64 * 1024) {
-            StreamRead::Data(data) => seen.body_bytes += data.len(),
+            StreamRead::Data(data) => totals.body_bytes += data.len(),
             StreamRead::Pending => return,
             StreamRead::End => {
-                seen.responses += 1;
+                totals.responses += 1;
                 return;
             }
             StreamRead::Failed => panic!("failed"),
@@ -81,13 +94,13 @@ fn read(conn: &mut Connection, id: StreamId, seen: &mut Seen) {
     }
 }
 
-impl Subject for Ends {
+impl Subject for EndPair {
     fn name(&self) -> &'static str {
         "towline"
     }
 
-    fn exchange(&mut self, shape: Shape, seen: &mut Seen) {
-        let fields = [("host", AUTHORITY), ASKED[0], ASKED[1]].map(field);
+    fn exchange(&mut self, shape: Shape, totals: &mut Totals) {
+        let fields = [("host", AUTHORITY), REQUEST_FIELDS[0], REQUEST_FIELDS[1]].map(field);
         let head = RequestHead {
             method: b"GET",
             target: PATH.as_bytes(),
@@ -106,8 +119,8 @@ impl Subject for Ends {
             while let Some(event) = self.server.next_event() {
                 if let Event::Head { stream, head, .. } = event {
                     // `host` is a pseudo-field to the others.
-                    seen.fields += head.fields().count() - 1;
-                    seen.requests += 1;
+                    totals.fields += head.fields().count() - 1;
+                    totals.requests += 1;
                     self.answer(stream, shape.body);
                 }
             }
@@ -122,10 +135,10 @@ impl Subject for Ends {
             while let Some(event) = self.client.next_event() {
                 match event {
                     Event::Head { stream, head, .. } => {
-                        seen.fields += head.fields().count();
-                        read(&mut self.client, stream, seen);
+                        totals.fields += head.fields().count();
+                        read(&mut self.client, stream, totals);
                     }
-                    Event::Readable(stream) => read(&mut self.client, stream, seen),
+                    Event::Readable(stream) => read(&mut self.client, stream, totals),
                     event => panic!("{event:?}"),
                 }
             }

@@ -60,7 +60,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// Both ends of a connection and the pool, moved without a byte of memory of the test's own.
-struct Ends {
+struct EndPair {
     client: Connection,
     server: Connection,
     buffers: BufferPool,
@@ -105,7 +105,7 @@ struct Shape {
     size: BodySize,
 }
 
-impl Ends {
+impl EndPair {
     fn new(protocol: Protocol) -> Self {
         let now = Instant::now();
         let (client, server) = (Arc::new(Limits::client()), Arc::new(Limits::server()));
@@ -211,7 +211,7 @@ impl Ends {
 }
 
 fn allocations_per_thousand(protocol: Protocol, shape: Shape) -> u64 {
-    let mut ends = Ends::new(protocol);
+    let mut ends = EndPair::new(protocol);
     for _ in 0..10 {
         ends.exchange(shape);
     }
@@ -271,7 +271,7 @@ fn streams_at_once_allocate_nothing_on_either_side() {
         response: &[b'x'; 4096],
         size: BodySize::Known(4096),
     };
-    let mut ends = Ends::new(Protocol::Http2);
+    let mut ends = EndPair::new(Protocol::Http2);
     let mut before = 0;
     for round in 0..100 {
         if round == 10 {
@@ -289,7 +289,7 @@ fn streams_at_once_allocate_nothing_on_either_side() {
             };
             ends.client.request(&head, BodySize::Empty).expect("room");
         }
-        let Ends {
+        let EndPair {
             client,
             server,
             buffers,
@@ -300,7 +300,7 @@ fn streams_at_once_allocate_nothing_on_either_side() {
             let id = ends.next_head(false);
             ends.respond(id, shape);
         }
-        let Ends {
+        let EndPair {
             client,
             server,
             buffers,
@@ -407,7 +407,7 @@ fn an_idle_connection_holds_next_to_nothing() {
 #[test]
 fn an_idle_connection_of_http2_holds_little() {
     let asked = [
-        h2::client_begins(),
+        h2::client_preface(),
         h2::get(1),
         h2::headers(3, h2::END, &h2::pseudo("HEAD")),
     ];

@@ -14,12 +14,12 @@ fn feed(conn: &mut Connection, bytes: &[u8], now: Instant) {
     conn.received(now, bytes.len());
 }
 
-fn server(speaks: ProtocolPolicy, now: Instant) -> Connection {
-    Connection::server_with_policy(Arc::new(Limits::server()), speaks, now)
+fn server(policy: ProtocolPolicy, now: Instant) -> Connection {
+    Connection::server_with_policy(Arc::new(Limits::server()), policy, now)
 }
 
 #[test]
-fn the_first_bytes_decide_at_every_cut() {
+fn the_first_bytes_choose_the_protocol_at_every_cut() {
     let now = Instant::now();
     for cut in 1..PREFACE.len() {
         let mut conn = server(ProtocolPolicy::Either, now);
@@ -41,7 +41,7 @@ fn the_first_bytes_decide_at_every_cut() {
 }
 
 #[test]
-fn a_preface_that_is_never_complete_is_a_slow_head() {
+fn an_incomplete_preface_is_a_header_timeout() {
     let now = Instant::now();
     let mut conn = server(ProtocolPolicy::Either, now);
     feed(&mut conn, b"PRI", now);
@@ -51,7 +51,7 @@ fn a_preface_that_is_never_complete_is_a_slow_head() {
 }
 
 #[test]
-fn speaking_is_settled_before_the_first_byte() {
+fn the_protocol_can_be_set_before_the_first_byte() {
     let now = Instant::now();
     let mut conn = server(ProtocolPolicy::Either, now);
     assert_eq!(conn.set_protocol(Protocol::Http2), Ok(()));

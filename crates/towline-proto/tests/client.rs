@@ -8,7 +8,7 @@ use towline_proto::{BodySize, Event, Limits, StreamId, UserError};
 const HOST: &[(&str, &str)] = &[("host", "a")];
 
 /// A client that has sent `method /`.
-fn asked(method: &str) -> End {
+fn client_with_request(method: &str) -> End {
     let mut end = End::client();
     end.request(method, "/", HOST, BodySize::Empty)
         .expect("an idle connection");
@@ -17,7 +17,7 @@ fn asked(method: &str) -> End {
 }
 
 #[test]
-fn a_connection_carries_request_after_request() {
+fn requests_follow_one_another_on_a_connection() {
     let mut end = End::client();
     for id in 1..=3 {
         assert!(end.conn.is_reusable());
@@ -67,7 +67,7 @@ fn request_bodies() {
 }
 
 #[test]
-fn fields_leave_as_they_were_given() {
+fn fields_are_sent_as_given() {
     let known = BodySize::Known(2);
     let lines = [
         (
@@ -122,7 +122,7 @@ fn fields_leave_as_they_were_given() {
 }
 
 #[test]
-fn fields_about_framing_that_do_not_fit_are_set_right_or_refused() {
+fn mismatched_framing_fields_are_corrected_or_refused() {
     for (field, size, expected) in [
         (
             ("Content-Length", "02"),
@@ -223,7 +223,7 @@ fn responses_without_a_body() {
         ),
         ("GET", "HTTP/1.1 200\r\ncontent-length: 0\r\n\r\n"),
     ] {
-        let mut end = asked(method);
+        let mut end = client_with_request(method);
         end.push(response.as_bytes());
         assert!(end.events()[0].ends_with(" end"));
         assert!(end.conn.is_reusable(), "{response}");
@@ -231,7 +231,7 @@ fn responses_without_a_body() {
 }
 
 #[test]
-fn bytes_too_many_spoil_the_connection_but_not_the_response() {
+fn surplus_bytes_close_the_connection_but_keep_the_response() {
     for (method, response) in [
         ("HEAD", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"),
         (
@@ -240,7 +240,7 @@ fn bytes_too_many_spoil_the_connection_but_not_the_response() {
         ),
         ("GET", "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\nx"),
     ] {
-        let mut end = asked(method);
+        let mut end = client_with_request(method);
         end.push(response.as_bytes());
         let events = end.events();
         assert!(
@@ -256,12 +256,12 @@ fn bytes_too_many_spoil_the_connection_but_not_the_response() {
 }
 
 #[test]
-fn interim_responses_are_told_and_bounded() {
-    let mut end = asked("GET");
+fn interim_responses_are_events_and_bounded() {
+    let mut end = client_with_request("GET");
     end.push(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n");
     end.push(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
     assert_eq!(end.events(), ["interim 100", "interim 103", "200 end"]);
-    let mut end = asked("GET");
+    let mut end = client_with_request("GET");
     end.push(&b"HTTP/1.1 102 Processing\r\n\r\n".repeat(20));
     let events = end.events();
     assert_eq!(events.len(), 18);
@@ -270,7 +270,7 @@ fn interim_responses_are_told_and_bounded() {
 
 #[test]
 fn bodies_until_close_and_truncated_ones() {
-    let mut end = asked("GET");
+    let mut end = client_with_request("GET");
     end.push(b"HTTP/1.1 200 OK\r\n\r\nhello");
     assert_eq!(end.events(), ["200"]);
     assert_eq!(end.read(1), ("hello".into(), "pending"));
@@ -290,7 +290,7 @@ fn bodies_until_close_and_truncated_ones() {
         ("HTTP/1.1 200 OK\r\ncont", "inside a head"),
         ("", "before a response"),
     ] {
-        let mut end = asked("GET");
+        let mut end = client_with_request("GET");
         end.push(wire.as_bytes());
         if end.events() == ["200"] {
             assert_eq!(end.read(1), ("hello".into(), "pending"));
@@ -304,7 +304,7 @@ fn bodies_until_close_and_truncated_ones() {
         assert_eq!(end.conn.response_started(), !wire.is_empty());
     }
     // What TLS cut short is not an end, whatever the framing.
-    let mut end = asked("GET");
+    let mut end = client_with_request("GET");
     end.push(b"HTTP/1.1 200 OK\r\n\r\nhello");
     end.events();
     end.read(1);
@@ -314,7 +314,7 @@ fn bodies_until_close_and_truncated_ones() {
 }
 
 #[test]
-fn bodies_over_the_limit_whatever_their_framing() {
+fn bodies_over_the_limit_fail_with_every_framing() {
     for wire in [
         "content-length: 5\r\n\r\nhello",
         "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
@@ -344,7 +344,7 @@ fn smuggling_responses_end_the_connection() {
         "transfer-encoding: gzip, chunked\r\n",
         "transfer-encoding: chunked, identity\r\n",
     ] {
-        let mut end = asked("GET");
+        let mut end = client_with_request("GET");
         end.push(format!("HTTP/1.1 200 OK\r\n{fields}\r\nhello").as_bytes());
         let events = end.events();
         assert!(events[0].starts_with("failed: peer: "), "{events:?}");
@@ -353,8 +353,8 @@ fn smuggling_responses_end_the_connection() {
 }
 
 #[test]
-fn switching_only_when_asked() {
-    let mut end = asked("GET");
+fn switching_requires_an_upgrade_request() {
+    let mut end = client_with_request("GET");
     end.push(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
     assert!(end.events()[0].contains("101 without an upgrade"));
 
@@ -390,7 +390,7 @@ fn close_and_keep_alive_of_the_peer() {
             true,
         ),
     ] {
-        let mut end = asked("GET");
+        let mut end = client_with_request("GET");
         end.push(response.as_bytes());
         end.events();
         assert_eq!(end.conn.is_reusable(), reusable, "{response}");
@@ -402,8 +402,8 @@ fn close_and_keep_alive_of_the_peer() {
 }
 
 #[test]
-fn a_kept_head_outlives_its_block() {
-    let mut end = asked("GET");
+fn an_owned_head_outlives_its_buffer() {
+    let mut end = client_with_request("GET");
     end.push(b"HTTP/1.1 200 Fine\r\nContent-Length: 2\r\nX-A:  b \r\n\r\nhi");
     let Some(Event::Head { head, .. }) = end.conn.next_event() else {
         panic!("no head");
@@ -418,12 +418,12 @@ fn a_kept_head_outlives_its_block() {
 }
 
 #[test]
-fn what_came_before_a_reset_can_be_read() {
+fn bytes_received_before_a_reset_can_be_read() {
     let abort = |end: &mut End| {
         end.conn.received_abort(std::time::Instant::now(), "reset");
     };
     // Complete: the reset came too late to matter.
-    let mut end = asked("GET");
+    let mut end = client_with_request("GET");
     end.push(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno");
     abort(&mut end);
     assert_eq!(end.events()[0], "413");
@@ -434,7 +434,7 @@ fn what_came_before_a_reset_can_be_read() {
         "transfer-encoding: chunked",
         "x: until-close",
     ] {
-        let mut end = asked("GET");
+        let mut end = client_with_request("GET");
         let body = if head.starts_with('t') {
             "2\r\nno\r\n"
         } else {

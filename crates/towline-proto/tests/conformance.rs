@@ -75,7 +75,7 @@ fn diff(expected: &str, found: &str) -> String {
 }
 
 #[test]
-fn every_case_gives_its_log_however_it_is_cut() {
+fn every_case_gives_its_log_at_every_cut() {
     let blessing = std::env::var_os("TOWLINE_BLESS").is_some();
     let wanted = std::env::var("TOWLINE_CASE")
         .unwrap_or_default()

@@ -100,7 +100,7 @@ fn serve(case: &HostileCase, wire: &[u8], sizes: &[usize]) -> Outcome {
     }
 }
 
-fn judge(case: &HostileCase, outcome: &Outcome) -> Option<&'static str> {
+fn problem(case: &HostileCase, outcome: &Outcome) -> Option<&'static str> {
     match case.expect.as_str() {
         _ if outcome.completed > case.max => Some("wrongly accepted: too many requests"),
         "R" if !outcome.over => Some("wrongly accepted: not closed"),
@@ -111,14 +111,14 @@ fn judge(case: &HostileCase, outcome: &Outcome) -> Option<&'static str> {
 }
 
 #[test]
-fn hostile_requests_are_judged_as_they_must() {
+fn hostile_requests_get_their_verdicts() {
     let corpus: Hostile = load("h1_hostile.json");
     assert_eq!(corpus.cases.len(), 177);
     let mut problems = Vec::new();
     for case in &corpus.cases {
         let wire = case.wire();
         let whole = serve(case, &wire, &[]);
-        if let Some(problem) = judge(case, &whole) {
+        if let Some(problem) = problem(case, &whole) {
             problems.push(format!("{}: {problem}: {whole:?}", case.id));
         }
         let mut random = Random::new(wire.len() as u64);
@@ -269,7 +269,7 @@ struct Deviations {
 }
 
 #[test]
-fn llhttp_cases_get_its_strict_verdicts_but_for_the_listed_ones() {
+fn llhttp_cases_get_its_strict_verdicts_except_listed_deviations() {
     let corpus: Llhttp = load("llhttp.json");
     let mut listed: Deviations = load("llhttp_deviations.json");
     assert_eq!(corpus.cases.len(), 251);
@@ -310,7 +310,7 @@ fn llhttp_cases_get_its_strict_verdicts_but_for_the_listed_ones() {
 }
 
 #[test]
-fn requests_of_llhttp_without_a_host_are_refused_as_recorded() {
+fn llhttp_requests_without_a_host_are_refused_as_listed() {
     let corpus: Llhttp = load("llhttp.json");
     let mut count = 0;
     for case in corpus

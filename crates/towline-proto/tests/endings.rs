@@ -11,11 +11,12 @@ const FIRST: StreamId = StreamId(1);
 // ---- closing ----
 
 #[test]
-fn close_finishes_what_is_in_flight_and_nothing_else() {
-    let mut end = End::asked(&[wire::get("/1"), wire::get("/2")].concat());
+fn close_finishes_only_exchanges_in_flight() {
+    let mut end = End::server_with_request(&[wire::get("/1"), wire::get("/2")].concat());
     end.conn.close();
-    end.answer(200, &[], BodySize::Empty).expect("in flight");
-    end.settle();
+    end.send_response(200, &[], BodySize::Empty)
+        .expect("in flight");
+    end.run_until_idle();
     let text = String::from_utf8_lossy(end.written()).into_owned();
     assert!(text.contains("connection: close"), "{text}");
     assert_eq!(
@@ -26,29 +27,30 @@ fn close_finishes_what_is_in_flight_and_nothing_else() {
     );
     assert!(end.conn.interest().shutdown || end.conn.interest().closed);
 
-    let mut idle = End::asked(&wire::get("/"));
-    idle.answer(200, &[], BodySize::Empty).expect("in flight");
-    idle.settle();
+    let mut idle = End::server_with_request(&wire::get("/"));
+    idle.send_response(200, &[], BodySize::Empty)
+        .expect("in flight");
+    idle.run_until_idle();
     idle.conn.close();
-    idle.settle();
+    idle.run_until_idle();
     assert!(idle.conn.interest().shutdown || idle.conn.interest().closed);
 }
 
 #[test]
-fn a_half_closed_peer_still_gets_its_answer() {
-    let mut end = End::asked(&wire::get("/"));
+fn a_half_closed_peer_still_gets_its_response() {
+    let mut end = End::server_with_request(&wire::get("/"));
     end.feed_eof();
     assert!(
         end.log_text().contains("half-closed 1\n"),
         "{}",
         end.log_text()
     );
-    end.answer(200, &[], BodySize::Known(2))
+    end.send_response(200, &[], BodySize::Known(2))
         .expect("still open");
     let mut stream = end.conn.stream(FIRST).expect("open");
     stream.write(b"ok").expect("allowed");
     stream.finish().expect("complete");
-    end.settle();
+    end.run_until_idle();
     assert!(end.written().ends_with(b"\r\n\r\nok"));
     let interest = end.conn.interest();
     assert!(interest.closed || interest.shutdown, "{interest:?}");
@@ -57,14 +59,15 @@ fn a_half_closed_peer_still_gets_its_answer() {
 // ---- time ----
 
 #[test]
-fn a_reader_that_stands_still_is_given_up() {
-    let mut end = End::asked(&wire::get("/"));
+fn a_stalled_reader_is_closed() {
+    let mut end = End::server_with_request(&wire::get("/"));
     end.send_room = 0;
-    end.answer(200, &[], BodySize::Known(2)).expect("allowed");
+    end.send_response(200, &[], BodySize::Known(2))
+        .expect("allowed");
     let mut stream = end.conn.stream(FIRST).expect("open");
     stream.write(b"ok").expect("allowed");
     stream.finish().expect("complete");
-    end.settle();
+    end.run_until_idle();
     end.advance(Duration::from_secs(29));
     assert!(!end.conn.interest().closed);
     end.advance(Duration::from_secs(2));
@@ -72,17 +75,17 @@ fn a_reader_that_stands_still_is_given_up() {
 }
 
 #[test]
-fn a_reader_that_takes_too_little_is_given_up() {
-    let mut end = End::asked(&wire::get("/"));
+fn a_reader_below_the_minimum_rate_is_closed() {
+    let mut end = End::server_with_request(&wire::get("/"));
     end.send_room = 0;
-    end.answer(200, &[], BodySize::Known(60_000))
+    end.send_response(200, &[], BodySize::Known(60_000))
         .expect("allowed");
     let mut stream = end.conn.stream(FIRST).expect("open");
     stream.write(&vec![b'x'; 60_000]).expect("allowed");
     stream.finish().expect("complete");
     for _ in 0..100 {
         end.send_room = 10;
-        end.settle();
+        end.run_until_idle();
         end.advance(Duration::from_secs(1));
     }
     assert!(
@@ -92,9 +95,9 @@ fn a_reader_that_takes_too_little_is_given_up() {
 }
 
 #[test]
-fn a_sender_that_gives_too_little_is_given_up_and_one_that_gives_enough_is_not() {
+fn a_sender_below_the_minimum_rate_is_closed_a_steady_one_is_not() {
     for (bytes, closes) in [(10, true), (200, false)] {
-        let mut end = End::asked(&wire::request(
+        let mut end = End::server_with_request(&wire::request(
             "POST",
             "/",
             &["Content-Length: 1000000"],
@@ -110,7 +113,7 @@ fn a_sender_that_gives_too_little_is_given_up_and_one_that_gives_enough_is_not()
 }
 
 #[test]
-fn a_body_that_the_program_does_not_want_yet_is_nobodys_fault() {
+fn an_unread_body_is_no_timeout() {
     let mut end = End::server(&Arc::new(Limits::server()), App::Silent);
     end.feed(&wire::request(
         "POST",
@@ -120,14 +123,14 @@ fn a_body_that_the_program_does_not_want_yet_is_nobodys_fault() {
     ));
     end.advance(Duration::from_secs(1000));
     assert!(
-        !end.is_over(),
+        !end.is_closed(),
         "the peer is not slow, the program is: {}",
         end.log_text()
     );
 }
 
 #[test]
-fn a_head_has_its_time_whatever_it_does_with_it() {
+fn no_byte_of_a_head_extends_the_header_timeout() {
     let mut end = End::server(&Arc::new(Limits::server()), App::Manual);
     end.feed(b"GET / HTTP/1.1\r\n");
     for _ in 0..20 {

@@ -39,13 +39,13 @@ fn script() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn whatever_comes_does_no_harm(script in script(), server in any::<bool>(), seed in any::<u64>()) {
+    fn any_frames_are_handled(script in script(), server in any::<bool>(), seed in any::<u64>()) {
         let side = if server { Side::Server } else { Side::Client };
         check_frames(&frames(side, &script), side, seed);
     }
 
     #[test]
-    fn whatever_two_programs_do_breaks_no_rule(script in proptest::collection::vec(any::<u8>(), 0..600)) {
+    fn any_sequence_of_calls_breaks_no_rule(script in proptest::collection::vec(any::<u8>(), 0..600)) {
         check_pair(&script);
     }
 }

@@ -14,7 +14,7 @@ use towline_testkit::{App, End};
 use common::{asking_client, get};
 
 /// No attack lasts longer.
-const MOST_FRAMES: usize = 1000;
+const MAX_FRAMES: usize = 1000;
 
 const CALM: ErrorCode = ErrorCode::ENHANCE_YOUR_CALM;
 const SECOND: Duration = Duration::from_secs(1);
@@ -26,10 +26,11 @@ fn server(app: App) -> End {
 
 fn server_with(app: App, limits: Limits) -> End {
     let mut end = End::h2_server(&Arc::new(limits), app);
-    end.feed(&[h2::client_begins(), h2::get(1)].concat());
+    end.feed(&[h2::client_preface(), h2::get(1)].concat());
     if matches!(app, App::Manual | App::Silent) {
-        end.answer(200, &[], BodySize::Empty).expect("a request");
-        end.settle();
+        end.send_response(200, &[], BodySize::Empty)
+            .expect("a request");
+        end.run_until_idle();
     }
     assert!(h2::lines(end.written()).contains(&"HEADERS 1 end".to_owned()));
     end
@@ -39,23 +40,23 @@ fn server_with(app: App, limits: Limits) -> End {
 type Step = fn(u32) -> Vec<u8>;
 
 /// Sends what `step` makes until the connection ends: so many frames it took.
-fn frames_until_cut_off(end: &mut End, name: &str, step: Step) -> usize {
+fn frames_until_closed(end: &mut End, name: &str, step: Step) -> usize {
     let mut frames = 0;
     for stream in (3..).step_by(2) {
         let wire = step(stream);
         frames += h2::frames(&wire).len();
         end.feed(&wire);
-        if end.is_over() {
+        if end.is_closed() {
             break;
         }
-        assert!(frames < 2 * MOST_FRAMES, "{name}: never cut off");
+        assert!(frames < 2 * MAX_FRAMES, "{name}: never cut off");
     }
     frames
 }
 
-fn is_cut_off(mut end: End, name: &str, step: Step) {
-    let frames = frames_until_cut_off(&mut end, name, step);
-    assert!(frames <= MOST_FRAMES, "{name}: {frames} frames");
+fn assert_closes(mut end: End, name: &str, step: Step) {
+    let frames = frames_until_closed(&mut end, name, step);
+    assert!(frames <= MAX_FRAMES, "{name}: {frames} frames");
     assert_eq!(h2::connection_error(end.written()), Some(CALM), "{name}");
 }
 
@@ -65,10 +66,10 @@ fn is_cut_off(mut end: End, name: &str, step: Step) {
 #[test]
 fn rapid_reset() {
     for app in [App::Read, App::Ignore, App::Silent, App::Manual] {
-        is_cut_off(server(app), "open streams", |id| {
+        assert_closes(server(app), "open streams", |id| {
             [h2::post(id, &[]), h2::reset(id, ErrorCode::CANCEL)].concat()
         });
-        is_cut_off(server(app), "complete requests", |id| {
+        assert_closes(server(app), "complete requests", |id| {
             [h2::get(id), h2::reset(id, ErrorCode::CANCEL)].concat()
         });
     }
@@ -135,7 +136,7 @@ fn made_you_reset() {
     for (name, step) in ways {
         let mut limits = Limits::server();
         limits.http2.stream_window_bytes = 4096;
-        is_cut_off(server_with(App::Manual, limits), name, *step);
+        assert_closes(server_with(App::Manual, limits), name, *step);
     }
 }
 
@@ -143,19 +144,19 @@ fn made_you_reset() {
 fn a_body_over_the_limit_counts_as_a_reset() {
     let mut limits = Limits::server();
     limits.max_body_bytes = Some(4);
-    is_cut_off(
+    assert_closes(
         server_with(App::Manual, limits.clone()),
         "announced",
         |id| h2::post(id, &[("content-length", "5")]),
     );
-    is_cut_off(server_with(App::Manual, limits), "found", |id| {
+    assert_closes(server_with(App::Manual, limits), "found", |id| {
         [h2::post(id, &[]), h2::data(id, b"hello")].concat()
     });
 }
 
 /// What the peer resets still counts while the application works on it: it never has more at work than the limit.
 #[test]
-fn applications_at_work_are_bounded_whatever_is_reset() {
+fn requests_in_processing_are_bounded_despite_resets() {
     let mut limits = Limits::server();
     limits.http2.resets.burst = 100_000;
     let most = limits.http2.max_concurrent_streams as usize;
@@ -164,13 +165,13 @@ fn applications_at_work_are_bounded_whatever_is_reset() {
         end.feed(&[h2::get(id), h2::reset(id, ErrorCode::CANCEL)].concat());
     }
     assert_eq!(end.log.text().matches("request ").count(), 1 + most);
-    assert!(!end.is_over());
+    assert!(!end.is_closed());
 }
 
 #[test]
-fn more_streams_than_allowed_are_refused_and_then_cut_off() {
+fn streams_over_the_limit_are_refused_then_the_connection_closes() {
     let mut end = server(App::Silent);
-    let frames = frames_until_cut_off(&mut end, "streams", h2::get);
+    let frames = frames_until_closed(&mut end, "streams", h2::get);
     assert_eq!(frames, 128 + 101);
     assert_eq!(
         h2::stream_errors(end.written(), 3 + 2 * 128),
@@ -181,13 +182,13 @@ fn more_streams_than_allowed_are_refused_and_then_cut_off() {
 
 /// The rate, not the sum, is what makes an attack.
 #[test]
-fn a_client_that_resets_now_and_then_is_served_for_ever() {
+fn occasional_resets_are_allowed_indefinitely() {
     let mut end = server(App::Read);
     for id in (3..4003).step_by(2) {
         end.feed(&[h2::get(id), h2::reset(id, ErrorCode::CANCEL)].concat());
         end.advance(SECOND / 33);
     }
-    assert!(!end.is_over());
+    assert!(!end.is_closed());
 }
 
 // ---- header blocks ----
@@ -201,7 +202,7 @@ fn continuation_flood() {
         let block = h2::block(&h2::pseudo("GET"));
         end.feed(&h2::frame(h2::HEADERS, END, 3, &block));
         let mut frames = 0;
-        while !end.is_over() {
+        while !end.is_closed() {
             frames += 1;
             assert!(frames <= 9, "{name}");
             end.feed(&h2::frame(h2::CONTINUATION, 0, 3, &vec![0; *size]));
@@ -212,11 +213,11 @@ fn continuation_flood() {
 }
 
 #[test]
-fn a_header_block_without_end_is_overdue_after_the_header_timeout() {
+fn an_endless_header_block_ends_with_the_header_timeout() {
     let mut end = server(App::Read);
     end.feed(&h2::frame(h2::HEADERS, END, 3, b""));
     for _ in 0..15 {
-        assert!(!end.is_over());
+        assert!(!end.is_closed());
         end.advance(SECOND);
     }
     assert_eq!(h2::connection_error(end.written()), Some(CALM));
@@ -241,12 +242,12 @@ fn hpack_bomb() {
     assert!(!log.contains("request 3") && log.contains("request 5"));
     let lines = h2::lines(end.written());
     assert!(lines.contains(&"HEADERS 3 end".to_owned()), "{lines:?}");
-    is_cut_off(end, "bombs", |id| bomb(id + 4));
+    assert_closes(end, "bombs", |id| bomb(id + 4));
 }
 
 /// Crumbs of a cookie are counted one by one, as they stand in memory.
 #[test]
-fn cookie_crumbs() {
+fn split_cookies_are_counted_one_by_one() {
     let crumbs = |n| {
         h2::headers(
             3,
@@ -258,13 +259,13 @@ fn cookie_crumbs() {
         let mut end = server(App::Read);
         end.feed(&crumbs(count));
         assert_eq!(end.log.text().contains("request 3"), is_served, "{count}");
-        assert!(!end.is_over());
+        assert!(!end.is_closed());
     }
 }
 
 /// What can no longer be decoded ends the connection: the tables may differ.
 #[test]
-fn blocks_that_cannot_be_decoded() {
+fn undecodable_blocks_close_the_connection() {
     let buffers: &[(&str, &[u8])] = &[
         ("table larger than allowed", b"\x3f\xe2\x1f"),
         ("three table sizes", b"\x20\x20\x20"),
@@ -287,7 +288,7 @@ fn blocks_that_cannot_be_decoded() {
 
 /// However large the table that the peer offers, ours stays; however often it changes, blocks stay right.
 #[test]
-fn table_size_games() {
+fn table_size_changes_keep_blocks_valid() {
     let mut end = server(App::Read);
     for id in (3..403).step_by(2) {
         let size = [0, u32::MAX, 1, 4096][id as usize / 2 % 4];
@@ -327,7 +328,7 @@ fn floods() {
         }),
     ];
     for (name, step) in floods {
-        is_cut_off(server(App::Read), name, *step);
+        assert_closes(server(App::Read), name, *step);
     }
 }
 
@@ -347,7 +348,7 @@ fn floods_on_a_stream() {
     for (name, step) in floods {
         let mut end = server(App::Read);
         end.feed(&h2::post(3, &[]));
-        is_cut_off(end, name, *step);
+        assert_closes(end, name, *step);
     }
 }
 
@@ -367,12 +368,12 @@ fn floods_from_a_server() {
         let mut end = asking_client();
         end.feed(&h2::headers(1, 0, &[(":status", "200")]));
         assert!(end.log.text().contains("response 1 200"));
-        is_cut_off(end, name, *step);
+        assert_closes(end, name, *step);
     }
 }
 
 #[test]
-fn interim_responses_without_end() {
+fn endless_interim_responses_close_the_connection() {
     let mut end = asking_client();
     for _ in 0..17 {
         assert_eq!(h2::stream_errors(end.written(), 1), []);
@@ -386,7 +387,7 @@ fn interim_responses_without_end() {
 }
 
 #[test]
-fn a_server_that_pushes() {
+fn a_server_push_closes_the_connection() {
     let mut end = asking_client();
     let promise = [&2_u32.to_be_bytes()[..], &h2::block(&h2::pseudo("GET"))].concat();
     end.feed(&h2::frame(h2::PUSH_PROMISE, h2::END_HEADERS, 1, &promise));
@@ -397,23 +398,24 @@ fn a_server_that_pushes() {
 /// One frame of SETTINGS may say 2,730 times that the window of every stream changes: the last one holds, and windows
 /// move once.
 #[test]
-fn settings_that_move_many_windows_count_as_many_frames() {
+fn settings_that_change_many_windows_are_charged_as_many_frames() {
     let mut end = server(App::Silent);
     (3..195)
         .step_by(2)
         .for_each(|stream| end.feed(&h2::get(stream)));
     let change: Step = |id| h2::settings(&[(h2::INITIAL_WINDOW_SIZE, id)]);
-    let frames = frames_until_cut_off(&mut end, "windows", change);
+    let frames = frames_until_closed(&mut end, "windows", change);
     // A client that measures its link and changes its mind twenty times is far from it.
     assert!((50..100).contains(&frames), "{frames} frames");
 }
 
 #[test]
-fn settings_said_over_and_over_in_one_frame() {
+fn repeated_settings_in_one_frame_are_applied_once() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
-    end.feed(&h2::client_begins_with(&[(h2::INITIAL_WINDOW_SIZE, 0)]));
+    end.feed(&h2::client_preface_with(&[(h2::INITIAL_WINDOW_SIZE, 0)]));
     end.feed(&h2::get(1));
-    end.answer(200, &[], BodySize::Known(9)).expect("open");
+    end.send_response(200, &[], BodySize::Known(9))
+        .expect("open");
     let mut stream = end.conn.stream(StreamId(1)).expect("open");
     stream.write(b"9 bytes..").expect("room");
     let mut pairs = vec![(h2::INITIAL_WINDOW_SIZE, 0x7fff_ffff); 2729];
@@ -427,7 +429,7 @@ fn settings_said_over_and_over_in_one_frame() {
 
 /// Pings are answered as far as the peer takes the answers; then it is not read from.
 #[test]
-fn a_peer_that_never_reads_is_not_read_from() {
+fn reading_stops_for_a_peer_that_never_reads() {
     let mut limits = Limits::server();
     limits.http2.control_frames = RateLimit {
         burst: u32::MAX,
@@ -444,7 +446,7 @@ fn a_peer_that_never_reads_is_not_read_from() {
     );
     assert!(end.unread_bytes() > flood.len() / 2);
     end.send_room = usize::MAX;
-    end.settle();
+    end.run_until_idle();
     assert_eq!(end.unread_bytes(), 0);
     let pongs = h2::lines(end.written())
         .iter()
@@ -454,7 +456,7 @@ fn a_peer_that_never_reads_is_not_read_from() {
 }
 
 #[test]
-fn requests_of_a_peer_that_never_reads_wait() {
+fn requests_of_a_peer_that_never_reads_are_not_parsed() {
     let mut end = server(App::Read);
     end.send_room = 0;
     let flood: Vec<u8> = (3..20_003).step_by(2).flat_map(h2::get).collect();
@@ -466,31 +468,32 @@ fn requests_of_a_peer_that_never_reads_wait() {
     );
     assert!(end.unread_bytes() > 0 && !end.conn.interest().read);
     end.send_room = usize::MAX;
-    end.settle();
+    end.run_until_idle();
     assert_eq!(end.log.text().matches("request ").count(), 10_001);
     // It is not waited for in vain.
     end.send_room = 0;
     end.feed(&h2::get(20_003));
     end.advance(30 * SECOND);
-    assert!(end.is_over() && end.conn.interest().abort);
+    assert!(end.is_closed() && end.conn.interest().abort);
 }
 
 /// Answers held back by the peer's window: as much as the program may queue, for 30 seconds.
 #[test]
 fn zero_window_stall() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
-    end.feed(&h2::client_begins_with(&[(h2::INITIAL_WINDOW_SIZE, 0)]));
+    end.feed(&h2::client_preface_with(&[(h2::INITIAL_WINDOW_SIZE, 0)]));
     let ids: Vec<u32> = (1..101).step_by(2).collect();
     for &id in &ids {
         end.feed(&h2::get(id));
-        end.answer(200, &[], BodySize::Unknown).expect("open");
+        end.send_response(200, &[], BodySize::Unknown)
+            .expect("open");
         let mut stream = end.conn.stream(StreamId(u64::from(id))).expect("open");
         while stream.send_capacity() > 0 {
             stream.write(&[b'x'; 4096]).expect("room");
         }
-        end.settle();
+        end.run_until_idle();
     }
-    assert!(end.conn.pending_bytes() == 0 && !end.is_over());
+    assert!(end.conn.pending_bytes() == 0 && !end.is_closed());
     end.advance(29 * SECOND);
     assert_eq!(h2::stream_errors(end.written(), 1), []);
     end.advance(2 * SECOND);
@@ -507,9 +510,10 @@ fn zero_window_stall() {
 #[test]
 fn one_byte_windows() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
-    end.feed(&h2::client_begins_with(&[(h2::INITIAL_WINDOW_SIZE, 1)]));
+    end.feed(&h2::client_preface_with(&[(h2::INITIAL_WINDOW_SIZE, 1)]));
     end.feed(&h2::get(1));
-    end.answer(200, &[], BodySize::Unknown).expect("open");
+    end.send_response(200, &[], BodySize::Unknown)
+        .expect("open");
     let mut stream = end.conn.stream(StreamId(1)).expect("open");
     stream.write(&[b'x'; 4096]).expect("room");
     for second in 0..30 {
@@ -522,21 +526,22 @@ fn one_byte_windows() {
 
 /// The connection's window stands still: nobody can be answered any more.
 #[test]
-fn zero_window_of_the_connection() {
+fn zero_connection_window_stall() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
-    end.feed(&h2::client_begins_with(&[(
+    end.feed(&h2::client_preface_with(&[(
         h2::INITIAL_WINDOW_SIZE,
         1 << 20,
     )]));
     end.feed(&h2::get(1));
-    end.answer(200, &[], BodySize::Unknown).expect("open");
+    end.send_response(200, &[], BodySize::Unknown)
+        .expect("open");
     let mut stream = end.conn.stream(StreamId(1)).expect("open");
     stream.write(&vec![b'x'; 100_000]).expect("room");
-    end.settle();
+    end.run_until_idle();
     end.advance(29 * SECOND);
-    assert!(!end.is_over());
+    assert!(!end.is_closed());
     end.advance(2 * SECOND);
-    assert!(end.is_over());
+    assert!(end.is_closed());
     let sent: usize = h2::frames(end.written())
         .iter()
         .filter(|f| f.kind == h2::DATA)
@@ -547,7 +552,7 @@ fn zero_window_of_the_connection() {
 
 /// Nobody reads the body: what is held is the window, and who sends more breaks the stream.
 #[test]
-fn a_body_that_nobody_reads_is_bounded_by_its_window() {
+fn an_unread_body_is_bounded_by_its_window() {
     let mut end = server(App::Silent);
     end.feed(&h2::post(3, &[]));
     for _ in 0..16 {
@@ -559,11 +564,11 @@ fn a_body_that_nobody_reads_is_bounded_by_its_window() {
     assert_eq!(held(&mut end), 0);
     let errors = h2::stream_errors(end.written(), 3);
     assert_eq!(errors, [ErrorCode::FLOW_CONTROL_ERROR]);
-    assert!(!end.is_over());
+    assert!(!end.is_closed());
 }
 
 #[test]
-fn a_window_of_the_connection_that_overflows() {
+fn an_overflow_of_the_connection_window_closes_it() {
     let mut end = server(App::Read);
     end.feed(&h2::window_update(0, 0x7fff_ffff));
     let code = h2::connection_error(end.written());
@@ -588,13 +593,13 @@ fn padding_is_not_read_beyond_its_frame() {
 /// Some clients answer whatever still reaches a stream that they have reset with another reset; that is no rapid
 /// reset, and is bounded like other frames that move nothing.
 #[test]
-fn a_reset_that_is_repeated_costs_less_than_a_request() {
+fn a_repeated_reset_is_charged_as_a_control_frame() {
     let mut end = server(App::Silent);
     end.feed(&[h2::get(3), h2::reset(3, ErrorCode::CANCEL)].concat());
     for _ in 0..300 {
         end.feed(&h2::reset(3, ErrorCode::CANCEL));
     }
-    assert!(!end.is_over());
+    assert!(!end.is_closed());
     for _ in 0..1000 {
         end.feed(&h2::reset(3, ErrorCode::CANCEL));
     }

@@ -128,7 +128,7 @@ fn closed_by_server() -> Server {
 }
 
 #[test]
-fn what_crossed_our_end_of_a_stream_is_no_fault() {
+fn frames_that_crossed_our_end_of_a_stream_are_ignored() {
     let mut server = closed_by_server();
     server.receive(&frame(DATA, 0, 1, b"late"));
     server.receive(&frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 9]));
@@ -138,7 +138,7 @@ fn what_crossed_our_end_of_a_stream_is_no_fault() {
 }
 
 #[test]
-fn behind_its_own_reset_the_peer_says_nothing() {
+fn frames_after_the_peers_own_reset_are_violations() {
     for news in [
         frame(DATA, END_STREAM, 1, b"late"),
         frame(HEADERS, END_HEADERS | END_STREAM, 1, GET),
@@ -162,7 +162,7 @@ fn behind_its_own_reset_the_peer_says_nothing() {
 }
 
 #[test]
-fn what_can_never_be_right_is_not_right_on_a_closed_stream() {
+fn invalid_frames_are_violations_on_a_closed_stream_too() {
     let mut server = closed_by_server();
     server.receive(&frame(WINDOW_UPDATE, 0, 1, &[0; 4]));
     assert_eq!(server.ended_with(), Some(ErrorCode::PROTOCOL_ERROR));
@@ -172,7 +172,7 @@ fn what_can_never_be_right_is_not_right_on_a_closed_stream() {
 }
 
 #[test]
-fn settings_are_acknowledged_before_the_data_that_they_let_go() {
+fn settings_are_acknowledged_before_the_data_they_allow() {
     const INITIAL_WINDOW: u8 = 4;
     let mut server = Server::new();
     server.receive(&frame(SETTINGS, 0, 0, &[0, INITIAL_WINDOW, 0, 0, 0, 0]));

@@ -40,10 +40,10 @@ fn a_server_closes_in_two_steps() {
     assert!(sent_by(&mut end, |end| end.feed(&h2::get(5))).is_empty());
     assert!(!log(&end).contains("request 5"));
     let second = sent_by(&mut end, |end| {
-        end.answer(204, &[], BodySize::Empty).expect("open");
+        end.send_response(204, &[], BodySize::Empty).expect("open");
     });
     assert_eq!(second, ["HEADERS 3 end"]);
-    assert!(!end.is_over());
+    assert!(!end.is_closed());
     let head = towline_proto::ResponseHead {
         status: 204,
         reason: b"",
@@ -52,13 +52,13 @@ fn a_server_closes_in_two_steps() {
     end.conn
         .respond(StreamId(1), &head, BodySize::Empty)
         .expect("open");
-    end.settle();
-    assert!(end.is_over() && end.conn.interest().shutdown);
+    end.run_until_idle();
+    assert!(end.is_closed() && end.conn.interest().shutdown);
     assert!(log(&end).ends_with("closed closed in order\n"));
 }
 
 #[test]
-fn a_client_that_does_not_answer_is_left_after_a_second() {
+fn a_client_without_a_ping_ack_gets_the_final_goaway_after_a_second() {
     let mut end = server(App::Manual);
     end.feed(&h2::get(1));
     end.conn.close();
@@ -71,47 +71,47 @@ fn a_client_that_does_not_answer_is_left_after_a_second() {
             "GOAWAY last 1 NO_ERROR"
         ]
     );
-    end.answer(204, &[], BodySize::Empty).expect("open");
-    end.settle();
-    assert!(end.is_over());
+    end.send_response(204, &[], BodySize::Empty).expect("open");
+    end.run_until_idle();
+    assert!(end.is_closed());
 }
 
 /// A request that is on its way when a server begins to stop deserves an answer.
 #[test]
-fn a_connection_closed_before_its_first_frame_serves_what_comes() {
+fn a_request_on_its_way_at_close_is_served() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Read);
     end.conn.close();
-    end.feed(&[h2::client_begins(), h2::get(1)].concat());
+    end.feed(&[h2::client_preface(), h2::get(1)].concat());
     assert!(log(&end).contains("request 1"));
     end.feed(&pong());
-    assert!(end.is_over());
+    assert!(end.is_closed());
     let mut silent = End::h2_server(&Arc::new(Limits::server()), App::Read);
     silent.conn.close();
     silent.advance(SECOND);
-    assert!(silent.is_over());
+    assert!(silent.is_closed());
 }
 
 /// The last stream of a connection that leaves is still reset where it is given up.
 #[test]
-fn a_reset_comes_before_the_end() {
+fn a_reset_is_sent_before_the_connection_closes() {
     let mut end = server(App::Manual);
     end.feed(&h2::get(1));
     end.conn.close();
     end.feed(&pong());
     let last = sent_by(&mut end, |end| {
-        end.answer(200, &[], BodySize::Known(100_000))
+        end.send_response(200, &[], BodySize::Known(100_000))
             .expect("open");
         let mut stream = end.conn.stream(StreamId(1)).expect("open");
         stream.write(&vec![b'x'; 100_000]).expect("room");
         stream.finish().expect("complete");
         stream.reset();
     });
-    assert!(end.is_over());
+    assert!(end.is_closed());
     assert_eq!(last.last().expect("sent"), "RST_STREAM 1 INTERNAL_ERROR");
 }
 
 #[test]
-fn both_ends_close_at_once() {
+fn both_ends_close_simultaneously() {
     let mut pair = Pair::of(
         End::h2_client(&Arc::new(Limits::client())),
         End::h2_server(&Arc::new(Limits::server()), App::Read),
@@ -122,7 +122,7 @@ fn both_ends_close_at_once() {
     pair.server.conn.close();
     pair.run();
     assert!(log(&pair.client).contains("response 1 200"));
-    assert!(pair.client.is_over() && pair.server.is_over());
+    assert!(pair.client.is_closed() && pair.server.is_closed());
     assert!(pair.client.conn.interest().closed);
     pair.advance(5 * SECOND);
     assert!(pair.server.conn.interest().closed);
@@ -148,7 +148,7 @@ fn requests_above_the_last_stream_may_be_sent_again() {
     // A second GOAWAY lowers it.
     end.feed(&h2::go_away(0, ErrorCode::NO_ERROR));
     assert!(log(&end).contains("failed 1 peer: not processed"));
-    assert!(end.is_over());
+    assert!(end.is_closed());
 }
 
 #[test]
@@ -179,20 +179,20 @@ fn a_refused_request_is_certainly_not_processed() {
 }
 
 #[test]
-fn a_client_closes_when_its_answers_are_there() {
+fn a_client_closes_after_its_last_response() {
     let mut end = client();
     request(&mut end, BodySize::Empty).expect("room");
     let told = sent_by(&mut end, |end| end.conn.close());
     assert_eq!(told, ["GOAWAY last 0 NO_ERROR"]);
     assert_eq!(request(&mut end, BodySize::Empty), Err(UserError::NotIdle));
-    assert!(!end.is_over());
+    assert!(!end.is_closed());
     end.feed(&h2::headers(1, END, &[(":status", "204")]));
-    assert!(end.is_over() && end.conn.interest().closed);
+    assert!(end.is_closed() && end.conn.interest().closed);
 }
 
 /// An answer that is complete while the body is still on its way is an answer (RFC 9113 8.1).
 #[test]
-fn a_reset_without_error_behind_the_answer_is_no_failure() {
+fn a_no_error_reset_after_the_response_is_no_failure() {
     let mut end = client();
     let id = request(&mut end, BodySize::Unknown).expect("room");
     end.feed(
@@ -208,28 +208,28 @@ fn a_reset_without_error_behind_the_answer_is_no_failure() {
         stream.write(b"goes nowhere").expect("swallowed");
         stream.finish().expect("complete");
     }
-    end.settle();
+    end.run_until_idle();
     assert!(end.conn.is_idle());
 }
 
 /// Resets of a server are no attack on its client.
 #[test]
-fn a_client_bears_any_number_of_resets() {
+fn a_client_accepts_any_number_of_resets() {
     let mut end = client();
     for id in (1..1001).step_by(2) {
         request(&mut end, BodySize::Empty).expect("room");
         end.feed(&h2::reset(id, ErrorCode::REFUSED_STREAM));
     }
-    assert!(!end.is_over());
+    assert!(!end.is_closed());
 }
 
 // ---- limits that change ----
 
 #[test]
-fn the_room_for_streams_follows_the_peer() {
+fn stream_capacity_follows_the_peers_limit() {
     let mut end = End::h2_client(&Arc::new(Limits::client()));
     assert_eq!(end.conn.stream_capacity(), 100);
-    end.feed(&h2::server_begins_with(&[(h2::MAX_CONCURRENT_STREAMS, 2)]));
+    end.feed(&h2::server_preface_with(&[(h2::MAX_CONCURRENT_STREAMS, 2)]));
     assert_eq!(end.conn.stream_capacity(), 2);
     for left in [1, 0] {
         request(&mut end, BodySize::Empty).expect("room");
@@ -248,11 +248,12 @@ fn the_room_for_streams_follows_the_peer() {
 
 /// RFC 9113 6.9.2.
 #[test]
-fn a_window_below_zero_is_paid_back_first() {
+fn a_negative_window_is_paid_back_first() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
-    end.feed(&h2::client_begins_with(&[(h2::INITIAL_WINDOW_SIZE, 100)]));
+    end.feed(&h2::client_preface_with(&[(h2::INITIAL_WINDOW_SIZE, 100)]));
     end.feed(&h2::get(1));
-    end.answer(200, &[], BodySize::Known(300)).expect("open");
+    end.send_response(200, &[], BodySize::Known(300))
+        .expect("open");
     let sent = sent_by(&mut end, |end| {
         let mut stream = end.conn.stream(StreamId(1)).expect("open");
         stream.write(&[b'x'; 300]).expect("room");
@@ -274,18 +275,18 @@ fn a_window_below_zero_is_paid_back_first() {
 
 /// Its turn came while the connection's window was shut; when that opens, its own is.
 #[test]
-fn a_window_shut_before_its_turn_sends_nothing() {
+fn a_queued_stream_with_a_closed_window_sends_nothing() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
-    end.feed(&h2::client_begins_with(&[(
+    end.feed(&h2::client_preface_with(&[(
         h2::INITIAL_WINDOW_SIZE,
         100_000,
     )]));
     end.feed(&h2::get(1));
-    end.answer(200, &[], BodySize::Known(100_000))
+    end.send_response(200, &[], BodySize::Known(100_000))
         .expect("open");
     let mut stream = end.conn.stream(StreamId(1)).expect("open");
     stream.write(&vec![b'x'; 100_000]).expect("room");
-    end.settle();
+    end.run_until_idle();
     let shut = sent_by(&mut end, |end| {
         end.feed(&h2::settings(&[(h2::INITIAL_WINDOW_SIZE, 0)]));
         end.feed(&h2::window_update(0, 100_000));
@@ -295,7 +296,7 @@ fn a_window_shut_before_its_turn_sends_nothing() {
 
 /// A smaller window than the one that RFC 9113 begins with leaves less than nothing to a stream that began before.
 #[test]
-fn a_body_may_end_in_a_window_below_zero() {
+fn a_body_may_end_with_a_negative_window() {
     let mut limits = Limits::server();
     limits.http2.stream_window_bytes = 1000;
     let mut end = End::h2_server(&Arc::new(limits), App::Silent);
@@ -309,11 +310,11 @@ fn a_body_may_end_in_a_window_below_zero() {
 
 /// As much as its window let pass when it was reset, by the program or because its head was wrong, and no more.
 #[test]
-fn data_on_a_stream_that_was_reset_has_an_end() {
+fn data_on_a_reset_stream_is_bounded_by_its_window() {
     let give_up = |end: &mut End| {
         end.feed(&[h2::post(1, &[]), h2::data(1, &[0; 16_384])].concat());
         end.conn.stream(StreamId(1)).expect("open").reset();
-        end.settle();
+        end.run_until_idle();
     };
     let refuse = |end: &mut End| {
         let wrong = [&h2::pseudo("POST")[..], &[("connection", "close")]].concat();
@@ -325,7 +326,7 @@ fn data_on_a_stream_that_was_reset_has_an_end() {
         assert_eq!(h2::stream_errors(end.written(), 1).len(), 1);
         for _ in 0..frames {
             end.feed(&h2::data(1, &[0; 16_384]));
-            assert!(!end.is_over(), "the peer may not know yet");
+            assert!(!end.is_closed(), "the peer may not know yet");
         }
         let sent = sent_by(&mut end, |end| end.feed(&h2::data(1, b"x")));
         assert_eq!(sent, ["GOAWAY last 1 FLOW_CONTROL_ERROR"]);
@@ -334,27 +335,27 @@ fn data_on_a_stream_that_was_reset_has_an_end() {
 
 /// Our larger window is known to the peer before we know that it is.
 #[test]
-fn a_stream_reset_before_our_settings_are_acknowledged_has_the_window_of_both() {
+fn a_stream_reset_before_the_settings_ack_has_the_larger_window() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
     end.feed(&[h2::PREFACE, &h2::settings(&[]), &h2::post(1, &[])].concat());
     end.conn.stream(StreamId(1)).expect("open").reset();
-    end.settle();
+    end.run_until_idle();
     end.feed(&h2::settings_ack());
     for _ in 0..16 {
         end.feed(&h2::data(1, &[0; 16_384]));
     }
-    assert!(!end.is_over(), "{}", log(&end));
+    assert!(!end.is_closed(), "{}", log(&end));
     end.feed(&h2::data(1, b"x"));
-    assert!(end.is_over());
+    assert!(end.is_closed());
 }
 
 /// Frames of nothing need no window: they are counted as such.
 #[test]
-fn ends_of_a_stream_that_was_reset_are_counted() {
+fn empty_data_on_a_reset_stream_is_charged() {
     let mut end = server(App::Manual);
     end.feed(&h2::post(1, &[]));
     end.conn.stream(StreamId(1)).expect("open").reset();
-    end.settle();
+    end.run_until_idle();
     end.feed(&h2::last_data(1, b"").repeat(1001));
     let error = h2::connection_error(end.written());
     assert_eq!(error, Some(ErrorCode::ENHANCE_YOUR_CALM));
@@ -364,7 +365,7 @@ fn ends_of_a_stream_that_was_reset_are_counted() {
 
 #[test]
 fn end_of_input() {
-    let begun = h2::client_begins();
+    let begun = h2::client_preface();
     let cases: &[(&str, Vec<u8>, &str)] = &[
         ("idle", vec![], "closed closed in order"),
         (
@@ -398,28 +399,28 @@ fn end_of_input() {
 }
 
 #[test]
-fn a_half_closed_peer_gets_its_answers() {
+fn a_half_closed_peer_gets_its_responses() {
     let mut end = server(App::Manual);
     end.feed(&h2::get(1));
     end.feed_eof();
-    assert!(!end.is_over());
+    assert!(!end.is_closed());
     let sent = sent_by(&mut end, |end| {
-        end.answer(204, &[], BodySize::Empty).expect("open");
+        end.send_response(204, &[], BodySize::Empty).expect("open");
     });
     assert_eq!(sent, ["HEADERS 1 end", "GOAWAY last 1 NO_ERROR"]);
-    assert!(end.is_over() && end.conn.interest().closed);
+    assert!(end.is_closed() && end.conn.interest().closed);
 }
 
 /// A server that answers so many requests with 100,000 bytes each, to a peer of so large windows for streams.
-fn answering(limits: Limits, requests: u32, window: u32) -> End {
+fn server_with_responses(limits: Limits, requests: u32, window: u32) -> End {
     let mut end = End::h2_server(&Arc::new(limits), App::Manual);
-    end.feed(&h2::client_begins_with(&[(
+    end.feed(&h2::client_preface_with(&[(
         h2::INITIAL_WINDOW_SIZE,
         window,
     )]));
     for id in (1..=2 * requests).step_by(2) {
         end.feed(&h2::get(id));
-        end.answer(200, &[], BodySize::Known(100_000))
+        end.send_response(200, &[], BodySize::Known(100_000))
             .expect("open");
     }
     end
@@ -428,26 +429,26 @@ fn answering(limits: Limits, requests: u32, window: u32) -> End {
 fn write(end: &mut End, id: u64, n: usize) {
     let mut stream = end.conn.stream(StreamId(id)).expect("open");
     stream.write(&vec![b'x'; n]).expect("room");
-    end.settle();
+    end.run_until_idle();
 }
 
 /// Nobody can open the window any more: the program hears of it now, not when its clock runs out.
 #[test]
-fn end_of_input_fails_what_waits_for_its_window() {
-    let mut end = answering(Limits::server(), 2, 50_000);
+fn end_of_input_fails_bodies_blocked_by_a_window() {
+    let mut end = server_with_responses(Limits::server(), 2, 50_000);
     write(&mut end, 1, 60_000);
     write(&mut end, 3, 10_000);
     let sent = sent_by(&mut end, End::feed_eof);
     assert_eq!(sent, ["RST_STREAM 1 CANCEL"]);
     let told = log(&end);
     assert!(told.contains("failed 1 peer: end of input while a body waits"));
-    assert!(told.contains("half-closed 3") && !end.is_over());
+    assert!(told.contains("half-closed 3") && !end.is_closed());
 }
 
 /// ... also where more is written than is left, and of the connection's window too.
 #[test]
-fn behind_the_end_of_input_only_what_the_windows_hold_is_sent() {
-    let mut end = answering(Limits::server(), 2, 50_000);
+fn after_the_end_of_input_only_bodies_within_the_windows_are_sent() {
+    let mut end = server_with_responses(Limits::server(), 2, 50_000);
     end.feed_eof();
     let within = sent_by(&mut end, |end| write(end, 1, 50_000));
     assert_eq!(within.len(), 4, "{within:?}");
@@ -462,15 +463,15 @@ fn behind_the_end_of_input_only_what_the_windows_hold_is_sent() {
         }
     });
     assert_eq!(last, ["GOAWAY last 3 NO_ERROR"]);
-    assert!(end.is_over());
+    assert!(end.is_closed());
 }
 
 /// Two bodies that each fit into what is left of the connection's window, and not together.
 #[test]
-fn behind_the_end_of_input_the_last_credit_is_spent() {
+fn after_the_end_of_input_the_remaining_window_is_used() {
     let mut limits = Limits::server();
     limits.send_window_bytes = 10_000;
-    let mut end = answering(limits, 3, 60_000);
+    let mut end = server_with_responses(limits, 3, 60_000);
     end.send_room = 0;
     write(&mut end, 1, 60_000);
     write(&mut end, 3, 4000);
@@ -490,19 +491,19 @@ fn behind_the_end_of_input_the_last_credit_is_spent() {
 
 /// An answer that is finished and cannot leave keeps nothing open.
 #[test]
-fn end_of_input_buries_a_finished_answer_that_waits() {
-    let mut end = answering(Limits::server(), 1, 50_000);
+fn end_of_input_removes_a_blocked_finished_response() {
+    let mut end = server_with_responses(Limits::server(), 1, 50_000);
     write(&mut end, 1, 100_000);
     let mut stream = end.conn.stream(StreamId(1)).expect("open");
     stream.finish().expect("complete");
-    end.settle();
+    end.run_until_idle();
     let sent = sent_by(&mut end, End::feed_eof);
     assert_eq!(sent, ["RST_STREAM 1 CANCEL", "GOAWAY last 1 NO_ERROR"]);
-    assert!(end.is_over() && !log(&end).contains("failed"));
+    assert!(end.is_closed() && !log(&end).contains("failed"));
 }
 
 #[test]
-fn end_of_input_fails_what_a_client_waits_for() {
+fn end_of_input_fails_outstanding_responses() {
     let mut end = client();
     request(&mut end, BodySize::Empty).expect("room");
     end.feed_eof();
@@ -511,26 +512,26 @@ fn end_of_input_fails_what_a_client_waits_for() {
         "{}",
         log(&end)
     );
-    assert!(end.is_over());
+    assert!(end.is_closed());
     let mut idle = client();
     idle.feed_eof();
     assert!(log(&idle).ends_with("closed closed in order\n"));
 }
 
 #[test]
-fn a_broken_transport_fails_everything() {
+fn a_transport_failure_fails_every_stream() {
     let mut end = client();
     request(&mut end, BodySize::Empty).expect("room");
     request(&mut end, BodySize::Unknown).expect("room");
     end.feed_abort();
     let text = log(&end);
-    assert!(text.contains("failed 1 ") && text.contains("failed 3 ") && end.is_over());
+    assert!(text.contains("failed 1 ") && text.contains("failed 3 ") && end.is_closed());
     assert!(end.conn.interest().closed && end.conn.deadline().is_none());
 }
 
 /// Everything that was received before a GOAWAY of an error is still there to be read.
 #[test]
-fn a_complete_answer_survives_the_end_of_its_connection() {
+fn a_complete_response_can_be_read_after_the_connection_failed() {
     let mut end = client();
     let id = request(&mut end, BodySize::Empty).expect("room");
     let wire = [
@@ -540,7 +541,7 @@ fn a_complete_answer_survives_the_end_of_its_connection() {
     ]
     .concat();
     end.feed(&wire);
-    assert!(end.is_over());
+    assert!(end.is_closed());
     end.read(id);
     assert!(log(&end).contains("body 1 hello"), "{}", log(&end));
     assert!(!log(&end).contains("failed"), "{}", log(&end));

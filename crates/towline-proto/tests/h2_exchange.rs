@@ -10,7 +10,7 @@ use towline_proto::{
     ResponseHead, StreamId, StreamRead,
 };
 
-struct Ends {
+struct EndPair {
     client: Connection,
     server: Connection,
     buffers: BufferPool,
@@ -44,7 +44,7 @@ fn transfer(
     n > 0
 }
 
-impl Ends {
+impl EndPair {
     fn new() -> Self {
         Self::with(Limits::client(), Limits::server())
     }
@@ -113,7 +113,7 @@ fn read_now(conn: &mut Connection, id: StreamId) -> (Vec<u8>, bool) {
 
 #[test]
 fn a_small_exchange() {
-    let mut ends = Ends::new();
+    let mut ends = EndPair::new();
     let id = ends.get(b"/x?y");
     assert!(ends.deliver_up());
     match ends.server.next_event() {
@@ -154,7 +154,7 @@ fn a_small_exchange() {
 
 #[test]
 fn a_large_body_both_ways_and_trailers() {
-    let mut ends = Ends::new();
+    let mut ends = EndPair::new();
     let body: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
     let id = ends
         .client
@@ -227,7 +227,7 @@ fn take(conn: &mut Connection, now: Instant) -> Vec<u8> {
 }
 
 #[test]
-fn an_initial_window_raised_later_lets_a_body_go_on() {
+fn a_raised_initial_window_resumes_a_body() {
     let now = Instant::now();
     let mut buffers = BufferPool::new(64 * 1024, 1);
     let mut conn =

@@ -17,7 +17,7 @@ type Fields = &'static [(&'static str, &'static str)];
 /// A server that has served a good request on stream 1.
 fn server() -> End {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Read);
-    end.feed(&[h2::client_begins(), h2::get(1)].concat());
+    end.feed(&[h2::client_preface(), h2::get(1)].concat());
     end
 }
 

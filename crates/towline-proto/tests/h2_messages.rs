@@ -26,7 +26,7 @@ fn field(name: &'static str, value: &'static str) -> Field<'static> {
     }
 }
 
-fn ask(
+fn send_request(
     pair: &mut Pair,
     method: &str,
     target: &str,
@@ -54,7 +54,7 @@ fn has(end: &End, line: &str) -> bool {
 fn the_first_read_sends_100_continue() {
     let mut pair = pair(App::Read);
     let expect = field("Expect", "100-continue");
-    let id = ask(&mut pair, "PUT", "/", &[expect], BodySize::Known(5)).expect("room");
+    let id = send_request(&mut pair, "PUT", "/", &[expect], BodySize::Known(5)).expect("room");
     assert!(has(&pair.client, "interim 1 100 HTTP/2"));
     let mut stream = pair.client.conn.stream(id).expect("open");
     stream.write(b"hello").expect("room");
@@ -64,10 +64,10 @@ fn the_first_read_sends_100_continue() {
 }
 
 #[test]
-fn an_answer_without_a_read_saves_the_100() {
+fn a_response_without_a_read_sends_no_100() {
     let mut pair = pair(App::Ignore);
     let expect = field("Expect", "100-continue");
-    let id = ask(&mut pair, "PUT", "/", &[expect], BodySize::Known(5)).expect("room");
+    let id = send_request(&mut pair, "PUT", "/", &[expect], BodySize::Known(5)).expect("room");
     assert!(!pair.client.log.text().contains("interim"));
     assert!(has(&pair.client, "response 1 200 HTTP/2 end"));
     // The server wants no body, and nobody is told of an error.
@@ -90,10 +90,10 @@ fn an_answer_without_a_read_saves_the_100() {
 }
 
 #[test]
-fn a_body_with_its_head_is_not_told_to_continue() {
+fn a_body_received_with_its_head_gets_no_100() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Read);
     let head = h2::post(1, &[("expect", "100-continue")]);
-    end.feed(&[h2::client_begins(), head, h2::last_data(1, b"hello")].concat());
+    end.feed(&[h2::client_preface(), head, h2::last_data(1, b"hello")].concat());
     assert!(has(&end, "body 1 hello"));
     let heads = h2::lines(end.written())
         .iter()
@@ -105,19 +105,21 @@ fn a_body_with_its_head_is_not_told_to_continue() {
 #[test]
 fn interim_responses_come_before_the_final_one() {
     let mut pair = pair(App::Manual);
-    ask(&mut pair, "GET", "/", &[], BodySize::Empty).expect("room");
+    send_request(&mut pair, "GET", "/", &[], BodySize::Empty).expect("room");
     let link = field("Link", "</x>");
     pair.server
-        .answer(103, &[link], BodySize::Empty)
+        .send_response(103, &[link], BodySize::Empty)
         .expect("open");
     pair.run();
-    let late = pair.server.answer(103, &[], BodySize::Known(1));
+    let late = pair.server.send_response(103, &[], BodySize::Known(1));
     assert_eq!(late, Err(UserError::InvalidStatus));
     assert_eq!(
-        pair.server.answer(101, &[], BodySize::Empty),
+        pair.server.send_response(101, &[], BodySize::Empty),
         Err(UserError::UpgradeNotPossible)
     );
-    pair.server.answer(200, &[], BodySize::Empty).expect("open");
+    pair.server
+        .send_response(200, &[], BodySize::Empty)
+        .expect("open");
     pair.run();
     assert_eq!(
         pair.client.log.text(),
@@ -131,7 +133,7 @@ fn interim_responses_come_before_the_final_one() {
 fn trailers_both_ways() {
     for body in [&b""[..], b"hello"] {
         let mut pair = pair(App::Manual);
-        let id = ask(&mut pair, "POST", "/", &[], BodySize::Unknown).expect("room");
+        let id = send_request(&mut pair, "POST", "/", &[], BodySize::Unknown).expect("room");
         let mut stream = pair.client.conn.stream(id).expect("open");
         stream.write(body).expect("room");
         let sum = [field("X-Sum", "1")];
@@ -139,7 +141,7 @@ fn trailers_both_ways() {
         pair.run();
         assert!(pair.server.log.text().ends_with("end 1\n  x-sum: 1\n"));
         pair.server
-            .answer(200, &[], BodySize::Unknown)
+            .send_response(200, &[], BodySize::Unknown)
             .expect("open");
         let mut stream = pair.server.conn.stream(id).expect("open");
         stream.write(body).expect("room");
@@ -159,13 +161,14 @@ fn trailers_both_ways() {
 #[test]
 fn trailers_do_not_overtake_a_body() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
-    end.feed(&h2::client_begins_with(&[(h2::INITIAL_WINDOW_SIZE, 3)]));
+    end.feed(&h2::client_preface_with(&[(h2::INITIAL_WINDOW_SIZE, 3)]));
     end.feed(&h2::get(1));
-    end.answer(200, &[], BodySize::Unknown).expect("open");
+    end.send_response(200, &[], BodySize::Unknown)
+        .expect("open");
     let mut stream = end.conn.stream(StreamId(1)).expect("open");
     stream.write(b"hello").expect("room");
     stream.finish_with(&[field("x", "y")]).expect("complete");
-    end.settle();
+    end.run_until_idle();
     assert_eq!(
         h2::lines(end.written()).last().expect("sent"),
         "DATA 1 3 bytes"
@@ -179,17 +182,17 @@ fn trailers_do_not_overtake_a_body() {
 }
 
 #[test]
-fn trailers_that_would_frame_or_route_are_dropped() {
+fn framing_and_routing_trailers_are_dropped() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
     let trailers = h2::headers(1, END, &[("content-length", "9"), ("x", "y")]);
-    end.feed(&[h2::client_begins(), h2::post(1, &[]), trailers].concat());
+    end.feed(&[h2::client_preface(), h2::post(1, &[]), trailers].concat());
     assert!(end.log.text().ends_with("end 1\n  x: y\n"));
 }
 
 // ---- heads ----
 
 #[test]
-fn cookies_are_one_field_again() {
+fn split_cookies_are_joined() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Read);
     let fields = [
         ("cookie", "a=1"),
@@ -198,7 +201,7 @@ fn cookies_are_one_field_again() {
         ("cookie", "c=3"),
     ];
     let head = h2::headers(1, END, &[&h2::pseudo("GET")[..], &fields].concat());
-    end.feed(&[h2::client_begins(), head].concat());
+    end.feed(&[h2::client_preface(), head].concat());
     assert_eq!(
         end.log.text(),
         "request 1 GET / HTTP/2 end\n  host: a\n  cookie: a=1; b=2; c=3\n  x: y\n"
@@ -217,7 +220,7 @@ fn authority_is_the_host() {
         ("x", "y"),
         ("host", "b"),
     ];
-    let wire = [h2::client_begins(), both, h2::headers(3, END, &alone)].concat();
+    let wire = [h2::client_preface(), both, h2::headers(3, END, &alone)].concat();
     end.feed(&wire);
     assert_eq!(
         end.log.text(),
@@ -226,7 +229,7 @@ fn authority_is_the_host() {
 }
 
 #[test]
-fn fields_of_a_connection_are_not_sent() {
+fn connection_fields_are_not_sent() {
     let mut pair = pair(App::Manual);
     let hops = [
         field("Connection", "close"),
@@ -236,13 +239,13 @@ fn fields_of_a_connection_are_not_sent() {
         field("Upgrade", "x"),
         field("X", "y"),
     ];
-    ask(&mut pair, "GET", "/", &hops, BodySize::Empty).expect("room");
+    send_request(&mut pair, "GET", "/", &hops, BodySize::Empty).expect("room");
     assert_eq!(
         pair.server.log.text(),
         "request 1 GET / HTTP/2 end\n  host: a\n  x: y\n"
     );
     pair.server
-        .answer(204, &hops, BodySize::Empty)
+        .send_response(204, &hops, BodySize::Empty)
         .expect("open");
     pair.run();
     assert_eq!(
@@ -253,27 +256,27 @@ fn fields_of_a_connection_are_not_sent() {
 
 /// Larger than a frame: HEADERS and CONTINUATION.
 #[test]
-fn a_long_head_goes_over_in_several_frames() {
+fn a_long_head_is_sent_in_several_frames() {
     let long: &'static str = "z".repeat(50_000).leak();
     let mut pair = pair(App::Manual);
-    ask(&mut pair, "GET", "/", &[field("x", long)], BodySize::Empty).expect("room");
+    send_request(&mut pair, "GET", "/", &[field("x", long)], BodySize::Empty).expect("room");
     let sent = h2::lines(pair.client.written());
     assert!(sent.contains(&"CONTINUATION 1".to_owned()), "{sent:?}");
     assert!(pair.server.log.text().contains("50000 bytes"));
     pair.server
-        .answer(200, &[field("x", long)], BodySize::Empty)
+        .send_response(200, &[field("x", long)], BodySize::Empty)
         .expect("open");
     pair.run();
     assert!(pair.client.log.text().contains("50000 bytes"));
 }
 
 #[test]
-fn bodies_that_must_not_be_are_swallowed() {
+fn disallowed_bodies_are_discarded() {
     for (method, status) in [("HEAD", 200), ("GET", 204), ("GET", 304)] {
         let mut pair = pair(App::Manual);
-        let id = ask(&mut pair, method, "/", &[], BodySize::Empty).expect("room");
+        let id = send_request(&mut pair, method, "/", &[], BodySize::Empty).expect("room");
         pair.server
-            .answer(status, &[], BodySize::Known(5))
+            .send_response(status, &[], BodySize::Known(5))
             .expect("open");
         let mut stream = pair.server.conn.stream(id).expect("open");
         stream.write(b"hello").expect("swallowed");
@@ -292,21 +295,21 @@ fn bodies_that_must_not_be_are_swallowed() {
 // ---- answers that no program gives ----
 
 #[test]
-fn answers_of_the_server_itself() {
+fn responses_generated_by_the_server() {
     let mut limits = Limits::server();
     limits.max_body_bytes = Some(4);
     let mut pair = pair_with(App::Manual, limits);
     let expect = field("Expect", "money");
-    ask(&mut pair, "GET", "/", &[expect], BodySize::Empty).expect("room");
+    send_request(&mut pair, "GET", "/", &[expect], BodySize::Empty).expect("room");
     assert!(has(&pair.client, "response 1 417 HTTP/2 end"));
     let many = vec![field("x", "y"); 130];
-    ask(&mut pair, "GET", "/", &many, BodySize::Empty).expect("room");
+    send_request(&mut pair, "GET", "/", &many, BodySize::Empty).expect("room");
     assert!(has(&pair.client, "response 3 431 HTTP/2 end"));
-    ask(&mut pair, "PUT", "/", &[], BodySize::Known(5)).expect("room");
+    send_request(&mut pair, "PUT", "/", &[], BodySize::Known(5)).expect("room");
     assert!(has(&pair.client, "response 5 413 HTTP/2 end"));
     assert!(!pair.server.log.text().contains("request"));
     // A body that was not announced is found to be too long when it comes.
-    let id = ask(&mut pair, "PUT", "/", &[], BodySize::Unknown).expect("room");
+    let id = send_request(&mut pair, "PUT", "/", &[], BodySize::Unknown).expect("room");
     pair.client
         .conn
         .stream(id)
@@ -324,13 +327,13 @@ fn answers_of_the_server_itself() {
         "{}",
         pair.server.log.text()
     );
-    ask(&mut pair, "GET", "/", &[], BodySize::Empty).expect("room");
+    send_request(&mut pair, "GET", "/", &[], BodySize::Empty).expect("room");
     assert!(has(&pair.server, "request 9 GET / HTTP/2 end"));
 }
 
 // ---- tunnels ----
 
-fn say(end: &mut End, id: StreamId, what: &[u8]) {
+fn write(end: &mut End, id: StreamId, what: &[u8]) {
     end.conn
         .stream(id)
         .expect("open")
@@ -341,11 +344,11 @@ fn say(end: &mut End, id: StreamId, what: &[u8]) {
 #[test]
 fn connect() {
     let mut pair = pair(App::Switch);
-    let id = ask(&mut pair, "CONNECT", "a:443", &[], BodySize::Empty).expect("room");
+    let id = send_request(&mut pair, "CONNECT", "a:443", &[], BodySize::Empty).expect("room");
     assert!(has(&pair.server, "request 1 CONNECT a:443 HTTP/2 end"));
     assert!(has(&pair.server, "switched 1") && has(&pair.client, "switched 1"));
-    say(&mut pair.client, id, b"up");
-    say(&mut pair.server, id, b"down");
+    write(&mut pair.client, id, b"up");
+    write(&mut pair.server, id, b"down");
     pair.run();
     assert!(has(&pair.server, "body 1 up") && has(&pair.client, "body 1 down"));
     // Each direction ends for itself.
@@ -357,7 +360,7 @@ fn connect() {
         .expect("a tunnel");
     pair.run();
     assert!(has(&pair.server, "end 1"), "{}", pair.server.log.text());
-    say(&mut pair.server, id, b" and on");
+    write(&mut pair.server, id, b" and on");
     pair.server
         .conn
         .stream(id)
@@ -374,11 +377,11 @@ fn connect() {
 }
 
 #[test]
-fn a_tunnel_that_is_refused_is_an_answer() {
+fn a_refused_tunnel_is_an_ordinary_response() {
     let mut pair = pair(App::Manual);
-    ask(&mut pair, "CONNECT", "a:443", &[], BodySize::Empty).expect("room");
+    send_request(&mut pair, "CONNECT", "a:443", &[], BodySize::Empty).expect("room");
     pair.server
-        .answer(403, &[], BodySize::Known(2))
+        .send_response(403, &[], BodySize::Known(2))
         .expect("open");
     let mut stream = pair.server.conn.stream(StreamId(1)).expect("open");
     stream.write(b"no").expect("room");
@@ -393,7 +396,7 @@ fn a_tunnel_that_is_refused_is_an_answer() {
 #[test]
 fn a_tunnel_that_is_reset_fails_on_both_sides() {
     let mut pair = pair(App::Switch);
-    let id = ask(&mut pair, "CONNECT", "a:443", &[], BodySize::Empty).expect("room");
+    let id = send_request(&mut pair, "CONNECT", "a:443", &[], BodySize::Empty).expect("room");
     pair.client.conn.stream(id).expect("open").reset();
     pair.run();
     assert!(has(&pair.server, "failed 1 peer: stream reset: CANCEL"));
@@ -416,7 +419,8 @@ fn extended_connect() {
     let early = pair.client.conn.request(&head, BodySize::Empty);
     assert_eq!(early, Err(UserError::WrongProtocol));
     pair.run();
-    let id = ask(&mut pair, "CONNECT", "/chat", &[protocol], BodySize::Empty).expect("offered");
+    let id =
+        send_request(&mut pair, "CONNECT", "/chat", &[protocol], BodySize::Empty).expect("offered");
     assert!(
         pair.server.log.text().starts_with(
             "request 1 CONNECT /chat HTTP/2 end\n  :protocol: websocket\n  host: a\nswitched 1\n"
@@ -424,14 +428,14 @@ fn extended_connect() {
         "{}",
         pair.server.log.text()
     );
-    say(&mut pair.client, id, b"frames");
+    write(&mut pair.client, id, b"frames");
     pair.run();
     assert!(has(&pair.server, "body 1 frames"));
 }
 
 /// Whoever decides on a tunnel learns that the peer has gone: what RFC 8441 5 has for the end of a TCP connection.
 #[test]
-fn a_tunnel_that_is_ended_before_it_is_opened() {
+fn a_half_close_before_the_tunnel_opens_is_reported() {
     let extended = [
         (":method", "CONNECT"),
         (":scheme", "http"),
@@ -447,23 +451,23 @@ fn a_tunnel_that_is_ended_before_it_is_opened() {
             (0, h2::last_data(1, b"early")),
         ] {
             let mut end = End::h2_server(&Arc::new(Limits::server()), App::Silent);
-            end.feed(&[h2::client_begins(), h2::headers(1, flags, target), rest].concat());
+            end.feed(&[h2::client_preface(), h2::headers(1, flags, target), rest].concat());
             assert!(
                 end.log.text().ends_with("half-closed 1\n"),
                 "{}",
                 end.log.text()
             );
-            end.answer(403, &[], BodySize::Empty).expect("open");
+            end.send_response(403, &[], BodySize::Empty).expect("open");
         }
     }
 }
 
 #[test]
-fn extended_connect_that_is_not_offered() {
+fn extended_connect_is_refused_unless_offered() {
     let mut limits = Limits::server();
     limits.http2.extended_connect = false;
     let mut pair = pair_with(App::Switch, limits);
     let protocol = field(":protocol", "websocket");
-    let refused = ask(&mut pair, "CONNECT", "/chat", &[protocol], BodySize::Empty);
+    let refused = send_request(&mut pair, "CONNECT", "/chat", &[protocol], BodySize::Empty);
     assert_eq!(refused, Err(UserError::WrongProtocol));
 }

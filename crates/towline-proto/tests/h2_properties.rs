@@ -19,13 +19,13 @@ use towline_proto::{
 use towline_testkit::h2;
 
 /// The most that a program writes at once.
-const MOST_WRITTEN: usize = 20_000;
+const MAX_WRITE_BYTES: usize = 20_000;
 /// Heads, frame headers and answers to control frames.
 const OTHER_BYTES: usize = 80 * 1024;
 
 /// One direction of an exchange, as its writer sees it.
 #[derive(Debug, Default)]
-struct Writing {
+struct BodyWriter {
     len: usize,
     written: usize,
     /// Room was 0, and `Writable` has not come.
@@ -35,7 +35,7 @@ struct Writing {
 
 /// ... and as its reader does.
 #[derive(Debug, Default)]
-struct Reading {
+struct BodyReader {
     head: bool,
     read: usize,
     /// `Pending` was given, and `Readable` has not come.
@@ -46,8 +46,8 @@ struct Reading {
 /// What a program knows of an exchange.
 #[derive(Debug, Default)]
 struct Exchange {
-    writing: Option<Writing>,
-    reading: Reading,
+    writing: Option<BodyWriter>,
+    reading: BodyReader,
     failed: Option<StreamError>,
     reset: bool,
 }
@@ -89,7 +89,7 @@ impl Program {
         let open = self
             .exchanges
             .iter()
-            .filter(|(_, exchange)| !exchange.is_settled());
+            .filter(|(_, exchange)| !exchange.is_finished());
         let open: Vec<u64> = open.map(|(id, _)| *id).collect();
         (!open.is_empty()).then(|| open[how % open.len()])
     }
@@ -160,11 +160,11 @@ impl Program {
         let id = self.conn.request(&head, size).expect("room");
         let exchange = self.exchanges.entry(id.0).or_default();
         assert!(exchange.writing.is_none(), "an identifier twice");
-        exchange.writing = Some(Writing::of(size, len));
+        exchange.writing = Some(BodyWriter::of(size, len));
     }
 
     fn respond(&mut self, how: usize) {
-        let due = |exchange: &Exchange| exchange.writing.is_none() && !exchange.is_settled();
+        let due = |exchange: &Exchange| exchange.writing.is_none() && !exchange.is_finished();
         let Some((&id, _)) = self.exchanges.iter().find(|(_, exchange)| due(exchange)) else {
             return;
         };
@@ -178,7 +178,7 @@ impl Program {
         self.conn
             .respond(StreamId(id), &head, size)
             .expect("unanswered");
-        self.exchanges.get_mut(&id).expect("known").writing = Some(Writing::of(size, len));
+        self.exchanges.get_mut(&id).expect("known").writing = Some(BodyWriter::of(size, len));
     }
 
     fn write(&mut self, id: u64, how: usize) {
@@ -206,7 +206,7 @@ impl Program {
             stream.send_capacity() > 0,
             "no room, and the last write did not say so"
         );
-        let n = (writing.len - writing.written).min(1 + how % MOST_WRITTEN);
+        let n = (writing.len - writing.written).min(1 + how % MAX_WRITE_BYTES);
         let data: Vec<u8> = (writing.written..writing.written + n)
             .map(|at| byte(side, id, at))
             .collect();
@@ -304,8 +304,8 @@ impl Program {
         n > 0
     }
 
-    fn bounded(&mut self, limits: &Limits) {
-        let most = limits.send_window_bytes + MOST_WRITTEN + OTHER_BYTES;
+    fn assert_bounded(&mut self, limits: &Limits) {
+        let most = limits.send_window_bytes + MAX_WRITE_BYTES + OTHER_BYTES;
         assert!(self.conn.pending_bytes() <= most);
         let window = limits.http2.stream_window_bytes.max(65_535) as usize;
         for id in self.exchanges.keys() {
@@ -318,7 +318,7 @@ impl Program {
 
 impl Exchange {
     /// Nothing more is to be done here.
-    fn is_settled(&self) -> bool {
+    fn is_finished(&self) -> bool {
         let is_written = self
             .writing
             .as_ref()
@@ -327,7 +327,7 @@ impl Exchange {
     }
 }
 
-impl Writing {
+impl BodyWriter {
     fn of(size: BodySize, len: usize) -> Self {
         Self {
             len,
@@ -346,14 +346,14 @@ fn size(how: usize) -> (BodySize, usize) {
     }
 }
 
-struct World {
+struct Harness {
     client: Program,
     server: Program,
     limits: [Arc<Limits>; 2],
     now: Instant,
 }
 
-impl World {
+impl Harness {
     fn new(client: Limits, server: Limits) -> Self {
         let now = Instant::now();
         let limits = [Arc::new(client), Arc::new(server)];
@@ -409,8 +409,8 @@ impl World {
         }
         self.client.events();
         self.server.events();
-        self.client.bounded(&self.limits[0]);
-        self.server.bounded(&self.limits[1]);
+        self.client.assert_bounded(&self.limits[0]);
+        self.server.assert_bounded(&self.limits[1]);
     }
 
     fn deliver(&mut self, max: usize, up: bool) -> bool {
@@ -428,10 +428,10 @@ impl World {
     fn change_window(&mut self, how: usize) {
         // Never more than it takes.
         let most = self.limits[0].http2.stream_window_bytes;
-        self.say_window([0, 1, 500, most / 2, most][how % 5]);
+        self.send_initial_window([0, 1, 500, most / 2, most][how % 5]);
     }
 
-    fn say_window(&mut self, size: u32) {
+    fn send_initial_window(&mut self, size: u32) {
         self.client.flush(self.now);
         let settings = h2::settings(&[(h2::INITIAL_WINDOW_SIZE, size)]);
         // Not before the preface.
@@ -442,7 +442,7 @@ impl World {
 
     /// Everything is delivered, read, answered and written, until nothing moves.
     fn finish(&mut self) {
-        self.say_window(self.limits[0].http2.stream_window_bytes);
+        self.send_initial_window(self.limits[0].http2.stream_window_bytes);
         for _ in 0..100_000 {
             let mut moved = self.deliver(usize::MAX, true) | self.deliver(usize::MAX, false);
             for program in [&mut self.client, &mut self.server] {
@@ -451,13 +451,13 @@ impl World {
                 for id in open {
                     let before = program.progress(id);
                     program.read(id, 100_000);
-                    program.write(id, 2 * MOST_WRITTEN - 1);
+                    program.write(id, 2 * MAX_WRITE_BYTES - 1);
                     moved |= program.progress(id) != before;
                 }
                 let unanswered = program
                     .exchanges
                     .values()
-                    .any(|e| e.writing.is_none() && !e.is_settled());
+                    .any(|e| e.writing.is_none() && !e.is_finished());
                 if program.side == Side::Server && unanswered && program.closed.is_none() {
                     program.respond(7);
                     moved = true;
@@ -476,7 +476,7 @@ impl World {
         for (id, asked) in &self.client.exchanges {
             let served = self.server.exchanges.get(id);
             assert!(
-                asked.is_settled(),
+                asked.is_finished(),
                 "client, {id}: {asked:?}; server: {served:?}"
             );
             let Some(served) = served else {
@@ -491,7 +491,7 @@ impl World {
                 .is_some_and(StreamError::is_unprocessed);
             assert!(!is_refused, "{id} is served and refused");
             assert!(
-                served.is_settled(),
+                served.is_finished(),
                 "server, {id}: {served:?}; client: {asked:?}"
             );
             let is_whole = asked.failed.is_none() && !asked.reset;
@@ -584,12 +584,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn both_ends_agree_whatever_happens(
+    fn both_ends_agree_on_every_exchange(
         client in limits(Side::Client),
         server in limits(Side::Server),
         script in vec((any::<u8>(), any::<u16>()), 0..300),
     ) {
-        let mut world = World::new(client, server);
+        let mut world = Harness::new(client, server);
         for (what, how) in script {
             world.apply(what, usize::from(how));
         }

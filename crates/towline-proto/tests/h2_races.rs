@@ -90,7 +90,7 @@ impl Server {
 }
 
 #[test]
-fn an_upload_that_crosses_our_goaway_harms_nobody() {
+fn an_upload_that_crosses_our_goaway_is_ignored() {
     let mut server = Server::new();
     assert_eq!(server.feed(&frame(1, 5, 1, &REQUEST)), ["head 1"]);
     server.conn.close();
@@ -113,7 +113,7 @@ fn an_upload_that_crosses_our_goaway_harms_nobody() {
 }
 
 #[test]
-fn a_window_that_nobody_waits_for_any_more_is_not_late() {
+fn a_window_without_waiting_streams_is_no_timeout() {
     let mut server = Server::new();
     let open = [frame(4, 0, 0, &window(1 << 20)), frame(1, 5, 1, &REQUEST)].concat();
     assert_eq!(server.feed(&open), ["head 1"]);
@@ -130,7 +130,7 @@ fn a_window_that_nobody_waits_for_any_more_is_not_late() {
 }
 
 #[test]
-fn a_setting_that_shuts_an_open_window_sends_no_empty_frame() {
+fn a_setting_that_closes_an_open_window_sends_no_empty_frame() {
     let mut server = Server::new();
     assert_eq!(server.feed(&frame(1, 5, 1, &REQUEST)), ["head 1"]);
     assert_eq!(server.feed(&frame(1, 5, 3, &REQUEST)), ["head 3"]);

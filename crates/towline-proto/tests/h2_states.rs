@@ -132,8 +132,8 @@ fn input(name: &str) -> Vec<u8> {
 /// A server with the stream in a state.
 fn server(state: &str) -> End {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
-    end.feed(&[h2::client_begins(), h2::get(1)].concat());
-    end.answer(204, &[], BodySize::Empty).expect("open");
+    end.feed(&[h2::client_preface(), h2::get(1)].concat());
+    end.send_response(204, &[], BodySize::Empty).expect("open");
     let stream = StreamId(u64::from(ID));
     match state {
         "idle" => {}
@@ -142,8 +142,9 @@ fn server(state: &str) -> End {
         "local" => {
             let target = [(":method", "CONNECT"), (":authority", "a:1")];
             end.feed(&h2::headers(ID, 0, &target));
-            end.answer(200, &[], BodySize::Unknown).expect("open");
-            end.settle();
+            end.send_response(200, &[], BodySize::Unknown)
+                .expect("open");
+            end.run_until_idle();
             end.conn
                 .stream(stream)
                 .expect("open")
@@ -152,7 +153,7 @@ fn server(state: &str) -> End {
         }
         "ended" => {
             end.feed(&h2::get(ID));
-            end.answer(204, &[], BodySize::Empty).expect("open");
+            end.send_response(204, &[], BodySize::Empty).expect("open");
         }
         "reset" => {
             end.feed(&h2::post(ID, &[]));
@@ -167,7 +168,7 @@ fn server(state: &str) -> End {
         }
         other => panic!("no such state: {other}"),
     }
-    end.settle();
+    end.run_until_idle();
     end
 }
 
@@ -175,7 +176,7 @@ fn server(state: &str) -> End {
 fn client(state: &str) -> End {
     let mut end = End::h2_client(&Arc::new(Limits::client()));
     request(&mut end, BodySize::Empty);
-    end.feed(&h2::server_begins());
+    end.feed(&h2::server_preface());
     end.feed(&h2::headers(1, END, &[(":status", "204")]));
     let response = |flags| h2::headers(ID, flags, &[(":status", "200")]);
     match state {
@@ -205,7 +206,7 @@ fn client(state: &str) -> End {
         }
         other => panic!("no such state: {other}"),
     }
-    end.settle();
+    end.run_until_idle();
     end
 }
 
@@ -220,7 +221,7 @@ fn request(end: &mut End, size: BodySize) {
         fields: &[host],
     };
     end.conn.request(&head, size).expect("room");
-    end.settle();
+    end.run_until_idle();
 }
 
 fn verdict(mut end: End, pieces: &[&[u8]]) -> String {
@@ -309,7 +310,7 @@ fn the_first_frame() {
     }
     let mut end = End::h2_server(&limits, App::Read);
     end.feed(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(end.is_over());
+    assert!(end.is_closed());
 }
 
 /// Settings out of range (RFC 9113 6.5.2).

@@ -44,7 +44,7 @@ fn pair() -> impl Strategy<Value = Pair> {
 }
 
 /// A block, and the table size that is set before it.
-fn buffers() -> impl Strategy<Value = Vec<(Vec<Pair>, Option<u32>)>> {
+fn blocks() -> impl Strategy<Value = Vec<(Vec<Pair>, Option<u32>)>> {
     let size = prop_oneof![Just(0), 30_u32..100, 100_u32..4096, Just(4096)];
     vec(
         (vec(pair(), 0..12), prop::option::weighted(0.2, size)),
@@ -81,11 +81,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn what_we_encode_both_decode(buffers in buffers()) {
+    fn our_blocks_are_decoded_by_both(blocks in blocks()) {
         let mut encoder = HpackScratch::new(WIDE, WIDE);
         let mut decoder = HpackScratch::new(WIDE, WIDE);
         let mut their_decoder = TheirDecoder::default();
-        for (pairs, size) in buffers {
+        for (pairs, size) in blocks {
             if let Some(size) = size {
                 encoder.set_encoder_table_bytes(size);
             }
@@ -96,10 +96,10 @@ proptest! {
     }
 
     #[test]
-    fn what_they_encode_we_decode(buffers in buffers(), flags in vec(any::<u8>(), 12)) {
+    fn their_blocks_are_decoded_by_us(blocks in blocks(), flags in vec(any::<u8>(), 12)) {
         let mut encoder = TheirEncoder::default();
         let mut decoder = HpackScratch::new(WIDE, WIDE);
-        for (pairs, size) in buffers {
+        for (pairs, size) in blocks {
             let mut block = Vec::new();
             if let Some(size) = size {
                 encoder.update_max_dynamic_size(size, &mut block).expect("a size");
@@ -115,11 +115,11 @@ proptest! {
     /// A decoder with narrow bounds gives a beginning of what one with wide bounds gives, within its bounds,
     /// and both tables stay the same.
     #[test]
-    fn bounds_do_not_change_the_table(buffers in buffers(), max_bytes in 0_u32..600, max_fields in 0_u32..12) {
+    fn bounds_do_not_change_the_table(blocks in blocks(), max_bytes in 0_u32..600, max_fields in 0_u32..12) {
         let mut encoder = HpackScratch::new(WIDE, WIDE);
         let mut wide = HpackScratch::new(WIDE, WIDE);
         let mut narrow = HpackScratch::new(max_bytes, max_fields);
-        for (pairs, _) in buffers {
+        for (pairs, _) in blocks {
             let block = encoder.encode(&fields(&pairs)).to_vec();
             let all = ours(&mut wide, &block).expect("a good block");
             let some = ours(&mut narrow, &block).expect("a good block");
@@ -134,9 +134,9 @@ proptest! {
     }
 
     #[test]
-    fn noise_does_no_harm(buffers in vec(vec(any::<u8>(), 0..200), 1..10)) {
+    fn random_bytes_are_handled(blocks in vec(vec(any::<u8>(), 0..200), 1..10)) {
         let mut decoder = HpackScratch::new(10_000, 128);
-        for block in buffers {
+        for block in blocks {
             if let Ok((fields, _)) = decoder.decode(&block) {
                 prop_assert!(fields.map(|field| field.name.len() + field.value.len()).sum::<usize>() <= 10_000);
             }
@@ -145,7 +145,7 @@ proptest! {
 }
 
 #[test]
-fn a_head_that_returns_costs_a_byte_a_field() {
+fn a_repeated_head_costs_a_byte_per_field() {
     let head = [
         (":status", "200"),
         ("server", "towline"),
@@ -224,7 +224,7 @@ fn a_bomb_stays_bounded() {
 
 /// Whatever stands behind the lines that nobody sees, and however many they are.
 #[test]
-fn what_follows_a_bomb_counts() {
+fn fields_after_a_bomb_are_checked() {
     const BLOCK: usize = 200;
     for run in 0..BLOCK {
         let decode = |rest: &[u8]| {

@@ -25,7 +25,7 @@ impl Client {
         }
     }
 
-    fn ahead(&mut self, method: &[u8], body: Option<Bytes>) -> Result<StreamId, UserError> {
+    fn pipeline(&mut self, method: &[u8], body: Option<Bytes>) -> Result<StreamId, UserError> {
         let fields = [Field {
             name: b"host",
             value: b"a",
@@ -88,12 +88,12 @@ impl Client {
 const TWO: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nabHTTP/1.1 204 No Content\r\n\r\n";
 
 #[test]
-fn answers_come_in_order_at_every_cut() {
+fn responses_come_in_order_at_every_cut() {
     for cut in 0..=TWO.len() {
         let mut client = Client::new();
-        assert_eq!(client.ahead(b"GET", None), Ok(StreamId(1)));
+        assert_eq!(client.pipeline(b"GET", None), Ok(StreamId(1)));
         assert_eq!(
-            client.ahead(b"POST", Some(Bytes::from_static(b"xyz"))),
+            client.pipeline(b"POST", Some(Bytes::from_static(b"xyz"))),
             Ok(StreamId(2))
         );
         let wire = "GET / HTTP/1.1\r\nhost: a\r\n\r\n\
@@ -117,47 +117,47 @@ fn log_of_body(log: &[String]) -> String {
 }
 
 #[test]
-fn the_method_of_each_request_frames_its_own_answer() {
+fn each_request_method_frames_its_own_response() {
     let mut client = Client::new();
-    client.ahead(b"HEAD", None).unwrap();
-    client.ahead(b"GET", None).unwrap();
+    client.pipeline(b"HEAD", None).unwrap();
+    client.pipeline(b"GET", None).unwrap();
     let head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n";
     let log = client.receive(&[&head[..], head, b"hi"].concat());
     assert_eq!(log, ["1 200", "2 200", "2 hi"]);
 }
 
 #[test]
-fn one_answer_more_than_requests_is_a_violation() {
+fn a_surplus_response_is_a_violation() {
     let mut client = Client::new();
-    client.ahead(b"GET", None).unwrap();
-    client.ahead(b"GET", None).unwrap();
+    client.pipeline(b"GET", None).unwrap();
+    client.pipeline(b"GET", None).unwrap();
     let log = client.receive(&[TWO, b"HTTP/1.1 204 No Content\r\n\r\n"].concat());
     assert_eq!(log, ["1 200", "1 ab", "2 204", "closed Protocol"]);
 }
 
 #[test]
-fn a_close_between_answers_ends_what_went_ahead() {
+fn a_close_between_responses_fails_pipelined_requests() {
     let mut client = Client::new();
-    client.ahead(b"GET", None).unwrap();
-    client.ahead(b"GET", None).unwrap();
+    client.pipeline(b"GET", None).unwrap();
+    client.pipeline(b"GET", None).unwrap();
     let closing = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     let log = client.receive(closing);
     assert_eq!(
         log,
         ["1 200", format!("closed {:?}", CloseReason::Done).as_str()]
     );
-    assert_eq!(client.ahead(b"GET", None), Err(UserError::NotIdle));
+    assert_eq!(client.pipeline(b"GET", None), Err(UserError::NotIdle));
 
     let mut client = Client::new();
-    client.ahead(b"GET", None).unwrap();
-    client.ahead(b"GET", None).unwrap();
+    client.pipeline(b"GET", None).unwrap();
+    client.pipeline(b"GET", None).unwrap();
     client.receive(&TWO[..TWO.len() - 27]);
     client.conn.received_eof(client.now);
     assert_eq!(client.receive(b""), ["2 failed", "closed Truncated"]);
 }
 
 #[test]
-fn nothing_goes_ahead_of_a_body_that_is_being_written() {
+fn no_request_is_pipelined_behind_an_unfinished_body() {
     let mut client = Client::new();
     let fields = [Field {
         name: b"host",
@@ -170,12 +170,12 @@ fn nothing_goes_ahead_of_a_body_that_is_being_written() {
     };
     let size = towline_proto::BodySize::Known(3);
     client.conn.request(&head, size).unwrap();
-    assert_eq!(client.ahead(b"GET", None), Err(UserError::NotIdle));
+    assert_eq!(client.pipeline(b"GET", None), Err(UserError::NotIdle));
 }
 
 /// Written once or each time: the same bytes, the same exchanges, the same refusals.
 #[test]
-fn a_prepared_request_is_the_request() {
+fn a_prepared_request_equals_the_request() {
     let host = Field {
         name: b"host",
         value: b"a",

@@ -24,7 +24,7 @@ fn finished(end: &mut End, data: &[u8]) -> String {
 }
 
 fn on_wire(end: &mut End) -> String {
-    end.settle();
+    end.run_until_idle();
     String::from_utf8_lossy(end.written()).to_lowercase()
 }
 
@@ -35,7 +35,7 @@ fn count(text: &str, part: &str) -> usize {
 // ---- heads ----
 
 #[test]
-fn a_response_says_how_it_is_framed_exactly_once() {
+fn a_response_has_exactly_one_framing() {
     let known = |n| BodySize::Known(n);
     for (fields, size, length, chunked) in [
         (vec![], known(2), 1, 0),
@@ -49,8 +49,8 @@ fn a_response_says_how_it_is_framed_exactly_once() {
             1,
         ),
     ] {
-        let mut end = End::asked(&wire::get("/"));
-        end.answer(200, &fields, size)
+        let mut end = End::server_with_request(&wire::get("/"));
+        end.send_response(200, &fields, size)
             .unwrap_or_else(|e| panic!("{fields:?}: {e}"));
         let text = finished(&mut end, b"hi");
         let found = (
@@ -63,7 +63,7 @@ fn a_response_says_how_it_is_framed_exactly_once() {
 }
 
 #[test]
-fn a_head_that_would_be_ambiguous_or_injected_is_refused_and_nothing_is_sent() {
+fn ambiguous_or_injected_heads_are_refused_and_nothing_is_sent() {
     let length = |value| vec![field("Content-Length", value)];
     let cases: Vec<(Vec<Field<'_>>, BodySize, UserError)> = vec![
         (
@@ -143,14 +143,18 @@ fn a_head_that_would_be_ambiguous_or_injected_is_refused_and_nothing_is_sent() {
         ),
     ];
     for (fields, size, error) in cases {
-        let mut end = End::asked(&wire::get("/"));
-        assert_eq!(end.answer(200, &fields, size), Err(error), "{fields:?}");
+        let mut end = End::server_with_request(&wire::get("/"));
+        assert_eq!(
+            end.send_response(200, &fields, size),
+            Err(error),
+            "{fields:?}"
+        );
         assert_eq!(
             end.conn.pending_bytes(),
             0,
             "{fields:?}: something was queued"
         );
-        end.answer(500, &[], BodySize::Empty)
+        end.send_response(500, &[], BodySize::Empty)
             .expect("the exchange is as it was");
         assert!(on_wire(&mut end).starts_with("http/1.1 500 "), "{fields:?}");
     }
@@ -158,7 +162,7 @@ fn a_head_that_would_be_ambiguous_or_injected_is_refused_and_nothing_is_sent() {
 
 #[test]
 fn reasons_and_statuses_are_checked() {
-    let mut end = End::asked(&wire::get("/"));
+    let mut end = End::server_with_request(&wire::get("/"));
     for (status, reason, error) in [
         (99, "", UserError::InvalidStatus),
         (600, "", UserError::InvalidStatus),
@@ -247,7 +251,7 @@ fn one_request_at_a_time() {
         .request(&head, BodySize::Empty)
         .expect("idle again");
     assert_eq!(
-        end.answer(200, &[], BodySize::Empty),
+        end.send_response(200, &[], BodySize::Empty),
         Err(UserError::WrongSide)
     );
 }
@@ -255,22 +259,23 @@ fn one_request_at_a_time() {
 // ---- order ----
 
 #[test]
-fn calls_out_of_order_are_named() {
-    let mut end = End::asked(&wire::get("/"));
+fn calls_out_of_order_are_errors() {
+    let mut end = End::server_with_request(&wire::get("/"));
     assert_eq!(
         end.conn.stream(FIRST).expect("open").write(b"x"),
         Err(UserError::WrongOrder)
     );
     assert!(end.conn.stream(StreamId(7)).is_err());
-    end.answer(103, &[field("Link", "</a>")], BodySize::Empty)
+    end.send_response(103, &[field("Link", "</a>")], BodySize::Empty)
         .expect("interim");
-    end.answer(200, &[], BodySize::Known(2)).expect("final");
+    end.send_response(200, &[], BodySize::Known(2))
+        .expect("final");
     assert_eq!(
-        end.answer(103, &[], BodySize::Empty),
+        end.send_response(103, &[], BodySize::Empty),
         Err(UserError::WrongOrder)
     );
     assert_eq!(
-        end.answer(200, &[], BodySize::Empty),
+        end.send_response(200, &[], BodySize::Empty),
         Err(UserError::WrongOrder)
     );
     let text = finished(&mut end, b"hi");
@@ -287,10 +292,10 @@ fn calls_out_of_order_are_named() {
 
 #[test]
 fn http_10_gets_no_interim_response_and_no_chunks() {
-    let mut end = End::asked(b"GET / HTTP/1.0\r\n\r\n");
-    end.answer(103, &[], BodySize::Empty)
+    let mut end = End::server_with_request(b"GET / HTTP/1.0\r\n\r\n");
+    end.send_response(103, &[], BodySize::Empty)
         .expect("swallowed: 1.0 knows no 1xx (RFC 9110 15.2)");
-    end.answer(200, &[], BodySize::Unknown)
+    end.send_response(200, &[], BodySize::Unknown)
         .expect("until the close");
     let text = finished(&mut end, b"hello");
     assert!(
@@ -307,11 +312,11 @@ fn http_10_gets_no_interim_response_and_no_chunks() {
 // ---- bodies ----
 
 #[test]
-fn bodies_that_are_not_allowed_are_swallowed() {
+fn disallowed_bodies_are_discarded() {
     for (method, status) in [("HEAD", 200), ("GET", 204), ("GET", 304)] {
         for size in [BodySize::Known(5), BodySize::Unknown] {
-            let mut end = End::asked(&wire::request(method, "/", &[], b""));
-            end.answer(status, &[], size).expect("allowed");
+            let mut end = End::server_with_request(&wire::request(method, "/", &[], b""));
+            end.send_response(status, &[], size).expect("allowed");
             let text = finished(&mut end, b"hello");
             assert!(
                 text.ends_with("\r\n\r\n") && count(&text, "\r\n\r\n") == 1,
@@ -328,9 +333,10 @@ fn bodies_that_are_not_allowed_are_swallowed() {
 }
 
 #[test]
-fn a_body_longer_than_announced_is_refused_and_one_that_is_shorter_has_no_valid_end() {
-    let mut end = End::asked(&wire::get("/"));
-    end.answer(200, &[], BodySize::Known(4)).expect("allowed");
+fn a_body_too_long_is_refused_and_one_too_short_has_no_valid_end() {
+    let mut end = End::server_with_request(&wire::get("/"));
+    end.send_response(200, &[], BodySize::Known(4))
+        .expect("allowed");
     let mut stream = end.conn.stream(FIRST).expect("open");
     stream.write(b"abc").expect("within");
     assert_eq!(stream.write(b"de"), Err(UserError::BodyTooLong));
@@ -339,19 +345,20 @@ fn a_body_longer_than_announced_is_refused_and_one_that_is_shorter_has_no_valid_
     assert!(on_wire(&mut end).ends_with("abcd"));
     assert!(end.conn.is_idle());
 
-    let mut end = End::asked(&wire::get("/"));
-    end.answer(200, &[], BodySize::Known(4)).expect("allowed");
+    let mut end = End::server_with_request(&wire::get("/"));
+    end.send_response(200, &[], BodySize::Known(4))
+        .expect("allowed");
     let mut stream = end.conn.stream(FIRST).expect("open");
     stream.write(b"abc").expect("within");
     assert_eq!(stream.finish(), Err(UserError::BodyTooShort));
-    end.settle();
+    end.run_until_idle();
     let interest = end.conn.interest();
     // The length that is missing shows: no reset is needed, which could destroy what was sent.
     assert!(interest.shutdown, "{interest:?}");
 }
 
 #[test]
-fn a_response_given_up_never_looks_complete() {
+fn an_aborted_response_never_looks_complete() {
     // With a length or chunks, what is missing shows; until the close, only a reset does.
     let cases = [
         (wire::get("/"), BodySize::Known(9), false),
@@ -359,8 +366,8 @@ fn a_response_given_up_never_looks_complete() {
         (b"GET / HTTP/1.0\r\n\r\n".to_vec(), BodySize::Unknown, true),
     ];
     for (request, size, abort) in cases {
-        let mut end = End::asked(&request);
-        end.answer(200, &[], size).expect("allowed");
+        let mut end = End::server_with_request(&request);
+        end.send_response(200, &[], size).expect("allowed");
         let mut stream = end.conn.stream(FIRST).expect("open");
         stream.write(b"abc").expect("within");
         stream.reset();
@@ -377,10 +384,11 @@ fn a_response_given_up_never_looks_complete() {
 }
 
 #[test]
-fn trailers_go_where_they_can() {
+fn trailers_are_sent_where_possible() {
     let sum = field("X-Sum", "1");
-    let mut end = End::asked(&wire::get("/"));
-    end.answer(200, &[], BodySize::Unknown).expect("allowed");
+    let mut end = End::server_with_request(&wire::get("/"));
+    end.send_response(200, &[], BodySize::Unknown)
+        .expect("allowed");
     let mut stream = end.conn.stream(FIRST).expect("open");
     for name in [
         "Content-Length",
@@ -402,8 +410,9 @@ fn trailers_go_where_they_can() {
     stream.finish_with(&[sum]).expect("allowed");
     assert!(on_wire(&mut end).ends_with("0\r\nx-sum: 1\r\n\r\n"));
 
-    let mut end = End::asked(&wire::get("/"));
-    end.answer(200, &[], BodySize::Known(0)).expect("allowed");
+    let mut end = End::server_with_request(&wire::get("/"));
+    end.send_response(200, &[], BodySize::Known(0))
+        .expect("allowed");
     let refused = end
         .conn
         .stream(FIRST)
@@ -416,8 +425,9 @@ fn trailers_go_where_they_can() {
 
 #[test]
 fn an_empty_write_is_no_last_chunk() {
-    let mut end = End::asked(&wire::get("/"));
-    end.answer(200, &[], BodySize::Unknown).expect("allowed");
+    let mut end = End::server_with_request(&wire::get("/"));
+    end.send_response(200, &[], BodySize::Unknown)
+        .expect("allowed");
     let mut stream = end.conn.stream(FIRST).expect("open");
     stream.write(b"").expect("nothing");
     stream.write_shared(bytes::Bytes::new()).expect("nothing");
@@ -425,17 +435,17 @@ fn an_empty_write_is_no_last_chunk() {
 }
 
 #[test]
-fn large_bytes_leave_by_reference_and_unchanged() {
+fn large_bytes_are_sent_by_reference_and_unchanged() {
     let large: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
     for size in [BodySize::Known(300_000), BodySize::Unknown] {
-        let mut end = End::asked(&wire::get("/"));
-        end.answer(200, &[], size).expect("allowed");
+        let mut end = End::server_with_request(&wire::get("/"));
+        end.send_response(200, &[], size).expect("allowed");
         let mut stream = end.conn.stream(FIRST).expect("open");
         stream.write_shared(large.clone().into()).expect("allowed");
         stream.finish().expect("complete");
         end.send_room = 1;
         for _ in 0..1000 {
-            end.settle();
+            end.run_until_idle();
             end.send_room = 777;
         }
         let sent = end.written();
@@ -448,10 +458,11 @@ fn large_bytes_leave_by_reference_and_unchanged() {
 }
 
 #[test]
-fn room_runs_out_and_comes_back() {
-    let mut end = End::asked(&wire::get("/"));
+fn send_capacity_runs_out_and_returns() {
+    let mut end = End::server_with_request(&wire::get("/"));
     end.send_room = 0;
-    end.answer(200, &[], BodySize::Unknown).expect("allowed");
+    end.send_response(200, &[], BodySize::Unknown)
+        .expect("allowed");
     let mut writes = 0;
     while end.conn.stream(FIRST).expect("open").send_capacity() > 0 {
         end.conn
@@ -459,12 +470,12 @@ fn room_runs_out_and_comes_back() {
             .expect("open")
             .write(&[b'x'; 4096])
             .expect("room");
-        end.settle();
+        end.run_until_idle();
         writes += 1;
         assert!(writes < 100, "no high-water mark");
     }
     assert!(writes >= 15, "{writes}");
     end.send_room = usize::MAX;
-    end.settle();
+    end.run_until_idle();
     assert!(end.conn.stream(FIRST).expect("open").send_capacity() >= 32 * 1024);
 }

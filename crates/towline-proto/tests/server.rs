@@ -16,7 +16,7 @@ fn pipelined_requests_are_served_one_after_the_other() {
     for id in 1..=3 {
         assert_eq!(end.events(), ["GET / end"]);
         assert!(!end.conn.is_idle());
-        end.answer(id);
+        end.send_response(id);
         assert_eq!(end.conn.has_events(), id < 3);
         assert_eq!(end.sent(), OK);
     }
@@ -25,7 +25,7 @@ fn pipelined_requests_are_served_one_after_the_other() {
 }
 
 #[test]
-fn a_flood_of_pipelined_requests_stops_the_reading() {
+fn a_flood_of_pipelined_requests_stops_reading() {
     let mut end = End::server();
     let flood = GET.repeat(10_000);
     let taken = end.push(&flood);
@@ -36,7 +36,7 @@ fn a_flood_of_pipelined_requests_stops_the_reading() {
     let mut at = taken;
     while id < 10_000 {
         id += 1;
-        end.answer(id);
+        end.send_response(id);
         end.sent();
         end.conn.release(&mut end.buffers);
         at += end.push(&flood[at..]);
@@ -57,7 +57,7 @@ fn bodies_come_as_they_are_read() {
     end.push(b"56789");
     assert_eq!(end.events(), ["readable"]);
     assert_eq!(end.read(1), ("56789".into(), "end"));
-    end.answer(1);
+    end.send_response(1);
     assert_eq!(end.sent(), OK);
     assert!(end.conn.is_idle());
 }
@@ -92,7 +92,7 @@ fn chunked_bodies_and_their_trailers_at_every_cut() {
 }
 
 #[test]
-fn a_program_that_does_not_read_stops_the_peer() {
+fn an_unread_body_stops_reading() {
     let mut end = End::server();
     end.push(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
     assert_eq!(end.events(), ["POST /"]);
@@ -111,11 +111,11 @@ fn a_program_that_does_not_read_stops_the_peer() {
 }
 
 #[test]
-fn a_rest_of_the_body_is_drained_or_the_connection_closed() {
+fn an_unread_body_is_drained_or_the_connection_closed() {
     let mut end = End::server();
     end.push(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");
     assert_eq!(end.events(), ["POST /"]);
-    end.answer(1);
+    end.send_response(1);
     assert_eq!(end.sent(), OK);
     end.push(&[b'x'; 1000]);
     end.push(GET);
@@ -124,7 +124,7 @@ fn a_rest_of_the_body_is_drained_or_the_connection_closed() {
     let mut end = End::server();
     end.push(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n");
     assert_eq!(end.events(), ["POST /"]);
-    end.answer(1);
+    end.send_response(1);
     assert_eq!(end.sent(), OK);
     assert_eq!(
         end.conn.interest(),
@@ -152,7 +152,7 @@ fn a_chunked_body_is_drained_over_many_reads() {
     let mut end = End::server();
     end.push(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
     assert_eq!(end.events(), ["POST /"]);
-    end.answer(1);
+    end.send_response(1);
     for _ in 0..10 {
         end.push(b"3e8\r\n");
         end.push(&[b'x'; 1000]);
@@ -164,7 +164,7 @@ fn a_chunked_body_is_drained_over_many_reads() {
 }
 
 #[test]
-fn continue_is_sent_when_the_body_is_wanted() {
+fn continue_is_sent_on_the_first_read() {
     let wire = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
     let mut end = End::server();
     end.push(wire);
@@ -174,7 +174,7 @@ fn continue_is_sent_when_the_body_is_wanted() {
     assert_eq!(end.sent(), "HTTP/1.1 100 Continue\r\n\r\n");
     end.push(b"hi");
     assert_eq!(end.read(1), ("hi".into(), "end"));
-    end.answer(1);
+    end.send_response(1);
     assert_eq!(end.sent(), OK);
 
     // A body that comes unasked is fine, and an answer without it ends the connection.
@@ -186,7 +186,7 @@ fn continue_is_sent_when_the_body_is_wanted() {
     let mut end = End::server();
     end.push(wire);
     end.events();
-    end.answer(1);
+    end.send_response(1);
     assert_eq!(
         end.sent(),
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok"
@@ -236,14 +236,14 @@ fn a_truncated_body_is_never_an_end() {
 }
 
 #[test]
-fn a_half_closed_peer_gets_its_answers() {
+fn a_half_closed_peer_gets_its_responses() {
     let mut end = End::server();
     end.push(&GET.repeat(2));
     end.eof();
     assert_eq!(end.events(), ["GET / end", "half closed"]);
-    end.answer(1);
+    end.send_response(1);
     assert_eq!(end.events(), ["GET / end", "half closed"]);
-    end.answer(2);
+    end.send_response(2);
     assert_eq!(end.events(), ["closed: closed in order"]);
     assert_eq!(end.sent(), OK.repeat(2));
     assert!(end.conn.interest().closed);
@@ -340,7 +340,7 @@ fn framing_follows_the_request_and_the_status() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused_and_leaves_no_trace() {
+fn contradictory_heads_are_refused_and_nothing_is_sent() {
     let refused = [
         (
             &[("content-length", "4")][..],
@@ -388,7 +388,7 @@ fn what_contradicts_itself_is_refused_and_leaves_no_trace() {
         end.try_respond(1, 101, &[], BodySize::Empty),
         Err(UserError::UpgradeNotPossible)
     );
-    end.answer(1);
+    end.send_response(1);
     assert_eq!(
         end.try_respond(1, 200, &[], BodySize::Empty),
         Err(UserError::WrongOrder)
@@ -397,7 +397,7 @@ fn what_contradicts_itself_is_refused_and_leaves_no_trace() {
 }
 
 #[test]
-fn wrong_sizes_of_bodies() {
+fn bodies_of_a_wrong_size_are_errors() {
     let mut end = End::server();
     end.push(GET);
     end.events();
@@ -412,7 +412,7 @@ fn wrong_sizes_of_bodies() {
 }
 
 #[test]
-fn giving_up_never_looks_like_an_end() {
+fn an_aborted_message_never_looks_complete() {
     let mut end = End::server();
     end.push(b"GET / HTTP/1.0\r\n\r\n");
     end.events();
@@ -469,7 +469,7 @@ fn interim_responses_and_trailers() {
 }
 
 #[test]
-fn an_upgrade_hands_over_what_is_left() {
+fn an_upgrade_keeps_the_unread_bytes() {
     let mut end = End::server();
     end.push(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nleft");
     assert_eq!(end.events(), ["GET / end"]);

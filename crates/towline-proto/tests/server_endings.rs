@@ -33,7 +33,7 @@ fn slow_and_silent_peers() {
     end.push(GET);
     end.events();
     end.wait(500);
-    end.answer(1);
+    end.send_response(1);
     end.sent();
     end.wait(74);
     assert!(end.conn.is_idle());
@@ -55,7 +55,7 @@ fn slow_and_silent_peers() {
 }
 
 #[test]
-fn a_reader_that_never_reads_is_cut_off() {
+fn a_peer_that_never_reads_is_closed() {
     let mut end = End::server();
     end.push(GET);
     end.events();
@@ -75,7 +75,7 @@ fn a_reader_that_never_reads_is_cut_off() {
 }
 
 #[test]
-fn a_long_answer_outlives_the_keep_alive_timeout() {
+fn a_long_response_outlives_the_keep_alive_timeout() {
     let mut end = End::server();
     end.push(&GET.repeat(2));
     end.events();
@@ -91,7 +91,7 @@ fn a_long_answer_outlives_the_keep_alive_timeout() {
     }
     end.sent();
     assert_eq!(end.events(), ["GET / end"]);
-    end.answer(2);
+    end.send_response(2);
     end.wait(100);
     assert_eq!(end.events(), [""; 0], "the answer has not left yet");
     end.sent();
@@ -100,11 +100,11 @@ fn a_long_answer_outlives_the_keep_alive_timeout() {
 }
 
 #[test]
-fn close_does_not_wait_for_a_body_that_nobody_reads() {
+fn close_does_not_wait_for_an_unread_body() {
     let mut end = End::server();
     end.push(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");
     end.events();
-    end.answer(1);
+    end.send_response(1);
     end.conn.close();
     assert_eq!(end.sent(), OK);
     assert!(end.conn.interest().shutdown);
@@ -129,12 +129,12 @@ fn writable_comes_once_below_the_low_water_mark() {
 }
 
 #[test]
-fn close_finishes_what_is_in_flight() {
+fn close_finishes_exchanges_in_flight() {
     let mut end = End::server();
     end.push(GET);
     end.events();
     end.conn.close();
-    end.answer(1);
+    end.send_response(1);
     assert_eq!(
         end.sent(),
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok"

@@ -44,7 +44,7 @@ fn a_request_cut_short_is_never_complete() {
                 "{how:?} after {shown}:\n{log}"
             );
             assert!(
-                end.is_over() && end.conn.interest().closed,
+                end.is_closed() && end.conn.interest().closed,
                 "{how:?} after {shown}:\n{log}"
             );
             assert_eq!(
@@ -114,12 +114,12 @@ fn a_response_until_the_close_ends_with_a_fin_only() {
 
 /// A peer that goes away while the program works: it hears of it, and nothing it does afterwards does harm.
 #[test]
-fn a_program_outlives_its_peer() {
+fn calls_after_the_peer_disconnected_are_safe() {
     for how in [Stop::Eof, Stop::Reset] {
-        let mut end = End::asked(&wire::get("/"));
+        let mut end = End::server_with_request(&wire::get("/"));
         stop(&mut end, how);
-        let answered = end.answer(200, &[], towline_proto::BodySize::Empty);
-        end.settle();
+        let answered = end.send_response(200, &[], towline_proto::BodySize::Empty);
+        end.run_until_idle();
         assert_eq!(answered.is_ok(), how == Stop::Eof, "{how:?}: {answered:?}");
         assert!(end.conn.interest().closed, "{how:?}: {}", end.log_text());
     }

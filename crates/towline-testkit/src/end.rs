@@ -34,9 +34,9 @@ const MAX_ROUNDS: usize = 10_000_000;
 
 /// How far a pump went; see [`End::pump`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Progress {
     Moved,
-    Still,
+    Idle,
 }
 
 /// An exchange as the scripted program sees it.
@@ -62,7 +62,7 @@ pub struct End {
     written: Vec<u8>,
     unread: VecDeque<u8>,
     eof_given: bool,
-    over: bool,
+    closed: bool,
     last_stream: Option<StreamId>,
     /// Read when there are no more events: a program learns first that a stream has switched.
     to_read: VecDeque<StreamId>,
@@ -76,7 +76,7 @@ impl End {
     }
 
     /// A server with the default limits that has been sent `wire` and waits for its program, the test.
-    pub fn asked(wire: &[u8]) -> Self {
+    pub fn server_with_request(wire: &[u8]) -> Self {
         let mut end = Self::server(&Arc::new(Limits::server()), App::Manual);
         end.feed(wire);
         assert!(end.last_stream.is_some(), "{}", end.log_text());
@@ -86,15 +86,15 @@ impl End {
     /// A client that sends `requests` (method, target) without bodies, each after the response to the one before.
     /// `GET+upgrade` asks for an upgrade.
     pub fn client(limits: &Arc<Limits>, requests: &[(&str, &str)]) -> Self {
-        Self::asking(Protocol::Http1, limits, requests)
+        Self::with_requests(Protocol::Http1, limits, requests)
     }
 
     /// The same over HTTP/2.
-    pub fn h2_client_asking(limits: &Arc<Limits>, requests: &[(&str, &str)]) -> Self {
-        Self::asking(Protocol::Http2, limits, requests)
+    pub fn h2_client_with_requests(limits: &Arc<Limits>, requests: &[(&str, &str)]) -> Self {
+        Self::with_requests(Protocol::Http2, limits, requests)
     }
 
-    fn asking(protocol: Protocol, limits: &Arc<Limits>, requests: &[(&str, &str)]) -> Self {
+    fn with_requests(protocol: Protocol, limits: &Arc<Limits>, requests: &[(&str, &str)]) -> Self {
         let clock = Clock::default();
         let conn = Connection::client_with_protocol(Arc::clone(limits), protocol, clock.now());
         let mut end = Self::new(conn, clock, Side::Client, App::Read);
@@ -145,7 +145,7 @@ impl End {
             written: Vec::new(),
             unread: VecDeque::new(),
             eof_given: false,
-            over: false,
+            closed: false,
             last_stream: None,
             to_read: VecDeque::new(),
         }
@@ -161,7 +161,7 @@ impl End {
     /// Bytes arrive. Those that the connection does not want yet wait in the receive buffer.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.unread.extend(bytes);
-        self.settle();
+        self.run_until_idle();
     }
 
     /// Which end this is.
@@ -175,14 +175,14 @@ impl End {
     }
 
     /// True after `Event::Closed`.
-    pub fn is_over(&self) -> bool {
-        self.over
+    pub fn is_closed(&self) -> bool {
+        self.closed
     }
 
     /// The peer's FIN arrives behind everything fed so far.
     pub fn feed_eof(&mut self) {
         self.eof_given = true;
-        self.settle();
+        self.run_until_idle();
     }
 
     /// The transport breaks: what is under way is lost.
@@ -191,7 +191,7 @@ impl End {
         self.output.clear();
         self.conn
             .received_abort(self.clock.now(), "connection reset");
-        self.settle();
+        self.run_until_idle();
     }
 
     /// Bytes fed that the connection has not taken: backpressure.
@@ -205,14 +205,14 @@ impl End {
         while let Some(at) = self.conn.deadline().filter(|at| *at <= target) {
             self.clock.advance_to(at);
             self.conn.handle_timeout(self.clock.now());
-            self.settle();
+            self.run_until_idle();
             assert!(
                 self.conn.deadline() != Some(at),
                 "a deadline that is due must go away when it is handled"
             );
         }
         self.clock.advance_to(target);
-        self.settle();
+        self.run_until_idle();
     }
 
     /// Takes at most `max` bytes of what this end has sent.
@@ -259,12 +259,12 @@ impl End {
     }
 
     /// Reads, events, the program and writes, until nothing moves any more.
-    pub fn settle(&mut self) {
+    pub fn run_until_idle(&mut self) {
         for round in 0.. {
             assert!(round < MAX_ROUNDS, "no end of reading and writing");
             let received = self.receive();
             let pumped = self.pump();
-            if !received && pumped == Turn::Still {
+            if !received && pumped == Progress::Idle {
                 break;
             }
         }
@@ -299,8 +299,8 @@ impl End {
     }
 
     /// Hands every event to the program and every byte to the socket.
-    pub fn pump(&mut self) -> Turn {
-        let mut turn = Turn::Still;
+    pub fn pump(&mut self) -> Progress {
+        let mut progress = Progress::Idle;
         for round in 0.. {
             assert!(round < MAX_ROUNDS, "no end of events");
             let mut moved = self.flush();
@@ -312,11 +312,11 @@ impl End {
                 self.read(stream);
             }
             if !moved {
-                return turn;
+                return progress;
             }
-            turn = Turn::Moved;
+            progress = Progress::Moved;
         }
-        turn
+        progress
     }
 
     fn flush(&mut self) -> bool {
@@ -346,15 +346,15 @@ impl End {
     }
 
     /// Takes one event, writes it down and says what the program does about it.
-    fn event(&mut self) -> Option<Act> {
-        let promised = self.conn.has_events();
+    fn event(&mut self) -> Option<Action> {
+        let announced = self.conn.has_events();
         let event = self.conn.next_event()?;
         assert!(
-            promised,
+            announced,
             "{event:?} was not promised: an engine that believes it would sleep"
         );
-        assert!(!self.over, "{event:?} after Closed");
-        let act = match event {
+        assert!(!self.closed, "{event:?} after Closed");
+        let action = match event {
             Event::Head { stream, head, end } => {
                 self.log.head(self.side, stream, &head, end);
                 let connect = self.side == Side::Server && head.method() == b"CONNECT";
@@ -363,50 +363,50 @@ impl End {
                     id: stream,
                     connect,
                 });
-                Act::Head(stream, end)
+                Action::Head(stream, end)
             }
             Event::Informational { stream, head } => {
                 self.log.interim(stream, &head);
-                Act::Nothing
+                Action::Nothing
             }
-            Event::Readable(stream) => Act::Read(stream),
-            Event::Writable(_) => Act::Nothing,
+            Event::Readable(stream) => Action::Read(stream),
+            Event::Writable(_) => Action::Nothing,
             Event::HalfClosed(stream) => {
                 self.log.line(&format!("half-closed {}", stream.0));
-                Act::Nothing
+                Action::Nothing
             }
             Event::Switched { stream } => {
                 self.log.line(&format!("switched {}", stream.0));
-                Act::Read(stream)
+                Action::Read(stream)
             }
             Event::Failed(stream, error) => {
                 self.log.line(&format!("failed {} {error}", stream.0));
                 self.exchanges.retain(|open| open.id != stream);
-                Act::Nothing
+                Action::Nothing
             }
             Event::GoingAway { last } => {
                 self.log.line(&format!("going away {}", last.0));
-                Act::Nothing
+                Action::Nothing
             }
             Event::Closed(error) => {
                 self.log.line(&format!("closed {error}"));
-                self.over = true;
-                Act::Nothing
+                self.closed = true;
+                Action::Nothing
             }
         };
-        Some(act)
+        Some(action)
     }
 
-    fn act(&mut self, act: Act) {
-        match act {
-            Act::Nothing => {}
-            Act::Head(stream, end) => match (self.side, self.app) {
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Nothing => {}
+            Action::Head(stream, end) => match (self.side, self.app) {
                 (_, App::Silent) => {}
                 (Side::Server, App::Ignore) => self.respond(stream),
                 _ if end => self.body_ended(stream),
                 _ => self.to_read.push_back(stream),
             },
-            Act::Read(stream) => {
+            Action::Read(stream) => {
                 if self.app != App::Silent && self.app != App::Ignore {
                     self.read(stream);
                 }
@@ -448,7 +448,7 @@ impl End {
     ///
     /// # Errors
     /// Those of `Connection::respond`.
-    pub fn answer(
+    pub fn send_response(
         &mut self,
         status: u16,
         fields: &[Field<'_>],
@@ -532,7 +532,7 @@ impl End {
 }
 
 #[derive(Clone, Copy)]
-enum Act {
+enum Action {
     Nothing,
     Head(StreamId, bool),
     Read(StreamId),

@@ -49,20 +49,20 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// The client's preface with empty SETTINGS, and the word that the server's are known.
-pub fn client_begins() -> Vec<u8> {
-    client_begins_with(&[])
+pub fn client_preface() -> Vec<u8> {
+    client_preface_with(&[])
 }
 
-pub fn client_begins_with(pairs: &[(u16, u32)]) -> Vec<u8> {
+pub fn client_preface_with(pairs: &[(u16, u32)]) -> Vec<u8> {
     [PREFACE, &settings(pairs), &settings_ack()].concat()
 }
 
 /// The server's empty SETTINGS, and the word that the client's are known.
-pub fn server_begins() -> Vec<u8> {
-    server_begins_with(&[])
+pub fn server_preface() -> Vec<u8> {
+    server_preface_with(&[])
 }
 
-pub fn server_begins_with(pairs: &[(u16, u32)]) -> Vec<u8> {
+pub fn server_preface_with(pairs: &[(u16, u32)]) -> Vec<u8> {
     [settings(pairs), settings_ack()].concat()
 }
 

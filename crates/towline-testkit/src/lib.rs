@@ -27,7 +27,7 @@ pub mod wire;
 pub mod ws;
 
 pub use clock::Clock;
-pub use end::{App, End, Turn};
+pub use end::{App, End, Progress};
 pub use log::Log;
 pub use pair::{Direction, Pair};
 pub use random::Random;

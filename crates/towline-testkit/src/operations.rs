@@ -25,9 +25,9 @@ pub fn check(script: &[u8]) {
     let mut pair = Pair::new(&Arc::new(Limits::server()));
     for operation in script.chunks_exact(2) {
         apply(&mut pair, operation[0], usize::from(operation[1]));
-        bounded(&mut pair);
+        assert_bounded(&mut pair);
     }
-    both_end(pair);
+    assert_both_close(pair);
 }
 
 fn apply(pair: &mut Pair, what: u8, how: usize) {
@@ -53,8 +53,8 @@ fn apply(pair: &mut Pair, what: u8, how: usize) {
         15 if how < 8 => end(pair, side).feed_eof(),
         _ => pair.run(),
     }
-    pair.client.settle();
-    pair.server.settle();
+    pair.client.run_until_idle();
+    pair.server.run_until_idle();
 }
 
 fn end(pair: &mut Pair, side: Side) -> &mut crate::End {
@@ -208,7 +208,7 @@ fn garbage(pair: &mut Pair, side: Side, how: usize) {
     end(pair, side).feed(pieces[how / 2 % 8]);
 }
 
-fn bounded(pair: &mut Pair) {
+fn assert_bounded(pair: &mut Pair) {
     let last = pair.server.last_stream();
     for side in [Side::Client, Side::Server] {
         let conn: &mut Connection = &mut end(pair, side).conn;
@@ -232,7 +232,7 @@ fn bounded(pair: &mut Pair) {
 }
 
 /// Closed, given up by their programs and given time, both ends come to rest; nothing waits for ever.
-fn both_end(mut pair: Pair) {
+fn assert_both_close(mut pair: Pair) {
     pair.pipe_bytes = usize::MAX;
     pair.client.conn.close();
     pair.server.conn.close();
@@ -254,7 +254,7 @@ fn both_end(mut pair: Pair) {
             "{side:?}: {:?} for ever",
             end.conn.interest()
         );
-        assert!(end.is_over(), "{side:?}: no Closed event");
+        assert!(end.is_closed(), "{side:?}: no Closed event");
         assert!(
             end.conn.deadline().is_none(),
             "{side:?}: a timer on a closed connection"

@@ -12,13 +12,13 @@ use crate::{App, End, Random};
 pub fn check_requests(wire: &[u8], seed: u64) {
     let app = [App::Read, App::Ignore, App::Switch, App::Read][seed as usize % 4];
     let limits = Arc::new(Limits::server());
-    let end = same_events_however_cut(wire, seed, || {
+    let end = assert_same_events_at_every_cut(wire, seed, || {
         End::server(&limits, app).with_buffers(buffer_bytes(seed))
     });
     if app == App::Read {
-        first_request_agrees_with_httparse(wire, &end);
+        assert_first_request_agrees_with_httparse(wire, &end);
     }
-    closed_after_a_violation(end);
+    assert_closed_after_violation(end);
 }
 
 /// A response stream in front of a client that has sent one request. (Surplus bytes are a violation before a second
@@ -28,9 +28,9 @@ pub fn check_responses(wire: &[u8], seed: u64) {
     let target = if method == "CONNECT" { "a:443" } else { "/" };
     let limits = Arc::new(Limits::client());
     let client = || End::client(&limits, &[(method, target)]).with_buffers(buffer_bytes(seed));
-    let end = same_events_however_cut(wire, seed, client);
-    first_response_agrees_with_httparse(wire, &end);
-    closed_after_a_violation(end);
+    let end = assert_same_events_at_every_cut(wire, seed, client);
+    assert_first_response_agrees_with_httparse(wire, &end);
+    assert_closed_after_violation(end);
 }
 
 /// Small blocks make heads and bodies grow over their ends; the events must not depend on it.
@@ -46,12 +46,12 @@ pub fn check_chunked(body: &[u8], seed: u64) {
 }
 
 /// Feeds the wire whole, byte by byte and in random pieces; gives back the end that had it whole.
-fn same_events_however_cut(wire: &[u8], seed: u64, make: impl Fn() -> End) -> End {
+fn assert_same_events_at_every_cut(wire: &[u8], seed: u64, make: impl Fn() -> End) -> End {
     let run = |sizes: &[usize]| {
         let mut end = make();
         let mut sizes = sizes.iter().copied();
         feed(&mut end, wire, &mut sizes);
-        bounded(&end, wire.len());
+        assert_bounded(&end, wire.len());
         end
     };
     let whole = run(&[]);
@@ -77,7 +77,7 @@ fn log_without_100(end: &End) -> String {
 }
 
 /// What is kept never outgrows what was received by more than the answers we owe, nor the window.
-fn bounded(end: &End, wire_bytes: usize) {
+fn assert_bounded(end: &End, wire_bytes: usize) {
     assert!(
         end.conn.pending_bytes() <= 256 * 1024,
         "{} bytes pending",
@@ -91,7 +91,7 @@ fn bounded(end: &End, wire_bytes: usize) {
 }
 
 /// After a violation the connection takes nothing more and says so.
-fn closed_after_a_violation(mut end: End) {
+fn assert_closed_after_violation(mut end: End) {
     let Some(error) = end.conn.error() else {
         return;
     };
@@ -111,7 +111,7 @@ fn closed_after_a_violation(mut end: End) {
 }
 
 /// Accepted by us implies accepted, and framed alike, by `httparse`.
-fn first_request_agrees_with_httparse(wire: &[u8], end: &End) {
+fn assert_first_request_agrees_with_httparse(wire: &[u8], end: &End) {
     let log = end.log.text();
     let Some(line) = log
         .lines()
@@ -141,7 +141,7 @@ fn first_request_agrees_with_httparse(wire: &[u8], end: &End) {
     );
 }
 
-fn first_response_agrees_with_httparse(wire: &[u8], end: &End) {
+fn assert_first_response_agrees_with_httparse(wire: &[u8], end: &End) {
     let log = end.log.text();
     let Some(line) = log.lines().next() else {
         return;

@@ -57,7 +57,7 @@ impl Pair {
         let fin = self.fin[direction as usize];
         let (from, to) = self.ends(direction);
         from.send_room = pipe_bytes.saturating_sub(from.output_len() + to.unread_bytes());
-        from.settle();
+        from.run_until_idle();
         let bytes = from.take_output(max);
         if !bytes.is_empty() {
             to.feed(&bytes);

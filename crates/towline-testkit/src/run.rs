@@ -155,7 +155,7 @@ impl Http {
             (Side::Server, false) => End::server(&self.limits, self.app),
             (Side::Server, true) => End::h2_server(&self.limits, self.app),
             (Side::Client, false) => End::client(&self.limits, &requests),
-            (Side::Client, true) => End::h2_client_asking(&self.limits, &requests),
+            (Side::Client, true) => End::h2_client_with_requests(&self.limits, &requests),
         }
     }
 }

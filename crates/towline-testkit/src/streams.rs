@@ -35,11 +35,11 @@ struct End {
     /// Body bytes of each stream: seen, and written.
     seen: BTreeMap<StreamId, usize>,
     written: BTreeMap<StreamId, usize>,
-    over: bool,
+    closed: bool,
 }
 
 /// What an event is to the programs here.
-enum News {
+enum EventKind {
     /// A head, or bytes, have come.
     Readable(StreamId),
     Other,
@@ -66,12 +66,12 @@ impl End {
             open: Vec::new(),
             seen: BTreeMap::new(),
             written: BTreeMap::new(),
-            over: false,
+            closed: false,
         }
     }
 
     /// What is to be sent, up to `max` bytes; what has been taken has left.
-    fn take(&mut self, max: usize) -> Vec<u8> {
+    fn take_output(&mut self, max: usize) -> Vec<u8> {
         let mut slices = [IoSlice::new(&[]); 64];
         let count = self.conn.send_slices(&mut slices);
         let mut bytes: Vec<u8> = slices[..count].iter().flat_map(|s| s.to_vec()).collect();
@@ -83,7 +83,7 @@ impl End {
     }
 
     /// Room for `data`, as much as is taken now.
-    fn give(&mut self, data: &[u8]) -> usize {
+    fn feed(&mut self, data: &[u8]) -> usize {
         let space = self.conn.recv_space(&mut self.buffers);
         let n = data.len().min(space.len());
         space[..n].copy_from_slice(&data[..n]);
@@ -94,25 +94,25 @@ impl End {
     }
 
     /// Writes down an event, if there is one.
-    fn event(&mut self) -> Option<News> {
-        let promised = self.conn.has_events();
+    fn event(&mut self) -> Option<EventKind> {
+        let announced = self.conn.has_events();
         let event = self.conn.next_event()?;
-        assert!(promised, "{event:?} was not promised");
-        assert!(!self.over, "{event:?} after Closed");
-        let mut news = News::Other;
+        assert!(announced, "{event:?} was not promised");
+        assert!(!self.closed, "{event:?} after Closed");
+        let mut kind = EventKind::Other;
         let line = match event {
             Event::Head { stream, head, end } => {
-                news = News::Readable(stream);
+                kind = EventKind::Readable(stream);
                 let fields: Vec<_> = head.fields().collect();
                 format!("head {} {fields:?} {end}", stream.0)
             }
             Event::Readable(stream) => {
-                news = News::Readable(stream);
+                kind = EventKind::Readable(stream);
                 String::new()
             }
             Event::Writable(_) => String::new(),
             Event::Closed(error) => {
-                self.over = true;
+                self.closed = true;
                 format!("closed {error}")
             }
             event => format!("{event:?}"),
@@ -120,7 +120,7 @@ impl End {
         if !line.is_empty() {
             self.log.push(line);
         }
-        Some(news)
+        Some(kind)
     }
 
     /// Reads what is there; whether that was the end.
@@ -146,7 +146,7 @@ impl End {
         self.conn.respond(id, &head, size).is_ok()
     }
 
-    fn bounded(&mut self) {
+    fn assert_bounded(&mut self) {
         let pending = self.conn.pending_bytes();
         assert!(pending <= MAX_PENDING_BYTES, "{pending} bytes pending");
         let window = Limits::server().http2.stream_window_bytes as usize;
@@ -158,7 +158,7 @@ impl End {
     }
 
     /// Closed, given up by its program and given time, it comes to rest.
-    fn rest(&mut self) {
+    fn assert_closes(&mut self) {
         self.conn.close();
         for id in 0..=self.last_id() {
             if let Ok(mut stream) = self.conn.stream(StreamId(id)) {
@@ -166,14 +166,14 @@ impl End {
             }
         }
         for _ in 0..8 {
-            self.take(usize::MAX);
+            self.take_output(usize::MAX);
             while self.event().is_some() {}
-            assert!(!self.conn.has_events(), "promised, and none comes");
+            assert!(!self.conn.has_events(), "announced, and none comes");
             self.now += Duration::from_secs(600);
             self.conn.handle_timeout(self.now);
         }
         assert!(self.conn.interest().closed, "{:?}", self.conn.interest());
-        assert!(self.over && self.conn.deadline().is_none());
+        assert!(self.closed && self.conn.deadline().is_none());
     }
 
     fn last_id(&self) -> u64 {
@@ -218,26 +218,28 @@ fn log(side: Side, wire: &[u8], pieces: &[usize]) -> (Vec<String>, BTreeMap<Stre
         let (mut piece, behind) = rest.split_at(*piece);
         rest = behind;
         while !piece.is_empty() && !end.conn.interest().closed {
-            let n = end.give(piece);
+            let n = end.feed(piece);
             if n == 0 {
                 break;
             }
             piece = &piece[n..];
-            while let Some(news) = end.event() {
-                let News::Readable(id) = news else { continue };
+            while let Some(kind) = end.event() {
+                let EventKind::Readable(id) = kind else {
+                    continue;
+                };
                 end.open.push(id);
                 if end.read(id) && side == Side::Server {
                     end.respond(id, BodySize::Empty);
                 }
-                end.take(usize::MAX);
+                end.take_output(usize::MAX);
             }
-            end.bounded();
-            end.take(usize::MAX);
+            end.assert_bounded();
+            end.take_output(usize::MAX);
             end.conn.release(&mut end.buffers);
         }
     }
     let seen = (std::mem::take(&mut end.log), end.seen.clone());
-    end.rest();
+    end.assert_closes();
     seen
 }
 
@@ -259,12 +261,12 @@ pub fn check_pair(script: &[u8]) {
         let (what, how) = (operation[0] % 8, usize::from(operation[1]));
         operate(&mut ends, &mut pipes, what, how);
         for end in &mut ends {
-            end.bounded();
+            end.assert_bounded();
         }
     }
     for _ in 0..200 {
-        carry(&mut ends, &mut pipes, 0, usize::MAX);
-        carry(&mut ends, &mut pipes, 1, usize::MAX);
+        transfer(&mut ends, &mut pipes, 0, usize::MAX);
+        transfer(&mut ends, &mut pipes, 1, usize::MAX);
     }
     let [client, server] = &mut ends;
     for (from, to) in [(&*client, &*server), (server, client)] {
@@ -280,7 +282,7 @@ pub fn check_pair(script: &[u8]) {
             end.side,
             end.conn.error()
         );
-        end.rest();
+        end.assert_closes();
     }
 }
 
@@ -310,7 +312,7 @@ fn operate(ends: &mut [End; 2], pipes: &mut [Vec<u8>; 2], what: u8, how: usize) 
             }
         }
         (5, _) if how < 4 => end.conn.close(),
-        _ => carry(ends, pipes, how & 1, 1 << (how % 18)),
+        _ => transfer(ends, pipes, how & 1, 1 << (how % 18)),
     }
 }
 
@@ -343,14 +345,14 @@ fn write(end: &mut End, id: StreamId, n: usize) {
 }
 
 /// Bytes go from one end to the other, whose program sees the events.
-fn carry(ends: &mut [End; 2], pipes: &mut [Vec<u8>; 2], from: usize, max: usize) {
+fn transfer(ends: &mut [End; 2], pipes: &mut [Vec<u8>; 2], from: usize, max: usize) {
     let pipe = &mut pipes[from];
-    pipe.extend(ends[from].take(max));
+    pipe.extend(ends[from].take_output(max));
     let to = &mut ends[1 - from];
-    let n = to.give(pipe);
+    let n = to.feed(pipe);
     pipe.drain(..n);
-    while let Some(news) = to.event() {
-        if let News::Readable(id) = news
+    while let Some(kind) = to.event() {
+        if let EventKind::Readable(id) = kind
             && !to.open.contains(&id)
         {
             to.open.push(id);

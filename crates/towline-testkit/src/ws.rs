@@ -136,7 +136,7 @@ impl Setup {
         }
         if self.eof {
             end.ws.received_eof(end.clock.now());
-            end.settle();
+            end.poll_event();
         }
         end.advance(self.wait);
         end.log()
@@ -183,14 +183,14 @@ impl End {
         loop {
             let n = self.ws.receive(self.clock.now(), piece, &mut self.scratch);
             piece = &piece[n..];
-            if !self.settle() {
+            if !self.poll_event() {
                 return;
             }
         }
     }
 
     /// Gives the next event to the program and sends what is due; whether there was one.
-    fn settle(&mut self) -> bool {
+    fn poll_event(&mut self) -> bool {
         let event = self.ws.next_event();
         let is_event = event.is_some();
         self.lines.extend(event.as_ref().map(line));
@@ -199,13 +199,13 @@ impl End {
             _ => None,
         };
         if let Some((kind, data)) = message {
-            self.answer(kind, &data);
+            self.reply(kind, &data);
         }
         self.ws.transmit(&mut self.scratch, &mut self.sent);
         is_event
     }
 
-    fn answer(&mut self, kind: Kind, data: &[u8]) {
+    fn reply(&mut self, kind: Kind, data: &[u8]) {
         let Self {
             ws, scratch, sent, ..
         } = self;
@@ -224,7 +224,7 @@ impl End {
         while let Some(at) = self.ws.deadline().filter(|at| *at <= target) {
             self.clock.advance_to(at);
             self.ws.handle_timeout(at);
-            self.settle();
+            self.poll_event();
         }
         self.clock.advance_to(target);
     }

@@ -145,7 +145,7 @@ impl End {
     }
 
     /// Answers with a short body.
-    pub fn answer(&mut self, id: u64) {
+    pub fn send_response(&mut self, id: u64) {
         self.respond(id, 200, &[], BodySize::Known(2));
         let mut stream = self.conn.stream(StreamId(id)).expect("an open stream");
         stream.write(b"ok").expect("room");

@@ -9,13 +9,13 @@ use towline_testkit::{App, End};
 
 pub fn server(app: App) -> End {
     let mut end = End::h2_server(&Arc::new(Limits::server()), app);
-    end.feed(&h2::client_begins());
+    end.feed(&h2::client_preface());
     end
 }
 
 pub fn client_with(limits: Limits) -> End {
     let mut end = End::h2_client(&Arc::new(limits));
-    end.feed(&h2::server_begins());
+    end.feed(&h2::server_preface());
     end
 }
 
@@ -30,7 +30,7 @@ pub fn request(end: &mut End, size: BodySize) -> Result<StreamId, UserError> {
         fields: &[host],
     };
     let id = end.conn.request(&head, size);
-    end.settle();
+    end.run_until_idle();
     id
 }
 
@@ -38,7 +38,7 @@ pub fn request(end: &mut End, size: BodySize) -> Result<StreamId, UserError> {
 pub fn sent_by(end: &mut End, what: impl FnOnce(&mut End)) -> Vec<String> {
     let before = end.written().len();
     what(end);
-    end.settle();
+    end.run_until_idle();
     h2::lines(&end.written()[before..])
 }
 
@@ -50,7 +50,7 @@ pub fn log(end: &End) -> String {
 pub fn asking_client() -> End {
     let mut end = End::h2_client(&Arc::new(Limits::client()));
     get(&mut end);
-    end.feed(&h2::server_begins());
+    end.feed(&h2::server_preface());
     end
 }
 
@@ -65,6 +65,6 @@ pub fn get(end: &mut End) -> StreamId {
         fields: &[host],
     };
     let id = end.conn.request(&head, BodySize::Empty).expect("room");
-    end.settle();
+    end.run_until_idle();
     id
 }

@@ -12,7 +12,7 @@ fn server(wire: &[Vec<u8>]) -> Vec<String> {
 }
 
 #[test]
-fn what_is_allowed() {
+fn valid_frames_are_accepted() {
     let cases: [(&[Vec<u8>], &[&str]); 9] = [
         (&[masked(FIN | TEXT, b"")], &["text"]),
         (
@@ -173,7 +173,7 @@ fn violations() -> Vec<(Vec<Vec<u8>>, u16)> {
 }
 
 #[test]
-fn what_breaks_a_rule() {
+fn violations_fail_with_their_code() {
     let cases = violations();
     for (wire, code) in cases {
         let log = server(&wire);
@@ -197,7 +197,7 @@ fn what_breaks_a_rule() {
 }
 
 #[test]
-fn wrong_text_is_seen_before_its_frame_is_complete() {
+fn invalid_text_is_found_before_its_frame_is_complete() {
     let (mut ws, scratch) = (end(Side::Server, Limits::default()), &mut scratch());
     let wire = masked(TEXT, b"\xce\xba\xe1\xbd\xb9\xf4\x90\x80\x80 and more");
     // Two characters and the first byte of the third are fine; the byte after it is not.
@@ -209,7 +209,7 @@ fn wrong_text_is_seen_before_its_frame_is_complete() {
 }
 
 #[test]
-fn a_message_over_the_limit_is_refused_before_any_of_it_is_held() {
+fn a_message_over_the_limit_is_refused_before_it_is_buffered() {
     let limits = || Limits {
         max_message_bytes: 1000,
         ..Limits::default()
@@ -243,7 +243,7 @@ fn a_message_over_the_limit_is_refused_before_any_of_it_is_held() {
 }
 
 #[test]
-fn fragments_are_charged_and_never_counted() {
+fn fragments_are_charged_by_bytes() {
     let (mut ws, scratch) = (end(Side::Server, Limits::default()), &mut scratch());
     let mut wire = masked(BINARY, b"x");
     for _ in 0..65_534 {
@@ -267,7 +267,7 @@ fn fragments_are_charged_and_never_counted() {
 }
 
 #[test]
-fn only_the_newest_ping_is_answered() {
+fn only_the_latest_ping_gets_a_pong() {
     let (mut ws, scratch) = (end(Side::Server, Limits::default()), &mut scratch());
     for n in 0..1000u32 {
         feed(
@@ -281,7 +281,7 @@ fn only_the_newest_ping_is_answered() {
 }
 
 #[test]
-fn nothing_is_read_beyond_what_was_asked_for() {
+fn reading_stops_at_the_end_of_an_event() {
     let (mut ws, scratch) = (end(Side::Server, Limits::default()), &mut scratch());
     let first = masked(FIN | TEXT, b"first");
     let wire = [first.clone(), masked(FIN | TEXT, b"second")].concat();

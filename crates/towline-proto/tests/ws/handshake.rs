@@ -68,7 +68,7 @@ fn text(fields: &[(&'static [u8], Vec<u8>)]) -> String {
 }
 
 #[test]
-fn a_good_request_is_granted() {
+fn a_valid_request_is_accepted() {
     let head = request(&format!(
         "{GOOD}Sec-WebSocket-Protocol: a, b\r\nSec-WebSocket-Protocol: c\r\n"
     ));
@@ -89,7 +89,7 @@ fn a_good_request_is_granted() {
 }
 
 #[test]
-fn a_bad_request_is_refused_with_its_status() {
+fn an_invalid_request_is_refused_with_its_status() {
     let without = |line: &str| GOOD.replace(line, "");
     let cases = [
         (GOOD.replace("GET", "POST"), Some(400)),
@@ -145,7 +145,7 @@ fn an_extended_connect_needs_no_key() {
 }
 
 #[test]
-fn a_client_verifies_the_answer() {
+fn a_client_verifies_the_response() {
     let offer = Offer::new(*b"the sample nonce", &[b"a", b"b"], Some(Config::client()));
     assert!(text(&offer.fields()).contains("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"));
     let good = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n\
@@ -184,10 +184,10 @@ fn a_client_verifies_the_answer() {
     }
 }
 
-type Terms = (bool, u8, bool, u8);
+type DeflateTuple = (bool, u8, bool, u8);
 
 /// What is agreed on: takeover and bits of the server, takeover and bits of the client.
-fn terms(params: Params) -> Terms {
+fn terms(params: Params) -> DeflateTuple {
     let Params { server, client } = params;
     (
         server.takeover,
@@ -199,7 +199,7 @@ fn terms(params: Params) -> Terms {
 
 #[test]
 fn a_server_chooses_among_offers() {
-    let cases: [(&str, Option<Terms>); 16] = [
+    let cases: [(&str, Option<DeflateTuple>); 16] = [
         ("permessage-deflate", Some((true, 12, false, 15))),
         (
             "permessage-deflate; client_max_window_bits",
@@ -264,7 +264,7 @@ fn a_server_chooses_among_offers() {
 }
 
 #[test]
-fn a_client_takes_no_more_than_it_offered() {
+fn a_client_refuses_more_than_it_offered() {
     let mut asks = Config::client();
     asks.server = Direction {
         takeover: false,
@@ -317,7 +317,7 @@ fn a_client_takes_no_more_than_it_offered() {
 }
 
 #[test]
-fn what_a_server_answers_its_client_takes() {
+fn a_servers_response_is_accepted_by_its_client() {
     let directions = [(false, 8), (false, 15), (true, 9), (true, 12), (true, 15)].map(
         |(takeover, window_bits)| Direction {
             takeover,

@@ -90,7 +90,7 @@ fn the_examples_of_the_rfc() {
 }
 
 #[test]
-fn what_breaks_a_rule() {
+fn violations_fail_with_their_code() {
     let none = || deflating(Side::Server, Limits::default(), params(false, 15));
     let hello_again = [
         masked(FIN | RSV1 | TEXT, HELLO),
@@ -164,7 +164,7 @@ fn messages_without_a_limit() {
 }
 
 #[test]
-fn contexts_survive_release_and_the_turns_of_others() {
+fn contexts_survive_release_and_use_by_others() {
     let scratch = &mut scratch();
     for bits in [8, 9, 12, 15] {
         let mut pairs: Vec<_> = (0..20)
@@ -200,7 +200,7 @@ fn contexts_survive_release_and_the_turns_of_others() {
 }
 
 #[test]
-fn what_does_not_get_shorter_goes_as_it_is() {
+fn incompressible_messages_are_sent_uncompressed() {
     let scratch = &mut scratch();
     let [mut server, mut client] = [Side::Server, Side::Client]
         .map(|side| deflating(side, Limits::default(), params(false, 12)));

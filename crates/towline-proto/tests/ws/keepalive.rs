@@ -15,7 +15,7 @@ fn began(ws: &WebSocket) -> Instant {
 }
 
 #[test]
-fn a_peer_that_does_not_answer_is_given_up() {
+fn a_missing_pong_fails_the_websocket() {
     let (mut ws, scratch) = (end(Side::Server, Limits::default()), &mut scratch());
     let start = began(&ws);
     assert_eq!(feed(&mut ws, [&b""[..]], scratch), [""; 0]);
@@ -36,7 +36,7 @@ fn a_peer_that_does_not_answer_is_given_up() {
 }
 
 #[test]
-fn the_pong_to_our_ping_is_a_sign_of_life_and_no_other() {
+fn only_the_pong_to_our_ping_counts() {
     let (mut ws, scratch) = (end(Side::Server, Limits::default()), &mut scratch());
     let start = began(&ws);
     ws.handle_timeout(start + 20 * S);
@@ -79,7 +79,7 @@ fn a_paused_program_and_a_long_frame_hide_pongs() {
 }
 
 #[test]
-fn no_keep_alive_no_deadline() {
+fn without_keepalive_there_is_no_deadline() {
     let limits = Limits {
         ping_interval: None,
         ..Limits::default()

@@ -28,9 +28,9 @@ fn payload() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-type Sent = (bool, Vec<u8>, Vec<prop::sample::Index>);
+type SentMessage = (bool, Vec<u8>, Vec<prop::sample::Index>);
 
-fn message() -> impl Strategy<Value = Sent> {
+fn message() -> impl Strategy<Value = SentMessage> {
     (
         any::<bool>(),
         payload(),
@@ -42,7 +42,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn what_is_sent_arrives(
+    fn sent_messages_arrive(
         from_server in any::<bool>(),
         deflate in proptest::option::of((direction(), direction())),
         messages in proptest::collection::vec(message(), 1..12),
@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_comes_does_no_harm(
+    fn any_frames_are_handled(
         wire in frames_of_any_kind(),
         server in any::<bool>(),
         deflate in proptest::option::of(any::<u8>()),
@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_compressed_is_read_back(data in payload(), seed in any::<u8>()) {
+    fn compressed_messages_are_read_back(data in payload(), seed in any::<u8>()) {
         towline_testkit::sockets::check_deflate(&data, seed);
     }
 }

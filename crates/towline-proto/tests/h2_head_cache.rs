@@ -13,22 +13,22 @@ use towline_testkit::{App, End};
 // ---- Received ----
 
 /// A header block on a stream of its own, or as more of the message before.
-struct Sent {
+struct Block {
     is_new: bool,
     flags: u8,
     block: Vec<u8>,
 }
 
-fn new(flags: u8, block: Vec<u8>) -> Sent {
-    Sent {
+fn new(flags: u8, block: Vec<u8>) -> Block {
+    Block {
         is_new: true,
         flags,
         block,
     }
 }
 
-fn more(flags: u8, block: Vec<u8>) -> Sent {
-    Sent {
+fn more(flags: u8, block: Vec<u8>) -> Block {
+    Block {
         is_new: false,
         flags,
         block,
@@ -37,7 +37,7 @@ fn more(flags: u8, block: Vec<u8>) -> Sent {
 
 /// What each of the blocks came to: log lines without the stream's number, and the resets sent.
 /// `apart`: behind each of them comes another head, which leaves the table as it is.
-fn outcomes(mut end: End, is_server: bool, buffers: &[Sent], apart: bool) -> Vec<String> {
+fn outcomes(mut end: End, is_server: bool, blocks: &[Block], apart: bool) -> Vec<String> {
     let mut next = 1;
     let mut stream = || {
         next += 2;
@@ -50,7 +50,7 @@ fn outcomes(mut end: End, is_server: bool, buffers: &[Sent], apart: bool) -> Vec
     };
     let mut id = 0;
     let mut outcomes = Vec::new();
-    for sent in buffers {
+    for sent in blocks {
         if sent.is_new {
             id = stream();
         }
@@ -73,14 +73,14 @@ fn outcomes(mut end: End, is_server: bool, buffers: &[Sent], apart: bool) -> Vec
     outcomes
 }
 
-fn thrice(each: impl Fn() -> Vec<Sent>) -> Vec<Sent> {
+fn three_times(each: impl Fn() -> Vec<Block>) -> Vec<Block> {
     (0..3).flat_map(|_| each()).collect()
 }
 
 /// What the blocks come to, which is the same whatever comes between.
-fn check(make: impl Fn() -> End, is_server: bool, buffers: &[Sent]) -> Vec<String> {
-    let together = outcomes(make(), is_server, buffers, false);
-    let apart = outcomes(make(), is_server, buffers, true);
+fn check(make: impl Fn() -> End, is_server: bool, blocks: &[Block]) -> Vec<String> {
+    let together = outcomes(make(), is_server, blocks, false);
+    let apart = outcomes(make(), is_server, blocks, true);
     assert_eq!(together, apart);
     together
 }
@@ -91,7 +91,7 @@ fn open_server() -> End {
 }
 
 /// A client with requests under way.
-fn asking() -> End {
+fn client_with_requests() -> End {
     let mut end = client_with(Limits::client());
     for _ in 0..70 {
         get(&mut end);
@@ -109,7 +109,7 @@ fn literal(bits: u8, name: &str, value: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_request_that_comes_again_is_read_as_the_first_time() {
+fn a_repeated_request_is_parsed_like_the_first() {
     let fields = [
         ("cookie", "a=1"),
         ("host", "a"),
@@ -117,16 +117,20 @@ fn a_request_that_comes_again_is_read_as_the_first_time() {
         ("cookie", "b=2"),
     ];
     let whole = wire::block(&[&wire::pseudo("GET")[..], &fields].concat());
-    let seen = check(open_server, true, &thrice(|| vec![new(END, whole.clone())]));
+    let seen = check(
+        open_server,
+        true,
+        &three_times(|| vec![new(END, whole.clone())]),
+    );
     let expected =
         "request N GET / HTTP/2 end\n  host: a\n  cookie: a=1; b=2\n  x: y\n".to_owned() + "[]";
     assert_eq!(seen, [&expected[..]; 3]);
 }
 
 #[test]
-fn a_request_that_is_refused_is_refused_again() {
+fn a_refused_request_is_refused_again() {
     let with = |field| wire::block(&[&wire::pseudo("POST")[..], &[("host", "a"), field]].concat());
-    let buffers = thrice(|| {
+    let blocks = three_times(|| {
         vec![
             new(0, with(("expect", "wonders"))),
             new(0, with(("expect", "wonders"))),
@@ -137,7 +141,7 @@ fn a_request_that_is_refused_is_refused_again() {
             new(0, with(("content-length", "5"))),
         ]
     });
-    let seen = check(open_server, true, &buffers);
+    let seen = check(open_server, true, &blocks);
     assert!(seen[4].starts_with("request N POST / HTTP/2\n"), "{seen:?}");
     assert!(
         seen[5].starts_with("[PROTOCOL_ERROR") || seen[5].contains("ErrorCode(1)"),
@@ -146,7 +150,7 @@ fn a_request_that_is_refused_is_refused_again() {
 }
 
 #[test]
-fn a_block_that_meets_another_table_is_another_head() {
+fn an_equal_block_with_another_table_is_another_head() {
     // The newest entry of the table, under four static ones.
     let newest = || [&[0x82, 0x86, 0x84][..], &literal(0, "host", "a"), &[0xbe]].concat();
     let adds = |value: &str| {
@@ -159,7 +163,7 @@ fn a_block_that_meets_another_table_is_another_head() {
     };
     // To nothing and back.
     let empties = || [&[0x20, 0x3f, 0xe1, 0x1f][..], &adds("3")].concat();
-    let buffers = vec![
+    let blocks = vec![
         new(END, adds("1")),
         new(END, newest()),
         new(END, newest()),
@@ -173,7 +177,7 @@ fn a_block_that_meets_another_table_is_another_head() {
         new(END, newest()),
         new(END, newest()),
     ];
-    let seen = check(open_server, true, &buffers);
+    let seen = check(open_server, true, &blocks);
     let values = ["1", "1", "1", "2", "2", "2", "2", "2", "3", "3", "3", "3"];
     for (seen, value) in seen.iter().zip(values) {
         assert!(seen.ends_with(&format!("  n: v{value}\n[]")), "{seen}");
@@ -181,13 +185,13 @@ fn a_block_that_meets_another_table_is_another_head() {
 }
 
 #[test]
-fn trailers_are_not_taken_for_the_head_before() {
+fn trailers_equal_to_the_last_head_are_trailers() {
     let head = || wire::block(&wire::pseudo("POST"));
     // Too long to be remembered.
     let long_name = "n".repeat(200);
     let long = || wire::block(&[&wire::pseudo("POST")[..], &[(&long_name, "v")]].concat());
     for head in [&head as &dyn Fn() -> Vec<u8>, &long] {
-        let buffers = thrice(|| {
+        let blocks = three_times(|| {
             vec![
                 new(0, head()),
                 more(END, Vec::new()),
@@ -197,7 +201,7 @@ fn trailers_are_not_taken_for_the_head_before() {
                 more(END, wire::block(&[("t", "1")])),
             ]
         });
-        let seen = check(open_server, true, &buffers);
+        let seen = check(open_server, true, &blocks);
         for seen in seen.chunks(6) {
             assert!(seen[0].starts_with("request") && seen[2].starts_with("request"));
             assert!(
@@ -210,11 +214,11 @@ fn trailers_are_not_taken_for_the_head_before() {
 }
 
 #[test]
-fn a_response_that_comes_again_is_read_as_the_first_time() {
+fn a_repeated_response_is_parsed_like_the_first() {
     let block = |status, fields: &[(&str, &str)]| {
         wire::block(&[&[(":status", status)][..], fields].concat())
     };
-    let buffers = thrice(|| {
+    let blocks = three_times(|| {
         vec![
             new(0, block("103", &[("link", "l")])),
             more(0, block("103", &[("link", "l")])),
@@ -228,7 +232,7 @@ fn a_response_that_comes_again_is_read_as_the_first_time() {
             new(END, block("101", &[])),
         ]
     });
-    let seen = check(asking, false, &buffers);
+    let seen = check(client_with_requests, false, &blocks);
     for seen in seen.chunks(10) {
         assert!(
             seen[0].starts_with("interim N 103") && seen[1] == seen[0],
@@ -246,7 +250,7 @@ fn a_response_that_comes_again_is_read_as_the_first_time() {
     }
 }
 
-// ---- Sent ----
+// ---- Block ----
 
 fn field<'a>(name: &'a str, value: &'a str) -> Field<'a> {
     Field {
@@ -286,7 +290,7 @@ impl Both {
     }
 
     /// Asks both for the same, and has it answered.
-    fn ask(&mut self, place: usize) {
+    fn exchange(&mut self, place: usize) {
         if let Ok(id) = self.begin(place) {
             self.each(|end| end.feed(&answer(id)));
         }
@@ -299,7 +303,7 @@ impl Both {
             self.plain.conn.request_pipelined(head, body.clone())
         });
         assert_eq!(self.prepared.conn.request_prepared(prepared), id);
-        self.each(End::settle);
+        self.each(End::run_until_idle);
         assert_eq!(self.prepared.written(), self.plain.written());
         id
     }
@@ -322,20 +326,20 @@ fn with_head<T>(target: &str, what: impl FnOnce(&RequestHead<'_>) -> T) -> T {
 }
 
 #[test]
-fn a_prepared_request_is_the_request_at_every_state_of_the_table() {
+fn a_prepared_request_equals_the_request_at_every_table_state() {
     let mut both = Both::new(50);
     // Before the server's settings, and behind them.
     let first = both.begin(0).expect("room");
-    both.each(|end| end.feed(&[wire::server_begins(), answer(first)].concat()));
+    both.each(|end| end.feed(&[wire::server_preface(), answer(first)].concat()));
     for _ in 0..5 {
-        both.ask(0);
-        both.ask(1);
-        both.ask(2);
+        both.exchange(0);
+        both.exchange(1);
+        both.exchange(2);
     }
     for size in [0, 4096, 200, 4096] {
         both.each(|end| end.feed(&wire::settings(&[(wire::HEADER_TABLE_SIZE, size)])));
         for place in [0, 0, 0, 1, 4, 1, 4, 1, 4] {
-            both.ask(place);
+            both.exchange(place);
         }
     }
     // Others fill the table, so that its own entries move and leave.
@@ -349,15 +353,15 @@ fn a_prepared_request_is_the_request_at_every_state_of_the_table() {
                 fields: &fields,
             };
             let id = end.conn.request(&head, BodySize::Empty).expect("room");
-            end.settle();
+            end.run_until_idle();
             end.feed(&answer(id));
         });
-        both.ask(0);
-        both.ask(4);
+        both.exchange(0);
+        both.exchange(4);
     }
     // More than are remembered.
     for _ in 0..5 {
-        (0..50).for_each(|place| both.ask(place));
+        (0..50).for_each(|place| both.exchange(place));
     }
     both.each(|end| end.feed(&wire::go_away(1, towline_proto::ErrorCode::NO_ERROR)));
     assert_eq!(both.begin(0), Err(UserError::NotIdle));

@@ -20,9 +20,9 @@ fn a_server_waits_for_the_first_frames() {
         let mut end = End::h2_server(&Arc::new(Limits::server()), App::Read);
         end.feed(wire);
         end.advance(14 * SECOND);
-        assert!(!end.is_over());
+        assert!(!end.is_closed());
         end.advance(SECOND);
-        assert!(end.is_over(), "{wire:?}");
+        assert!(end.is_closed(), "{wire:?}");
     }
 }
 
@@ -31,18 +31,18 @@ fn settings_must_be_acknowledged() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
     end.feed(&[h2::PREFACE, &h2::settings(&[]), &h2::get(1)].concat());
     end.advance(14 * SECOND);
-    assert!(!end.is_over());
+    assert!(!end.is_closed());
     let sent = sent_by(&mut end, |end| end.advance(SECOND));
     assert_eq!(sent, ["GOAWAY last 1 SETTINGS_TIMEOUT"]);
     assert!(log(&end).contains("failed 1 peer: SETTINGS not acknowledged"));
 }
 
 #[test]
-fn an_idle_connection_is_closed_in_order() {
+fn an_idle_connection_closes_gracefully() {
     let mut end = server(App::Read);
     end.feed(&h2::get(1));
     end.advance(74 * SECOND);
-    assert!(!end.is_over());
+    assert!(!end.is_closed());
     let sent = sent_by(&mut end, |end| end.advance(SECOND));
     assert_eq!(sent, ["GOAWAY last 1 NO_ERROR"]);
     assert!(log(&end).ends_with("closed keep-alive timeout\n"));
@@ -53,7 +53,7 @@ fn an_idle_connection_is_closed_in_order() {
 
 /// Frames that serve nobody prolong nothing, nor do the answers to them.
 #[test]
-fn control_frames_keep_no_idle_connection() {
+fn control_frames_do_not_extend_the_idle_timeout() {
     let frames = [
         h2::ping(),
         h2::settings(&[]),
@@ -68,7 +68,7 @@ fn control_frames_keep_no_idle_connection() {
             end.advance(SECOND);
             end.feed(&frame);
         }
-        assert!(!end.is_over());
+        assert!(!end.is_closed());
         end.advance(SECOND);
         assert!(log(&end).ends_with("closed keep-alive timeout\n"));
     }
@@ -76,7 +76,7 @@ fn control_frames_keep_no_idle_connection() {
 
 /// ... also where the answers to them are taken so slowly that some always wait.
 #[test]
-fn a_queue_of_pongs_keeps_no_idle_connection() {
+fn queued_pongs_do_not_extend_the_idle_timeout() {
     let mut end = server(App::Read);
     end.send_room = 0;
     for _ in 0..74 {
@@ -84,22 +84,23 @@ fn a_queue_of_pongs_keeps_no_idle_connection() {
         end.advance(SECOND);
         end.send_room = 150;
     }
-    assert!(!end.is_over());
+    assert!(!end.is_closed());
     end.advance(SECOND);
     assert!(log(&end).ends_with("closed keep-alive timeout\n"));
 }
 
 /// An answer that is taken slowly is not rest: that begins with its last byte.
 #[test]
-fn the_rest_begins_when_the_answer_has_left() {
+fn the_idle_timeout_starts_when_the_response_was_sent() {
     let mut end = server(App::Manual);
     end.feed(&h2::get(1));
     end.send_room = 0;
-    end.answer(200, &[], BodySize::Known(60_000)).expect("open");
+    end.send_response(200, &[], BodySize::Known(60_000))
+        .expect("open");
     let mut stream = end.conn.stream(StreamId(1)).expect("open");
     stream.write(&vec![b'x'; 60_000]).expect("room");
     stream.finish().expect("complete");
-    end.settle();
+    end.run_until_idle();
     for _ in 0..100 {
         end.send_room = 590;
         end.advance(SECOND);
@@ -108,13 +109,13 @@ fn the_rest_begins_when_the_answer_has_left() {
     end.send_room = usize::MAX;
     end.advance(SECOND);
     end.advance(73 * SECOND);
-    assert!(!end.is_over(), "{}", log(&end));
+    assert!(!end.is_closed(), "{}", log(&end));
     end.advance(2 * SECOND);
     assert!(log(&end).ends_with("closed keep-alive timeout\n"));
 }
 
 #[test]
-fn a_slow_body_breaks_its_stream_only() {
+fn a_slow_body_resets_only_its_stream() {
     for drip in [0, 50] {
         let mut end = server(App::Manual);
         end.feed(&[h2::post(1, &[]), h2::get(3)].concat());
@@ -130,14 +131,14 @@ fn a_slow_body_breaks_its_stream_only() {
         );
         assert!(log(&end).contains("failed 1 peer: body stalled"));
         let answer = sent_by(&mut end, |end| {
-            end.answer(204, &[], BodySize::Empty).expect("open");
+            end.send_response(204, &[], BodySize::Empty).expect("open");
         });
         assert_eq!(answer, ["HEADERS 3 end"]);
     }
 }
 
 #[test]
-fn a_steady_body_is_no_slow_one() {
+fn a_steady_body_is_no_timeout() {
     let mut end = server(App::Manual);
     end.feed(&h2::post(1, &[]));
     for _ in 0..100 {
@@ -149,7 +150,7 @@ fn a_steady_body_is_no_slow_one() {
 
 /// It is not the peer who is slow.
 #[test]
-fn a_full_window_that_nobody_reads_is_not_timed() {
+fn a_full_unread_window_is_no_timeout() {
     let mut end = server(App::Silent);
     end.feed(&h2::post(1, &[]));
     for _ in 0..16 {
@@ -161,7 +162,7 @@ fn a_full_window_that_nobody_reads_is_not_timed() {
 
 /// ... nor has it to be there at once when somebody does.
 #[test]
-fn a_window_that_opens_late_leaves_the_peer_its_time() {
+fn a_reopened_window_restarts_the_timeout() {
     let mut end = server(App::Silent);
     end.feed(&h2::post(1, &[]));
     for _ in 0..16 {
@@ -169,7 +170,7 @@ fn a_window_that_opens_late_leaves_the_peer_its_time() {
     }
     end.advance(29 * SECOND);
     end.read(StreamId(1));
-    end.settle();
+    end.run_until_idle();
     end.advance(20 * SECOND);
     assert!(!log(&end).contains("failed"), "{}", log(&end));
     end.advance(15 * SECOND);
@@ -178,12 +179,12 @@ fn a_window_that_opens_late_leaves_the_peer_its_time() {
 
 /// The time that a program takes before it asks for a body is not the peer's.
 #[test]
-fn a_body_awaited_late_is_not_overdue() {
+fn a_late_100_continue_restarts_the_body_timeout() {
     let mut end = server(App::Silent);
     end.feed(&h2::post(1, &[("expect", "100-continue")]));
     end.advance(60 * SECOND);
     end.read(StreamId(1));
-    end.settle();
+    end.run_until_idle();
     end.advance(20 * SECOND);
     assert!(!log(&end).contains("failed"), "{}", log(&end));
     end.advance(60 * SECOND);
@@ -192,15 +193,16 @@ fn a_body_awaited_late_is_not_overdue() {
 
 /// Nor is the time that it takes to answer.
 #[test]
-fn a_window_that_is_shut_late_is_not_overdue() {
+fn a_window_blocked_late_restarts_the_timeout() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
-    end.feed(&h2::client_begins_with(&[(h2::INITIAL_WINDOW_SIZE, 0)]));
+    end.feed(&h2::client_preface_with(&[(h2::INITIAL_WINDOW_SIZE, 0)]));
     end.feed(&h2::get(1));
     end.advance(60 * SECOND);
-    end.answer(200, &[], BodySize::Known(5)).expect("open");
+    end.send_response(200, &[], BodySize::Known(5))
+        .expect("open");
     let mut stream = end.conn.stream(StreamId(1)).expect("open");
     stream.write(b"hello").expect("room");
-    end.settle();
+    end.run_until_idle();
     end.advance(29 * SECOND);
     assert!(!log(&end).contains("failed"), "{}", log(&end));
     end.advance(SECOND);
@@ -208,7 +210,7 @@ fn a_window_that_is_shut_late_is_not_overdue() {
 }
 
 #[test]
-fn a_client_asks_whether_its_server_is_there() {
+fn a_client_sends_keepalive_pings() {
     let mut limits = Limits::client();
     limits.http2.ping_interval = Some(10 * SECOND);
     limits.http2.ping_timeout = 5 * SECOND;
@@ -222,9 +224,9 @@ fn a_client_asks_whether_its_server_is_there() {
         end.feed(&pong);
     }
     end.advance(14 * SECOND);
-    assert!(!end.is_over());
+    assert!(!end.is_closed());
     end.advance(SECOND);
-    assert!(end.is_over());
+    assert!(end.is_closed());
     assert!(
         log(&end).starts_with("failed 1 peer: PING not answered"),
         "{}",
@@ -234,7 +236,7 @@ fn a_client_asks_whether_its_server_is_there() {
 
 /// A connection that rested a while before its request is not asked at once.
 #[test]
-fn the_wait_for_an_answer_begins_with_the_request() {
+fn the_ping_interval_starts_with_the_request() {
     let mut limits = Limits::client();
     limits.http2.ping_interval = Some(10 * SECOND);
     let mut end = client_with(limits);

@@ -57,14 +57,14 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// A server, and somebody else's decoder of what it sends.
-struct Watched {
+struct Harness {
     end: End,
     decoder: Decoder<'static>,
     next: u32,
     filled: u32,
 }
 
-impl Watched {
+impl Harness {
     fn new() -> Self {
         Self {
             end: server(App::Manual),
@@ -102,12 +102,12 @@ impl Watched {
 
     fn exchange(&mut self, status: u16, fields: &[(&str, &str)], by_head: bool, size: BodySize) {
         let method = if by_head { "HEAD" } else { "GET" };
-        self.ask(method);
+        self.send_request(method);
         let before = self.end.written().len();
         self.end
-            .answer(status, &fields_of(fields), size)
+            .send_response(status, &fields_of(fields), size)
             .expect("a good head");
-        self.end.settle();
+        self.end.run_until_idle();
         let frames = wire::frames(&self.end.written()[before..]);
         let (mut block, mut read) = (frames[0].payload.clone(), Vec::new());
         assert_eq!(frames[0].kind, wire::HEADERS);
@@ -131,17 +131,17 @@ impl Watched {
         if let Ok(mut stream) = self.end.conn.stream(id) {
             stream.reset();
         }
-        self.end.settle();
+        self.end.run_until_idle();
     }
 
-    fn ask(&mut self, method: &str) {
+    fn send_request(&mut self, method: &str) {
         let request = wire::headers(self.next, wire::END, &wire::pseudo(method));
         self.end.feed(&request);
         self.next += 2;
     }
 
     fn answer(&mut self, fields: &[(&str, &str)], size: BodySize) -> Result<(), UserError> {
-        self.end.answer(200, &fields_of(fields), size)
+        self.end.send_response(200, &fields_of(fields), size)
     }
 }
 
@@ -185,8 +185,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn a_decoder_reads_what_the_program_gave(steps in vec((step(), 1_usize..6), 1..20)) {
-        let mut watched = Watched::new();
+    fn a_decoder_reads_the_given_fields(steps in vec((step(), 1_usize..6), 1..20)) {
+        let mut watched = Harness::new();
         for (step, times) in steps {
             for _ in 0..times {
                 watched.take(&step);
@@ -196,14 +196,14 @@ proptest! {
 }
 
 #[test]
-fn a_known_head_does_not_excuse_what_is_wrong_with_its_body() {
+fn the_body_is_checked_with_a_cached_head_too() {
     let given = [("server", "a"), ("content-length", "5")];
-    let mut watched = Watched::new();
+    let mut watched = Harness::new();
     for _ in 0..4 {
         watched.exchange(200, &given, false, BodySize::Known(5));
     }
     let wrong = Err(UserError::InvalidContentLength);
-    watched.ask("GET");
+    watched.send_request("GET");
     for size in [BodySize::Known(6), BodySize::Empty] {
         assert_eq!(watched.answer(&given, size), wrong);
     }
@@ -220,9 +220,9 @@ fn a_known_head_does_not_excuse_what_is_wrong_with_its_body() {
 }
 
 #[test]
-fn a_bad_head_is_refused_each_time() {
-    let mut watched = Watched::new();
-    watched.ask("GET");
+fn an_invalid_head_is_refused_each_time() {
+    let mut watched = Harness::new();
+    watched.send_request("GET");
     for (field, error) in [
         (("bad name", "v"), UserError::InvalidFieldName),
         ((":protocol", "v"), UserError::InvalidFieldName),
