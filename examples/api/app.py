@@ -33,7 +33,7 @@ def respond(method, path, body):
     if path == "/events":
         return 200, b"text/event-stream", [b"id: %d\ndata: token %d\n\n" % (n, n) for n in range(3)]
     if path == "/export":
-        return 200, b"application/x-ndjson", [b'{"row": %d}\n' % n for n in range(1000)]
+        return 200, b"application/x-ndjson", [b'{"row": %d}\n' % n * 1000 for n in range(10)]
     if path == "/missing":
         return 404, b"text/plain", [b"not found\n"]
     if method != "GET":

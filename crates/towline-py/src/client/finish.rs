@@ -30,7 +30,7 @@ pub struct ResponseFinish {
 /// The `Response`, or the result of `_finish_in_python`: a coroutine for `AsyncClient`, a response for `Client`.
 pub enum FinishOutcome {
     Response(Py<PyAny>),
-    Coroutine(Py<PyAny>),
+    FromPython(Py<PyAny>),
 }
 
 /// Whether the flow in Python has to handle a response: a redirect, a cookie, a status to retry.
@@ -63,7 +63,7 @@ impl ResponseFinish {
             None => Ok(FinishOutcome::Response(made)),
             Some(client) => client
                 .call_method1(py, intern!(py, "_finish_in_python"), (made,))
-                .map(FinishOutcome::Coroutine),
+                .map(FinishOutcome::FromPython),
         }
     }
 }

@@ -31,8 +31,8 @@ pub struct HeadFlags {
 }
 
 impl Head {
-    pub fn from_wire(kept: OwnedHead) -> Self {
-        let view = kept.view();
+    pub fn from_wire(wire: OwnedHead) -> Self {
+        let view = wire.view();
         let mut flags = HeadFlags::default();
         for field in view.fields() {
             flags.record(field.name, field.value);
@@ -41,7 +41,7 @@ impl Head {
             status: view.status(),
             version: view.version(),
             flags,
-            text: Text::Wire(kept),
+            text: Text::Wire(wire),
         }
     }
 
@@ -66,7 +66,7 @@ impl Head {
     /// Empty if the server sent none.
     pub fn reason(&self) -> &[u8] {
         match &self.text {
-            Text::Wire(kept) => kept.view().reason(),
+            Text::Wire(wire) => wire.view().reason(),
             Text::Parts { reason, .. } => reason,
         }
     }
@@ -74,7 +74,7 @@ impl Head {
     /// Calls `f` with every field, in the order of the wire.
     pub fn each_field(&self, mut f: impl FnMut(Field<'_>)) {
         match &self.text {
-            Text::Wire(kept) => kept.view().fields().for_each(f),
+            Text::Wire(wire) => wire.view().fields().for_each(f),
             Text::Parts { fields, .. } => {
                 for (name, value) in fields {
                     f(Field { name, value });
@@ -104,7 +104,7 @@ impl Head {
     /// `[(name, value), ...]` in the order and the case of the wire.
     pub fn to_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         match &self.text {
-            Text::Wire(kept) => view_to_list(py, &kept.view()),
+            Text::Wire(wire) => view_to_list(py, &wire.view()),
             Text::Parts { fields, .. } => {
                 let fields = fields.iter().map(|(name, value)| Field { name, value });
                 pairs(py, fields)

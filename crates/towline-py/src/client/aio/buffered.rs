@@ -40,7 +40,7 @@ impl PendingOp for BufferedOp {
         let response = response.map_err(|failure| failure.to_error(py))?;
         Ok(Some(match finish.finish(py, response)? {
             FinishOutcome::Response(response) => OpOutcome::Done(response),
-            FinishOutcome::Coroutine(coroutine) => OpOutcome::Await(coroutine),
+            FinishOutcome::FromPython(coroutine) => OpOutcome::Await(coroutine),
         }))
     }
 

@@ -66,7 +66,7 @@ impl ClientCore {
             follow_redirects: fast.follow_redirects,
         };
         match finish.finish(py, exchange(py, fast)?)? {
-            FinishOutcome::Response(response) | FinishOutcome::Coroutine(response) => Ok(response),
+            FinishOutcome::Response(response) | FinishOutcome::FromPython(response) => Ok(response),
         }
     }
 }
