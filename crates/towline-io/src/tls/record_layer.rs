@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice, Read, Write};
 
 use super::external::ExternalTls;
-use super::session::TlsInfo;
+use super::info::TlsInfo;
 
 /// Read from the wire at once for a foreign TLS: a record and its frame (RFC 8446 5.2).
 const INBOX_BYTES: usize = 16 * 1024 + 512;

@@ -2,11 +2,11 @@
 
 use std::io::{self, IoSlice, Read, Write};
 
-use rustls::pki_types::CertificateDer;
 use socket2::Socket;
 
 use super::TlsConfig;
 use super::external::ExternalTls;
+use super::info::TlsInfo;
 use super::record_layer::{External, RecordLayer};
 use crate::conn::transport::SEND_FLAGS;
 
@@ -20,28 +20,6 @@ pub(crate) enum RecvOutcome {
     },
     Eof,
     WouldBlock,
-}
-
-/// What the handshake agreed on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsInfo {
-    /// The code point: 0x0303 is TLS 1.2, 0x0304 is TLS 1.3.
-    pub version: u16,
-    /// The code point of the cipher suite (IANA registry).
-    pub cipher_suite: u16,
-    pub alpn: Option<Vec<u8>>,
-    /// The other side's chain in DER, leaf first; empty when none was shown.
-    pub peer_certs: Vec<CertificateDer<'static>>,
-    /// What the client asked for.
-    pub server_name: Option<String>,
-}
-
-impl TlsInfo {
-    /// The name of the cipher suite in the IANA registry.
-    pub fn cipher_name(&self) -> Option<String> {
-        let suite = rustls::CipherSuite::from(self.cipher_suite);
-        Some(suite.as_str()?.replace("TLS13_", "TLS_"))
-    }
 }
 
 /// Where a handshake stands.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use towline_proto::{OwnedHead, StreamId};
+use towline_proto::{HeadRef, OwnedHead, StreamId};
 
-use super::websocket_state::WsCall;
+use super::websocket_state::{OpenWebSocket, WsCall, WsPhase};
 
 use crate::client::acquire_timer::AcquireTimer;
 use crate::client::connection_info::ConnectionInfo;
@@ -168,5 +168,45 @@ impl Call {
             _ if unsent || self.upload == Upload::Open => CallPhase::Send,
             _ => CallPhase::Head,
         }
+    }
+}
+
+/// The WebSocket of a call.
+impl Call {
+    pub(super) fn conversation(&self) -> Option<&OpenWebSocket> {
+        match &self.websocket.as_deref()?.stage {
+            WsPhase::Open(conversation) => Some(conversation),
+            WsPhase::Requested(_) => None,
+        }
+    }
+
+    /// The next timer of the open WebSocket, while it has a connection.
+    pub(super) fn websocket_deadline(&self) -> Option<Instant> {
+        self.handle()?;
+        self.conversation()?.deadline()
+    }
+
+    pub(super) fn conversation_mut(&mut self) -> Option<&mut OpenWebSocket> {
+        match &mut self.websocket.as_deref_mut()?.stage {
+            WsPhase::Open(conversation) => Some(conversation),
+            WsPhase::Requested(_) => None,
+        }
+    }
+
+    /// Handles the final head: opens the WebSocket if the head grants it. An error is the rule that it violates.
+    pub(super) fn recv_events(
+        &mut self,
+        head: &HeadRef<'_>,
+        now: Instant,
+    ) -> Result<(), &'static str> {
+        let Some(websocket) = self.websocket.as_deref_mut() else {
+            return Ok(());
+        };
+        if websocket.open_if_granted(head, now)? {
+            self.upload = Upload::Open;
+            // The timeouts of the handshake do not apply to messages.
+            (self.options.timeouts.read, self.options.timeouts.total) = (None, None);
+        }
+        Ok(())
     }
 }

@@ -8,7 +8,6 @@ use towline_proto::{
 };
 
 use super::ConnState;
-use super::call::{Call, Upload};
 use crate::client::request::OutgoingRequest;
 use crate::client::websocket::{AHEAD_BYTES, Outgoing, UpgradeRequest, WebSocketConfig, WsClosed};
 use crate::conn::Peer;
@@ -102,60 +101,34 @@ impl WsCall {
     }
 }
 
-impl Call {
-    pub(super) fn conversation(&self) -> Option<&OpenWebSocket> {
-        match &self.websocket.as_deref()?.stage {
-            WsPhase::Open(conversation) => Some(conversation),
-            WsPhase::Requested(_) => None,
-        }
-    }
-
-    /// When its conversation is to be looked at, while it has a connection.
-    pub(super) fn websocket_deadline(&self) -> Option<Instant> {
-        self.handle()?;
-        self.conversation()?.deadline()
-    }
-
-    pub(super) fn conversation_mut(&mut self) -> Option<&mut OpenWebSocket> {
-        match &mut self.websocket.as_deref_mut()?.stage {
-            WsPhase::Open(conversation) => Some(conversation),
-            WsPhase::Requested(_) => None,
-        }
-    }
-
-    /// The final head: where it grants the WebSocket that was asked for, the conversation begins. `Err`: the rule
-    /// that it breaks.
-    pub(super) fn recv_events(
+impl WsCall {
+    /// Opens the WebSocket if the final head grants it; false for any other response. An error is the rule that
+    /// the head violates.
+    pub(super) fn open_if_granted(
         &mut self,
         head: &HeadRef<'_>,
         now: Instant,
-    ) -> Result<(), &'static str> {
-        let Some(websocket) = self.websocket.as_deref_mut() else {
-            return Ok(());
+    ) -> Result<bool, &'static str> {
+        let WsPhase::Requested(Some(request)) = &self.stage else {
+            return Ok(false);
         };
-        let WsPhase::Requested(Some(asked)) = &websocket.stage else {
-            return Ok(());
+        let Some(granted) = request.check_response(head) else {
+            return Ok(false);
         };
-        let Some(answer) = asked.check_response(head) else {
-            return Ok(());
-        };
-        let agreed = answer?;
-        let deflate = agreed.deflate.zip(websocket.terms.deflate);
-        let limits = websocket.terms.limits.clone();
-        websocket.stage = WsPhase::Open(Box::new(OpenWebSocket {
+        let granted = granted?;
+        let deflate = granted.deflate.zip(self.terms.deflate);
+        let limits = self.terms.limits.clone();
+        self.stage = WsPhase::Open(Box::new(OpenWebSocket {
             socket: WebSocket::new(Side::Client, limits, deflate, now),
-            protocol: agreed.protocol,
-            close_timeout: websocket.terms.limits.close_timeout,
+            protocol: granted.protocol,
+            close_timeout: self.terms.limits.close_timeout,
             asks: PendingRecv::Nothing,
             ahead_at: None,
             closed: None,
             leaving: None,
             told: false,
         }));
-        self.upload = Upload::Open;
-        // These were of the handshake; a message may be as long in coming as it likes.
-        (self.options.timeouts.read, self.options.timeouts.total) = (None, None);
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -1,0 +1,25 @@
+//! The result of a TLS handshake.
+
+use rustls::pki_types::CertificateDer;
+
+/// The parameters that the handshake has negotiated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsInfo {
+    /// The code point: 0x0303 is TLS 1.2, 0x0304 is TLS 1.3.
+    pub version: u16,
+    /// The code point of the cipher suite (IANA registry).
+    pub cipher_suite: u16,
+    pub alpn: Option<Vec<u8>>,
+    /// The certificate chain of the peer in DER, leaf first; empty if it presented none.
+    pub peer_certs: Vec<CertificateDer<'static>>,
+    /// The server name indication of the client.
+    pub server_name: Option<String>,
+}
+
+impl TlsInfo {
+    /// The name of the cipher suite in the IANA registry.
+    pub fn cipher_name(&self) -> Option<String> {
+        let suite = rustls::CipherSuite::from(self.cipher_suite);
+        Some(suite.as_str()?.replace("TLS13_", "TLS_"))
+    }
+}
