@@ -85,7 +85,7 @@ class Adapter(HTTPAdapter):
         try:
             raw = call.with_retries(self.max_retries)
         except wrapped.MaxRetryError as error:
-            raise _exhausted(error, request) from error
+            raise _retry_error(error, request) from error
         except wrapped.ReadTimeoutError as error:
             raise theirs.ReadTimeout(error, request=request) from error
         except (wrapped.ProtocolError, wrapped.ClosedPoolError, wrapped.EmptyPoolError) as error:
@@ -293,7 +293,7 @@ def _as_urllib3(error: errors.TransportError, call: Any) -> Exception:
     return failure
 
 
-def _exhausted(error: wrapped.MaxRetryError, request: requests.PreparedRequest) -> Exception:
+def _retry_error(error: wrapped.MaxRetryError, request: requests.PreparedRequest) -> Exception:
     """Returns the error of requests for exhausted retries, as HTTPAdapter does."""
     reason = error.reason
     if isinstance(reason, wrapped.ConnectTimeoutError) and not isinstance(reason, wrapped.NewConnectionError):
@@ -338,11 +338,11 @@ def _headers(headers: Any, origin: _Origin) -> list[tuple[bytes, bytes]]:
             (name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs if value != SKIP_HEADER
         ]
     except AttributeError:  # not text
-        fields += [(_encoded(name), _encoded(value)) for name, value in pairs if value != SKIP_HEADER]
+        fields += [(_encode(name), _encode(value)) for name, value in pairs if value != SKIP_HEADER]
     return fields
 
 
-def _encoded(text: Any) -> bytes:
+def _encode(text: Any) -> bytes:
     return text.encode("latin-1") if isinstance(text, str) else bytes(text)
 
 
@@ -356,10 +356,10 @@ def _wire_body(body: Any) -> Any:
         return bytes(body)
     if hasattr(body, "read") and not isinstance(body, io.TextIOBase):
         return body
-    return _encoded_parts(body)
+    return _encode_parts(body)
 
 
-def _encoded_parts(body: Iterable[Any]) -> Iterator[bytes]:
+def _encode_parts(body: Iterable[Any]) -> Iterator[bytes]:
     for part in body:
         yield part.encode() if isinstance(part, str) else part
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from towline import MockTransport, RemoteProtocolError, Request, Response, TooManyRedirects, UsageError
-from towline.client.redirects import redirected
+from towline.client.redirects import redirect_request
 
 from .faces import FACES, Caller, Recorder
 
@@ -141,8 +141,8 @@ def test_where_no_redirect_leads(face, location):
 def test_a_body_that_cannot_be_sent_again():
     request = Request("POST", "http://h/a", content=iter([b"x"]))
     with pytest.raises(UsageError, match="sending the body again"):
-        redirected(request, Response(307, headers={"Location": "/b"}))
-    assert redirected(request, Response(303, headers={"Location": "/b"})).content == b""
+        redirect_request(request, Response(307, headers={"Location": "/b"}))
+    assert redirect_request(request, Response(303, headers={"Location": "/b"})).content == b""
 
 
 def test_not_followed(face):

@@ -138,7 +138,7 @@ class SyncExchange(_Settings):
 
     def handle_request(self, request: Any) -> Any:
         if "trace" in request.extensions:
-            return self._traced(request)
+            return self._handle_traced(request)
         package = self.package
         arguments, options = package.call(request, iter)
         try:
@@ -147,7 +147,7 @@ class SyncExchange(_Settings):
             raise package.errors.translate(error, request) from error
         return package.response(reply, self.body_type(reply, request, package.errors))
 
-    def _traced(self, request: Any) -> Any:
+    def _handle_traced(self, request: Any) -> Any:
         package, trace = self.package, self._trace_events(request)
         arguments, options = package.call(request, iter)
         _notify(trace, trace.before())
@@ -211,7 +211,7 @@ class AsyncExchange(_Settings):
 
     async def handle_async_request(self, request: Any) -> Any:
         if "trace" in request.extensions:
-            return await self._traced(request)
+            return await self._handle_traced(request)
         package = self.package
         arguments, options = package.call(request, aiter)
         try:
@@ -220,7 +220,7 @@ class AsyncExchange(_Settings):
             raise package.errors.translate(error, request) from error
         return package.response(reply, self.body_type(reply, request, package.errors))
 
-    async def _traced(self, request: Any) -> Any:
+    async def _handle_traced(self, request: Any) -> Any:
         package, trace = self.package, self._trace_events(request)
         arguments, options = package.call(request, aiter)
         await _anotify(trace, trace.before())

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ..errors import Error, UsageError
 from .aio import sleep
 from .auth import Auth
-from .body_sources import awaited
+from .body_sources import maybe_await
 from .request import Request
 from .response import Response
 
@@ -138,7 +138,7 @@ class AsyncBackend(_Clock):
         await sleep(seconds)
 
     async def call(self, hook: Callable[[Any], Any], argument: Any) -> None:
-        await awaited(hook(argument))
+        await maybe_await(hook(argument))
 
     def auth_steps(self, auth: Auth, request: Request) -> AsyncAuthSteps:
         return AsyncAuthSteps(auth, request)

@@ -17,7 +17,7 @@ from typing import Any
 from .._native import ServerSentEvent
 from ..errors import ResponseError, StreamConsumed, TransportError, UsageError
 from . import decode
-from .body_sources import StreamSource, awaited
+from .body_sources import StreamSource, maybe_await
 from .encode import BytesBody
 from .headers import Headers
 from .options import Progress
@@ -102,21 +102,21 @@ class BodyReader:
     def iter_text(self, chunk_size: int | None = None) -> Iterator[str]:
         """Iterates over the content as text, in pieces as they arrive, or of `chunk_size` characters each."""
         chunks = _Chunks(chunk_size, "")
-        for text in self._parsed(decode.TextParser(self._text_encoding())):
+        for text in self._parse_with(decode.TextParser(self._text_encoding())):
             yield from chunks.add(text)
         yield from chunks.end()
 
     def iter_lines(self, max_bytes: int = decode.MAX_LINE_BYTES) -> Iterator[str]:
         """Iterates over lines without their terminators (CR, LF, CRLF). DecodingError for one of more than `max_bytes` (64 KiB)."""
-        return self._parsed(decode.line_parser(self._text_encoding(), max_bytes))
+        return self._parse_with(decode.line_parser(self._text_encoding(), max_bytes))
 
     def iter_sse(self, max_bytes: int = decode.MAX_EVENT_BYTES) -> Iterator[ServerSentEvent]:
         """Iterates over server-sent events (WHATWG HTML 9.2). DecodingError for one of more than `max_bytes` (10 MiB)."""
-        return self._parsed(decode.sse_parser(max_bytes))
+        return self._parse_with(decode.sse_parser(max_bytes))
 
     def iter_ndjson(self, max_bytes: int = decode.MAX_EVENT_BYTES) -> Iterator[Any]:
         """Iterates over lines of JSON, one value each. DecodingError for a line of more than `max_bytes` (10 MiB)."""
-        return self._parsed(decode.ndjson_parser(self._json_loads(), max_bytes, self._text_encoding()))
+        return self._parse_with(decode.ndjson_parser(self._json_loads(), max_bytes, self._text_encoding()))
 
     def close(self) -> None:
         """Releases the connection, or closes it if too much of the body is unread."""
@@ -131,7 +131,7 @@ class BodyReader:
     def __exit__(self, *details: object) -> None:
         self.close()
 
-    def _parsed(self, parser: Any) -> Iterator[Any]:
+    def _parse_with(self, parser: Any) -> Iterator[Any]:
         self._restart()
         return decode.parse(self._pull, parser)
 
@@ -199,7 +199,7 @@ class BodyReader:
     async def aiter_text(self, chunk_size: int | None = None) -> AsyncIterator[str]:
         """As `iter_text`."""
         chunks = _Chunks(chunk_size, "")
-        async for text in self._aparsed(decode.TextParser(self._text_encoding())):
+        async for text in self._aparse_with(decode.TextParser(self._text_encoding())):
             for chunk in chunks.add(text):
                 yield chunk
         for chunk in chunks.end():
@@ -207,21 +207,21 @@ class BodyReader:
 
     def aiter_lines(self, max_bytes: int = decode.MAX_LINE_BYTES) -> AsyncIterator[str]:
         """As `iter_lines`."""
-        return self._aparsed(decode.line_parser(self._text_encoding(), max_bytes))
+        return self._aparse_with(decode.line_parser(self._text_encoding(), max_bytes))
 
     def aiter_sse(self, max_bytes: int = decode.MAX_EVENT_BYTES) -> AsyncIterator[ServerSentEvent]:
         """As `iter_sse`."""
-        return self._aparsed(decode.sse_parser(max_bytes))
+        return self._aparse_with(decode.sse_parser(max_bytes))
 
     def aiter_ndjson(self, max_bytes: int = decode.MAX_EVENT_BYTES) -> AsyncIterator[Any]:
         """As `iter_ndjson`."""
-        return self._aparsed(decode.ndjson_parser(self._json_loads(), max_bytes, self._text_encoding()))
+        return self._aparse_with(decode.ndjson_parser(self._json_loads(), max_bytes, self._text_encoding()))
 
     async def aclose(self) -> None:
         """As `close`."""
         if not self.is_closed:
             self._end()
-            await awaited(self._source.close())
+            await maybe_await(self._source.close())
 
     async def __aenter__(self) -> Any:
         return self
@@ -229,7 +229,7 @@ class BodyReader:
     async def __aexit__(self, *details: object) -> None:
         await self.aclose()
 
-    def _aparsed(self, parser: Any) -> AsyncIterator[Any]:
+    def _aparse_with(self, parser: Any) -> AsyncIterator[Any]:
         self._restart()
         return decode.aparse(self._apull, parser)
 
@@ -248,12 +248,12 @@ class BodyReader:
         return piece
 
     async def _afetch(self, n: int) -> bytes:
-        return self._count_received(await awaited(self._pulled_from.read(n)))
+        return self._count_received(await maybe_await(self._pulled_from.read(n)))
 
     async def _aread_all(self) -> bytes:
         if self._progress is None and hasattr(self._source, "read_all"):
             reading = self._source.read_all(max_size=self._max_size, max_decoded=self._max_decoded)
-            content: bytes = await awaited(reading)
+            content: bytes = await maybe_await(reading)
             return content
         return b"".join([chunk async for chunk in self.aiter_bytes()])
 

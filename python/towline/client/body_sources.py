@@ -112,7 +112,7 @@ def source_of(stream: Any) -> StreamSource | AsyncStreamSource:
     raise UsageError(f"expected an iterable or asynchronous iterable of bytes, not {type(stream).__name__}")
 
 
-async def awaited(value: Any) -> Any:
+async def maybe_await(value: Any) -> Any:
     """Returns the value, awaited if it is awaitable: hooks and sources may be of either kind."""
     return await value if inspect.isawaitable(value) else value
 

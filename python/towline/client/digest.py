@@ -113,14 +113,14 @@ class Challenge:
     def _fields(self, username: bytes, uri: str, proof: str, qop: str, count: int, cnonce: str) -> list[str]:
         fields = [
             self._user(username),
-            f"realm={_quoted(self.realm)}",
-            f"nonce={_quoted(self.nonce)}",
-            f"uri={_quoted(uri)}",
+            f"realm={_quote(self.realm)}",
+            f"nonce={_quote(self.nonce)}",
+            f"uri={_quote(uri)}",
             f'response="{proof}"',
             f"algorithm={self.algorithm}",
         ]
         if self.opaque is not None:
-            fields.append(f"opaque={_quoted(self.opaque)}")
+            fields.append(f"opaque={_quote(self.opaque)}")
         if qop:
             fields += [f"qop={qop}", f"nc={count:08x}", f'cnonce="{cnonce}"']
         if self.userhash:
@@ -131,7 +131,7 @@ class Challenge:
         if self.userhash:
             return f'username="{self._hash(username + b":" + _bytes(self.realm))}"'
         if username.isascii():
-            return f"username={_quoted(username.decode('ascii'))}"
+            return f"username={_quote(username.decode('ascii'))}"
         return f"username*=UTF-8''{quote(username, safe='')}"  # RFC 5987
 
     def _quality(self, request: Request) -> str:
@@ -168,7 +168,7 @@ def _digests(values: list[str]) -> list[dict[str, str]]:
                 found.append(current)
         name, equals, text = item.partition("=")
         if current is not None and equals:
-            current[name.strip().lower()] = _unquoted(text.strip())
+            current[name.strip().lower()] = _unquote(text.strip())
     return found
 
 
@@ -191,13 +191,13 @@ def _challenge(parameters: dict[str, str]) -> Challenge | None:
     )
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     if len(text) > 1 and text[0] == text[-1] == '"':
         return re.sub(r"\\(.)", r"\1", text[1:-1])
     return text
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

@@ -25,7 +25,7 @@ from ..errors import TooManyRedirects, TotalTimeout
 from .auth import Auth
 from .cookies import Cookies
 from .options import Retry
-from .redirects import redirected, same_trust
+from .redirects import redirect_request, same_trust
 from .request import Request
 from .response import Response
 from .retrying import Budget, delay_s
@@ -85,7 +85,7 @@ async def call(
         if not (settings.follow_redirects and response.has_redirect_location):
             return response
         try:
-            following = redirected(response.request, response)
+            following = redirect_request(response.request, response)
             if len(history) >= settings.max_redirects:
                 raise TooManyRedirects(
                     f"followed {settings.max_redirects} redirects and got another one; "

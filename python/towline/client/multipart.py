@@ -31,7 +31,7 @@ class MultipartBody(Body):
         if boundary is not None and not _BOUNDARY.fullmatch(boundary):
             raise ValueError("boundary: expected 1 to 70 characters of those in RFC 2046 5.1.1")
         self.boundary = boundary or os.urandom(16).hex()
-        self.content_type = f"multipart/form-data; boundary={_quoted(self.boundary)}"
+        self.content_type = f"multipart/form-data; boundary={_quote(self.boundary)}"
         pairs = files.items() if isinstance(files, Mapping) else files
         self._parts = [_field(name, value) for name, value in form_pairs(data)]
         self._parts += [_file(name, value) for name, value in pairs]
@@ -126,7 +126,7 @@ def _field(name: Any, value: Any) -> _Part:
 
 
 def _file(name: str, value: FileTypes) -> _Part:
-    filename, content, content_type, headers = _unpacked(value)
+    filename, content, content_type, headers = _unpack_file(value)
     if content_type is None and filename:
         content_type = mimetypes.guess_type(filename)[0] or "application/octet-stream"
     headers = dict(headers)
@@ -143,7 +143,7 @@ def _file(name: str, value: FileTypes) -> _Part:
     return _Part(_head(name, filename, headers), content)
 
 
-def _unpacked(value: FileTypes) -> tuple[str | None, Any, str | None, Mapping[str, str]]:
+def _unpack_file(value: FileTypes) -> tuple[str | None, Any, str | None, Mapping[str, str]]:
     if not isinstance(value, tuple):
         return PurePath(str(getattr(value, "name", "upload"))).name, value, None, {}
     if not 2 <= len(value) <= 4:
@@ -164,6 +164,6 @@ def _head(name: str, filename: str | None, headers: Mapping[str, str]) -> bytes:
     return "\r\n".join([*lines, "\r\n"]).encode()
 
 
-def _quoted(boundary: str) -> str:
+def _quote(boundary: str) -> str:
     """Quotes a boundary unless it is a token (RFC 9110 5.6.6)."""
     return boundary if re.fullmatch(r"[0-9A-Za-z'+_\-.]+", boundary) else f'"{boundary}"'

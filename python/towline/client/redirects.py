@@ -22,7 +22,7 @@ _BODY_HEADERS = (
 )
 
 
-def redirected(request: Request, response: Any) -> Request:
+def redirect_request(request: Request, response: Any) -> Request:
     """Returns the request that follows the redirect `response`, without a Cookie header.
 
     Raises RemoteProtocolError if the Location cannot be requested, UsageError if the body would have to be sent again

@@ -202,9 +202,9 @@ class Response(BodyReader, ResponseCore):
     def next_request(self) -> Request | None:
         """The request that would follow the redirect; None if there is none, or if it was followed."""
         if self._next_request is None and self.has_redirect_location and not self._followed:
-            from .redirects import redirected
+            from .redirects import redirect_request
 
-            self._next_request = redirected(self.request, self)
+            self._next_request = redirect_request(self.request, self)
         return self._next_request
 
     @next_request.setter

@@ -19,7 +19,7 @@ pub struct ServerSentEvent {
 }
 
 impl ServerSentEvent {
-    pub fn received(
+    pub fn from_event(
         py: Python<'_>,
         event: Event<'_>,
         last_id: &mut Option<(Vec<u8>, Py<PyString>)>,

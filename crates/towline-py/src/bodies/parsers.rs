@@ -92,7 +92,7 @@ impl SseParser {
             let id = &mut self.id;
             let dispatch = |event: Event<'_>| {
                 if kept.is_ok() {
-                    let event = ServerSentEvent::received(py, event, id);
+                    let event = ServerSentEvent::from_event(py, event, id);
                     kept = Bound::new(py, event).and_then(|event| list.append(event));
                 }
             };

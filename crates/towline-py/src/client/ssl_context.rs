@@ -61,7 +61,7 @@ impl Session {
     fn handshake(&mut self, py: Python<'_>) -> io::Result<()> {
         match self.object.call_method0(py, intern!(py, "do_handshake")) {
             Ok(_) => self.handshaking = false,
-            Err(error) if wants_more(py, &error) => {}
+            Err(error) if needs_more_data(py, &error) => {}
             Err(error) => return Err(io_error(py, &error)),
         }
         Ok(())
@@ -216,13 +216,13 @@ fn is_instance(py: Python<'_>, error: &PyErr, class: &'static Class, name: &str)
         .is_ok_and(|class| error.is_instance(py, class))
 }
 
-fn wants_more(py: Python<'_>, error: &PyErr) -> bool {
+fn needs_more_data(py: Python<'_>, error: &PyErr) -> bool {
     is_instance(py, error, &WANT_READ, "SSLWantReadError")
 }
 
 /// Converts an exception of `ssl` into an I/O error, with its message.
 fn io_error(py: Python<'_>, error: &PyErr) -> io::Error {
-    if wants_more(py, error) {
+    if needs_more_data(py, error) {
         return io::ErrorKind::WouldBlock.into();
     }
     if is_instance(py, error, &EOF, "SSLEOFError") {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import UsageError
-from ..body_sources import awaited
+from ..body_sources import maybe_await
 from ..request import Request
 from ..response import Response
 from .base import AsyncBaseTransport, BaseTransport
@@ -33,5 +33,5 @@ class MockTransport(AsyncBaseTransport, BaseTransport):
 
     async def handle_async_request(self, request: Request) -> Response:
         await request.aread()
-        response: Response = await awaited(self.handler(request))
+        response: Response = await maybe_await(self.handler(request))
         return response

@@ -54,7 +54,7 @@ impl PendingOp for WsOp {
         loop_driver: &Py<LoopDriver>,
     ) -> PyResult<Option<OpOutcome>> {
         let value = match self {
-            Self::Open(id) => opened(py, loop_driver, *id)?,
+            Self::Open(id) => open_result(py, loop_driver, *id)?,
             Self::Receive {
                 state,
                 deadline,
@@ -122,7 +122,11 @@ impl PendingOp for WsOp {
     }
 }
 
-fn opened(py: Python<'_>, loop_driver: &Py<LoopDriver>, id: CallId) -> PyResult<Option<Py<PyAny>>> {
+fn open_result(
+    py: Python<'_>,
+    loop_driver: &Py<LoopDriver>,
+    id: CallId,
+) -> PyResult<Option<Py<PyAny>>> {
     let Some(handshake) = loop_driver.get().calls(py)?.take_handshake(id) else {
         return Ok(None);
     };
